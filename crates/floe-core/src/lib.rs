@@ -1,0 +1,22 @@
+//! The brain of Floe: pure, synchronous, deterministic decisions.
+//!
+//! Everything in this crate takes values in and hands decisions out. It does
+//! no I/O, reads no clock, starts no thread, holds no `unsafe` and uses no
+//! randomly seeded map, so that the same input gives the same output on a
+//! production SSD and in a simulation. `cargo xtask tidy` enforces that.
+//!
+//! What it refuses to know: devices, runtimes, origins, protocols.
+
+#![forbid(unsafe_code)]
+
+pub mod chunk;
+pub mod geometry;
+pub mod hash;
+pub mod layout;
+pub mod policy;
+pub mod size;
+pub mod tick;
+
+pub use geometry::{Address, Geometry, GeometryError, ZoneId};
+pub use size::ByteSize;
+pub use tick::Tick;

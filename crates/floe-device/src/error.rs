@@ -1,0 +1,118 @@
+//! What can go wrong on a device.
+
+use std::fmt;
+use std::io;
+
+use floe_core::ZoneId;
+
+/// A device operation, for messages and counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Opening the device.
+    Open,
+    /// Reading blocks.
+    Read,
+    /// Appending to a zone.
+    Append,
+    /// Writing blocks in place.
+    Write,
+    /// Emptying a zone.
+    Reset,
+    /// Filling up a zone.
+    Finish,
+    /// Reaching stable media.
+    Flush,
+    /// Reporting zones.
+    Report,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Operation::Open => "open",
+            Operation::Read => "read",
+            Operation::Append => "append",
+            Operation::Write => "write",
+            Operation::Reset => "reset",
+            Operation::Finish => "finish",
+            Operation::Flush => "flush",
+            Operation::Report => "report",
+        })
+    }
+}
+
+/// The kinds of failure that callers act on differently.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceErrorKind {
+    /// The caller broke the contract: alignment, range, length.
+    #[error("invalid request: {0}")]
+    Invalid(String),
+    /// The rest of the zone is too small for the append.
+    #[error("zone is full: {wanted} bytes wanted, {left} left")]
+    ZoneFull {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes left in the zone.
+        left: u64,
+    },
+    /// Another open or active zone would exceed the device's limit.
+    #[error("too many zones are open or active; the device allows {0}")]
+    TooManyZones(u32),
+    /// The device cannot do this operation at all.
+    #[error("not supported by this device: {0}")]
+    Unsupported(&'static str),
+    /// There is no space left below the device (a sparse file on a full disk).
+    #[error("no space left on the file system below")]
+    NoSpace,
+    /// Fewer bytes moved than asked for, and asking again moved none.
+    #[error("short transfer: {done} of {wanted} bytes")]
+    Short {
+        /// Bytes moved.
+        done: u64,
+        /// Bytes asked for.
+        wanted: u64,
+    },
+    /// The medium or the kernel failed the operation.
+    #[error("{0}")]
+    Io(#[source] io::Error),
+    /// The device was closed, or lost power in a simulation.
+    #[error("the device is gone")]
+    Gone,
+}
+
+/// A failed device operation.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation} {}: {kind}", zone.map_or_else(|| "device".to_owned(), |z| format!("zone {z}")))]
+pub struct DeviceError {
+    /// What was tried.
+    pub operation: Operation,
+    /// On which zone, where one was concerned.
+    pub zone: Option<ZoneId>,
+    /// What happened.
+    #[source]
+    pub kind: DeviceErrorKind,
+}
+
+impl DeviceError {
+    /// An error of `operation` on `zone`.
+    pub fn new(
+        operation: Operation,
+        zone: impl Into<Option<ZoneId>>,
+        kind: DeviceErrorKind,
+    ) -> Self {
+        DeviceError {
+            operation,
+            zone: zone.into(),
+            kind,
+        }
+    }
+
+    /// Wraps a system error, recognising a full disk.
+    pub fn io(operation: Operation, zone: impl Into<Option<ZoneId>>, error: io::Error) -> Self {
+        let kind = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DeviceErrorKind::NoSpace,
+            _ => DeviceErrorKind::Io(error),
+        };
+        DeviceError::new(operation, zone, kind)
+    }
+}

@@ -1,0 +1,38 @@
+//! Errors of the cache's public surface.
+
+/// Why a cache operation was not carried out. Faults of the flash are not
+/// here: a value that cannot be read back is a miss, and is counted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CacheError {
+    /// The key is longer than the format allows.
+    #[error("the key has {len} bytes; at most {limit} are allowed")]
+    KeyTooLong {
+        /// Bytes of the key.
+        len: usize,
+        /// Most bytes allowed.
+        limit: usize,
+    },
+    /// The value is longer than one chunk.
+    #[error("the value has {len} bytes; this cache takes at most {limit} (its chunk size)")]
+    ValueTooLarge {
+        /// Bytes of the value.
+        len: u64,
+        /// Most bytes allowed.
+        limit: u64,
+    },
+    /// A writer was given more or fewer bytes than it announced.
+    #[error("the value was announced with {announced} bytes, but {given} were given")]
+    WrongLength {
+        /// Bytes announced.
+        announced: u64,
+        /// Bytes given.
+        given: u64,
+    },
+    /// A delete or overwrite could not be made durable, so it was not acknowledged.
+    #[error("the cache device refused to make an invalidation durable: {0}")]
+    NotDurable(String),
+    /// The cache was closed.
+    #[error("the cache is closed")]
+    Closed,
+}
