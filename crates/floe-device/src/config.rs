@@ -132,7 +132,7 @@ impl DeviceConfig {
     /// When the numbers do not fit together, or not even one zone fits.
     pub fn geometry(&self, available: ByteSize) -> Result<Geometry, OpenDeviceError> {
         let (zone_size, block) = (self.zone_size.bytes(), self.block_size.bytes());
-        if block < 512 || block > 65536 || !block.is_power_of_two() {
+        if !(512..=65536).contains(&block) || !block.is_power_of_two() {
             return Err(OpenDeviceError::BlockSize(self.block_size));
         }
         if zone_size == 0 || !zone_size.is_multiple_of(block) {

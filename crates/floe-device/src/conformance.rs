@@ -9,7 +9,7 @@ use std::sync::Arc;
 use floe_core::{Address, ZoneId};
 
 use crate::buffer::{IoBuf, IoData};
-use crate::contract::{Device, Placement, SharedDevice, ZoneReport, ZoneState};
+use crate::contract::{Placement, SharedDevice, ZoneReport, ZoneState};
 use crate::error::{DeviceError, DeviceErrorKind};
 
 /// Runs every check in turn.

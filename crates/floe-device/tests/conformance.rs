@@ -1,8 +1,10 @@
 //! The conformance suite on every device.
 
+use std::sync::Arc;
+
 use floe_core::ByteSize;
 use floe_device::config::{DeviceConfig, DeviceKind, Direct, IoChoice};
-use floe_device::{Clock, SharedDevice, conformance, open};
+use floe_device::{Clock, Faults, Faulty, Metered, SharedDevice, conformance, open};
 
 fn small(kind: DeviceKind) -> DeviceConfig {
     DeviceConfig {
@@ -13,6 +15,12 @@ fn small(kind: DeviceKind) -> DeviceConfig {
         registered_buffers: ByteSize::mib(2),
         ..DeviceConfig::default()
     }
+}
+
+/// A device inside every wrapper, none of which may change what it does.
+fn wrapped(device: SharedDevice) -> SharedDevice {
+    let metered = Arc::new(Metered::new(device, Clock::real()));
+    Arc::new(Faulty::new(metered, Clock::real(), 1, Faults::default()))
 }
 
 /// Runs the suite on a device of this configuration, with and without limits,
@@ -39,6 +47,7 @@ fn conforms(config: DeviceConfig) {
             runtime.block_on(async {
                 let device: SharedDevice = open(&config, &Clock::real()).unwrap();
                 conformance::check(&device).await;
+                conformance::check(&wrapped(device)).await;
             });
         }
     }

@@ -36,7 +36,7 @@ impl FileDevice {
             // Before anything is created.
             config.geometry(size)?;
         }
-        let file = open_file(path, false)?;
+        let file = open_file(path)?;
         lock(&file, path)?;
         let (is_block_device, available) = size_file(&file, path, config)?;
         let geometry = config.geometry(available)?;
@@ -75,7 +75,7 @@ fn io_error(path: &Path, source: io::Error) -> OpenDeviceError {
     }
 }
 
-fn open_file(path: &Path, direct: bool) -> Result<File, OpenDeviceError> {
+fn open_file(path: &Path) -> Result<File, OpenDeviceError> {
     // A pipe would block the opening, so look first.
     if let Ok(found) = std::fs::metadata(path) {
         let kind = found.file_type();
@@ -92,7 +92,7 @@ fn open_file(path: &Path, direct: bool) -> Result<File, OpenDeviceError> {
         .create(true)
         .truncate(false)
         .mode(0o600)
-        .custom_flags(if direct { libc::O_DIRECT } else { 0 })
+        .custom_flags(libc::O_CLOEXEC)
         .open(path)
         .map_err(|error| io_error(path, error))
 }
@@ -161,8 +161,7 @@ struct Chosen {
     is_direct: bool,
 }
 
-/// Reopens the file with O_DIRECT where that is wanted and works for reads of
-/// one block. The lock moves along: both are held for a moment.
+/// Turns O_DIRECT on where that is wanted and works for reads of one block.
 fn choose_direct(
     file: File,
     path: &Path,
@@ -246,5 +245,5 @@ fn choose_ring(
 
 fn is_tmpfs(file: &File) -> bool {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
-    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type as i64 == TMPFS_MAGIC)
+    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
 }
