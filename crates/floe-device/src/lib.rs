@@ -20,6 +20,7 @@ pub mod file;
 mod medium;
 pub mod memory;
 pub mod metered;
+pub mod virtual_time;
 mod zones;
 
 pub use buffer::{IoBuf, IoData};
