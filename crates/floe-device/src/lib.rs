@@ -8,6 +8,7 @@
 //! What this crate refuses to know: keys, values, caches.
 
 mod arena;
+pub mod baseline;
 pub mod buffer;
 pub mod clock;
 pub mod config;
