@@ -190,7 +190,7 @@ impl LargeWriter {
         (self.piece_blocks.len() + self.in_flight.len()) as u64 * u64::from(self.engine.plan.piece_bytes)
     }
 
-    async fn start_fill(&self, payload_bytes: usize) -> Result<Fill, CacheError> {
+    async fn start_fill(&mut self, payload_bytes: usize) -> Result<Fill, CacheError> {
         let bytes = self.header_bytes() + self.engine.plan.geometry.round_up(payload_bytes as u64) as usize;
         let room = self.engine.take_room(bytes as u64).await?;
         Ok(Fill { buf: self.engine.device.allocate(bytes), payload_bytes: 0, room })
@@ -321,7 +321,7 @@ impl LargeWriter {
     }
 
     async fn append_descriptor(
-        &self,
+        &mut self,
         descriptor: &LargeDescriptor,
         life: ZoneLife,
         block_size: u32,
@@ -497,10 +497,5 @@ impl Engine {
             }
         }
     }
-}
-
-/// Whether a record of this length is stored as a large value.
-pub(crate) fn is_large(len: u64) -> bool {
-    len > floe_core::layout::SMALL_MAX_BYTES as u64
 }
 

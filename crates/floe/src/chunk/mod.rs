@@ -46,6 +46,7 @@ use zone_state::ZoneStates;
 
 pub(crate) use large::{LargeReader, LargeWriter};
 pub(crate) use lookup::Lookup;
+pub(crate) use recover::OpenOptions;
 pub use recover::{OpenError, RecoveryReport};
 pub use stats::ChunkCounts;
 

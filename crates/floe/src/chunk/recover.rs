@@ -289,7 +289,7 @@ impl Recovery {
         let headers: Vec<_> = futures::stream::iter(self.plan.data_zones())
             .map(|zone| async move {
                 let buf = device.read(Address::new(zone, 0), device.allocate(block_size)).await.ok()?;
-                ZoneHeader::decode(id, &buf).ok().filter(|header| header.life.zone == zone)
+                ZoneHeader::decode(id, zone, &buf).ok()
             })
             .buffered(PARALLEL)
             .collect()
