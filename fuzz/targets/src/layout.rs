@@ -370,6 +370,11 @@ pub(crate) fn journal_seeds() -> Vec<Vec<u8>> {
             sequence: Sequence(2),
         },
         Note::CheckpointEnd { notes: 2 },
+        Note::LifeOver { life: LIFE },
+        Note::ZoneClosed {
+            life: LIFE,
+            end_offset: 1 << 20,
+        },
     ];
     let mut chain = JournalChain::new(ID, EPOCH);
     let mut out = vec![0; 1536];

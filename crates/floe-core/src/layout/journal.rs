@@ -1,4 +1,5 @@
-//! The journal of a metadata zone: which zones are full, and who is dead.
+//! The journal of a metadata zone: which lives of zones are over, which zones
+//! are full, and who is dead.
 //!
 //! Behind the superblock come blocks, each padded to whole device blocks and
 //! linked to the one before. After the frame, whose count is the notes:
@@ -13,14 +14,14 @@
 //!
 //! and a note:
 //!
-//! | offset | bytes | zone full | death | checkpoint end |
-//! |---|---|---|---|---|
-//! | 0 | 4 | 1 | 2 | 3 |
-//! | 4 | 4 | zone | zone | zero |
-//! | 8 | 4 | generation | generation | zero |
-//! | 12 | 4 | record count | zero | zero |
-//! | 16 | 8 | summary offset | key hash | number of notes before it |
-//! | 24 | 8 | zero | sequence | zero |
+//! | offset | bytes | zone full | death | checkpoint end | life over | zone closed |
+//! |---|---|---|---|---|---|---|
+//! | 0 | 4 | 1 | 2 | 3 | 4 | 5 |
+//! | 4 | 4 | zone | zone | zero | zone | zone |
+//! | 8 | 4 | generation | generation | zero | generation | generation |
+//! | 12 | 4 | record count | zero | zero | zero | zero |
+//! | 16 | 8 | summary offset | key hash | number of notes before it | zero | end offset |
+//! | 24 | 8 | zero | sequence | zero | zero | zero |
 //!
 //! A reader stops at the first block that is not the next of this epoch.
 
@@ -66,6 +67,22 @@ pub enum Note {
         /// How many notes stand before it in this metadata zone.
         notes: u64,
     },
+    /// This life of a zone and all before it are over: nothing of them is
+    /// believed any more, though a reset may have left it readable. The zone's
+    /// next life is the generation after it.
+    LifeOver {
+        /// The last life that is over.
+        life: ZoneLife,
+    },
+    /// This life of a zone takes no more batches and has no summary. Only
+    /// batches that start below `end_offset` are believed: what stands behind
+    /// was unreadable when this was noted, and must not come back later.
+    ZoneClosed {
+        /// The zone's life.
+        life: ZoneLife,
+        /// Bytes from the zone's start.
+        end_offset: u64,
+    },
 }
 
 impl Note {
@@ -82,6 +99,8 @@ impl Note {
                 sequence,
             } => (2, Some(life), 0, hash.0, sequence.0),
             Note::CheckpointEnd { notes } => (3, None, 0, notes, 0),
+            Note::LifeOver { life } => (4, Some(life), 0, 0, 0),
+            Note::ZoneClosed { life, end_offset } => (5, Some(life), 0, end_offset, 0),
         };
         put_u32(bytes, 0, kind);
         put_u32(bytes, 4, life.map_or(0, |life| life.zone.0));
@@ -94,7 +113,7 @@ impl Note {
     fn read(bytes: &[u8; NOTE_BYTES]) -> Option<Self> {
         let life = ZoneLife::new(ZoneId(u32_at(bytes, 4)), Generation(u32_at(bytes, 8)));
         match u32_at(bytes, 0) {
-            1 | 2 if life.generation < Generation::FIRST => None,
+            1 | 2 | 4 | 5 if life.generation < Generation::FIRST => None,
             1 => Some(Note::ZoneFull {
                 life,
                 summary_offset: u64_at(bytes, 16),
@@ -107,6 +126,11 @@ impl Note {
             }),
             3 => Some(Note::CheckpointEnd {
                 notes: u64_at(bytes, 16),
+            }),
+            4 => Some(Note::LifeOver { life }),
+            5 => Some(Note::ZoneClosed {
+                life,
+                end_offset: u64_at(bytes, 16),
             }),
             _ => None,
         }

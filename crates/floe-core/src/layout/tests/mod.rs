@@ -159,6 +159,9 @@ fn notes() -> impl Strategy<Value = Note> {
                 records,
             }
         }),
+        life.clone().prop_map(|life| Note::LifeOver { life }),
+        (life.clone(), any::<u64>())
+            .prop_map(|(life, end_offset)| Note::ZoneClosed { life, end_offset }),
         (life, any::<u64>(), any::<u64>()).prop_map(|(life, hash, sequence)| Note::Death {
             life,
             hash: KeyHash(hash),
