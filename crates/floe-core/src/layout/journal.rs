@@ -1,5 +1,4 @@
-//! The journal of a metadata zone: which lives of zones are over, which zones
-//! are full, and who is dead.
+//! The journal of a metadata zone: which zones are full, and who is dead.
 //!
 //! Behind the superblock come blocks, each padded to whole device blocks and
 //! linked to the one before. After the frame, whose count is the notes:
@@ -14,13 +13,13 @@
 //!
 //! and a note:
 //!
-//! | offset | bytes | zone full | death | checkpoint end | life over | zone closed |
+//! | offset | bytes | zone full | death | checkpoint end | generation floor | zone closed |
 //! |---|---|---|---|---|---|---|
 //! | 0 | 4 | 1 | 2 | 3 | 4 | 5 |
-//! | 4 | 4 | zone | zone | zero | zone | zone |
-//! | 8 | 4 | generation | generation | zero | generation | generation |
+//! | 4 | 4 | zone | zone | zero | zero | zone |
+//! | 8 | 4 | generation | generation | zero | zero | generation |
 //! | 12 | 4 | record count | zero | zero | zero | zero |
-//! | 16 | 8 | summary offset | key hash | number of notes before it | zero | end offset |
+//! | 16 | 8 | summary offset | key hash | number of notes before it | generation | end offset |
 //! | 24 | 8 | zero | sequence | zero | zero | zero |
 //!
 //! A reader stops at the first block that is not the next of this epoch.
@@ -67,16 +66,17 @@ pub enum Note {
         /// How many notes stand before it in this metadata zone.
         notes: u64,
     },
-    /// This life of a zone and all before it are over: nothing of them is
-    /// believed any more, though a reset may have left it readable. The zone's
-    /// next life is the generation after it.
-    LifeOver {
-        /// The last life that is over.
-        life: ZoneLife,
+    /// Generations below this one may have been used. Journaled before the
+    /// first of them is, so that no generation is ever used twice, whatever
+    /// zone headers are lost.
+    GenerationFloor {
+        /// The least generation that was certainly never used.
+        generation: Generation,
     },
-    /// This life of a zone takes no more batches and has no summary. Only
-    /// batches that start below `end_offset` are believed: what stands behind
-    /// was unreadable when this was noted, and must not come back later.
+    /// This life of a zone takes no more batches, and any summary of it is void.
+    /// Only batches that start below `end_offset` are believed: what stands
+    /// behind could not be read when this was noted, and must not come back
+    /// later. Of several notes for one life the lowest offset counts.
     ZoneClosed {
         /// The zone's life.
         life: ZoneLife,
@@ -99,7 +99,7 @@ impl Note {
                 sequence,
             } => (2, Some(life), 0, hash.0, sequence.0),
             Note::CheckpointEnd { notes } => (3, None, 0, notes, 0),
-            Note::LifeOver { life } => (4, Some(life), 0, 0, 0),
+            Note::GenerationFloor { generation } => (4, None, 0, u64::from(generation.0), 0),
             Note::ZoneClosed { life, end_offset } => (5, Some(life), 0, end_offset, 0),
         };
         put_u32(bytes, 0, kind);
@@ -113,7 +113,7 @@ impl Note {
     fn read(bytes: &[u8; NOTE_BYTES]) -> Option<Self> {
         let life = ZoneLife::new(ZoneId(u32_at(bytes, 4)), Generation(u32_at(bytes, 8)));
         match u32_at(bytes, 0) {
-            1 | 2 | 4 | 5 if life.generation < Generation::FIRST => None,
+            1 | 2 | 5 if life.generation < Generation::FIRST => None,
             1 => Some(Note::ZoneFull {
                 life,
                 summary_offset: u64_at(bytes, 16),
@@ -127,7 +127,9 @@ impl Note {
             3 => Some(Note::CheckpointEnd {
                 notes: u64_at(bytes, 16),
             }),
-            4 => Some(Note::LifeOver { life }),
+            4 => Some(Note::GenerationFloor {
+                generation: Generation(u32::try_from(u64_at(bytes, 16)).ok()?),
+            }),
             5 => Some(Note::ZoneClosed {
                 life,
                 end_offset: u64_at(bytes, 16),
@@ -254,6 +256,21 @@ impl JournalChain {
             encoded_bytes: Self::encoded_bytes(notes.len(), block_size),
         })
     }
+}
+
+/// The epoch and number of the journal block that `bytes` start with, wherever
+/// in the chain it stands: tells a journal that ended from one with a damaged
+/// block in its middle.
+///
+/// # Errors
+/// As every decoder.
+pub fn journal_block_position(id: CacheId, bytes: &[u8]) -> Result<(u64, u64), LayoutError> {
+    let opened = open(id, Structure::Journal, bytes)?;
+    let header = opened
+        .covered
+        .first_chunk::<JOURNAL_HEADER_BYTES>()
+        .ok_or(LayoutError::Malformed("the block's header ends early"))?;
+    Ok((u64_at(header, 24), u64_at(header, 32)))
 }
 
 /// The notes of one checked journal block, in order.

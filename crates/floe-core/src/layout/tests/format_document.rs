@@ -163,7 +163,7 @@ fn thousands(number: u64) -> String {
 
 #[test]
 fn every_note_kind_is_documented_by_its_number() {
-    let kinds = "kind: 1 zone full, 2 death, 3 checkpoint end, 4 life over, 5 zone closed |";
+    let kinds = "kind: 1 zone full, 2 death, 3 checkpoint end, 4 generation floor, 5 zone closed |";
     assert!(DOCUMENT.contains(kinds));
     let notes = [
         Note::ZoneFull {
@@ -177,7 +177,9 @@ fn every_note_kind_is_documented_by_its_number() {
             sequence: Sequence(0),
         },
         Note::CheckpointEnd { notes: 0 },
-        Note::LifeOver { life: LIFE },
+        Note::GenerationFloor {
+            generation: Generation(9),
+        },
         Note::ZoneClosed {
             life: LIFE,
             end_offset: 0,
