@@ -1,0 +1,13 @@
+//! What developers and CI run besides cargo's own commands: `cargo xtask help`.
+//!
+//! Every task either passes, fails with a reason, or says loudly why it was
+//! skipped; `--require` turns the last into a failure.
+
+pub mod bench;
+pub mod ci;
+pub mod clients;
+pub mod crash;
+pub mod fuzz;
+pub mod project;
+pub mod report_shot;
+pub mod tidy;
