@@ -8,6 +8,7 @@ pub mod ci;
 pub mod clients;
 pub mod crash;
 pub mod fuzz;
+pub mod licences;
 pub mod project;
 pub mod report_shot;
 pub mod tidy;

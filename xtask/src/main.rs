@@ -1,8 +1,10 @@
 //! The `cargo xtask` command.
 
+use std::process::ExitCode;
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::{bench, ci, clients, crash, fuzz, project, report_shot, tidy};
+use xtask::{bench, ci, clients, crash, fuzz, licences, project, report_shot, tidy};
 
 /// What developers and CI run besides cargo's own commands.
 #[derive(Parser)]
@@ -16,6 +18,8 @@ struct Arguments {
 enum Task {
     /// Check the house rules and explain what breaks them.
     Tidy,
+    /// Check the licence of everything that is linked against deny.toml.
+    Licences,
     /// Run every check that CI runs.
     Ci(ci::Options),
     /// Drive the server with boto3 and the AWS command line.
@@ -30,9 +34,20 @@ enum Task {
     ReportShot(report_shot::Options),
 }
 
-fn main() -> Result<()> {
-    match Arguments::parse().task {
+fn main() -> ExitCode {
+    match run(Arguments::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<()> {
+    match task {
         Task::Tidy => tidy::run(&project::root()),
+        Task::Licences => licences::run(),
         Task::Ci(options) => ci::run(&options),
         Task::Clients(options) => clients::run(&options),
         Task::Crash(options) => crash::run(&options),
