@@ -74,7 +74,9 @@ pub async fn load(name: Name, folder: &Path, sizes: Sizes, pressure: Pressure) -
         bail!("{}: nothing of the burst can be read back", name.label());
     }
 
-    let picks = Picks::Uniform(before_drop);
+    // Gets are compared on equal contents: what the burst lost is inserted again, slowly.
+    let found = fill_up(&cache, &values, entries, before_drop, pressure.depth).await?;
+    let picks = Picks::Uniform(found);
     let steady = timed(&cache, &values, picks, 0, pressure).await?;
     let keys = (entries as f64 / FILL * MIXED_SPREAD) as u64;
     let mixed = timed(
@@ -115,6 +117,7 @@ pub async fn fill(name: Name, folder: &Path, sizes: Sizes, pressure: Pressure) -
     let entries = (sizes.flash_bytes as f64 * FILL) as u64 / sizes.value_bytes as u64;
     burst(&cache, &values, entries, pressure.depth).await?;
     let found = present(&cache, &values, entries, pressure.depth).await?;
+    let found = fill_up(&cache, &values, entries, found, pressure.depth).await?;
     cache.close().await?;
     Ok(found.len() as u64)
 }
@@ -251,6 +254,37 @@ async fn present(
     Ok(found)
 }
 
+/// Inserts what is missing at a rate that every contender keeps up with.
+async fn fill_up(
+    cache: &Cache,
+    values: &Arc<Values>,
+    entries: u64,
+    mut found: Vec<u64>,
+    depth: u64,
+) -> Result<Vec<u64>> {
+    const PASSES: u32 = 4;
+    const STEP_BYTES: usize = 8 << 20;
+    const STEP_PAUSE: Duration = Duration::from_millis(100);
+    for _ in 0..PASSES {
+        found.sort_unstable();
+        let missing: Vec<u64> = (0..entries)
+            .filter(|key| found.binary_search(key).is_err())
+            .collect();
+        if missing.is_empty() {
+            break;
+        }
+        for step in missing.chunks((STEP_BYTES / values.len).max(1)) {
+            for &key in step {
+                cache.put(key, values.make(key)).await?;
+            }
+            tokio::time::sleep(STEP_PAUSE).await;
+        }
+        settle().await?;
+        found = present(cache, values, entries, depth).await?;
+    }
+    Ok(found)
+}
+
 /// How keys are chosen.
 #[derive(Clone)]
 enum Picks {
@@ -318,7 +352,7 @@ async fn timed(
                     } else if let Some(value) = cache.get(key).await? {
                         values.check(key, &value)?;
                     }
-                    latency.saturating_record(start.elapsed().as_nanos() as u64);
+                    latency.record(start.elapsed().as_nanos() as u64)?;
                     tokio::task::consume_budget().await;
                 }
             })
