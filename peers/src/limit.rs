@@ -1,9 +1,14 @@
 //! What the file system can do at best: a raw io_uring loop, and fio.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
+use floe_device::baseline::{Reads, plain_reads};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -19,8 +24,35 @@ pub struct Ring {
 }
 
 /// Reads at random places of a file of the caches' size.
-pub fn ring(_data: &Path, _sizes: Sizes, _pressure: Pressure) -> Result<Ring> {
-    anyhow::bail!("the baseline comes with the device branch")
+pub fn ring(data: &Path, sizes: Sizes, pressure: Pressure) -> Result<Ring> {
+    let path = data.join("ring");
+    fill(&path, sizes.flash_bytes)?;
+    let mut reads = Reads {
+        bytes: sizes.value_bytes,
+        depth: pressure.depth as usize,
+        count: 16 * pressure.depth,
+        span: sizes.flash_bytes,
+        seed: 1,
+    };
+    let trial = plain_reads(&path, &reads, true)?;
+    reads.count = ((trial.rate() * pressure.seconds as f64) as u64).max(reads.count);
+    let cost = plain_reads(&path, &reads, true)?;
+    Ok(Ring {
+        get_per_second: cost.rate(),
+        get_cpu_us: cost.cpu_per_operation().as_secs_f64() * 1e6,
+    })
+}
+
+/// Writes every byte: holes would be read without any I/O.
+fn fill(path: &Path, bytes: u64) -> Result<()> {
+    const STEP_BYTES: usize = 1 << 20;
+    let mut file = File::create(path)?;
+    let mut noise = vec![0; STEP_BYTES];
+    Xoshiro256PlusPlus::seed_from_u64(1).fill_bytes(&mut noise);
+    for _ in 0..bytes / STEP_BYTES as u64 {
+        file.write_all(&noise)?;
+    }
+    Ok(file.sync_all()?)
 }
 
 /// One row for each limit that can be measured here.
