@@ -1,11 +1,12 @@
 //! What the library adds to the device: flash hits against a plain io_uring
-//! loop on the same file, write amplification, index memory, recovery.
+//! loop on a file beside it, write amplification, index memory, recovery.
 //!
 //! `cargo bench -p floe --bench store [-- --quick] [--json]`
 //!
 //! Contenders take turns in short slices, so that a disturbance hits both.
 //! Every row is one JSON object or, without `--json`, one line of text.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -70,7 +71,9 @@ fn main() {
         for row in case.recoveries() {
             options.show(&row);
         }
-        std::fs::remove_file(&case.path).expect("the scratch file was there");
+        for file in [&case.path, &case.plain] {
+            std::fs::remove_file(file).expect("the scratch file was there");
+        }
     }
 }
 
@@ -108,6 +111,9 @@ fn runtimes() -> [(&'static str, Runtime); 2] {
 /// Values of one size in one cache file.
 struct Case {
     path: PathBuf,
+    /// As many bytes as the values, for the plain loop: in the cache's own
+    /// file it would meet holes, which cost no I/O.
+    plain: PathBuf,
     bytes: usize,
     values: u64,
     flash: ByteSize,
@@ -117,8 +123,11 @@ impl Case {
     fn new(folder: &Path, bytes: usize, values: u64) -> Self {
         let needed = (values * bytes as u64) as f64 * ROOM;
         let zone = ByteSize::mib(64).bytes();
+        let plain = folder.join(format!("plain-{bytes}"));
+        write_file(&plain, values * bytes as u64);
         Case {
             path: folder.join(format!("cache-{bytes}")),
+            plain,
             bytes,
             values,
             // Two zones hold metadata, a few more are kept free.
@@ -171,7 +180,7 @@ impl Case {
         })
     }
 
-    /// Hits from flash beside plain reads of the same file.
+    /// Hits from flash beside plain reads.
     fn compare_hits(&self, name: &str, runtime: &Runtime, depth: usize, time: Duration) -> Value {
         let store = runtime.block_on(self.open());
         let mut reads = Reads {
@@ -181,7 +190,7 @@ impl Case {
             span: self.values * self.bytes as u64,
             seed: 1,
         };
-        let plain = |reads: &Reads| plain_reads(&self.path, reads, true).expect("plain reads");
+        let plain = |reads: &Reads| plain_reads(&self.plain, reads, true).expect("plain reads");
         let trial = plain(&reads);
         reads.count =
             ((trial.rate() * time.as_secs_f64()) as u64 / u64::from(2 * SLICES)).max(1_000);
@@ -234,6 +243,20 @@ impl Case {
         }
         rows
     }
+}
+
+fn write_file(path: &Path, bytes: u64) {
+    let mut file = std::fs::File::create(path).expect("a scratch file");
+    let mut noise = vec![0; 1 << 20];
+    Xoshiro256PlusPlus::seed_from_u64(2).fill_bytes(&mut noise);
+    let mut left = bytes as usize;
+    while left > 0 {
+        let step = left.min(noise.len());
+        file.write_all(&noise[..step])
+            .expect("room for the scratch file");
+        left -= step;
+    }
+    file.sync_all().expect("the scratch file reaches the disk");
 }
 
 async fn put_all(store: &Store, bytes: usize, values: u64) {

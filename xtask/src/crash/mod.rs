@@ -50,8 +50,10 @@ const ROUNDS_PER_CACHE: u32 = 5;
 /// How far the hit ratio may fall over a crash, in points.
 const RATIO_LOSS_MAX: f64 = 1.0;
 
-const HITS: &str = "floe_chunk_hits_total";
-const MISSES: &str = "floe_chunk_misses_total";
+/// Chunks looked up, by where they were found.
+const CHUNKS: &str = "floe_object_chunks_total";
+const HITS: &[&str] = &["event=\"ram\"", "event=\"buffer\"", "event=\"flash\""];
+const MISSES: &[&str] = &["event=\"missed\"", "event=\"joined\""];
 
 /// Consistency modes in turn. Only `etag` would notice stale bytes by itself:
 /// the others show that invalidations survive.
@@ -186,11 +188,13 @@ fn load_until_killed(world: &World, server: Server, seed: u64, moment: Duration)
 
 /// The share of chunk lookups that hit while every fixed object is read once.
 fn probe_ratio(world: &World, server: &Server) -> Result<f64> {
-    let (hits, misses) = (server.metric(HITS)?, server.metric(MISSES)?);
+    let counts = || anyhow::Ok((server.metric(CHUNKS, HITS)?, server.metric(CHUNKS, MISSES)?));
+    let (hits_before, misses_before) = counts()?;
     world.probe(server.s3)?;
-    let (hits, misses) = (server.metric(HITS)? - hits, server.metric(MISSES)? - misses);
+    let (hits, misses) = counts()?;
+    let (hits, misses) = (hits - hits_before, misses - misses_before);
     if hits + misses == 0.0 {
-        bail!("reading every fixed object moved neither {HITS} nor {MISSES}");
+        bail!("reading every fixed object did not move {CHUNKS}");
     }
     Ok(hits / (hits + misses))
 }

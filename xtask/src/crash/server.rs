@@ -13,6 +13,10 @@ use super::http::Connection;
 
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
+/// Small, so that the load fills many zones, and several chunks make an object.
+const ZONE_SIZE: &str = "4MiB";
+const CHUNK_SIZE: &str = "128KiB";
+
 /// How the server is started.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
@@ -92,7 +96,7 @@ impl Server {
 
     fn healthy(&self) -> bool {
         let answer =
-            Connection::open(self.admin).and_then(|mut c| c.request("GET", "/readyz", &[], b""));
+            Connection::open(self.admin).and_then(|mut c| c.request("GET", "/ready", &[], b""));
         answer.is_ok_and(|response| response.status == 200)
     }
 
@@ -124,21 +128,20 @@ impl Server {
         bail!("the server did not stop in {START_PATIENCE:?}")
     }
 
-    /// The sum over all labels of the counter `name`.
-    pub(super) fn metric(&self, name: &str) -> Result<f64> {
+    /// The sum of the counter `name` over the samples whose labels contain one of `labels`.
+    pub(super) fn metric(&self, name: &str, labels: &[&str]) -> Result<f64> {
         let response = Connection::open(self.admin)?.request("GET", "/metrics", &[], b"")?;
         let text = String::from_utf8_lossy(&response.body).into_owned();
         let mut found = false;
         let mut sum = 0.0;
         for line in text.lines() {
-            let Some(rest) = line.strip_prefix(name) else {
+            let Some(rest) = line.strip_prefix(name).filter(|rest| rest.starts_with('{')) else {
                 continue;
             };
-            if let Some(value) = rest
-                .rsplit(' ')
-                .next()
-                .filter(|_| rest.starts_with(['{', ' ']))
-            {
+            let Some((own_labels, value)) = rest.rsplit_once(' ') else {
+                continue;
+            };
+            if labels.iter().any(|label| own_labels.contains(label)) {
                 sum += value
                     .parse::<f64>()
                     .with_context(|| format!("metric line {line:?}"))?;
@@ -146,7 +149,7 @@ impl Server {
             }
         }
         if !found {
-            bail!("/metrics has no `{name}`");
+            bail!("/metrics has no `{name}` with {labels:?}");
         }
         Ok(sum)
     }
@@ -165,6 +168,8 @@ fn flags(setup: &Setup, s3: SocketAddr, admin: SocketAddr) -> Vec<String> {
         ("--s3-listen", s3.to_string()),
         ("--admin-listen", admin.to_string()),
         ("--device-size", setup.cache_size.clone()),
+        ("--device-zone-size", ZONE_SIZE.to_owned()),
+        ("--object-chunk-size", CHUNK_SIZE.to_owned()),
         ("--ram-size", setup.ram_size.clone()),
         ("--object-consistency", setup.consistency.to_owned()),
     ];

@@ -5,9 +5,13 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use super::rust_rules::is_rust;
 use super::{Violation, project_files};
 
 const DASHBOARD: &str = "packaging/grafana/floe.json";
+
+/// Prefixes under which whole tables of counters are exported.
+const TABLES: &[&str] = &["floe_object_", "floe_store_", "floe_chunk_", "floe_device_"];
 
 /// What Prometheus adds to a metric's registered name.
 const SUFFIXES: &[&str] = &["_bucket", "_sum", "_count", "_total"];
@@ -58,11 +62,15 @@ fn collect_queries(value: &Value, queries: &mut Vec<String>) {
     }
 }
 
+/// What exports metrics: the faces by name, and tables of counters whose
+/// identifiers become names.
 fn server_source(root: &Path) -> Result<String> {
     let mut code = String::new();
     for file in project_files(root)? {
-        if file.starts_with("crates/floe-server/src") && file.extension().is_some_and(|e| e == "rs")
-        {
+        let faces = file.starts_with("crates/floe-server/src");
+        let counters = file.starts_with("crates/floe") && file.ends_with("stats.rs");
+        let device = file.starts_with("crates/floe-device") && file.ends_with("counters.rs");
+        if (faces || counters || device) && is_rust(&file) {
             code += &std::fs::read_to_string(root.join(&file))
                 .with_context(|| format!("reading {}", file.display()))?;
         }
@@ -76,20 +84,23 @@ fn metric_names(line: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.starts_with("floe_"))
 }
 
-/// Whether `code` registers `name`, in full or without the `floe_` prefix and
-/// the suffix that the exporter adds.
+/// Whether `code` registers `name`, with or without the suffix that the
+/// exporter adds: as a string, or as a counter of a table behind a prefix.
 fn exported(code: &str, name: &str) -> bool {
-    let mut names = vec![name.to_owned()];
-    for suffix in SUFFIXES {
-        if let Some(base) = name.strip_suffix(suffix) {
-            names.push(base.to_owned());
-        }
-    }
-    let bases: Vec<String> = names
-        .iter()
-        .filter_map(|n| n.strip_prefix("floe_"))
-        .map(str::to_owned)
-        .collect();
-    names.extend(bases);
-    names.iter().any(|n| code.contains(&format!("\"{n}\"")))
+    let mut names = vec![name];
+    names.extend(
+        SUFFIXES
+            .iter()
+            .filter_map(|suffix| name.strip_suffix(suffix)),
+    );
+    names.iter().any(|name| {
+        code.contains(&format!("\"{name}\""))
+            || TABLES
+                .iter()
+                .filter_map(|prefix| name.strip_prefix(prefix))
+                .any(|counter| {
+                    code.lines()
+                        .any(|line| line.trim().strip_suffix(',') == Some(counter))
+                })
+    })
 }
