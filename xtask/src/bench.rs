@@ -30,6 +30,10 @@ struct Bench {
     cargo: &'static [&'static str],
     /// The folder it runs in.
     folder: &'static str,
+    /// What it is told further.
+    full: &'static [&'static str],
+    /// The same for a quick run.
+    quick: &'static [&'static str],
 }
 
 const BENCHES: &[Bench] = &[
@@ -38,18 +42,24 @@ const BENCHES: &[Bench] = &[
         about: "The device back ends against a raw io_uring loop on the same file",
         cargo: &["bench", "--package", "floe-device", "--bench", "ring", "--"],
         folder: "",
+        full: &["1024", "2"],
+        quick: &["256", "1"],
     },
     Bench {
         name: "store",
         about: "Flash hits through the library against a raw io_uring loop on the same file",
         cargo: &["bench", "--package", "floe", "--bench", "store", "--"],
         folder: "",
+        full: &["--json"],
+        quick: &["--json", "--quick"],
     },
     Bench {
         name: "peers",
         about: "Floe and foyer on the same file system with the same sizes, workload and threads",
         cargo: &["run", "--release", "--quiet", "--"],
         folder: "peers",
+        full: &["--json"],
+        quick: &["--json", "--quick"],
     },
 ];
 
@@ -96,26 +106,61 @@ fn names() -> Vec<&'static str> {
     BENCHES.iter().map(|bench| bench.name).collect()
 }
 
-/// One row per line of standard output that is a JSON object.
+/// One row per line of standard output that is a JSON object; of a bench that
+/// prints a table, one row per line of it.
 fn run_bench(bench: &Bench, quick: bool) -> Result<Vec<Value>> {
     let mut command: Command = project::cargo();
     command
         .current_dir(project::root().join(bench.folder))
         .args(bench.cargo)
-        .arg("--json");
-    if quick {
-        command.arg("--quick");
-    }
+        .args(if quick { bench.quick } else { bench.full });
     let printed = project::output(&mut command)?;
-    let rows: Vec<Value> = printed
+    let mut rows: Vec<Value> = printed
         .lines()
         .filter(|line| line.trim_start().starts_with('{'))
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect();
     if rows.is_empty() {
+        rows = table_rows(&printed);
+    }
+    if rows.is_empty() {
         bail!("the bench {} printed no figures:\n{printed}", bench.name);
     }
     Ok(rows)
+}
+
+/// Rows of the table that the device's bench prints under one line of names.
+fn table_rows(printed: &str) -> Vec<Value> {
+    let mut lines = printed.lines().filter(|line| !line.trim().is_empty());
+    let Some(head) = lines.next() else {
+        return Vec::new();
+    };
+    // "CPU us", "CPU ratio" and "rate ratio" are columns of two words.
+    let names: Vec<String> = head
+        .replace("CPU ", "CPU_")
+        .replace("rate ratio", "rate_ratio")
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
+    lines
+        .filter_map(|line| {
+            let cells = cells(line, names.len())?;
+            Some(Value::Object(names.iter().cloned().zip(cells).collect()))
+        })
+        .collect()
+}
+
+/// Two numbers, a name with spaces, and numbers for the rest of `columns`.
+fn cells(line: &str, columns: usize) -> Option<Vec<Value>> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let name_words = words.len().checked_sub(columns - 1).filter(|n| *n > 0)?;
+    let (numbers, rest) = words.split_at(2);
+    let (name, tail) = rest.split_at(name_words);
+    let number = |word: &&str| word.parse::<f64>().ok().map(Value::from);
+    let mut cells: Vec<Value> = numbers.iter().map(number).collect::<Option<_>>()?;
+    cells.push(json!(name.join(" ")));
+    cells.extend(tail.iter().map(number).collect::<Option<Vec<_>>>()?);
+    Some(cells)
 }
 
 /// What the figures were measured on.

@@ -11,7 +11,7 @@ mod load;
 mod server;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -38,6 +38,9 @@ pub struct Options {
     /// Use the debug build.
     #[arg(long)]
     pub debug: bool,
+    /// Use this binary instead of building one.
+    #[arg(long)]
+    pub binary: Option<PathBuf>,
 }
 
 const CONNECTIONS: u64 = 6;
@@ -70,7 +73,10 @@ struct Figures {
 
 /// Runs the rounds; the first broken promise fails.
 pub fn run(options: &Options) -> Result<()> {
-    let binary = project::build_floe(Profile::from_flag(options.debug))?;
+    let binary = match &options.binary {
+        Some(given) => given.clone(),
+        None => project::build_floe(Profile::from_flag(options.debug))?,
+    };
     let mut figures = Figures::default();
     let mut round = 0;
     while round < options.rounds {

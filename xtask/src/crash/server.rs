@@ -169,7 +169,7 @@ fn flags(setup: &Setup, s3: SocketAddr, admin: SocketAddr) -> Vec<String> {
         ("--admin-listen", admin.to_string()),
         ("--device-size", setup.cache_size.clone()),
         ("--device-zone-size", ZONE_SIZE.to_owned()),
-        ("--object-chunk-size", CHUNK_SIZE.to_owned()),
+        ("--chunk-size", CHUNK_SIZE.to_owned()),
         ("--ram-size", setup.ram_size.clone()),
         ("--object-consistency", setup.consistency.to_owned()),
     ];
