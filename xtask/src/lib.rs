@@ -4,9 +4,11 @@
 //! skipped; `--require` turns the last into a failure.
 
 pub mod bench;
+pub mod blackbox;
 pub mod ci;
 pub mod clients;
 pub mod crash;
+pub mod faults;
 pub mod fuzz;
 pub mod licences;
 pub mod project;

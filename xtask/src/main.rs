@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::{bench, ci, clients, crash, fuzz, licences, project, report_shot, tidy};
+use xtask::{bench, ci, clients, crash, faults, fuzz, licences, project, report_shot, tidy};
 
 /// What developers and CI run besides cargo's own commands.
 #[derive(Parser)]
@@ -26,6 +26,8 @@ enum Task {
     Clients(clients::Options),
     /// Kill the server under load, again and again, and check that it tells the truth.
     Crash(crash::Options),
+    /// Give the server bad input, an ill origin and a failing device, and check its answers.
+    Faults(faults::Options),
     /// Run every fuzz target for a short while.
     FuzzSmoke(fuzz::Options),
     /// Run the benches and write docs/benchmarks.md.
@@ -51,6 +53,7 @@ fn run(task: Task) -> Result<()> {
         Task::Ci(options) => ci::run(&options),
         Task::Clients(options) => clients::run(&options),
         Task::Crash(options) => crash::run(&options),
+        Task::Faults(options) => faults::run(&options),
         Task::FuzzSmoke(options) => fuzz::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::ReportShot(options) => report_shot::run(&options),

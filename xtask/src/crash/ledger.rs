@@ -4,9 +4,7 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
-use rand::{Rng, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use crate::blackbox::content;
 
 /// A state that an object was told to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,14 +150,6 @@ impl std::fmt::Display for Seen {
             Seen::NotSatisfiable => f.write_str("range not satisfiable"),
         }
     }
-}
-
-/// The bytes of version `version` of `key`.
-pub(super) fn content(key: &str, version: u32, len: usize) -> Vec<u8> {
-    let seed = xxh3_64_with_seed(key.as_bytes(), u64::from(version));
-    let mut bytes = vec![0; len];
-    Xoshiro256PlusPlus::seed_from_u64(seed).fill_bytes(&mut bytes);
-    bytes
 }
 
 /// A panicking thread has already failed the run: its data is still good to read.

@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::http::{Connection, Response};
-use super::ledger::{Ledger, Seen, State, content};
+use crate::blackbox::content;
+use crate::blackbox::http::{Connection, Response};
+
+use super::ledger::{Ledger, Seen, State};
 
 /// The bucket that everything happens in.
 pub(super) const BUCKET: &str = "crash";

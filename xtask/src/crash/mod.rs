@@ -5,10 +5,8 @@
 //! it again and checks that it tells the truth: no wrong byte, nothing
 //! overwritten or deleted returns, and what was cached still is.
 
-mod http;
 mod ledger;
 mod load;
-mod server;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,9 +19,10 @@ use anyhow::{Context, Result, bail};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use self::ledger::{Ledger, State, content};
+use self::ledger::{Ledger, State};
 use self::load::{BUCKET, World};
-use self::server::{Server, Setup, log_tail};
+use crate::blackbox::content;
+use crate::blackbox::server::{Server, Setup, log_tail};
 use crate::project::{self, Profile};
 
 /// What to run.
@@ -116,6 +115,7 @@ fn one_cache(
         cache_size: if roomy { "512MiB" } else { "64MiB" }.to_owned(),
         ram_size: "4MiB".to_owned(),
         consistency: MODES[group as usize % MODES.len()],
+        more: Vec::new(),
     };
     let world = new_world(&setup.data_dir, group)?;
     for round in rounds {

@@ -9,14 +9,14 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One kept-alive connection.
-pub(super) struct Connection {
+pub struct Connection {
     stream: BufReader<TcpStream>,
     host: SocketAddr,
 }
 
 /// An answer with its whole body.
 #[derive(Debug)]
-pub(super) struct Response {
+pub struct Response {
     /// The status code.
     pub status: u16,
     /// Names in lower case.
@@ -27,7 +27,7 @@ pub(super) struct Response {
 
 impl Response {
     /// The header `name` (lower case).
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
             .find(|(n, _)| n == name)
@@ -37,7 +37,7 @@ impl Response {
 
 impl Connection {
     /// Connects to `host`.
-    pub(super) fn open(host: SocketAddr) -> io::Result<Self> {
+    pub fn open(host: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&host, PATIENCE)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -50,7 +50,7 @@ impl Connection {
 
     /// Sends one request and reads its answer to the end. An error leaves the
     /// connection unusable.
-    pub(super) fn request(
+    pub fn request(
         &mut self,
         method: &str,
         path: &str,

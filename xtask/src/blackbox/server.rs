@@ -19,7 +19,7 @@ const CHUNK_SIZE: &str = "128KiB";
 
 /// How the server is started.
 #[derive(Clone, Debug)]
-pub(super) struct Setup {
+pub struct Setup {
     /// The `floe` binary.
     pub binary: PathBuf,
     /// Where everything of this cache lies.
@@ -30,10 +30,12 @@ pub(super) struct Setup {
     pub ram_size: String,
     /// The consistency mode.
     pub consistency: &'static str,
+    /// Further flags.
+    pub more: Vec<String>,
 }
 
 /// A running server. Dropping it kills it.
-pub(super) struct Server {
+pub struct Server {
     child: Child,
     /// The S3 face.
     pub s3: SocketAddr,
@@ -45,7 +47,7 @@ pub(super) struct Server {
 
 impl Server {
     /// Starts the server and waits until it is healthy.
-    pub(super) fn start(setup: &Setup) -> Result<Self> {
+    pub fn start(setup: &Setup) -> Result<Self> {
         let mut server = Self::spawn(setup)?;
         let began = Instant::now();
         loop {
@@ -70,7 +72,7 @@ impl Server {
     }
 
     /// Starts the server and does not wait.
-    pub(super) fn spawn(setup: &Setup) -> Result<Self> {
+    pub fn spawn(setup: &Setup) -> Result<Self> {
         let (s3, admin) = (free_address()?, free_address()?);
         let log = File::options()
             .create(true)
@@ -101,7 +103,7 @@ impl Server {
     }
 
     /// `kill -9`, and waits for the process to be gone.
-    pub(super) fn kill(mut self) -> Result<()> {
+    pub fn kill(mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("the server ended by itself: {status}");
         }
@@ -111,7 +113,7 @@ impl Server {
     }
 
     /// SIGTERM; the server must end by itself with status 0.
-    pub(super) fn stop(mut self) -> Result<()> {
+    pub fn stop(mut self) -> Result<()> {
         Command::new("kill")
             .arg(self.child.id().to_string())
             .status()?;
@@ -129,7 +131,7 @@ impl Server {
     }
 
     /// The sum of the counter `name` over the samples whose labels contain one of `labels`.
-    pub(super) fn metric(&self, name: &str, labels: &[&str]) -> Result<f64> {
+    pub fn metric(&self, name: &str, labels: &[&str]) -> Result<f64> {
         let response = Connection::open(self.admin)?.request("GET", "/metrics", &[], b"")?;
         let text = String::from_utf8_lossy(&response.body).into_owned();
         let mut found = false;
@@ -173,10 +175,12 @@ fn flags(setup: &Setup, s3: SocketAddr, admin: SocketAddr) -> Vec<String> {
         ("--ram-size", setup.ram_size.clone()),
         ("--object-consistency", setup.consistency.to_owned()),
     ];
-    pairs
+    let mut flags: Vec<String> = pairs
         .into_iter()
         .flat_map(|(flag, value)| [flag.to_owned(), value])
-        .collect()
+        .collect();
+    flags.extend(setup.more.iter().cloned());
+    flags
 }
 
 /// An address that was free a moment ago.
@@ -185,7 +189,7 @@ fn free_address() -> Result<SocketAddr> {
 }
 
 /// The end of what the server printed.
-pub(super) fn log_tail(data_dir: &Path) -> String {
+pub fn log_tail(data_dir: &Path) -> String {
     const LINES: usize = 30;
     let text = std::fs::read_to_string(data_dir.join("floe.log")).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
