@@ -260,7 +260,8 @@ pub(crate) fn large_descriptor_seeds() -> Vec<Vec<u8>> {
         let unit = piece_bytes.min(UNIT_BYTES) as usize;
         LargeDescriptor {
             hash: KeyHash(4),
-            sequence: Sequence(5),
+            sequence: Sequence(6),
+            stream: Sequence(5),
             key: b"a key".to_vec(),
             value_bytes: value.len() as u64,
             expiry_unix_s: 0,
@@ -370,6 +371,13 @@ pub(crate) fn journal_seeds() -> Vec<Vec<u8>> {
             sequence: Sequence(2),
         },
         Note::CheckpointEnd { notes: 2 },
+        Note::GenerationFloor {
+            generation: Generation(90),
+        },
+        Note::ZoneClosed {
+            life: LIFE,
+            end_offset: 1 << 20,
+        },
     ];
     let mut chain = JournalChain::new(ID, EPOCH);
     let mut out = vec![0; 1536];
