@@ -496,6 +496,7 @@ impl Recovery {
             space: Notify::new(),
             reclaim_wake: Notify::new(),
             room: Arc::new(Semaphore::new((self.plan.write_buffer_bytes / ROOM_UNIT_BYTES) as usize)),
+            gc_room: Arc::new(Semaphore::new((8 * self.plan.batch_bytes.max(1 << 20) / ROOM_UNIT_BYTES) as usize)),
             write_permits: Arc::new(Semaphore::new(self.plan.write_depth as usize)),
             queue: WriteQueue::new(),
             journal_counters: task.counters(),
