@@ -156,11 +156,13 @@ struct Recovery {
     report: RecoveryReport,
     next_sequence: u64,
     next_generation: u32,
+    /// The highest epoch read from any metadata zone, complete or not.
+    epoch_max: u64,
     losers: Vec<Note>,
-    /// Zones whose header is neither sound nor blank.
-    doubtful: Vec<ZoneId>,
     /// Zones that the device counts as active.
     still_active: HashSet<ZoneId>,
+    /// Zones whose header is neither sound nor blank.
+    doubtful: Vec<ZoneId>,
     /// Sequences of the last zone whose records had to be compared with newer ones.
     compared: Option<(ZoneId, HashMap<u32, Sequence>)>,
 }
@@ -185,9 +187,10 @@ impl Recovery {
             report: RecoveryReport::default(),
             next_sequence: 1,
             next_generation: 1,
+            epoch_max: 0,
             losers: Vec::new(),
-            doubtful: Vec::new(),
             still_active: HashSet::new(),
+            doubtful: Vec::new(),
             compared: None,
         }
     }
@@ -215,6 +218,7 @@ impl Recovery {
             }
         }
         found.sort_by_key(|(_, superblock)| std::cmp::Reverse(superblock.epoch));
+        self.epoch_max = found.first().map_or(0, |(_, superblock)| superblock.epoch);
         if let Some((_, superblock)) = found.first()
             && let Some(mismatch) = superblock.mismatch(&self.plan.format())
         {
@@ -294,7 +298,8 @@ impl Recovery {
             filled.push((content.life, content.used_bytes, content.records.len() as u32));
         }
         let kept = filter_notes(notes, |life| current.contains(life));
-        let superblock = Superblock { epoch: superblock.epoch + 1, ..superblock };
+        // Above an abandoned attempt's too, whose blocks a reset may have left behind the new ones.
+        let superblock = Superblock { epoch: self.epoch_max + 1, ..superblock };
         let next = METADATA[1 - zone.index()];
         self.start(next, superblock, kept, filled).await
     }
