@@ -1,5 +1,6 @@
 //! Floe: a flash cache.
 
+pub mod config;
 pub mod error;
 pub mod store;
 
