@@ -79,7 +79,7 @@ impl Walk<'_> {
                     line,
                 }),
                 (DeValue::Table(inner_spans), Value::Table(inner))
-                    if self.schema.has_section(&path) =>
+                    if self.schema.has_table(&path) =>
                 {
                     self.table(&path, inner_spans, inner)?;
                 }

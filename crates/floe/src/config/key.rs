@@ -1,5 +1,6 @@
 //! Keys: what a setting is called, takes, means and defaults to.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use floe_core::ByteSize;
@@ -180,26 +181,44 @@ impl Section {
         defaults: &T,
         keys: Vec<Key>,
     ) -> Result<Self, String> {
-        let defaults = Table::try_from(defaults).map_err(|error| format!("[{name}]: {error}"))?;
-        let stray: Vec<&String> = defaults
-            .keys()
-            .filter(|field| !keys.iter().any(|key| key.name == field.as_str()))
-            .collect();
-        if !stray.is_empty() {
-            return Err(format!("[{name}]: no key documents {stray:?}"));
-        }
-        let keys = keys
+        let table = Table::try_from(defaults).map_err(|error| format!("[{name}]: {error}"))?;
+        let mut leaves = BTreeMap::new();
+        flatten("", table, &keys, &mut leaves);
+        let keys: Vec<Key> = keys
             .into_iter()
             .map(|key| Key {
-                default: defaults.get(key.name).cloned().or(key.default),
+                default: leaves.remove(key.name).or(key.default),
                 ..key
             })
             .collect();
+        if !leaves.is_empty() {
+            let stray: Vec<&String> = leaves.keys().collect();
+            return Err(format!("[{name}]: no key documents {stray:?}"));
+        }
         Ok(Section {
             name,
             doc: doc.to_owned(),
             keys,
         })
+    }
+}
+
+/// Takes `table` apart down to the values that `keys` name; what none of them
+/// names is kept too, so that the caller notices.
+fn flatten(prefix: &str, table: Table, keys: &[Key], leaves: &mut BTreeMap<String, Value>) {
+    for (name, value) in table {
+        let path = match prefix {
+            "" => name,
+            _ => format!("{prefix}.{name}"),
+        };
+        match value {
+            Value::Table(inner) if !keys.iter().any(|key| key.name == path) => {
+                flatten(&path, inner, keys, leaves);
+            }
+            value => {
+                leaves.insert(path, value);
+            }
+        }
     }
 }
 

@@ -155,7 +155,7 @@ impl Schema {
             };
             effective.insert(found.setting, found.value, Source::File(place))?;
         }
-        let environment = self.from_environment(&sources.environment);
+        let environment = self.environment_overlays(&sources.environment);
         self.overlay(&mut effective, &environment)?;
         self.overlay(&mut effective, &sources.flags)?;
         Ok(effective)
@@ -181,8 +181,14 @@ impl Schema {
             .collect()
     }
 
-    pub(super) fn has_section(&self, name: &str) -> bool {
+    /// Whether `name` is a table: a section, or a table inside one.
+    pub(super) fn has_table(&self, name: &str) -> bool {
         self.sections.iter().any(|section| section.name == name)
+            || self.keys().any(|(setting, _)| {
+                setting
+                    .strip_prefix(name)
+                    .is_some_and(|rest| rest.starts_with('.'))
+            })
     }
 
     /// The error for a key that does not exist.
@@ -209,7 +215,7 @@ impl Schema {
         }
     }
 
-    fn from_environment(&self, environment: &[(String, String)]) -> Vec<Overlay> {
+    fn environment_overlays(&self, environment: &[(String, String)]) -> Vec<Overlay> {
         self.keys()
             .filter_map(|(setting, _)| {
                 let variable = Schema::variable(&setting);

@@ -1,0 +1,133 @@
+//! The command line: subcommands and flags. Flags of settings come from the
+//! table of keys.
+
+use std::path::PathBuf;
+
+use clap::{Arg, Command, CommandFactory, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use floe::config::Schema;
+
+use crate::settings;
+
+/// The version, with the commit where it is known.
+pub(crate) const VERSION: &str = env!("FLOE_VERSION");
+
+pub(crate) const CONFIG: &str = "config-file";
+pub(crate) const DATA_DIR: &str = "data-dir";
+pub(crate) const SET: &str = "set";
+
+/// A flash cache for object stores.
+#[derive(Debug, Parser)]
+#[command(
+    name = "floe",
+    version = VERSION,
+    about = "A flash cache for object stores",
+    long_about = "Floe keeps the objects of S3 and other object stores on flash: point any S3 client at it and\n\
+                  what was read once comes from the local SSD.",
+    after_help = "Examples:\n  \
+        floe serve                                  start on built-in defaults under ./floe-data\n  \
+        floe serve --config /etc/floe/floe.toml     start as configured\n  \
+        floe config default > floe.toml             a file with every setting\n  \
+        floe bench experiments/quick.toml           run an experiment\n  \
+        floe check --device-path cache.floe         verify a cache offline\n\n\
+        Exit status: 0 done, 2 wrong usage or configuration, 3 the machine is in the way (device, port,\n\
+        permission, origin), 4 a check found damage, 70 a bug.",
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+pub(crate) struct Cli {
+    /// Print the result as JSON on standard output
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Action,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Action {
+    /// Print, check or explain the configuration
+    #[command(subcommand)]
+    Config(ConfigAction),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  floe completions bash > /etc/bash_completion.d/floe")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write one for each subcommand
+    #[command(
+        after_help = "Examples:\n  floe man | man -l -\n  floe man --dir /usr/local/share/man/man1"
+    )]
+    Man {
+        /// Write floe.1, floe-serve.1 and so on into this folder
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        dir: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigAction {
+    /// Print a commented file with every setting and its default
+    Default,
+    /// Check a configuration and say what is wrong
+    #[command(after_help = "Example:\n  floe config check /etc/floe/floe.toml")]
+    Check {
+        /// The file; the environment and flags are checked as well
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
+    /// Print the settings that hold and where each came from
+    #[command(after_help = "Example:\n  FLOE_RAM_SIZE=1GiB floe config show --chunk-size 256KiB")]
+    Show,
+    /// Print the reference of all settings as Markdown
+    Reference,
+}
+
+/// The whole command, with a flag for each setting where settings matter.
+pub(crate) fn command(schema: &Schema) -> Command {
+    let all = |_: &str| true;
+    Cli::command().mut_subcommand("config", |config| {
+        config
+            .mut_subcommand("check", |c| with_settings(c, schema, all))
+            .mut_subcommand("show", |c| with_settings(c, schema, all))
+    })
+}
+
+/// Adds the flags of the sections that `wanted` names.
+fn with_settings(command: Command, schema: &Schema, wanted: impl Fn(&str) -> bool) -> Command {
+    let command = command
+        .arg(
+            Arg::new(CONFIG)
+                .long("config")
+                .short('c')
+                .value_name("FILE")
+                .env("FLOE_CONFIG")
+                .value_hint(ValueHint::FilePath)
+                .value_parser(clap::value_parser!(PathBuf))
+                .help("Read settings from this TOML file"),
+        )
+        .arg(
+            Arg::new(DATA_DIR)
+                .long("data-dir")
+                .value_name("DIR")
+                .env("FLOE_DATA_DIR")
+                .value_hint(ValueHint::DirPath)
+                .value_parser(clap::value_parser!(PathBuf))
+                .help("Keep whatever has no place of its own in this folder [default: ./floe-data]"),
+        )
+        .arg(
+            Arg::new(SET)
+                .long("set")
+                .value_name("SECTION.KEY=VALUE")
+                .action(clap::ArgAction::Append)
+                .help("Set any setting; `floe config default` lists them, --help shows their own flags"),
+        );
+    schema
+        .sections()
+        .iter()
+        .filter(|section| wanted(section.name))
+        .flat_map(|section| section.keys.iter().map(move |key| (section, key)))
+        .fold(command, |command, (section, key)| {
+            command.arg(settings::flag_argument(section, key))
+        })
+}

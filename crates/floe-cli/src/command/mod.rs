@@ -1,0 +1,35 @@
+//! The subcommands.
+
+mod config;
+mod manual;
+
+use std::process::ExitCode;
+
+use clap::{ArgMatches, FromArgMatches};
+use floe::config::Schema;
+
+use crate::args::{Action, Cli};
+use crate::failure::Failure;
+
+/// Runs what the command line asks for.
+///
+/// # Errors
+/// Why it could not be done.
+pub(crate) fn run(schema: &Schema, matches: &ArgMatches) -> Result<ExitCode, Failure> {
+    let cli = Cli::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
+    let below = innermost(matches);
+    match cli.command {
+        Action::Config(action) => config::run(schema, below, action, cli.json)?,
+        Action::Completions { shell } => manual::completions(schema, shell)?,
+        Action::Man { dir } => manual::pages(schema, dir.as_deref())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The arguments of the innermost subcommand.
+fn innermost(matches: &ArgMatches) -> &ArgMatches {
+    match matches.subcommand() {
+        Some((_, below)) => innermost(below),
+        None => matches,
+    }
+}
