@@ -11,8 +11,11 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod net;
 pub mod oxcache;
+mod statistics;
 
 pub use config::{
     AccessKey, AdminConfig, Anonymous, OxCacheConfig, S3Config, ServerConfig, ServerConfigError,
 };
+pub use net::BindError;
