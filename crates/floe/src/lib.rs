@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod error;
+pub mod inspect;
 pub mod object;
 pub mod origin;
 pub mod store;
