@@ -33,6 +33,8 @@ pub enum Kind {
     Path,
     /// A list of texts; separated by commas in flags and variables.
     List,
+    /// An IP address and a port, or `off`.
+    Address,
     /// One of these words.
     Choice(&'static [Choice]),
     /// Pairs of access key and secret key: an array of tables in the file,
@@ -53,6 +55,7 @@ impl Kind {
             Kind::Text => "TEXT",
             Kind::Path => "PATH",
             Kind::List => "LIST",
+            Kind::Address => "ADDRESS",
             Kind::Choice(_) => "CHOICE",
             Kind::KeyPairs => "ACCESS:SECRET",
             Kind::Toml => "TOML",
@@ -171,7 +174,8 @@ pub struct Section {
 
 impl Section {
     /// A section whose struct is declared elsewhere: documentation from
-    /// `keys`, defaults from `defaults` as serde writes it.
+    /// `keys`, defaults from `defaults` as serde writes it. Fields named in
+    /// `without` are no settings.
     ///
     /// # Errors
     /// The names on which table and struct disagree.
@@ -179,6 +183,7 @@ impl Section {
         name: &'static str,
         doc: &str,
         defaults: &T,
+        without: &[&str],
         keys: Vec<Key>,
     ) -> Result<Self, String> {
         let table = Table::try_from(defaults).map_err(|error| format!("[{name}]: {error}"))?;
@@ -191,6 +196,7 @@ impl Section {
                 ..key
             })
             .collect();
+        leaves.retain(|path, _| !without.contains(&path.as_str()));
         if !leaves.is_empty() {
             let stray: Vec<&String> = leaves.keys().collect();
             return Err(format!("[{name}]: no key documents {stray:?}"));

@@ -1,5 +1,7 @@
 //! Values: from text to TOML, and against a key's kind and limits.
 
+use std::net::SocketAddr;
+
 use floe_core::ByteSize;
 use toml::Value;
 
@@ -44,7 +46,7 @@ pub(super) fn parse_text(
             Ok(mut table) => Ok(table.remove("value").unwrap_or(Value::Boolean(false))),
             Err(error) => refuse(format!("must be a TOML value: {}", error.message())),
         },
-        Kind::Size | Kind::Text | Kind::Path | Kind::Choice(_) => {
+        Kind::Size | Kind::Text | Kind::Path | Kind::Address | Kind::Choice(_) => {
             Ok(Value::String(text.to_owned()))
         }
     }
@@ -110,6 +112,25 @@ pub(super) fn check(
         },
         (Kind::KeyPairs, Value::Array(items)) if items.iter().all(Value::is_table) => Ok(()),
         (Kind::List, Value::Array(items)) if items.iter().all(Value::is_str) => Ok(()),
+        (Kind::Address, Value::String(text)) => {
+            if text == "off" || text.parse::<SocketAddr>().is_ok() {
+                return Ok(());
+            }
+            let port = text.rsplit_once(':').map(|(_, port)| port);
+            let nearest = port
+                .and_then(|port| port.parse::<u16>().ok())
+                .map(|port| format!("\"127.0.0.1:{port}\""));
+            refuse(
+                "must be an IP address and a port, such as 127.0.0.1:9000, or off".into(),
+                nearest,
+            )
+        }
+        // Some choices are written as booleans too.
+        (Kind::Choice(choices), Value::Boolean(flag))
+            if choices.iter().any(|choice| choice.word == flag.to_string()) =>
+        {
+            Ok(())
+        }
         (Kind::Choice(choices), Value::String(text)) => {
             if choices.iter().any(|choice| choice.word == text) {
                 return Ok(());
@@ -175,7 +196,7 @@ fn wanted(kind: Kind) -> &'static str {
         Kind::Integer => "a whole number",
         Kind::Float => "a number",
         Kind::Size => "a size such as \"64KiB\" or a number of bytes",
-        Kind::Text | Kind::Path => "a text in quotes",
+        Kind::Text | Kind::Path | Kind::Address => "a text in quotes",
         Kind::List => "a list of texts such as [\"a\", \"b\"]",
         Kind::Choice(_) => "one of its words, in quotes",
         Kind::KeyPairs => "a list of tables with access_key and secret_key",
