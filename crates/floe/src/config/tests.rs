@@ -37,6 +37,36 @@ fn defaults_are_those_of_the_structs() {
 }
 
 #[test]
+fn every_section_of_the_library_is_in_the_table() {
+    let schema = Schema::new(library_sections().unwrap());
+    let text = schema.default_file();
+    let effective = load(&schema, &text, &Sources::default()).unwrap();
+    let device: floe_device::DeviceConfig = effective.section("device").unwrap();
+    assert_eq!(device, floe_device::DeviceConfig::default());
+    let origin: crate::origin::OriginConfig = effective.section("origin").unwrap();
+    assert_eq!(origin, crate::origin::OriginConfig::default());
+    let _: crate::object::ObjectConfig = effective.section("object").unwrap();
+}
+
+#[test]
+fn nested_keys_are_found_and_their_typos_named() {
+    let schema = Schema::new(library_sections().unwrap());
+    let text = "[origin]\nkind = \"emulated\"\n[origin.requests]\nattempts = 2\n\
+                [origin.emulated]\nsize = { rule = \"fixed\", bytes = \"4KiB\" }\n";
+    let effective = load(&schema, text, &Sources::default()).unwrap();
+    let origin: crate::origin::OriginConfig = effective.section("origin").unwrap();
+    assert_eq!(origin.requests.attempts, 2);
+    assert!(origin.emulated.is_some());
+    let error = load(
+        &schema,
+        "[origin.requests]\natempts = 2\n",
+        &Sources::default(),
+    )
+    .unwrap_err();
+    assert!(error.contains("`origin.requests.attempts`"), "{error}");
+}
+
+#[test]
 fn the_default_file_changes_nothing() {
     let schema = schema();
     let text = schema.default_file();
@@ -136,7 +166,7 @@ fn bad_values_name_the_setting_the_value_the_limit_and_what_works() {
     for (text, parts) in [
         (
             "[chunk]\nsize = \"3GiB\"",
-            ["`chunk.size`", "\"3GiB\"", "at most 2GiB", "works is 2GiB"],
+            ["`chunk.size`", "\"3GiB\"", "at most 1GiB", "works is 1GiB"],
         ),
         (
             "[chunk]\nsize = 70000",
