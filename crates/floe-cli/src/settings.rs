@@ -8,7 +8,15 @@ use floe::config::{
     ChunkConfig, Effective, Key, Kind, Overlay, RamConfig, Schema, Section, Source, Sources,
 };
 
+use floe::object::ObjectConfig;
+use floe::origin::{OriginConfig, OriginKind};
+use floe_core::ByteSize;
+use floe_device::DeviceConfig;
+use floe_device::config::DeviceKind;
+use floe_server::ServerConfig;
+
 use crate::args;
+use crate::faces;
 use crate::failure::Failure;
 
 /// Variables that start with `FLOE_` and name no setting.
@@ -39,14 +47,13 @@ floe::section! {
 /// # Errors
 /// A bug: a section's struct and its documentation disagree.
 pub(crate) fn schema() -> Result<Schema, Failure> {
-    let sections: Result<Vec<Section>, String> = [
-        Ok(ChunkConfig::section()),
-        Ok(RamConfig::section()),
-        Ok(LogConfig::section()),
-    ]
-    .into_iter()
-    .collect();
-    sections
+    let sections = || -> Result<Vec<Section>, String> {
+        let mut sections = floe::config::library_sections()?;
+        sections.extend(faces::sections()?);
+        sections.push(LogConfig::section());
+        Ok(sections)
+    };
+    sections()
         .map(Schema::new)
         .map_err(|why| Failure::bug("the table of settings is not complete").because(why))
 }
@@ -108,13 +115,24 @@ impl Request {
     }
 }
 
+/// The size of a cache file that nobody gave a size.
+const DEFAULT_SIZE: ByteSize = ByteSize::gib(4);
+
 /// Settings as the types that use them, each checked as far as possible
 /// without touching the machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
+    pub(crate) device: DeviceConfig,
     pub(crate) chunk: ChunkConfig,
     pub(crate) ram: RamConfig,
+    pub(crate) object: ObjectConfig,
+    pub(crate) origin: OriginConfig,
+    pub(crate) server: ServerConfig,
     pub(crate) log: LogConfig,
+    /// Whether the device's size is our choice, and so ours to shrink.
+    pub(crate) size_is_ours: bool,
+    /// Whether the origin is the folder in the data directory.
+    pub(crate) origin_is_ours: bool,
 }
 
 impl Plan {
@@ -123,15 +141,65 @@ impl Plan {
     /// # Errors
     /// The first section whose values do not fit together.
     pub(crate) fn new(request: &Request, effective: &Effective<'_>) -> Result<Self, Failure> {
-        let _ = request;
         let log: LogConfig = effective.section("log")?;
         crate::logging::filter(&log)?;
-        Ok(Plan {
-            chunk: effective.section("chunk")?,
+        let device = device(request, effective)?;
+        let chunk: ChunkConfig = effective.section("chunk")?;
+        let mut object: ObjectConfig = effective.section("object")?;
+        object.chunk_size = chunk.size;
+        object
+            .validate()
+            .map_err(|error| Failure::usage("objects cannot be cached like this").because(error))?;
+        let mut origin: OriginConfig = effective.section("origin")?;
+        let origin_is_ours = origin.kind == OriginKind::Directory && origin.root.is_none();
+        if origin_is_ours {
+            origin.root = Some(request.places.data_dir.join("origin"));
+        }
+        origin.validate().map_err(|error| {
+            Failure::usage("the origin cannot be used like this").because(error)
+        })?;
+        let plan = Plan {
+            size_is_ours: device.kind == DeviceKind::File
+                && device.size.is_none()
+                && !effective.is_given("device.path"),
+            device,
+            chunk,
             ram: effective.section("ram")?,
+            object,
+            origin,
+            server: faces::config(effective, request.places.file.is_none())?,
             log,
-        })
+            origin_is_ours,
+        };
+        plan.check_shape()?;
+        Ok(plan)
     }
+
+    /// Checks the engine's plan against the device's shape, where the settings
+    /// alone tell it.
+    fn check_shape(&self) -> Result<(), Failure> {
+        let size = match self.device.size {
+            Some(size) => size,
+            None if self.size_is_ours => DEFAULT_SIZE,
+            None => return Ok(()),
+        };
+        self.device.geometry(size).map_err(|error| {
+            Failure::usage("the device cannot be used like this").because(error)
+        })?;
+        Ok(())
+    }
+}
+
+/// The device's settings, with its place in the data directory if it has none.
+pub(crate) fn device(
+    request: &Request,
+    effective: &Effective<'_>,
+) -> Result<DeviceConfig, Failure> {
+    let mut device: DeviceConfig = effective.section("device")?;
+    if device.kind == DeviceKind::File && device.path.is_none() {
+        device.path = Some(request.places.data_dir.join("cache.floe"));
+    }
+    Ok(device)
 }
 
 /// The flag that stands for a setting, as an argument of a subcommand.
