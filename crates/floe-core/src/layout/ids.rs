@@ -36,7 +36,8 @@ impl fmt::Display for CacheId {
     }
 }
 
-/// The life of a zone: one more with every reset. A zone that was never opened
+/// The life of a zone. One counter serves all zones of a cache, so that no two
+/// lives of any zones share a number. A zone that was never opened
 /// has none; the first life is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u32);

@@ -13,14 +13,14 @@
 //!
 //! and a note:
 //!
-//! | offset | bytes | zone full | death | checkpoint end |
-//! |---|---|---|---|---|
-//! | 0 | 4 | 1 | 2 | 3 |
-//! | 4 | 4 | zone | zone | zero |
-//! | 8 | 4 | generation | generation | zero |
-//! | 12 | 4 | record count | zero | zero |
-//! | 16 | 8 | summary offset | key hash | number of notes before it |
-//! | 24 | 8 | zero | sequence | zero |
+//! | offset | bytes | zone full | death | checkpoint end | generation floor |
+//! |---|---|---|---|---|---|
+//! | 0 | 4 | 1 | 2 | 3 | 4 |
+//! | 4 | 4 | zone | zone | zero | zero |
+//! | 8 | 4 | generation | generation | zero | zero |
+//! | 12 | 4 | record count | zero | zero | zero |
+//! | 16 | 8 | summary offset | key hash | number of notes before it | generation |
+//! | 24 | 8 | zero | sequence | zero | zero |
 //!
 //! A reader stops at the first block that is not the next of this epoch.
 
@@ -66,6 +66,13 @@ pub enum Note {
         /// How many notes stand before it in this metadata zone.
         notes: u64,
     },
+    /// Generations below this one may have been used. Journaled before the
+    /// first of them is, so that no generation is ever used twice, whatever
+    /// zone headers are lost.
+    GenerationFloor {
+        /// The least generation that was certainly never used.
+        generation: Generation,
+    },
 }
 
 impl Note {
@@ -82,6 +89,7 @@ impl Note {
                 sequence,
             } => (2, Some(life), 0, hash.0, sequence.0),
             Note::CheckpointEnd { notes } => (3, None, 0, notes, 0),
+            Note::GenerationFloor { generation } => (4, None, 0, u64::from(generation.0), 0),
         };
         put_u32(bytes, 0, kind);
         put_u32(bytes, 4, life.map_or(0, |life| life.zone.0));
@@ -107,6 +115,9 @@ impl Note {
             }),
             3 => Some(Note::CheckpointEnd {
                 notes: u64_at(bytes, 16),
+            }),
+            4 => Some(Note::GenerationFloor {
+                generation: Generation(u32::try_from(u64_at(bytes, 16)).ok()?),
             }),
             _ => None,
         }
@@ -230,6 +241,21 @@ impl JournalChain {
             encoded_bytes: Self::encoded_bytes(notes.len(), block_size),
         })
     }
+}
+
+/// The epoch and number of the journal block that `bytes` start with, wherever
+/// in the chain it stands: tells a journal that ended from one with a damaged
+/// block in its middle.
+///
+/// # Errors
+/// As every decoder.
+pub fn journal_block_position(id: CacheId, bytes: &[u8]) -> Result<(u64, u64), LayoutError> {
+    let opened = open(id, Structure::Journal, bytes)?;
+    let header = opened
+        .covered
+        .first_chunk::<JOURNAL_HEADER_BYTES>()
+        .ok_or(LayoutError::Malformed("the block's header ends early"))?;
+    Ok((u64_at(header, 24), u64_at(header, 32)))
 }
 
 /// The notes of one checked journal block, in order.

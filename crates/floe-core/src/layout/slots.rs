@@ -29,7 +29,8 @@
 use super::error::LayoutError;
 use super::frame::{Frame, Structure, open, seal};
 use super::ids::{
-    CacheId, KEY_MAX_BYTES, SMALL_MAX_BYTES, Sequence, UNIT_BYTES, ValueKind, ZoneLife,
+    CacheId, KEY_MAX_BYTES, LARGE_MAX_BYTES, SMALL_MAX_BYTES, Sequence, UNIT_BYTES, ValueKind,
+    ZoneLife,
 };
 use super::large::large_descriptor_bytes;
 use super::wire::{
@@ -129,7 +130,7 @@ impl SlotGeometry {
         let block = u64::from(block_size);
         let entries_per_block =
             (block_size as usize).checked_sub(SLOT_HEADER_BYTES)? / SLOT_ENTRY_BYTES;
-        if entries_per_block == 0 || chunk_bytes == 0 {
+        if entries_per_block == 0 || chunk_bytes == 0 || chunk_bytes > LARGE_MAX_BYTES {
             return None;
         }
         let descriptor_bytes = if chunk_bytes > SMALL_MAX_BYTES as u64 {
