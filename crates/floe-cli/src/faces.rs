@@ -36,7 +36,7 @@ pub(crate) fn sections() -> Result<Vec<Section>, String> {
 fn s3() -> Result<Section, String> {
     let key = Key::new;
     let count = |name, doc| Key::new(name, Kind::Integer, doc).limits(Limits::at_least(1));
-    Section::adopt(
+    let mut section = Section::adopt(
         "s3",
         "The S3 face: any S3 client, read-through.",
         &S3Config::default(),
@@ -50,7 +50,7 @@ fn s3() -> Result<Section, String> {
             key(
                 "anonymous",
                 Kind::Choice(ANONYMOUS),
-                "Whether requests without a signature are served. Without a configuration file, without keys and on a loopback address, `loopback` is the default.",
+                "Whether requests without a signature are served. When not set: `loopback` as long as there are no `s3.keys`, `s3.listen` is a loopback address and the origin is the folder in the data directory, otherwise `false`.",
             ),
             key(
                 "keys",
@@ -93,7 +93,16 @@ fn s3() -> Result<Section, String> {
             )
             .limits(Limits::at_least(1)),
         ],
-    )
+    )?;
+    // Derived where nobody says; see `config`.
+    for key in section
+        .keys
+        .iter_mut()
+        .filter(|key| key.name == "anonymous")
+    {
+        key.default = None;
+    }
+    Ok(section)
 }
 
 fn oxcache() -> Result<Section, String> {
@@ -181,14 +190,15 @@ fn server() -> Result<Section, String> {
     )
 }
 
-/// The faces that the settings ask for. `without_file` says that nobody wrote
-/// a configuration: then a loopback address is served without signatures.
+/// The faces that the settings ask for. `origin_is_ours` says that nobody named
+/// an origin, so that nothing of anybody's is behind the cache: then a loopback
+/// address is served without signatures.
 ///
 /// # Errors
 /// What cannot be served, and the cure.
 pub(crate) fn config(
     effective: &Effective<'_>,
-    without_file: bool,
+    origin_is_ours: bool,
 ) -> Result<ServerConfig, Failure> {
     let mut config: ServerConfig = effective.section("server")?;
     config.s3 = match is_off(effective, "s3.listen") {
@@ -202,7 +212,7 @@ pub(crate) fn config(
     let oxcache: OxCacheConfig = effective.section("oxcache")?;
     if oxcache.path.as_os_str().is_empty() {
         for setting in effective.schema().keys().map(|(setting, _)| setting) {
-            if setting.starts_with("oxcache.") && effective.is_given(&setting) {
+            if setting.starts_with("oxcache.") && effective.is_changed(&setting) {
                 return Err(effective
                     .refuse(&setting, "has no effect without `oxcache.path`", None)
                     .into());
@@ -213,7 +223,7 @@ pub(crate) fn config(
     }
     if let Some(s3) = &mut config.s3 {
         let nobody_said = !effective.is_given("s3.anonymous") && s3.keys.is_empty();
-        if nobody_said && without_file && is_loopback(s3.listen) {
+        if nobody_said && origin_is_ours && is_loopback(s3.listen) {
             s3.anonymous = Anonymous::OnLoopback;
         }
     }

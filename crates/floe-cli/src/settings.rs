@@ -4,13 +4,12 @@
 use std::path::PathBuf;
 
 use clap::ArgMatches;
-use floe::config::{
-    ChunkConfig, Effective, Key, Kind, Overlay, RamConfig, Schema, Section, Source, Sources,
-};
+use floe::config::{Effective, Key, Kind, Overlay, RamConfig, Schema, Section, Source, Sources};
 
 use floe::object::ObjectConfig;
 use floe::origin::{OriginConfig, OriginKind};
-use floe_core::ByteSize;
+use floe_core::chunk::{self, ChunkConfig};
+use floe_core::{ByteSize, Geometry};
 use floe_device::DeviceConfig;
 use floe_device::config::DeviceKind;
 use floe_server::ServerConfig;
@@ -167,7 +166,7 @@ impl Plan {
             ram: effective.section("ram")?,
             object,
             origin,
-            server: faces::config(effective, request.places.file.is_none())?,
+            server: faces::config(effective, origin_is_ours)?,
             log,
             origin_is_ours,
         };
@@ -211,13 +210,18 @@ pub(crate) fn flag_argument(section: &Section, key: &Key) -> clap::Arg {
         .help(help(&setting, key))
         .help_heading(format!("Settings [{}]", section.name))
         .hide_short_help(true);
-    match key.kind {
-        Kind::Bool => argument
+    let is_switch = match key.kind {
+        Kind::Bool => true,
+        Kind::Choice(choices) => choices.iter().any(|choice| choice.word == "true"),
+        _ => false,
+    };
+    if is_switch {
+        return argument
             .num_args(0..=1)
             .require_equals(true)
-            .default_missing_value("true"),
-        _ => argument.allow_hyphen_values(true),
+            .default_missing_value("true");
     }
+    argument.allow_negative_numbers(true)
 }
 
 fn help(setting: &str, key: &Key) -> String {

@@ -255,10 +255,18 @@ pub struct Entry {
 }
 
 /// The settings that hold, each with its source.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Effective<'a> {
     schema: &'a Schema,
     entries: BTreeMap<String, Entry>,
+}
+
+impl fmt::Debug for Effective<'_> {
+    /// Where each value comes from, without the values: some are secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sources = self.entries.iter().map(|(key, entry)| (key, &entry.source));
+        f.debug_map().entries(sources).finish()
+    }
 }
 
 impl<'a> Effective<'a> {
@@ -276,6 +284,15 @@ impl<'a> Effective<'a> {
     pub fn is_given(&self, setting: &str) -> bool {
         self.get(setting)
             .is_some_and(|entry| !matches!(entry.source, Source::Default | Source::Derived(_)))
+    }
+
+    /// Whether `setting` has another value than its default.
+    pub fn is_changed(&self, setting: &str) -> bool {
+        let default = self
+            .schema
+            .key(setting)
+            .and_then(|key| key.default.as_ref());
+        self.get(setting).map(|entry| &entry.value) != default
     }
 
     /// The settings of `section` as its type.

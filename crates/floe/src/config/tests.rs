@@ -1,11 +1,12 @@
 use std::path::Path;
 
 use floe_core::ByteSize;
+use floe_core::chunk::{ChunkConfig, Eviction};
 
 use super::*;
 
 fn schema() -> Schema {
-    Schema::new(vec![ChunkConfig::section(), RamConfig::section()])
+    Schema::new(library_sections().unwrap())
 }
 
 fn load<'a>(schema: &'a Schema, text: &str, sources: &Sources) -> Result<Effective<'a>, String> {
@@ -169,13 +170,8 @@ fn bad_values_name_the_setting_the_value_the_limit_and_what_works() {
             ["`chunk.size`", "\"3GiB\"", "at most 1GiB", "works is 1GiB"],
         ),
         (
-            "[chunk]\nsize = 70000",
-            [
-                "`chunk.size`",
-                "70000",
-                "multiple of 4KiB",
-                "works is 68KiB",
-            ],
+            "[chunk]\nsize = 7000",
+            ["`chunk.size`", "7000", "at least 64KiB", "works is 64KiB"],
         ),
         (
             "[chunk]\nsize = \"big\"",

@@ -137,6 +137,7 @@ async fn journal<V: FnMut(&Finding)>(
                     let dead = journal.deaths.entry((life, hash.0)).or_default();
                     *dead = (*dead).max(sequence.0);
                 }
+                Note::GenerationFloor { .. } => {}
                 Note::CheckpointEnd { notes: before } => {
                     if before != notes {
                         let why = format!("it counts {before} notes, but {notes} stand before it");
