@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, Command, CommandFactory, Parser, Subcommand, ValueHint};
+use clap::{Arg, Args, Command, CommandFactory, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use floe::config::Schema;
 
@@ -45,6 +45,18 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
+    /// Print what lies on a cache's device
+    #[command(after_help = "Examples:\n  \
+        floe inspect --data-dir /var/lib/floe\n  \
+        floe inspect --device-path /dev/nvme1n1 --zone 7 --records\n\n\
+        Nothing is changed. The cache must not be in use. With --json, one JSON object a line.")]
+    Inspect(InspectArgs),
+    /// Verify every checksum of a cache offline
+    #[command(after_help = "Examples:\n  \
+        floe check --data-dir /var/lib/floe\n  \
+        floe check --device-path cache.floe --json\n\n\
+        Exit status 4 if there is damage. Nothing is changed. The cache must not be in use.")]
+    Check(CheckArgs),
     /// Print, check or explain the configuration
     #[command(subcommand)]
     Config(ConfigAction),
@@ -63,6 +75,26 @@ pub(crate) enum Action {
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         dir: Option<PathBuf>,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// Only this zone, beside the metadata
+    #[arg(long, value_name = "ZONE")]
+    pub(crate) zone: Option<u32>,
+    /// Print every record
+    #[arg(long)]
+    pub(crate) records: bool,
+    /// Read the values too and check them
+    #[arg(long)]
+    pub(crate) values: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Check what describes values, but not the values
+    #[arg(long)]
+    pub(crate) quick: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -86,11 +118,15 @@ pub(crate) enum ConfigAction {
 /// The whole command, with a flag for each setting where settings matter.
 pub(crate) fn command(schema: &Schema) -> Command {
     let all = |_: &str| true;
-    Cli::command().mut_subcommand("config", |config| {
-        config
-            .mut_subcommand("check", |c| with_settings(c, schema, all))
-            .mut_subcommand("show", |c| with_settings(c, schema, all))
-    })
+    let device = |section: &str| section == "device";
+    Cli::command()
+        .mut_subcommand("inspect", |c| with_settings(c, schema, device))
+        .mut_subcommand("check", |c| with_settings(c, schema, device))
+        .mut_subcommand("config", |config| {
+            config
+                .mut_subcommand("check", |c| with_settings(c, schema, all))
+                .mut_subcommand("show", |c| with_settings(c, schema, all))
+        })
 }
 
 /// Adds the flags of the sections that `wanted` names.

@@ -6,6 +6,7 @@
 
 mod args;
 mod command;
+mod device;
 mod faces;
 mod failure;
 mod logging;

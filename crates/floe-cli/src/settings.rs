@@ -182,10 +182,20 @@ impl Plan {
             None if self.size_is_ours => DEFAULT_SIZE,
             None => return Ok(()),
         };
-        self.device.geometry(size).map_err(|error| {
+        let geometry = self.device.geometry(size).map_err(|error| {
             Failure::usage("the device cannot be used like this").because(error)
         })?;
-        Ok(())
+        self.check_chunks(&geometry)
+    }
+
+    /// Checks that the engine can run on a device of this shape.
+    pub(crate) fn check_chunks(&self, geometry: &Geometry) -> Result<(), Failure> {
+        match chunk::Plan::new(&self.chunk, geometry) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                Err(Failure::usage("the cache cannot work on this device").because(error))
+            }
+        }
     }
 }
 

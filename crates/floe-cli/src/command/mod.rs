@@ -1,12 +1,14 @@
 //! The subcommands.
 
 mod config;
+mod inspect;
 mod manual;
 
 use std::process::ExitCode;
 
 use clap::{ArgMatches, FromArgMatches};
 use floe::config::Schema;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{Action, Cli};
 use crate::failure::Failure;
@@ -19,6 +21,8 @@ pub(crate) fn run(schema: &Schema, matches: &ArgMatches) -> Result<ExitCode, Fai
     let cli = Cli::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
     let below = innermost(matches);
     match cli.command {
+        Action::Inspect(args) => inspect::run(schema, below, &args, cli.json)?,
+        Action::Check(args) => inspect::check(schema, below, &args, cli.json)?,
         Action::Config(action) => config::run(schema, below, action, cli.json)?,
         Action::Completions { shell } => manual::completions(schema, shell)?,
         Action::Man { dir } => manual::pages(schema, dir.as_deref())?,
@@ -32,4 +36,12 @@ fn innermost(matches: &ArgMatches) -> &ArgMatches {
         Some((_, below)) => innermost(below),
         None => matches,
     }
+}
+
+/// A runtime for commands that do one thing after another.
+fn small_runtime() -> Result<Runtime, Failure> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::environment("cannot start the runtime").because(error))
 }

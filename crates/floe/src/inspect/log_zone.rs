@@ -432,6 +432,6 @@ fn is_broken_batch(life: ZoneLife, bytes: &[u8], error: LayoutError) -> bool {
     let generation = life.generation.0.to_le_bytes();
     identify(bytes) == Identified::Claims(Structure::Batch)
         && !matches!(error, LayoutError::Stale { .. })
-        && bytes.get(24..28) == Some(&zone[..])
-        && bytes.get(28..32) == Some(&generation[..])
+        // One of the two may be what is damaged.
+        && (bytes.get(24..28) == Some(&zone[..]) || bytes.get(28..32) == Some(&generation[..]))
 }
