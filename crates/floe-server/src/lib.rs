@@ -13,6 +13,7 @@
 pub mod config;
 mod net;
 pub mod oxcache;
+pub mod s3;
 mod statistics;
 
 pub use config::{
