@@ -10,12 +10,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod config;
 mod net;
 pub mod oxcache;
+pub mod s3;
+mod server;
 mod statistics;
 
 pub use config::{
     AccessKey, AdminConfig, Anonymous, OxCacheConfig, S3Config, ServerConfig, ServerConfigError,
 };
 pub use net::BindError;
+pub use server::{Addresses, Drained, Server, StartError};

@@ -7,7 +7,7 @@ mod http;
 mod pace;
 mod stall;
 
-pub(crate) use accept::{Acceptor, Shutdown, accept};
+pub(crate) use accept::{Shutdown, accept};
 pub(crate) use bind::{UnixSocket, bind_tcp};
 pub(crate) use http::{HttpLimits, serve_http};
 pub(crate) use pace::{Pace, PacedBody};

@@ -14,6 +14,8 @@ use floe_device::Clock;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 
+use crate::statistics::RequestMeter;
+
 /// Why the body of an answer broke off. The connection is broken off with it,
 /// so that nobody takes a part for the whole.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +76,7 @@ pub(crate) struct PacedBody<B> {
     rest: Bytes,
     /// Bytes still to come, where the length was announced.
     remaining: Option<u64>,
-    sent_bytes: Arc<crate::statistics::Counter>,
+    meter: RequestMeter,
 }
 
 impl<B> PacedBody<B> {
@@ -82,7 +84,7 @@ impl<B> PacedBody<B> {
         inner: B,
         pace: Arc<Pace>,
         announced: Option<u64>,
-        sent_bytes: Arc<crate::statistics::Counter>,
+        meter: RequestMeter,
     ) -> Self {
         let id = pace.next_id.fetch_add(1, Relaxed);
         PacedBody {
@@ -91,7 +93,7 @@ impl<B> PacedBody<B> {
             id,
             rest: Bytes::new(),
             remaining: announced,
-            sent_bytes,
+            meter,
         }
     }
 
@@ -101,7 +103,7 @@ impl<B> PacedBody<B> {
         if let Some(remaining) = &mut self.remaining {
             *remaining = remaining.checked_sub(len).ok_or(BodyError::Long)?;
         }
-        self.sent_bytes.add(len);
+        self.meter.sent(len);
         Ok(piece)
     }
 }

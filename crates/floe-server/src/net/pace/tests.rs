@@ -2,7 +2,7 @@ use futures::stream;
 use http_body_util::{BodyExt, StreamBody};
 
 use super::*;
-use crate::statistics::Counter;
+use crate::statistics::RequestCounters;
 
 type Pieces = Vec<Result<Frame<Bytes>, std::io::Error>>;
 
@@ -14,8 +14,12 @@ fn body(
         StreamBody::new(stream::iter(pieces)),
         Pace::new(Clock::real(), Duration::from_secs(60)),
         Some(announced),
-        Arc::new(Counter::default()),
+        meter(&Arc::default()),
     )
+}
+
+fn meter(counters: &Arc<RequestCounters>) -> RequestMeter {
+    RequestMeter::begin(Arc::clone(counters), Clock::real(), &http::Method::GET)
 }
 
 fn piece(len: usize) -> Result<Frame<Bytes>, std::io::Error> {
@@ -24,7 +28,13 @@ fn piece(len: usize) -> Result<Frame<Bytes>, std::io::Error> {
 
 #[tokio::test]
 async fn exact_bodies_pass_in_bounded_pieces() {
-    let mut body = body(vec![piece(600 << 10), piece(0), piece(1)], (600 << 10) + 1);
+    let counters = Arc::default();
+    let mut body = PacedBody::new(
+        StreamBody::new(stream::iter(vec![piece(600 << 10), piece(0), piece(1)])),
+        Pace::new(Clock::real(), Duration::from_secs(60)),
+        Some((600 << 10) + 1),
+        meter(&counters),
+    );
     let mut total = 0;
     while let Some(frame) = body.frame().await {
         let len = frame.unwrap().into_data().unwrap().len();
@@ -32,9 +42,10 @@ async fn exact_bodies_pass_in_bounded_pieces() {
         total += len;
     }
     assert_eq!(total, (600 << 10) + 1);
-    assert_eq!(body.sent_bytes.get(), total as u64);
     let pace = Arc::clone(&body.pace);
     drop(body);
+    assert_eq!(counters.sent_bytes.get(), total as u64);
+    assert_eq!(counters.ended.get(), 1);
     assert!(pace.waiting.lock().is_empty());
 }
 
@@ -57,7 +68,7 @@ async fn a_piece_left_lying_is_noticed_and_progress_is_not() {
         StreamBody::new(stream::iter(vec![piece(1), piece(1)])),
         Arc::clone(&pace),
         Some(2),
-        Arc::new(Counter::default()),
+        meter(&Arc::default()),
     );
     body.frame().await.unwrap().unwrap();
     pace.stalled().await;

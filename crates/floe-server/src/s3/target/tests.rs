@@ -4,10 +4,8 @@ use super::*;
 
 fn object(host: &str, uri: &str) -> Option<(String, String)> {
     let domains = Domains::new(&["s3.example.com".into(), "localhost".into()]);
-    let headers = HeaderMap::from_iter([(
-        http::header::HOST,
-        HeaderValue::from_str(host).unwrap(),
-    )]);
+    let headers =
+        HeaderMap::from_iter([(http::header::HOST, HeaderValue::from_str(host).unwrap())]);
     domains.object(&uri.parse().unwrap(), &headers)
 }
 
