@@ -1,1 +1,3 @@
-//! x
+//! Who is given up when room is needed.
+
+pub mod object;
