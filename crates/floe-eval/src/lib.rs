@@ -1,1 +1,6 @@
-//! x
+//! Workloads, traces, experiments, results and reports for Floe.
+
+#![forbid(unsafe_code)]
+
+pub mod trace;
+pub mod workload;
