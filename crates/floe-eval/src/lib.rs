@@ -2,5 +2,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod replay;
 pub mod trace;
 pub mod workload;

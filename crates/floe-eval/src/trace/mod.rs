@@ -265,7 +265,7 @@ impl Trace {
     }
 
     /// Bytes of (decompressed) content consumed so far.
-    pub fn position(&self) -> u64 {
+    pub fn consumed_bytes(&self) -> u64 {
         self.records.position()
     }
 
@@ -362,7 +362,7 @@ impl std::fmt::Debug for Trace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Trace")
             .field("format", &self.format)
-            .field("position", &self.position())
+            .field("position", &self.consumed_bytes())
             .field("skipped", &self.skipped)
             .finish_non_exhaustive()
     }

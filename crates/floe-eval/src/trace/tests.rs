@@ -171,7 +171,7 @@ fn cut_records_and_endless_lines_are_errors() {
     let rest: Vec<Request> = trace.by_ref().filter_map(Result::ok).collect();
     assert_eq!(rest.len(), 1);
     assert_eq!(trace.skipped(), 1);
-    assert_eq!(trace.position(), content.len() as u64);
+    assert_eq!(trace.consumed_bytes(), content.len() as u64);
 }
 
 #[test]
