@@ -1,3 +1,4 @@
-//! Who is given up when room is needed.
+//! Replacement policies: values in, a decision out.
 
 pub mod object;
+pub mod zone;
