@@ -28,6 +28,7 @@ pub use types::{
     UploadBody, UploadedPart,
 };
 
+use emulated::EmulatedOrigin;
 use guard::Guard;
 
 /// A store behind the cache. Cheap to clone.
@@ -238,7 +239,14 @@ impl Origin {
 
 fn open_backend(
     config: &OriginConfig,
-    _clock: &Clock,
+    clock: &Clock,
 ) -> Result<(Arc<dyn Backend>, &'static str), OriginConfigError> {
-    Err(OriginConfigError::Open(format!("{:?}", config.kind)))
+    Ok(match config.kind {
+        OriginKind::Emulated => {
+            let emulated = config.emulated.clone().unwrap_or_default();
+            let backend = EmulatedOrigin::new(emulated, clock.clone())?;
+            (Arc::new(backend), "emulated")
+        }
+        _ => return Err(OriginConfigError::Open(format!("{:?}", config.kind))),
+    })
 }
