@@ -8,6 +8,7 @@
 //! What this crate refuses to know: keys, values, caches.
 
 mod arena;
+pub mod baseline;
 pub mod buffer;
 pub mod clock;
 pub mod config;
@@ -20,6 +21,7 @@ pub mod file;
 mod medium;
 pub mod memory;
 pub mod metered;
+pub mod virtual_time;
 mod zones;
 
 pub use buffer::{IoBuf, IoData};
