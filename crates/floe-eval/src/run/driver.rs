@@ -31,7 +31,7 @@ pub async fn bench(
     device: Option<&Metered>,
     options: &BenchOptions,
 ) -> Result<RunResult, EvalError> {
-    validate(options)?;
+    validate(options, clock)?;
     let shared = Arc::new(Shared {
         target: target.clone(),
         clock: clock.clone(),
@@ -116,7 +116,12 @@ async fn drive(
     loop {
         let bin_over = async {
             match &bins {
-                Some(bins) => shared.clock.sleep(bins.rest(shared.clock.now(), options.bin)).await,
+                Some(bins) => {
+                    shared
+                        .clock
+                        .sleep(bins.rest(shared.clock.now(), options.bin))
+                        .await
+                }
                 None => std::future::pending().await,
             }
         };
@@ -206,7 +211,7 @@ async fn wait_until(clock: &Clock, intended: Tick) {
 }
 
 fn is_real(clock: &Clock) -> bool {
-    matches!(clock, Clock::Real { .. })
+    !clock.is_virtual()
 }
 
 /// When the requests of an open loop start.
@@ -436,7 +441,7 @@ impl Bins {
     }
 }
 
-fn validate(options: &BenchOptions) -> Result<(), EvalError> {
+fn validate(options: &BenchOptions, clock: &Clock) -> Result<(), EvalError> {
     let fail = |option, reason: &str| {
         Err(EvalError::Option {
             option,
@@ -450,6 +455,12 @@ fn validate(options: &BenchOptions) -> Result<(), EvalError> {
             "a synthetic workload never ends by itself; say after how many requests or how long",
         );
     }
+    if endless && clock.is_virtual() && options.stop.requests.is_none() {
+        return fail(
+            "stop",
+            "in virtual time answers from memory take no time, so a duration may never pass; say after how many requests",
+        );
+    }
     if options.bin < Duration::from_millis(1) {
         return fail("bin", "a time bin must last at least 1 ms");
     }
@@ -459,9 +470,10 @@ fn validate(options: &BenchOptions) -> Result<(), EvalError> {
         Pacing::Closed { clients } if clients > 1 << 16 => {
             fail("clients", "at most 65536 clients are driven")
         }
-        Pacing::Open { rate, .. } if !positive(rate) || !(1e-3..=1e8).contains(&rate) => {
-            fail("rate", "must lie between 0.001 and 100000000 requests per second")
-        }
+        Pacing::Open { rate, .. } if !positive(rate) || !(1e-3..=1e8).contains(&rate) => fail(
+            "rate",
+            "must lie between 0.001 and 100000000 requests per second",
+        ),
         Pacing::Recorded { speed, .. } if !positive(speed) => {
             fail("speed", "must be a positive number")
         }

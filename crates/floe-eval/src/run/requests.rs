@@ -136,11 +136,7 @@ fn whole_read(id: u64, object_bytes: u64, read_bytes: u64) -> Planned {
 
 /// A block device is not one object: its requests are cut to the object size,
 /// each piece of the device an object of its own.
-fn traced(
-    request: &crate::trace::Request,
-    object_bytes: u64,
-    is_block_trace: bool,
-) -> Planned {
+fn traced(request: &crate::trace::Request, object_bytes: u64, is_block_trace: bool) -> Planned {
     let name = match &request.key {
         Key::Id(id) => id.to_string(),
         Key::Bytes(bytes) => printable(bytes),

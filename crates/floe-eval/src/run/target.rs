@@ -106,7 +106,11 @@ impl Target {
 }
 
 impl StoreTarget {
-    async fn get(&self, request: &Planned, check: &mut Check<'_>) -> Result<Answer, Failure> {
+    async fn get<'a>(
+        &self,
+        request: &'a Planned,
+        check: &mut Check<'a>,
+    ) -> Result<Answer, Failure> {
         let key = request.key.as_bytes();
         let range = request.offset..request.offset + request.length;
         let mut served = Served::Miss;
