@@ -1,1 +1,23 @@
-//! x
+//! Workloads, traces, experiments, results and reports for Floe.
+//!
+//! | module | for |
+//! |---|---|
+//! | [`workload`] | drawing ids: uniform, Zipfian as YCSB, hotspots, scans, mixes |
+//! | [`trace`] | reading recorded requests |
+//! | [`replay`] | miss ratios of eviction policies on traces |
+//! | [`run`] | driving a cache, closed or open loop, in real or virtual time |
+//! | [`metrics`] | the series that a run measures |
+//!
+//! What it refuses to know: protocols of clients.
+
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod metrics;
+pub mod replay;
+pub mod run;
+pub mod trace;
+pub mod workload;
+
+pub use error::EvalError;
+pub use run::{BenchOptions, RunResult, bench};

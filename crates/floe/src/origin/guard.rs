@@ -288,7 +288,7 @@ impl GuardedBody {
         // The timer is made only for pieces that have to be waited for.
         let timeout = std::future::poll_fn(move |context| {
             sleep
-                .get_or_insert_with(|| clock.sleep(limit))
+                .get_or_insert_with(|| Box::pin(clock.sleep(limit)))
                 .as_mut()
                 .poll(context)
         });

@@ -1,0 +1,145 @@
+//! The device's part of the series, from its meter: differences between what
+//! the meter says at two moments.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use floe_device::metered::{Meter, Meters};
+use floe_device::{Metered, Operation};
+
+use super::{LatencySummary, Measures, per_second};
+
+/// Watches a metered device.
+#[derive(Debug)]
+pub struct DeviceProbe {
+    meters: Arc<Meters>,
+    at_start: Reading,
+    last: Reading,
+}
+
+/// What the meter said at a moment.
+#[derive(Clone, Debug, Default)]
+struct Reading {
+    read: Counted,
+    write: Counted,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Counted {
+    /// Operations by the upper end of their latency's bucket.
+    latencies: BTreeMap<Duration, u64>,
+    latency_sum: Duration,
+    bytes: u64,
+}
+
+impl DeviceProbe {
+    /// Starts watching `device`; what it did before does not count.
+    pub fn new(device: &Metered) -> Self {
+        let meters = Arc::clone(device.meters());
+        let now = Reading::of(&meters);
+        DeviceProbe {
+            meters,
+            at_start: now.clone(),
+            last: now,
+        }
+    }
+
+    /// Forgets what happened so far, such as a warm-up.
+    pub fn restart(&mut self) {
+        self.at_start = Reading::of(&self.meters);
+        self.last = self.at_start.clone();
+    }
+
+    /// Fills the disk series of `measures` with what happened since the last call.
+    pub fn fill_bin(&mut self, measures: &mut Measures) {
+        let now = Reading::of(&self.meters);
+        now.since(&self.last).fill(measures);
+        self.last = now;
+    }
+
+    /// Fills the disk series of `measures` with what happened since the start;
+    /// returns the bytes written to the device.
+    pub fn fill_whole(&self, measures: &mut Measures) -> u64 {
+        let whole = Reading::of(&self.meters).since(&self.at_start);
+        whole.fill(measures);
+        whole.write.bytes
+    }
+}
+
+impl Reading {
+    fn of(meters: &Meters) -> Self {
+        let mut reading = Reading::default();
+        reading.read.add(meters.of(Operation::Read));
+        reading.write.add(meters.of(Operation::Append));
+        reading.write.add(meters.of(Operation::Write));
+        reading
+    }
+
+    fn since(&self, earlier: &Reading) -> Reading {
+        Reading {
+            read: self.read.since(&earlier.read),
+            write: self.write.since(&earlier.write),
+        }
+    }
+
+    fn fill(&self, measures: &mut Measures) {
+        let length = Duration::from_secs_f64(measures.length_s.max(0.0));
+        measures.disk_read = self.read.summary();
+        measures.disk_write = self.write.summary();
+        measures.read_bytes_per_s = per_second(self.read.bytes as f64, length);
+        measures.write_bytes_per_s = per_second(self.write.bytes as f64, length);
+    }
+}
+
+impl Counted {
+    fn add(&mut self, meter: &Meter) {
+        for (latency, count) in meter.latency.buckets() {
+            *self.latencies.entry(latency).or_default() += count;
+        }
+        self.latency_sum += meter.latency.sum();
+        self.bytes += meter.bytes.load(std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn since(&self, earlier: &Counted) -> Counted {
+        let latencies = self.latencies.iter().filter_map(|(latency, count)| {
+            let before = earlier.latencies.get(latency).copied().unwrap_or(0);
+            (*count > before).then(|| (*latency, count - before))
+        });
+        Counted {
+            latencies: latencies.collect(),
+            latency_sum: self.latency_sum.saturating_sub(earlier.latency_sum),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+        }
+    }
+
+    fn summary(&self) -> LatencySummary {
+        let count: u64 = self.latencies.values().sum();
+        if count == 0 {
+            return LatencySummary::default();
+        }
+        LatencySummary {
+            count,
+            mean_ms: ms(self.latency_sum) / count as f64,
+            p50_ms: self.quantile_ms(count, 0.5),
+            p99_ms: self.quantile_ms(count, 0.99),
+            p999_ms: self.quantile_ms(count, 0.999),
+            p9999_ms: self.quantile_ms(count, 0.9999),
+            max_ms: self.quantile_ms(count, 1.0),
+        }
+    }
+
+    fn quantile_ms(&self, count: u64, quantile: f64) -> f64 {
+        let rank = (quantile * count as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let at_rank = self.latencies.iter().find(|(_, count)| {
+            seen += **count;
+            seen >= rank
+        });
+        at_rank.map_or(0.0, |(latency, _)| ms(*latency))
+    }
+}
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
