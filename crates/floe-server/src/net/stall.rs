@@ -39,7 +39,7 @@ impl<S> StallGuard<S> {
         }
         let deadline = self
             .deadline
-            .get_or_insert_with(|| self.clock.sleep(self.limit));
+            .get_or_insert_with(|| Box::pin(self.clock.sleep(self.limit)));
         ready!(deadline.as_mut().poll(cx));
         Poll::Ready(Err(io::Error::new(
             io::ErrorKind::TimedOut,

@@ -47,7 +47,7 @@ impl Body for TimedBody {
         }
         let deadline = this
             .deadline
-            .get_or_insert_with(|| this.clock.sleep(this.limit));
+            .get_or_insert_with(|| Box::pin(this.clock.sleep(this.limit)));
         match deadline.as_mut().poll(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => Poll::Ready(Some(Err(STALLED_UPLOAD.into()))),
