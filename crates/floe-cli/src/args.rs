@@ -45,6 +45,14 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
+    /// Serve objects of an origin through the cache
+    #[command(after_help = "Examples:\n  \
+        floe serve                                           built-in defaults under ./floe-data\n  \
+        floe serve --data-dir /var/tmp/floe --s3-listen 127.0.0.1:9001\n  \
+        floe serve --config /etc/floe/floe.toml              as configured\n  \
+        floe serve --origin-kind s3 --origin-endpoint https://s3.example.com --s3-keys me:mysecret\n\n\
+        SIGINT and SIGTERM finish the requests in flight and stop; a second one stops at once.")]
+    Serve,
     /// Print what lies on a cache's device
     #[command(after_help = "Examples:\n  \
         floe inspect --data-dir /var/lib/floe\n  \
@@ -57,6 +65,12 @@ pub(crate) enum Action {
         floe check --device-path cache.floe --json\n\n\
         Exit status 4 if there is damage. Nothing is changed. The cache must not be in use.")]
     Check(CheckArgs),
+    /// Make a device a new, empty cache
+    #[command(after_help = "Examples:\n  \
+        floe format --device-path /dev/nvme1n1\n  \
+        floe format --device-path cache.floe --device-size 16GiB --chunk-size 1MiB --force\n\n\
+        Without --force only a blank device is formatted.")]
+    Format(FormatArgs),
     /// Print, check or explain the configuration
     #[command(subcommand)]
     Config(ConfigAction),
@@ -75,6 +89,13 @@ pub(crate) enum Action {
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         dir: Option<PathBuf>,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FormatArgs {
+    /// Wipe whatever the device holds, for ever
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]
@@ -120,6 +141,10 @@ pub(crate) fn command(schema: &Schema) -> Command {
     let all = |_: &str| true;
     let device = |section: &str| section == "device";
     Cli::command()
+        .mut_subcommand("serve", |c| with_settings(c, schema, all))
+        .mut_subcommand("format", |c| {
+            with_settings(c, schema, |section| matches!(section, "device" | "chunk"))
+        })
         .mut_subcommand("inspect", |c| with_settings(c, schema, device))
         .mut_subcommand("check", |c| with_settings(c, schema, device))
         .mut_subcommand("config", |config| {

@@ -4,10 +4,11 @@
 use std::path::PathBuf;
 
 use clap::ArgMatches;
-use floe::config::{Effective, Key, Kind, Overlay, RamConfig, Schema, Section, Source, Sources};
+use floe::config::{Effective, Key, Kind, Overlay, Schema, Section, Source, Sources};
 
 use floe::object::ObjectConfig;
 use floe::origin::{OriginConfig, OriginKind};
+use floe::store::RamConfig;
 use floe_core::chunk::{self, ChunkConfig};
 use floe_core::{ByteSize, Geometry};
 use floe_device::DeviceConfig;
@@ -115,7 +116,7 @@ impl Request {
 }
 
 /// The size of a cache file that nobody gave a size.
-const DEFAULT_SIZE: ByteSize = ByteSize::gib(4);
+pub(crate) const DEFAULT_SIZE: ByteSize = ByteSize::gib(4);
 
 /// Settings as the types that use them, each checked as far as possible
 /// without touching the machine.
@@ -128,6 +129,8 @@ pub(crate) struct Plan {
     pub(crate) origin: OriginConfig,
     pub(crate) server: ServerConfig,
     pub(crate) log: LogConfig,
+    /// Whether the cache is the file in the data directory.
+    pub(crate) path_is_ours: bool,
     /// Whether the device's size is our choice, and so ours to shrink.
     pub(crate) size_is_ours: bool,
     /// Whether the origin is the folder in the data directory.
@@ -157,10 +160,10 @@ impl Plan {
         origin.validate().map_err(|error| {
             Failure::usage("the origin cannot be used like this").because(error)
         })?;
+        let path_is_ours = device.kind == DeviceKind::File && !effective.is_given("device.path");
         let plan = Plan {
-            size_is_ours: device.kind == DeviceKind::File
-                && device.size.is_none()
-                && !effective.is_given("device.path"),
+            path_is_ours,
+            size_is_ours: path_is_ours && device.size.is_none(),
             device,
             chunk,
             ram: effective.section("ram")?,

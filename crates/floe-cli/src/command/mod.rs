@@ -1,8 +1,10 @@
 //! The subcommands.
 
 mod config;
+mod format;
 mod inspect;
 mod manual;
+mod serve;
 
 use std::process::ExitCode;
 
@@ -21,6 +23,8 @@ pub(crate) fn run(schema: &Schema, matches: &ArgMatches) -> Result<ExitCode, Fai
     let cli = Cli::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
     let below = innermost(matches);
     match cli.command {
+        Action::Serve => return serve::run(schema, below, cli.json),
+        Action::Format(args) => format::run(schema, below, &args, cli.json)?,
         Action::Inspect(args) => inspect::run(schema, below, &args, cli.json)?,
         Action::Check(args) => inspect::check(schema, below, &args, cli.json)?,
         Action::Config(action) => config::run(schema, below, action, cli.json)?,

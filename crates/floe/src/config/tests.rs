@@ -4,6 +4,7 @@ use floe_core::ByteSize;
 use floe_core::chunk::{ChunkConfig, Eviction};
 
 use super::*;
+use crate::store::RamConfig;
 
 fn schema() -> Schema {
     Schema::new(library_sections().unwrap())
