@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod experiment;
 pub mod metrics;
 pub mod replay;
 pub mod run;

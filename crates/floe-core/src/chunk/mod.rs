@@ -12,5 +12,5 @@ mod zones;
 
 pub use clru::Recency;
 pub use index::{Entry, Found, IndexFull, Place, ShardIndex};
-pub use plan::{ChunkConfig, ConfigError, Durability, Eviction, Plan, WaterMarks};
+pub use plan::{ChunkConfig, ConfigError, Durability, Eviction, METADATA_ZONES, Plan, WaterMarks};
 pub use zones::{Placed, ZoneInfo, ZonePhase, ZoneTable};

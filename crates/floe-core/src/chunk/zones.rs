@@ -17,7 +17,8 @@ use crate::layout::{Generation, summary_bytes};
 use crate::policy::zone::{Candidate, ZonePolicy};
 
 /// Where a zone is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ZonePhase {
     /// Free.
     Empty,

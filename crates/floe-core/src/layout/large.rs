@@ -10,13 +10,18 @@
 //! | 8 | 4 | piece size: payload bytes of every piece but the last |
 //! | 12 | 2 | key length |
 //! | 14 | 2 | flags: bit 0 void |
-//! | 16 | 4 × pieces | block in the zone where each piece's payload starts |
+//! | 16 | 8 | stream: the sequence that its pieces carry |
+//! | 24 | 4 × pieces | block in the zone where each piece's payload starts |
 //! | … | 4 × units | each unit's checksum |
 //! | … | key length | key |
 //!
 //! A unit is 64 KiB, or a whole piece where pieces are shorter; the last unit
 //! ends with the value. A unit's checksum is CRC-32C of generation (4), key
-//! hash (8), sequence (8), unit number (4), then its bytes.
+//! hash (8), stream (8), unit number (4), then its bytes.
+//!
+//! A value has two sequences because it is long in coming: its pieces are
+//! written under the one it was started with, and its descriptor, which decides
+//! what is newest, under the one at which it was complete.
 
 use std::ops::Range;
 
@@ -30,12 +35,12 @@ use super::ids::{
 use super::small::RecordFlags;
 use super::superblock::is_piece_size;
 use super::wire::{
-    first_mut, narrow, prefix_mut, put_u16, put_u32, put_u64, round_up_len, u16_at, u32_at,
+    first_mut, narrow, prefix_mut, put_u16, put_u32, put_u64, round_up_len, u16_at, u32_at, u64_at,
 };
 use crate::hash::KeyHash;
 
 /// Length of the body's fixed part.
-pub const LARGE_FIXED_BYTES: usize = 16;
+pub const LARGE_FIXED_BYTES: usize = 24;
 
 /// Bytes that one checksum of a large value covers.
 pub fn unit_bytes(piece_bytes: u32) -> u32 {
@@ -69,14 +74,14 @@ fn unit_count(value_bytes: u64, piece_bytes: u32) -> usize {
 pub fn unit_checksum(
     generation: Generation,
     hash: KeyHash,
-    sequence: Sequence,
+    stream: Sequence,
     unit: u32,
     bytes: &[u8],
 ) -> u32 {
     let mut prefix = [0; 24];
     put_u32(&mut prefix, 0, generation.0);
     put_u64(&mut prefix, 4, hash.0);
-    put_u64(&mut prefix, 12, sequence.0);
+    put_u64(&mut prefix, 12, stream.0);
     put_u32(&mut prefix, 20, unit);
     crc32c_append(crc32c(&prefix), bytes)
 }
@@ -88,6 +93,8 @@ pub struct LargeDescriptor {
     pub hash: KeyHash,
     /// The value's place in the order of writes.
     pub sequence: Sequence,
+    /// The sequence that its pieces carry.
+    pub stream: Sequence,
     /// The key.
     pub key: Vec<u8>,
     /// Length of the value; at most [`LARGE_MAX_BYTES`].
@@ -144,6 +151,7 @@ impl LargeDescriptor {
         put_u32(fixed, 8, self.piece_bytes);
         put_u16(fixed, 12, self.key.len() as u16);
         put_u16(fixed, 14, u16::from(self.flags.void));
+        put_u64(fixed, 16, self.stream.0);
         let numbers = self.piece_blocks.iter().chain(&self.unit_checksums);
         let (fields, _) = body[LARGE_FIXED_BYTES..].as_chunks_mut::<4>();
         for (field, number) in fields.iter_mut().zip(numbers) {
@@ -197,6 +205,7 @@ impl LargeDescriptor {
         let descriptor = LargeDescriptor {
             hash,
             sequence: header.sequence,
+            stream: Sequence(u64_at(fixed, 16)),
             key: key.to_vec(),
             value_bytes,
             expiry_unix_s: u32_at(fixed, 4),
@@ -269,7 +278,7 @@ impl LargeDescriptor {
             .get(unit as usize)
             .is_some_and(|&checksum| {
                 bytes.len() == self.unit_len(unit)
-                    && checksum == unit_checksum(generation, self.hash, self.sequence, unit, bytes)
+                    && checksum == unit_checksum(generation, self.hash, self.stream, unit, bytes)
             })
     }
 

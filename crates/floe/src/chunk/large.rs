@@ -10,10 +10,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use floe_core::chunk::Entry;
+use floe_core::chunk::{Entry, IndexFull};
 use floe_core::hash::KeyHash;
 use floe_core::layout::{
-    LargeDescriptor, PieceHeader, PieceRead, RecordFlags, Sequence, SummaryEntry, ValueKind, ZoneLife,
+    LargeDescriptor, Note, PieceHeader, PieceRead, RecordFlags, Sequence, SummaryEntry, ValueKind, ZoneLife,
     encode_piece_header, large_descriptor_bytes, unit_bytes, unit_checksum,
 };
 use floe_device::{Address, IoBuf, OpFuture};
@@ -22,7 +22,7 @@ use quick_cache::sync::Cache;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::lookup::FlashValue;
-use super::place::Placement;
+use super::place::{Placement, Purpose};
 use super::stats::add;
 use super::write::WriteError;
 use super::zone_state::Pin;
@@ -61,7 +61,10 @@ pub(crate) struct LargeWriter {
     given: u64,
     expiry_unix_s: u32,
     relaxed: bool,
-    sequence: Sequence,
+    /// Set when host GC moves a value: where from, and its own sequence.
+    moving: Option<(Entry, Sequence)>,
+    /// The sequence it was started with, which its pieces carry.
+    stream: Sequence,
     /// The piece being filled: one header block, then payload.
     fill: Option<Fill>,
     placement: Option<Placement>,
@@ -89,16 +92,17 @@ impl LargeWriter {
     /// Starts a value of `len` bytes; nothing is placed yet.
     pub(crate) fn new(engine: Arc<Engine>, key: &[u8], len: u64, options: PutOptions) -> Self {
         let hash = engine.hash(key);
-        let sequence = engine.next_sequence();
+        let stream = engine.next_sequence();
         LargeWriter {
             expiry_unix_s: engine.expiry(options),
             relaxed: options.relaxed,
+            moving: None,
             engine,
             key: key.into(),
             hash,
             len,
             given: 0,
-            sequence,
+            stream,
             fill: None,
             placement: None,
             in_flight: VecDeque::new(),
@@ -107,6 +111,14 @@ impl LargeWriter {
             failed: false,
             finished: false,
         }
+    }
+
+    /// Starts to copy the value at `from`, of sequence `sequence`, elsewhere.
+    pub(super) fn relocation(engine: Arc<Engine>, key: &[u8], from: Entry, sequence: Sequence) -> Self {
+        let mut writer = LargeWriter::new(engine, key, u64::from(from.len), PutOptions::default());
+        writer.expiry_unix_s = from.expiry_unix_s;
+        writer.moving = Some((from, sequence));
+        writer
     }
 
     /// Adds the next bytes; waits while the write buffer is full.
@@ -146,6 +158,8 @@ impl LargeWriter {
         self.finished = true;
         let bytes = self.key.len() as u64 + self.len;
         match admission {
+            Some(()) if self.moving.is_some() => Ok(Admission::Admitted),
+            None if self.moving.is_some() => Ok(Admission::Refused),
             Some(()) => {
                 add(&self.engine.counters.puts, 1);
                 add(&self.engine.counters.put_bytes, bytes);
@@ -155,7 +169,7 @@ impl LargeWriter {
                 add(&self.engine.counters.refused, 1);
                 add(&self.engine.counters.refused_bytes, bytes);
                 // What was there before is replaced by nothing, as promised.
-                let notes = self.displace().1;
+                let (notes, _) = self.displace();
                 self.engine.journal.commit(notes).await?;
                 Ok(Admission::Refused)
             }
@@ -176,7 +190,7 @@ impl LargeWriter {
         (self.piece_blocks.len() + self.in_flight.len()) as u64 * u64::from(self.engine.plan.piece_bytes)
     }
 
-    async fn start_fill(&self, payload_bytes: usize) -> Result<Fill, CacheError> {
+    async fn start_fill(&mut self, payload_bytes: usize) -> Result<Fill, CacheError> {
         let bytes = self.header_bytes() + self.engine.plan.geometry.round_up(payload_bytes as u64) as usize;
         let room = self.engine.take_room(bytes as u64).await?;
         Ok(Fill { buf: self.engine.device.allocate(bytes), payload_bytes: 0, room })
@@ -194,11 +208,11 @@ impl LargeWriter {
         let unit = unit_bytes(self.engine.plan.piece_bytes) as usize;
         for bytes in payload.chunks(unit) {
             let number = self.unit_checksums.len() as u32;
-            self.unit_checksums.push(unit_checksum(life.generation, self.hash, self.sequence, number, bytes));
+            self.unit_checksums.push(unit_checksum(life.generation, self.hash, self.stream, number, bytes));
         }
         let piece = PieceHeader {
             hash: self.hash,
-            sequence: self.sequence,
+            sequence: self.stream,
             number,
             payload_bytes: fill.payload_bytes as u32,
         };
@@ -222,7 +236,11 @@ impl LargeWriter {
     async fn place(&mut self) -> Option<ZoneLife> {
         if self.placement.is_none() {
             let bytes = self.engine.plan.large_footprint(self.key.len(), self.len);
-            self.placement = self.engine.place(bytes, 1).await;
+            let purpose = if self.moving.is_some() { Purpose::HostGc } else { Purpose::User };
+            self.placement = self.engine.place_for(purpose, bytes, 1).await;
+            if let (Some(placement), true) = (&self.placement, self.moving.is_some()) {
+                self.engine.relocating.lock().insert(placement.life().zone);
+            }
         }
         self.placement.as_ref().map(Placement::life)
     }
@@ -252,9 +270,15 @@ impl LargeWriter {
     async fn publish(&mut self) -> Result<Option<()>, CacheError> {
         let Some(life) = self.place().await else { return Ok(None) };
         let block_size = self.engine.plan.geometry.block_size;
+        // Before the descriptor is written: whatever is found afterwards is newer than it.
+        let (mut notes, sequence) = match self.moving {
+            Some((_, sequence)) => (Vec::new(), sequence),
+            None => self.displace(),
+        };
         let descriptor = LargeDescriptor {
             hash: self.hash,
-            sequence: self.sequence,
+            sequence,
+            stream: self.stream,
             key: self.key.to_vec(),
             value_bytes: self.len,
             expiry_unix_s: self.expiry_unix_s,
@@ -267,12 +291,15 @@ impl LargeWriter {
             Ok(landed) => landed,
             Err(error) => {
                 self.give_up_zone(&error);
+                // The failed append may have reached flash all the same.
+                notes.push(Note::Death { life, hash: self.hash, sequence });
+                self.engine.journal.commit(notes).await?;
                 return Ok(None);
             }
         };
         let summary = SummaryEntry {
             hash: self.hash,
-            sequence: self.sequence,
+            sequence,
             block: (at.offset / u64::from(block_size)) as u32,
             value_bytes: self.len as u32,
             checksum,
@@ -282,18 +309,19 @@ impl LargeWriter {
         };
         self.engine.unclosed[life.zone.index()].lock().push(summary);
         let entry = Entry { place: at, len: self.len as u32, checksum, expiry_unix_s: self.expiry_unix_s };
-        let (indexed, notes) = self.enter(entry);
+        let entered = self.enter(entry, life, sequence);
+        notes.extend(entered.unwrap_or_default());
         self.engine.descriptors.insert((self.hash, checksum), Arc::new(descriptor));
         if self.relaxed {
             self.engine.journal.commit_later(notes).await;
         } else {
             self.engine.journal.commit(notes).await?;
         }
-        Ok(indexed.then_some(()))
+        Ok(entered.is_ok().then_some(()))
     }
 
     async fn append_descriptor(
-        &self,
+        &mut self,
         descriptor: &LargeDescriptor,
         life: ZoneLife,
         block_size: u32,
@@ -305,30 +333,36 @@ impl LargeWriter {
         Ok((at, checksum))
     }
 
-    fn enter(&self, entry: Entry) -> (bool, Vec<floe_core::layout::Note>) {
+    /// Enters the value into the index, unless a newer one of the same key
+    /// came while its descriptor was being written.
+    fn enter(&self, entry: Entry, life: ZoneLife, sequence: Sequence) -> Result<Option<Note>, IndexFull> {
         let mut shard = self.engine.shard_of(self.hash).lock();
-        let replaced_up_to = self.engine.next_sequence();
-        let (_, mut notes) = self.engine.displace(&mut shard, self.hash, replaced_up_to);
-        // An older value in this same zone has a lower sequence than this one; noting
-        // it up to "now" would kill this one too.
-        for note in &mut notes {
-            if let floe_core::layout::Note::Death { life, sequence, .. } = note
-                && life.zone == entry.place.zone
-            {
-                *sequence = Sequence(self.sequence.0.saturating_sub(1));
+        if let Some((from, _)) = self.moving {
+            if shard.index.relocate(self.hash, from.place, entry) {
+                self.engine.states.remove_live(from.place.zone, u64::from(from.len));
+                self.engine.states.add_live(entry.place.zone, u64::from(entry.len));
+                return Ok(None);
             }
+            self.engine.states.add_death(life.zone);
+            return Ok(Some(Note::Death { life, hash: self.hash, sequence }));
         }
-        let indexed = shard.index.insert(self.hash, entry).is_ok();
-        if indexed {
-            self.engine.states.add_live(entry.place.zone, u64::from(entry.len));
+        let overtaken = shard.pending.contains_key(&self.hash) || shard.index.get(self.hash).is_some();
+        if overtaken {
+            self.engine.states.add_death(life.zone);
+            return Ok(Some(Note::Death { life, hash: self.hash, sequence }));
         }
-        (indexed, notes)
+        shard.index.insert(self.hash, entry)?;
+        self.engine.states.add_live(entry.place.zone, u64::from(entry.len));
+        Ok(None)
     }
 
-    fn displace(&self) -> (bool, Vec<floe_core::layout::Note>) {
+    /// Takes the key's older value out of service. Returns the notes of its
+    /// death and a sequence newer than anything displaced.
+    fn displace(&self) -> (Vec<Note>, Sequence) {
         let mut shard = self.engine.shard_of(self.hash).lock();
-        let at = self.engine.next_sequence();
-        self.engine.displace(&mut shard, self.hash, at)
+        let replaced_up_to = self.engine.next_sequence();
+        let (_, notes) = self.engine.displace(&mut shard, self.hash, replaced_up_to);
+        (notes, self.engine.next_sequence())
     }
 }
 
@@ -463,10 +497,5 @@ impl Engine {
             }
         }
     }
-}
-
-/// Whether a record of this length is stored as a large value.
-pub(crate) fn is_large(len: u64) -> bool {
-    len > floe_core::layout::SMALL_MAX_BYTES as u64
 }
 

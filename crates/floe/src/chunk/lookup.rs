@@ -1,6 +1,5 @@
 //! A get: shard, write buffer, flash, and back into the RAM tier.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -122,9 +121,16 @@ impl Engine {
         bytes
     }
 
-    /// A part of a value that shares its checksum with the rest: read whole, returned in part.
-    pub(crate) async fn read_small_range(self: &Arc<Self>, key: &[u8], value: FlashValue, range: Range<usize>) -> Option<Bytes> {
-        Some(self.read_whole(key, value).await?.slice(range))
+    /// Whether `key` would be found, without reading flash.
+    pub(crate) fn contains(&self, key: &[u8]) -> Result<bool, CacheError> {
+        self.check_key(key)?;
+        let hash = self.hash(key);
+        let now_unix_s = self.clock.unix_seconds();
+        let shard = self.shard_of(hash).lock();
+        if let Some(slot) = shard.pending.get(&hash) {
+            return Ok(*slot.record.key == *key && !is_expired(slot.record.expiry_unix_s, now_unix_s));
+        }
+        Ok(matches!(shard.index.get(hash), Some(Found::Live(entry)) if !is_expired(entry.expiry_unix_s, now_unix_s)))
     }
 
     async fn read_small(&self, key: &[u8], value: &FlashValue) -> Option<Bytes> {

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use floe_core::ZoneId;
-use floe_core::chunk::{Found, Plan, ZoneTable};
+use floe_core::chunk::{Found, Plan, ZonePhase, ZoneTable};
 use floe_core::hash::{HashSeed, KeyHash, fast_range};
 use floe_core::layout::{CacheId, KEY_MAX_BYTES, Note, Sequence, SummaryEntry};
 use floe_device::{Clock, SharedDevice};
@@ -37,7 +37,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::error::CacheError;
-use journal::Journal;
+use journal::{Journal, JournalCounters};
 use large::DescriptorCache;
 use shard::{Pending, Shard};
 use stats::ChunkCounters;
@@ -46,6 +46,7 @@ use zone_state::ZoneStates;
 
 pub(crate) use large::{LargeReader, LargeWriter};
 pub(crate) use lookup::Lookup;
+pub(crate) use recover::OpenOptions;
 pub use recover::{OpenError, RecoveryReport};
 pub use stats::ChunkCounts;
 
@@ -88,8 +89,8 @@ pub(crate) struct Engine {
     journal: Journal,
     descriptors: DescriptorCache,
     counters: ChunkCounters,
+    journal_counters: Arc<JournalCounters>,
     stopping: AtomicBool,
-    stopped: Notify,
 }
 
 impl std::fmt::Debug for Engine {
@@ -134,7 +135,9 @@ impl Engine {
         Ok(())
     }
 
-    fn check_value(&self, len: u64) -> Result<(), CacheError> {
+    /// Whether a value of `len` bytes may be stored under `key`.
+    pub(crate) fn check_entry(&self, key: &[u8], len: u64) -> Result<(), CacheError> {
+        self.check_key(key)?;
         if len > self.plan.chunk_bytes {
             return Err(CacheError::ValueTooLarge { len, limit: self.plan.chunk_bytes });
         }
@@ -150,7 +153,7 @@ impl Engine {
         let mut was_served = shard.ram_remove(hash);
         let death = |zone: ZoneId, generation| {
             self.states.add_death(zone);
-            Note::Death { life: floe_core::layout::ZoneLife::new(zone, generation), hash: hash.0, sequence: at }
+            Note::Death { life: floe_core::layout::ZoneLife::new(zone, generation), hash, sequence: at }
         };
         if let Some(slot) = shard.pending.remove(&hash) {
             was_served = true;
@@ -213,14 +216,103 @@ impl Engine {
     /// Tells background tasks to end, without waiting.
     pub(crate) fn stop_tasks(&self) {
         self.stopping.store(true, SeqCst);
-        self.stopped.notify_waiters();
+        // Whoever waits for room in the write buffer is told that the cache is closed.
+        self.room.close();
+        self.space.notify_waiters();
         self.reclaim_wake.notify_one();
         self.queue.wake();
     }
 
-    pub(crate) fn counts(&self) -> ChunkCounts {
-        self.counters.snapshot()
+    pub(crate) fn stats(&self) -> EngineStats {
+        let mut counts = self.counters.snapshot();
+        counts.journal_notes = self.journal_counters.notes.load(Relaxed);
+        counts.journal_moves = self.journal_counters.moves.load(Relaxed);
+        let mut stats = EngineStats { counts, ..EngineStats::default() };
+        for shard in &self.shards {
+            let shard = shard.lock();
+            stats.live_records += shard.index.live() as u64;
+            stats.index_entries += shard.index.entries() as u64;
+            stats.index_bytes += shard.index.memory_bytes() as u64;
+            stats.ram_bytes += shard.ram_bytes();
+            stats.ram_values += shard.ram_len() as u64;
+            stats.pending_records += shard.pending.len() as u64;
+        }
+        let zones = self.zones.lock();
+        stats.zones_free = u64::from(zones.free_zones());
+        stats.zones_full = zones.full_zones().count() as u64;
+        stats.zones_retired = zones.in_phase(ZonePhase::Retired).count() as u64;
+        stats.zones_total = u64::from(self.plan.geometry.zone_count);
+        stats
     }
+
+    /// Every data zone at a glance.
+    pub(crate) fn zone_stats(&self) -> Vec<ZoneStats> {
+        let zones = self.zones.lock();
+        self.plan
+            .data_zones()
+            .map(|zone| {
+                let info = zones.info(zone);
+                ZoneStats {
+                    zone: zone.0,
+                    phase: info.phase,
+                    generation: info.generation.0,
+                    used_bytes: info.used_bytes,
+                    records: info.records,
+                    live_records: self.states.live_records(zone),
+                    live_bytes: self.states.live_bytes(zone),
+                    deaths: self.states.deaths(zone),
+                }
+            })
+            .collect()
+    }
+}
+
+/// Gauges and counts of a chunk engine at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct EngineStats {
+    /// Counts since it was opened.
+    pub counts: ChunkCounts,
+    /// Values that are served from flash.
+    pub live_records: u64,
+    /// Records that cost index memory: served ones, and others whose zone was not emptied yet.
+    pub index_entries: u64,
+    /// Bytes of the index, counted from its live structures.
+    pub index_bytes: u64,
+    /// Bytes of the RAM tier, keys, values and overhead.
+    pub ram_bytes: u64,
+    /// Values in the RAM tier.
+    pub ram_values: u64,
+    /// Values in write buffers.
+    pub pending_records: u64,
+    /// Zones that are empty.
+    pub zones_free: u64,
+    /// Zones that are full.
+    pub zones_full: u64,
+    /// Zones out of use after a failure.
+    pub zones_retired: u64,
+    /// All zones, two of them for metadata.
+    pub zones_total: u64,
+}
+
+/// One data zone at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct ZoneStats {
+    /// Its number.
+    pub zone: u32,
+    /// Where it is in its life.
+    pub phase: ZonePhase,
+    /// Which life.
+    pub generation: u32,
+    /// Bytes written or promised.
+    pub used_bytes: u64,
+    /// Records written.
+    pub records: u32,
+    /// Records that are served.
+    pub live_records: u32,
+    /// Bytes of values that are served.
+    pub live_bytes: u64,
+    /// Deaths noted in the journal for this life.
+    pub deaths: u32,
 }
 
 fn room_units(bytes: u64) -> u32 {

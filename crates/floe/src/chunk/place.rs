@@ -123,6 +123,9 @@ impl Engine {
             life.zone,
             floe_device::DeviceErrorKind::Gone,
         ))?;
+        if self.states.take_unknown(life.zone) {
+            self.device.reset(life.zone).await?;
+        }
         let block = self.plan.geometry.block_size;
         let header = ZoneHeader {
             life,

@@ -17,6 +17,8 @@ struct State {
     live_records: AtomicU32,
     live_bytes: AtomicU64,
     deaths: AtomicU32,
+    /// The medium may hold anything: reset before the zone is opened.
+    unknown: AtomicBool,
 }
 
 /// Pins, access times and live counts of every zone.
@@ -129,6 +131,16 @@ impl ZoneStates {
 
     pub(crate) fn live_bytes(&self, zone: ZoneId) -> u64 {
         self.of(zone).live_bytes.load(Relaxed)
+    }
+
+    /// The zone must be reset before it is written.
+    pub(crate) fn mark_unknown(&self, zone: ZoneId) {
+        self.of(zone).unknown.store(true, SeqCst);
+    }
+
+    /// Whether the zone must be reset before it is written; asked once.
+    pub(crate) fn take_unknown(&self, zone: ZoneId) -> bool {
+        self.of(zone).unknown.swap(false, SeqCst)
     }
 
     pub(crate) fn add_death(&self, zone: ZoneId) {

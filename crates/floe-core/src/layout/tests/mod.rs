@@ -165,17 +165,19 @@ fn notes() -> impl Strategy<Value = Note> {
             sequence: Sequence(sequence),
         }),
         any::<u64>().prop_map(|notes| Note::CheckpointEnd { notes }),
+        any::<u32>().prop_map(|g| Note::GenerationFloor { generation: Generation(g) }),
     ]
 }
 
 /// A sound descriptor of a value with these bytes.
 fn large_descriptor(value: &[u8], key: &[u8], piece_bytes: u32) -> LargeDescriptor {
-    let (hash, sequence) = (KeyHash(11), Sequence(13));
+    let (hash, sequence, stream) = (KeyHash(11), Sequence(13), Sequence(12));
     let pieces = value.len().div_ceil(piece_bytes as usize) as u32;
     let units = value.chunks(unit_bytes(piece_bytes) as usize);
     LargeDescriptor {
         hash,
         sequence,
+        stream,
         key: key.to_vec(),
         value_bytes: value.len() as u64,
         expiry_unix_s: 17,
@@ -185,7 +187,7 @@ fn large_descriptor(value: &[u8], key: &[u8], piece_bytes: u32) -> LargeDescript
         piece_blocks: (0..pieces).rev().map(|i| 1000 * (i + 1)).collect(),
         unit_checksums: (0..)
             .zip(units)
-            .map(|(i, bytes)| unit_checksum(LIFE.generation, hash, sequence, i, bytes))
+            .map(|(i, bytes)| unit_checksum(LIFE.generation, hash, stream, i, bytes))
             .collect(),
     }
 }
