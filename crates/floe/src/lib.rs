@@ -14,5 +14,6 @@ pub use error::CacheError;
 pub use object::{ObjectCache, ObjectConfig, ObjectKey};
 pub use origin::{Origin, OriginConfig};
 pub use store::{
-    Admission, PutOptions, RamConfig, ReadFault, Store, StoreConfig, StoreStats, Tier, Value, ValueReader, ValueWriter,
+    Admission, PutOptions, RamConfig, ReadFault, Store, StoreConfig, StoreStats, Tier, Value,
+    ValueReader, ValueWriter,
 };

@@ -26,7 +26,7 @@ pub enum CacheUnit {
 const CHUNKS_PER_REQUEST_MAX: u64 = 1 << 20;
 
 /// The counts of one policy at one size.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PolicyCounts {
     /// Which policy.
     pub policy: ObjectPolicyKind,
@@ -77,7 +77,7 @@ pub struct PolicyReplay {
 }
 
 /// Replays `trace` on every policy of `policies` at every size of
-/// `sizes_bytes`. Calls `progress` with the bytes consumed now and then.
+/// `sizes_bytes`. Calls `progress` with the number of requests now and then.
 ///
 /// # Errors
 /// The trace's first error.
@@ -104,7 +104,7 @@ pub fn replay(
             }
         });
         if requests % PROGRESS_EVERY == 0 {
-            progress(trace.consumed_bytes());
+            progress(requests);
         }
     }
     Ok(PolicyReplay {

@@ -68,7 +68,7 @@ async fn measure(
         Some(duration) => start + duration,
         None => Tick::MAX,
     };
-    let stored_before = shared.target.stored_bytes();
+    let stored_before = stored_bytes(shared);
     let started_unix_s = shared.clock.unix_seconds() as f64;
     let mut bins = Bins::new(start, device, is_real(&shared.clock));
     {
@@ -76,8 +76,7 @@ async fn measure(
         drive(shared, options, Some(&mut bins)).await?;
     }
     bins.take(shared, shared.clock.now());
-    let stored = shared.target.stored_bytes();
-    let stored = stored.zip(stored_before).map(|(now, then)| now - then);
+    let stored = stored_bytes(shared).saturating_sub(stored_before);
     let outcome = std::mem::take(&mut *shared.outcome.lock());
     if outcome.failed > shared.recorder.live().requests / 2 {
         return Err(EvalError::TooManyFailures {
@@ -93,6 +92,11 @@ async fn measure(
         verified_bytes: outcome.verified_bytes,
         ..bins.result(options, started_unix_s, stored)
     })
+}
+
+/// Bytes of keys and values that the store accepted so far.
+fn stored_bytes(shared: &Shared) -> u64 {
+    shared.target.store().stats().engine.counts.put_bytes
 }
 
 /// Runs the loop until it ends, closing bins on the way.
@@ -403,12 +407,7 @@ impl Bins {
         }
     }
 
-    fn result(
-        self,
-        options: &BenchOptions,
-        started_unix_s: f64,
-        stored_bytes: Option<u64>,
-    ) -> RunResult {
+    fn result(self, options: &BenchOptions, started_unix_s: f64, stored_bytes: u64) -> RunResult {
         let length = self.bin_start.since(self.start);
         let mut whole = self.whole.measures(Duration::ZERO, length);
         let written = self.device.map(|device| device.fill_whole(&mut whole));
@@ -418,7 +417,6 @@ impl Bins {
         whole.cpu_percent = cpu
             .filter(|_| !length.is_zero())
             .map(|cpu| 100.0 * cpu / length.as_secs_f64());
-        let stored = stored_bytes.filter(|&bytes| bytes > 0);
         RunResult {
             name: options.name.clone(),
             started_unix_s,
@@ -435,8 +433,8 @@ impl Bins {
                 .filter(|_| requests > 0)
                 .map(|cpu| 1e6 * cpu / requests as f64),
             write_amplification: written
-                .zip(stored)
-                .map(|(written, stored)| written as f64 / stored as f64),
+                .filter(|_| stored_bytes > 0)
+                .map(|written| written as f64 / stored_bytes as f64),
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::workload::WorkloadSpec;
 
 pub use driver::bench;
 pub use requests::{Planned, RequestStream};
-pub use target::{BENCH_BUCKET, StoreTarget, Target, object_key};
+pub use target::{BENCH_BUCKET, ObjectTarget, StoreTarget, Target, object_key};
 
 /// What is asked of the cache.
 #[derive(Clone, Debug)]

@@ -1,7 +1,6 @@
 //! What is driven: a store with an origin behind it, or a read-through cache.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use floe::object::ObjectCache;
@@ -25,24 +24,32 @@ pub enum Target {
     Store(Arc<StoreTarget>),
     /// A read-through cache. Writes and deletes of a trace are invalidations:
     /// to such a cache they happen at the origin.
-    Object(ObjectCache),
+    Object(Arc<ObjectTarget>),
+}
+
+/// A read-through cache and the store it is made of, for its counts.
+pub struct ObjectTarget {
+    cache: ObjectCache,
+    store: Store,
+}
+
+impl ObjectTarget {
+    /// Drives `cache`, which keeps its chunks in `store`.
+    pub fn new(cache: ObjectCache, store: Store) -> Self {
+        ObjectTarget { cache, store }
+    }
 }
 
 /// A store and where its misses go.
 pub struct StoreTarget {
     store: Store,
     origin: Origin,
-    stored_bytes: AtomicU64,
 }
 
 impl StoreTarget {
     /// Drives `store`; misses are fetched from `origin`.
     pub fn new(store: Store, origin: Origin) -> Self {
-        StoreTarget {
-            store,
-            origin,
-            stored_bytes: AtomicU64::new(0),
-        }
+        StoreTarget { store, origin }
     }
 }
 
@@ -74,11 +81,11 @@ pub fn object_key(request: &Planned) -> ObjectKey {
 }
 
 impl Target {
-    /// Bytes stored so far, where the target knows.
-    pub(super) fn stored_bytes(&self) -> Option<u64> {
+    /// The store at the bottom.
+    pub fn store(&self) -> &Store {
         match self {
-            Target::Store(target) => Some(target.stored_bytes.load(Relaxed)),
-            Target::Object(_) => None,
+            Target::Store(target) => &target.store,
+            Target::Object(target) => &target.store,
         }
     }
 
@@ -95,8 +102,11 @@ impl Target {
                 let deleted = target.store.delete(request.key.as_bytes()).await;
                 deleted.map(|_| other(0)).map_err(failed)
             }
-            (Target::Object(cache), Op::Get) => read_through(cache, request, &mut check).await,
-            (Target::Object(cache), Op::Put | Op::Delete) => cache
+            (Target::Object(target), Op::Get) => {
+                read_through(&target.cache, request, &mut check).await
+            }
+            (Target::Object(target), Op::Put | Op::Delete) => target
+                .cache
                 .invalidate(&object_key(request))
                 .await
                 .map(|()| other(0))
@@ -164,12 +174,9 @@ impl StoreTarget {
     }
 
     async fn keep(&self, key: &[u8], value: Bytes) -> Result<(), Failure> {
-        let bytes = value.len() as u64;
         let put = self.store.put(key, value, PutOptions::default()).await;
-        if put.map_err(failed)? == Admission::Admitted {
-            self.stored_bytes.fetch_add(bytes, Relaxed);
-        }
-        Ok(())
+        // A refusal is no failure: the store counts it.
+        put.map(|_: Admission| ()).map_err(failed)
     }
 }
 
@@ -245,13 +252,6 @@ fn other(bytes: u64) -> Answer {
     }
 }
 
-fn failed(error: impl std::error::Error) -> Failure {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    Failure::Failed(text)
+fn failed(error: impl std::error::Error + 'static) -> Failure {
+    Failure::Failed(crate::error::chain(&error))
 }

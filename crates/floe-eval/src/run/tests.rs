@@ -1,32 +1,32 @@
-use floe::Store;
-use floe::object::{ObjectCache, ObjectConfig};
-use floe::origin::emulated::{EmulatedConfig, LatencyRule, SizeRule};
-use floe::origin::{Origin, OriginConfig};
+use floe::origin::emulated::LatencyRule;
 use floe_core::ByteSize;
-use floe_device::{Clock, virtual_time};
+use floe_device::{Clock, DeviceConfig, virtual_time};
 
 use super::*;
 use crate::error::EvalError;
+use crate::experiment::{CacheSpec, CacheUnderTest, TargetKind};
 use crate::trace::TraceOptions;
 use crate::workload::Distribution;
 
 const SEED: u64 = 9;
 
-fn origin(clock: &Clock, latency_ms: f64) -> Origin {
-    let emulated = EmulatedConfig {
-        seed: SEED,
-        size: SizeRule::FromKey {
-            otherwise: ByteSize::kib(1),
-        },
-        latency: LatencyRule::Constant { ms: latency_ms },
-        ..EmulatedConfig::default()
+async fn cache(clock: &Clock, target: TargetKind, latency_ms: f64) -> CacheUnderTest {
+    let device = DeviceConfig {
+        zone_size: ByteSize::mib(1),
+        ..DeviceConfig::memory(ByteSize::mib(64))
     };
-    Origin::open(&OriginConfig::emulated(emulated), clock.clone()).expect("an origin")
+    let spec = CacheSpec {
+        target,
+        device,
+        origin_latency: LatencyRule::Constant { ms: latency_ms },
+        ..CacheSpec::default()
+    };
+    let opened = spec.open(clock, SEED, std::path::Path::new(".")).await;
+    opened.unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn store_target(clock: &Clock, latency_ms: f64) -> Target {
-    let target = StoreTarget::new(Store::default(), origin(clock, latency_ms));
-    Target::Store(target.into())
+async fn store_target(clock: &Clock, latency_ms: f64) -> Target {
+    cache(clock, TargetKind::Store, latency_ms).await.target
 }
 
 fn synthetic(distribution: Distribution, items: u64) -> BenchOptions {
@@ -57,7 +57,7 @@ fn synthetic(distribution: Distribution, items: u64) -> BenchOptions {
 fn a_closed_loop_in_virtual_time_is_exact_and_repeatable() {
     let run = || {
         virtual_time::run(1, |clock| async move {
-            let target = store_target(&clock, 10.0);
+            let target = store_target(&clock, 10.0).await;
             let options = BenchOptions {
                 pacing: Pacing::Closed { clients: 1 },
                 ..synthetic(Distribution::Scan, 100)
@@ -85,7 +85,7 @@ fn a_closed_loop_in_virtual_time_is_exact_and_repeatable() {
 #[test]
 fn an_open_loop_counts_waiting_from_the_intended_start() {
     let result = virtual_time::run(1, |clock| async move {
-        let target = store_target(&clock, 100.0);
+        let target = store_target(&clock, 100.0).await;
         let options = BenchOptions {
             pacing: Pacing::Open {
                 rate: 100.0,
@@ -108,7 +108,7 @@ fn an_open_loop_counts_waiting_from_the_intended_start() {
 #[test]
 fn poisson_arrivals_keep_their_rate() {
     let result = virtual_time::run(1, |clock| async move {
-        let target = store_target(&clock, 1.0);
+        let target = store_target(&clock, 1.0).await;
         let options = BenchOptions {
             pacing: Pacing::Open {
                 rate: 1000.0,
@@ -134,17 +134,13 @@ fn poisson_arrivals_keep_their_rate() {
 #[tokio::test]
 async fn a_read_through_cache_is_driven_and_verified() {
     let clock = Clock::real();
-    let cache = ObjectCache::new(
-        Store::default(),
-        origin(&clock, 0.0),
-        clock.clone(),
-        ObjectConfig::default(),
-    )
-    .expect("a cache");
+    let cache = cache(&clock, TargetKind::Object, 0.0).await;
     let options = synthetic(Distribution::Uniform, 100);
-    let result = bench(&Target::Object(cache), &clock, None, &options)
+    let device = Some(&*cache.device);
+    let result = bench(&cache.target, &clock, device, &options)
         .await
         .expect("runs");
+    cache.close().await.expect("closes");
     assert_eq!(result.requests, 1000);
     assert_eq!(result.verified_bytes, 1000 * 4096);
     assert_eq!(result.failed, 0, "{:?}", result.first_failure);
@@ -154,7 +150,7 @@ async fn a_read_through_cache_is_driven_and_verified() {
 #[tokio::test]
 async fn warm_ups_are_not_measured_and_durations_end_runs() {
     let clock = Clock::real();
-    let target = store_target(&clock, 0.0);
+    let target = store_target(&clock, 0.0).await;
     let options = BenchOptions {
         warm_up_requests: 100,
         stop: Stop {
@@ -171,7 +167,7 @@ async fn warm_ups_are_not_measured_and_durations_end_runs() {
 #[test]
 fn a_wrong_byte_stops_the_run() {
     let error = virtual_time::run(1, |clock| async move {
-        let target = store_target(&clock, 1.0);
+        let target = store_target(&clock, 1.0).await;
         let options = BenchOptions {
             verify_seed: Some(SEED + 1),
             ..synthetic(Distribution::Scan, 100)
@@ -192,7 +188,7 @@ fn traces_are_replayed_with_ranges_writes_and_deletes() {
         4,a,1,1000,5000,6000\n5,b,2,700,-1,-1\n6,b,1,700,-1,-1\n";
     std::fs::write(&path, content).expect("written");
     let result = virtual_time::run(1, |clock| async move {
-        let target = store_target(&clock, 1.0);
+        let target = store_target(&clock, 1.0).await;
         let source = RequestSource::Trace {
             path,
             options: TraceOptions::default(),
@@ -226,7 +222,7 @@ fn traces_are_replayed_with_ranges_writes_and_deletes() {
 #[tokio::test]
 async fn nonsense_is_refused() {
     let clock = Clock::real();
-    let target = store_target(&clock, 0.0);
+    let target = store_target(&clock, 0.0).await;
     let base = || synthetic(Distribution::Scan, 10);
     for (options, named) in [
         (

@@ -1,0 +1,5 @@
+//! Experiments.
+
+mod cache;
+
+pub use cache::{CacheSpec, CacheUnderTest, TargetKind};
