@@ -18,7 +18,7 @@ use floe_core::layout::{
     identify,
 };
 use floe_core::policy::zone::ZonePolicy;
-use floe_device::{Address, Clock, DeviceError, SharedDevice};
+use floe_device::{Address, Clock, DeviceError, SharedDevice, ZoneState};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use rand::RngExt;
@@ -157,6 +157,8 @@ struct Recovery {
     next_sequence: u64,
     next_generation: u32,
     losers: Vec<Note>,
+    /// Zones that the device counts as active.
+    still_active: HashSet<ZoneId>,
     /// Sequences of the last zone whose records had to be compared with newer ones.
     compared: Option<(ZoneId, HashMap<u32, Sequence>)>,
 }
@@ -182,6 +184,7 @@ impl Recovery {
             next_sequence: 1,
             next_generation: 1,
             losers: Vec::new(),
+            still_active: HashSet::new(),
             compared: None,
         }
     }
@@ -259,6 +262,9 @@ impl Recovery {
         notes: Vec<Note>,
     ) -> Result<(Arc<Engine>, RecoveryReport), OpenError> {
         let lives = if self.report.journal_damaged { Vec::new() } else { self.read_headers(superblock.id).await? };
+        let active = |state| matches!(state, ZoneState::Open | ZoneState::Closed);
+        let report = self.device.report().await?;
+        self.still_active = report.into_iter().filter(|r| active(r.state)).map(|r| r.zone).collect();
         let (full, deaths) = self.digest(&notes);
         let current: HashSet<ZoneLife> = lives.iter().map(|header| header.life).collect();
         let mut filled = Vec::new();
@@ -341,8 +347,8 @@ impl Recovery {
         self.states.open(life.zone, life.generation, u64::from(life.generation.0));
         if content.scanned {
             self.report.zones_scanned += 1;
-            // A device that keeps zone states would count it as open for ever.
-            if self.plan.geometry.native_append {
+            // A device that keeps zone states would count it as active for ever.
+            if self.still_active.contains(&life.zone) {
                 self.device.finish(life.zone).await?;
             }
         } else {
