@@ -75,3 +75,22 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
         .map_err(|error| Failure::bug("an answer has no JSON form").because(error))?;
     print(&format!("{text}\n"))
 }
+
+/// Bytes as people read them: exact where a unit fits, otherwise rounded.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [(&str, u64); 4] = [
+        ("TiB", 1 << 40),
+        ("GiB", 1 << 30),
+        ("MiB", 1 << 20),
+        ("KiB", 1 << 10),
+    ];
+    for (name, unit) in UNITS {
+        if bytes >= unit {
+            return match bytes.is_multiple_of(unit) {
+                true => format!("{}{name}", bytes / unit),
+                false => format!("{:.1}{name}", bytes as f64 / unit as f64),
+            };
+        }
+    }
+    format!("{bytes}B")
+}

@@ -1,8 +1,8 @@
 //! `floe inspect` and `floe check`: a cache, looked at offline.
 
 use floe::inspect::{Finding, InspectError, RecordState, Scope, Totals, inspect};
+use floe_core::ZoneId;
 use floe_core::layout::LayoutError;
-use floe_core::{ByteSize, ZoneId};
 use floe_device::{Clock, SharedDevice};
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -14,7 +14,7 @@ use floe::config::Schema;
 use crate::args::{CheckArgs, InspectArgs};
 use crate::device;
 use crate::failure::Failure;
-use crate::output::{self, Style};
+use crate::output::{self, Style, size};
 use crate::settings::{self, Request};
 
 /// Most damaged places that are listed one by one as JSON.
@@ -292,10 +292,6 @@ fn sum(totals: &Totals) -> String {
         text.push_str(&format!("; {} gaps", totals.gaps));
     }
     text
-}
-
-fn size(bytes: u64) -> String {
-    ByteSize(bytes).to_string()
 }
 
 fn date(unix_s: u64) -> String {
