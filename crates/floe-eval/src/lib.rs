@@ -17,6 +17,7 @@ pub mod error;
 pub mod experiment;
 pub mod metrics;
 pub mod replay;
+pub mod report;
 pub mod results;
 pub mod run;
 pub mod trace;
@@ -24,4 +25,5 @@ pub mod workload;
 
 pub use error::EvalError;
 pub use replay::{ReplayOptions, ReplayResult, replay};
+pub use report::report;
 pub use run::{BenchOptions, RunResult, bench};
