@@ -102,7 +102,7 @@ fn take_shape(
 }
 
 /// Whether it is the settings or the machine that is in the way.
-fn explain(error: OpenDeviceError) -> Failure {
+pub(crate) fn explain(error: OpenDeviceError) -> Failure {
     use OpenDeviceError as E;
     let what = "the device cannot be opened";
     match error {

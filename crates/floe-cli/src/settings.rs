@@ -20,7 +20,7 @@ use crate::faces;
 use crate::failure::Failure;
 
 /// Variables that start with `FLOE_` and name no setting.
-const OTHER_VARIABLES: [&str; 2] = ["FLOE_CONFIG", "FLOE_DATA_DIR"];
+const OTHER_VARIABLES: [&str; 3] = ["FLOE_CONFIG", "FLOE_DATA_DIR", "FLOE_TRACES"];
 
 floe::choices! {
     /// How logs look.

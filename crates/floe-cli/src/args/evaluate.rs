@@ -44,7 +44,12 @@ pub(crate) enum ArrivalName {
 #[command(next_help_heading = "Load")]
 pub(crate) struct LoadArgs {
     /// Clients that each wait for their answer (closed loop)
-    #[arg(long, value_name = "COUNT", default_value_t = 64, conflicts_with = "rate")]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 64,
+        conflicts_with = "rate"
+    )]
     pub(crate) clients: usize,
     /// Requests per second, whether or not earlier ones are answered (open loop)
     #[arg(long, value_name = "RATE")]
@@ -111,23 +116,51 @@ pub(crate) struct OutputArgs {
 /// `floe bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
+    /// An experiment; without one the flags say what is run
+    #[arg(value_name = "EXPERIMENT.toml", value_hint = ValueHint::FilePath)]
+    pub(crate) experiment: Option<PathBuf>,
     /// Draw requests like this
     #[arg(long, value_enum, default_value = "zipf", help_heading = "Requests")]
     pub(crate) workload: WorkloadName,
     /// Exponent of the Zipfian distribution
-    #[arg(long, value_name = "SKEW", default_value_t = 0.99, help_heading = "Requests")]
+    #[arg(
+        long,
+        value_name = "SKEW",
+        default_value_t = 0.99,
+        help_heading = "Requests"
+    )]
     pub(crate) skew: f64,
     /// Share of the objects that is hot, from 0 to 1
-    #[arg(long, value_name = "SHARE", default_value_t = 0.1, help_heading = "Requests")]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.1,
+        help_heading = "Requests"
+    )]
     pub(crate) hot_set: f64,
     /// Share of the requests that goes to them, from 0 to 1
-    #[arg(long, value_name = "SHARE", default_value_t = 0.9, help_heading = "Requests")]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.9,
+        help_heading = "Requests"
+    )]
     pub(crate) hot_operations: f64,
     /// Objects, as a multiple of the cache's chunks
-    #[arg(long, value_name = "RATIO", default_value_t = 2.0, help_heading = "Requests")]
+    #[arg(
+        long,
+        value_name = "RATIO",
+        default_value_t = 2.0,
+        help_heading = "Requests"
+    )]
     pub(crate) working_set: f64,
     /// Objects, as a number
-    #[arg(long, value_name = "COUNT", conflicts_with = "working_set", help_heading = "Requests")]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        conflicts_with = "working_set",
+        help_heading = "Requests"
+    )]
     pub(crate) items: Option<u64>,
     /// Read so many bytes of each object [default: all]
     #[arg(long, value_name = "SIZE", help_heading = "Requests")]
@@ -162,7 +195,12 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) sizes: Vec<ByteSize>,
     /// Cache sizes as shares of all the trace's bytes [default: 0.01 to 0.8]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "sizes")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        conflicts_with = "sizes"
+    )]
     pub(crate) shares: Vec<f64>,
     /// What the cache keeps: auto, object, or chunks of a size
     #[arg(long, value_name = "UNIT", default_value = "auto")]
@@ -171,7 +209,12 @@ pub(crate) struct ReplayArgs {
     #[arg(long)]
     pub(crate) engine: bool,
     /// With --engine: at the trace's own times, so many times as fast
-    #[arg(long, value_name = "FACTOR", requires = "engine", conflicts_with = "rate")]
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        requires = "engine",
+        conflicts_with = "rate"
+    )]
     pub(crate) speed: Option<f64>,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
@@ -213,7 +256,13 @@ mod tests {
 
     #[test]
     fn lengths_of_time_parse() {
-        for (text, ms) in [("500ms", 500), ("90s", 90_000), ("1.5m", 90_000), ("1h", 3_600_000), ("2", 2000)] {
+        for (text, ms) in [
+            ("500ms", 500),
+            ("90s", 90_000),
+            ("1.5m", 90_000),
+            ("1h", 3_600_000),
+            ("2", 2000),
+        ] {
             assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
         }
         for text in ["", "s", "-1s", "0s", "1y", "1e9h", "99999999h", "NaN"] {

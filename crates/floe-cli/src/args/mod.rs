@@ -1,6 +1,8 @@
 //! The command line: subcommands and flags. Flags of settings come from the
 //! table of keys.
 
+mod evaluate;
+
 use std::path::PathBuf;
 
 use clap::{Arg, Args, Command, CommandFactory, Parser, Subcommand, ValueHint};
@@ -8,6 +10,10 @@ use clap_complete::Shell;
 use floe::config::Schema;
 
 use crate::settings;
+
+pub(crate) use evaluate::{
+    ArrivalName, BenchArgs, CacheArgs, LoadArgs, OutputArgs, ReplayArgs, TargetName, WorkloadName,
+};
 
 /// The version, with the commit where it is known.
 pub(crate) const VERSION: &str = env!("FLOE_VERSION");
@@ -53,6 +59,27 @@ pub(crate) enum Action {
         floe serve --origin-kind s3 --origin-endpoint https://s3.example.com --s3-keys me:mysecret\n\n\
         SIGINT and SIGTERM finish the requests in flight and stop; a second one stops at once.")]
     Serve,
+    /// Drive a cache with requests and measure it
+    #[command(after_help = "Examples:\n  \
+        floe bench experiments/zero-latency.toml             run an experiment, write results/…\n  \
+        floe bench --duration 30s --clients 64               Zipfian reads, a cache file of 1GiB\n  \
+        floe bench --rate 20000 --device-kind memory --device-size 256MiB --origin-latency 64KiB\n  \
+        floe bench --device-path /dev/nvme1n1 --wipe --chunk-size 1MiB --out results/nvme\n\n\
+        Without a --device-path the cache is a file that is removed afterwards.")]
+    Bench(Box<BenchArgs>),
+    /// Replay a trace against eviction policies, or against a cache
+    #[command(after_help = "Examples:\n  \
+        floe replay w06.oracleGeneral.zst --policies lru,fifo --shares 0.01,0.1\n  \
+        floe replay spc.csv --engine --device-size 2GiB --speed 10 --out results/spc\n\n\
+        Against policies the miss counts are exact: no bytes are stored and no time passes.")]
+    Replay(Box<ReplayArgs>),
+    /// Make the report of a results folder again
+    #[command(after_help = "Example:\n  floe report results/zero-latency")]
+    Report {
+        /// The folder, as `floe bench` or `floe replay` wrote it
+        #[arg(value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+    },
     /// Print what lies on a cache's device
     #[command(after_help = "Examples:\n  \
         floe inspect --data-dir /var/lib/floe\n  \
@@ -140,11 +167,14 @@ pub(crate) enum ConfigAction {
 pub(crate) fn command(schema: &Schema) -> Command {
     let all = |_: &str| true;
     let device = |section: &str| section == "device";
+    let cache = |section: &str| matches!(section, "device" | "chunk" | "ram");
     Cli::command()
         .mut_subcommand("serve", |c| with_settings(c, schema, all))
         .mut_subcommand("format", |c| {
             with_settings(c, schema, |section| matches!(section, "device" | "chunk"))
         })
+        .mut_subcommand("bench", |c| with_settings(c, schema, cache))
+        .mut_subcommand("replay", |c| with_settings(c, schema, cache))
         .mut_subcommand("inspect", |c| with_settings(c, schema, device))
         .mut_subcommand("check", |c| with_settings(c, schema, device))
         .mut_subcommand("config", |config| {

@@ -4,13 +4,14 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
+use clap::parser::ValueSource;
 use floe::config::Schema;
 use floe::origin::emulated::{LatencyPreset, LatencyRule};
 use floe_core::ByteSize;
 use floe_device::config::DeviceKind;
 use floe_device::{Clock, Device as _};
 use floe_eval::EvalError;
-use floe_eval::experiment::{CacheSpec, TargetKind};
+use floe_eval::experiment::{CacheSpec, ExperimentOptions, TargetKind};
 use floe_eval::replay::policy::CacheUnit;
 use floe_eval::replay::{ReplayOptions, ReplayResult, ReplaySizes, UnitChoice};
 use floe_eval::report::ReportData;
@@ -35,13 +36,16 @@ const BENCH_SIZE: ByteSize = ByteSize::gib(1);
 /// How long a bench takes that nobody gave an end.
 const BENCH_SECONDS: u64 = 30;
 
-/// `floe bench` without an experiment.
+/// `floe bench`: an experiment, or a run that the flags describe.
 pub(crate) fn bench(
     schema: &Schema,
     matches: &ArgMatches,
     args: &BenchArgs,
     json: bool,
 ) -> Result<(), Failure> {
+    if let Some(path) = &args.experiment {
+        return experiment(path, matches, &args.output, json);
+    }
     let scratch = Scratch::new(schema, matches, &args.cache, &args.output)?;
     let source = bench_source(args, &scratch.spec)?;
     let mut options = options("bench", source, &args.load, &args.output, json);
@@ -59,6 +63,44 @@ pub(crate) fn bench(
         device,
         Done::Run(run),
     )
+}
+
+fn experiment(
+    path: &Path,
+    matches: &ArgMatches,
+    output: &OutputArgs,
+    json: bool,
+) -> Result<(), Failure> {
+    refuse_other_flags(matches)?;
+    let options = ExperimentOptions {
+        path: path.to_owned(),
+        results: output
+            .out
+            .clone()
+            .unwrap_or_else(|| PathBuf::from("results")),
+        progress: progress(output, json),
+    };
+    let folder = floe_eval::experiment::run(&options).map_err(explain)?;
+    let page = folder.join("report.html");
+    if json {
+        return output::print_json(&serde_json::json!({ "folder": folder, "report": page }));
+    }
+    output::print(&format!("report: {}\n", page.display()))
+}
+
+/// An experiment says everything itself; a flag beside it would be ignored.
+fn refuse_other_flags(matches: &ArgMatches) -> Result<(), Failure> {
+    const ALLOWED: [&str; 4] = ["experiment", "out", "quiet", "json"];
+    let given = matches.ids().map(clap::Id::as_str).find(|id| {
+        !ALLOWED.contains(id) && matches.value_source(id) == Some(ValueSource::CommandLine)
+    });
+    match given {
+        None => Ok(()),
+        Some(id) => Err(
+            Failure::usage(format!("`{id}` has no effect beside an experiment file"))
+                .cure("put it into the file, or leave the file out"),
+        ),
+    }
 }
 
 /// `floe replay`.
@@ -157,9 +199,10 @@ fn bench_source(args: &BenchArgs, spec: &CacheSpec) -> Result<RequestSource, Fai
 
 fn working_set(ratio: f64, object_bytes: u64, spec: &CacheSpec) -> Result<u64, Failure> {
     let size = spec.device.size.unwrap_or(BENCH_SIZE);
-    let geometry = spec.device.geometry(size).map_err(|error| {
-        Failure::usage("the device cannot be used like this").because(error)
-    })?;
+    let geometry = spec
+        .device
+        .geometry(size)
+        .map_err(|error| Failure::usage("the device cannot be used like this").because(error))?;
     let per_zone = (geometry.zone_capacity / object_bytes.max(1)).max(1);
     working_set_items(ratio, per_zone, u64::from(geometry.zone_count))
         .map_err(|error| Failure::usage("the working set makes no sense").because(error))
@@ -307,7 +350,8 @@ impl Scratch {
 
     /// Runs, and answers with the device's description too.
     fn run(&self, options: &BenchOptions) -> Result<(RunResult, String), Failure> {
-        let is_own_file = self.spec.device.kind == DeviceKind::File && self.spec.device.path.is_none();
+        let is_own_file =
+            self.spec.device.kind == DeviceKind::File && self.spec.device.path.is_none();
         if is_own_file {
             std::fs::create_dir_all(&self.folder).map_err(|error| {
                 Failure::environment(format!("cannot create `{}`", self.folder.display()))
@@ -380,8 +424,10 @@ fn latency(text: &str) -> Result<LatencyRule, Failure> {
         _ => match text.trim_end_matches("ms").parse::<f64>() {
             Ok(ms) if ms.is_finite() && ms >= 0.0 => LatencyRule::Constant { ms },
             _ => {
-                return Err(Failure::usage(format!("`--origin-latency {text}` is no latency"))
-                    .cure("write milliseconds, or one of 64KiB, 256MiB, 512MiB, 1GiB"));
+                return Err(
+                    Failure::usage(format!("`--origin-latency {text}` is no latency"))
+                        .cure("write milliseconds, or one of 64KiB, 256MiB, 512MiB, 1GiB"),
+                );
             }
         },
     })

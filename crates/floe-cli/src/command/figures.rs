@@ -26,10 +26,18 @@ pub(crate) fn run(run: &RunResult) -> String {
         let _ = writeln!(text, "{}", style.red(&line));
     }
     if run.skipped > 0 {
-        let _ = writeln!(text, "{} bad records of the trace were skipped", run.skipped);
+        let _ = writeln!(
+            text,
+            "{} bad records of the trace were skipped",
+            run.skipped
+        );
     }
     if run.verified_bytes > 0 {
-        let _ = writeln!(text, "{} compared with the origin's, all right", size(run.verified_bytes));
+        let _ = writeln!(
+            text,
+            "{} compared with the origin's, all right",
+            size(run.verified_bytes)
+        );
     }
     let head = format!(
         "\n{:<12}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}",

@@ -1,6 +1,8 @@
 //! The subcommands.
 
 mod config;
+mod evaluate;
+mod figures;
 mod format;
 mod inspect;
 mod manual;
@@ -25,6 +27,9 @@ pub(crate) fn run(schema: &Schema, matches: &ArgMatches) -> Result<ExitCode, Fai
     match cli.command {
         Action::Serve => return serve::run(schema, below, cli.json),
         Action::Format(args) => format::run(schema, below, &args, cli.json)?,
+        Action::Bench(args) => evaluate::bench(schema, below, &args, cli.json)?,
+        Action::Replay(args) => evaluate::replay(schema, below, &args, cli.json)?,
+        Action::Report { folder } => evaluate::report(&folder, cli.json)?,
         Action::Inspect(args) => inspect::run(schema, below, &args, cli.json)?,
         Action::Check(args) => inspect::check(schema, below, &args, cli.json)?,
         Action::Config(action) => config::run(schema, below, action, cli.json)?,
