@@ -32,13 +32,24 @@ pub(crate) fn open_existing(config: &DeviceConfig, clock: &Clock) -> Result<Shar
         );
     };
     let mut config = config.clone();
-    match first_superblock(path)? {
-        Ok(superblock) => take_shape(&mut config, path, &superblock)?,
-        // The second superblock may still be good: its place is told by the settings.
-        Err(LayoutError::Blank | LayoutError::Foreign) => config.size = None,
-        Err(_) => config.size = None,
+    let error = match first_superblock(path)? {
+        Ok(superblock) => {
+            take_shape(&mut config, path, &superblock)?;
+            return open(&config, clock);
+        }
+        Err(error) => error,
+    };
+    // The second superblock may still be good: the settings tell its place.
+    config.size = None;
+    let device = open(&config, clock);
+    match error {
+        LayoutError::Blank | LayoutError::Foreign => device.map_err(|_| {
+            Failure::environment(format!("`{}` holds no Floe cache", path.display()))
+                .because(error)
+                .cure("name the cache with --device-path or the folder it is in with --data-dir")
+        }),
+        _ => device,
     }
-    open(&config, clock)
 }
 
 /// The superblock at the start of `path`.

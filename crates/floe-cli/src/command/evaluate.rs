@@ -482,6 +482,9 @@ pub(crate) fn explain(error: EvalError) -> Failure {
         | EvalError::WorkloadFile(_)
         | EvalError::Trace(_)
         | EvalError::Experiment { .. } => Failure::usage("this cannot be run").because(error),
+        EvalError::File { ref source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            Failure::usage("this cannot be run").because(error)
+        }
         EvalError::WrongBytes { .. } | EvalError::WrongLength { .. } | EvalError::Client(_) => {
             Failure::bug("the run was broken off").because(error)
         }

@@ -1,6 +1,6 @@
 //! `floe inspect` and `floe check`: a cache, looked at offline.
 
-use floe::inspect::{Finding, InspectError, RecordState, Scope, Totals, inspect};
+use floe::inspect::{Finding, InspectError, RecordState, Scope, Totals, ZoneState, inspect};
 use floe_core::ZoneId;
 use floe_core::layout::LayoutError;
 use floe_device::{Clock, SharedDevice};
@@ -134,7 +134,10 @@ fn explain(error: InspectError) -> Failure {
 }
 
 fn is_record(finding: &Finding) -> bool {
-    matches!(finding, Finding::Record { .. } | Finding::EmptyZone { .. })
+    matches!(
+        finding,
+        Finding::Record { .. } | Finding::EmptyZone { .. } | Finding::Leftover { .. }
+    )
 }
 
 fn line(finding: &Finding) -> String {
@@ -187,11 +190,15 @@ fn line(finding: &Finding) -> String {
         Finding::EmptyZone { zone } => {
             format!("{} empty", style.bold(&format!("zone {zone}:")))
         }
+        Finding::Leftover { zone, what } => format!(
+            "{} unused since the cache was made; {what}",
+            style.bold(&format!("zone {zone}:"))
+        ),
         Finding::Zone {
             zone,
             generation,
             layout,
-            full,
+            state,
             batches,
             records,
             dead_records,
@@ -201,7 +208,11 @@ fn line(finding: &Finding) -> String {
             "{} generation {generation}, {layout}, {}: {records} records ({dead_records} dead), {} in {batches} {}, \
              ends at {end_offset:#x}",
             style.bold(&format!("zone {zone}:")),
-            if *full { "full" } else { "open" },
+            match state {
+                ZoneState::Open => "open",
+                ZoneState::Full => "full",
+                ZoneState::Closed => "closed",
+            },
             size(*value_bytes),
             if layout == "slots" {
                 "slots"

@@ -16,6 +16,18 @@ pub enum RecordState {
     Dead,
 }
 
+/// What the journal says about a zone that holds something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ZoneState {
+    /// Nothing: it was being written.
+    Open,
+    /// It is full and has a summary.
+    Full,
+    /// It was open when the cache was recovered, and takes no more.
+    Closed,
+}
+
 /// One thing found on flash. Offsets are bytes from the zone's start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "finding", rename_all = "snake_case")]
@@ -71,6 +83,13 @@ pub enum Finding {
         /// Which.
         zone: u32,
     },
+    /// A zone whose bytes are from before the cache was made; it is reset before it is used.
+    Leftover {
+        /// Which.
+        zone: u32,
+        /// What it starts with.
+        what: String,
+    },
     /// A zone that was walked; comes after what was found in it.
     Zone {
         /// Which.
@@ -79,8 +98,8 @@ pub enum Finding {
         generation: u32,
         /// `log` or `slots`.
         layout: String,
-        /// Whether the journal says that it is full.
-        full: bool,
+        /// What the journal says about it.
+        state: ZoneState,
         /// Batches, or slots that hold something.
         batches: u64,
         /// Records described in it.
@@ -175,7 +194,7 @@ impl Totals {
     pub(super) fn count(&mut self, finding: &Finding) {
         match finding {
             Finding::Superblock { .. } | Finding::Journal { .. } | Finding::Summary { .. } => {}
-            Finding::EmptyZone { .. } => self.zones_empty += 1,
+            Finding::EmptyZone { .. } | Finding::Leftover { .. } => self.zones_empty += 1,
             Finding::Zone { .. } => self.zones_used += 1,
             Finding::Gap { .. } => self.gaps += 1,
             Finding::Damage { .. } => self.damage += 1,

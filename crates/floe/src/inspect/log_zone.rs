@@ -8,7 +8,7 @@ use floe_core::layout::{
     SummaryEntry, SummaryPage, SummaryShape, ValueKind, ZoneHeader, ZoneLife, identify,
 };
 
-use super::finding::{Finding, RecordState, key_text};
+use super::finding::{Finding, RecordState, ZoneState, key_text};
 use super::metadata::FullNote;
 use super::{Walk, read_failure};
 
@@ -33,7 +33,10 @@ struct Found {
 impl<V: FnMut(&Finding)> Walk<'_, V> {
     pub(super) async fn log_zone(&mut self, header: ZoneHeader) {
         let life = header.life;
+        let closed = self.journal.closed.get(&life).copied();
+        // A closed zone's summary is void.
         let full = self.journal.full.get(&life).copied();
+        let full = full.filter(|_| closed.is_none());
         let mut end = self.capacity();
         if let Some(note) = full {
             if note.summary_offset > end || !note.summary_offset.is_multiple_of(self.block()) {
@@ -48,13 +51,14 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
             ..Found::default()
         };
         let mut offset = self.block();
-        while offset < end {
+        let believed = closed.unwrap_or(end).min(end);
+        while offset < believed {
             match self.batch(life, offset, end, &mut found).await {
                 Some(bytes) => {
                     offset += bytes;
                     found.end_offset = offset;
                 }
-                None => match self.skip_gap(life, offset, end).await {
+                None => match self.skip_gap(life, offset, believed).await {
                     Some(next) => offset = next,
                     None => break,
                 },
@@ -67,7 +71,11 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
             zone: life.zone.0,
             generation: life.generation.0,
             layout: header.layout.to_string(),
-            full: full.is_some(),
+            state: match (full, closed) {
+                (Some(_), _) => ZoneState::Full,
+                (None, Some(_)) => ZoneState::Closed,
+                (None, None) => ZoneState::Open,
+            },
             batches: found.batches,
             records: found.records,
             dead_records: found.dead_records,

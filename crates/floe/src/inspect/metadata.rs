@@ -25,6 +25,8 @@ pub(super) struct FullNote {
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     pub(super) full: HashMap<ZoneLife, FullNote>,
+    /// Where the batches of a closed life end to be believed.
+    pub(super) closed: HashMap<ZoneLife, u64>,
     pub(super) deaths: Deaths,
     complete: bool,
 }
@@ -138,6 +140,10 @@ async fn journal<V: FnMut(&Finding)>(
                     *dead = (*dead).max(sequence.0);
                 }
                 Note::GenerationFloor { .. } => {}
+                Note::ZoneClosed { life, end_offset } => {
+                    let end = journal.closed.entry(life).or_insert(end_offset);
+                    *end = end_offset.min(*end);
+                }
                 Note::CheckpointEnd { notes: before } => {
                     if before != notes {
                         let why = format!("it counts {before} notes, but {notes} stand before it");

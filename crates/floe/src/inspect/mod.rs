@@ -19,11 +19,14 @@ mod tests;
 
 use std::collections::HashMap;
 
-use floe_core::layout::{CacheId, LayoutError, Superblock, ZoneHeader, ZoneLayout, ZoneLife};
+use floe_core::layout::{
+    BatchHeader, CacheId, Generation, LayoutError, SlotGeometry, Superblock, ZoneHeader,
+    ZoneLayout, ZoneLife, decode_slot_block,
+};
 use floe_core::{Address, ZoneId};
 use floe_device::{DeviceError, IoBuf, SharedDevice};
 
-pub use finding::{Finding, RecordState, Totals, key_text};
+pub use finding::{Finding, RecordState, Totals, ZoneState, key_text};
 use metadata::Journal;
 
 /// How much to look at.
@@ -187,7 +190,14 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
                 return;
             }
             Err(error) => {
-                self.emitter.damage(zone, 0, "zone header", error);
+                if self.is_in_use(zone).await {
+                    self.emitter.damage(zone, 0, "zone header", error);
+                } else {
+                    self.emitter.emit(Finding::Leftover {
+                        zone: zone.0,
+                        what: error.to_string(),
+                    });
+                }
                 return;
             }
         };
@@ -195,6 +205,38 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
             ZoneLayout::Log => self.log_zone(header).await,
             ZoneLayout::Slots => self.slot_zone(header).await,
         }
+    }
+
+    /// Whether a zone without a sound header was written by this cache, going
+    /// by the journal or by what stands behind the header. Otherwise its bytes
+    /// are from before the cache was made.
+    async fn is_in_use(&self, zone: ZoneId) -> bool {
+        let noted = self.journal.full.keys().chain(self.journal.closed.keys());
+        if noted.into_iter().any(|life| life.zone == zone) {
+            return true;
+        }
+        let Ok(next) = self.read(zone, self.block(), self.block()).await else {
+            return false;
+        };
+        // Batches and slot tables tell their zone and generation at the same place.
+        let Some((first, second)) = next
+            .get(24..32)
+            .and_then(|life| life.split_first_chunk::<4>())
+            .and_then(|(first, rest)| Some((first, rest.first_chunk::<4>()?)))
+        else {
+            return false;
+        };
+        let life = ZoneLife::new(
+            ZoneId(u32::from_le_bytes(*first)),
+            Generation(u32::from_le_bytes(*second)),
+        );
+        let plan = &self.superblock.plan;
+        let is_batch = BatchHeader::decode(self.id(), life, plan.block_size, &next).is_ok();
+        let is_table = || {
+            SlotGeometry::new(plan.zone_capacity, plan.block_size, plan.chunk_bytes)
+                .is_some_and(|slots| decode_slot_block(self.id(), life, &slots, 0, &next).is_ok())
+        };
+        life.zone == zone && (is_batch || is_table())
     }
 
     /// Whether the journal says that this record is dead.

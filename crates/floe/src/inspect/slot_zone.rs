@@ -5,7 +5,7 @@ use floe_core::layout::{
     decode_slot_block,
 };
 
-use super::finding::{Finding, RecordState};
+use super::finding::{Finding, RecordState, ZoneState};
 use super::{Walk, read_failure};
 
 /// What a zone was found to hold.
@@ -53,7 +53,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
             zone: life.zone.0,
             generation: life.generation.0,
             layout: header.layout.to_string(),
-            full: false,
+            state: ZoneState::Open,
             batches: found.records,
             records: found.records,
             dead_records: found.dead_records,

@@ -331,6 +331,20 @@ async fn every_flipped_bit_is_found_where_it_is() {
 }
 
 #[tokio::test]
+async fn what_another_cache_left_behind_is_no_damage() {
+    let cache = Cache::new().await;
+    put(&cache.device, 5, 0, &[0x5a; 9000]).await;
+    let (totals, findings) = cache.inspect().await;
+    assert_eq!((totals.damage, totals.zones_empty), (0, 1), "{findings:?}");
+    let leftover = |finding: &Finding| matches!(finding, Finding::Leftover { zone: 5, .. });
+    assert!(findings.iter().any(leftover));
+    // An open zone's lost magic is told by the batch behind it.
+    flip(&cache.device, 3, 2).await;
+    let (_, findings) = cache.inspect().await;
+    assert_eq!(damage(&findings), [(3, 0)]);
+}
+
+#[tokio::test]
 async fn a_dead_value_may_be_torn() {
     let cache = Cache::new().await;
     // The third value lies behind two blocks of the first and one of the second.
