@@ -142,6 +142,7 @@ async fn large_value(device: &SharedDevice, life: ZoneLife) -> (u64, u64) {
     let descriptor = LargeDescriptor {
         hash,
         sequence,
+        stream: sequence,
         key: b"large".to_vec(),
         value_bytes: LARGE,
         expiry_unix_s: 0,
