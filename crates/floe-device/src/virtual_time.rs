@@ -283,6 +283,10 @@ impl Shared {
             }
             events = self.events.lock();
         }
+        drop(events);
+        // An event may wake nobody: a sleep that is not polled, an operation whose
+        // future nobody waits for. The runtime must then come back here, not park.
+        self.main.rouse();
     }
 
     fn fail(&self, failure: VirtualTimeError) {

@@ -13,14 +13,14 @@
 //!
 //! and a note:
 //!
-//! | offset | bytes | zone full | death | checkpoint end | generation floor |
-//! |---|---|---|---|---|---|
-//! | 0 | 4 | 1 | 2 | 3 | 4 |
-//! | 4 | 4 | zone | zone | zero | zero |
-//! | 8 | 4 | generation | generation | zero | zero |
-//! | 12 | 4 | record count | zero | zero | zero |
-//! | 16 | 8 | summary offset | key hash | number of notes before it | generation |
-//! | 24 | 8 | zero | sequence | zero | zero |
+//! | offset | bytes | zone full | death | checkpoint end | generation floor | zone closed |
+//! |---|---|---|---|---|---|---|
+//! | 0 | 4 | 1 | 2 | 3 | 4 | 5 |
+//! | 4 | 4 | zone | zone | zero | zero | zone |
+//! | 8 | 4 | generation | generation | zero | zero | generation |
+//! | 12 | 4 | record count | zero | zero | zero | zero |
+//! | 16 | 8 | summary offset | key hash | number of notes before it | generation | end offset |
+//! | 24 | 8 | zero | sequence | zero | zero | zero |
 //!
 //! A reader stops at the first block that is not the next of this epoch.
 
@@ -73,6 +73,16 @@ pub enum Note {
         /// The least generation that was certainly never used.
         generation: Generation,
     },
+    /// This life of a zone takes no more batches, and any summary of it is void.
+    /// Only batches that start below `end_offset` are believed: what stands
+    /// behind could not be read when this was noted, and must not come back
+    /// later. Of several notes for one life the lowest offset counts.
+    ZoneClosed {
+        /// The zone's life.
+        life: ZoneLife,
+        /// Bytes from the zone's start.
+        end_offset: u64,
+    },
 }
 
 impl Note {
@@ -90,6 +100,7 @@ impl Note {
             } => (2, Some(life), 0, hash.0, sequence.0),
             Note::CheckpointEnd { notes } => (3, None, 0, notes, 0),
             Note::GenerationFloor { generation } => (4, None, 0, u64::from(generation.0), 0),
+            Note::ZoneClosed { life, end_offset } => (5, Some(life), 0, end_offset, 0),
         };
         put_u32(bytes, 0, kind);
         put_u32(bytes, 4, life.map_or(0, |life| life.zone.0));
@@ -102,7 +113,7 @@ impl Note {
     fn read(bytes: &[u8; NOTE_BYTES]) -> Option<Self> {
         let life = ZoneLife::new(ZoneId(u32_at(bytes, 4)), Generation(u32_at(bytes, 8)));
         match u32_at(bytes, 0) {
-            1 | 2 if life.generation < Generation::FIRST => None,
+            1 | 2 | 5 if life.generation < Generation::FIRST => None,
             1 => Some(Note::ZoneFull {
                 life,
                 summary_offset: u64_at(bytes, 16),
@@ -118,6 +129,10 @@ impl Note {
             }),
             4 => Some(Note::GenerationFloor {
                 generation: Generation(u32::try_from(u64_at(bytes, 16)).ok()?),
+            }),
+            5 => Some(Note::ZoneClosed {
+                life,
+                end_offset: u64_at(bytes, 16),
             }),
             _ => None,
         }

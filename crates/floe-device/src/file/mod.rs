@@ -269,6 +269,10 @@ impl Inner {
         }
     }
 
+    fn has_in_flight(&self) -> bool {
+        self.ring.as_ref().is_some_and(Ring::is_busy)
+    }
+
     fn drain_ring(self: &Arc<Self>) {
         if let Some(ring) = &self.ring {
             ring.drain(self);

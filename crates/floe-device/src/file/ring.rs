@@ -31,7 +31,10 @@ use crate::arena::Arena;
 use crate::error::DeviceErrorKind;
 
 /// Up to this many operations in flight, each is submitted where it starts.
-const INLINE_MAX: usize = 16;
+///
+/// Measured at depth 8: 16 costs 10 % more CPU per read than 4 on a
+/// current_thread runtime, 15 % on a multi_thread one.
+const INLINE_MAX: usize = 4;
 /// Entries of the submission queue.
 const ENTRIES: u32 = 256;
 /// Most operations in the kernel at once; later ones wait in the queue. Equal
@@ -71,6 +74,7 @@ impl Ring {
                 table: Table::default(),
                 registered,
                 unsubmitted: false,
+                is_broken: false,
             }),
             wanted: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
@@ -131,11 +135,19 @@ impl Ring {
         }
     }
 
+    /// Whether any request is in flight.
+    pub(super) fn is_busy(&self) -> bool {
+        self.in_flight.load(Ordering::Acquire) > 0
+    }
+
     /// Blocks until no request is in flight.
     pub(super) fn drain(&self, inner: &Arc<Inner>) {
-        while self.in_flight.load(Ordering::Acquire) > 0 {
+        while self.is_busy() {
             let mut core = self.core.lock();
             let answers = core.step(&self.queue, Wait::One);
+            if core.is_broken {
+                return;
+            }
             drop(core);
             if answers.is_empty() {
                 // Another thread reaped the last ones and is settling them.
@@ -177,6 +189,7 @@ impl Ring {
             inner: Arc::downgrade(inner),
             events,
             link: Arc::clone(&self.driver),
+            yielded: false,
         });
         Ok(())
     }
@@ -244,11 +257,15 @@ struct Core {
     /// Whether the submission queue holds entries that an earlier call could
     /// not hand over.
     unsubmitted: bool,
+    /// Whether the kernel refused the ring itself; nothing more comes of it.
+    is_broken: bool,
 }
 
 impl Core {
     fn step(&mut self, queue: &Mutex<VecDeque<Request>>, wait: Wait) -> Vec<Answer> {
         let mut answers = Vec::new();
+        // What is reaped here needs no event.
+        self.uring.completion().disable_eventfd();
         self.reap(&mut answers);
         loop {
             let more = self.fill(queue);
@@ -258,9 +275,14 @@ impl Core {
             }
             self.reap(&mut answers);
             if !more || self.unsubmitted {
-                return answers;
+                break;
             }
         }
+        self.uring.completion().enable_eventfd();
+        // Completions from before the line above would come without an event.
+        fence(Ordering::SeqCst);
+        self.reap(&mut answers);
+        answers
     }
 
     /// Moves queued requests to the submission queue while there is room in
@@ -295,6 +317,7 @@ impl Core {
                     // The entries stay queued and go with the next call.
                     if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) {
                         tracing::error!(%error, "io_uring_enter failed");
+                        self.is_broken = true;
                     }
                     return;
                 }
@@ -429,8 +452,6 @@ impl DriverLink {
         if !slot.as_ref().is_some_and(|old| old.will_wake(waker)) {
             *slot = Some(waker.clone());
         }
-        drop(slot);
-        self.notified.store(false, Ordering::SeqCst);
     }
 }
 
@@ -439,21 +460,37 @@ struct Driver {
     inner: Weak<Inner>,
     events: AsyncFd<OwnedFd>,
     link: Arc<DriverLink>,
+    /// Whether the last poll only let other tasks go first.
+    yielded: bool,
 }
 
 impl Future for Driver {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         self.link.register(cx.waker());
+        let mut events = false;
         // The eventfd is edge-triggered and never read: each completion is a
         // new edge. Readiness is cleared before reaping, so none is missed.
         while let Poll::Ready(ready) = self.events.poll_read_ready(cx) {
             match ready {
-                Ok(mut guard) => guard.clear_ready(),
+                Ok(mut guard) => {
+                    guard.clear_ready();
+                    events = true;
+                }
                 Err(_) => return Poll::Ready(()),
             }
         }
+        // A submitter woke us. Tokio runs such a task next, before the other
+        // tasks that have something to submit: let them go first.
+        if !events && !self.yielded {
+            self.yielded = true;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.yielded = false;
+        // Before looking at the queue, so that later submitters wake us again.
+        self.link.notified.store(false, Ordering::SeqCst);
         match self.inner.upgrade() {
             Some(inner) => {
                 inner.turn_ring();
@@ -471,7 +508,8 @@ impl Drop for Driver {
     fn drop(&mut self) {
         *self.link.waker.lock() = None;
         self.link.running.store(false, Ordering::SeqCst);
-        if let Some(inner) = self.inner.upgrade() {
+        let inner = self.inner.upgrade();
+        if let Some(inner) = inner.filter(|inner| inner.has_in_flight()) {
             let drained = std::thread::Builder::new()
                 .name("floe-drain".to_owned())
                 .spawn(move || inner.drain_ring());

@@ -286,6 +286,7 @@ fn notes_per_append(plan: &Plan) -> usize {
 /// Drops notes of lives that are over and deaths that a later note covers.
 pub(crate) fn filter_notes(notes: Vec<Note>, current: impl Fn(&floe_core::layout::ZoneLife) -> bool) -> Vec<Note> {
     let mut floor = None;
+    let mut closed = HashMap::new();
     let mut deaths = HashMap::new();
     let mut kept = Vec::new();
     for note in notes {
@@ -294,6 +295,10 @@ pub(crate) fn filter_notes(notes: Vec<Note>, current: impl Fn(&floe_core::layout
             Note::Death { life, hash, sequence } if current(&life) => {
                 let newest = deaths.entry((life, hash)).or_insert(sequence);
                 *newest = (*newest).max(sequence);
+            }
+            Note::ZoneClosed { life, end_offset } if current(&life) => {
+                let end = closed.entry(life).or_insert(end_offset);
+                *end = end_offset.min(*end);
             }
             Note::GenerationFloor { generation } => floor = floor.max(Some(generation)),
             _ => {}
@@ -306,6 +311,9 @@ pub(crate) fn filter_notes(notes: Vec<Note>, current: impl Fn(&floe_core::layout
         Note::Death { life, hash, .. } => (life.zone, life.generation, hash.0),
         _ => (ZoneId(0), Generation(0), 0),
     });
+    let mut closed: Vec<_> = closed.into_iter().collect();
+    closed.sort_unstable();
+    kept.extend(closed.into_iter().map(|(life, end_offset)| Note::ZoneClosed { life, end_offset }));
     kept.extend(deaths);
     kept.extend(floor.map(|generation| Note::GenerationFloor { generation }));
     kept

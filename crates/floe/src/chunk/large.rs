@@ -26,7 +26,7 @@ use super::place::{Placement, Purpose};
 use super::stats::add;
 use super::write::WriteError;
 use super::zone_state::Pin;
-use super::Engine;
+use super::{Engine, room_units};
 use crate::error::CacheError;
 use crate::store::{Admission, PutOptions, ReadFault};
 
@@ -192,8 +192,23 @@ impl LargeWriter {
 
     async fn start_fill(&mut self, payload_bytes: usize) -> Result<Fill, CacheError> {
         let bytes = self.header_bytes() + self.engine.plan.geometry.round_up(payload_bytes as u64) as usize;
-        let room = self.engine.take_room(bytes as u64).await?;
+        let room = self.take_room(bytes as u64).await?;
         Ok(Fill { buf: self.engine.device.allocate(bytes), payload_bytes: 0, room })
+    }
+
+    async fn take_room(&mut self, bytes: u64) -> Result<OwnedSemaphorePermit, CacheError> {
+        // Host GC has room of its own: users' writers may hold all of theirs while they wait for GC.
+        let pool = if self.moving.is_some() { &self.engine.gc_room } else { &self.engine.room };
+        let pool = Arc::clone(pool);
+        let units = room_units(bytes.min(self.engine.plan.write_buffer_bytes));
+        if let Ok(room) = Arc::clone(&pool).try_acquire_many_owned(units) {
+            return Ok(room);
+        }
+        // Nobody waits for room while holding some, or all could wait for each other.
+        while !self.in_flight.is_empty() {
+            self.reap().await;
+        }
+        pool.acquire_many_owned(units).await.map_err(|_| CacheError::Closed)
     }
 
     async fn send_piece(&mut self) -> Result<(), CacheError> {

@@ -83,7 +83,10 @@ pub(crate) struct Engine {
     space: Notify,
     /// Free zones are low, or somebody waits for one.
     reclaim_wake: Notify,
+    /// Room in the write buffer.
     room: Arc<Semaphore>,
+    /// The same for values that host GC moves.
+    gc_room: Arc<Semaphore>,
     write_permits: Arc<Semaphore>,
     queue: WriteQueue,
     journal: Journal,

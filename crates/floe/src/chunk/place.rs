@@ -1,6 +1,7 @@
 //! Finding room in a zone, opening zones, closing them with a summary.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use floe_core::ZoneId;
 use floe_core::chunk::{Eviction, Placed};
@@ -54,6 +55,9 @@ impl Drop for Placement {
     }
 }
 
+/// How long host GC waits at a time for an open zone to be closed.
+const GC_PATIENCE: Duration = Duration::from_millis(50);
+
 /// Whose bytes are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -70,6 +74,7 @@ impl Engine {
 
     pub(super) async fn place_for(self: &Arc<Self>, purpose: Purpose, bytes: u64, records: u32) -> Option<Placement> {
         let mut waited = false;
+        let mut patience = 8;
         loop {
             let changed = self.space.notified();
             tokio::pin!(changed);
@@ -101,6 +106,18 @@ impl Engine {
                     }
                 }
                 Placed::Wait if dead || self.is_stopped() => return None,
+                Placed::Wait if purpose == Purpose::HostGc => {
+                    // Whoever frees zones must not wait for one to be freed; only for one to be closed.
+                    if patience == 0 {
+                        return None;
+                    }
+                    patience -= 1;
+                    tokio::select! {
+                        biased;
+                        () = changed => {}
+                        () = self.clock.sleep(GC_PATIENCE) => {}
+                    }
+                }
                 Placed::Wait => {
                     if !std::mem::replace(&mut waited, true) {
                         add(&self.counters.foreground_waits, 1);

@@ -142,7 +142,7 @@ impl Engine {
     async fn relocate_zone(self: &Arc<Self>, zone: ZoneId) -> Result<(), GcError> {
         let life = self.states.life(zone);
         self.relocating.lock().insert(zone);
-        let scan = scan_zone(&self.device, &self.plan, self.id, life).await?;
+        let scan = scan_zone(&self.device, &self.plan, self.id, life, self.plan.geometry.zone_capacity).await?;
         let mut batch: Vec<Moved> = Vec::new();
         let mut fill = SmallBatchPlan::new(self.plan.geometry.block_size, self.plan.batch_bytes as u32);
         for record in scan.records {

@@ -18,7 +18,7 @@ use floe_core::layout::{
     identify,
 };
 use floe_core::policy::zone::ZonePolicy;
-use floe_device::{Address, Clock, DeviceError, SharedDevice};
+use floe_device::{Address, Clock, DeviceError, SharedDevice, ZoneState};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use rand::RngExt;
@@ -157,6 +157,10 @@ struct Recovery {
     next_sequence: u64,
     next_generation: u32,
     losers: Vec<Note>,
+    /// Zones that the device counts as active.
+    still_active: HashSet<ZoneId>,
+    /// Zones whose header is neither sound nor blank.
+    doubtful: Vec<ZoneId>,
     /// Sequences of the last zone whose records had to be compared with newer ones.
     compared: Option<(ZoneId, HashMap<u32, Sequence>)>,
 }
@@ -182,6 +186,8 @@ impl Recovery {
             next_sequence: 1,
             next_generation: 1,
             losers: Vec::new(),
+            still_active: HashSet::new(),
+            doubtful: Vec::new(),
             compared: None,
         }
     }
@@ -259,13 +265,20 @@ impl Recovery {
         notes: Vec<Note>,
     ) -> Result<(Arc<Engine>, RecoveryReport), OpenError> {
         let lives = if self.report.journal_damaged { Vec::new() } else { self.read_headers(superblock.id).await? };
-        let (full, deaths) = self.digest(&notes);
+        let active = |state| matches!(state, ZoneState::Open | ZoneState::Closed);
+        let report = self.device.report().await?;
+        self.still_active = report.into_iter().filter(|r| active(r.state)).map(|r| r.zone).collect();
+        let Digest { full, closed, deaths } = self.digest(&notes);
         let current: HashSet<ZoneLife> = lives.iter().map(|header| header.life).collect();
         let mut filled = Vec::new();
         let mut contents = futures::stream::iter(lives)
             .map(|header| {
                 let (device, plan) = (Arc::clone(&self.device), self.plan.clone());
-                let noted = full.get(&header.life).copied();
+                let noted = match (closed.get(&header.life), full.get(&header.life)) {
+                    (Some(&end), _) => Noted::Closed(end),
+                    (None, Some(&(offset, records))) => Noted::Full(offset, records),
+                    (None, None) => Noted::Open,
+                };
                 async move { read_zone(device, plan, superblock.id, header.life, noted).await }
             })
             .buffered(PARALLEL)
@@ -274,6 +287,10 @@ impl Recovery {
         for content in contents.drain(..) {
             let content = content?;
             self.enter_zone(&superblock, &content, &deaths).await?;
+            if content.scanned {
+                // What stands behind may be readable the next time, when its keys have been deleted.
+                self.losers.push(Note::ZoneClosed { life: content.life, end_offset: content.used_bytes });
+            }
             filled.push((content.life, content.used_bytes, content.records.len() as u32));
         }
         let kept = filter_notes(notes, |life| current.contains(life));
@@ -288,8 +305,10 @@ impl Recovery {
         let device = &self.device;
         let headers: Vec<_> = futures::stream::iter(self.plan.data_zones())
             .map(|zone| async move {
-                let buf = device.read(Address::new(zone, 0), device.allocate(block_size)).await.ok()?;
-                ZoneHeader::decode(id, zone, &buf).ok()
+                match device.read(Address::new(zone, 0), device.allocate(block_size)).await {
+                    Ok(buf) => ZoneHeader::decode(id, zone, &buf).map_err(|error| error == LayoutError::Blank),
+                    Err(_) => Err(false),
+                }
             })
             .buffered(PARALLEL)
             .collect()
@@ -297,25 +316,33 @@ impl Recovery {
         let mut lives = Vec::new();
         for (zone, header) in self.plan.data_zones().zip(headers) {
             match header {
-                Some(header) => {
+                Ok(header) => {
                     self.next_generation = self.next_generation.max(header.life.generation.0.saturating_add(1));
                     self.next_sequence = self.next_sequence.max(header.opened_sequence.0);
                     lives.push(header);
                 }
-                None => self.states.mark_unknown(zone),
+                Err(blank) => {
+                    self.states.mark_unknown(zone);
+                    if !blank {
+                        self.doubtful.push(zone);
+                    }
+                }
             }
         }
         lives.sort_by_key(|header| header.life.generation);
         Ok(lives)
     }
 
-    fn digest(&mut self, notes: &[Note]) -> (FullZones, Deaths) {
-        let mut full = HashMap::new();
-        let mut deaths = HashMap::new();
+    fn digest(&mut self, notes: &[Note]) -> Digest {
+        let Digest { mut full, mut closed, mut deaths } = Digest::default();
         for note in notes {
             match *note {
                 Note::ZoneFull { life, summary_offset, records } => {
                     full.insert(life, (summary_offset, records));
+                }
+                Note::ZoneClosed { life, end_offset } => {
+                    let end = closed.entry(life).or_insert(end_offset);
+                    *end = end_offset.min(*end);
                 }
                 Note::Death { life, hash, sequence } => {
                     let newest = deaths.entry((life.zone, life.generation, hash)).or_insert(sequence);
@@ -328,7 +355,7 @@ impl Recovery {
                 Note::CheckpointEnd { .. } => {}
             }
         }
-        (full, deaths)
+        Digest { full, closed, deaths }
     }
 
     async fn enter_zone(
@@ -341,8 +368,8 @@ impl Recovery {
         self.states.open(life.zone, life.generation, u64::from(life.generation.0));
         if content.scanned {
             self.report.zones_scanned += 1;
-            // A device that keeps zone states would count it as open for ever.
-            if self.plan.geometry.native_append {
+            // A device that keeps zone states would count it as active for ever.
+            if self.still_active.contains(&life.zone) {
                 self.device.finish(life.zone).await?;
             }
         } else {
@@ -406,7 +433,8 @@ impl Recovery {
     /// The sequence of the record at `at`, which the index does not keep.
     async fn sequence_at(&mut self, superblock: &Superblock, life: ZoneLife, at: Address) -> Result<Sequence, OpenError> {
         if self.compared.as_ref().is_none_or(|(zone, _)| *zone != life.zone) {
-            let scan = scan_zone(&self.device, &self.plan, superblock.id, life).await?;
+            let end = self.plan.geometry.zone_capacity;
+            let scan = scan_zone(&self.device, &self.plan, superblock.id, life, end).await?;
             let sequences = scan.records.iter().map(|r| (r.summary.block, r.summary.sequence)).collect();
             self.compared = Some((life.zone, sequences));
         }
@@ -425,6 +453,12 @@ impl Recovery {
         if self.report.journal_damaged {
             for zone in self.plan.data_zones() {
                 self.device.reset(zone).await?;
+            }
+        }
+        // A header that could not be made out may be readable the next time, and its zone would come back.
+        for &zone in &self.doubtful {
+            if let Err(error) = self.device.reset(zone).await {
+                tracing::warn!(%error, %zone, "a zone with an unreadable header could not be reset");
             }
         }
         notes.append(&mut self.losers);
@@ -462,6 +496,7 @@ impl Recovery {
             space: Notify::new(),
             reclaim_wake: Notify::new(),
             room: Arc::new(Semaphore::new((self.plan.write_buffer_bytes / ROOM_UNIT_BYTES) as usize)),
+            gc_room: Arc::new(Semaphore::new((8 * self.plan.batch_bytes.max(1 << 20) / ROOM_UNIT_BYTES) as usize)),
             write_permits: Arc::new(Semaphore::new(self.plan.write_depth as usize)),
             queue: WriteQueue::new(),
             journal_counters: task.counters(),
@@ -483,7 +518,23 @@ impl Recovery {
     }
 }
 
-type FullZones = HashMap<ZoneLife, (u64, u32)>;
+/// What the journal says about zones and records.
+#[derive(Default)]
+struct Digest {
+    /// Where the summaries of full zones are, and how many entries they have.
+    full: HashMap<ZoneLife, (u64, u32)>,
+    /// Up to where zones without a summary are believed.
+    closed: HashMap<ZoneLife, u64>,
+    deaths: Deaths,
+}
+
+/// What the journal says about one zone that is in use.
+enum Noted {
+    Full(u64, u32),
+    Closed(u64),
+    Open,
+}
+
 type Deaths = HashMap<(ZoneId, Generation, KeyHash), Sequence>;
 
 struct ZoneContent {
@@ -498,9 +549,9 @@ async fn read_zone(
     plan: Plan,
     id: CacheId,
     life: ZoneLife,
-    noted: Option<(u64, u32)>,
+    noted: Noted,
 ) -> Result<ZoneContent, DeviceError> {
-    if let Some((offset, count)) = noted {
+    if let Noted::Full(offset, count) = noted {
         match read_summary(&device, &plan, id, life, offset, count).await {
             Some(records) => {
                 let used_bytes = plan.geometry.zone_capacity;
@@ -509,7 +560,11 @@ async fn read_zone(
             None => tracing::warn!(zone = %life.zone, "a zone's summary cannot be read; scanning the zone"),
         }
     }
-    let scan = scan_zone(&device, &plan, id, life).await?;
+    let end = match noted {
+        Noted::Closed(end) => end,
+        _ => plan.geometry.zone_capacity,
+    };
+    let scan = scan_zone(&device, &plan, id, life, end).await?;
     let records = scan.records.into_iter().map(|record| record.summary).collect();
     Ok(ZoneContent { life, records, used_bytes: scan.end, scanned: true })
 }
@@ -542,17 +597,19 @@ pub(super) struct ZoneScan {
     pub(super) end: u64,
 }
 
-/// Walks a zone's batches until the first that is not intact.
+/// Walks a zone's batches until the first that is not intact or starts at
+/// `end` or behind.
 pub(super) async fn scan_zone(
     device: &SharedDevice,
     plan: &Plan,
     id: CacheId,
     life: ZoneLife,
+    end: u64,
 ) -> Result<ZoneScan, DeviceError> {
     let geometry = &plan.geometry;
     let block_size = geometry.block_size;
     let mut scan = ZoneScan { records: Vec::new(), end: u64::from(block_size) };
-    while scan.end < geometry.zone_capacity {
+    while scan.end < end.min(geometry.zone_capacity) {
         let start = scan.end;
         let guess = geometry.round_up(DESCRIPTOR_GUESS_BYTES).min(geometry.zone_capacity - start);
         // An unreadable block ends the walk as a torn one does: what lies behind is forgotten.

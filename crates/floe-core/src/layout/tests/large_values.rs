@@ -94,7 +94,7 @@ fn the_largest_value_has_a_descriptor_of_known_length() {
     // 16,384 units, and pieces of one unit less than 1 MiB.
     let piece_bytes = 15 * UNIT_BYTES;
     let pieces = LARGE_MAX_BYTES.div_ceil(piece_bytes.into());
-    let used = 72 + 16 + KEY_MAX_BYTES as u64 + 4 * 16384 + 4 * pieces;
+    let used = 72 + 24 + KEY_MAX_BYTES as u64 + 4 * 16384 + 4 * pieces;
     assert_eq!(
         large_descriptor_bytes(KEY_MAX_BYTES, LARGE_MAX_BYTES, piece_bytes, 4096) as u64,
         used.next_multiple_of(4096)

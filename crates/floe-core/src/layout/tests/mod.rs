@@ -159,13 +159,17 @@ fn notes() -> impl Strategy<Value = Note> {
                 records,
             }
         }),
+        (life.clone(), any::<u64>())
+            .prop_map(|(life, end_offset)| Note::ZoneClosed { life, end_offset }),
         (life, any::<u64>(), any::<u64>()).prop_map(|(life, hash, sequence)| Note::Death {
             life,
             hash: KeyHash(hash),
             sequence: Sequence(sequence),
         }),
         any::<u64>().prop_map(|notes| Note::CheckpointEnd { notes }),
-        any::<u32>().prop_map(|g| Note::GenerationFloor { generation: Generation(g) }),
+        any::<u32>().prop_map(|g| Note::GenerationFloor {
+            generation: Generation(g)
+        }),
     ]
 }
 

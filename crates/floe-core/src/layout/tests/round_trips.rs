@@ -218,7 +218,8 @@ fn every_setting_of_the_plan_is_compared() {
         epoch: 3,
         plan,
     };
-    let changes: [(&str, fn(&mut FormatPlan)); 7] = [
+    type Change = fn(&mut FormatPlan);
+    let changes: [(&str, Change); 7] = [
         ("block size", |plan| plan.block_size = 512),
         ("zone size", |plan| plan.zone_size += 4096),
         ("zone capacity", |plan| plan.zone_capacity -= 4096),
