@@ -29,6 +29,21 @@ pub enum ObjectError {
     Stopped,
 }
 
+impl ObjectError {
+    /// Whether this is an answer rather than a failure: no such object, no such range.
+    pub fn is_negative(&self) -> bool {
+        matches!(
+            self,
+            ObjectError::RangeNotSatisfiable { .. }
+                | ObjectError::Origin(
+                    OriginError::NotFound(_)
+                        | OriginError::NoSuchBucket(_)
+                        | OriginError::RangeNotSatisfiable { .. }
+                )
+        )
+    }
+}
+
 impl From<CacheError> for ObjectError {
     fn from(error: CacheError) -> Self {
         ObjectError::Cache(Arc::new(error))

@@ -7,10 +7,20 @@
 //!
 //! What it refuses to know: protocols of clients, where values lie.
 
+mod budget;
 mod conditional;
 mod config;
+mod epoch;
 mod error;
+mod fetch;
+mod flight;
+mod metadata;
+mod reader;
+mod record;
 mod stats;
+#[cfg(test)]
+mod tests;
+mod version;
 
 use std::fmt;
 use std::ops::Range;
@@ -25,13 +35,22 @@ pub use crate::origin::{Attributes, ByteRange, ObjectKey, ObjectMeta};
 pub use conditional::{Conditions, EtagCondition, RangeCondition, Verdict};
 pub use config::{Consistency, ObjectConfig, ObjectConfigError};
 pub use error::ObjectError;
+pub use record::{MetadataRecord, NotARecord, RecordedObject};
 pub use stats::ObjectStats;
 
+use crate::error::CacheError;
 use crate::origin::{
-    BucketInfo, GetRequest, ListPage, ListRequest, Origin, PutRequest, PutResponse, UploadBody,
+    BucketInfo, ListPage, ListRequest, Origin, OriginError, PutRequest, PutResponse, UploadBody,
     UploadedPart,
 };
-use crate::store::{Store, Tier};
+use crate::store::{Store, Tier, ValueReader};
+use budget::Budget;
+use epoch::WriteEpochs;
+use flight::Flights;
+use metadata::{Loads, Wanted};
+use reader::Reader;
+use stats::{Counters, count};
+use version::{ObjectVersion, metadata_key, name_hash};
 
 /// The bytes of an object as they become available.
 pub type ObjectBody = BoxStream<'static, Result<Bytes, ObjectError>>;
@@ -141,10 +160,13 @@ pub struct ObjectCache {
 struct Inner {
     store: Store,
     origin: Origin,
-    #[allow(dead_code)]
     clock: Clock,
     config: ObjectConfig,
-    stats: stats::Counters,
+    stats: Counters,
+    epochs: WriteEpochs,
+    loads: Loads,
+    flights: Flights,
+    budget: Budget,
 }
 
 impl ObjectCache {
@@ -164,8 +186,12 @@ impl ObjectCache {
                 store,
                 origin,
                 clock,
+                stats: Counters::default(),
+                epochs: WriteEpochs::new(),
+                loads: Loads::new(),
+                flights: Flights::new(),
+                budget: Budget::new(config.fetch_memory.bytes()),
                 config,
-                stats: stats::Counters::default(),
             }),
         })
     }
@@ -176,10 +202,10 @@ impl ObjectCache {
     /// [`ObjectError::Origin`] with [`NotFound`](crate::origin::OriginError::NotFound) where
     /// there is no such object, and with whatever else the origin answers.
     pub async fn head(&self, key: &ObjectKey) -> Result<ObjectHead, ObjectError> {
-        let meta = self.inner.origin.head(key, GetRequest::default()).await?;
+        let resolved = self.inner.resolve(key, Wanted::Metadata, false).await?;
         Ok(ObjectHead {
-            meta,
-            outcome: Outcome::Miss,
+            meta: resolved.object.meta.clone(),
+            outcome: resolved.outcome,
         })
     }
 
@@ -212,36 +238,64 @@ impl ObjectCache {
         range: Option<ByteRange>,
         conditions: &Conditions,
     ) -> Result<Answer, ObjectError> {
-        let head = self.head(key).await?;
-        match conditions.evaluate(&head.meta) {
-            Verdict::NotModified => return Ok(Answer::NotModified(head.meta)),
-            Verdict::PreconditionFailed => return Ok(Answer::PreconditionFailed(head.meta)),
+        let mut restarts = 0;
+        loop {
+            let force = restarts > 0;
+            match self.try_get(key, range, conditions, force).await {
+                Err(ObjectError::Changed) if restarts < self.inner.config.restarts => {
+                    count(&self.inner.stats.restarts);
+                    restarts += 1;
+                }
+                Err(error) => {
+                    if !error.is_negative() {
+                        count(&self.inner.stats.reads_failed);
+                    }
+                    return Err(error);
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn try_get(
+        &self,
+        key: &ObjectKey,
+        range: Option<ByteRange>,
+        conditions: &Conditions,
+        force: bool,
+    ) -> Result<Answer, ObjectError> {
+        // Bytes are asked for together with the metadata only where they are
+        // certainly wanted.
+        let wanted = match *conditions == Conditions::default() {
+            true => Wanted::Bytes(range),
+            false => Wanted::Metadata,
+        };
+        let resolved = self.inner.resolve(key, wanted, force).await?;
+        let object = resolved.object;
+        match conditions.evaluate(&object.meta) {
+            Verdict::NotModified => return Ok(Answer::NotModified(object.meta.clone())),
+            Verdict::PreconditionFailed => {
+                return Ok(Answer::PreconditionFailed(object.meta.clone()));
+            }
             Verdict::Proceed => {}
         }
-        let range = range.filter(|_| conditions.range_applies(&head.meta));
-        let size = head.meta.size;
-        let range = match range {
+        let size = object.meta.size;
+        let range = match range.filter(|_| conditions.range_applies(&object.meta)) {
             Some(range) => range
                 .resolve(size)
                 .ok_or(ObjectError::RangeNotSatisfiable { size })?,
             None => 0..size,
         };
-        let read = self
-            .inner
-            .origin
-            .get(
-                key,
-                GetRequest {
-                    range: Some(range),
-                    ..GetRequest::default()
-                },
-            )
-            .await?;
+        let mut reader = Reader::new(&self.inner, &object, range.clone(), resolved.seats);
+        let (first, outcome) = reader.first().await?;
         Ok(Answer::Read(ObjectRead {
-            meta: read.meta,
-            range: read.range,
-            outcome: Outcome::Miss,
-            body: Box::pin(read.body.map(|item| item.map_err(ObjectError::from))),
+            meta: object.meta.clone(),
+            range,
+            outcome: match first {
+                Some(_) => outcome,
+                None => resolved.outcome,
+            },
+            body: reader.into_body(first),
         }))
     }
 
@@ -256,7 +310,9 @@ impl ObjectCache {
         key: &ObjectKey,
         request: PutRequest,
     ) -> Result<PutResponse, ObjectError> {
-        Ok(self.inner.origin.put(key, request).await?)
+        let (origin, name) = (self.inner.origin.clone(), key.clone());
+        self.write(key, async move { origin.put(&name, request).await })
+            .await
     }
 
     /// Deletes an object at the origin, with the same promises as [`put`](ObjectCache::put).
@@ -264,7 +320,9 @@ impl ObjectCache {
     /// # Errors
     /// As [`put`](ObjectCache::put).
     pub async fn delete(&self, key: &ObjectKey) -> Result<(), ObjectError> {
-        Ok(self.inner.origin.delete(key).await?)
+        let (origin, name) = (self.inner.origin.clone(), key.clone());
+        self.write(key, async move { origin.delete(&name).await })
+            .await
     }
 
     /// Forgets what is known of an object, such as after it was changed past the cache.
@@ -272,8 +330,29 @@ impl ObjectCache {
     /// # Errors
     /// [`ObjectError::Cache`] when that could not be made durable.
     pub async fn invalidate(&self, key: &ObjectKey) -> Result<(), ObjectError> {
-        let _ = key;
-        Ok(())
+        self.write(key, async { Ok(()) }).await
+    }
+
+    /// Carries a write out as a task, so that it and its invalidation are seen
+    /// through even if the caller leaves. The order is the law: forget, write,
+    /// forget again, and let nothing be published in between.
+    async fn write<T: Send + 'static>(
+        &self,
+        key: &ObjectKey,
+        write: impl Future<Output = Result<T, OriginError>> + Send + 'static,
+    ) -> Result<T, ObjectError> {
+        let inner = Arc::clone(&self.inner);
+        let key = key.clone();
+        let task = tokio::spawn(async move {
+            let writing = inner.epochs.write(name_hash(&key)).await;
+            inner.invalidate(&key).await?;
+            let result = write.await;
+            // Nothing was published since, so a failure here leaves no lie.
+            inner.forget_metadata(&key).await;
+            drop(writing);
+            Ok(result?)
+        });
+        task.await.unwrap_or(Err(ObjectError::Stopped))
     }
 
     /// Lists a page of a bucket at the origin.
@@ -360,6 +439,16 @@ impl ObjectCache {
         self.inner.stats.snapshot()
     }
 
+    /// Chunks that are being fetched.
+    pub fn fetches_in_flight(&self) -> usize {
+        self.inner.flights.len()
+    }
+
+    /// Bytes of memory that fetches hold or have claimed.
+    pub fn fetch_memory_used(&self) -> u64 {
+        self.inner.budget.used_bytes()
+    }
+
     /// The origin behind the cache.
     pub fn origin(&self) -> &Origin {
         &self.inner.origin
@@ -373,5 +462,42 @@ impl ObjectCache {
     /// The settings.
     pub fn config(&self) -> &ObjectConfig {
         &self.inner.config
+    }
+}
+
+impl Inner {
+    /// Forgets an object's metadata durably.
+    async fn invalidate(&self, key: &ObjectKey) -> Result<(), ObjectError> {
+        count(&self.stats.invalidations);
+        match self.store.delete(&metadata_key(key)).await {
+            // What cannot be stored is not there.
+            Ok(_) | Err(CacheError::KeyTooLong { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A chunk that is in the store with exactly the length it must have.
+    async fn stored(
+        &self,
+        object: &ObjectVersion,
+        chunk: u64,
+        range: Range<u64>,
+    ) -> Option<ValueReader> {
+        if !object.cacheable {
+            return None;
+        }
+        let key = object.chunk_key(chunk);
+        let reader = self.note(self.store.read(&key, range).await)??;
+        (reader.value_len() == object.chunk_len(chunk)).then_some(reader)
+    }
+
+    /// The store's failures are counted and cost the request nothing but time.
+    fn note<T>(&self, result: Result<T, CacheError>) -> Option<T> {
+        result
+            .inspect_err(|error| {
+                tracing::debug!(%error, "the store failed");
+                count(&self.stats.store_errors);
+            })
+            .ok()
     }
 }

@@ -7,6 +7,7 @@
 
 mod backend;
 mod config;
+pub mod directory;
 pub mod emulated;
 mod error;
 mod guard;
@@ -14,6 +15,7 @@ mod stats;
 mod types;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use floe_device::Clock;
@@ -28,6 +30,7 @@ pub use types::{
     UploadBody, UploadedPart,
 };
 
+use directory::DirectoryOrigin;
 use emulated::EmulatedOrigin;
 use guard::Guard;
 
@@ -246,6 +249,11 @@ fn open_backend(
             let emulated = config.emulated.clone().unwrap_or_default();
             let backend = EmulatedOrigin::new(emulated, clock.clone())?;
             (Arc::new(backend), "emulated")
+        }
+        OriginKind::Directory => {
+            // `validate` saw that it is there.
+            let root = config.root.as_deref().unwrap_or(Path::new("."));
+            (Arc::new(DirectoryOrigin::open(root)?), "directory")
         }
         _ => return Err(OriginConfigError::Open(format!("{:?}", config.kind))),
     })

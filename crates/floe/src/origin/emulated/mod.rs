@@ -311,7 +311,7 @@ fn last_modified(generation: u64) -> SystemTime {
 }
 
 /// The part of `range` that an object of `size` bytes has.
-pub(super) fn clip(range: Option<Range<u64>>, size: u64) -> Result<Range<u64>, OriginError> {
+pub(crate) fn clip(range: Option<Range<u64>>, size: u64) -> Result<Range<u64>, OriginError> {
     match range {
         None => Ok(0..size),
         Some(range) if range.start < size && range.start < range.end => {
@@ -322,7 +322,7 @@ pub(super) fn clip(range: Option<Range<u64>>, size: u64) -> Result<Range<u64>, O
 }
 
 /// What a store that has the metadata at hand answers to a request's conditions.
-pub(super) fn check_conditions(meta: &ObjectMeta, request: &GetRequest) -> Result<(), OriginError> {
+pub(crate) fn check_conditions(meta: &ObjectMeta, request: &GetRequest) -> Result<(), OriginError> {
     if request.if_match.is_some() && request.if_match != meta.etag {
         return Err(OriginError::PreconditionFailed);
     }
