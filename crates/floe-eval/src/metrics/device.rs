@@ -14,13 +14,13 @@ use super::{LatencySummary, Measures, per_second};
 #[derive(Debug)]
 pub struct DeviceProbe {
     meters: Arc<Meters>,
-    at_start: Reading,
-    last: Reading,
+    at_start: DeviceReading,
+    last: DeviceReading,
 }
 
-/// What the meter said at a moment.
+/// What the meter counted, up to a moment or between two.
 #[derive(Clone, Debug, Default)]
-struct Reading {
+pub struct DeviceReading {
     read: Counted,
     write: Counted,
 }
@@ -37,7 +37,7 @@ impl DeviceProbe {
     /// Starts watching `device`; what it did before does not count.
     pub fn new(device: &Metered) -> Self {
         let meters = Arc::clone(device.meters());
-        let now = Reading::of(&meters);
+        let now = DeviceReading::of(&meters);
         DeviceProbe {
             meters,
             at_start: now.clone(),
@@ -45,45 +45,49 @@ impl DeviceProbe {
         }
     }
 
-    /// Forgets what happened so far, such as a warm-up.
-    pub fn restart(&mut self) {
-        self.at_start = Reading::of(&self.meters);
-        self.last = self.at_start.clone();
-    }
-
-    /// Fills the disk series of `measures` with what happened since the last call.
-    pub fn fill_bin(&mut self, measures: &mut Measures) {
-        let now = Reading::of(&self.meters);
-        now.since(&self.last).fill(measures);
+    /// What happened since the last call.
+    pub fn take(&mut self) -> DeviceReading {
+        let now = DeviceReading::of(&self.meters);
+        let taken = now.since(&self.last);
         self.last = now;
+        taken
     }
 
-    /// Fills the disk series of `measures` with what happened since the start;
-    /// returns the bytes written to the device.
-    pub fn fill_whole(&self, measures: &mut Measures) -> u64 {
-        let whole = Reading::of(&self.meters).since(&self.at_start);
-        whole.fill(measures);
-        whole.write.bytes
+    /// What happened since the start, up to the last call of [`DeviceProbe::take`].
+    pub fn whole(&self) -> DeviceReading {
+        self.last.since(&self.at_start)
     }
 }
 
-impl Reading {
+impl DeviceReading {
     fn of(meters: &Meters) -> Self {
-        let mut reading = Reading::default();
-        reading.read.add(meters.of(Operation::Read));
-        reading.write.add(meters.of(Operation::Append));
-        reading.write.add(meters.of(Operation::Write));
+        let mut reading = DeviceReading::default();
+        reading.read.count(meters.of(Operation::Read));
+        reading.write.count(meters.of(Operation::Append));
+        reading.write.count(meters.of(Operation::Write));
         reading
     }
 
-    fn since(&self, earlier: &Reading) -> Reading {
-        Reading {
+    fn since(&self, earlier: &DeviceReading) -> DeviceReading {
+        DeviceReading {
             read: self.read.since(&earlier.read),
             write: self.write.since(&earlier.write),
         }
     }
 
-    fn fill(&self, measures: &mut Measures) {
+    /// Adds what happened in another stretch.
+    pub fn add(&mut self, other: &DeviceReading) {
+        self.read.add(&other.read);
+        self.write.add(&other.write);
+    }
+
+    /// Bytes appended and written.
+    pub fn written_bytes(&self) -> u64 {
+        self.write.bytes
+    }
+
+    /// Fills the disk series of `measures`, whose length is that of the stretch.
+    pub fn fill(&self, measures: &mut Measures) {
         let length = Duration::from_secs_f64(measures.length_s.max(0.0));
         measures.disk_read = self.read.summary();
         measures.disk_write = self.write.summary();
@@ -93,7 +97,15 @@ impl Reading {
 }
 
 impl Counted {
-    fn add(&mut self, meter: &Meter) {
+    fn add(&mut self, other: &Counted) {
+        for (latency, count) in &other.latencies {
+            *self.latencies.entry(*latency).or_default() += count;
+        }
+        self.latency_sum += other.latency_sum;
+        self.bytes += other.bytes;
+    }
+
+    fn count(&mut self, meter: &Meter) {
         for (latency, count) in meter.latency.buckets() {
             *self.latencies.entry(latency).or_default() += count;
         }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use device::DeviceProbe;
+pub use device::{DeviceProbe, DeviceReading};
 pub use export::{write_metrics_csv, write_metrics_jsonl};
 pub use process::{ProcessProbe, ProcessSample};
 pub(crate) use recorder::Tally;

@@ -96,11 +96,15 @@ async fn the_device_probe_counts_from_its_start() {
         length_s: 2.0,
         ..Measures::default()
     };
-    probe.fill_bin(&mut bin);
+    probe.take().fill(&mut bin);
     assert_eq!(bin.disk_write.count, 3);
     assert_eq!(bin.write_bytes_per_s, 3.0 * 8192.0 / 2.0);
     assert!(bin.disk_write.mean_ms <= bin.disk_write.max_ms);
-    probe.fill_bin(&mut bin);
-    assert_eq!(bin.disk_write.count, 0);
-    assert_eq!(probe.fill_whole(&mut bin), 3 * 8192);
+    append().await.expect("appends");
+    let mut more = probe.take();
+    assert_eq!(more.written_bytes(), 8192);
+    more.add(&probe.take());
+    more.fill(&mut bin);
+    assert_eq!(bin.disk_write.count, 1);
+    assert_eq!(probe.whole().written_bytes(), 4 * 8192);
 }

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::scale::{Scale, ticks};
+use super::scale::{Scale, Tick, ticks};
 use super::text::escape;
 
 /// A line of a chart.
@@ -22,6 +22,29 @@ pub(crate) struct Axis {
     /// What it shows, with its unit.
     pub(crate) label: String,
     pub(crate) scale: ScaleKind,
+    /// Where the ticks are and what they say, if not at round numbers.
+    pub(crate) named_ticks: &'static [(f64, &'static str)],
+}
+
+impl Axis {
+    pub(crate) fn new(label: impl Into<String>, scale: ScaleKind) -> Self {
+        Axis {
+            label: label.into(),
+            scale,
+            named_ticks: &[],
+        }
+    }
+
+    fn ticks(&self, scale: &Scale, count: usize) -> Vec<Tick> {
+        if self.named_ticks.is_empty() {
+            return ticks(scale, count);
+        }
+        let named = self.named_ticks.iter().map(|(value, label)| Tick {
+            value: *value,
+            label: (*label).to_owned(),
+        });
+        named.collect()
+    }
 }
 
 /// How values spread over an axis.
@@ -48,9 +71,9 @@ pub(crate) struct Chart {
     pub(crate) lines: Vec<Line>,
 }
 
-const WIDTH: f64 = 600.0;
-const HEIGHT: f64 = 340.0;
-const LEFT: f64 = 68.0;
+const WIDTH: f64 = 520.0;
+const HEIGHT: f64 = 310.0;
+const LEFT: f64 = 70.0;
 const RIGHT: f64 = 18.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 52.0;
@@ -203,7 +226,7 @@ impl Plot {
 
     fn axes(&self, chart: &Chart, svg: &mut String) {
         let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-        for tick in ticks(&self.y, 6) {
+        for tick in chart.y.ticks(&self.y, 6) {
             let y = self.py(tick.value);
             let _ = write!(
                 svg,
@@ -213,7 +236,7 @@ impl Plot {
                 tick.label
             );
         }
-        for tick in ticks(&self.x, 8) {
+        for tick in chart.x.ticks(&self.x, 8) {
             let x = self.px(tick.value);
             let _ = write!(
                 svg,

@@ -34,22 +34,22 @@ fn chart_of(number: usize, curve: &Curve) -> Chart {
     Chart {
         name: format!("curve-{}", number + 1),
         title: curve.title.clone(),
-        x: Axis {
-            label: curve.x_label.clone(),
-            scale: if curve.x_is_log {
+        x: Axis::new(
+            curve.x_label.clone(),
+            if curve.x_is_log {
                 ScaleKind::Log
             } else {
                 ScaleKind::Free
             },
-        },
-        y: Axis {
-            label: curve.y_label.clone(),
-            scale: if curve.y_is_log {
+        ),
+        y: Axis::new(
+            curve.y_label.clone(),
+            if curve.y_is_log {
                 ScaleKind::Log
             } else {
                 ScaleKind::Linear
             },
-        },
+        ),
         lines: lines
             .map(|(style, line)| Line {
                 name: line.name.clone(),
@@ -91,14 +91,11 @@ pub(super) fn miss_ratios(replay: &ReplayResult) -> Vec<Chart> {
         .map(|(name, title, of)| Chart {
             name: format!("{name}-{}", replay.name),
             title: format!("{title}, {}", replay.trace),
-            x: Axis {
-                label: format!("Cache size ({})", size_unit.name.trim_end_matches("/s")),
-                scale: ScaleKind::Free,
-            },
-            y: Axis {
-                label: title.to_owned(),
-                scale: ScaleKind::Percent,
-            },
+            x: Axis::new(
+                format!("Cache size ({})", size_unit.name.trim_end_matches("/s")),
+                ScaleKind::Free,
+            ),
+            y: Axis::new(title.to_owned(), ScaleKind::Percent),
             lines: policy_lines(replay, size_unit.factor, of),
         })
         .collect()
@@ -160,17 +157,17 @@ pub(super) fn percentiles(runs: &[RunResult]) -> Option<Chart> {
         name: "get-latency-percentiles".into(),
         title: "Get latency by percentile".into(),
         x: Axis {
-            label: "Nines: 1 = p50, 2 = p99, 3 = p99.9, 4 = p99.99".into(),
-            scale: ScaleKind::Free,
+            named_ticks: &[(1.0, "p50"), (2.0, "p99"), (3.0, "p99.9"), (4.0, "p99.99")],
+            ..Axis::new("Percentile", ScaleKind::Free)
         },
-        y: Axis {
-            label: format!("Latency ({})", unit.name),
-            scale: latency_scale(
+        y: Axis::new(
+            format!("Latency ({})", unit.name),
+            latency_scale(
                 lines
                     .iter()
                     .flat_map(|line| line.points.iter().map(|p| p.1)),
             ),
-        },
+        ),
         lines,
     })
 }
@@ -211,11 +208,8 @@ fn over_time(series: &Series, runs: &[RunResult]) -> Chart {
     Chart {
         name: series.name.replace('_', "-"),
         title: series.title.to_owned(),
-        x: Axis {
-            label: "Time (s)".into(),
-            scale: ScaleKind::Linear,
-        },
-        y: Axis { label, scale },
+        x: Axis::new("Time (s)", ScaleKind::Linear),
+        y: Axis::new(label, scale),
         lines: runs
             .iter()
             .enumerate()

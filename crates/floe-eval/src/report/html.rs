@@ -7,6 +7,7 @@ use super::text::{bytes, escape, percent, rate, time};
 use super::{ReportData, figures};
 use crate::metrics::{LatencySummary, SERIES, SeriesKind};
 use crate::replay::ReplayResult;
+use crate::replay::policy::PolicyCounts;
 use crate::results::Row;
 use crate::run::RunResult;
 
@@ -61,12 +62,15 @@ fn header(data: &ReportData, page: &mut String) {
         let _ = write!(page, "<p class=\"about\">{}</p>", escape(paragraph.trim()));
     }
     let from = &data.provenance;
+    let device = match from.device.as_str() {
+        "none" => String::new(),
+        device => format!(" · {}", escape(device)),
+    };
     let _ = write!(
         page,
-        "<p class=\"facts\">{} · {} · {}</p></header>",
+        "<p class=\"facts\">{} · {}{device}</p></header>",
         escape(&from.date),
-        escape(&from.machine),
-        escape(&from.device)
+        escape(&from.machine)
     );
 }
 
@@ -280,35 +284,58 @@ fn replay_table(replay: &ReplayResult) -> String {
             skipped => format!(", {skipped} bad lines skipped"),
         }
     );
-    facts
-        + &table(
-            &[
-                "policy",
-                "cache size",
-                "misses",
-                "miss ratio",
-                "missed bytes",
-                "byte miss ratio",
-            ],
-            replay.counts.iter().map(|counts| {
-                vec![
-                    counts.policy.to_string(),
-                    replay.size_label(counts.cache_bytes),
-                    counts.misses.to_string(),
-                    percent(counts.miss_ratio()),
-                    counts.miss_bytes.to_string(),
-                    percent(counts.byte_miss_ratio()),
-                ]
-            }),
-        )
+    let ratio = pivot(replay, |counts| percent(counts.miss_ratio()));
+    let misses = pivot(replay, |counts| counts.misses.to_string());
+    format!("{facts}<h3>Miss ratio</h3>{ratio}<h3>Misses</h3>{misses}")
+}
+
+/// A row per size, a column per policy.
+fn pivot(replay: &ReplayResult, cell: fn(&PolicyCounts) -> String) -> String {
+    let mut sizes: Vec<u64> = replay.counts.iter().map(|c| c.cache_bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mut policies: Vec<&str> = replay.counts.iter().map(|c| c.policy.name()).collect();
+    policies.dedup();
+    let head: Vec<&str> = std::iter::once("cache size")
+        .chain(policies.iter().copied())
+        .collect();
+    let rows = sizes.iter().map(|&size| {
+        let found = |policy: &&str| {
+            let mut at_size = replay.counts.iter().filter(|c| c.cache_bytes == size);
+            at_size
+                .find(|counts| counts.policy.name() == *policy)
+                .map_or_else(String::new, cell)
+        };
+        let cells = policies.iter().map(found);
+        std::iter::once(replay.size_label(size))
+            .chain(cells)
+            .collect()
+    });
+    table(&head, rows)
 }
 
 fn comparison(rows: &[Row]) -> String {
-    let mut compared = rows.iter().filter(|row| row.paper.is_some()).peekable();
-    if compared.peek().is_none() {
+    const SHOWN_MAX: usize = 24;
+    let compared: Vec<&Row> = rows.iter().filter(|row| row.paper.is_some()).collect();
+    if compared.is_empty() {
         return String::new();
     }
-    table(
+    let differs = |row: &&&Row| {
+        row.verdict
+            .as_deref()
+            .is_some_and(|v| v.starts_with("DIFFERS"))
+    };
+    let differing = compared.iter().filter(differs).count();
+    let summary = format!(
+        "{} figures compared, {} of them differ",
+        compared.len(),
+        if differing == 0 {
+            "none".to_owned()
+        } else {
+            differing.to_string()
+        }
+    );
+    let body = table(
         &[
             "case",
             "metric",
@@ -318,7 +345,7 @@ fn comparison(rows: &[Row]) -> String {
             "verdict",
             "source",
         ],
-        compared.map(|row| {
+        compared.iter().map(|row| {
             vec![
                 row.case.clone(),
                 row.metric.clone(),
@@ -329,7 +356,12 @@ fn comparison(rows: &[Row]) -> String {
                 row.source.clone().unwrap_or_default(),
             ]
         }),
-    )
+    );
+    if compared.len() > SHOWN_MAX {
+        format!("<details><summary>{summary}</summary>{body}</details>")
+    } else {
+        format!("<p class=\"facts\">{summary}</p>{body}")
+    }
 }
 
 /// Counts exactly, other numbers in short.

@@ -13,11 +13,12 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::bins::Bins;
 use super::progress::Display;
 use super::target::Failure;
 use super::{Arrivals, BenchOptions, Pacing, Planned, RequestStream, RunResult, Target};
 use crate::error::EvalError;
-use crate::metrics::{DeviceProbe, Measures, ProcessProbe, Recorder, Served};
+use crate::metrics::{Recorder, Served};
 
 /// Drives `target` as `options` say and measures it; `device` is the metered
 /// device under the cache, if there is one. Must run inside a tokio runtime.
@@ -70,12 +71,12 @@ async fn measure(
     };
     let stored_before = stored_bytes(shared);
     let started_unix_s = shared.clock.unix_seconds() as f64;
-    let mut bins = Bins::new(start, device, is_real(&shared.clock));
+    let mut bins = Bins::new(start, options.bin, device, shared.clock.is_virtual());
     {
         let _display = display(options, shared, &options.name, options.stop.requests);
         drive(shared, options, Some(&mut bins)).await?;
     }
-    bins.take(shared, shared.clock.now());
+    bins.end(&shared.recorder, shared.clock.now());
     let stored = stored_bytes(shared).saturating_sub(stored_before);
     let outcome = std::mem::take(&mut *shared.outcome.lock());
     if outcome.failed > shared.recorder.live().requests / 2 {
@@ -120,12 +121,7 @@ async fn drive(
     loop {
         let bin_over = async {
             match &bins {
-                Some(bins) => {
-                    shared
-                        .clock
-                        .sleep(bins.rest(shared.clock.now(), options.bin))
-                        .await
-                }
+                Some(bins) => shared.clock.sleep(bins.rest(shared.clock.now())).await,
                 None => std::future::pending().await,
             }
         };
@@ -142,7 +138,7 @@ async fn drive(
             },
             () = bin_over => {
                 if let Some(bins) = &mut bins {
-                    bins.take(shared, shared.clock.now());
+                    bins.end_bin(&shared.recorder, shared.clock.now());
                 }
             }
         }
@@ -200,7 +196,7 @@ fn flatten(ended: Result<Result<(), EvalError>, tokio::task::JoinError>) -> Resu
 async fn wait_until(clock: &Clock, intended: Tick) {
     const TIMER_LATENESS: Duration = Duration::from_millis(2);
     let rest = intended.since(clock.now());
-    if !is_real(clock) {
+    if clock.is_virtual() {
         if !rest.is_zero() {
             clock.sleep(rest).await;
         }
@@ -212,10 +208,6 @@ async fn wait_until(clock: &Clock, intended: Tick) {
     while clock.now() < intended {
         tokio::task::yield_now().await;
     }
-}
-
-fn is_real(clock: &Clock) -> bool {
-    !clock.is_virtual()
 }
 
 /// When the requests of an open loop start.
@@ -352,90 +344,6 @@ impl Shared {
     fn restart(&self) {
         self.recorder.restart();
         *self.outcome.lock() = Outcome::default();
-    }
-}
-
-/// The time bins of a run, and its whole.
-struct Bins {
-    start: Tick,
-    bin_start: Tick,
-    bins: Vec<Measures>,
-    whole: crate::metrics::Tally,
-    device: Option<DeviceProbe>,
-    process: Option<ProcessProbe>,
-    cpu_time: Duration,
-    rss_bytes_max: Option<u64>,
-}
-
-impl Bins {
-    fn new(start: Tick, device: Option<&Metered>, is_real: bool) -> Self {
-        Bins {
-            start,
-            bin_start: start,
-            bins: Vec::new(),
-            whole: crate::metrics::Tally::default(),
-            device: device.map(DeviceProbe::new),
-            process: is_real.then(ProcessProbe::new),
-            cpu_time: Duration::ZERO,
-            rss_bytes_max: None,
-        }
-    }
-
-    /// How long until the bin under way ends.
-    fn rest(&self, now: Tick, bin: Duration) -> Duration {
-        (self.bin_start + bin).since(now)
-    }
-
-    fn take(&mut self, shared: &Shared, now: Tick) {
-        let tally = shared.recorder.take();
-        let length = now.since(self.bin_start);
-        let mut bin = tally.measures(self.bin_start.since(self.start), length);
-        if let Some(device) = &mut self.device {
-            device.fill_bin(&mut bin);
-        }
-        if let Some(sample) = self.process.as_mut().and_then(ProcessProbe::sample) {
-            bin.cpu_percent = Some(sample.cpu_percent);
-            bin.rss_bytes = Some(sample.rss_bytes);
-            self.cpu_time += sample.cpu_time;
-            self.rss_bytes_max = self.rss_bytes_max.max(Some(sample.rss_bytes));
-        }
-        self.whole.merge(&tally);
-        self.bin_start = now;
-        // The last bin may be empty: a run that ends as a bin does.
-        if !length.is_zero() && (tally.requests() > 0 || self.bins.is_empty()) {
-            self.bins.push(bin);
-        }
-    }
-
-    fn result(self, options: &BenchOptions, started_unix_s: f64, stored_bytes: u64) -> RunResult {
-        let length = self.bin_start.since(self.start);
-        let mut whole = self.whole.measures(Duration::ZERO, length);
-        let written = self.device.map(|device| device.fill_whole(&mut whole));
-        let requests = self.whole.requests();
-        let cpu = self.rss_bytes_max.map(|_| self.cpu_time.as_secs_f64());
-        whole.rss_bytes = self.bins.last().and_then(|bin| bin.rss_bytes);
-        whole.cpu_percent = cpu
-            .filter(|_| !length.is_zero())
-            .map(|cpu| 100.0 * cpu / length.as_secs_f64());
-        RunResult {
-            name: options.name.clone(),
-            started_unix_s,
-            is_virtual: self.process.is_none(),
-            requests,
-            failed: 0,
-            first_failure: None,
-            skipped: 0,
-            verified_bytes: 0,
-            whole,
-            bins: self.bins,
-            rss_bytes_max: self.rss_bytes_max,
-            cpu_us_per_request: cpu
-                .filter(|_| requests > 0)
-                .map(|cpu| 1e6 * cpu / requests as f64),
-            write_amplification: written
-                .filter(|_| stored_bytes > 0)
-                .map(|written| written as f64 / stored_bytes as f64),
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! the clock it is given, so that the same run works in real and in virtual
 //! time.
 
+mod bins;
 mod driver;
 mod progress;
 mod requests;
