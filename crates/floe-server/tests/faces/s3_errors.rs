@@ -131,7 +131,7 @@ async fn a_body_that_fails_breaks_the_connection() {
     let rig = rig().await;
     let bytes = pattern(1, 3_000_000);
     rig.origin.store("bucket", "key", bytes.clone());
-    rig.origin.cut_after.store(100_000, Relaxed);
+    rig.origin.cut_at.store(2_500_000, Relaxed);
     let mut sender = connect(rig.s3()).await;
     let get = request(rig.s3(), "GET", "/bucket/key", &[], "");
     let response = sender.send_request(get).await.unwrap();
@@ -141,7 +141,7 @@ async fn a_body_that_fails_breaks_the_connection() {
     // The connection is gone, and the next request is right.
     let again = request(rig.s3(), "GET", "/bucket/key", &[], "");
     assert!(sender.send_request(again).await.is_err());
-    rig.origin.cut_after.store(0, Relaxed);
+    rig.origin.cut_at.store(0, Relaxed);
     assert!(rig.get("/bucket/key", &[]).await.body == bytes);
 }
 

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 pub(crate) struct MemoryOrigin {
     state: Mutex<State>,
     writes: AtomicU64,
-    /// Bodies break off after so many bytes; 0 is never.
-    pub(crate) cut_after: AtomicU64,
+    /// Bodies break off at this offset of their object; 0 is never.
+    pub(crate) cut_at: AtomicU64,
 }
 
 #[derive(Default)]
@@ -120,19 +120,20 @@ impl Backend for MemoryOrigin {
             .range
             .map_or(whole, |r| r.start..r.end.min(meta.size));
         let bytes = bytes.slice(range.start as usize..range.end as usize);
-        let cut = self.cut_after.load(Relaxed);
-        let body = futures::stream::unfold((bytes, 0), move |(mut rest, sent)| async move {
-            if cut > 0 && sent >= cut {
-                let error = OriginError::Unreachable("cut by the test".into());
-                return Some((Err(error), (Bytes::new(), 0)));
-            }
-            if rest.is_empty() {
-                return None;
-            }
-            let piece = rest.split_to(rest.len().min(16 << 10));
-            let sent = sent + piece.len() as u64;
-            Some((Ok(piece), (rest, sent)))
-        });
+        let cut = self.cut_at.load(Relaxed);
+        let body =
+            futures::stream::unfold((bytes, range.start), move |(mut rest, offset)| async move {
+                if cut > 0 && offset >= cut {
+                    let error = OriginError::Unreachable("cut by the test".into());
+                    return Some((Err(error), (Bytes::new(), 0)));
+                }
+                if rest.is_empty() {
+                    return None;
+                }
+                let piece = rest.split_to(rest.len().min(16 << 10));
+                let offset = offset + piece.len() as u64;
+                Some((Ok(piece), (rest, offset)))
+            });
         Ok(OriginRead {
             meta,
             range,
