@@ -154,6 +154,11 @@ impl Run {
                 None => self.request().await?.body,
             };
             match self.drain(body).await {
+                // The origin noticed that the object was written in place.
+                Err(ObjectError::Origin(OriginError::PreconditionFailed)) => {
+                    self.cache.forget_metadata(&self.object.key).await;
+                    return Err(ObjectError::Changed);
+                }
                 Err(ObjectError::Origin(error)) if error.is_retriable() && resumes > 0 => {
                     tracing::debug!(object = %self.object.key, %error, "continuing a fetch");
                     count(&self.cache.stats.fetches_resumed);

@@ -2,7 +2,6 @@
 //! bounded queue, a time-out, retries with back-off, and the books.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -282,13 +281,13 @@ impl GuardedBody {
             return Ok(None);
         }
         let limit = self.idle_timeout;
-        let mut sleep: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = None;
+        let mut sleep = None;
         let clock = &self.clock;
         let body = &mut self.body;
         // The timer is made only for pieces that have to be waited for.
         let timeout = std::future::poll_fn(move |context| {
             sleep
-                .get_or_insert_with(|| clock.sleep(limit))
+                .get_or_insert_with(|| Box::pin(clock.sleep(limit)))
                 .as_mut()
                 .poll(context)
         });

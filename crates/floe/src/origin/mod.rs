@@ -7,13 +7,16 @@
 
 mod backend;
 mod config;
+pub mod directory;
 pub mod emulated;
 mod error;
 mod guard;
+mod remote;
 mod stats;
 mod types;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use floe_device::Clock;
@@ -28,8 +31,10 @@ pub use types::{
     UploadBody, UploadedPart,
 };
 
+use directory::DirectoryOrigin;
 use emulated::EmulatedOrigin;
 use guard::Guard;
+use remote::RemoteOrigin;
 
 /// A store behind the cache. Cheap to clone.
 #[derive(Clone)]
@@ -247,6 +252,14 @@ fn open_backend(
             let backend = EmulatedOrigin::new(emulated, clock.clone())?;
             (Arc::new(backend), "emulated")
         }
-        _ => return Err(OriginConfigError::Open(format!("{:?}", config.kind))),
+        OriginKind::Directory => {
+            // `validate` saw that it is there.
+            let root = config.root.as_deref().unwrap_or(Path::new("."));
+            (Arc::new(DirectoryOrigin::open(root)?), "directory")
+        }
+        OriginKind::S3 => (Arc::new(RemoteOrigin::open(config)?), "s3"),
+        OriginKind::Gcs => (Arc::new(RemoteOrigin::open(config)?), "gcs"),
+        OriginKind::Azure => (Arc::new(RemoteOrigin::open(config)?), "azure"),
+        OriginKind::Http => (Arc::new(RemoteOrigin::open(config)?), "http"),
     })
 }
