@@ -77,7 +77,7 @@ impl Histogram {
     }
 
     pub(crate) fn snapshot(&self) -> HistogramSnapshot {
-        let bounds = LATENCY_BOUNDS_SECONDS.into_iter().chain([f64::MAX]);
+        let bounds = LATENCY_BOUNDS_SECONDS.into_iter().chain([f64::INFINITY]);
         HistogramSnapshot {
             buckets: bounds
                 .zip(&self.buckets)

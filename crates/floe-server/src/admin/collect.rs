@@ -147,7 +147,7 @@ fn origin_latency(stats: &OperationStats) -> HistogramSnapshot {
     let bounds = LATENCY_BOUNDS_MS
         .iter()
         .map(|ms| *ms as f64 / 1e3)
-        .chain([f64::MAX]);
+        .chain([f64::INFINITY]);
     HistogramSnapshot {
         buckets: bounds.zip(stats.latency_buckets).collect(),
         sum_seconds: stats.latency_sum_ns as f64 / 1e9,

@@ -43,7 +43,9 @@ pub(crate) async fn serve_http<S, B>(
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let builder = builder(&limits);
-    let io = TokioIo::new(StallGuard::new(stream, clock, limits.stall_timeout));
+    let guard = StallGuard::new(stream, clock, limits.stall_timeout)
+        .with_opening_limit(limits.idle_timeout);
+    let io = TokioIo::new(guard);
     let connection = builder.serve_connection(io, service);
     tokio::pin!(connection);
     let stalled = pace.stalled();

@@ -1,4 +1,5 @@
-//! A stream whose writes fail when the other side takes nothing for too long.
+//! A stream whose writes fail when the other side takes nothing for too long,
+//! and whose reads fail when the other side never begins.
 
 use std::future::Future;
 use std::io;
@@ -9,13 +10,27 @@ use std::time::Duration;
 use floe_device::Clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Wraps a stream; reading is passed through.
+type Deadline = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What a client of HTTP/2 begins with. While it could still become this, the
+/// HTTP library waits to learn the version, for as long as it takes.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Wraps a stream.
 pub(crate) struct StallGuard<S> {
     inner: S,
     clock: Clock,
     limit: Duration,
     /// Runs while a write waits for the other side.
-    deadline: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    deadline: Option<Deadline>,
+    opening: Option<Opening>,
+}
+
+/// The beginning of a connection, in which no protocol watches the time yet.
+struct Opening {
+    /// Bytes of [`PREFACE`] received.
+    matched: usize,
+    deadline: Deadline,
 }
 
 impl<S> StallGuard<S> {
@@ -25,6 +40,29 @@ impl<S> StallGuard<S> {
             clock,
             limit,
             deadline: None,
+            opening: None,
+        }
+    }
+
+    /// Reads fail unless the first bytes arrive within `limit`.
+    pub(crate) fn with_opening_limit(mut self, limit: Duration) -> Self {
+        self.opening = Some(Opening {
+            matched: 0,
+            deadline: self.clock.sleep(limit),
+        });
+        self
+    }
+
+    /// Takes note of what was received.
+    fn opened(&mut self, bytes: &[u8]) {
+        let Some(opening) = &mut self.opening else {
+            return;
+        };
+        let expected = &PREFACE[opening.matched..];
+        let compared = expected.len().min(bytes.len());
+        opening.matched += compared;
+        if expected[..compared] != bytes[..compared] || opening.matched == PREFACE.len() {
+            self.opening = None;
         }
     }
 
@@ -54,7 +92,20 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let poll = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if poll.is_ready() {
+            self.opened(&buf.filled()[before..]);
+            return poll;
+        }
+        if let Some(opening) = &mut self.opening {
+            ready!(opening.deadline.as_mut().poll(cx));
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the client did not begin in time",
+            )));
+        }
+        Poll::Pending
     }
 }
 
