@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::arena::Arena;
+
 /// Alignment of every buffer: a page, which is enough for O_DIRECT on any block size up to 4 KiB.
 pub const ALIGNMENT: usize = 4096;
 
@@ -16,6 +18,8 @@ pub struct IoBuf {
     ptr: NonNull<u8>,
     len: usize,
     capacity: usize,
+    /// Where the memory goes back to; `None` means the heap.
+    arena: Option<Arc<Arena>>,
 }
 
 // SAFETY: the buffer is uniquely owned plain memory.
@@ -34,7 +38,27 @@ impl IoBuf {
         let Some(ptr) = NonNull::new(ptr) else {
             handle_alloc_error(layout)
         };
-        IoBuf { ptr, len, capacity }
+        IoBuf {
+            ptr,
+            len,
+            capacity,
+            arena: None,
+        }
+    }
+
+    /// A buffer of `len` bytes with stale content from `arena`, if it has any left.
+    pub(crate) fn from_arena(arena: &Arc<Arena>, len: usize) -> Option<Self> {
+        Some(IoBuf {
+            ptr: arena.take(len)?,
+            len,
+            capacity: 0,
+            arena: Some(Arc::clone(arena)),
+        })
+    }
+
+    /// The arena that the buffer lies in, if any.
+    pub(crate) fn arena(&self) -> Option<&Arc<Arena>> {
+        self.arena.as_ref()
     }
 
     /// A buffer holding a copy of `data`, zero-padded to `len` bytes.
@@ -65,6 +89,10 @@ impl IoBuf {
 
 impl Drop for IoBuf {
     fn drop(&mut self) {
+        if let Some(arena) = &self.arena {
+            // SAFETY: taken in `from_arena`, given back once.
+            return unsafe { arena.give_back(self.ptr) };
+        }
         let layout = Layout::from_size_align(self.capacity, ALIGNMENT)
             .expect("it was allocated with this layout");
         // SAFETY: allocated in `zeroed` with the same layout, freed once.

@@ -2,9 +2,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use floe_core::Tick;
+
+use crate::virtual_time::{VirtualClock, VirtualSleep};
 
 /// Where flows get their time. Flows wait only through this, never through
 /// `tokio::time` directly, so that they run unchanged in virtual time.
@@ -15,6 +18,8 @@ pub enum Clock {
         /// What `Tick::ZERO` means.
         start: Instant,
     },
+    /// The clock of a [`virtual_time`](crate::virtual_time) run.
+    Virtual(VirtualClock),
 }
 
 impl Clock {
@@ -25,12 +30,18 @@ impl Clock {
         }
     }
 
+    /// Whether this is virtual time.
+    pub fn is_virtual(&self) -> bool {
+        matches!(self, Clock::Virtual(_))
+    }
+
     /// Now.
     pub fn now(&self) -> Tick {
         match self {
             Clock::Real { start } => {
                 Tick(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
             }
+            Clock::Virtual(clock) => clock.now(),
         }
     }
 
@@ -40,13 +51,59 @@ impl Clock {
             Clock::Real { .. } => SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |d| d.as_secs()),
+            Clock::Virtual(clock) => clock.unix_seconds(),
         }
     }
 
-    /// Waits for `duration`.
-    pub fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    /// Waits for `duration`, counted from this call. Dropping the future
+    /// leaves nothing behind.
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        Sleep(match self {
+            Clock::Real { .. } => SleepKind::Real(Box::pin(tokio::time::sleep(duration))),
+            Clock::Virtual(clock) => SleepKind::Virtual(clock.sleep_until(clock.now() + duration)),
+        })
+    }
+
+    /// Waits until `when`; not at all if that is past.
+    pub fn sleep_until(&self, when: Tick) -> Sleep {
+        self.sleep(when.since(self.now()))
+    }
+
+    /// Runs `action` at `when`. In virtual time, actions of the same tick run
+    /// in the order in which they were asked for.
+    pub(crate) fn at(&self, when: Tick, action: impl FnOnce() + Send + 'static) {
         match self {
-            Clock::Real { .. } => Box::pin(tokio::time::sleep(duration)),
+            Clock::Virtual(clock) => clock.at(when, Box::new(action)),
+            Clock::Real { .. } => {
+                let sleep = self.sleep_until(when);
+                tokio::spawn(async move {
+                    sleep.await;
+                    action();
+                });
+            }
         }
+    }
+}
+
+/// The future of [`Clock::sleep`].
+#[derive(Debug)]
+#[must_use = "a sleep does nothing unless awaited"]
+pub struct Sleep(SleepKind);
+
+#[derive(Debug)]
+enum SleepKind {
+    Real(Pin<Box<tokio::time::Sleep>>),
+    Virtual(VirtualSleep),
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.0 {
+            SleepKind::Real(sleep) => ready!(sleep.as_mut().poll(cx)),
+            SleepKind::Virtual(sleep) => ready!(sleep.poll(cx)),
+        }
+        Poll::Ready(())
     }
 }

@@ -4,13 +4,14 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use floe_core::{Address, Geometry, ZoneId};
+use parking_lot::Mutex;
 
 use crate::buffer::{IoBuf, IoData};
 use crate::counters::Counters;
-use crate::error::DeviceError;
+use crate::error::{DeviceError, DeviceErrorKind, Operation};
 
 /// A device shared by everything that uses it.
 pub type SharedDevice = Arc<dyn Device>;
@@ -59,30 +60,123 @@ pub struct ZoneReport {
 /// buffer is freed only after the device is done with it, and the device stays
 /// usable.
 #[must_use = "a device operation reports its failure through its future"]
-pub struct OpFuture<T>(Pin<Box<dyn Future<Output = Result<T, DeviceError>> + Send>>);
+pub struct OpFuture<T>(State<T>);
+
+/// The ways an operation ends: at once, by a device that fills in a slot, or
+/// by any other future.
+enum State<T> {
+    Ready(Option<Result<T, DeviceError>>),
+    Slot(Arc<Slot<T>>),
+    Boxed(Pin<Box<dyn Future<Output = Result<T, DeviceError>> + Send>>),
+}
+
+// SAFETY: a shared reference to an operation gives access to nothing: its only
+// methods take it by unique reference. So readers and writers that hold
+// operations in flight can be shared between threads.
+unsafe impl<T: Send> Sync for OpFuture<T> {}
+
+// No variant pins its content in place.
+impl<T> Unpin for OpFuture<T> {}
 
 impl<T: Send + 'static> OpFuture<T> {
     /// Wraps a future.
     pub fn new(future: impl Future<Output = Result<T, DeviceError>> + Send + 'static) -> Self {
-        OpFuture(Box::pin(future))
+        OpFuture(State::Boxed(Box::pin(future)))
     }
 
     /// An operation that is already over.
     pub fn ready(result: Result<T, DeviceError>) -> Self {
-        OpFuture::new(std::future::ready(result))
+        OpFuture(State::Ready(Some(result)))
+    }
+
+    /// An operation that is over when its [`Completer`] says so.
+    pub fn pending() -> (Completer<T>, Self) {
+        let slot = Arc::new(Slot(Mutex::new(SlotState::Waiting(None))));
+        let completer = Completer(Some(Arc::clone(&slot)));
+        (completer, OpFuture(State::Slot(slot)))
     }
 }
 
 impl<T> Future for OpFuture<T> {
     type Output = Result<T, DeviceError>;
+
+    /// # Panics
+    /// When polled again after it returned `Ready`.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(cx)
+        match &mut self.0 {
+            State::Ready(result) => Poll::Ready(result.take().expect(POLLED_AFTER_READY)),
+            State::Slot(slot) => slot.poll(cx),
+            State::Boxed(future) => future.as_mut().poll(cx),
+        }
     }
 }
+
+const POLLED_AFTER_READY: &str = "an operation's future is polled once after it is over";
 
 impl<T> fmt::Debug for OpFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("OpFuture")
+    }
+}
+
+/// Where an operation's result meets whoever waits for it.
+struct Slot<T>(Mutex<SlotState<T>>);
+
+enum SlotState<T> {
+    Waiting(Option<Waker>),
+    Done(Result<T, DeviceError>),
+    Taken,
+}
+
+impl<T> Slot<T> {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, DeviceError>> {
+        let mut state = self.0.lock();
+        if let SlotState::Waiting(waker) = &mut *state {
+            match waker {
+                Some(old) if old.will_wake(cx.waker()) => {}
+                _ => *waker = Some(cx.waker().clone()),
+            }
+            return Poll::Pending;
+        }
+        match std::mem::replace(&mut *state, SlotState::Taken) {
+            SlotState::Done(result) => Poll::Ready(result),
+            SlotState::Waiting(_) | SlotState::Taken => panic!("{POLLED_AFTER_READY}"),
+        }
+    }
+}
+
+/// The device's end of an [`OpFuture::pending`] operation. Dropping it fails
+/// the operation with [`DeviceErrorKind::Gone`](crate::DeviceErrorKind::Gone).
+pub struct Completer<T>(Option<Arc<Slot<T>>>);
+
+impl<T> Completer<T> {
+    /// Ends the operation and wakes its waiter. If the future was dropped, the
+    /// result is dropped here.
+    pub fn complete(mut self, result: Result<T, DeviceError>) {
+        self.finish(result);
+    }
+
+    fn finish(&mut self, result: Result<T, DeviceError>) {
+        let Some(slot) = self.0.take() else { return };
+        let before = std::mem::replace(&mut *slot.0.lock(), SlotState::Done(result));
+        if let SlotState::Waiting(Some(waker)) = before {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Drop for Completer<T> {
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            let gone = DeviceError::new(Operation::Open, None, DeviceErrorKind::Gone);
+            self.finish(Err(gone));
+        }
+    }
+}
+
+impl<T> fmt::Debug for Completer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Completer")
     }
 }
 

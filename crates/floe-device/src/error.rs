@@ -109,10 +109,16 @@ impl DeviceError {
 
     /// Wraps a system error, recognising a full disk.
     pub fn io(operation: Operation, zone: impl Into<Option<ZoneId>>, error: io::Error) -> Self {
-        let kind = match error.kind() {
+        DeviceError::new(operation, zone, DeviceErrorKind::from_io(error))
+    }
+}
+
+impl DeviceErrorKind {
+    /// Wraps a system error, recognising a full disk.
+    pub(crate) fn from_io(error: io::Error) -> Self {
+        match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DeviceErrorKind::NoSpace,
             _ => DeviceErrorKind::Io(error),
-        };
-        DeviceError::new(operation, zone, kind)
+        }
     }
 }

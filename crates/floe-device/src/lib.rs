@@ -7,15 +7,31 @@
 //!
 //! What this crate refuses to know: keys, values, caches.
 
+mod arena;
+pub mod baseline;
 pub mod buffer;
 pub mod clock;
+pub mod config;
+pub mod conformance;
 pub mod contract;
 pub mod counters;
 pub mod error;
+pub mod faulty;
+pub mod file;
+mod medium;
+pub mod memory;
+pub mod metered;
+pub mod virtual_time;
+mod zones;
 
 pub use buffer::{IoBuf, IoData};
 pub use clock::Clock;
-pub use contract::{Device, OpFuture, Placement, SharedDevice, ZoneReport, ZoneState};
+pub use config::{DeviceConfig, OpenDeviceError, open};
+pub use contract::{Completer, Device, OpFuture, Placement, SharedDevice, ZoneReport, ZoneState};
 pub use counters::{CounterSnapshot, Counters};
 pub use error::{DeviceError, DeviceErrorKind, Operation};
+pub use faulty::{Faults, Faulty};
+pub use file::FileDevice;
 pub use floe_core::{Address, Geometry, ZoneId};
+pub use memory::MemoryDevice;
+pub use metered::Metered;

@@ -1,1 +1,16 @@
-//! x
+//! The chunk engine's brain: which zone takes the next bytes, where a key's
+//! value lies, what is reclaimed next.
+//!
+//! [`Plan`] is the validated configuration; [`ShardIndex`] maps key hashes to
+//! places on flash; [`ZoneTable`] is the state of every zone. Nothing here does
+//! I/O: the flow in the `floe` crate carries the decisions out.
+
+mod clru;
+mod index;
+mod plan;
+mod zones;
+
+pub use clru::Recency;
+pub use index::{Entry, Found, IndexFull, Place, ShardIndex};
+pub use plan::{ChunkConfig, ConfigError, Durability, Eviction, METADATA_ZONES, Plan, WaterMarks};
+pub use zones::{Placed, ZoneInfo, ZonePhase, ZoneTable};

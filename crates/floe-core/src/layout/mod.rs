@@ -1,1 +1,74 @@
-//! x
+//! Everything the chunk engine puts on flash, as pure encoders and decoders.
+//!
+//! `docs/format.md` is the same knowledge as prose: media assumptions,
+//! invariants, recovery. A test holds its numbers against the ones here.
+//!
+//! Encoders write into a buffer of the caller's and say how long it must be;
+//! decoders take any bytes whatsoever and return what they hold or a
+//! [`LayoutError`]. Neither panics, and neither knows where the bytes come
+//! from or go to.
+//!
+//! All numbers are little-endian and of fixed width. Every structure starts at
+//! a block boundary with the frame described in [`frame`](self::Structure):
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | magic, one per structure |
+//! | 8 | 4 | CRC-32C of the cache id, then of bytes 12 to the covered length |
+//! | 12 | 2 | format version, [`FORMAT_VERSION`] |
+//! | 14 | 2 | kind, where a structure has several; otherwise 0 |
+//! | 16 | 4 | covered length: the bytes the checksum vouches for, from offset 0 |
+//! | 20 | 4 | count: how many elements follow the header; otherwise 0 |
+//!
+//! The frame itself never changes between versions, so that any version can
+//! tell damage from a newer format. What follows the covered length up to the
+//! next block boundary is padding, written as zeros and never read.
+
+mod batch;
+mod error;
+mod frame;
+mod ids;
+mod journal;
+mod large;
+mod slots;
+mod small;
+mod summary;
+mod superblock;
+mod wire;
+mod zone_header;
+
+#[cfg(test)]
+mod tests;
+
+pub use batch::{
+    BATCH_HEADER_BYTES, BatchHeader, BatchKind, PieceHeader, encode_piece_header,
+    piece_batch_bytes, piece_bytes_max,
+};
+pub use error::LayoutError;
+pub use frame::{FORMAT_VERSION, FRAME_BYTES, Identified, Structure, identify};
+pub use ids::{
+    CacheId, Generation, KEY_MAX_BYTES, LARGE_MAX_BYTES, SMALL_MAX_BYTES, Sequence, UNIT_BYTES,
+    ValueKind, ZoneLife,
+};
+pub use journal::{
+    JOURNAL_HEADER_BYTES, JournalChain, NOTE_BYTES, Note, Notes, journal_block_position,
+    journal_notes_per_block,
+};
+pub use large::{
+    LARGE_FIXED_BYTES, LargeDescriptor, PieceRead, PieceReads, large_descriptor_bytes, unit_bytes,
+    unit_checksum,
+};
+pub use slots::{
+    SLOT_ENTRY_BYTES, SLOT_HEADER_BYTES, SlotEntry, SlotGeometry, decode_slot_block,
+    encode_slot_block, slot_piece_bytes,
+};
+pub use small::{
+    NewRecord, PlacedRecord, RECORD_FIXED_BYTES, RecordFlags, RecordRef, SmallBatch,
+    SmallBatchEncoder, SmallBatchPlan, small_checksum,
+};
+pub use summary::{
+    SUMMARY_ENTRY_BYTES, SUMMARY_HEADER_BYTES, SUMMARY_PAGE_BYTES, SummaryEntries, SummaryEntry,
+    SummaryPage, SummaryShape, encode_summary, encode_summary_page, summary_bytes,
+};
+pub use superblock::{FormatPlan, PlanMismatch, SUPERBLOCK_BYTES, Superblock, ZoneLayout};
+pub use zone_header::{ZONE_HEADER_BYTES, ZoneHeader};

@@ -1,1 +1,3 @@
-//! x
+//! Replacement policies: values in, a decision out.
+
+pub mod zone;

@@ -2,6 +2,7 @@
 //! bounded queue, a time-out, retries with back-off, and the books.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -286,10 +287,7 @@ impl GuardedBody {
         let body = &mut self.body;
         // The timer is made only for pieces that have to be waited for.
         let timeout = std::future::poll_fn(move |context| {
-            sleep
-                .get_or_insert_with(|| Box::pin(clock.sleep(limit)))
-                .as_mut()
-                .poll(context)
+            Pin::new(sleep.get_or_insert_with(|| clock.sleep(limit))).poll(context)
         });
         let item = tokio::select! {
             biased;

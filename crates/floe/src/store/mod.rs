@@ -1,19 +1,63 @@
-//! Keys to values: the RAM tier over an engine on flash.
+//! Keys to values: the RAM tier over the chunk engine on flash.
 //!
 //! What it refuses to know: objects, origins, versions, protocols.
 
-use std::collections::HashMap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use parking_lot::Mutex;
+use floe_core::ByteSize;
+use floe_core::chunk::{ChunkConfig, Plan};
+use floe_core::layout::SMALL_MAX_BYTES;
+use floe_device::{Clock, CounterSnapshot, SharedDevice};
+use serde::{Deserialize, Serialize};
 
+pub use crate::chunk::{ChunkCounts, OpenError, RecoveryReport};
+use crate::chunk::{
+    Engine, EngineStats, LargeReader, LargeWriter, Lookup, OpenOptions, RamPlan, ZoneStats,
+};
 use crate::error::CacheError;
 
+/// The RAM tier's settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RamConfig {
+    /// Bytes of keys, values and their overhead that the RAM tier may hold; 0 turns it off.
+    pub size: ByteSize,
+    /// Longest value that it takes.
+    pub max_value: ByteSize,
+}
+
+impl Default for RamConfig {
+    fn default() -> Self {
+        RamConfig {
+            size: ByteSize::mib(256),
+            max_value: ByteSize::mib(1),
+        }
+    }
+}
+
+/// What a store needs besides its device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StoreConfig {
+    /// The chunk engine.
+    pub chunk: ChunkConfig,
+    /// The RAM tier.
+    pub ram: RamConfig,
+    /// Wipe whatever the device holds. Without it a device is only formatted
+    /// if it is blank.
+    pub format: bool,
+    /// Makes the identity and the key hash of a newly formatted cache
+    /// deterministic, for simulations. Leave it out in production: with a
+    /// known hash anyone can craft keys that collide.
+    pub seed: Option<u64>,
+}
+
 /// Where a value was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tier {
     /// In the RAM tier.
     Ram,
@@ -24,7 +68,7 @@ pub enum Tier {
 }
 
 /// A value and where it came from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     /// The bytes.
     pub bytes: Bytes,
@@ -33,9 +77,10 @@ pub struct Value {
 }
 
 /// How to store a value.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutOptions {
-    /// Forget the value after this long; `None` keeps it until evicted.
+    /// Forget the value after this long (whole seconds, at least one); `None`
+    /// keeps it until it is evicted.
     pub ttl: Option<Duration>,
     /// The previous value of this key may reappear after a crash. Saves the
     /// durable note that an overwrite otherwise costs; right for values that
@@ -48,127 +93,379 @@ pub struct PutOptions {
 pub enum Admission {
     /// The value is in the cache.
     Admitted,
-    /// The cache had no room to buffer it, or no zone to put it in; counted in
-    /// the statistics. Any older value of the key is gone all the same.
+    /// No zone took the value; counted in the statistics. Any older value of
+    /// the key is gone all the same.
     Refused,
 }
 
 /// A stored range, read piece by piece.
+#[derive(Debug)]
 pub struct ValueReader {
-    len: u64,
+    value_len: u64,
     tier: Tier,
-    rest: Option<Bytes>,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Whole(Option<Bytes>),
+    Pieces(Box<LargeReader>),
 }
 
 /// A read that failed after it began; the caller fetches the rest elsewhere.
 /// The value has been quarantined: the next lookup misses.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value could not be read back from flash")]
 pub struct ReadFault;
 
 impl ValueReader {
     /// Bytes of the whole value (not of the range).
     pub fn value_len(&self) -> u64 {
-        self.len
+        self.value_len
     }
+
     /// Where the value was found.
     pub fn tier(&self) -> Tier {
         self.tier
     }
+
     /// The next piece of the range in order, or `None` at its end.
+    ///
+    /// # Errors
+    /// [`ReadFault`] if flash does not give back what was written, or the
+    /// value was evicted between two pieces. Nothing wrong is ever returned:
+    /// what came before is good.
     pub async fn next(&mut self) -> Option<Result<Bytes, ReadFault>> {
-        self.rest.take().map(Ok)
+        match &mut self.source {
+            Source::Whole(bytes) => bytes.take().filter(|b| !b.is_empty()).map(Ok),
+            Source::Pieces(reader) => reader.next().await,
+        }
     }
 }
 
 /// A value being written piece by piece. Dropping it without
 /// [`finish`](ValueWriter::finish) forgets what was written.
-pub struct ValueWriter {
-    store: Store,
-    key: Vec<u8>,
-    len: u64,
-    buf: BytesMut,
+#[derive(Debug)]
+pub struct ValueWriter(Sink);
+
+#[derive(Debug)]
+enum Sink {
+    Small {
+        engine: Arc<Engine>,
+        key: Box<[u8]>,
+        len: u64,
+        buf: BytesMut,
+        options: PutOptions,
+    },
+    Large(Box<LargeWriter>),
 }
 
 impl ValueWriter {
     /// Adds the next bytes. Waits while the write buffers are full.
+    ///
+    /// # Errors
+    /// [`CacheError::WrongLength`] for more bytes than were announced;
+    /// [`CacheError::Closed`]. A device failure shows when the value is finished.
     pub async fn write(&mut self, bytes: Bytes) -> Result<(), CacheError> {
-        self.buf.extend_from_slice(&bytes);
-        Ok(())
-    }
-    /// Makes the value visible.
-    pub async fn finish(self) -> Result<Admission, CacheError> {
-        if self.buf.len() as u64 != self.len {
-            return Err(CacheError::WrongLength {
-                announced: self.len,
-                given: self.buf.len() as u64,
-            });
+        match &mut self.0 {
+            Sink::Small { len, buf, .. } => {
+                let given = (buf.len() + bytes.len()) as u64;
+                if given > *len {
+                    return Err(CacheError::WrongLength {
+                        announced: *len,
+                        given,
+                    });
+                }
+                buf.extend_from_slice(&bytes);
+                Ok(())
+            }
+            Sink::Large(writer) => writer.write(bytes).await,
         }
-        let ValueWriter {
-            store, key, buf, ..
-        } = self;
-        store.put(&key, buf.freeze(), PutOptions::default()).await
+    }
+
+    /// Makes the value visible.
+    ///
+    /// # Errors
+    /// [`CacheError::WrongLength`] if bytes are missing;
+    /// [`CacheError::NotDurable`] if the value that it replaces could not be
+    /// noted as dead; [`CacheError::Closed`].
+    pub async fn finish(self) -> Result<Admission, CacheError> {
+        match self.0 {
+            Sink::Small {
+                engine,
+                key,
+                len,
+                buf,
+                options,
+            } => {
+                if buf.len() as u64 != len {
+                    return Err(CacheError::WrongLength {
+                        announced: len,
+                        given: buf.len() as u64,
+                    });
+                }
+                engine.put_small(&key, buf.freeze(), options).await
+            }
+            Sink::Large(writer) => writer.finish().await,
+        }
     }
 }
 
-/// Keys to values, newest acknowledged value or a miss. Cheap to clone.
-#[derive(Clone, Default)]
+/// Everything that a store counts, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StoreStats {
+    /// The chunk engine and the RAM tier.
+    pub engine: EngineStats,
+    /// The device, since it was opened.
+    pub device: CounterSnapshot,
+}
+
+impl StoreStats {
+    /// Application-level write amplification: bytes written to the device per
+    /// byte of keys and values accepted. `None` before the first.
+    pub fn alwa(&self) -> Option<f64> {
+        let accepted = self.engine.counts.put_bytes;
+        (accepted > 0).then(|| self.device.written_bytes() as f64 / accepted as f64)
+    }
+}
+
+/// Keys to values: the newest acknowledged value or a miss. Cheap to clone.
+///
+/// Must be used inside a tokio runtime. When the last clone is dropped the
+/// background tasks end; call [`close`](Store::close) first to lose nothing
+/// that was accepted.
+#[derive(Clone)]
 pub struct Store {
-    map: Arc<Mutex<HashMap<Vec<u8>, Bytes>>>,
+    handle: Arc<Handle>,
+}
+
+/// Stops the engine's tasks when the last store is gone.
+struct Handle {
+    engine: Arc<Engine>,
+    recovery: RecoveryReport,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.engine.stop_tasks();
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.handle.engine.fmt(f)
+    }
 }
 
 impl Store {
-    /// The whole value of `key`.
-    pub async fn get(&self, key: &[u8]) -> Result<Option<Value>, CacheError> {
-        Ok(self.map.lock().get(key).cloned().map(|bytes| Value {
-            bytes,
-            tier: Tier::Ram,
-        }))
+    /// Opens the cache on `device`: recovers what it holds, or formats it if
+    /// it is blank.
+    ///
+    /// # Errors
+    /// [`OpenError`] says which setting cannot work, or what the device holds.
+    pub async fn open(
+        device: SharedDevice,
+        clock: Clock,
+        config: &StoreConfig,
+    ) -> Result<Store, OpenError> {
+        let plan = Plan::new(&config.chunk, device.geometry())?;
+        let ram = RamPlan {
+            bytes: config.ram.size.bytes(),
+            value_bytes_max: config.ram.max_value.bytes(),
+        };
+        let options = OpenOptions {
+            format: config.format,
+            seed: config.seed,
+        };
+        let (engine, recovery) = Engine::open(device, clock, plan, ram, options).await?;
+        Ok(Store {
+            handle: Arc::new(Handle { engine, recovery }),
+        })
     }
-    /// The bytes `range` of the value of `key` (clipped to its length), streamed.
+
+    fn engine(&self) -> &Arc<Engine> {
+        &self.handle.engine
+    }
+
+    /// The whole value of `key`.
+    ///
+    /// # Errors
+    /// [`CacheError::KeyTooLong`], [`CacheError::Closed`]. Flash that cannot be
+    /// read is a miss.
+    pub async fn get(&self, key: &[u8]) -> Result<Option<Value>, CacheError> {
+        Ok(self
+            .engine()
+            .get(key)
+            .await?
+            .map(|(bytes, tier)| Value { bytes, tier }))
+    }
+
+    /// The bytes `range` of the value of `key`, clipped to its length and streamed.
+    ///
+    /// # Errors
+    /// As [`get`](Store::get).
     pub async fn read(
         &self,
         key: &[u8],
         range: Range<u64>,
     ) -> Result<Option<ValueReader>, CacheError> {
-        Ok(self.get(key).await?.map(|v| {
-            let len = v.bytes.len() as u64;
-            let end = range.end.min(len);
-            let start = range.start.min(end);
-            ValueReader {
-                len,
-                tier: v.tier,
-                rest: Some(v.bytes.slice(start as usize..end as usize)),
+        let (bytes, tier) = match self.engine().lookup(key)? {
+            Lookup::Absent => return Ok(None),
+            Lookup::Memory(bytes, tier) => (bytes, tier),
+            Lookup::Flash(value) if value.entry.len as usize > SMALL_MAX_BYTES => {
+                let value_len = u64::from(value.entry.len);
+                let range = clip(&range, value_len);
+                let reader = LargeReader::open(Arc::clone(self.engine()), key, value, range).await;
+                return Ok(reader.map(|reader| ValueReader {
+                    value_len,
+                    tier: Tier::Flash,
+                    source: Source::Pieces(Box::new(reader)),
+                }));
             }
+            Lookup::Flash(value) => match self.engine().read_whole(key, value).await {
+                Some(bytes) => (bytes, Tier::Flash),
+                None => return Ok(None),
+            },
+        };
+        let value_len = bytes.len() as u64;
+        let range = clip(&range, value_len);
+        let part = bytes.slice(range.start as usize..range.end as usize);
+        Ok(Some(ValueReader {
+            value_len,
+            tier,
+            source: Source::Whole(Some(part)),
         }))
     }
-    /// Stores `value`, replacing what `key` had.
+
+    /// Whether `key` would be found, without reading flash.
+    ///
+    /// # Errors
+    /// As [`get`](Store::get).
+    pub fn contains(&self, key: &[u8]) -> Result<bool, CacheError> {
+        self.engine().contains(key)
+    }
+
+    /// Stores `value`, replacing what `key` had. Returns as soon as the value
+    /// is served (it may still be on its way to flash) and anything it
+    /// replaced is durably dead. Waits while the write buffer is full.
+    ///
+    /// # Errors
+    /// [`CacheError::KeyTooLong`], [`CacheError::ValueTooLarge`],
+    /// [`CacheError::NotDurable`], [`CacheError::Closed`].
     pub async fn put(
         &self,
         key: &[u8],
         value: Bytes,
-        _options: PutOptions,
+        options: PutOptions,
     ) -> Result<Admission, CacheError> {
-        self.map.lock().insert(key.to_vec(), value);
-        Ok(Admission::Admitted)
+        if value.len() <= SMALL_MAX_BYTES {
+            self.engine().check_entry(key, value.len() as u64)?;
+            return self.engine().put_small(key, value, options).await;
+        }
+        let mut writer = self.writer(key, value.len() as u64, options).await?;
+        writer.write(value).await?;
+        writer.finish().await
     }
+
     /// Starts to store a value of `len` bytes that arrives piece by piece.
     /// Nothing is held on the device until the first bytes are written.
+    ///
+    /// # Errors
+    /// [`CacheError::KeyTooLong`], [`CacheError::ValueTooLarge`], [`CacheError::Closed`].
     pub async fn writer(
         &self,
         key: &[u8],
         len: u64,
-        _options: PutOptions,
+        options: PutOptions,
     ) -> Result<ValueWriter, CacheError> {
-        Ok(ValueWriter {
-            store: self.clone(),
-            key: key.to_vec(),
-            len,
-            buf: BytesMut::new(),
-        })
+        let engine = self.engine();
+        engine.check_entry(key, len)?;
+        Ok(ValueWriter(if len <= SMALL_MAX_BYTES as u64 {
+            let buf = BytesMut::with_capacity(len as usize);
+            Sink::Small {
+                engine: Arc::clone(engine),
+                key: key.into(),
+                len,
+                buf,
+                options,
+            }
+        } else {
+            Sink::Large(Box::new(LargeWriter::new(
+                Arc::clone(engine),
+                key,
+                len,
+                options,
+            )))
+        }))
     }
-    /// Forgets `key`; says whether it was there. When it returns, no crash brings the value back.
+
+    /// Forgets `key`; says whether it was there. When it returns, no crash
+    /// brings the value back.
+    ///
+    /// # Errors
+    /// [`CacheError::NotDurable`] if that could not be promised;
+    /// [`CacheError::KeyTooLong`], [`CacheError::Closed`].
     pub async fn delete(&self, key: &[u8]) -> Result<bool, CacheError> {
-        Ok(self.map.lock().remove(key).is_some())
+        self.engine().delete(key).await
     }
+
+    /// Waits until everything accepted so far is on flash and stable.
+    ///
+    /// # Errors
+    /// [`CacheError::NotDurable`] if the device failed to.
+    pub async fn flush(&self) -> Result<(), CacheError> {
+        self.engine().flush().await
+    }
+
+    /// Flushes, summarises open zones for a quick next start, and stops.
+    /// Calls on other clones fail with [`CacheError::Closed`] from then on.
+    ///
+    /// # Errors
+    /// As [`flush`](Store::flush).
+    pub async fn close(&self) -> Result<(), CacheError> {
+        self.engine().close().await
+    }
+
+    /// What opening found.
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.handle.recovery
+    }
+
+    /// The longest value that fits: the chunk size.
+    pub fn value_bytes_max(&self) -> u64 {
+        self.engine().plan().chunk_bytes
+    }
+
+    /// The plan that it runs by.
+    pub fn plan(&self) -> &Plan {
+        self.engine().plan()
+    }
+
+    /// Its clock.
+    pub fn clock(&self) -> &Clock {
+        self.engine().clock()
+    }
+
+    /// Its device.
+    pub fn device(&self) -> &SharedDevice {
+        self.engine().device()
+    }
+
+    /// Counts and gauges.
+    pub fn stats(&self) -> StoreStats {
+        StoreStats {
+            engine: self.engine().stats(),
+            device: self.engine().device().counters().snapshot(),
+        }
+    }
+
+    /// Every data zone.
+    pub fn zone_stats(&self) -> Vec<ZoneStats> {
+        self.engine().zone_stats()
+    }
+}
+
+fn clip(range: &Range<u64>, len: u64) -> Range<u64> {
+    let end = range.end.min(len);
+    range.start.min(end)..end
 }

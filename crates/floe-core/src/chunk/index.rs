@@ -1,0 +1,487 @@
+//! One shard of the exact index: key hash to place on flash.
+//!
+//! Memory is the point of this file. Each record on flash costs one 24-byte
+//! entry; each live key costs 4 more bytes in an open-addressing table of
+//! entry numbers that is kept between 64 and 90 % full. Expiry times cost 4
+//! bytes per entry, only once a shard has any.
+//!
+//! An entry is *live* (served), a *ghost* (no longer served, its bytes still
+//! on flash: whoever replaces or deletes the key must journal its death), or
+//! *dead* (its death is journaled or is being journaled). Entries of a zone
+//! form a list, so that a zone is evicted without a scan and without I/O.
+
+use super::clru::Recency;
+use crate::hash::{KeyHash, fast_range};
+use crate::{Geometry, ZoneId};
+
+const NONE: u32 = u32::MAX;
+/// `len` of a dead or free entry. No value is this long.
+const DEAD: u32 = u32::MAX;
+const GHOST_BIT: u32 = 1 << 31;
+const HASH_MASK: u64 = (1 << 48) - 1;
+/// Entries are allocated a page at a time, so that growth never copies or doubles.
+const PAGE: usize = 512;
+
+/// Where a record lies: its zone and the byte offset of its payload (or, for
+/// a large value, of its descriptor) in it.
+pub type Place = crate::Address;
+
+/// What is known of a record without reading flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it lies.
+    pub place: Place,
+    /// Bytes of the value.
+    pub len: u32,
+    /// Checksum of the small payload or of the large descriptor.
+    pub checksum: u32,
+    /// Unix seconds after which it is no longer served; 0 for never.
+    pub expiry_unix_s: u32,
+}
+
+/// The answer to a lookup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Served.
+    Live(Entry),
+    /// Not served, but its bytes are still on flash.
+    Ghost(Entry),
+}
+
+impl Found {
+    /// The entry, whichever it is.
+    pub fn entry(self) -> Entry {
+        match self {
+            Found::Live(entry) | Found::Ghost(entry) => entry,
+        }
+    }
+}
+
+/// The shard holds 2^32 − 2 entries and takes no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexFull;
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    hash_low: u32,
+    hash_high: u16,
+    epoch: u16,
+    block: u32,
+    len: u32,
+    checksum: u32,
+    /// Next entry of the same zone, or of the free list.
+    next: u32,
+}
+
+impl Slot {
+    fn hash(&self) -> u64 {
+        u64::from(self.hash_high) << 32 | u64::from(self.hash_low)
+    }
+}
+
+/// One shard of the index.
+#[derive(Debug)]
+pub struct ShardIndex {
+    block_size: u32,
+    zone_blocks: u32,
+    table: Vec<u32>,
+    used: usize,
+    pages: Vec<Box<[Slot]>>,
+    expiry: Vec<Box<[u32]>>,
+    free: u32,
+    entries: usize,
+    live: usize,
+    heads: Vec<u32>,
+    recency: Option<Recency>,
+}
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:012x}@{}+{}", self.hash(), self.block, self.len)
+    }
+}
+
+impl ShardIndex {
+    /// An empty shard for a device; `track_recency` for CLRU.
+    pub fn new(geometry: &Geometry, track_recency: bool) -> Self {
+        ShardIndex {
+            block_size: geometry.block_size,
+            zone_blocks: (geometry.zone_size / u64::from(geometry.block_size)) as u32,
+            table: Vec::new(),
+            used: 0,
+            pages: Vec::new(),
+            expiry: Vec::new(),
+            free: NONE,
+            entries: 0,
+            live: 0,
+            heads: vec![NONE; geometry.zone_count as usize],
+            recency: track_recency.then(Recency::new),
+        }
+    }
+
+    /// Served records.
+    pub fn live(&self) -> usize {
+        self.live
+    }
+
+    /// Records that cost memory: served, ghosts, and dead ones whose zone was not reset yet.
+    pub fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Bytes of memory that this shard holds, counted from its live structures.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.table.capacity() * size_of::<u32>()
+            + self.pages.len() * (PAGE * size_of::<Slot>())
+            + self.pages.capacity() * size_of::<Box<[Slot]>>()
+            + self.expiry.len() * PAGE * size_of::<u32>()
+            + self.heads.capacity() * size_of::<u32>()
+            + self.recency.as_ref().map_or(0, Recency::memory_bytes)
+    }
+
+    /// Looks `hash` up.
+    pub fn get(&self, hash: KeyHash) -> Option<Found> {
+        let id = self.table[self.find(hash)?];
+        let slot = self.slot(id);
+        let mut entry = self.entry(id);
+        if slot.len & GHOST_BIT == 0 {
+            Some(Found::Live(entry))
+        } else {
+            entry.len &= !GHOST_BIT;
+            Some(Found::Ghost(entry))
+        }
+    }
+
+    /// Notes a use of `hash` for chunk-granular recency; nothing under zone policies.
+    pub fn touch(&mut self, hash: KeyHash) {
+        let Some(position) = self.find(hash) else {
+            return;
+        };
+        let id = self.table[position];
+        let live = self.live;
+        if let Some(recency) = &mut self.recency {
+            let slot = &mut self.pages[id as usize / PAGE][id as usize % PAGE];
+            if slot.len & GHOST_BIT == 0 {
+                slot.epoch = recency.touch(slot.epoch, live);
+            }
+        }
+    }
+
+    /// Makes `entry` the live record of `hash`. Returns what it replaced: if
+    /// that was still on flash, its death must be journaled before the
+    /// replacement is acknowledged.
+    ///
+    /// # Errors
+    /// [`IndexFull`] when there is no entry number left; nothing has changed then.
+    pub fn insert(&mut self, hash: KeyHash, entry: Entry) -> Result<Option<Found>, IndexFull> {
+        let id = self.allocate()?;
+        let replaced = self.remove(hash);
+        self.reserve_table();
+        let zone = entry.place.zone;
+        let h48 = hash.0 & HASH_MASK;
+        let epoch = match &mut self.recency {
+            Some(recency) => recency.admit(self.live),
+            None => 0,
+        };
+        let block = self.block_of(entry.place);
+        let next = std::mem::replace(&mut self.heads[zone.index()], id);
+        *self.slot_mut(id) = Slot {
+            hash_low: h48 as u32,
+            hash_high: (h48 >> 32) as u16,
+            epoch,
+            block,
+            len: entry.len,
+            checksum: entry.checksum,
+            next,
+        };
+        self.set_expiry(id, entry.expiry_unix_s);
+        self.place_in_table(h48, id);
+        self.used += 1;
+        self.live += 1;
+        Ok(replaced)
+    }
+
+    /// Takes `hash` out: it becomes dead. Returns what it was.
+    pub fn remove(&mut self, hash: KeyHash) -> Option<Found> {
+        let position = self.find(hash)?;
+        let found = self.get(hash);
+        let id = self.table[position];
+        self.remove_from_table(position);
+        self.kill(id);
+        found
+    }
+
+    /// Stops serving `hash` while its bytes stay on flash (an eviction, an
+    /// expired or unreadable value).
+    pub fn ghost(&mut self, hash: KeyHash) {
+        if let Some(position) = self.find(hash) {
+            self.ghost_entry(self.table[position]);
+        }
+    }
+
+    /// Moves a live record from `from` to `to` (host GC), leaving a dead entry
+    /// behind. Says whether the record was still live at `from`.
+    pub fn relocate(&mut self, hash: KeyHash, from: Place, to: Entry) -> bool {
+        let Some(Found::Live(entry)) = self.get(hash) else {
+            return false;
+        };
+        if entry.place != from {
+            return false;
+        }
+        let epoch = self
+            .find(hash)
+            .map(|position| self.slot(self.table[position]).epoch);
+        if self.insert(hash, to).is_err() {
+            return false;
+        }
+        let moved = self.find(hash).map(|position| self.table[position]);
+        if let (Some(recency), Some(epoch), Some(id)) = (&mut self.recency, epoch, moved) {
+            let slot = &mut self.pages[id as usize / PAGE][id as usize % PAGE];
+            slot.epoch = recency.restore(slot.epoch, epoch);
+        }
+        true
+    }
+
+    /// Stops serving everything in `zone`: its entries become ghosts. Returns
+    /// how many were live.
+    pub fn begin_evict(&mut self, zone: ZoneId) -> usize {
+        let mut count = 0;
+        let mut id = self.heads[zone.index()];
+        while id != NONE {
+            if self.slot(id).len & GHOST_BIT == 0 {
+                self.ghost_entry(id);
+                count += 1;
+            }
+            id = self.slot(id).next;
+        }
+        count
+    }
+
+    /// Forgets everything in `zone`, whose bytes are gone from flash.
+    pub fn end_evict(&mut self, zone: ZoneId) {
+        let mut id = std::mem::replace(&mut self.heads[zone.index()], NONE);
+        while id != NONE {
+            let slot = *self.slot(id);
+            if slot.len != DEAD {
+                let hash = KeyHash(slot.hash());
+                if let Some(position) = self.table_position_of_id(hash, id) {
+                    self.remove_from_table(position);
+                }
+                self.kill(id);
+            }
+            let next = slot.next;
+            self.slot_mut(id).next = std::mem::replace(&mut self.free, id);
+            self.entries -= 1;
+            id = next;
+        }
+    }
+
+    /// CLRU: stops serving about `bytes` of the least recently used records
+    /// and hands each to `evicted`. Returns the bytes stopped.
+    pub fn evict_least_recent(&mut self, bytes: u64, mut evicted: impl FnMut(Entry)) -> u64 {
+        let Some(recency) = &mut self.recency else {
+            return 0;
+        };
+        let mut done = 0;
+        while done < bytes && self.live > 0 {
+            let Some(threshold) = recency.oldest() else {
+                break;
+            };
+            let before = done;
+            let total = self.pages.len() * PAGE;
+            for _ in 0..total {
+                let id = recency.advance_hand(total);
+                let slot = &mut self.pages[id / PAGE][id % PAGE];
+                if slot.len & GHOST_BIT != 0 || !recency.is_at_or_before(slot.epoch, threshold) {
+                    continue;
+                }
+                recency.forget(slot.epoch);
+                let entry = Entry {
+                    place: place_of(slot.block, self.block_size, self.zone_blocks),
+                    len: slot.len,
+                    checksum: slot.checksum,
+                    expiry_unix_s: 0,
+                };
+                slot.len |= GHOST_BIT;
+                self.live -= 1;
+                done += u64::from(entry.len).max(1);
+                evicted(entry);
+                if done >= bytes {
+                    return done;
+                }
+            }
+            if done == before {
+                recency.drop_oldest();
+            }
+        }
+        done
+    }
+
+    fn find(&self, hash: KeyHash) -> Option<usize> {
+        self.probe(hash.0 & HASH_MASK, |slot, _, h48| slot.hash() == h48)
+    }
+
+    fn table_position_of_id(&self, hash: KeyHash, wanted: u32) -> Option<usize> {
+        self.probe(hash.0 & HASH_MASK, |_, id, _| id == wanted)
+    }
+
+    fn probe(&self, h48: u64, is_it: impl Fn(&Slot, u32, u64) -> bool) -> Option<usize> {
+        if self.table.is_empty() {
+            return None;
+        }
+        let mut position = fast_range(h48 << 16, self.table.len());
+        loop {
+            let id = self.table[position];
+            if id == NONE {
+                return None;
+            }
+            if is_it(self.slot(id), id, h48) {
+                return Some(position);
+            }
+            position = self.after(position);
+        }
+    }
+
+    fn after(&self, position: usize) -> usize {
+        if position + 1 == self.table.len() {
+            0
+        } else {
+            position + 1
+        }
+    }
+
+    fn place_in_table(&mut self, h48: u64, id: u32) {
+        let mut position = fast_range(h48 << 16, self.table.len());
+        while self.table[position] != NONE {
+            position = self.after(position);
+        }
+        self.table[position] = id;
+    }
+
+    /// Removes by shifting followers back, so that no tombstones accumulate.
+    fn remove_from_table(&mut self, mut hole: usize) {
+        let len = self.table.len();
+        let mut position = hole;
+        loop {
+            position = self.after(position);
+            let id = self.table[position];
+            if id == NONE {
+                break;
+            }
+            let home = fast_range(self.slot(id).hash() << 16, len);
+            // Move it back unless its home lies cyclically in (hole, position].
+            let distance_home = (position + len - home) % len;
+            let distance_hole = (position + len - hole) % len;
+            if distance_home >= distance_hole {
+                self.table[hole] = id;
+                hole = position;
+            }
+        }
+        self.table[hole] = NONE;
+        self.used -= 1;
+    }
+
+    /// Keeps the table at most 90 % full, growing by a quarter.
+    fn reserve_table(&mut self) {
+        if (self.used + 1) * 10 <= self.table.len() * 9 {
+            return;
+        }
+        let len = (self.table.len() + self.table.len() / 4).max(64);
+        let mut table = Vec::new();
+        table.reserve_exact(len);
+        table.resize(len, NONE);
+        let old = std::mem::replace(&mut self.table, table);
+        for id in old.into_iter().filter(|&id| id != NONE) {
+            self.place_in_table(self.slot(id).hash(), id);
+        }
+    }
+
+    fn allocate(&mut self) -> Result<u32, IndexFull> {
+        if self.free == NONE {
+            let first = self.pages.len() * PAGE;
+            if first + PAGE > (NONE - 1) as usize {
+                return Err(IndexFull);
+            }
+            let dead = Slot {
+                len: DEAD,
+                next: NONE,
+                ..Slot::default()
+            };
+            self.pages.push(vec![dead; PAGE].into_boxed_slice());
+            if !self.expiry.is_empty() {
+                self.expiry.push(vec![0; PAGE].into_boxed_slice());
+            }
+            for id in (first..first + PAGE).rev() {
+                self.slot_mut(id as u32).next = std::mem::replace(&mut self.free, id as u32);
+            }
+        }
+        let id = self.free;
+        self.free = self.slot(id).next;
+        self.entries += 1;
+        Ok(id)
+    }
+
+    fn ghost_entry(&mut self, id: u32) {
+        let slot = &mut self.pages[id as usize / PAGE][id as usize % PAGE];
+        if slot.len & GHOST_BIT != 0 {
+            return;
+        }
+        slot.len |= GHOST_BIT;
+        self.live -= 1;
+        if let Some(recency) = &mut self.recency {
+            recency.forget(slot.epoch);
+        }
+    }
+
+    /// Marks an entry that has left the table dead; it stays on its zone's list.
+    fn kill(&mut self, id: u32) {
+        self.ghost_entry(id);
+        self.slot_mut(id).len = DEAD;
+    }
+
+    fn entry(&self, id: u32) -> Entry {
+        let slot = self.slot(id);
+        Entry {
+            place: place_of(slot.block, self.block_size, self.zone_blocks),
+            len: slot.len,
+            checksum: slot.checksum,
+            expiry_unix_s: self
+                .expiry
+                .get(id as usize / PAGE)
+                .map_or(0, |page| page[id as usize % PAGE]),
+        }
+    }
+
+    fn set_expiry(&mut self, id: u32, expiry_unix_s: u32) {
+        if expiry_unix_s != 0 && self.expiry.is_empty() {
+            self.expiry = self
+                .pages
+                .iter()
+                .map(|_| vec![0; PAGE].into_boxed_slice())
+                .collect();
+        }
+        if let Some(page) = self.expiry.get_mut(id as usize / PAGE) {
+            page[id as usize % PAGE] = expiry_unix_s;
+        }
+    }
+
+    fn block_of(&self, place: Place) -> u32 {
+        place.zone.0 * self.zone_blocks + (place.offset / u64::from(self.block_size)) as u32
+    }
+
+    fn slot(&self, id: u32) -> &Slot {
+        &self.pages[id as usize / PAGE][id as usize % PAGE]
+    }
+
+    fn slot_mut(&mut self, id: u32) -> &mut Slot {
+        &mut self.pages[id as usize / PAGE][id as usize % PAGE]
+    }
+}
+
+fn place_of(block: u32, block_size: u32, zone_blocks: u32) -> Place {
+    Place::new(
+        ZoneId(block / zone_blocks),
+        u64::from(block % zone_blocks) * u64::from(block_size),
+    )
+}

@@ -1,0 +1,463 @@
+//! From configuration to a plan that can run.
+
+use serde::{Deserialize, Serialize};
+
+use crate::layout::{
+    FormatPlan, KEY_MAX_BYTES, SMALL_MAX_BYTES, ZoneLayout, large_descriptor_bytes,
+    piece_batch_bytes, piece_bytes_max, summary_bytes,
+};
+use crate::{ByteSize, Geometry};
+
+/// Zones 0 and 1 hold the superblock and the journal.
+pub const METADATA_ZONES: u32 = 2;
+
+/// Which chunks go when space is needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Eviction {
+    /// Zone LRU with promotion: a hit anywhere in a zone makes the whole zone
+    /// recent; the least recent zone goes (ZNCache §3.3).
+    #[default]
+    Zplru,
+    /// The oldest zone goes.
+    Fifo,
+    /// SIEVE over zones (Zhang et al., NSDI '24): a hand walks from old to
+    /// new, sparing zones visited since it last passed.
+    Sieve,
+    /// Chunk LRU: the least recent chunks go; their space is reclaimed by host
+    /// GC on zoned devices and by reuse in place on devices that allow random
+    /// writes (ZNCache §3.3, future work there).
+    Clru,
+}
+
+/// What an acknowledged delete or overwrite survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// Power loss: notes are flushed to stable media before the answer.
+    #[default]
+    Power,
+    /// The death of the process, but not of the machine: notes are written
+    /// before the answer, not flushed.
+    Process,
+}
+
+/// The chunk engine's settings, as configured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChunkConfig {
+    /// Bytes of a chunk: the unit that objects are cut into, and the largest
+    /// value. 64 KiB to 1 GiB.
+    pub size: ByteSize,
+    /// Which chunks go when space is needed.
+    pub eviction: Eviction,
+    /// Zones written at once; `None` chooses by the device's limits.
+    pub open_zones: Option<u32>,
+    /// Free zones at or below which background eviction starts.
+    pub high_water: Option<u32>,
+    /// Free zones at which it stops.
+    pub low_water: Option<u32>,
+    /// CLRU with host GC: share of a zone's bytes, in percent, that must be
+    /// garbage before GC takes it while free zones are not scarce.
+    pub gc_garbage_percent: u32,
+    /// What an acknowledged delete or overwrite survives.
+    pub durability: Durability,
+    /// Bytes of values that may wait in RAM for their write to flash.
+    pub write_buffer: ByteSize,
+    /// Index shards; `None` chooses by capacity. One shard is a single coarse lock.
+    pub shards: Option<u32>,
+    /// Milliseconds that a small value may wait for others to share its write.
+    pub flush_delay_ms: u64,
+    /// Appends in flight at once.
+    pub write_depth: u32,
+}
+
+impl Default for ChunkConfig {
+    fn default() -> Self {
+        ChunkConfig {
+            size: ByteSize::kib(64),
+            eviction: Eviction::Zplru,
+            open_zones: None,
+            high_water: None,
+            low_water: None,
+            gc_garbage_percent: 20,
+            durability: Durability::Power,
+            write_buffer: ByteSize::mib(64),
+            shards: None,
+            flush_delay_ms: 5,
+            write_depth: 8,
+        }
+    }
+}
+
+/// A setting that cannot work: which, its value, why, and what would.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting} = {value} cannot work: {reason}; {cure}")]
+pub struct ConfigError {
+    /// The setting, as written in the configuration file.
+    pub setting: &'static str,
+    /// Its value.
+    pub value: String,
+    /// The limit that it breaks.
+    pub reason: String,
+    /// The nearest value that works, or what else to change.
+    pub cure: String,
+}
+
+impl ConfigError {
+    fn new(
+        setting: &'static str,
+        value: impl ToString,
+        reason: impl Into<String>,
+        cure: impl Into<String>,
+    ) -> Self {
+        ConfigError {
+            setting,
+            value: value.to_string(),
+            reason: reason.into(),
+            cure: cure.into(),
+        }
+    }
+}
+
+/// Free zones that start and stop background eviction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaterMarks {
+    /// At or below this many free zones, eviction starts.
+    pub high: u32,
+    /// At this many free zones, it stops.
+    pub low: u32,
+}
+
+/// A configuration that is known to run on a geometry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The device's shape.
+    pub geometry: Geometry,
+    /// Log zones, or slots written in place.
+    pub layout: ZoneLayout,
+    /// Largest value, bytes.
+    pub chunk_bytes: u64,
+    /// The policy.
+    pub eviction: Eviction,
+    /// Data zones written at once.
+    pub open_zones: u32,
+    /// When eviction runs.
+    pub water: WaterMarks,
+    /// Percent of garbage that makes a zone worth collecting early.
+    pub gc_garbage_percent: u32,
+    /// What acknowledged invalidations survive.
+    pub durability: Durability,
+    /// Bytes that may wait in write buffers.
+    pub write_buffer_bytes: u64,
+    /// Index shards.
+    pub shards: u32,
+    /// Nanoseconds a small value may wait for company.
+    pub flush_delay_ns: u64,
+    /// Appends in flight.
+    pub write_depth: u32,
+    /// Target bytes of a batch of small values: one append.
+    pub batch_bytes: u64,
+    /// Payload bytes of one piece of a large value.
+    pub piece_bytes: u32,
+}
+
+impl Plan {
+    /// Checks `config` against the device.
+    ///
+    /// # Errors
+    /// Names the setting that cannot work and the nearest value that does.
+    pub fn new(config: &ChunkConfig, geometry: &Geometry) -> Result<Plan, ConfigError> {
+        geometry.validate().map_err(|e| {
+            ConfigError::new("device", "geometry", e.to_string(), "check the device")
+        })?;
+        let block = u64::from(geometry.block_size);
+        let chunk_bytes = config.size.bytes();
+        check_chunk_size(chunk_bytes, geometry)?;
+        check_addressing(geometry)?;
+
+        let data_zones = data_zones(geometry)?;
+        let open_zones = open_zones(config, geometry, data_zones)?;
+        let water = water_marks(config, data_zones, open_zones)?;
+        // A batch must leave most of its zone to others, or zones end half empty.
+        let batch_bytes = u64::from(geometry.max_append_bytes)
+            .min(1 << 20)
+            .min((geometry.zone_capacity / 8).max(SMALL_MAX_BYTES as u64 + 4 * block))
+            / block
+            * block;
+        let smallest_batch =
+            SMALL_MAX_BYTES.min(chunk_bytes as usize) as u64 + KEY_MAX_BYTES as u64 + 2 * block;
+        if batch_bytes < smallest_batch {
+            return Err(ConfigError::new(
+                "device.max_append",
+                ByteSize(u64::from(geometry.max_append_bytes)),
+                format!(
+                    "a value of {} and its descriptor must fit one append",
+                    ByteSize(SMALL_MAX_BYTES.min(chunk_bytes as usize) as u64)
+                ),
+                format!(
+                    "at least {} is needed",
+                    ByteSize(smallest_batch.next_multiple_of(block))
+                ),
+            ));
+        }
+        let write_buffer_bytes = config.write_buffer.bytes();
+        if write_buffer_bytes < 4 * batch_bytes {
+            return Err(ConfigError::new(
+                "chunk.write_buffer",
+                config.write_buffer,
+                format!("writes of {} must overlap", ByteSize(batch_bytes)),
+                format!("the least that works is {}", ByteSize(4 * batch_bytes)),
+            ));
+        }
+        if config.write_depth == 0 || config.write_depth > 1024 {
+            return Err(ConfigError::new(
+                "chunk.write_depth",
+                config.write_depth,
+                "appends in flight must be 1 to 1024",
+                "8 suits most devices",
+            ));
+        }
+        if config.gc_garbage_percent > 100 {
+            return Err(ConfigError::new(
+                "chunk.gc_garbage_percent",
+                config.gc_garbage_percent,
+                "a percentage is 0 to 100",
+                "20 is the default",
+            ));
+        }
+        let chunks = geometry.total_capacity() / chunk_bytes;
+        let shards = match config.shards {
+            Some(n) if (1..=4096).contains(&n) => n,
+            Some(n) => {
+                return Err(ConfigError::new(
+                    "chunk.shards",
+                    n,
+                    "there must be 1 to 4096 shards",
+                    "leave it out to choose by capacity",
+                ));
+            }
+            None => u32::try_from((chunks / 256).clamp(4, 64)).unwrap_or(64),
+        };
+        Ok(Plan {
+            geometry: geometry.clone(),
+            layout: ZoneLayout::Log,
+            chunk_bytes,
+            eviction: config.eviction,
+            open_zones,
+            water,
+            gc_garbage_percent: config.gc_garbage_percent,
+            durability: config.durability,
+            write_buffer_bytes,
+            shards,
+            flush_delay_ns: config.flush_delay_ms.saturating_mul(1_000_000),
+            write_depth: config.write_depth,
+            batch_bytes,
+            piece_bytes: piece_bytes(geometry),
+        })
+    }
+
+    /// The zones that hold values.
+    pub fn data_zones(&self) -> impl Iterator<Item = crate::ZoneId> + use<> {
+        (METADATA_ZONES..self.geometry.zone_count).map(crate::ZoneId)
+    }
+
+    /// What the superblock says of this plan.
+    pub fn format(&self) -> FormatPlan {
+        FormatPlan {
+            block_size: self.geometry.block_size,
+            zone_count: self.geometry.zone_count,
+            zone_size: self.geometry.zone_size,
+            zone_capacity: self.geometry.zone_capacity,
+            chunk_bytes: self.chunk_bytes,
+            piece_bytes: self.piece_bytes,
+            layout: self.layout,
+        }
+    }
+
+    /// Flash bytes that a large value of `value_len` takes, descriptors included.
+    pub fn large_footprint(&self, key_len: usize, value_len: u64) -> u64 {
+        large_footprint(&self.geometry, self.piece_bytes, key_len, value_len)
+    }
+}
+
+fn large_footprint(geometry: &Geometry, piece_bytes: u32, key_len: usize, value_len: u64) -> u64 {
+    let full = value_len / u64::from(piece_bytes.max(1));
+    let rest = (value_len % u64::from(piece_bytes.max(1))) as u32;
+    let last = if rest == 0 {
+        0
+    } else {
+        piece_batch_bytes(rest, geometry.block_size)
+    };
+    let descriptor =
+        large_descriptor_bytes(key_len, value_len, piece_bytes, geometry.block_size) as u64;
+    full * piece_batch_bytes(piece_bytes, geometry.block_size) + last + descriptor
+}
+
+/// Payload bytes of a piece on this device.
+fn piece_bytes(geometry: &Geometry) -> u32 {
+    // Beyond a megabyte a longer append gains nothing, and every piece in flight costs RAM.
+    let append = geometry
+        .max_append_bytes
+        .min((1 << 20) + geometry.block_size);
+    piece_bytes_max(append, geometry.block_size).unwrap_or(geometry.block_size)
+}
+
+fn check_chunk_size(chunk_bytes: u64, geometry: &Geometry) -> Result<(), ConfigError> {
+    const LEAST: u64 = 64 << 10;
+    const MOST: u64 = 1 << 30;
+    let block = u64::from(geometry.block_size);
+    if !(LEAST..=MOST).contains(&chunk_bytes) {
+        let nearest = ByteSize(chunk_bytes.clamp(LEAST, MOST));
+        return Err(ConfigError::new(
+            "chunk.size",
+            ByteSize(chunk_bytes),
+            "chunks are 64KiB to 1GiB",
+            format!("the nearest is {nearest}"),
+        ));
+    }
+    if !chunk_bytes.is_multiple_of(block) {
+        let nearest = ByteSize(chunk_bytes / block * block);
+        return Err(ConfigError::new(
+            "chunk.size",
+            ByteSize(chunk_bytes),
+            format!("it must be a multiple of the device's block, {block} bytes"),
+            format!("the nearest is {nearest}"),
+        ));
+    }
+    let overhead = zone_overhead(geometry, chunk_bytes);
+    if chunk_bytes + overhead > geometry.zone_capacity {
+        let room = geometry.zone_capacity.saturating_sub(overhead) / (64 << 10) * (64 << 10);
+        let cure = if room >= LEAST {
+            format!(
+                "the largest that fits is {}, or use larger zones (device.zone_size)",
+                ByteSize(room)
+            )
+        } else {
+            format!(
+                "use zones of at least {} (device.zone_size)",
+                ByteSize((chunk_bytes + overhead).next_multiple_of(1 << 20))
+            )
+        };
+        return Err(ConfigError::new(
+            "chunk.size",
+            ByteSize(chunk_bytes),
+            format!(
+                "a chunk must fit a zone, whose capacity is {}",
+                ByteSize(geometry.zone_capacity)
+            ),
+            cure,
+        ));
+    }
+    Ok(())
+}
+
+/// Bytes of a zone that one chunk cannot use: header, descriptors, summary.
+fn zone_overhead(geometry: &Geometry, chunk_bytes: u64) -> u64 {
+    let block = u64::from(geometry.block_size);
+    let footprint = large_footprint(geometry, piece_bytes(geometry), KEY_MAX_BYTES, chunk_bytes);
+    footprint - chunk_bytes + block + summary_bytes(1, geometry.block_size) as u64
+}
+
+fn check_addressing(geometry: &Geometry) -> Result<(), ConfigError> {
+    let blocks =
+        geometry.zone_size / u64::from(geometry.block_size) * u64::from(geometry.zone_count);
+    if blocks >= u64::from(u32::MAX) {
+        return Err(ConfigError::new(
+            "device.block_size",
+            geometry.block_size,
+            format!("the index addresses 2^32 blocks, the device has {blocks}"),
+            "use a larger block size, or several caches",
+        ));
+    }
+    Ok(())
+}
+
+fn data_zones(geometry: &Geometry) -> Result<u32, ConfigError> {
+    const LEAST_DATA_ZONES: u32 = 4;
+    let data = geometry.zone_count.saturating_sub(METADATA_ZONES);
+    if data < LEAST_DATA_ZONES {
+        let least = u64::from(METADATA_ZONES + LEAST_DATA_ZONES);
+        return Err(ConfigError::new(
+            "device.size",
+            ByteSize(geometry.zone_size * u64::from(geometry.zone_count)),
+            format!(
+                "the device has {} zones of {}; {least} are needed ({METADATA_ZONES} for metadata)",
+                geometry.zone_count,
+                ByteSize(geometry.zone_size)
+            ),
+            format!(
+                "the smallest size that works is {}, or use smaller zones (device.zone_size)",
+                ByteSize(least * geometry.zone_size)
+            ),
+        ));
+    }
+    Ok(data)
+}
+
+fn open_zones(
+    config: &ChunkConfig,
+    geometry: &Geometry,
+    data_zones: u32,
+) -> Result<u32, ConfigError> {
+    let device_limit = [geometry.max_open_zones, geometry.max_active_zones]
+        .into_iter()
+        .flatten()
+        .min();
+    // Two are kept for the metadata zones, which are both open while the journal moves.
+    let limit = device_limit.map_or(u32::MAX, |n| n.saturating_sub(METADATA_ZONES));
+    if limit == 0 {
+        return Err(ConfigError::new(
+            "device.max_open_zones",
+            device_limit.unwrap_or(0),
+            "two open zones are kept for metadata",
+            "the device must allow at least 3 open and active zones",
+        ));
+    }
+    let most = limit.min((data_zones / 2).max(1));
+    match config.open_zones {
+        None => Ok(4.min(most).min((data_zones / 4).max(1))),
+        Some(n) if (1..=most).contains(&n) => Ok(n),
+        Some(n) => Err(ConfigError::new(
+            "chunk.open_zones",
+            n,
+            format!("the device and its {data_zones} data zones allow 1 to {most}"),
+            format!("the nearest is {}", n.clamp(1, most)),
+        )),
+    }
+}
+
+fn water_marks(
+    config: &ChunkConfig,
+    data_zones: u32,
+    open_zones: u32,
+) -> Result<WaterMarks, ConfigError> {
+    // Enough free zones that writers do not wait for an eviction, few enough that flash is not idle.
+    let high = config
+        .high_water
+        .unwrap_or_else(|| (data_zones / 64).max(open_zones.min(data_zones / 4)).max(1));
+    let low = config
+        .low_water
+        .unwrap_or_else(|| high + (data_zones / 64).max(1));
+    let most = data_zones.saturating_sub(open_zones + 1).max(1);
+    if high == 0 || high >= low {
+        return Err(ConfigError::new(
+            "chunk.high_water",
+            high,
+            format!("it must be at least 1 and below chunk.low_water = {low}"),
+            format!(
+                "the nearest is {}",
+                high.clamp(1, low.saturating_sub(1).max(1))
+            ),
+        ));
+    }
+    if low > most {
+        return Err(ConfigError::new(
+            "chunk.low_water",
+            low,
+            format!("of {data_zones} data zones at most {most} can be kept free"),
+            format!("the nearest is {most}"),
+        ));
+    }
+    Ok(WaterMarks { high, low })
+}

@@ -1,0 +1,51 @@
+//! Why bytes are not what they were taken for.
+
+use super::frame::Structure;
+use super::ids::ZoneLife;
+
+/// Why bytes could not be decoded, or a structure could not be encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// The buffer ends before the structure does.
+    #[error("{available} bytes given where {needed} are needed")]
+    TooShort {
+        /// Bytes the structure takes, as far as could be told.
+        needed: usize,
+        /// Bytes that were given.
+        available: usize,
+    },
+    /// Every byte given is zero: nothing was ever written here, or it was
+    /// discarded.
+    #[error("blank: every byte is zero")]
+    Blank,
+    /// The bytes start with no magic of Floe's.
+    #[error("not written by Floe")]
+    Foreign,
+    /// The bytes start with the magic of another structure.
+    #[error("this is a {0}, not what was looked for")]
+    Unexpected(Structure),
+    /// The structure is sound, but of a format that this build cannot read.
+    #[error("format version {found}; this build reads version {supported}")]
+    UnsupportedVersion {
+        /// The version on flash.
+        found: u16,
+        /// The only version this build reads.
+        supported: u16,
+    },
+    /// The checksum does not match: the bytes are damaged, torn, or of a cache
+    /// with another id.
+    #[error("checksum mismatch: damaged, torn, or of another cache")]
+    BadChecksum,
+    /// Sound, but written in another zone or in another life of this one.
+    #[error("belongs to {found}, not to {wanted}")]
+    Stale {
+        /// Whose it is.
+        found: ZoneLife,
+        /// Whose it should be.
+        wanted: ZoneLife,
+    },
+    /// The checksum matches but the contents contradict each other, or, on
+    /// encoding, the input has no representation.
+    #[error("malformed: {0}")]
+    Malformed(&'static str),
+}

@@ -1,0 +1,354 @@
+//! The descriptor of a large value: where its pieces are and what every unit
+//! of 64 KiB sums to, so that a range read verifies only what it returns.
+//!
+//! It is a batch of kind large without payloads. Its body:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 4 | value length |
+//! | 4 | 4 | expiry, seconds since 1970; 0 for none |
+//! | 8 | 4 | piece size: payload bytes of every piece but the last |
+//! | 12 | 2 | key length |
+//! | 14 | 2 | flags: bit 0 void |
+//! | 16 | 8 | stream: the sequence that its pieces carry |
+//! | 24 | 4 × pieces | block in the zone where each piece's payload starts |
+//! | … | 4 × units | each unit's checksum |
+//! | … | key length | key |
+//!
+//! A unit is 64 KiB, or a whole piece where pieces are shorter; the last unit
+//! ends with the value. A unit's checksum is CRC-32C of generation (4), key
+//! hash (8), stream (8), unit number (4), then its bytes.
+//!
+//! A value has two sequences because it is long in coming: its pieces are
+//! written under the one it was started with, and its descriptor, which decides
+//! what is newest, under the one at which it was complete.
+
+use std::ops::Range;
+
+use crc32c::{crc32c, crc32c_append};
+
+use super::batch::{BATCH_HEADER_BYTES, BatchHeader, BatchKind, NewHeader, seal_header};
+use super::error::LayoutError;
+use super::ids::{
+    CacheId, Generation, KEY_MAX_BYTES, LARGE_MAX_BYTES, Sequence, UNIT_BYTES, ZoneLife,
+};
+use super::small::RecordFlags;
+use super::superblock::is_piece_size;
+use super::wire::{
+    first_mut, narrow, prefix_mut, put_u16, put_u32, put_u64, round_up_len, u16_at, u32_at, u64_at,
+};
+use crate::hash::KeyHash;
+
+/// Length of the body's fixed part.
+pub const LARGE_FIXED_BYTES: usize = 24;
+
+/// Bytes that one checksum of a large value covers.
+pub fn unit_bytes(piece_bytes: u32) -> u32 {
+    piece_bytes.clamp(1, UNIT_BYTES)
+}
+
+/// Length of the descriptor of such a value, padding included: what a reader
+/// that knows its key and length has to fetch.
+pub fn large_descriptor_bytes(
+    key_bytes: usize,
+    value_bytes: u64,
+    piece_bytes: u32,
+    block_size: u32,
+) -> usize {
+    let used = (BATCH_HEADER_BYTES + LARGE_FIXED_BYTES)
+        .saturating_add(key_bytes)
+        .saturating_add(4usize.saturating_mul(piece_count(value_bytes, piece_bytes)))
+        .saturating_add(4usize.saturating_mul(unit_count(value_bytes, piece_bytes)));
+    round_up_len(used, block_size)
+}
+
+fn piece_count(value_bytes: u64, piece_bytes: u32) -> usize {
+    usize::try_from(value_bytes.div_ceil(u64::from(piece_bytes.max(1)))).unwrap_or(usize::MAX)
+}
+
+fn unit_count(value_bytes: u64, piece_bytes: u32) -> usize {
+    usize::try_from(value_bytes.div_ceil(u64::from(unit_bytes(piece_bytes)))).unwrap_or(usize::MAX)
+}
+
+/// The checksum of a large value's unit number `unit`.
+pub fn unit_checksum(
+    generation: Generation,
+    hash: KeyHash,
+    stream: Sequence,
+    unit: u32,
+    bytes: &[u8],
+) -> u32 {
+    let mut prefix = [0; 24];
+    put_u32(&mut prefix, 0, generation.0);
+    put_u64(&mut prefix, 4, hash.0);
+    put_u64(&mut prefix, 12, stream.0);
+    put_u32(&mut prefix, 20, unit);
+    crc32c_append(crc32c(&prefix), bytes)
+}
+
+/// What is known about a large value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LargeDescriptor {
+    /// The key's hash.
+    pub hash: KeyHash,
+    /// The value's place in the order of writes.
+    pub sequence: Sequence,
+    /// The sequence that its pieces carry.
+    pub stream: Sequence,
+    /// The key.
+    pub key: Vec<u8>,
+    /// Length of the value; at most [`LARGE_MAX_BYTES`].
+    pub value_bytes: u64,
+    /// Seconds since 1970 when it expires; 0 for never.
+    pub expiry_unix_s: u32,
+    /// What else there is to say.
+    pub flags: RecordFlags,
+    /// Payload bytes of every piece but the last.
+    pub piece_bytes: u32,
+    /// The block in the zone where each piece's payload starts.
+    pub piece_blocks: Vec<u32>,
+    /// Each unit's [`unit_checksum`].
+    pub unit_checksums: Vec<u32>,
+}
+
+impl LargeDescriptor {
+    /// Bytes that [`encode`](Self::encode) writes.
+    pub fn encoded_bytes(&self, block_size: u32) -> usize {
+        large_descriptor_bytes(
+            self.key.len(),
+            self.value_bytes,
+            self.piece_bytes,
+            block_size,
+        )
+    }
+
+    /// Writes the whole batch and returns its length and the descriptor's
+    /// checksum, by which an index knows it.
+    ///
+    /// # Errors
+    /// [`LayoutError::TooShort`] if `out` is shorter than
+    /// [`encoded_bytes`](Self::encoded_bytes); [`LayoutError::Malformed`] if
+    /// the parts contradict each other.
+    pub fn encode(
+        &self,
+        id: CacheId,
+        life: ZoneLife,
+        block_size: u32,
+        out: &mut [u8],
+    ) -> Result<(usize, u32), LayoutError> {
+        self.check(block_size)?;
+        let region = prefix_mut(out, self.encoded_bytes(block_size))?;
+        region.fill(0);
+        let body_bytes = LARGE_FIXED_BYTES
+            + 4 * (self.piece_blocks.len() + self.unit_checksums.len())
+            + self.key.len();
+        let body = region
+            .get_mut(BATCH_HEADER_BYTES..)
+            .ok_or(LayoutError::Malformed("no room behind the header"))?;
+        let fixed = first_mut::<LARGE_FIXED_BYTES>(body)?;
+        put_u32(fixed, 0, self.value_bytes as u32);
+        put_u32(fixed, 4, self.expiry_unix_s);
+        put_u32(fixed, 8, self.piece_bytes);
+        put_u16(fixed, 12, self.key.len() as u16);
+        put_u16(fixed, 14, u16::from(self.flags.void));
+        put_u64(fixed, 16, self.stream.0);
+        let numbers = self.piece_blocks.iter().chain(&self.unit_checksums);
+        let (fields, _) = body[LARGE_FIXED_BYTES..].as_chunks_mut::<4>();
+        for (field, number) in fields.iter_mut().zip(numbers) {
+            *field = number.to_le_bytes();
+        }
+        let key_at = body_bytes - self.key.len();
+        body[key_at..body_bytes].copy_from_slice(&self.key);
+        let header = NewHeader {
+            kind: BatchKind::Large {
+                hash: self.hash,
+                pieces: narrow(self.piece_blocks.len())?,
+            },
+            life,
+            sequence: self.sequence,
+            batch_bytes: region.len(),
+            body_bytes,
+        };
+        let checksum = seal_header(id, &header, region)?;
+        Ok((region.len(), checksum))
+    }
+
+    /// Reads a descriptor and its checksum. Whether it is the one looked for,
+    /// the caller tells by the checksum it remembers and by the key.
+    ///
+    /// # Errors
+    /// [`LayoutError::Malformed`] for a batch of another kind or parts that
+    /// contradict each other; otherwise as [`BatchHeader::decode`].
+    pub fn decode(
+        id: CacheId,
+        life: ZoneLife,
+        block_size: u32,
+        bytes: &[u8],
+    ) -> Result<(Self, u32), LayoutError> {
+        let ends_early = LayoutError::Malformed("the descriptor's parts exceed its body");
+        let (header, checksum) = BatchHeader::decode_with_checksum(id, life, block_size, bytes)?;
+        let BatchKind::Large { hash, pieces } = header.kind else {
+            return Err(LayoutError::Malformed("not a large descriptor"));
+        };
+        let body = header.body(id, bytes)?;
+        let (fixed, rest) = body
+            .split_first_chunk::<LARGE_FIXED_BYTES>()
+            .ok_or(ends_early)?;
+        let value_bytes = u64::from(u32_at(fixed, 0));
+        let piece_bytes = u32_at(fixed, 8);
+        let (blocks, rest) = split_numbers(rest, pieces as usize).ok_or(ends_early)?;
+        let (checksums, key) =
+            split_numbers(rest, unit_count(value_bytes, piece_bytes)).ok_or(ends_early)?;
+        if key.len() != usize::from(u16_at(fixed, 12)) {
+            return Err(LayoutError::Malformed("the key is not as long as it says"));
+        }
+        let descriptor = LargeDescriptor {
+            hash,
+            sequence: header.sequence,
+            stream: Sequence(u64_at(fixed, 16)),
+            key: key.to_vec(),
+            value_bytes,
+            expiry_unix_s: u32_at(fixed, 4),
+            flags: RecordFlags {
+                void: u16_at(fixed, 14) & 1 != 0,
+            },
+            piece_bytes,
+            piece_blocks: blocks.iter().map(|b| u32::from_le_bytes(*b)).collect(),
+            unit_checksums: checksums.iter().map(|b| u32::from_le_bytes(*b)).collect(),
+        };
+        descriptor.check(block_size)?;
+        if descriptor.encoded_bytes(block_size) != header.batch_bytes as usize {
+            return Err(LayoutError::Malformed("the batch is longer than its parts"));
+        }
+        Ok((descriptor, checksum))
+    }
+
+    /// Checks the parts against each other.
+    fn check(&self, block_size: u32) -> Result<(), LayoutError> {
+        let wrong = |why| Err(LayoutError::Malformed(why));
+        if self.value_bytes == 0 || self.value_bytes > LARGE_MAX_BYTES {
+            return wrong("the value is empty or longer than 1 GiB");
+        }
+        if self.key.len() > KEY_MAX_BYTES {
+            return wrong("a key longer than keys may be");
+        }
+        if !is_piece_size(self.piece_bytes, block_size) {
+            return wrong("the piece size is not whole blocks and units");
+        }
+        if self.piece_blocks.len() != piece_count(self.value_bytes, self.piece_bytes) {
+            return wrong("the pieces are not as many as the value has");
+        }
+        if self.unit_checksums.len() != unit_count(self.value_bytes, self.piece_bytes) {
+            return wrong("the checksums are not as many as the value has units");
+        }
+        Ok(())
+    }
+
+    /// The reads that together hold the bytes `range` of the value, in order:
+    /// at most one per piece, each widened to whole units so that it can be
+    /// verified. Bytes beyond the value's end are left out.
+    pub fn reads(&self, range: Range<u64>, block_size: u32) -> PieceReads<'_> {
+        let unit = u64::from(unit_bytes(self.piece_bytes));
+        let end = range.end.min(self.value_bytes);
+        let start = range.start.min(end);
+        PieceReads {
+            descriptor: self,
+            block_size,
+            next: start - start % unit,
+            end: if start == end {
+                // Nothing is asked for, so nothing is read.
+                start - start % unit
+            } else {
+                end.next_multiple_of(unit).min(self.value_bytes)
+            },
+        }
+    }
+
+    /// Length of the unit number `unit`; zero beyond the value's end.
+    pub fn unit_len(&self, unit: u32) -> usize {
+        let size = u64::from(unit_bytes(self.piece_bytes));
+        let start = u64::from(unit) * size;
+        self.value_bytes.saturating_sub(start).min(size) as usize
+    }
+
+    /// Whether `bytes` are the unit number `unit` of this value, written in
+    /// generation `generation`.
+    pub fn verify(&self, generation: Generation, unit: u32, bytes: &[u8]) -> bool {
+        self.unit_checksums
+            .get(unit as usize)
+            .is_some_and(|&checksum| {
+                bytes.len() == self.unit_len(unit)
+                    && checksum == unit_checksum(generation, self.hash, self.stream, unit, bytes)
+            })
+    }
+
+    /// Whether `bytes`, a whole [`PieceRead`]'s without padding, are this
+    /// value's.
+    pub fn verify_read(&self, generation: Generation, read: &PieceRead, bytes: &[u8]) -> bool {
+        let size = unit_bytes(self.piece_bytes) as usize;
+        bytes.len() == read.bytes as usize
+            && (read.first_unit..)
+                .zip(bytes.chunks(size))
+                .all(|(unit, bytes)| self.verify(generation, unit, bytes))
+    }
+}
+
+fn split_numbers(bytes: &[u8], count: usize) -> Option<(&[[u8; 4]], &[u8])> {
+    let (numbers, rest) = bytes.split_at_checked(count.checked_mul(4)?)?;
+    Some((numbers.as_chunks::<4>().0, rest))
+}
+
+/// One read of whole units from one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PieceRead {
+    /// Where to read, from the zone's start; a block boundary. As it comes from
+    /// flash, the caller checks it against the zone's capacity.
+    pub zone_offset: u64,
+    /// Bytes to use, without padding. To read, round up to whole blocks.
+    pub bytes: u32,
+    /// Where they stand in the value.
+    pub value_offset: u64,
+    /// The unit they start with.
+    pub first_unit: u32,
+}
+
+/// See [`LargeDescriptor::reads`].
+#[derive(Clone, Debug)]
+pub struct PieceReads<'a> {
+    descriptor: &'a LargeDescriptor,
+    block_size: u32,
+    next: u64,
+    end: u64,
+}
+
+impl Iterator for PieceReads<'_> {
+    type Item = PieceRead;
+
+    fn next(&mut self) -> Option<PieceRead> {
+        if self.next >= self.end {
+            return None;
+        }
+        let piece_bytes = u64::from(self.descriptor.piece_bytes.max(1));
+        let piece = self.next / piece_bytes;
+        let within = self.next % piece_bytes;
+        let block = *self
+            .descriptor
+            .piece_blocks
+            .get(usize::try_from(piece).ok()?)?;
+        let end = self.end.min((piece + 1) * piece_bytes);
+        let unit = self.next / u64::from(unit_bytes(self.descriptor.piece_bytes));
+        let read = PieceRead {
+            zone_offset: u64::from(block) * u64::from(self.block_size) + within,
+            bytes: u32::try_from(end - self.next).ok()?,
+            value_offset: self.next,
+            first_unit: u32::try_from(unit).ok()?,
+        };
+        self.next = end;
+        Some(read)
+    }
+}
+
+const _: () = {
+    assert!(KEY_MAX_BYTES <= u16::MAX as usize);
+    assert!(LARGE_MAX_BYTES <= u32::MAX as u64);
+};

@@ -1,0 +1,287 @@
+//! What a cache is: its identity and the plan its flash was laid out by.
+//!
+//! The first block of each of the two metadata zones. After the frame:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 24 | 16 | cache id |
+//! | 40 | 8 | seed of the key hash |
+//! | 48 | 8 | when it was formatted, seconds since 1970 |
+//! | 56 | 8 | epoch: of two metadata zones the higher is newer |
+//! | 64 | 4 | block size |
+//! | 68 | 4 | zone count |
+//! | 72 | 8 | zone size |
+//! | 80 | 8 | zone capacity |
+//! | 88 | 8 | chunk size |
+//! | 96 | 4 | piece size: payload bytes of one piece of a large value |
+//! | 100 | 4 | zone layout: 1 log, 2 slots |
+//!
+//! Its checksum is taken with an id of zeros: a reader learns the id from it.
+
+use std::fmt;
+
+use super::error::LayoutError;
+use super::frame::{FRAME_BYTES, Frame, Structure, open, seal};
+use super::ids::{CacheId, LARGE_MAX_BYTES, UNIT_BYTES};
+use super::wire::{first, first_mut, prefix_mut, put_u32, put_u64, round_up_len, u32_at, u64_at};
+use crate::hash::HashSeed;
+
+/// Encoded length without padding.
+pub const SUPERBLOCK_BYTES: usize = 104;
+
+/// The id its own checksum is taken with.
+const NO_ID: CacheId = CacheId([0; 16]);
+
+/// How the zones for values are organised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ZoneLayout {
+    /// Batches one after another, freed by zone.
+    Log,
+    /// Slots of one chunk each, rewritten in place.
+    Slots,
+}
+
+impl ZoneLayout {
+    pub(super) fn code(self) -> u16 {
+        match self {
+            ZoneLayout::Log => 1,
+            ZoneLayout::Slots => 2,
+        }
+    }
+
+    pub(super) fn from_code(code: u32) -> Result<Self, LayoutError> {
+        match code {
+            1 => Ok(ZoneLayout::Log),
+            2 => Ok(ZoneLayout::Slots),
+            _ => Err(LayoutError::Malformed("unknown zone layout")),
+        }
+    }
+}
+
+impl fmt::Display for ZoneLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ZoneLayout::Log => "log",
+            ZoneLayout::Slots => "slots",
+        })
+    }
+}
+
+/// The numbers that a cache's flash was laid out by and that cannot change
+/// without formatting it anew. Sizes are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormatPlan {
+    /// The device's unit of reading and writing; a power of two from 512.
+    pub block_size: u32,
+    /// Number of zones, the two metadata zones included.
+    pub zone_count: u32,
+    /// Distance between the starts of two zones.
+    pub zone_size: u64,
+    /// Writable bytes of a zone.
+    pub zone_capacity: u64,
+    /// The longest value; at most [`LARGE_MAX_BYTES`].
+    pub chunk_bytes: u64,
+    /// Payload bytes of one piece of a large value, except the last, which may
+    /// be shorter; whole blocks, and above [`UNIT_BYTES`] a multiple of it.
+    pub piece_bytes: u32,
+    /// How the zones for values are organised.
+    pub layout: ZoneLayout,
+}
+
+impl FormatPlan {
+    /// Checks that the numbers fit together.
+    ///
+    /// # Errors
+    /// [`LayoutError::Malformed`] names the first that does not.
+    pub fn validate(&self) -> Result<(), LayoutError> {
+        let block = u64::from(self.block_size);
+        let wrong = |why| Err(LayoutError::Malformed(why));
+        if self.block_size < 512 || !self.block_size.is_power_of_two() {
+            return wrong("the block size is not a power of two from 512");
+        }
+        if self.zone_count < 3 {
+            return wrong("two metadata zones leave no zone for values");
+        }
+        if self.zone_capacity == 0 || self.zone_capacity > self.zone_size {
+            return wrong("the zone capacity is not within 1 to the zone size");
+        }
+        if !self.zone_capacity.is_multiple_of(block) || !self.zone_size.is_multiple_of(block) {
+            return wrong("the zones are not whole blocks");
+        }
+        if self.zone_capacity / block > u64::from(u32::MAX) {
+            return wrong("a zone has more blocks than 32 bits can number");
+        }
+        if self
+            .zone_size
+            .checked_mul(u64::from(self.zone_count))
+            .is_none()
+        {
+            return wrong("the zones together exceed 64 bits");
+        }
+        if self.chunk_bytes == 0 || self.chunk_bytes > LARGE_MAX_BYTES {
+            return wrong("the chunk size is not within 1 byte to 1 GiB");
+        }
+        if !is_piece_size(self.piece_bytes, self.block_size) {
+            return wrong("the piece size is not whole blocks and units");
+        }
+        Ok(())
+    }
+}
+
+/// Whether pieces may carry `piece_bytes` each.
+pub(super) fn is_piece_size(piece_bytes: u32, block_size: u32) -> bool {
+    piece_bytes > 0
+        && piece_bytes.is_multiple_of(block_size.max(1))
+        && (piece_bytes <= UNIT_BYTES || piece_bytes.is_multiple_of(UNIT_BYTES))
+}
+
+/// A setting that differs between what is on flash and what is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the {field} on flash is {on_flash}, but {wanted} is wanted")]
+pub struct PlanMismatch {
+    /// The setting's name, such as `chunk size`.
+    pub field: &'static str,
+    /// Its value on flash, with its unit.
+    pub on_flash: String,
+    /// The value that is wanted, with its unit.
+    pub wanted: String,
+}
+
+/// A cache's identity and plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// The cache's identity.
+    pub id: CacheId,
+    /// The seed of its key hash.
+    pub hash_seed: HashSeed,
+    /// When it was formatted, in seconds since 1970.
+    pub created_unix_s: u64,
+    /// Which life of the metadata this starts. A new one is higher than any
+    /// that was ever read from either metadata zone.
+    pub epoch: u64,
+    /// How the flash is laid out.
+    pub plan: FormatPlan,
+}
+
+impl Superblock {
+    /// Bytes that [`encode`](Self::encode) writes.
+    pub fn encoded_bytes(block_size: u32) -> usize {
+        round_up_len(SUPERBLOCK_BYTES, block_size)
+    }
+
+    /// Writes the superblock with its padding and returns the length.
+    ///
+    /// # Errors
+    /// [`LayoutError::TooShort`] if `out` is shorter than
+    /// [`encoded_bytes`](Self::encoded_bytes); [`LayoutError::Malformed`] if
+    /// the plan makes no sense.
+    pub fn encode(&self, out: &mut [u8]) -> Result<usize, LayoutError> {
+        self.plan.validate()?;
+        let out = prefix_mut(out, Self::encoded_bytes(self.plan.block_size))?;
+        out.fill(0);
+        let bytes = first_mut::<SUPERBLOCK_BYTES>(out)?;
+        bytes[24..40].copy_from_slice(&self.id.0);
+        put_u64(bytes, 40, self.hash_seed.0);
+        put_u64(bytes, 48, self.created_unix_s);
+        put_u64(bytes, 56, self.epoch);
+        put_u32(bytes, 64, self.plan.block_size);
+        put_u32(bytes, 68, self.plan.zone_count);
+        put_u64(bytes, 72, self.plan.zone_size);
+        put_u64(bytes, 80, self.plan.zone_capacity);
+        put_u64(bytes, 88, self.plan.chunk_bytes);
+        put_u32(bytes, 96, self.plan.piece_bytes);
+        put_u32(bytes, 100, u32::from(self.plan.layout.code()));
+        let frame = Frame {
+            structure: Structure::Superblock,
+            kind: 0,
+            count: 0,
+        };
+        seal(NO_ID, frame, bytes)?;
+        Ok(out.len())
+    }
+
+    /// Reads a superblock from the first block of a metadata zone.
+    ///
+    /// # Errors
+    /// [`LayoutError::Blank`] where nothing was written,
+    /// [`LayoutError::Foreign`] where something else was (which must not be
+    /// overwritten unasked), [`LayoutError::UnsupportedVersion`] for a newer
+    /// format, and [`LayoutError::BadChecksum`] or [`LayoutError::Malformed`]
+    /// for a damaged superblock.
+    pub fn decode(bytes: &[u8]) -> Result<Self, LayoutError> {
+        let opened = open(NO_ID, Structure::Superblock, bytes).map_err(|error| match error {
+            // A whole block was given, so it is the length field that lies.
+            LayoutError::TooShort { needed, available }
+                if needed > FRAME_BYTES && available >= 512 =>
+            {
+                LayoutError::BadChecksum
+            }
+            error => error,
+        })?;
+        let bytes = first::<SUPERBLOCK_BYTES>(opened.covered)
+            .map_err(|_| LayoutError::Malformed("the superblock ends early"))?;
+        let mut id = [0; 16];
+        id.copy_from_slice(&bytes[24..40]);
+        let plan = FormatPlan {
+            block_size: u32_at(bytes, 64),
+            zone_count: u32_at(bytes, 68),
+            zone_size: u64_at(bytes, 72),
+            zone_capacity: u64_at(bytes, 80),
+            chunk_bytes: u64_at(bytes, 88),
+            piece_bytes: u32_at(bytes, 96),
+            layout: ZoneLayout::from_code(u32_at(bytes, 100))?,
+        };
+        plan.validate()?;
+        Ok(Superblock {
+            id: CacheId(id),
+            hash_seed: HashSeed(u64_at(bytes, 40)),
+            created_unix_s: u64_at(bytes, 48),
+            epoch: u64_at(bytes, 56),
+            plan,
+        })
+    }
+
+    /// The first setting in which the flash differs from the plan `wanted`, or
+    /// `None` if it can be opened with it.
+    pub fn mismatch(&self, wanted: &FormatPlan) -> Option<PlanMismatch> {
+        let found = &self.plan;
+        let bytes = |field, on_flash: u64, wanted: u64| {
+            (on_flash != wanted).then(|| PlanMismatch {
+                field,
+                on_flash: format!("{on_flash} bytes"),
+                wanted: format!("{wanted} bytes"),
+            })
+        };
+        let block_size = bytes(
+            "block size",
+            found.block_size.into(),
+            wanted.block_size.into(),
+        );
+        let differs = block_size
+            .or_else(|| bytes("zone size", found.zone_size, wanted.zone_size))
+            .or_else(|| bytes("zone capacity", found.zone_capacity, wanted.zone_capacity))
+            .or_else(|| bytes("chunk size", found.chunk_bytes, wanted.chunk_bytes))
+            .or_else(|| {
+                bytes(
+                    "piece size",
+                    found.piece_bytes.into(),
+                    wanted.piece_bytes.into(),
+                )
+            });
+        if differs.is_some() {
+            return differs;
+        }
+        if found.zone_count != wanted.zone_count {
+            return Some(PlanMismatch {
+                field: "number of zones",
+                on_flash: found.zone_count.to_string(),
+                wanted: wanted.zone_count.to_string(),
+            });
+        }
+        (found.layout != wanted.layout).then(|| PlanMismatch {
+            field: "zone layout",
+            on_flash: found.layout.to_string(),
+            wanted: wanted.layout.to_string(),
+        })
+    }
+}

@@ -1,0 +1,8 @@
+//! FIFO: the zone that was filled first.
+
+use super::Candidate;
+use crate::ZoneId;
+
+pub(super) fn choose(candidates: &[Candidate]) -> Option<ZoneId> {
+    candidates.iter().min_by_key(|c| c.filled).map(|c| c.zone)
+}

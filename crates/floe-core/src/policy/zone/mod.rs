@@ -1,0 +1,49 @@
+//! Which zone is evicted next.
+//!
+//! A zone policy sees a list of full zones with the order in which they were
+//! filled and when each was last used; it names one. Adding a policy is a file
+//! here and an arm of [`ZonePolicy`].
+
+mod fifo;
+mod sieve;
+mod zplru;
+
+use crate::ZoneId;
+
+/// A zone that could be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which.
+    pub zone: ZoneId,
+    /// Position in the order of filling; larger is newer.
+    pub filled: u64,
+    /// When anything in it was last used, on any clock that only grows.
+    pub last_access: u64,
+}
+
+/// A zone policy and its state.
+#[derive(Clone, Debug)]
+pub enum ZonePolicy {
+    /// Zone LRU with promotion.
+    Zplru,
+    /// Oldest first.
+    Fifo,
+    /// SIEVE over zones.
+    Sieve(sieve::Sieve),
+}
+
+impl ZonePolicy {
+    /// SIEVE with its hand at the oldest zone.
+    pub fn sieve() -> Self {
+        ZonePolicy::Sieve(sieve::Sieve::default())
+    }
+
+    /// Names the zone to evict, or `None` if there is no candidate.
+    pub fn choose(&mut self, candidates: &[Candidate]) -> Option<ZoneId> {
+        match self {
+            ZonePolicy::Zplru => zplru::choose(candidates),
+            ZonePolicy::Fifo => fifo::choose(candidates),
+            ZonePolicy::Sieve(sieve) => sieve.choose(candidates),
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Which device to open, and how.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use floe_core::{ByteSize, Geometry, GeometryError};
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Clock;
+use crate::contract::SharedDevice;
+use crate::file::FileDevice;
+use crate::memory::MemoryDevice;
+
+/// What kind of device to open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    /// A regular file or a block device.
+    #[default]
+    File,
+    /// Memory; gone when the process ends.
+    Memory,
+}
+
+/// Whether to bypass the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direct {
+    /// Where the file system can.
+    #[default]
+    Auto,
+    /// Or fail to open.
+    On,
+    /// Never.
+    Off,
+}
+
+/// How operations reach the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IoChoice {
+    /// io_uring where the kernel allows it and the file system gains from it,
+    /// else threads.
+    #[default]
+    Auto,
+    /// io_uring, or fail to open.
+    Uring,
+    /// A bounded number of threads with `pread` and `pwrite`.
+    Threads,
+}
+
+/// A device to open. Sizes are in bytes or with a unit (`"64MiB"`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DeviceConfig {
+    /// The kind of device.
+    pub kind: DeviceKind,
+    /// The file or block device; required where `kind` is `file`.
+    pub path: Option<PathBuf>,
+    /// Bytes to use. A file is created or extended (sparse) to this size and
+    /// never shortened. Default: all of an existing file or block device.
+    pub size: Option<ByteSize>,
+    /// Distance between the starts of two zones.
+    pub zone_size: ByteSize,
+    /// Writable bytes of a zone. Default: `zone_size`.
+    pub zone_capacity: Option<ByteSize>,
+    /// The unit of reading and writing.
+    pub block_size: ByteSize,
+    /// Most zones that may be open at once. Default: no limit.
+    pub max_open_zones: Option<u32>,
+    /// Most zones that may be active at once. Default: no limit.
+    pub max_active_zones: Option<u32>,
+    /// Most bytes of one append; lowered to the zone capacity.
+    pub max_append: ByteSize,
+    /// Whether to bypass the page cache.
+    pub direct: Direct,
+    /// Whether resetting a zone gives its space back (hole or discard).
+    pub discard: bool,
+    /// Whether to allocate all space when opening, so that a full file system
+    /// shows then and not later. Only useful without `discard`.
+    pub preallocate: bool,
+    /// How operations reach the kernel.
+    pub io: IoChoice,
+    /// Bytes of buffers registered with the kernel; zero for none.
+    pub registered_buffers: ByteSize,
+}
+
+impl Default for DeviceConfig {
+    fn default() -> Self {
+        DeviceConfig {
+            kind: DeviceKind::File,
+            path: None,
+            size: None,
+            zone_size: ByteSize::mib(64),
+            zone_capacity: None,
+            block_size: ByteSize::kib(4),
+            max_open_zones: None,
+            max_active_zones: None,
+            max_append: ByteSize::mib(1),
+            direct: Direct::Auto,
+            discard: true,
+            preallocate: false,
+            io: IoChoice::Auto,
+            registered_buffers: ByteSize::mib(32),
+        }
+    }
+}
+
+impl DeviceConfig {
+    /// A file or block device at `path` of `size` bytes, all else as by default.
+    pub fn file(path: impl Into<PathBuf>, size: ByteSize) -> Self {
+        DeviceConfig {
+            path: Some(path.into()),
+            size: Some(size),
+            ..DeviceConfig::default()
+        }
+    }
+
+    /// Memory of `size` bytes, all else as by default.
+    pub fn memory(size: ByteSize) -> Self {
+        DeviceConfig {
+            kind: DeviceKind::Memory,
+            size: Some(size),
+            ..DeviceConfig::default()
+        }
+    }
+
+    /// The shape of a device with `available` bytes; what does not fill a zone
+    /// is left unused.
+    ///
+    /// # Errors
+    /// When the numbers do not fit together, or not even one zone fits.
+    pub fn geometry(&self, available: ByteSize) -> Result<Geometry, OpenDeviceError> {
+        let (zone_size, block) = (self.zone_size.bytes(), self.block_size.bytes());
+        if !(512..=65536).contains(&block) || !block.is_power_of_two() {
+            return Err(OpenDeviceError::BlockSize(self.block_size));
+        }
+        if zone_size == 0 || !zone_size.is_multiple_of(block) {
+            return Err(OpenDeviceError::ZoneSize {
+                zone_size: self.zone_size,
+                block_size: self.block_size,
+                nearest: ByteSize(zone_size.next_multiple_of(block).max(block)),
+            });
+        }
+        let capacity = self.zone_capacity.unwrap_or(self.zone_size).bytes();
+        let zones = available.bytes() / zone_size;
+        if zones == 0 {
+            return Err(OpenDeviceError::TooSmall {
+                available,
+                smallest: self.zone_size,
+            });
+        }
+        let geometry = Geometry {
+            block_size: block as u32,
+            zone_size,
+            zone_capacity: capacity,
+            zone_count: u32::try_from(zones).map_err(|_| OpenDeviceError::TooManyZones {
+                available,
+                smallest: ByteSize(
+                    (available.bytes() / u64::from(u32::MAX) + 1).next_multiple_of(block),
+                ),
+            })?,
+            max_open_zones: self.max_open_zones,
+            max_active_zones: self.max_active_zones,
+            max_append_bytes: self.max_append.bytes().min(capacity).min(1 << 30) as u32,
+            random_writes: true,
+            native_append: false,
+            placement_handles: 0,
+        };
+        geometry.validate().map_err(OpenDeviceError::Geometry)?;
+        Ok(geometry)
+    }
+
+    /// The configured size, for kinds that cannot find one out.
+    pub(crate) fn required_size(&self) -> Result<ByteSize, OpenDeviceError> {
+        self.size.ok_or(OpenDeviceError::Missing("size"))
+    }
+}
+
+/// Opens a device. Must be called inside a tokio runtime for `kind = "file"`.
+///
+/// # Errors
+/// See [`OpenDeviceError`]; nothing was changed on the medium, except that a
+/// file may have been created or extended.
+pub fn open(config: &DeviceConfig, clock: &Clock) -> Result<SharedDevice, OpenDeviceError> {
+    let _ = clock;
+    Ok(match config.kind {
+        DeviceKind::File => Arc::new(FileDevice::open(config)?),
+        DeviceKind::Memory => Arc::new(MemoryDevice::open(config)?),
+    })
+}
+
+/// Why a device could not be opened, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenDeviceError {
+    /// A required setting is absent.
+    #[error("device setting `{0}` is required for this kind of device; set it")]
+    Missing(&'static str),
+    /// The block size makes no sense.
+    #[error("block_size {0} is not a power of two from 512 to 64KiB; 4KiB fits every SSD")]
+    BlockSize(ByteSize),
+    /// The zone size is not whole blocks.
+    #[error(
+        "zone_size {zone_size} is not a positive multiple of block_size {block_size}; \
+         {nearest} would be"
+    )]
+    ZoneSize {
+        /// The setting.
+        zone_size: ByteSize,
+        /// The block size.
+        block_size: ByteSize,
+        /// The next size that works.
+        nearest: ByteSize,
+    },
+    /// Not even one zone fits.
+    #[error(
+        "the device has {available}, which is less than one zone; it needs at least {smallest}, \
+         or a smaller zone_size"
+    )]
+    TooSmall {
+        /// What there is.
+        available: ByteSize,
+        /// The smallest size that works.
+        smallest: ByteSize,
+    },
+    /// More zones than can be numbered.
+    #[error("{available} make more than 2^32 zones; set zone_size to at least {smallest}")]
+    TooManyZones {
+        /// What there is.
+        available: ByteSize,
+        /// The smallest zone size that works.
+        smallest: ByteSize,
+    },
+    /// Other numbers that do not fit together.
+    #[error("{0}; change the device settings")]
+    Geometry(GeometryError),
+    /// The block device is smaller than the setting.
+    #[error("`{path}` has {available}, less than the configured size {wanted}; lower `size`")]
+    SmallerThanConfigured {
+        /// The device.
+        path: PathBuf,
+        /// Its size.
+        available: ByteSize,
+        /// The setting.
+        wanted: ByteSize,
+    },
+    /// The path is a directory.
+    #[error("`{0}` is a directory; name a file in it, such as `{0}/cache.floe`")]
+    IsDirectory(PathBuf),
+    /// The path is a socket, a pipe, a character device.
+    #[error("`{0}` is neither a regular file nor a block device")]
+    NotStorage(PathBuf),
+    /// The path's directory does not exist.
+    #[error("the directory of `{0}` does not exist; create it")]
+    NoDirectory(PathBuf),
+    /// The file may not be opened.
+    #[error(
+        "no permission to read and write `{0}`; change its owner or mode, or run as a user who may"
+    )]
+    Permission(PathBuf),
+    /// Another process, or this one, has it open.
+    #[error("`{0}` is in use by another cache; stop that one, or use another path")]
+    InUse(PathBuf),
+    /// The file system is full or the file would be too large for it.
+    #[error("cannot allocate {wanted} for `{path}`: {source}; free some space or lower `size`")]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        wanted: ByteSize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// `direct = "on"` and the file system refused.
+    #[error(
+        "`{path}` cannot be used with direct I/O in blocks of {block_size} ({source}); \
+         set direct to `auto` or `off`, or use another file system or a larger block_size"
+    )]
+    DirectRefused {
+        /// The file.
+        path: PathBuf,
+        /// The block size.
+        block_size: ByteSize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// `io = "uring"` and the kernel refused.
+    #[error(
+        "io_uring is not available ({0}); set io to `auto` or `threads`, or allow it (sysctl \
+         kernel.io_uring_disabled, the container's seccomp profile, Linux 5.19 or later)"
+    )]
+    UringBlocked(std::io::Error),
+    /// A device with real latencies was asked for in virtual time.
+    #[error("a device of this kind cannot run in virtual time; use kind `sim` or `memory`")]
+    VirtualTime,
+    /// Anything else that the system said.
+    #[error("cannot open `{path}`: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,270 @@
+//! A wrapper that makes things go wrong, by seed.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use floe_core::{Address, Geometry, ZoneId};
+use parking_lot::Mutex;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::buffer::{IoBuf, IoData};
+use crate::clock::Clock;
+use crate::contract::{Device, OpFuture, Placement, SharedDevice, ZoneReport};
+use crate::counters::Counters;
+use crate::error::{DeviceError, DeviceErrorKind, Operation};
+
+/// What goes wrong, and how often. Rates are probabilities per operation from
+/// 0 to 1. Delays and errors hit every kind of operation alike that they name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// Reads that fail.
+    pub read_errors: f64,
+    /// Appends that fail before anything is written.
+    pub append_errors: f64,
+    /// Writes in place that fail before anything is written.
+    pub write_errors: f64,
+    /// Resets that fail before anything is done.
+    pub reset_errors: f64,
+    /// Finishes that fail.
+    pub finish_errors: f64,
+    /// Flushes that fail.
+    pub flush_errors: f64,
+    /// Appends and writes that fail after only the first blocks of their data
+    /// went through; the rest are zeros (append) or keep what was there (write).
+    pub torn_writes: f64,
+    /// Reads that succeed with one bit flipped.
+    pub bit_flips: f64,
+    /// Operations that are held back.
+    pub delays: f64,
+    /// How long at most.
+    pub delay_max: Duration,
+    /// Every operation fails after this many were started.
+    pub fail_after: Option<u64>,
+    /// Every operation on these zones fails.
+    pub bad_zones: Vec<ZoneId>,
+}
+
+/// A device with [`Faults`], which can be changed while it is used. The same
+/// seed and the same order of operations give the same faults.
+#[derive(Debug)]
+pub struct Faulty {
+    below: SharedDevice,
+    clock: Clock,
+    faults: Mutex<Faults>,
+    random: Mutex<Xoshiro256PlusPlus>,
+    enabled: AtomicBool,
+    started: AtomicU64,
+    injected: AtomicU64,
+}
+
+/// What happens to one operation.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fate {
+    delay: Option<Duration>,
+    fails: bool,
+    /// For writes: a share of the blocks goes through and then it fails. For
+    /// reads: the position of the bit that is flipped.
+    spoils: Option<f64>,
+}
+
+impl Faulty {
+    /// Wraps `below`.
+    pub fn new(below: SharedDevice, clock: Clock, seed: u64, faults: Faults) -> Self {
+        Faulty {
+            below,
+            clock,
+            faults: Mutex::new(faults),
+            random: Mutex::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
+            enabled: AtomicBool::new(true),
+            started: AtomicU64::new(0),
+            injected: AtomicU64::new(0),
+        }
+    }
+
+    /// Replaces the faults from now on and counts operations anew.
+    pub fn set(&self, faults: Faults) {
+        *self.faults.lock() = faults;
+        self.started.store(0, Relaxed);
+    }
+
+    /// Turns all faults off or on again.
+    pub fn enable(&self, enabled: bool) {
+        self.enabled.store(enabled, Relaxed);
+    }
+
+    /// Faults injected so far, delays not counted.
+    pub fn injected(&self) -> u64 {
+        self.injected.load(Relaxed)
+    }
+
+    fn fate(&self, operation: Operation, zone: Option<ZoneId>) -> Fate {
+        if !self.enabled.load(Relaxed) {
+            return Fate::default();
+        }
+        let started = self.started.fetch_add(1, Relaxed);
+        let faults = self.faults.lock();
+        let mut random = self.random.lock();
+        let (errors, spoils) = match operation {
+            Operation::Read => (faults.read_errors, faults.bit_flips),
+            Operation::Append => (faults.append_errors, faults.torn_writes),
+            Operation::Write => (faults.write_errors, faults.torn_writes),
+            Operation::Reset => (faults.reset_errors, 0.0),
+            Operation::Finish => (faults.finish_errors, 0.0),
+            Operation::Flush => (faults.flush_errors, 0.0),
+            Operation::Open | Operation::Report => (0.0, 0.0),
+        };
+        let doomed = faults.fail_after.is_some_and(|n| started >= n)
+            || zone.is_some_and(|zone| faults.bad_zones.contains(&zone));
+        // The same draws whatever comes out, so that one rate does not shift
+        // the others' outcomes.
+        let draws: [f64; 5] = std::array::from_fn(|_| random.random());
+        let fate = Fate {
+            delay: (draws[0] < faults.delays).then(|| faults.delay_max.mul_f64(draws[1])),
+            fails: doomed || draws[2] < errors,
+            spoils: (draws[3] < spoils).then_some(draws[4]),
+        };
+        if fate.fails || fate.spoils.is_some() {
+            self.injected.fetch_add(1, Relaxed);
+        }
+        fate
+    }
+
+    /// Starts an operation that may be late or fail, but nothing else.
+    fn start<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        zone: Option<ZoneId>,
+        fate: Fate,
+        start: impl FnOnce() -> OpFuture<T>,
+    ) -> OpFuture<T> {
+        let future = if fate.fails {
+            Counters::add(&self.below.counters().errors, 1);
+            OpFuture::ready(Err(injected(operation, zone)))
+        } else {
+            start()
+        };
+        match fate.delay {
+            None => future,
+            Some(delay) => {
+                let sleep = self.clock.sleep(delay);
+                OpFuture::new(async move {
+                    sleep.await;
+                    future.await
+                })
+            }
+        }
+    }
+
+    /// The data with everything after a random block replaced by zeros, or
+    /// `None` if not even one block goes through.
+    fn torn(&self, data: &IoData, share: f64) -> (usize, IoData) {
+        let block = self.below.geometry().block_size as usize;
+        let kept = (data.len() / block.max(1)) as f64 * share;
+        let kept = kept as usize * block;
+        (kept, IoBuf::copy_of(&data[..kept], data.len()).freeze())
+    }
+}
+
+fn injected(operation: Operation, zone: Option<ZoneId>) -> DeviceError {
+    let error = io::Error::other("injected fault");
+    DeviceError::new(operation, zone, DeviceErrorKind::Io(error))
+}
+
+/// Waits for what was done by halves, then fails.
+fn fail_after<T: Send + 'static, U: Send + 'static>(
+    half: OpFuture<U>,
+    operation: Operation,
+    zone: ZoneId,
+) -> OpFuture<T> {
+    OpFuture::new(async move {
+        half.await?;
+        Err(injected(operation, Some(zone)))
+    })
+}
+
+impl Device for Faulty {
+    fn geometry(&self) -> &Geometry {
+        self.below.geometry()
+    }
+
+    fn describe(&self) -> String {
+        format!("faulty {}", self.below.describe())
+    }
+
+    fn allocate(&self, len: usize) -> IoBuf {
+        self.below.allocate(len)
+    }
+
+    fn read(&self, at: Address, buf: IoBuf) -> OpFuture<IoBuf> {
+        let fate = self.fate(Operation::Read, Some(at.zone));
+        self.start(Operation::Read, Some(at.zone), fate, || {
+            let read = self.below.read(at, buf);
+            let Some(place) = fate.spoils else {
+                return read;
+            };
+            OpFuture::new(async move {
+                let mut buf = read.await?;
+                let bit = (buf.len() as f64 * 8.0 * place) as usize;
+                buf[bit / 8] ^= 1 << (bit % 8);
+                Ok(buf)
+            })
+        })
+    }
+
+    fn append(&self, zone: ZoneId, data: IoData, placement: Placement) -> OpFuture<Address> {
+        let fate = self.fate(Operation::Append, Some(zone));
+        self.start(Operation::Append, Some(zone), fate, || match fate.spoils {
+            None => self.below.append(zone, data, placement),
+            Some(share) => {
+                let (_, torn) = self.torn(&data, share);
+                let half = self.below.append(zone, torn, placement);
+                fail_after(half, Operation::Append, zone)
+            }
+        })
+    }
+
+    fn write(&self, at: Address, data: IoData, placement: Placement) -> OpFuture<()> {
+        let fate = self.fate(Operation::Write, Some(at.zone));
+        self.start(Operation::Write, Some(at.zone), fate, || {
+            match fate.spoils {
+                None => self.below.write(at, data, placement),
+                Some(share) => match self.torn(&data, share).0 {
+                    0 => OpFuture::ready(Err(injected(Operation::Write, Some(at.zone)))),
+                    kept => {
+                        let half = self.below.write(at, data.slice(0..kept), placement);
+                        fail_after(half, Operation::Write, at.zone)
+                    }
+                },
+            }
+        })
+    }
+
+    fn reset(&self, zone: ZoneId) -> OpFuture<()> {
+        let fate = self.fate(Operation::Reset, Some(zone));
+        self.start(Operation::Reset, Some(zone), fate, || {
+            self.below.reset(zone)
+        })
+    }
+
+    fn finish(&self, zone: ZoneId) -> OpFuture<()> {
+        let fate = self.fate(Operation::Finish, Some(zone));
+        self.start(Operation::Finish, Some(zone), fate, || {
+            self.below.finish(zone)
+        })
+    }
+
+    fn flush(&self) -> OpFuture<()> {
+        let fate = self.fate(Operation::Flush, None);
+        self.start(Operation::Flush, None, fate, || self.below.flush())
+    }
+
+    fn report(&self) -> OpFuture<Vec<ZoneReport>> {
+        self.below.report()
+    }
+
+    fn counters(&self) -> &Counters {
+        self.below.counters()
+    }
+}

@@ -1,0 +1,412 @@
+//! A regular file or block device as zones.
+//!
+//! Zones are fixed regions. Nothing on the medium says how far a zone is
+//! written, so after opening every zone is [`ZoneState::Unknown`] until it is
+//! reset; appends then go by a write pointer in memory.
+
+mod open;
+mod request;
+mod ring;
+mod threads;
+
+use std::fmt;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use floe_core::{Address, Geometry, ZoneId};
+use parking_lot::Mutex;
+
+use crate::arena::Arena;
+use crate::buffer::{IoBuf, IoData};
+use crate::contract::{Completer, Device, OpFuture, Placement, ZoneReport};
+use crate::counters::Counters;
+use crate::error::{DeviceError, DeviceErrorKind, Operation};
+use crate::zones::{ResetTurn, ZoneTable, check_append, check_range, check_zone};
+
+use request::{Job, Request, Transfer};
+use ring::Ring;
+use threads::Threads;
+
+/// A regular file or block device.
+///
+/// Its operations must be started inside a tokio runtime with I/O enabled; the
+/// runtime of the first operation then sees all of them through, so it has to
+/// be one that keeps running. Dropping the device waits for what is in flight.
+pub struct FileDevice {
+    inner: Arc<Inner>,
+}
+
+/// How operations reach the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoMethod {
+    /// io_uring.
+    Uring,
+    /// `pread` and `pwrite` on tokio's blocking pool.
+    Threads,
+}
+
+struct Inner {
+    geometry: Geometry,
+    path: PathBuf,
+    is_block_device: bool,
+    is_direct: bool,
+    /// Whether resets deallocate; turned off where the medium cannot.
+    discard: AtomicBool,
+    /// One block of zeros.
+    zeros: IoData,
+    zones: Mutex<ZoneTable>,
+    /// Resets that wait for the writes before them, oldest first.
+    waiting_resets: Mutex<Vec<(ZoneId, Completer<()>)>>,
+    counters: Counters,
+    /// `None` where io_uring is not used. Dropped before `arena` and `file`,
+    /// which are registered with it.
+    ring: Option<Ring>,
+    threads: Threads,
+    arena: Option<Arc<Arena>>,
+    file: File,
+}
+
+impl FileDevice {
+    /// How operations reach the kernel.
+    pub fn io_method(&self) -> IoMethod {
+        match self.inner.ring {
+            Some(_) => IoMethod::Uring,
+            None => IoMethod::Threads,
+        }
+    }
+
+    /// Whether the page cache is bypassed.
+    pub fn is_direct(&self) -> bool {
+        self.inner.is_direct
+    }
+}
+
+impl Device for FileDevice {
+    fn geometry(&self) -> &Geometry {
+        &self.inner.geometry
+    }
+
+    fn describe(&self) -> String {
+        let inner = &self.inner;
+        format!(
+            "{} {} ({}, {})",
+            if inner.is_block_device {
+                "block device"
+            } else {
+                "file"
+            },
+            inner.path.display(),
+            if inner.is_direct {
+                "direct"
+            } else {
+                "buffered"
+            },
+            match self.io_method() {
+                IoMethod::Uring => "io_uring",
+                IoMethod::Threads => "threads",
+            }
+        )
+    }
+
+    fn allocate(&self, len: usize) -> IoBuf {
+        self.inner
+            .arena
+            .as_ref()
+            .and_then(|arena| IoBuf::from_arena(arena, len))
+            .unwrap_or_else(|| IoBuf::zeroed(len))
+    }
+
+    fn read(&self, at: Address, buf: IoBuf) -> OpFuture<IoBuf> {
+        let inner = &self.inner;
+        if let Err(kind) = check_range(&inner.geometry, at.zone, at.offset, buf.len()) {
+            return inner.refuse(Operation::Read, at.zone, kind);
+        }
+        let (completer, future) = OpFuture::pending();
+        let position = inner.position(at);
+        inner.submit(Request::new(
+            Transfer::Read(buf),
+            position,
+            Job::Read(completer),
+        ));
+        future
+    }
+
+    fn append(&self, zone: ZoneId, data: IoData, _placement: Placement) -> OpFuture<Address> {
+        let inner = &self.inner;
+        let reserved = check_append(&inner.geometry, zone, data.len())
+            .and_then(|()| inner.zones.lock().reserve(zone, data.len() as u64));
+        let offset = match reserved {
+            Ok(offset) => offset,
+            Err(kind) => return inner.refuse(Operation::Append, zone, kind),
+        };
+        let at = Address::new(zone, offset);
+        let (completer, future) = OpFuture::pending();
+        let job = Job::Append(at, completer);
+        inner.submit(Request::new(Transfer::Write(data), inner.position(at), job));
+        future
+    }
+
+    fn write(&self, at: Address, data: IoData, _placement: Placement) -> OpFuture<()> {
+        let inner = &self.inner;
+        let started = check_range(&inner.geometry, at.zone, at.offset, data.len())
+            .and_then(|()| inner.zones.lock().writer_started(at.zone));
+        if let Err(kind) = started {
+            return inner.refuse(Operation::Write, at.zone, kind);
+        }
+        let (completer, future) = OpFuture::pending();
+        let job = Job::Write(at.zone, completer);
+        inner.submit(Request::new(Transfer::Write(data), inner.position(at), job));
+        future
+    }
+
+    fn reset(&self, zone: ZoneId) -> OpFuture<()> {
+        let inner = &self.inner;
+        let (completer, future) = OpFuture::pending();
+        let turn = check_zone(&inner.geometry, zone).and_then(|()| {
+            let mut zones = inner.zones.lock();
+            let turn = zones.reset_start(zone)?;
+            Ok((turn, zones))
+        });
+        match turn {
+            Err(kind) => return inner.refuse(Operation::Reset, zone, kind),
+            Ok((ResetTurn::Later, zones)) => {
+                // Still under the zones' lock, so that the writer that ends
+                // last finds this reset.
+                inner.waiting_resets.lock().push((zone, completer));
+                drop(zones);
+            }
+            Ok((ResetTurn::Now, zones)) => {
+                drop(zones);
+                inner.run_reset(zone, completer);
+            }
+        }
+        future
+    }
+
+    fn finish(&self, zone: ZoneId) -> OpFuture<()> {
+        let inner = &self.inner;
+        let finished =
+            check_zone(&inner.geometry, zone).and_then(|()| inner.zones.lock().finish(zone));
+        match finished {
+            Ok(()) => {
+                Counters::add(&inner.counters.finishes, 1);
+                OpFuture::ready(Ok(()))
+            }
+            Err(kind) => inner.refuse(Operation::Finish, zone, kind),
+        }
+    }
+
+    fn flush(&self) -> OpFuture<()> {
+        let (completer, future) = OpFuture::pending();
+        let job = Job::Flush(completer);
+        self.inner.submit(Request::new(Transfer::Sync, 0, job));
+        future
+    }
+
+    fn report(&self) -> OpFuture<Vec<ZoneReport>> {
+        OpFuture::ready(Ok(self.inner.zones.lock().report()))
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.inner.counters
+    }
+}
+
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        if let Some(ring) = &self.inner.ring {
+            ring.drain(&self.inner);
+            ring.close();
+        }
+        self.inner.threads.drain();
+        // The file may live a moment longer in a task that is just looking
+        // after it; the next owner need not wait for that.
+        let unlocked = rustix::fs::flock(&self.inner.file, rustix::fs::FlockOperation::Unlock);
+        debug_assert!(unlocked.is_ok(), "the lock was taken when opening");
+    }
+}
+
+impl fmt::Debug for FileDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileDevice({})", self.describe())
+    }
+}
+
+impl Inner {
+    fn position(&self, at: Address) -> u64 {
+        u64::from(at.zone.0) * self.geometry.zone_size + at.offset
+    }
+
+    fn zone_at(&self, position: u64) -> ZoneId {
+        // The position lies inside the device, whose zones count in 32 bits.
+        ZoneId((position / self.geometry.zone_size) as u32)
+    }
+
+    fn refuse<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        zone: ZoneId,
+        kind: DeviceErrorKind,
+    ) -> OpFuture<T> {
+        Counters::add(&self.counters.errors, 1);
+        OpFuture::ready(Err(DeviceError::new(operation, zone, kind)))
+    }
+
+    fn submit(self: &Arc<Self>, request: Request) {
+        match &self.ring {
+            Some(ring) if !matches!(request.transfer, Transfer::Discard(_)) => {
+                ring.submit(self, request);
+            }
+            _ => self.threads.submit(self, request),
+        }
+    }
+
+    fn turn_ring(self: &Arc<Self>) {
+        if let Some(ring) = &self.ring {
+            ring.turn(self);
+        }
+    }
+
+    fn has_in_flight(&self) -> bool {
+        self.ring.as_ref().is_some_and(Ring::is_busy)
+    }
+
+    fn drain_ring(self: &Arc<Self>) {
+        if let Some(ring) = &self.ring {
+            ring.drain(self);
+        }
+    }
+
+    /// Settles a request that is over: states, counters, and its waiter.
+    fn finished(self: &Arc<Self>, request: Request, result: Result<(), DeviceErrorKind>) {
+        let (bytes, transfer) = (request.done as u64, request.transfer);
+        let counters = &self.counters;
+        match request.job {
+            Job::Read(completer) => {
+                let zone = self.zone_at(request.position);
+                let result = self.count(result, &counters.reads, Operation::Read, zone);
+                Counters::add(&counters.read_bytes, bytes);
+                completer.complete(result.map(|()| match transfer {
+                    Transfer::Read(buf) => buf,
+                    _ => unreachable!("a read's transfer is a read"),
+                }));
+            }
+            Job::Append(at, completer) => {
+                let result = self.count(result, &counters.appends, Operation::Append, at.zone);
+                Counters::add(&counters.append_bytes, bytes);
+                self.writer_done(at.zone);
+                completer.complete(result.map(|()| at));
+            }
+            Job::Write(zone, completer) => {
+                let result = self.count(result, &counters.writes, Operation::Write, zone);
+                Counters::add(&counters.write_bytes, bytes);
+                self.writer_done(zone);
+                completer.complete(result);
+            }
+            Job::Reset(zone, completer) => self.reset_step(zone, &transfer, result, completer),
+            Job::Flush(completer) => {
+                let result = self.count(result, &counters.flushes, Operation::Flush, None);
+                completer.complete(result);
+            }
+        }
+    }
+
+    fn count(
+        &self,
+        result: Result<(), DeviceErrorKind>,
+        counter: &std::sync::atomic::AtomicU64,
+        operation: Operation,
+        zone: impl Into<Option<ZoneId>>,
+    ) -> Result<(), DeviceError> {
+        let counter = if result.is_ok() {
+            counter
+        } else {
+            &self.counters.errors
+        };
+        Counters::add(counter, 1);
+        result.map_err(|kind| DeviceError::new(operation, zone, kind))
+    }
+
+    fn writer_done(self: &Arc<Self>, zone: ZoneId) {
+        let start = self.zones.lock().writer_done(zone);
+        if start {
+            self.run_waiting_reset(zone);
+        }
+    }
+
+    fn run_waiting_reset(self: &Arc<Self>, zone: ZoneId) {
+        let completer = {
+            let mut waiting = self.waiting_resets.lock();
+            let position = waiting.iter().position(|(waiter, _)| *waiter == zone);
+            position.map(|position| waiting.remove(position).1)
+        };
+        let completer = completer.expect("every reset that the zone counts as waiting is listed");
+        self.run_reset(zone, completer);
+    }
+
+    /// Deallocates the zone where that is wanted and possible, else starts
+    /// with overwriting its first block.
+    fn run_reset(self: &Arc<Self>, zone: ZoneId, completer: Completer<()>) {
+        let position = self.position(Address::new(zone, 0));
+        let len = self.geometry.zone_size;
+        let transfer = match (self.discard.load(Relaxed), self.is_block_device) {
+            (false, _) => Transfer::Write(self.zeros.clone()),
+            (true, false) => Transfer::Punch(len),
+            (true, true) => Transfer::Discard(len),
+        };
+        self.submit(Request::new(
+            transfer,
+            position,
+            Job::Reset(zone, completer),
+        ));
+    }
+
+    /// Goes on with a reset after `transfer`: only a punched hole is known to
+    /// read as zeros, so after anything else the first block is written.
+    fn reset_step(
+        self: &Arc<Self>,
+        zone: ZoneId,
+        transfer: &Transfer,
+        result: Result<(), DeviceErrorKind>,
+        completer: Completer<()>,
+    ) {
+        let write_block = match (transfer, &result) {
+            (Transfer::Discard(_), Ok(())) => true,
+            (Transfer::Discard(_) | Transfer::Punch(_), Err(DeviceErrorKind::Io(error)))
+                if is_unsupported(error) =>
+            {
+                tracing::warn!(
+                    device = %self.path.display(), %error,
+                    "discard is not supported here; zones are reset without it"
+                );
+                self.discard.store(false, Relaxed);
+                true
+            }
+            _ => false,
+        };
+        if write_block {
+            let position = self.position(Address::new(zone, 0));
+            let transfer = Transfer::Write(self.zeros.clone());
+            return self.submit(Request::new(
+                transfer,
+                position,
+                Job::Reset(zone, completer),
+            ));
+        }
+        let result = self.count(result, &self.counters.resets, Operation::Reset, zone);
+        let another = self.zones.lock().reset_done(zone, result.is_ok());
+        completer.complete(result);
+        if another {
+            self.run_waiting_reset(zone);
+        }
+    }
+}
+
+fn is_unsupported(error: &std::io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL)
+    )
+}

@@ -1,0 +1,249 @@
+//! Opening a file or block device.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use floe_core::ByteSize;
+use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, FlockOperation};
+
+use super::ring::Ring;
+use super::threads::Threads;
+use super::{FileDevice, Inner};
+use crate::arena::Arena;
+use crate::buffer::IoBuf;
+use crate::config::{DeviceConfig, Direct, IoChoice, OpenDeviceError};
+use crate::contract::ZoneState;
+use crate::counters::Counters;
+use crate::zones::ZoneTable;
+
+impl FileDevice {
+    /// Opens, and if need be creates or extends, the configured file.
+    ///
+    /// # Errors
+    /// See [`OpenDeviceError`].
+    pub fn open(config: &DeviceConfig) -> Result<Self, OpenDeviceError> {
+        let path = config
+            .path
+            .as_deref()
+            .ok_or(OpenDeviceError::Missing("path"))?;
+        if let Some(size) = config.size {
+            // Before anything is created.
+            config.geometry(size)?;
+        }
+        let file = open_file(path)?;
+        lock(&file, path)?;
+        let (is_block_device, available) = size_file(&file, path, config)?;
+        let geometry = config.geometry(available)?;
+        let file = choose_direct(file, path, config)?;
+        let arena = make_arena(config.registered_buffers);
+        let ring = choose_ring(&file.file, config.io, arena.as_deref())?;
+        let inner = Inner {
+            zones: Mutex::new(ZoneTable::new(&geometry, ZoneState::Unknown)),
+            zeros: IoBuf::zeroed(geometry.block_size as usize).freeze(),
+            geometry,
+            path: path.to_owned(),
+            is_block_device,
+            is_direct: file.is_direct,
+            discard: AtomicBool::new(config.discard),
+            waiting_resets: Mutex::default(),
+            counters: Counters::default(),
+            ring,
+            threads: Threads::default(),
+            arena,
+            file: file.file,
+        };
+        Ok(FileDevice {
+            inner: Arc::new(inner),
+        })
+    }
+}
+
+fn io_error(path: &Path, source: io::Error) -> OpenDeviceError {
+    let path = path.to_owned();
+    match source.raw_os_error() {
+        Some(libc::EISDIR) => OpenDeviceError::IsDirectory(path),
+        Some(libc::ENOENT | libc::ENOTDIR) => OpenDeviceError::NoDirectory(path),
+        Some(libc::EACCES | libc::EPERM | libc::EROFS) => OpenDeviceError::Permission(path),
+        Some(libc::EBUSY) => OpenDeviceError::InUse(path),
+        _ => OpenDeviceError::Io { path, source },
+    }
+}
+
+fn open_file(path: &Path) -> Result<File, OpenDeviceError> {
+    // A pipe would block the opening, so look first.
+    if let Ok(found) = std::fs::metadata(path) {
+        let kind = found.file_type();
+        if kind.is_dir() {
+            return Err(OpenDeviceError::IsDirectory(path.to_owned()));
+        }
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(OpenDeviceError::NotStorage(path.to_owned()));
+        }
+    }
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_CLOEXEC)
+        .open(path)
+        .map_err(|error| io_error(path, error))
+}
+
+fn lock(file: &File, path: &Path) -> Result<(), OpenDeviceError> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenDeviceError::InUse(path.to_owned())),
+        Err(error) => Err(io_error(path, error.into())),
+    }
+}
+
+/// Finds out, or makes, the file's size. Returns whether it is a block device.
+fn size_file(
+    file: &File,
+    path: &Path,
+    config: &DeviceConfig,
+) -> Result<(bool, ByteSize), OpenDeviceError> {
+    let metadata = file.metadata().map_err(|error| io_error(path, error))?;
+    if metadata.file_type().is_block_device() {
+        let available = ByteSize(block_device_size(file).map_err(|e| io_error(path, e))?);
+        let wanted = config.size.unwrap_or(available);
+        if wanted > available {
+            return Err(OpenDeviceError::SmallerThanConfigured {
+                path: path.to_owned(),
+                available,
+                wanted,
+            });
+        }
+        return Ok((true, wanted));
+    }
+    let found = ByteSize(metadata.len());
+    let wanted = match config.size {
+        Some(size) => size,
+        None if found.bytes() == 0 => return Err(OpenDeviceError::Missing("size")),
+        None => found,
+    };
+    let no_space = |source: io::Error| OpenDeviceError::NoSpace {
+        path: path.to_owned(),
+        wanted,
+        source,
+    };
+    if found < wanted {
+        file.set_len(wanted.bytes()).map_err(no_space)?;
+    }
+    if config.preallocate {
+        rustix::fs::fallocate(file, FallocateFlags::empty(), 0, wanted.bytes())
+            .map_err(|error| no_space(error.into()))?;
+    }
+    Ok((false, wanted))
+}
+
+fn block_device_size(file: &File) -> io::Result<u64> {
+    const BLKGETSIZE64: libc::Ioctl = 0x8008_1272_u32 as libc::Ioctl;
+    let mut bytes = 0_u64;
+    // SAFETY: BLKGETSIZE64 writes one u64 to a pointer that is valid for the call.
+    let answer = unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64, &mut bytes) };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(bytes)
+}
+
+struct Chosen {
+    file: File,
+    is_direct: bool,
+}
+
+/// Turns O_DIRECT on where that is wanted and works for reads of one block.
+fn choose_direct(
+    file: File,
+    path: &Path,
+    config: &DeviceConfig,
+) -> Result<Chosen, OpenDeviceError> {
+    let buffered = |file| Chosen {
+        file,
+        is_direct: false,
+    };
+    if config.direct == Direct::Off {
+        return Ok(buffered(file));
+    }
+    match set_direct(&file, config.block_size.bytes() as usize) {
+        Ok(()) => Ok(Chosen {
+            file,
+            is_direct: true,
+        }),
+        Err(source) if config.direct == Direct::On => Err(OpenDeviceError::DirectRefused {
+            path: path.to_owned(),
+            block_size: config.block_size,
+            source,
+        }),
+        Err(error) => {
+            tracing::info!(path = %path.display(), %error, "direct I/O is not possible here");
+            Ok(buffered(file))
+        }
+    }
+}
+
+/// Turns O_DIRECT on for an open file and tries it with one block. Off again
+/// if it does not work.
+fn set_direct(file: &File, block_size: usize) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    rustix::fs::fcntl_setfl(file, flags | rustix::fs::OFlags::DIRECT)?;
+    let mut block = IoBuf::zeroed(block_size);
+    let tried = file.read_at(&mut block, 0);
+    if tried.is_err() {
+        rustix::fs::fcntl_setfl(file, flags)?;
+    }
+    tried.map(drop)
+}
+
+fn make_arena(bytes: ByteSize) -> Option<Arc<Arena>> {
+    // The kernel takes at most 1 GiB as one registered buffer.
+    let len = usize::try_from(bytes.bytes())
+        .unwrap_or(usize::MAX)
+        .min(1 << 30);
+    if len == 0 {
+        return None;
+    }
+    match Arena::new(len) {
+        Ok(arena) => Some(Arc::new(arena)),
+        Err(error) => {
+            tracing::warn!(%error, arena_bytes = len, "no memory for the buffer arena");
+            None
+        }
+    }
+}
+
+fn choose_ring(
+    file: &File,
+    choice: IoChoice,
+    arena: Option<&Arena>,
+) -> Result<Option<Ring>, OpenDeviceError> {
+    match choice {
+        IoChoice::Threads => Ok(None),
+        // On tmpfs every io_uring request is punted to a kernel thread.
+        IoChoice::Auto if is_tmpfs(file) => Ok(None),
+        IoChoice::Uring => Ring::new(file, arena)
+            .map(Some)
+            .map_err(OpenDeviceError::UringBlocked),
+        IoChoice::Auto => match Ring::new(file, arena) {
+            Ok(ring) => Ok(Some(ring)),
+            Err(error) => {
+                tracing::warn!(%error, "io_uring is not available; using threads");
+                Ok(None)
+            }
+        },
+    }
+}
+
+fn is_tmpfs(file: &File) -> bool {
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
+}

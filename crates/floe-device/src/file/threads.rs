@@ -1,0 +1,137 @@
+//! The back end without io_uring: a bounded number of workers on tokio's
+//! blocking pool, which take requests from a queue and leave when it is empty.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::fs::FallocateFlags;
+use tokio::runtime::Handle;
+
+use super::Inner;
+use super::request::{Request, Transfer, Verdict};
+use crate::error::DeviceErrorKind;
+
+/// Workers that run at once.
+const WORKERS_MAX: usize = 32;
+
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    state: Mutex<State>,
+    idle: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Request>,
+    workers: usize,
+}
+
+impl Threads {
+    /// Starts `request`.
+    pub(super) fn submit(&self, inner: &Arc<Inner>, request: Request) {
+        let Ok(handle) = Handle::try_current() else {
+            let error = io::Error::other("the device is used outside a tokio runtime");
+            return inner.finished(request, Err(DeviceErrorKind::Io(error)));
+        };
+        {
+            let mut state = self.state.lock();
+            state.queue.push_back(request);
+            if state.workers >= WORKERS_MAX {
+                return;
+            }
+            state.workers += 1;
+        }
+        let worker = Worker {
+            inner: Arc::clone(inner),
+            left: false,
+        };
+        handle.spawn_blocking(move || worker.run());
+    }
+
+    /// Waits until no worker is left.
+    pub(super) fn drain(&self) {
+        let mut state = self.state.lock();
+        while state.workers > 0 {
+            self.idle.wait(&mut state);
+        }
+    }
+
+    /// The next request, or `None` when the worker has to leave.
+    fn next(&self) -> Option<Request> {
+        let mut state = self.state.lock();
+        let request = state.queue.pop_front();
+        if request.is_none() {
+            state.workers -= 1;
+            self.idle.notify_all();
+        }
+        request
+    }
+}
+
+struct Worker {
+    inner: Arc<Inner>,
+    left: bool,
+}
+
+impl Worker {
+    fn run(mut self) {
+        while let Some(mut request) = self.inner.threads.next() {
+            let result = carry_out(&self.inner.file, &mut request);
+            self.inner.finished(request, result);
+        }
+        self.left = true;
+    }
+}
+
+impl Drop for Worker {
+    /// A worker that never ran, because its runtime shut down, fails what it
+    /// was started for.
+    fn drop(&mut self) {
+        while !self.left {
+            match self.inner.threads.next() {
+                Some(request) => self.inner.finished(request, Err(DeviceErrorKind::Gone)),
+                None => self.left = true,
+            }
+        }
+    }
+}
+
+fn carry_out(file: &File, request: &mut Request) -> Result<(), DeviceErrorKind> {
+    loop {
+        let answer = attempt(file, request);
+        if let Verdict::Over(result) = request.advance(answer) {
+            return result;
+        }
+    }
+}
+
+fn attempt(file: &File, request: &mut Request) -> io::Result<usize> {
+    let (done, position) = (request.done, request.position + request.done as u64);
+    match &mut request.transfer {
+        Transfer::Read(buf) => file.read_at(&mut buf[done..], position),
+        Transfer::Write(data) => file.write_at(&data[done..], position),
+        Transfer::Sync => file.sync_data().map(|()| 0),
+        Transfer::Punch(len) => {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(file.as_fd(), flags, position, *len)?;
+            Ok(0)
+        }
+        Transfer::Discard(len) => discard(file, position, *len).map(|()| 0),
+    }
+}
+
+fn discard(file: &File, position: u64, len: u64) -> io::Result<()> {
+    const BLKDISCARD: libc::Ioctl = 0x1277;
+    let range = [position, len];
+    // SAFETY: BLKDISCARD reads two u64 from a pointer that is valid for the call.
+    let answer = unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

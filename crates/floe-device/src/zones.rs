@@ -1,0 +1,300 @@
+//! Zone states and write pointers for devices whose medium keeps none, and the
+//! checks that every request passes before any I/O.
+
+use floe_core::{Geometry, ZoneId};
+
+use crate::contract::{ZoneReport, ZoneState};
+use crate::error::DeviceErrorKind;
+
+/// What `reset` may do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResetTurn {
+    /// Start at once.
+    Now,
+    /// Start when the writes in flight, or an earlier reset, are over.
+    Later,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Zone {
+    state: ZoneState,
+    write_pointer: u64,
+    /// Appends and writes that were started and are not over.
+    writers: u32,
+    resetting: bool,
+    /// Resets that wait for their turn.
+    waiting_resets: u32,
+}
+
+/// The state of every zone of a device.
+#[derive(Debug)]
+pub(crate) struct ZoneTable {
+    zones: Vec<Zone>,
+    /// Zones in state `Open`.
+    open: u32,
+    /// Zones in state `Open` or `Closed`.
+    active: u32,
+    capacity: u64,
+    max_open: u32,
+    max_active: u32,
+}
+
+impl ZoneTable {
+    /// A table with every zone in `state`.
+    pub(crate) fn new(geometry: &Geometry, state: ZoneState) -> Self {
+        let zone = Zone {
+            state,
+            write_pointer: 0,
+            writers: 0,
+            resetting: false,
+            waiting_resets: 0,
+        };
+        ZoneTable {
+            zones: vec![zone; geometry.zone_count as usize],
+            open: 0,
+            active: 0,
+            capacity: geometry.zone_capacity,
+            max_open: geometry.max_open_zones.unwrap_or(u32::MAX),
+            max_active: geometry.max_active_zones.unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Sets a zone's state, for devices that know it when they open.
+    pub(crate) fn restore(&mut self, zone: ZoneId, state: ZoneState, write_pointer: u64) {
+        self.set_state(zone, state);
+        self.zones[zone.index()].write_pointer = write_pointer;
+    }
+
+    /// Moves the write pointer over `len` bytes and says where they go. The
+    /// zone counts one more writer until [`ZoneTable::writer_done`].
+    pub(crate) fn reserve(&mut self, zone: ZoneId, len: u64) -> Result<u64, DeviceErrorKind> {
+        let slot = self.zones[zone.index()];
+        if self.is_being_reset(zone) {
+            return Err(being_reset());
+        }
+        match slot.state {
+            ZoneState::Empty | ZoneState::Open | ZoneState::Closed | ZoneState::Full => {}
+            ZoneState::Unknown => {
+                return Err(DeviceErrorKind::Invalid(
+                    "the zone's write pointer is unknown after opening; reset the zone first"
+                        .to_owned(),
+                ));
+            }
+            ZoneState::ReadOnly => {
+                return Err(DeviceErrorKind::Unsupported("the zone is read-only"));
+            }
+            ZoneState::Offline => return Err(DeviceErrorKind::Unsupported("the zone is offline")),
+        }
+        let left = match slot.state {
+            ZoneState::Full => 0,
+            _ => self.capacity - slot.write_pointer,
+        };
+        if len > left {
+            return Err(DeviceErrorKind::ZoneFull { wanted: len, left });
+        }
+        self.admit(slot.state)?;
+        let slot = &mut self.zones[zone.index()];
+        let offset = slot.write_pointer;
+        slot.write_pointer += len;
+        slot.writers += 1;
+        let full = slot.write_pointer == self.capacity;
+        self.set_state(
+            zone,
+            if full {
+                ZoneState::Full
+            } else {
+                ZoneState::Open
+            },
+        );
+        Ok(offset)
+    }
+
+    /// Whether a zone in `state` may become open.
+    fn admit(&self, state: ZoneState) -> Result<(), DeviceErrorKind> {
+        if state != ZoneState::Open && self.open >= self.max_open {
+            return Err(DeviceErrorKind::TooManyZones(self.max_open));
+        }
+        if state == ZoneState::Empty && self.active >= self.max_active {
+            return Err(DeviceErrorKind::TooManyZones(self.max_active));
+        }
+        Ok(())
+    }
+
+    /// Counts one more writer in place.
+    pub(crate) fn writer_started(&mut self, zone: ZoneId) -> Result<(), DeviceErrorKind> {
+        if self.is_being_reset(zone) {
+            return Err(being_reset());
+        }
+        let slot = &mut self.zones[zone.index()];
+        slot.writers += 1;
+        Ok(())
+    }
+
+    /// One writer less; true when a waiting reset may start now. The caller
+    /// must then start it: it has become the running one.
+    pub(crate) fn writer_done(&mut self, zone: ZoneId) -> bool {
+        let slot = &mut self.zones[zone.index()];
+        debug_assert!(slot.writers > 0, "every writer that ends had started");
+        slot.writers -= 1;
+        slot.start_waiting_reset()
+    }
+
+    /// Asks for the zone to be reset.
+    pub(crate) fn reset_start(&mut self, zone: ZoneId) -> Result<ResetTurn, DeviceErrorKind> {
+        let slot = &mut self.zones[zone.index()];
+        match slot.state {
+            ZoneState::ReadOnly => {
+                return Err(DeviceErrorKind::Unsupported("the zone is read-only"));
+            }
+            ZoneState::Offline => return Err(DeviceErrorKind::Unsupported("the zone is offline")),
+            _ => {}
+        }
+        if slot.writers > 0 || slot.resetting {
+            slot.waiting_resets += 1;
+            return Ok(ResetTurn::Later);
+        }
+        slot.resetting = true;
+        Ok(ResetTurn::Now)
+    }
+
+    /// The running reset is over. A failed one leaves the zone's state unknown,
+    /// for part of it may have happened. True when another reset may start now.
+    pub(crate) fn reset_done(&mut self, zone: ZoneId, succeeded: bool) -> bool {
+        let state = if succeeded {
+            ZoneState::Empty
+        } else {
+            ZoneState::Unknown
+        };
+        self.set_state(zone, state);
+        let slot = &mut self.zones[zone.index()];
+        slot.write_pointer = 0;
+        slot.resetting = false;
+        slot.start_waiting_reset()
+    }
+
+    /// Whether a reset of the zone runs or waits.
+    pub(crate) fn is_being_reset(&self, zone: ZoneId) -> bool {
+        let slot = &self.zones[zone.index()];
+        slot.resetting || slot.waiting_resets > 0
+    }
+
+    /// Marks the zone full.
+    pub(crate) fn finish(&mut self, zone: ZoneId) -> Result<(), DeviceErrorKind> {
+        let slot = self.zones[zone.index()];
+        match slot.state {
+            ZoneState::ReadOnly => Err(DeviceErrorKind::Unsupported("the zone is read-only")),
+            ZoneState::Offline => Err(DeviceErrorKind::Unsupported("the zone is offline")),
+            _ if self.is_being_reset(zone) => Err(being_reset()),
+            _ => {
+                self.set_state(zone, ZoneState::Full);
+                Ok(())
+            }
+        }
+    }
+
+    /// A zone's state and write pointer.
+    pub(crate) fn state(&self, zone: ZoneId) -> (ZoneState, u64) {
+        let slot = &self.zones[zone.index()];
+        (slot.state, slot.write_pointer)
+    }
+
+    /// Every zone, in order.
+    pub(crate) fn report(&self) -> Vec<ZoneReport> {
+        (0..)
+            .map(ZoneId)
+            .zip(&self.zones)
+            .map(|(zone, slot)| ZoneReport {
+                zone,
+                state: slot.state,
+                write_pointer: slot.write_pointer,
+            })
+            .collect()
+    }
+
+    fn set_state(&mut self, zone: ZoneId, state: ZoneState) {
+        let old = std::mem::replace(&mut self.zones[zone.index()].state, state);
+        for (state, step) in [(old, -1), (state, 1)] {
+            let (open, active) = match state {
+                ZoneState::Open => (step, step),
+                ZoneState::Closed => (0, step),
+                _ => (0, 0),
+            };
+            self.open = self.open.wrapping_add_signed(open);
+            self.active = self.active.wrapping_add_signed(active);
+        }
+    }
+}
+
+impl Zone {
+    fn start_waiting_reset(&mut self) -> bool {
+        let start = self.writers == 0 && !self.resetting && self.waiting_resets > 0;
+        if start {
+            self.waiting_resets -= 1;
+            self.resetting = true;
+        }
+        start
+    }
+}
+
+fn being_reset() -> DeviceErrorKind {
+    DeviceErrorKind::Invalid("the zone is being reset".to_owned())
+}
+
+/// Checks that `zone` exists.
+pub(crate) fn check_zone(geometry: &Geometry, zone: ZoneId) -> Result<(), DeviceErrorKind> {
+    if zone.0 < geometry.zone_count {
+        return Ok(());
+    }
+    Err(DeviceErrorKind::Invalid(format!(
+        "zone {zone} does not exist; the device has {}",
+        geometry.zone_count
+    )))
+}
+
+/// Checks that `offset..offset + len` is a non-empty run of whole blocks
+/// inside an existing zone.
+pub(crate) fn check_range(
+    geometry: &Geometry,
+    zone: ZoneId,
+    offset: u64,
+    len: usize,
+) -> Result<(), DeviceErrorKind> {
+    check_zone(geometry, zone)?;
+    let len = len as u64;
+    if len == 0 || !geometry.is_aligned(offset, len) {
+        return Err(DeviceErrorKind::Invalid(format!(
+            "{len} bytes at {offset} are not whole blocks of {} bytes",
+            geometry.block_size
+        )));
+    }
+    match offset.checked_add(len) {
+        Some(end) if end <= geometry.zone_capacity => Ok(()),
+        _ => Err(DeviceErrorKind::Invalid(format!(
+            "{len} bytes at {offset} exceed the zone's capacity of {} bytes",
+            geometry.zone_capacity
+        ))),
+    }
+}
+
+/// Checks what can be checked of an append before its place is known.
+pub(crate) fn check_append(
+    geometry: &Geometry,
+    zone: ZoneId,
+    len: usize,
+) -> Result<(), DeviceErrorKind> {
+    check_zone(geometry, zone)?;
+    let len = len as u64;
+    if len == 0 || !geometry.is_aligned(0, len) {
+        return Err(DeviceErrorKind::Invalid(format!(
+            "{len} bytes are not whole blocks of {} bytes",
+            geometry.block_size
+        )));
+    }
+    if len > u64::from(geometry.max_append_bytes) {
+        return Err(DeviceErrorKind::Invalid(format!(
+            "an append of {len} bytes exceeds the maximum of {}",
+            geometry.max_append_bytes
+        )));
+    }
+    Ok(())
+}

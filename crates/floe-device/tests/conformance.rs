@@ -1,0 +1,87 @@
+//! The conformance suite on every device.
+
+use std::sync::Arc;
+
+use floe_core::ByteSize;
+use floe_device::config::{DeviceConfig, DeviceKind, Direct, IoChoice};
+use floe_device::{Clock, Faults, Faulty, Metered, SharedDevice, conformance, open};
+
+fn small(kind: DeviceKind) -> DeviceConfig {
+    DeviceConfig {
+        kind,
+        size: Some(ByteSize::mib(8)),
+        zone_size: ByteSize::mib(1),
+        max_append: ByteSize::kib(64),
+        registered_buffers: ByteSize::mib(2),
+        ..DeviceConfig::default()
+    }
+}
+
+/// A device inside every wrapper, none of which may change what it does.
+fn wrapped(device: SharedDevice) -> SharedDevice {
+    let metered = Arc::new(Metered::new(device, Clock::real()));
+    Arc::new(Faulty::new(metered, Clock::real(), 1, Faults::default()))
+}
+
+/// Runs the suite on a device of this configuration, with and without limits,
+/// on both kinds of runtime.
+fn conforms(config: DeviceConfig) {
+    let limited = DeviceConfig {
+        max_open_zones: Some(3),
+        max_active_zones: Some(4),
+        zone_capacity: Some(ByteSize::kib(768)),
+        ..config.clone()
+    };
+    for config in [config, limited] {
+        for threads in [0, 2] {
+            let directory = tempfile::tempdir().unwrap();
+            let config = DeviceConfig {
+                path: Some(directory.path().join("device")),
+                ..config.clone()
+            };
+            let mut builder = match threads {
+                0 => tokio::runtime::Builder::new_current_thread(),
+                _ => tokio::runtime::Builder::new_multi_thread(),
+            };
+            let runtime = builder.enable_all().build().unwrap();
+            runtime.block_on(async {
+                let device: SharedDevice = open(&config, &Clock::real()).unwrap();
+                conformance::check(&device).await;
+                conformance::check(&wrapped(device)).await;
+            });
+        }
+    }
+}
+
+#[test]
+fn memory() {
+    conforms(small(DeviceKind::Memory));
+}
+
+#[test]
+fn file_uring_direct() {
+    conforms(DeviceConfig {
+        io: IoChoice::Uring,
+        direct: Direct::On,
+        ..small(DeviceKind::File)
+    });
+}
+
+#[test]
+fn file_uring_buffered_without_discard_or_registered_buffers() {
+    conforms(DeviceConfig {
+        io: IoChoice::Uring,
+        direct: Direct::Off,
+        discard: false,
+        registered_buffers: ByteSize(0),
+        ..small(DeviceKind::File)
+    });
+}
+
+#[test]
+fn file_threads() {
+    conforms(DeviceConfig {
+        io: IoChoice::Threads,
+        ..small(DeviceKind::File)
+    });
+}

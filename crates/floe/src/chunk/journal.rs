@@ -1,0 +1,485 @@
+//! Deaths made durable: the superblock and the journal in the two metadata zones.
+//!
+//! One task owns the metadata zones. Commits that arrive together share one
+//! append and one flush. When the active zone is full, the notes that still
+//! matter are copied to the other, which counts only once its
+//! `CheckpointEnd` note is there; then the old one is reset.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+
+use floe_core::ZoneId;
+use floe_core::chunk::{Durability, Plan};
+use floe_core::layout::{Generation, JournalChain, LayoutError, Note, Superblock};
+use floe_device::{Address, DeviceError, IoBuf, Placement, SharedDevice};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::zone_state::ZoneStates;
+use crate::error::CacheError;
+
+/// Commits that may wait for the task; further callers wait for a place.
+const QUEUE: usize = 1024;
+/// Notes gathered into one append.
+const GROUP_NOTES: usize = 4096;
+/// Generations reserved by one note.
+const GENERATION_STRIDE: u32 = 256;
+/// Bytes read at once when a journal is scanned.
+const SCAN_BYTES: u64 = 1 << 20;
+
+/// Why the metadata zones cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JournalError {
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error("encoding: {0}")]
+    Layout(#[from] LayoutError),
+    #[error(
+        "the notes that must be kept do not fit a metadata zone; use larger zones (device.zone_size)"
+    )]
+    TooManyNotes,
+}
+
+struct Request {
+    notes: Vec<Note>,
+    done: Option<oneshot::Sender<Result<(), String>>>,
+    /// Nothing comes after this.
+    last: bool,
+}
+
+/// A handle to the journal's task.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    requests: mpsc::Sender<Request>,
+    /// Generations below this are journaled as used.
+    generation_floor: AtomicU32,
+    /// Live notes take too much of a metadata zone: reclaim should evict zones with many deaths.
+    pressed: Arc<AtomicBool>,
+}
+
+impl Journal {
+    /// Starts the task that owns the metadata zones.
+    pub(crate) fn start(task: JournalTask, generation_floor: Generation) -> (Self, JoinHandle<()>) {
+        let (requests, inbox) = mpsc::channel(QUEUE);
+        let pressed = Arc::clone(&task.pressed);
+        let running = tokio::spawn(task.run(inbox));
+        (
+            Journal {
+                requests,
+                generation_floor: AtomicU32::new(generation_floor.0),
+                pressed,
+            },
+            running,
+        )
+    }
+
+    /// Writes `notes`; when this returns `Ok` they are as durable as configured.
+    pub(crate) async fn commit(&self, notes: Vec<Note>) -> Result<(), CacheError> {
+        if notes.is_empty() {
+            return Ok(());
+        }
+        let (done, result) = oneshot::channel();
+        let sent = self
+            .requests
+            .send(Request {
+                notes,
+                done: Some(done),
+                last: false,
+            })
+            .await;
+        if sent.is_err() {
+            return Err(CacheError::Closed);
+        }
+        match result.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(reason)) => Err(CacheError::NotDurable(reason)),
+            Err(_) => Err(CacheError::Closed),
+        }
+    }
+
+    /// Writes `notes` some time soon; waits only for a place in the queue.
+    pub(crate) async fn commit_later(&self, notes: Vec<Note>) {
+        if !notes.is_empty() {
+            // A closed journal keeps no notes: what they would have saved is scanned or re-validated.
+            let _ = self
+                .requests
+                .send(Request {
+                    notes,
+                    done: None,
+                    last: false,
+                })
+                .await;
+        }
+    }
+
+    /// Makes sure that `generation` is journaled as used before it is.
+    pub(crate) async fn reserve_generation(
+        &self,
+        generation: Generation,
+    ) -> Result<(), CacheError> {
+        if generation.0 < self.generation_floor.load(SeqCst) {
+            return Ok(());
+        }
+        let floor = Generation(generation.0.saturating_add(GENERATION_STRIDE));
+        self.commit(vec![Note::GenerationFloor { generation: floor }])
+            .await?;
+        self.generation_floor.fetch_max(floor.0, SeqCst);
+        Ok(())
+    }
+
+    /// Whether deaths take so much of the journal that zones should go for it.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.pressed.load(SeqCst)
+    }
+
+    /// Waits until everything sent so far is written, and ends the task.
+    pub(crate) async fn close(&self) {
+        let (done, result) = oneshot::channel();
+        if self
+            .requests
+            .send(Request {
+                notes: Vec::new(),
+                done: Some(done),
+                last: true,
+            })
+            .await
+            .is_ok()
+        {
+            let _ = result.await;
+        }
+    }
+}
+
+/// The owner of the metadata zones.
+pub(crate) struct JournalTask {
+    device: SharedDevice,
+    plan: Plan,
+    superblock: Superblock,
+    states: Arc<ZoneStates>,
+    active: ZoneId,
+    chain: JournalChain,
+    written_bytes: u64,
+    counters: Arc<JournalCounters>,
+    pressed: Arc<AtomicBool>,
+}
+
+/// What the journal counts.
+#[derive(Debug, Default)]
+pub(crate) struct JournalCounters {
+    pub(crate) notes: std::sync::atomic::AtomicU64,
+    pub(crate) moves: std::sync::atomic::AtomicU64,
+}
+
+/// The metadata zones.
+pub(crate) const METADATA: [ZoneId; 2] = [ZoneId(0), ZoneId(1)];
+
+fn other(zone: ZoneId) -> ZoneId {
+    ZoneId(1 - zone.0)
+}
+
+impl JournalTask {
+    /// Starts a new metadata zone in `zone` holding `notes`, and an empty task that continues it.
+    pub(crate) async fn begin(
+        device: SharedDevice,
+        plan: Plan,
+        superblock: Superblock,
+        states: Arc<ZoneStates>,
+        zone: ZoneId,
+        notes: Vec<Note>,
+    ) -> Result<Self, JournalError> {
+        let chain = JournalChain::new(superblock.id, superblock.epoch);
+        let mut task = JournalTask {
+            device,
+            plan,
+            superblock,
+            states,
+            active: zone,
+            chain,
+            written_bytes: 0,
+            counters: Arc::default(),
+            pressed: Arc::default(),
+        };
+        task.write_checkpoint(zone, task.superblock.epoch, notes)
+            .await?;
+        Ok(task)
+    }
+
+    pub(crate) fn counters(&self) -> Arc<JournalCounters> {
+        Arc::clone(&self.counters)
+    }
+
+    async fn run(mut self, mut inbox: mpsc::Receiver<Request>) {
+        while let Some(first) = inbox.recv().await {
+            let mut notes = first.notes;
+            let mut waiting: Vec<_> = first.done.into_iter().collect();
+            let mut last = first.last;
+            while notes.len() < GROUP_NOTES
+                && let Ok(next) = inbox.try_recv()
+            {
+                notes.extend(next.notes);
+                waiting.extend(next.done);
+                last |= next.last;
+            }
+            let result = self
+                .write(&notes, !waiting.is_empty())
+                .await
+                .map_err(|e| e.to_string());
+            if let Err(error) = &result {
+                tracing::error!(%error, "the journal could not be written; deletes and overwrites are refused");
+            }
+            for done in waiting {
+                // A caller that is gone has nobody to tell.
+                let _ = done.send(result.clone());
+            }
+            if last {
+                return;
+            }
+        }
+    }
+
+    async fn write(&mut self, notes: &[Note], durable: bool) -> Result<(), JournalError> {
+        if !notes.is_empty() {
+            match self.append_notes(notes).await {
+                Ok(()) => {}
+                // Full, or failed: what still matters moves to the other zone, then once more.
+                Err(_) => {
+                    self.advance().await?;
+                    self.append_notes(notes).await?;
+                }
+            }
+            self.counters.notes.fetch_add(notes.len() as u64, SeqCst);
+        }
+        if durable && self.plan.durability == Durability::Power {
+            self.device.flush().await?;
+        }
+        Ok(())
+    }
+
+    async fn append_notes(&mut self, notes: &[Note]) -> Result<(), JournalError> {
+        let block_size = self.plan.geometry.block_size;
+        let per_append = notes_per_append(&self.plan);
+        let bytes: u64 = notes
+            .chunks(per_append)
+            .map(|n| JournalChain::encoded_bytes(n.len(), block_size) as u64)
+            .sum();
+        if self.written_bytes + bytes > self.plan.geometry.zone_capacity {
+            return Err(JournalError::TooManyNotes);
+        }
+        for group in notes.chunks(per_append) {
+            let mut chain = self.chain;
+            let mut buf = IoBuf::zeroed(JournalChain::encoded_bytes(group.len(), block_size));
+            chain.encode(block_size, group, &mut buf)?;
+            let len = buf.len() as u64;
+            let at = self
+                .device
+                .append(self.active, buf.freeze(), Placement(0))
+                .await?;
+            // Only now: a block that failed is not part of the chain, its successor takes its number.
+            self.chain = chain;
+            self.written_bytes = at.offset + len;
+        }
+        Ok(())
+    }
+
+    /// Moves to the other metadata zone, taking along the notes that still matter.
+    async fn advance(&mut self) -> Result<(), JournalError> {
+        let scan = scan_journal(&self.device, &self.plan, &self.superblock, self.active).await?;
+        let notes = self.still_matter(scan.notes);
+        let (from, to) = (self.active, other(self.active));
+        let epoch = self.superblock.epoch + 1;
+        self.write_checkpoint(to, epoch, notes).await?;
+        self.counters.moves.fetch_add(1, SeqCst);
+        // The new zone is complete and stable: the old one may go, and if its reset fails its epoch is old.
+        if let Err(error) = self.device.reset(from).await {
+            tracing::warn!(%error, "the old journal zone could not be reset");
+        }
+        Ok(())
+    }
+
+    fn still_matter(&self, notes: Vec<Note>) -> Vec<Note> {
+        let current = |life: &floe_core::layout::ZoneLife| {
+            self.states.life(life.zone).generation == life.generation
+        };
+        filter_notes(notes, current)
+    }
+
+    /// Resets `zone` and writes a superblock of `epoch`, `notes` and their end mark into it.
+    async fn write_checkpoint(
+        &mut self,
+        zone: ZoneId,
+        epoch: u64,
+        notes: Vec<Note>,
+    ) -> Result<(), JournalError> {
+        let block_size = self.plan.geometry.block_size;
+        self.device.reset(zone).await?;
+        let superblock = Superblock {
+            epoch,
+            ..self.superblock.clone()
+        };
+        let mut buf = IoBuf::zeroed(Superblock::encoded_bytes(block_size));
+        superblock.encode(&mut buf)?;
+        let len = buf.len() as u64;
+        let at = self.device.append(zone, buf.freeze(), Placement(0)).await?;
+        let previous = (self.active, self.chain, self.written_bytes);
+        self.active = zone;
+        self.chain = JournalChain::new(self.superblock.id, epoch);
+        self.written_bytes = at.offset + len;
+        let mut all = notes;
+        all.push(Note::CheckpointEnd {
+            notes: all.len() as u64,
+        });
+        let written = match self.append_notes(&all).await {
+            Ok(()) => self.device.flush().await.map_err(JournalError::from),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            (self.active, self.chain, self.written_bytes) = previous;
+            return Err(error);
+        }
+        self.superblock = superblock;
+        let capacity = self.plan.geometry.zone_capacity;
+        self.pressed
+            .store(self.written_bytes > capacity / 2, SeqCst);
+        Ok(())
+    }
+}
+
+fn notes_per_append(plan: &Plan) -> usize {
+    let append = plan.geometry.max_append_bytes.min(128 << 10) as usize;
+    (append.saturating_sub(floe_core::layout::JOURNAL_HEADER_BYTES) / floe_core::layout::NOTE_BYTES)
+        .max(1)
+}
+
+/// Drops notes of lives that are over and deaths that a later note covers.
+pub(crate) fn filter_notes(
+    notes: Vec<Note>,
+    current: impl Fn(&floe_core::layout::ZoneLife) -> bool,
+) -> Vec<Note> {
+    let mut floor = None;
+    let mut closed = HashMap::new();
+    let mut deaths = HashMap::new();
+    let mut kept = Vec::new();
+    for note in notes {
+        match note {
+            Note::ZoneFull { life, .. } if current(&life) => kept.push(note),
+            Note::Death {
+                life,
+                hash,
+                sequence,
+            } if current(&life) => {
+                let newest = deaths.entry((life, hash)).or_insert(sequence);
+                *newest = (*newest).max(sequence);
+            }
+            Note::ZoneClosed { life, end_offset } if current(&life) => {
+                let end = closed.entry(life).or_insert(end_offset);
+                *end = end_offset.min(*end);
+            }
+            Note::GenerationFloor { generation } => floor = floor.max(Some(generation)),
+            _ => {}
+        }
+    }
+    let mut deaths: Vec<Note> = deaths
+        .into_iter()
+        .map(|((life, hash), sequence)| Note::Death {
+            life,
+            hash,
+            sequence,
+        })
+        .collect();
+    // A hash map's order must not decide what is written: the same history writes the same bytes.
+    deaths.sort_unstable_by_key(|note| match note {
+        Note::Death { life, hash, .. } => (life.zone, life.generation, hash.0),
+        _ => (ZoneId(0), Generation(0), 0),
+    });
+    let mut closed: Vec<_> = closed.into_iter().collect();
+    closed.sort_unstable();
+    kept.extend(
+        closed
+            .into_iter()
+            .map(|(life, end_offset)| Note::ZoneClosed { life, end_offset }),
+    );
+    kept.extend(deaths);
+    kept.extend(floor.map(|generation| Note::GenerationFloor { generation }));
+    kept
+}
+
+/// What a metadata zone's journal holds.
+#[derive(Debug, Default)]
+pub(crate) struct JournalScan {
+    pub(crate) notes: Vec<Note>,
+    /// Whether the checkpoint that the zone starts with is complete.
+    pub(crate) complete: bool,
+    /// Whether a block in its middle cannot be read: deaths are missing.
+    pub(crate) damaged: bool,
+}
+
+/// Reads the journal behind `superblock` in `zone`.
+pub(crate) async fn scan_journal(
+    device: &SharedDevice,
+    plan: &Plan,
+    superblock: &Superblock,
+    zone: ZoneId,
+) -> Result<JournalScan, JournalError> {
+    let geometry = &plan.geometry;
+    let mut chain = JournalChain::new(superblock.id, superblock.epoch);
+    let mut scan = JournalScan::default();
+    let mut offset = Superblock::encoded_bytes(geometry.block_size) as u64;
+    let mut window = read_window(device, geometry, zone, offset).await?;
+    let mut window_start = offset;
+    loop {
+        let rest = window
+            .get((offset - window_start) as usize..)
+            .unwrap_or_default();
+        match chain.decode(geometry.block_size, rest) {
+            Ok(notes) => {
+                offset += notes.encoded_bytes() as u64;
+                for note in notes {
+                    if let Note::CheckpointEnd { notes } = note {
+                        scan.complete = notes == scan.notes.len() as u64;
+                    }
+                    scan.notes.push(note);
+                }
+            }
+            Err(_) if offset > window_start && offset < geometry.zone_capacity => {
+                // Perhaps cut off by the window: look again with the block at its start.
+                window = read_window(device, geometry, zone, offset).await?;
+                window_start = offset;
+            }
+            Err(_) => {
+                scan.damaged = goes_on(superblock, &chain, geometry.block_size, rest);
+                return Ok(scan);
+            }
+        }
+    }
+}
+
+/// Whether blocks of this journal stand behind the one that could not be
+/// decoded: then it was damaged, and deaths are lost. A torn last append has
+/// nothing behind it, for the journal is written one append at a time.
+fn goes_on(superblock: &Superblock, chain: &JournalChain, block_size: u32, rest: &[u8]) -> bool {
+    rest.chunks(block_size as usize)
+        .skip(1)
+        .enumerate()
+        .any(|(at, _)| {
+            let bytes = &rest[(at + 1) * block_size as usize..];
+            floe_core::layout::journal_block_position(superblock.id, bytes).is_ok_and(
+                |(epoch, number)| epoch == superblock.epoch && number > chain.next_block(),
+            )
+        })
+}
+
+async fn read_window(
+    device: &SharedDevice,
+    geometry: &floe_core::Geometry,
+    zone: ZoneId,
+    offset: u64,
+) -> Result<IoBuf, JournalError> {
+    let len = SCAN_BYTES.min(geometry.zone_capacity.saturating_sub(offset));
+    if len == 0 {
+        return Ok(IoBuf::zeroed(0));
+    }
+    Ok(device
+        .read(Address::new(zone, offset), device.allocate(len as usize))
+        .await?)
+}

@@ -1,0 +1,655 @@
+//! Large values: streamed onto flash in pieces, read back in pieces.
+//!
+//! A value's room is promised in one zone when its first piece is written, so
+//! a slow source holds neither a zone nor more than two pieces of RAM. Its
+//! pieces lie wherever their appends landed; the descriptor written last says
+//! where, and what every 64 KiB sum to.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use floe_core::chunk::{Entry, IndexFull};
+use floe_core::hash::KeyHash;
+use floe_core::layout::{
+    LargeDescriptor, Note, PieceHeader, PieceRead, RecordFlags, Sequence, SummaryEntry, ValueKind,
+    ZoneLife, encode_piece_header, large_descriptor_bytes, unit_bytes, unit_checksum,
+};
+use floe_device::{Address, IoBuf, OpFuture};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::lookup::FlashValue;
+use super::place::{Placement, Purpose};
+use super::stats::add;
+use super::write::WriteError;
+use super::zone_state::Pin;
+use super::{Engine, room_units};
+use crate::error::CacheError;
+use crate::store::{Admission, PutOptions, ReadFault};
+
+/// Pieces of one value that are being written or read at once.
+const WINDOW: usize = 4;
+/// RAM for parsed descriptors of recently read values, per engine.
+const DESCRIPTOR_CACHE_BYTES: u64 = 8 << 20;
+
+/// Parsed descriptors of recently read large values.
+pub(crate) type DescriptorCache = Cache<(KeyHash, u32), Arc<LargeDescriptor>, DescriptorWeight>;
+
+#[derive(Clone, Debug)]
+pub(crate) struct DescriptorWeight;
+
+impl Weighter<(KeyHash, u32), Arc<LargeDescriptor>> for DescriptorWeight {
+    fn weight(&self, _: &(KeyHash, u32), d: &Arc<LargeDescriptor>) -> u64 {
+        (4 * (d.piece_blocks.len() + d.unit_checksums.len()) + d.key.len() + 128) as u64
+    }
+}
+
+pub(crate) fn descriptor_cache() -> DescriptorCache {
+    Cache::with_weighter(4096, DESCRIPTOR_CACHE_BYTES, DescriptorWeight)
+}
+
+/// A large value being written.
+#[derive(Debug)]
+pub(crate) struct LargeWriter {
+    engine: Arc<Engine>,
+    key: Box<[u8]>,
+    hash: KeyHash,
+    len: u64,
+    given: u64,
+    expiry_unix_s: u32,
+    relaxed: bool,
+    /// Set when host GC moves a value: where from, and its own sequence.
+    moving: Option<(Entry, Sequence)>,
+    /// The sequence it was started with, which its pieces carry.
+    stream: Sequence,
+    /// The piece being filled: one header block, then payload.
+    fill: Option<Fill>,
+    placement: Option<Placement>,
+    in_flight: VecDeque<InFlight>,
+    piece_blocks: Vec<u32>,
+    unit_checksums: Vec<u32>,
+    failed: bool,
+    finished: bool,
+}
+
+#[derive(Debug)]
+struct Fill {
+    buf: IoBuf,
+    payload_bytes: usize,
+    room: OwnedSemaphorePermit,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    landed: OpFuture<Address>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl LargeWriter {
+    /// Starts a value of `len` bytes; nothing is placed yet.
+    pub(crate) fn new(engine: Arc<Engine>, key: &[u8], len: u64, options: PutOptions) -> Self {
+        let hash = engine.hash(key);
+        let stream = engine.next_sequence();
+        LargeWriter {
+            expiry_unix_s: engine.expiry(options),
+            relaxed: options.relaxed,
+            moving: None,
+            engine,
+            key: key.into(),
+            hash,
+            len,
+            given: 0,
+            stream,
+            fill: None,
+            placement: None,
+            in_flight: VecDeque::new(),
+            piece_blocks: Vec::new(),
+            unit_checksums: Vec::new(),
+            failed: false,
+            finished: false,
+        }
+    }
+
+    /// Starts to copy the value at `from`, of sequence `sequence`, elsewhere.
+    pub(super) fn relocation(
+        engine: Arc<Engine>,
+        key: &[u8],
+        from: Entry,
+        sequence: Sequence,
+    ) -> Self {
+        let mut writer = LargeWriter::new(engine, key, u64::from(from.len), PutOptions::default());
+        writer.expiry_unix_s = from.expiry_unix_s;
+        writer.moving = Some((from, sequence));
+        writer
+    }
+
+    /// Adds the next bytes; waits while the write buffer is full.
+    pub(crate) async fn write(&mut self, mut bytes: Bytes) -> Result<(), CacheError> {
+        let given = self.given + bytes.len() as u64;
+        if given > self.len {
+            return Err(CacheError::WrongLength {
+                announced: self.len,
+                given,
+            });
+        }
+        self.given = given;
+        while !bytes.is_empty() && !self.failed {
+            let header = self.header_bytes();
+            let want = self.next_piece_bytes();
+            if self.fill.is_none() {
+                self.fill = Some(self.start_fill(want).await?);
+            }
+            let Some(fill) = &mut self.fill else { continue };
+            let part = bytes.split_to(bytes.len().min(want - fill.payload_bytes));
+            let at = header + fill.payload_bytes;
+            fill.buf[at..at + part.len()].copy_from_slice(&part);
+            fill.payload_bytes += part.len();
+            if fill.payload_bytes == want {
+                self.send_piece().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the value visible. `Refused` if the device took it nowhere.
+    pub(crate) async fn finish(mut self) -> Result<Admission, CacheError> {
+        if self.given != self.len {
+            return Err(CacheError::WrongLength {
+                announced: self.len,
+                given: self.given,
+            });
+        }
+        while !self.in_flight.is_empty() && !self.failed {
+            self.reap().await;
+        }
+        let admission = if self.failed {
+            None
+        } else {
+            self.publish().await?
+        };
+        self.finished = true;
+        let bytes = self.key.len() as u64 + self.len;
+        match admission {
+            Some(()) if self.moving.is_some() => Ok(Admission::Admitted),
+            None if self.moving.is_some() => Ok(Admission::Refused),
+            Some(()) => {
+                add(&self.engine.counters.puts, 1);
+                add(&self.engine.counters.put_bytes, bytes);
+                Ok(Admission::Admitted)
+            }
+            None => {
+                add(&self.engine.counters.refused, 1);
+                add(&self.engine.counters.refused_bytes, bytes);
+                // What was there before is replaced by nothing, as promised.
+                let (notes, _) = self.displace();
+                self.engine.journal.commit(notes).await?;
+                Ok(Admission::Refused)
+            }
+        }
+    }
+
+    fn header_bytes(&self) -> usize {
+        self.engine.plan.geometry.block_size as usize
+    }
+
+    /// Payload bytes of the piece being filled.
+    fn next_piece_bytes(&self) -> usize {
+        let sent = self.unit_bytes_sent();
+        (self.len - sent).min(u64::from(self.engine.plan.piece_bytes)) as usize
+    }
+
+    fn unit_bytes_sent(&self) -> u64 {
+        (self.piece_blocks.len() + self.in_flight.len()) as u64
+            * u64::from(self.engine.plan.piece_bytes)
+    }
+
+    async fn start_fill(&mut self, payload_bytes: usize) -> Result<Fill, CacheError> {
+        let bytes =
+            self.header_bytes() + self.engine.plan.geometry.round_up(payload_bytes as u64) as usize;
+        let room = self.take_room(bytes as u64).await?;
+        Ok(Fill {
+            buf: self.engine.device.allocate(bytes),
+            payload_bytes: 0,
+            room,
+        })
+    }
+
+    async fn take_room(&mut self, bytes: u64) -> Result<OwnedSemaphorePermit, CacheError> {
+        // Host GC has room of its own: users' writers may hold all of theirs while they wait for GC.
+        let pool = if self.moving.is_some() {
+            &self.engine.gc_room
+        } else {
+            &self.engine.room
+        };
+        let pool = Arc::clone(pool);
+        let units = room_units(bytes.min(self.engine.plan.write_buffer_bytes));
+        if let Ok(room) = Arc::clone(&pool).try_acquire_many_owned(units) {
+            return Ok(room);
+        }
+        // Nobody waits for room while holding some, or all could wait for each other.
+        while !self.in_flight.is_empty() {
+            self.reap().await;
+        }
+        pool.acquire_many_owned(units)
+            .await
+            .map_err(|_| CacheError::Closed)
+    }
+
+    async fn send_piece(&mut self) -> Result<(), CacheError> {
+        let Some(mut fill) = self.fill.take() else {
+            return Ok(());
+        };
+        let Some(life) = self.place().await else {
+            self.failed = true;
+            return Ok(());
+        };
+        let number = (self.piece_blocks.len() + self.in_flight.len()) as u32;
+        let header = self.header_bytes();
+        let payload = &fill.buf[header..header + fill.payload_bytes];
+        let unit = unit_bytes(self.engine.plan.piece_bytes) as usize;
+        for bytes in payload.chunks(unit) {
+            let number = self.unit_checksums.len() as u32;
+            self.unit_checksums.push(unit_checksum(
+                life.generation,
+                self.hash,
+                self.stream,
+                number,
+                bytes,
+            ));
+        }
+        let piece = PieceHeader {
+            hash: self.hash,
+            sequence: self.stream,
+            number,
+            payload_bytes: fill.payload_bytes as u32,
+        };
+        let end = header + fill.payload_bytes;
+        fill.buf[end..].fill(0);
+        if let Err(error) =
+            encode_piece_header(self.engine.id, life, piece, header as u32, &mut fill.buf)
+        {
+            tracing::error!(%error, "a piece could not be encoded");
+            self.failed = true;
+            return Ok(());
+        }
+        let handle = self
+            .placement
+            .as_ref()
+            .map_or_else(Default::default, Placement::handle);
+        let landed = self
+            .engine
+            .device
+            .append(life.zone, fill.buf.freeze(), handle);
+        self.in_flight.push_back(InFlight {
+            landed,
+            _room: fill.room,
+        });
+        if self.in_flight.len() >= WINDOW {
+            self.reap().await;
+        }
+        Ok(())
+    }
+
+    /// The zone of this value; promised on the first call.
+    async fn place(&mut self) -> Option<ZoneLife> {
+        if self.placement.is_none() {
+            let bytes = self.engine.plan.large_footprint(self.key.len(), self.len);
+            let purpose = if self.moving.is_some() {
+                Purpose::HostGc
+            } else {
+                Purpose::User
+            };
+            self.placement = self.engine.place_for(purpose, bytes, 1).await;
+            if let (Some(placement), true) = (&self.placement, self.moving.is_some()) {
+                self.engine.relocating.lock().insert(placement.life().zone);
+            }
+        }
+        self.placement.as_ref().map(Placement::life)
+    }
+
+    /// Waits for the oldest piece in flight.
+    async fn reap(&mut self) {
+        let Some(piece) = self.in_flight.pop_front() else {
+            return;
+        };
+        match piece.landed.await {
+            Ok(at) => {
+                let block = u64::from(self.engine.plan.geometry.block_size);
+                self.piece_blocks.push((at.offset / block) as u32 + 1);
+            }
+            Err(error) => self.give_up_zone(&error.into()),
+        }
+    }
+
+    fn give_up_zone(&mut self, error: &WriteError) {
+        tracing::warn!(%error, "a large value could not be written");
+        add(&self.engine.counters.write_errors, 1);
+        self.failed = true;
+        if let Some(placement) = self.placement.take() {
+            placement.fail();
+        }
+    }
+
+    /// Writes the descriptor and enters the value into the index.
+    async fn publish(&mut self) -> Result<Option<()>, CacheError> {
+        let Some(life) = self.place().await else {
+            return Ok(None);
+        };
+        let block_size = self.engine.plan.geometry.block_size;
+        // Before the descriptor is written: whatever is found afterwards is newer than it.
+        let (mut notes, sequence) = match self.moving {
+            Some((_, sequence)) => (Vec::new(), sequence),
+            None => self.displace(),
+        };
+        let descriptor = LargeDescriptor {
+            hash: self.hash,
+            sequence,
+            stream: self.stream,
+            key: self.key.to_vec(),
+            value_bytes: self.len,
+            expiry_unix_s: self.expiry_unix_s,
+            flags: RecordFlags::default(),
+            piece_bytes: self.engine.plan.piece_bytes,
+            piece_blocks: std::mem::take(&mut self.piece_blocks),
+            unit_checksums: std::mem::take(&mut self.unit_checksums),
+        };
+        let (at, checksum) = match self.append_descriptor(&descriptor, life, block_size).await {
+            Ok(landed) => landed,
+            Err(error) => {
+                self.give_up_zone(&error);
+                // The failed append may have reached flash all the same.
+                notes.push(Note::Death {
+                    life,
+                    hash: self.hash,
+                    sequence,
+                });
+                self.engine.journal.commit(notes).await?;
+                return Ok(None);
+            }
+        };
+        let summary = SummaryEntry {
+            hash: self.hash,
+            sequence,
+            block: (at.offset / u64::from(block_size)) as u32,
+            value_bytes: self.len as u32,
+            checksum,
+            expiry_unix_s: self.expiry_unix_s,
+            kind: ValueKind::Large,
+            key_bytes: self.key.len() as u16,
+        };
+        self.engine.unclosed[life.zone.index()].lock().push(summary);
+        let entry = Entry {
+            place: at,
+            len: self.len as u32,
+            checksum,
+            expiry_unix_s: self.expiry_unix_s,
+        };
+        let entered = self.enter(entry, life, sequence);
+        notes.extend(entered.unwrap_or_default());
+        self.engine
+            .descriptors
+            .insert((self.hash, checksum), Arc::new(descriptor));
+        if self.relaxed {
+            self.engine.journal.commit_later(notes).await;
+        } else {
+            self.engine.journal.commit(notes).await?;
+        }
+        Ok(entered.is_ok().then_some(()))
+    }
+
+    async fn append_descriptor(
+        &mut self,
+        descriptor: &LargeDescriptor,
+        life: ZoneLife,
+        block_size: u32,
+    ) -> Result<(Address, u32), WriteError> {
+        let mut buf = self
+            .engine
+            .device
+            .allocate(descriptor.encoded_bytes(block_size));
+        let (_, checksum) = descriptor.encode(self.engine.id, life, block_size, &mut buf)?;
+        let handle = self
+            .placement
+            .as_ref()
+            .map_or_else(Default::default, Placement::handle);
+        let at = self
+            .engine
+            .device
+            .append(life.zone, buf.freeze(), handle)
+            .await?;
+        Ok((at, checksum))
+    }
+
+    /// Enters the value into the index, unless a newer one of the same key
+    /// came while its descriptor was being written.
+    fn enter(
+        &self,
+        entry: Entry,
+        life: ZoneLife,
+        sequence: Sequence,
+    ) -> Result<Option<Note>, IndexFull> {
+        let mut shard = self.engine.shard_of(self.hash).lock();
+        if let Some((from, _)) = self.moving {
+            if shard.index.relocate(self.hash, from.place, entry) {
+                self.engine
+                    .states
+                    .remove_live(from.place.zone, u64::from(from.len));
+                self.engine
+                    .states
+                    .add_live(entry.place.zone, u64::from(entry.len));
+                return Ok(None);
+            }
+            self.engine.states.add_death(life.zone);
+            return Ok(Some(Note::Death {
+                life,
+                hash: self.hash,
+                sequence,
+            }));
+        }
+        let overtaken =
+            shard.pending.contains_key(&self.hash) || shard.index.get(self.hash).is_some();
+        if overtaken {
+            self.engine.states.add_death(life.zone);
+            return Ok(Some(Note::Death {
+                life,
+                hash: self.hash,
+                sequence,
+            }));
+        }
+        shard.index.insert(self.hash, entry)?;
+        self.engine
+            .states
+            .add_live(entry.place.zone, u64::from(entry.len));
+        Ok(None)
+    }
+
+    /// Takes the key's older value out of service. Returns the notes of its
+    /// death and a sequence newer than anything displaced.
+    fn displace(&self) -> (Vec<Note>, Sequence) {
+        let mut shard = self.engine.shard_of(self.hash).lock();
+        let replaced_up_to = self.engine.next_sequence();
+        let (_, notes) = self.engine.displace(&mut shard, self.hash, replaced_up_to);
+        (notes, self.engine.next_sequence())
+    }
+}
+
+impl Drop for LargeWriter {
+    fn drop(&mut self) {
+        if !self.finished && (self.given > 0 || self.placement.is_some()) {
+            add(&self.engine.counters.large_aborted, 1);
+        }
+    }
+}
+
+/// A large value, or a range of one, being read.
+#[derive(Debug)]
+pub(crate) struct LargeReader {
+    engine: Arc<Engine>,
+    hash: KeyHash,
+    entry: Entry,
+    life: ZoneLife,
+    descriptor: Arc<LargeDescriptor>,
+    range: Range<u64>,
+    ahead: VecDeque<(PieceRead, Pin, OpFuture<IoBuf>)>,
+    reads: VecDeque<PieceRead>,
+}
+
+impl LargeReader {
+    /// Reads and checks the descriptor. `None` if it is not there any more: a miss.
+    pub(crate) async fn open(
+        engine: Arc<Engine>,
+        key: &[u8],
+        value: FlashValue,
+        range: Range<u64>,
+    ) -> Option<Self> {
+        let FlashValue {
+            hash,
+            entry,
+            generation,
+            pin,
+        } = value;
+        let life = ZoneLife::new(entry.place.zone, generation);
+        let descriptor = engine.large_descriptor(key, hash, entry, life).await?;
+        drop(pin);
+        let reads = descriptor
+            .reads(range.clone(), engine.plan.geometry.block_size)
+            .collect();
+        Some(LargeReader {
+            engine,
+            hash,
+            entry,
+            life,
+            descriptor,
+            range,
+            ahead: VecDeque::new(),
+            reads,
+        })
+    }
+
+    /// The next bytes of the range.
+    pub(crate) async fn next(&mut self) -> Option<Result<Bytes, ReadFault>> {
+        self.fill_window();
+        let Some((read, pin, done)) = self.ahead.pop_front() else {
+            return if self.reads.is_empty() {
+                None
+            } else {
+                Some(Err(self.fault()))
+            };
+        };
+        let buf = match done.await {
+            Ok(buf) => buf,
+            Err(error) => {
+                tracing::warn!(%error, "a piece could not be read; its value is now a miss");
+                add(&self.engine.counters.read_errors, 1);
+                return Some(Err(self.fault()));
+            }
+        };
+        drop(pin);
+        let bytes = buf.into_bytes().slice(..read.bytes as usize);
+        if !self
+            .descriptor
+            .verify_read(self.life.generation, &read, &bytes)
+        {
+            tracing::warn!(zone = %self.life.zone, "a piece read back wrong; its value is now a miss");
+            add(&self.engine.counters.checksum_errors, 1);
+            return Some(Err(self.fault()));
+        }
+        add(&self.engine.counters.flash_hit_bytes, bytes.len() as u64);
+        // Reads are widened to whole units; hand out only what was asked for.
+        let start = self.range.start.saturating_sub(read.value_offset) as usize;
+        let end = (self.range.end - read.value_offset).min(u64::from(read.bytes)) as usize;
+        Some(Ok(bytes.slice(start.min(end)..end)))
+    }
+
+    /// The whole range in one buffer.
+    pub(crate) async fn collect(mut self) -> Option<Bytes> {
+        let mut all = Vec::with_capacity((self.range.end - self.range.start) as usize);
+        while let Some(part) = self.next().await {
+            all.extend_from_slice(&part.ok()?);
+        }
+        Some(Bytes::from(all))
+    }
+
+    fn fill_window(&mut self) {
+        while self.ahead.len() < WINDOW {
+            let Some(read) = self.reads.front().copied() else {
+                return;
+            };
+            // Pinned read by read, so that a slow consumer never holds up an eviction.
+            let Some(pin) = self.engine.states.pin(self.life.zone, self.life.generation) else {
+                return;
+            };
+            let bytes = self.engine.plan.geometry.round_up(u64::from(read.bytes));
+            if read.zone_offset.saturating_add(bytes) > self.engine.plan.geometry.zone_capacity {
+                return;
+            }
+            self.reads.pop_front();
+            let buf = self.engine.device.allocate(bytes as usize);
+            let done = self
+                .engine
+                .device
+                .read(Address::new(self.life.zone, read.zone_offset), buf);
+            self.ahead.push_back((read, pin, done));
+        }
+    }
+
+    fn fault(&mut self) -> ReadFault {
+        self.ahead.clear();
+        self.reads.clear();
+        self.engine.quarantine(self.hash, self.entry);
+        ReadFault
+    }
+}
+
+impl Engine {
+    async fn large_descriptor(
+        &self,
+        key: &[u8],
+        hash: KeyHash,
+        entry: Entry,
+        life: ZoneLife,
+    ) -> Option<Arc<LargeDescriptor>> {
+        if let Some(known) = self.descriptors.get(&(hash, entry.checksum))
+            && *known.key == *key
+        {
+            return Some(known);
+        }
+        let block_size = self.plan.geometry.block_size;
+        let bytes = large_descriptor_bytes(
+            key.len(),
+            u64::from(entry.len),
+            self.plan.piece_bytes,
+            block_size,
+        );
+        let buf = match self
+            .device
+            .read(entry.place, self.device.allocate(bytes))
+            .await
+        {
+            Ok(buf) => buf,
+            Err(error) => {
+                tracing::warn!(%error, "a large value's descriptor could not be read; it is now a miss");
+                add(&self.counters.read_errors, 1);
+                self.quarantine(hash, entry);
+                return None;
+            }
+        };
+        match LargeDescriptor::decode(self.id, life, block_size, &buf) {
+            Ok((descriptor, checksum)) if checksum == entry.checksum && *descriptor.key == *key => {
+                let descriptor = Arc::new(descriptor);
+                self.descriptors
+                    .insert((hash, checksum), Arc::clone(&descriptor));
+                Some(descriptor)
+            }
+            _ => {
+                tracing::warn!(place = %entry.place, "a large value's descriptor read back wrong; it is now a miss");
+                add(&self.counters.checksum_errors, 1);
+                self.quarantine(hash, entry);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! A get: shard, write buffer, flash, and back into the RAM tier.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use floe_core::chunk::{Entry, Found};
+use floe_core::hash::KeyHash;
+use floe_core::layout::{Generation, SMALL_MAX_BYTES, small_checksum};
+use floe_device::Address;
+
+use super::shard::is_expired;
+use super::stats::add;
+use super::zone_state::Pin;
+use super::{Engine, LargeReader};
+use crate::error::CacheError;
+use crate::store::Tier;
+
+/// Where a key's value is.
+pub(crate) enum Lookup {
+    /// In memory, whole.
+    Memory(Bytes, Tier),
+    /// On flash.
+    Flash(FlashValue),
+    /// Nowhere.
+    Absent,
+}
+
+/// A value on flash, pinned there.
+pub(crate) struct FlashValue {
+    pub(crate) hash: KeyHash,
+    pub(crate) entry: Entry,
+    pub(crate) generation: Generation,
+    pub(crate) pin: Pin,
+}
+
+impl Engine {
+    /// Finds `key`, touching whatever tracks recency.
+    pub(crate) fn lookup(&self, key: &[u8]) -> Result<Lookup, CacheError> {
+        self.check_key(key)?;
+        let hash = self.hash(key);
+        let now_unix_s = self.clock.unix_seconds();
+        let mut shard = self.shard_of(hash).lock();
+        let in_ram = shard.ram_get(hash, key, now_unix_s);
+        if in_ram.is_none()
+            && let Some(slot) = shard.pending.get(&hash)
+        {
+            let record = &slot.record;
+            if *record.key == *key && !is_expired(record.expiry_unix_s, now_unix_s) {
+                let bytes = record.value.clone();
+                drop(shard);
+                add(&self.counters.buffer_hits, 1);
+                add(&self.counters.ram_hit_bytes, bytes.len() as u64);
+                return Ok(Lookup::Memory(bytes, Tier::Buffer));
+            }
+            return Ok(self.absent());
+        }
+        let on_flash = self.find_on_flash(&mut shard, hash, now_unix_s);
+        drop(shard);
+        if let Some(bytes) = in_ram {
+            add(&self.counters.ram_hits, 1);
+            add(&self.counters.ram_hit_bytes, bytes.len() as u64);
+            return Ok(Lookup::Memory(bytes, Tier::Ram));
+        }
+        Ok(on_flash.map_or_else(|| self.absent(), Lookup::Flash))
+    }
+
+    fn absent(&self) -> Lookup {
+        add(&self.counters.misses, 1);
+        Lookup::Absent
+    }
+
+    fn find_on_flash(
+        &self,
+        shard: &mut super::Shard,
+        hash: KeyHash,
+        now_unix_s: u64,
+    ) -> Option<FlashValue> {
+        let Found::Live(entry) = shard.index.get(hash)? else {
+            return None;
+        };
+        if is_expired(entry.expiry_unix_s, now_unix_s) {
+            add(&self.counters.expired, 1);
+            self.ghost(shard, hash, entry);
+            return None;
+        }
+        shard.index.touch(hash);
+        let life = self.states.life(entry.place.zone);
+        let pin = self.states.pin(life.zone, life.generation)?;
+        self.states.touch(life.zone, self.clock.now().0);
+        Some(FlashValue {
+            hash,
+            entry,
+            generation: life.generation,
+            pin,
+        })
+    }
+
+    /// Stops serving a record whose bytes stay on flash.
+    pub(super) fn ghost(&self, shard: &mut super::Shard, hash: KeyHash, entry: Entry) {
+        shard.index.ghost(hash);
+        self.states
+            .remove_live(entry.place.zone, u64::from(entry.len));
+    }
+
+    /// The whole value of `key`.
+    pub(crate) async fn get(
+        self: &Arc<Self>,
+        key: &[u8],
+    ) -> Result<Option<(Bytes, Tier)>, CacheError> {
+        match self.lookup(key)? {
+            Lookup::Absent => Ok(None),
+            Lookup::Memory(bytes, tier) => Ok(Some((bytes, tier))),
+            Lookup::Flash(value) => Ok(self
+                .read_whole(key, value)
+                .await
+                .map(|bytes| (bytes, Tier::Flash))),
+        }
+    }
+
+    /// Reads a whole value, checks it, and puts it into the RAM tier if it fits there.
+    pub(crate) async fn read_whole(
+        self: &Arc<Self>,
+        key: &[u8],
+        value: FlashValue,
+    ) -> Option<Bytes> {
+        let (hash, entry) = (value.hash, value.entry);
+        let bytes = if entry.len as usize <= SMALL_MAX_BYTES {
+            self.read_small(key, &value).await
+        } else {
+            let len = u64::from(entry.len);
+            match LargeReader::open(Arc::clone(self), key, value, 0..len).await {
+                Some(reader) => reader.collect().await,
+                None => None,
+            }
+        };
+        match &bytes {
+            Some(bytes) => {
+                add(&self.counters.flash_hits, 1);
+                add(&self.counters.flash_hit_bytes, bytes.len() as u64);
+                self.promote(hash, key, entry, bytes);
+            }
+            None => add(&self.counters.misses, 1),
+        }
+        bytes
+    }
+
+    /// Whether `key` would be found, without reading flash.
+    pub(crate) fn contains(&self, key: &[u8]) -> Result<bool, CacheError> {
+        self.check_key(key)?;
+        let hash = self.hash(key);
+        let now_unix_s = self.clock.unix_seconds();
+        let shard = self.shard_of(hash).lock();
+        if let Some(slot) = shard.pending.get(&hash) {
+            return Ok(
+                *slot.record.key == *key && !is_expired(slot.record.expiry_unix_s, now_unix_s)
+            );
+        }
+        Ok(
+            matches!(shard.index.get(hash), Some(Found::Live(entry)) if !is_expired(entry.expiry_unix_s, now_unix_s)),
+        )
+    }
+
+    async fn read_small(&self, key: &[u8], value: &FlashValue) -> Option<Bytes> {
+        let entry = value.entry;
+        let len = entry.len as usize;
+        let bytes = if len == 0 {
+            Bytes::new()
+        } else {
+            let buf = self
+                .device
+                .allocate(self.plan.geometry.round_up(len as u64) as usize);
+            match self
+                .device
+                .read(Address::new(entry.place.zone, entry.place.offset), buf)
+                .await
+            {
+                Ok(buf) => buf.into_bytes().slice(..len),
+                Err(error) => {
+                    tracing::warn!(%error, "a value could not be read; it is now a miss");
+                    add(&self.counters.read_errors, 1);
+                    self.quarantine(value.hash, entry);
+                    return None;
+                }
+            }
+        };
+        if small_checksum(key, value.generation, &bytes) == entry.checksum {
+            return Some(bytes);
+        }
+        tracing::warn!(place = %entry.place, "a value read back wrong; it is now a miss");
+        add(&self.counters.checksum_errors, 1);
+        self.quarantine(value.hash, entry);
+        None
+    }
+
+    /// Stops serving a record that could not be read back.
+    pub(super) fn quarantine(&self, hash: KeyHash, entry: Entry) {
+        let mut shard = self.shard_of(hash).lock();
+        if let Some(Found::Live(now)) = shard.index.get(hash)
+            && now == entry
+        {
+            self.ghost(&mut shard, hash, entry);
+        }
+    }
+
+    /// Puts a value read from flash into the RAM tier, unless it was replaced meanwhile.
+    fn promote(&self, hash: KeyHash, key: &[u8], entry: Entry, value: &Bytes) {
+        if value.len() as u64 > self.ram.value_bytes_max {
+            return;
+        }
+        let mut shard = self.shard_of(hash).lock();
+        if shard.pending.contains_key(&hash) {
+            return;
+        }
+        match shard.index.get(hash) {
+            // The checksum is salted with the zone's generation: equal entries are the same record.
+            Some(Found::Live(now)) if now == entry => {
+                shard.ram_insert(hash, key, value.clone(), entry.expiry_unix_s);
+            }
+            _ => {}
+        }
+    }
+}

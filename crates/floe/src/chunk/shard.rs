@@ -1,0 +1,131 @@
+//! One shard: the index, the values on their way to flash, and the RAM tier of
+//! the same keys, behind one short lock. Keeping the three together makes them
+//! agree without protocols: whoever changes a key changes all of them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use floe_core::chunk::ShardIndex;
+use floe_core::hash::KeyHash;
+use floe_core::layout::{Sequence, ZoneLife};
+use quick_cache::Weighter;
+use quick_cache::unsync::Cache;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+/// A small value waiting for its write, or being written.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) hash: KeyHash,
+    pub(crate) key: Box<[u8]>,
+    pub(crate) value: Bytes,
+    pub(crate) sequence: Sequence,
+    pub(crate) expiry_unix_s: u32,
+    /// Room in the write buffer, given back when the last holder is gone.
+    pub(crate) _room: OwnedSemaphorePermit,
+    /// Held until the value has landed or is given up; see `Engine::flush`.
+    pub(crate) _landing: Arc<oneshot::Sender<()>>,
+}
+
+/// The newest pending value of a key.
+#[derive(Debug)]
+pub(crate) struct PendingSlot {
+    pub(crate) record: Arc<Pending>,
+    /// Where it is being written. From then on its bytes may reach flash, so
+    /// replacing or deleting it takes a death note.
+    pub(crate) life: Option<ZoneLife>,
+}
+
+/// A value in the RAM tier.
+#[derive(Clone, Debug)]
+pub(crate) struct RamValue {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) value: Bytes,
+    pub(crate) expiry_unix_s: u32,
+}
+
+/// What an entry of the RAM tier costs beside its key and value: quick_cache's
+/// slot and table, two allocations, and the handle of the shared bytes.
+pub(crate) const RAM_ENTRY_BYTES: u64 = 160;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByteWeight;
+
+impl Weighter<KeyHash, RamValue> for ByteWeight {
+    fn weight(&self, _: &KeyHash, entry: &RamValue) -> u64 {
+        (entry.key.len() + entry.value.len()) as u64 + RAM_ENTRY_BYTES
+    }
+}
+
+/// One shard.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) index: ShardIndex,
+    pub(crate) pending: HashMap<KeyHash, PendingSlot>,
+    ram: Option<Cache<KeyHash, RamValue, ByteWeight>>,
+}
+
+impl Shard {
+    /// A shard whose RAM tier holds `ram_bytes`, in items of about `item_bytes`.
+    pub(crate) fn new(index: ShardIndex, ram_bytes: u64, item_bytes: u64) -> Self {
+        let items = (ram_bytes / item_bytes.max(1)).clamp(16, 1 << 20) as usize;
+        let ram = (ram_bytes > RAM_ENTRY_BYTES)
+            .then(|| Cache::with_weighter(items, ram_bytes, ByteWeight));
+        Shard {
+            index,
+            pending: HashMap::new(),
+            ram,
+        }
+    }
+
+    pub(crate) fn ram_get(&mut self, hash: KeyHash, key: &[u8], now_unix_s: u64) -> Option<Bytes> {
+        let ram = self.ram.as_mut()?;
+        let found = ram.get(&hash)?;
+        if *found.key != *key {
+            return None;
+        }
+        if is_expired(found.expiry_unix_s, now_unix_s) {
+            ram.remove(&hash);
+            return None;
+        }
+        Some(found.value.clone())
+    }
+
+    pub(crate) fn ram_insert(
+        &mut self,
+        hash: KeyHash,
+        key: &[u8],
+        value: Bytes,
+        expiry_unix_s: u32,
+    ) {
+        if let Some(ram) = &mut self.ram {
+            ram.insert(
+                hash,
+                RamValue {
+                    key: key.into(),
+                    value,
+                    expiry_unix_s,
+                },
+            );
+        }
+    }
+
+    pub(crate) fn ram_remove(&mut self, hash: KeyHash) -> bool {
+        self.ram
+            .as_mut()
+            .is_some_and(|ram| ram.remove(&hash).is_some())
+    }
+
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        self.ram.as_ref().map_or(0, Cache::weight)
+    }
+
+    pub(crate) fn ram_len(&self) -> usize {
+        self.ram.as_ref().map_or(0, Cache::len)
+    }
+}
+
+/// Whether a value that expires at `expiry` (0 = never) is expired at `now`.
+pub(crate) fn is_expired(expiry_unix_s: u32, now_unix_s: u64) -> bool {
+    expiry_unix_s != 0 && u64::from(expiry_unix_s) <= now_unix_s
+}

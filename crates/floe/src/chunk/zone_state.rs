@@ -1,0 +1,160 @@
+//! What readers and writers of a zone share without a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+
+use floe_core::ZoneId;
+use floe_core::layout::{Generation, ZoneLife};
+use tokio::sync::Notify;
+
+#[derive(Debug, Default)]
+struct State {
+    /// The life that may be read; 0 for none.
+    generation: AtomicU32,
+    pins: AtomicU32,
+    evicting: AtomicBool,
+    last_access: AtomicU64,
+    live_records: AtomicU32,
+    live_bytes: AtomicU64,
+    deaths: AtomicU32,
+    /// The medium may hold anything: reset before the zone is opened.
+    unknown: AtomicBool,
+}
+
+/// Pins, access times and live counts of every zone.
+#[derive(Debug)]
+pub(crate) struct ZoneStates {
+    states: Box<[State]>,
+    unpinned: Notify,
+}
+
+/// While it lives, its zone is not reset.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    zones: Arc<ZoneStates>,
+    zone: ZoneId,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let state = &self.zones.states[self.zone.index()];
+        // SeqCst pairs with `wait_unpinned`: either this sees `evicting`, or the waiter sees the count.
+        if state.pins.fetch_sub(1, SeqCst) == 1 && state.evicting.load(SeqCst) {
+            self.zones.unpinned.notify_waiters();
+        }
+    }
+}
+
+impl ZoneStates {
+    pub(crate) fn new(zone_count: u32) -> Arc<Self> {
+        Arc::new(ZoneStates {
+            states: (0..zone_count).map(|_| State::default()).collect(),
+            unpinned: Notify::new(),
+        })
+    }
+
+    fn of(&self, zone: ZoneId) -> &State {
+        &self.states[zone.index()]
+    }
+
+    /// Pins `zone` if it still is in the life `generation` and not being evicted.
+    pub(crate) fn pin(self: &Arc<Self>, zone: ZoneId, generation: Generation) -> Option<Pin> {
+        let state = self.of(zone);
+        state.pins.fetch_add(1, SeqCst);
+        let pin = Pin {
+            zones: Arc::clone(self),
+            zone,
+        };
+        // Checked after the pin is visible: an eviction that starts later waits for it.
+        (state.generation.load(SeqCst) == generation.0 && !state.evicting.load(SeqCst))
+            .then_some(pin)
+    }
+
+    /// The current life of `zone`.
+    pub(crate) fn life(&self, zone: ZoneId) -> ZoneLife {
+        ZoneLife::new(zone, Generation(self.of(zone).generation.load(SeqCst)))
+    }
+
+    /// Starts a life.
+    pub(crate) fn open(&self, zone: ZoneId, generation: Generation, now: u64) {
+        let state = self.of(zone);
+        state.last_access.store(now, Relaxed);
+        state.live_records.store(0, Relaxed);
+        state.live_bytes.store(0, Relaxed);
+        state.deaths.store(0, Relaxed);
+        state.evicting.store(false, SeqCst);
+        state.generation.store(generation.0, SeqCst);
+    }
+
+    /// No pin succeeds from now on.
+    pub(crate) fn start_evicting(&self, zone: ZoneId) {
+        self.of(zone).evicting.store(true, SeqCst);
+    }
+
+    /// Waits until nobody reads in `zone`, which is being evicted.
+    pub(crate) async fn wait_unpinned(&self, zone: ZoneId) {
+        loop {
+            let notified = self.unpinned.notified();
+            tokio::pin!(notified);
+            // Registered before the check, so that the last unpin is not missed.
+            notified.as_mut().enable();
+            if self.of(zone).pins.load(SeqCst) == 0 {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    /// Ends a life: the zone is empty.
+    pub(crate) fn emptied(&self, zone: ZoneId) {
+        self.of(zone).generation.store(0, SeqCst);
+    }
+
+    pub(crate) fn touch(&self, zone: ZoneId, now: u64) {
+        let access = &self.of(zone).last_access;
+        // A hot zone is touched by every core; a store only when a millisecond passed keeps its line shared.
+        if now.saturating_sub(access.load(Relaxed)) >= 1_000_000 {
+            access.store(now, Relaxed);
+        }
+    }
+
+    pub(crate) fn last_access(&self, zone: ZoneId) -> u64 {
+        self.of(zone).last_access.load(Relaxed)
+    }
+
+    pub(crate) fn add_live(&self, zone: ZoneId, bytes: u64) {
+        self.of(zone).live_records.fetch_add(1, Relaxed);
+        self.of(zone).live_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn remove_live(&self, zone: ZoneId, bytes: u64) {
+        self.of(zone).live_records.fetch_sub(1, Relaxed);
+        self.of(zone).live_bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    pub(crate) fn live_records(&self, zone: ZoneId) -> u32 {
+        self.of(zone).live_records.load(Relaxed)
+    }
+
+    pub(crate) fn live_bytes(&self, zone: ZoneId) -> u64 {
+        self.of(zone).live_bytes.load(Relaxed)
+    }
+
+    /// The zone must be reset before it is written.
+    pub(crate) fn mark_unknown(&self, zone: ZoneId) {
+        self.of(zone).unknown.store(true, SeqCst);
+    }
+
+    /// Whether the zone must be reset before it is written; asked once.
+    pub(crate) fn take_unknown(&self, zone: ZoneId) -> bool {
+        self.of(zone).unknown.swap(false, SeqCst)
+    }
+
+    pub(crate) fn add_death(&self, zone: ZoneId) {
+        self.of(zone).deaths.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn deaths(&self, zone: ZoneId) -> u32 {
+        self.of(zone).deaths.load(Relaxed)
+    }
+}
