@@ -48,7 +48,7 @@ impl<S> StallGuard<S> {
     pub(crate) fn with_opening_limit(mut self, limit: Duration) -> Self {
         self.opening = Some(Opening {
             matched: 0,
-            deadline: self.clock.sleep(limit),
+            deadline: Box::pin(self.clock.sleep(limit)),
         });
         self
     }
