@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use floe_core::ByteSize;
 use floe_core::layout::{LayoutError, Superblock};
@@ -17,6 +18,32 @@ use crate::failure::Failure;
 /// What is in the way, and the cure.
 pub(crate) fn open(config: &DeviceConfig, clock: &Clock) -> Result<SharedDevice, Failure> {
     floe_device::open(config, clock).map_err(explain)
+}
+
+/// As [`open`], but waits a while for the last user of the device to let go: a
+/// process that was killed holds its files until the kernel has ended its I/O.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) async fn open_patiently(
+    config: &DeviceConfig,
+    clock: &Clock,
+) -> Result<SharedDevice, Failure> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let began = clock.now();
+    let mut told = false;
+    loop {
+        match floe_device::open(config, clock) {
+            Err(OpenDeviceError::InUse(path)) if clock.now().since(began) < PATIENCE => {
+                if !told {
+                    tracing::warn!(path = %path.display(), "the device is in use; waiting for it");
+                    told = true;
+                }
+                clock.sleep(Duration::from_millis(20)).await;
+            }
+            opened => return opened.map_err(explain),
+        }
+    }
 }
 
 /// Opens a device that must exist, in the shape that its cache was made for,

@@ -6,6 +6,9 @@ use crate::failure::Failure;
 use crate::output::Style;
 use crate::settings::{LogConfig, LogFormat};
 
+/// The crate below the S3 face.
+const CLIENT_ERRORS: &str = "s3s";
+
 /// Starts logging.
 ///
 /// # Errors
@@ -27,7 +30,12 @@ pub(crate) fn start(config: &LogConfig) -> Result<(), Failure> {
 /// # Errors
 /// If it describes none.
 pub(crate) fn filter(config: &LogConfig) -> Result<EnvFilter, Failure> {
-    EnvFilter::try_new(&config.level).map_err(|error| {
+    let mut level = config.level.clone();
+    // It logs a client's mistake as an error of the server's: anybody could fill the disk.
+    if !level.contains(CLIENT_ERRORS) {
+        level.push_str(&format!(",{CLIENT_ERRORS}=off"));
+    }
+    EnvFilter::try_new(&level).map_err(|error| {
         Failure::usage(format!("`log.level` = \"{}\" is no level", config.level))
             .because(error)
             .cure("use error, warn, info, debug or trace, or per module such as info,floe::chunk=debug")

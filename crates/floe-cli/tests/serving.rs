@@ -179,6 +179,19 @@ fn a_chunk_larger_than_a_zone_says_what_fits() {
 }
 
 #[test]
+fn a_start_waits_for_the_last_one_to_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Serving::start(folder.path(), &[]);
+    assert_eq!(get(first.s3, "/demo/hello.txt").0, 200);
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| Serving::start(folder.path(), &[]));
+        first.kill();
+        let second = second.join().unwrap();
+        assert_eq!(get(second.s3, "/demo/hello.txt").0, 200);
+    });
+}
+
+#[test]
 fn a_device_in_use_is_not_touched() {
     let folder = tempfile::tempdir().unwrap();
     let _serving = Serving::start(folder.path(), &[]);

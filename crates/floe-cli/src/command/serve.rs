@@ -114,7 +114,7 @@ async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> 
     let mut signals = Signals::listen()?;
     let supervisor = Supervisor::from_environment();
     let clock = Clock::real();
-    let device = device::open(&plan.device, &clock)?;
+    let device = device::open_patiently(&plan.device, &clock).await?;
     plan.check_chunks(device.geometry())?;
     let description = device.describe();
     let store_config = StoreConfig {
