@@ -283,6 +283,10 @@ impl Shared {
             }
             events = self.events.lock();
         }
+        drop(events);
+        // Perhaps nobody was woken (an operation whose future was dropped).
+        // The runtime must come back here then, and not park for good.
+        self.main.rouse();
     }
 
     fn fail(&self, failure: VirtualTimeError) {
@@ -428,6 +432,17 @@ mod tests {
             std::future::pending::<()>().await;
         });
         assert_eq!(result, Err(VirtualTimeError::Deadlock { now: Tick(5) }));
+    }
+
+    #[test]
+    fn events_that_wake_nobody_do_not_stop_time() {
+        run(0, |clock| async move {
+            for ns in 1..100 {
+                clock.at(Tick(ns), || ());
+            }
+            clock.sleep(Duration::from_nanos(200)).await;
+            assert_eq!(clock.now(), Tick(200));
+        });
     }
 
     #[test]
