@@ -192,7 +192,7 @@ impl DeviceConfig {
     }
 }
 
-/// Opens a device. Must be called inside a tokio runtime for `kind = "file"`.
+/// Opens a device.
 ///
 /// # Errors
 /// See [`OpenDeviceError`]; nothing was changed on the medium, except that a

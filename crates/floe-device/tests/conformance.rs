@@ -5,7 +5,8 @@ use std::sync::Arc;
 use floe_core::ByteSize;
 use floe_device::config::{DeviceConfig, DeviceKind, Direct, IoChoice};
 use floe_device::{
-    Clock, Faults, Faulty, Metered, SharedDevice, SimConfig, conformance, open, virtual_time,
+    Clock, Faults, Faulty, Metered, Recorded, SharedDevice, SimConfig, conformance, open,
+    virtual_time,
 };
 
 fn small(kind: DeviceKind) -> DeviceConfig {
@@ -22,7 +23,8 @@ fn small(kind: DeviceKind) -> DeviceConfig {
 /// A device inside every wrapper, none of which may change what it does.
 fn wrapped(device: SharedDevice) -> SharedDevice {
     let metered = Arc::new(Metered::new(device, Clock::real()));
-    Arc::new(Faulty::new(metered, Clock::real(), 1, Faults::default()))
+    let recorded = Arc::new(Recorded::new(metered, Clock::real(), 100));
+    Arc::new(Faulty::new(recorded, Clock::real(), 1, Faults::default()))
 }
 
 /// Runs the suite on a device of this configuration, with and without limits,

@@ -45,8 +45,10 @@ struct Controller {
     in_flight: BTreeMap<u64, Work>,
     started: u64,
     /// Resets that wait for the writes before them, oldest first.
-    waiting_resets: Vec<(ZoneId, Completer<()>)>,
+    waiting_resets: Vec<WaitingReset>,
 }
+
+type WaitingReset = (ZoneId, Completer<()>);
 
 enum Work {
     Read(Address, IoBuf, Completer<IoBuf>),
@@ -438,7 +440,7 @@ impl Inner {
 
     /// Takes everything that is under way or waits; what it holds is failed
     /// by dropping it.
-    fn stop(&self) -> (BTreeMap<u64, Work>, Vec<(ZoneId, Completer<()>)>) {
+    fn stop(&self) -> (BTreeMap<u64, Work>, Vec<WaitingReset>) {
         let mut controller = self.controller.lock();
         let in_flight = std::mem::take(&mut controller.in_flight);
         (in_flight, std::mem::take(&mut controller.waiting_resets))
