@@ -88,7 +88,7 @@ impl Run {
 
     async fn fetch(&mut self, body: Option<OriginBody>) -> Result<(), ObjectError> {
         if body.is_none() {
-            self.skip_what_is_stored().await;
+            self.skip_what_is_stored();
             if self.flights.iter().all(Option::is_none) {
                 return Ok(());
             }
@@ -108,13 +108,13 @@ impl Run {
     /// Flights begin after a look in the store that found nothing, but an
     /// earlier flight may have landed in between. So the store is asked again,
     /// now that newcomers wait for this one.
-    async fn skip_what_is_stored(&mut self) {
+    fn skip_what_is_stored(&mut self) {
         for index in 0..self.flights.len() {
             let chunk = self.first_chunk + index as u64;
             if self.flights[index].is_none() {
                 continue;
             }
-            if self.cache.stored(&self.object, chunk, 0..1).await.is_some()
+            if self.cache.has_stored(&self.object, chunk)
                 && let Some(flight) = self.flights[index].take()
             {
                 flight.land(Landing::Stored);
