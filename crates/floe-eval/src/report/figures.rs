@@ -5,6 +5,7 @@ use super::text::{Unit, rate_unit, time_unit};
 use super::{Curve, ReportData};
 use crate::metrics::{LatencySummary, Measures, SERIES, Series, SeriesKind};
 use crate::replay::ReplayResult;
+use crate::replay::policy::PolicyCounts;
 use crate::run::RunResult;
 
 /// A span of latencies so wide that small ones would lie on the floor of a
@@ -60,6 +61,9 @@ fn chart_of(number: usize, curve: &Curve) -> Chart {
     }
 }
 
+/// A ratio of a policy's counts.
+type RatioOf = fn(&PolicyCounts) -> f64;
+
 /// Miss ratio and byte miss ratio over cache size, a line per policy.
 pub(super) fn miss_ratios(replay: &ReplayResult) -> Vec<Chart> {
     let (largest, unit) = (
@@ -78,7 +82,7 @@ pub(super) fn miss_ratios(replay: &ReplayResult) -> Vec<Chart> {
             factor: 1.0,
         },
     };
-    let ratios: [(&str, &str, fn(&crate::replay::policy::PolicyCounts) -> f64); 2] = [
+    let ratios: [(&str, &str, RatioOf); 2] = [
         ("miss-ratio", "Miss ratio", |counts| counts.miss_ratio()),
         ("byte-miss-ratio", "Byte miss ratio", |counts| {
             counts.byte_miss_ratio()
@@ -101,11 +105,7 @@ pub(super) fn miss_ratios(replay: &ReplayResult) -> Vec<Chart> {
         .collect()
 }
 
-fn policy_lines(
-    replay: &ReplayResult,
-    factor: f64,
-    of: fn(&crate::replay::policy::PolicyCounts) -> f64,
-) -> Vec<Line> {
+fn policy_lines(replay: &ReplayResult, factor: f64, of: RatioOf) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for counts in &replay.counts {
         let name = counts.policy.name();

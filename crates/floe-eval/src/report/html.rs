@@ -43,7 +43,7 @@ pub(super) fn page(data: &ReportData) -> String {
         &mut page,
     );
     provenance(data, &mut page);
-    let _ = write!(page, "</main><script>{SCRIPT}</script></body></html>\n");
+    let _ = writeln!(page, "</main><script>{SCRIPT}</script></body></html>");
     page
 }
 
