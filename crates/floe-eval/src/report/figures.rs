@@ -35,14 +35,10 @@ fn chart_of(number: usize, curve: &Curve) -> Chart {
     Chart {
         name: format!("curve-{}", number + 1),
         title: curve.title.clone(),
-        x: Axis::new(
-            curve.x_label.clone(),
-            if curve.x_is_log {
-                ScaleKind::Log
-            } else {
-                ScaleKind::Free
-            },
-        ),
+        x: Axis {
+            named_ticks: curve.x_ticks.clone(),
+            ..Axis::new(curve.x_label.clone(), ScaleKind::Free)
+        },
         y: Axis::new(
             curve.y_label.clone(),
             if curve.y_is_log {
@@ -157,7 +153,9 @@ pub(super) fn percentiles(runs: &[RunResult]) -> Option<Chart> {
         name: "get-latency-percentiles".into(),
         title: "Get latency by percentile".into(),
         x: Axis {
-            named_ticks: &[(1.0, "p50"), (2.0, "p99"), (3.0, "p99.9"), (4.0, "p99.99")],
+            named_ticks: [(1.0, "p50"), (2.0, "p99"), (3.0, "p99.9"), (4.0, "p99.99")]
+                .map(|(at, name)| (at, name.to_owned()))
+                .to_vec(),
             ..Axis::new("Percentile", ScaleKind::Free)
         },
         y: Axis::new(
