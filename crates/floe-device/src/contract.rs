@@ -70,6 +70,11 @@ enum State<T> {
     Boxed(Pin<Box<dyn Future<Output = Result<T, DeviceError>> + Send>>),
 }
 
+// SAFETY: a shared reference to an operation gives access to nothing: its only
+// methods take it by unique reference. So readers and writers that hold
+// operations in flight can be shared between threads.
+unsafe impl<T: Send> Sync for OpFuture<T> {}
+
 // No variant pins its content in place.
 impl<T> Unpin for OpFuture<T> {}
 

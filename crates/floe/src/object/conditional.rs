@@ -1,0 +1,129 @@
+//! Conditional requests: RFC 9110 §13, with its order of precedence.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::origin::ObjectMeta;
+
+/// One of `If-Match`, `If-None-Match`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EtagCondition {
+    /// `*`: any object.
+    Any,
+    /// These entity tags, as HTTP writes them.
+    Tags(Vec<String>),
+}
+
+/// `If-Range`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RangeCondition {
+    /// An entity tag, as HTTP writes it.
+    Tag(String),
+    /// A date.
+    Date(SystemTime),
+}
+
+/// The conditions of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// `If-Match`.
+    pub if_match: Option<EtagCondition>,
+    /// `If-Unmodified-Since`; ignored where there is an `If-Match`.
+    pub if_unmodified_since: Option<SystemTime>,
+    /// `If-None-Match`.
+    pub if_none_match: Option<EtagCondition>,
+    /// `If-Modified-Since`; ignored where there is an `If-None-Match`.
+    pub if_modified_since: Option<SystemTime>,
+    /// `If-Range`: when it does not hold, the whole object is sent.
+    pub if_range: Option<RangeCondition>,
+}
+
+/// What conditions come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Answer the request.
+    Proceed,
+    /// Answer 304.
+    NotModified,
+    /// Answer 412.
+    PreconditionFailed,
+}
+
+impl Conditions {
+    /// Judges a GET or HEAD (RFC 9110 §13.2.2).
+    pub fn evaluate(&self, meta: &ObjectMeta) -> Verdict {
+        match (&self.if_match, self.if_unmodified_since) {
+            (Some(condition), _) if !condition.matches(meta, strong_match) => {
+                return Verdict::PreconditionFailed;
+            }
+            (None, Some(date)) if modified_after(meta, date) => {
+                return Verdict::PreconditionFailed;
+            }
+            _ => {}
+        }
+        match (&self.if_none_match, self.if_modified_since) {
+            (Some(condition), _) if condition.matches(meta, weak_match) => Verdict::NotModified,
+            (None, Some(date)) if meta.last_modified.is_some() && !modified_after(meta, date) => {
+                Verdict::NotModified
+            }
+            _ => Verdict::Proceed,
+        }
+    }
+
+    /// Whether a `Range` header counts: false when an `If-Range` does not hold.
+    pub fn range_applies(&self, meta: &ObjectMeta) -> bool {
+        match &self.if_range {
+            None => true,
+            Some(RangeCondition::Tag(tag)) => meta
+                .etag
+                .as_deref()
+                .is_some_and(|own| strong_match(tag, own)),
+            Some(RangeCondition::Date(date)) => meta
+                .last_modified
+                .is_some_and(|own| unix_seconds(own) == unix_seconds(*date)),
+        }
+    }
+}
+
+impl EtagCondition {
+    fn matches(&self, meta: &ObjectMeta, equal: fn(&str, &str) -> bool) -> bool {
+        match self {
+            EtagCondition::Any => true,
+            EtagCondition::Tags(tags) => meta
+                .etag
+                .as_deref()
+                .is_some_and(|own| tags.iter().any(|tag| equal(tag, own))),
+        }
+    }
+}
+
+fn strong_match(one: &str, other: &str) -> bool {
+    !is_weak(one) && !is_weak(other) && one == other
+}
+
+fn weak_match(one: &str, other: &str) -> bool {
+    opaque(one) == opaque(other)
+}
+
+pub(crate) fn is_weak(tag: &str) -> bool {
+    tag.starts_with("W/")
+}
+
+fn opaque(tag: &str) -> &str {
+    tag.strip_prefix("W/").unwrap_or(tag)
+}
+
+/// HTTP dates have whole seconds, so fractions do not make an object newer.
+fn modified_after(meta: &ObjectMeta, date: SystemTime) -> bool {
+    meta.last_modified
+        .is_some_and(|own| unix_seconds(own) > unix_seconds(date))
+}
+
+fn unix_seconds(time: SystemTime) -> i128 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => i128::from(after.as_secs()),
+        Err(before) => {
+            let before = before.duration();
+            -i128::from(before.as_secs()) - i128::from(before.subsec_nanos() > 0)
+        }
+    }
+}

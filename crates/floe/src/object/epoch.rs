@@ -1,0 +1,169 @@
+//! Write epochs: what keeps a fetch that read the old version from leaving it
+//! as the current one.
+//!
+//! Objects are spread over stripes. A write holds its stripe from before it
+//! forgets the old metadata until after the origin has the new version; while
+//! it does, nothing is published on the stripe. A publication whose fetch began
+//! before the write ended carries an older epoch and is refused. A write that
+//! begins waits for publications under way, so none can land after it.
+//!
+//! Objects that share a stripe only cost each other a publication.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+const STRIPES: usize = 4096;
+
+/// A moment in the life of a stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Epoch {
+    stripe: u32,
+    number: u64,
+}
+
+#[derive(Clone)]
+pub(super) struct WriteEpochs {
+    stripes: Arc<[Stripe]>,
+}
+
+#[derive(Default)]
+struct Stripe {
+    state: Mutex<State>,
+    published: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    number: u64,
+    writers: u32,
+    publishers: u32,
+}
+
+impl WriteEpochs {
+    pub(super) fn new() -> Self {
+        WriteEpochs {
+            stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
+        }
+    }
+
+    pub(super) fn current(&self, name_hash: u64) -> Epoch {
+        // The remainder is below 4096.
+        let stripe = (name_hash % STRIPES as u64) as u32;
+        let number = self.stripe(stripe).state.lock().number;
+        Epoch { stripe, number }
+    }
+
+    /// Whether nothing of the stripe was written since.
+    pub(super) fn is_current(&self, epoch: Epoch) -> bool {
+        let state = self.stripe(epoch.stripe).state.lock();
+        state.number == epoch.number && state.writers == 0
+    }
+
+    /// Leave to store metadata that was asked for in `epoch`; `None` when the
+    /// object may have been written since.
+    pub(super) fn publish(&self, epoch: Epoch) -> Option<Publication> {
+        let mut state = self.stripe(epoch.stripe).state.lock();
+        if state.number != epoch.number || state.writers > 0 {
+            return None;
+        }
+        state.publishers += 1;
+        Some(Publication {
+            epochs: self.clone(),
+            stripe: epoch.stripe,
+        })
+    }
+
+    /// Begins a write: from now on nothing is published, and when this
+    /// returns nothing is being published.
+    pub(super) async fn write(&self, name_hash: u64) -> Writing {
+        let stripe = self.current(name_hash).stripe;
+        {
+            let mut state = self.stripe(stripe).state.lock();
+            state.number += 1;
+            state.writers += 1;
+        }
+        // Made before waiting, so that a caller who leaves ends the write too.
+        let writing = Writing {
+            epochs: self.clone(),
+            stripe,
+        };
+        let own = self.stripe(stripe);
+        loop {
+            let mut published = std::pin::pin!(own.published.notified());
+            // Registered before checking: no wake-up is lost in between.
+            published.as_mut().enable();
+            if own.state.lock().publishers == 0 {
+                return writing;
+            }
+            published.await;
+        }
+    }
+
+    fn stripe(&self, stripe: u32) -> &Stripe {
+        &self.stripes[stripe as usize]
+    }
+}
+
+/// Leave to publish; ends when dropped.
+pub(super) struct Publication {
+    epochs: WriteEpochs,
+    stripe: u32,
+}
+
+impl Drop for Publication {
+    fn drop(&mut self) {
+        let stripe = self.epochs.stripe(self.stripe);
+        stripe.state.lock().publishers -= 1;
+        stripe.published.notify_waiters();
+    }
+}
+
+/// A write under way; begins a new epoch when dropped.
+pub(super) struct Writing {
+    epochs: WriteEpochs,
+    stripe: u32,
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let mut state = self.epochs.stripe(self.stripe).state.lock();
+        state.number += 1;
+        state.writers -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_read_before_a_write_ended_is_not_published() {
+        let epochs = WriteEpochs::new();
+        let before = epochs.current(1);
+        let writing = epochs.write(1).await;
+        let during = epochs.current(1);
+        assert!(epochs.publish(before).is_none());
+        assert!(epochs.publish(during).is_none());
+        drop(writing);
+        assert!(epochs.publish(before).is_none());
+        assert!(epochs.publish(during).is_none());
+        assert!(epochs.publish(epochs.current(1)).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_write_waits_for_publications_and_a_dropped_one_leaves_nothing() {
+        let epochs = WriteEpochs::new();
+        let publication = epochs.publish(epochs.current(1)).unwrap();
+        let mut write = Box::pin(epochs.write(1));
+        assert!(futures::poll!(&mut write).is_pending());
+        assert!(epochs.publish(epochs.current(1)).is_none());
+        drop(write);
+        assert!(epochs.publish(epochs.current(1)).is_some());
+        let mut write = Box::pin(epochs.write(1));
+        assert!(futures::poll!(&mut write).is_pending());
+        drop(publication);
+        assert!(futures::poll!(&mut write).is_ready());
+    }
+}

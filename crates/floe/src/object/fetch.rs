@@ -1,0 +1,360 @@
+//! Brings missing chunks in: one request to the origin, its bytes to the
+//! readers and into the store at once.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+
+use super::Inner;
+use super::error::ObjectError;
+use super::flight::{Flight, Landing};
+use super::stats::count;
+use super::version::ObjectVersion;
+use crate::origin::{ObjectMeta, OriginBody, OriginError, OriginRead};
+use crate::store::{Admission, PutOptions, ValueWriter};
+
+/// A fetch of adjacent chunks. Runs as a task of its own, so that it outlives
+/// the reader who began it. Dropped early, it fails its flights.
+pub(super) struct Run {
+    cache: Arc<Inner>,
+    object: Arc<ObjectVersion>,
+    first_chunk: u64,
+    /// One for each chunk; `None` where somebody else brings it, and its bytes are passed over.
+    flights: Vec<Option<Arc<Flight>>>,
+    /// Offset in the object of the next byte.
+    position: u64,
+    /// Where the last chunk ends.
+    end: u64,
+    writer: Option<ValueWriter>,
+}
+
+impl Run {
+    /// A fetch of the chunks from `first_chunk` on, of which at least one is there.
+    pub(super) fn new(
+        cache: &Arc<Inner>,
+        object: &Arc<ObjectVersion>,
+        first_chunk: u64,
+        flights: Vec<Option<Arc<Flight>>>,
+    ) -> Self {
+        let last_chunk = first_chunk + (flights.len() as u64).saturating_sub(1);
+        Run {
+            cache: Arc::clone(cache),
+            position: object.chunk_start(first_chunk),
+            end: object.chunk_start(last_chunk) + object.chunk_len(last_chunk),
+            object: Arc::clone(object),
+            first_chunk,
+            flights,
+            writer: None,
+        }
+    }
+
+    /// Fetches the chunks, as a task.
+    pub(super) fn spawn(self) {
+        tokio::spawn(self.go(None));
+    }
+
+    /// Takes the chunks from an answer that has begun, as a task. `memory` is
+    /// the share it may hold.
+    pub(super) fn spawn_with(self, body: OriginBody, memory: Arc<dyn Send + Sync>) {
+        self.charge(&memory);
+        tokio::spawn(self.go(Some(body)));
+    }
+
+    async fn go(mut self, body: Option<OriginBody>) {
+        let result = if self.cache.config.cancel_unwatched {
+            let watched: Vec<_> = self.flights.iter().flatten().cloned().collect();
+            tokio::select! {
+                biased;
+                result = self.fetch(body) => Some(result),
+                () = all_unwatched(&watched) => None,
+            }
+        } else {
+            Some(self.fetch(body).await)
+        };
+        match result {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                tracing::debug!(object = %self.object.key, %error, "a fetch failed");
+                count(&self.cache.stats.fetches_failed);
+                self.fail(&error);
+            }
+            None => {
+                count(&self.cache.stats.fetches_cancelled);
+                self.fail(&ObjectError::Stopped);
+            }
+        }
+    }
+
+    async fn fetch(&mut self, body: Option<OriginBody>) -> Result<(), ObjectError> {
+        if body.is_none() {
+            self.skip_what_is_stored().await;
+            if self.flights.iter().all(Option::is_none) {
+                return Ok(());
+            }
+            let bytes = (self.end - self.position).min(self.cache.config.fetch_window.bytes());
+            let memory = self.cache.budget.acquire(bytes).await;
+            self.charge(&memory);
+        }
+        let chunks = self.flights.iter().flatten().count() as u64;
+        let coalesced = &self.cache.stats.chunks_coalesced;
+        coalesced.fetch_add(
+            chunks.saturating_sub(1),
+            std::sync::atomic::Ordering::Relaxed,
+        );
+        self.pump(body).await
+    }
+
+    /// Flights begin after a look in the store that found nothing, but an
+    /// earlier flight may have landed in between. So the store is asked again,
+    /// now that newcomers wait for this one.
+    async fn skip_what_is_stored(&mut self) {
+        for index in 0..self.flights.len() {
+            let chunk = self.first_chunk + index as u64;
+            if self.flights[index].is_none() {
+                continue;
+            }
+            if self.cache.stored(&self.object, chunk, 0..1).await.is_some()
+                && let Some(flight) = self.flights[index].take()
+            {
+                flight.land(Landing::Stored);
+                self.cache.retire(&flight);
+            }
+        }
+        while let Some(None) = self.flights.first() {
+            self.flights.remove(0);
+            self.first_chunk += 1;
+            self.position = self.object.chunk_start(self.first_chunk);
+        }
+        while let Some(None) = self.flights.last() {
+            self.flights.pop();
+            self.end = self
+                .object
+                .chunk_start(self.first_chunk + self.flights.len() as u64);
+        }
+    }
+
+    fn charge(&self, memory: &Arc<dyn Send + Sync>) {
+        for flight in self.flights.iter().flatten() {
+            flight.charge(Arc::clone(memory));
+        }
+    }
+
+    /// Reads bodies until all bytes are there, each going on where the one
+    /// before broke off. Only a version with a validator can be continued:
+    /// without one nobody could tell that the rest is of the same version.
+    async fn pump(&mut self, mut open: Option<OriginBody>) -> Result<(), ObjectError> {
+        let mut resumes = match self.object.meta.has_validator() {
+            true => self.cache.config.resumes,
+            false => 0,
+        };
+        loop {
+            let body = match open.take() {
+                Some(body) => body,
+                None => self.request().await?.body,
+            };
+            match self.drain(body).await {
+                // The origin noticed that the object was written in place.
+                Err(ObjectError::Origin(OriginError::PreconditionFailed)) => {
+                    self.cache.forget_metadata(&self.object.key).await;
+                    return Err(ObjectError::Changed);
+                }
+                Err(ObjectError::Origin(error)) if error.is_retriable() && resumes > 0 => {
+                    tracing::debug!(object = %self.object.key, %error, "continuing a fetch");
+                    count(&self.cache.stats.fetches_resumed);
+                    resumes -= 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Borrows nothing: a writer in `self` cannot be shared between threads.
+    fn request(&self) -> impl Future<Output = Result<OriginRead, ObjectError>> + use<> {
+        let cache = Arc::clone(&self.cache);
+        let object = Arc::clone(&self.object);
+        let range = self.position..self.end;
+        async move { cache.read_version(&object, range).await }
+    }
+
+    async fn drain(&mut self, mut body: OriginBody) -> Result<(), ObjectError> {
+        while self.position < self.end {
+            match body.next().await {
+                Some(piece) => self.take(piece?).await?,
+                None => {
+                    return Err(ObjectError::Origin(OriginError::ShortBody {
+                        expected: self.end,
+                        received: self.position,
+                    }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands bytes on, cut at the chunks' ends.
+    async fn take(&mut self, mut piece: Bytes) -> Result<(), ObjectError> {
+        while !piece.is_empty() && self.position < self.end {
+            self.cache.check_unwritten(&self.object)?;
+            let chunk = self.object.chunk_of(self.position);
+            let start = self.object.chunk_start(chunk);
+            let left = start + self.object.chunk_len(chunk) - self.position;
+            // At most the piece's length, which is a usize.
+            let part = piece.split_to(left.min(piece.len() as u64) as usize);
+            let index = (chunk - self.first_chunk) as usize;
+            let len = part.len() as u64;
+            if let Some(flight) = self.flights[index].clone() {
+                wait_for_readers(&self.cache, &flight, len).await;
+                flight.push(part.clone());
+                self.store(chunk, self.position == start, part).await;
+            }
+            self.position += len;
+            if len == left {
+                self.land(index).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds bytes to the chunk's record. What goes wrong here only costs the
+    /// cache the chunk.
+    async fn store(&mut self, chunk: u64, first: bool, bytes: Bytes) {
+        if !self.object.cacheable {
+            return;
+        }
+        if first {
+            let options = PutOptions {
+                ttl: None,
+                // A chunk of a version has the same bytes whenever it was stored.
+                relaxed: true,
+            };
+            let key = self.object.chunk_key(chunk);
+            let len = self.object.chunk_len(chunk);
+            self.writer = self
+                .cache
+                .note(self.cache.store.writer(&key, len, options).await);
+        }
+        if let Some(writer) = &mut self.writer
+            && self.cache.note(writer.write(bytes).await).is_none()
+        {
+            self.writer = None;
+        }
+    }
+
+    /// Ends the chunk's flight: readers first, then the record, and only then
+    /// newcomers, who will find the record.
+    async fn land(&mut self, index: usize) {
+        let Some(flight) = self.flights[index].take() else {
+            return;
+        };
+        flight.land(Landing::Complete);
+        if let Some(writer) = self.writer.take() {
+            let counter = match self.cache.note(writer.finish().await) {
+                Some(Admission::Admitted) => &self.cache.stats.chunks_stored,
+                Some(Admission::Refused) | None => &self.cache.stats.chunks_refused,
+            };
+            count(counter);
+        }
+        self.cache.retire(&flight);
+    }
+
+    fn fail(&mut self, error: &ObjectError) {
+        self.writer = None;
+        for flight in self.flights.iter_mut().filter_map(Option::take) {
+            // Newcomers try again; only those who waited are told.
+            self.cache.flights.retire(&flight);
+            flight.land(Landing::Failed(error.clone()));
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.fail(&ObjectError::Stopped);
+    }
+}
+
+async fn all_unwatched(flights: &[Arc<Flight>]) {
+    std::future::poll_fn(|context| {
+        for flight in flights {
+            if !flight.is_landed() && flight.poll_unwatched(context).is_pending() {
+                return std::task::Poll::Pending;
+            }
+        }
+        std::task::Poll::Ready(())
+    })
+    .await;
+}
+
+impl Inner {
+    /// Asks the origin for a range of this very version.
+    pub(super) async fn read_version(
+        &self,
+        object: &ObjectVersion,
+        range: std::ops::Range<u64>,
+    ) -> Result<OriginRead, ObjectError> {
+        count(&self.stats.fetches);
+        let request = object.request(range.clone(), self.origin.honours_if_match());
+        let changed = match self.origin.get(&object.key, request).await {
+            Ok(read) if !object.is_same(&read.meta) => true,
+            Ok(read) => {
+                self.check_unwritten(object)?;
+                return expect_range(read, &range);
+            }
+            Err(
+                OriginError::PreconditionFailed
+                | OriginError::NotFound(_)
+                | OriginError::RangeNotSatisfiable { .. },
+            ) => true,
+            Err(error) => return Err(error.into()),
+        };
+        debug_assert!(changed);
+        self.forget_metadata(&object.key).await;
+        Err(ObjectError::Changed)
+    }
+
+    /// Without a validator, a write through the cache is the only change that
+    /// can be noticed while the size stays the same.
+    pub(super) fn check_unwritten(&self, object: &ObjectVersion) -> Result<(), ObjectError> {
+        if object.meta.has_validator() || self.epochs.is_current(object.epoch) {
+            Ok(())
+        } else {
+            Err(ObjectError::Changed)
+        }
+    }
+
+    pub(super) fn retire(&self, flight: &Arc<Flight>) {
+        self.flights.retire(flight);
+        self.budget.retired(flight);
+    }
+}
+
+/// An answer is used only if it is exactly the range that was asked for.
+pub(super) fn expect_range(
+    read: OriginRead,
+    range: &std::ops::Range<u64>,
+) -> Result<OriginRead, ObjectError> {
+    let ObjectMeta { size, .. } = read.meta;
+    let expected = range.start..range.end.min(size);
+    if read.range == expected {
+        return Ok(read);
+    }
+    Err(ObjectError::Origin(OriginError::Protocol(format!(
+        "asked for bytes {expected:?} of {size}, got {:?}",
+        read.range
+    ))))
+}
+
+/// Goes at the pace of the fastest reader, but not slower than patience allows.
+async fn wait_for_readers(cache: &Inner, flight: &Flight, len: u64) {
+    let mut room = std::pin::pin!(flight.room(len));
+    if futures::poll!(room.as_mut()).is_ready() {
+        return;
+    }
+    let patience = cache.clock.sleep(cache.config.reader_patience());
+    tokio::select! {
+        biased;
+        () = room => {}
+        () = patience => {}
+    }
+}

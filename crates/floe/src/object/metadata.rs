@@ -1,0 +1,474 @@
+//! Finds out which version of an object is current: from the cache where the
+//! consistency mode allows it, else from the origin.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::config::Consistency;
+use super::epoch::Epoch;
+use super::error::ObjectError;
+use super::fetch::{Run, expect_range};
+use super::flight::FlightReader;
+use super::record::{MetadataRecord, RecordedObject};
+use super::stats::count;
+use super::version::{ObjectVersion, Version, metadata_key, name_hash};
+use super::{Inner, Outcome};
+use crate::origin::{ByteRange, GetRequest, ObjectKey, ObjectMeta, OriginError, OriginRead};
+use crate::store::PutOptions;
+
+const SHARDS: usize = 64;
+
+/// What a request wants besides the metadata.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wanted {
+    /// Nothing.
+    Metadata,
+    /// The object, or this range of it: a cold read asks the origin for
+    /// metadata and first bytes in one request.
+    Bytes(Option<ByteRange>),
+}
+
+/// The current version, and seats in the flights that were begun to learn it.
+pub(super) struct Resolved {
+    pub(super) object: Arc<ObjectVersion>,
+    pub(super) outcome: Outcome,
+    pub(super) seats: Vec<FlightReader>,
+}
+
+type Loading = Shared<BoxFuture<'static, Result<Arc<ObjectVersion>, ObjectError>>>;
+
+/// Metadata requests under way. The epoch is part of the key: who comes after
+/// a write must not be told what was true before it.
+pub(super) struct Loads {
+    shards: [Mutex<HashMap<(ObjectKey, Epoch), Loading>>; SHARDS],
+}
+
+impl Loads {
+    pub(super) fn new() -> Self {
+        Loads {
+            shards: std::array::from_fn(|_| Mutex::new(HashMap::new())),
+        }
+    }
+
+    fn shard(&self, key: &ObjectKey) -> &Mutex<HashMap<(ObjectKey, Epoch), Loading>> {
+        // The remainder is below 64.
+        &self.shards[(name_hash(key) % SHARDS as u64) as usize]
+    }
+}
+
+/// A metadata request: why, and what comes along.
+struct Load {
+    key: ObjectKey,
+    epoch: Epoch,
+    previous: Option<RecordedObject>,
+    wanted: Wanted,
+    seats: oneshot::Sender<Vec<FlightReader>>,
+}
+
+impl Inner {
+    /// The current version of an object. With `force`, whatever is cached is not believed.
+    pub(super) async fn resolve(
+        self: &Arc<Self>,
+        key: &ObjectKey,
+        wanted: Wanted,
+        force: bool,
+    ) -> Result<Resolved, ObjectError> {
+        // Before anything is looked at: see `epoch`.
+        let epoch = self.epochs.current(name_hash(key));
+        let record = if force {
+            None
+        } else {
+            self.recorded(key).await
+        };
+        let previous = match record {
+            Some(record) if self.is_fresh(&record) => match record.object {
+                Some(object) => {
+                    count(&self.stats.metadata_hits);
+                    return Ok(self.resolved(key, epoch, object, Outcome::Metadata));
+                }
+                None => {
+                    count(&self.stats.negative_hits);
+                    return Err(OriginError::NotFound(key.to_string()).into());
+                }
+            },
+            Some(record) => record.object,
+            None => None,
+        };
+        count(match &previous {
+            Some(_) => &self.stats.revalidations,
+            None => &self.stats.metadata_misses,
+        });
+        match self.load(key, epoch, previous.clone(), wanted, force).await {
+            Err(ObjectError::Origin(error)) if self.config.serve_stale && error.is_outage() => {
+                let Some(object) = previous else {
+                    return Err(error.into());
+                };
+                count(&self.stats.stale_served);
+                Ok(self.resolved(key, epoch, object, Outcome::Metadata))
+            }
+            result => result,
+        }
+    }
+
+    fn resolved(
+        &self,
+        key: &ObjectKey,
+        epoch: Epoch,
+        object: RecordedObject,
+        outcome: Outcome,
+    ) -> Resolved {
+        Resolved {
+            object: Arc::new(self.version(key, epoch, object)),
+            outcome,
+            seats: Vec::new(),
+        }
+    }
+
+    /// Asks the origin, or joins somebody who does.
+    async fn load(
+        self: &Arc<Self>,
+        key: &ObjectKey,
+        epoch: Epoch,
+        previous: Option<RecordedObject>,
+        wanted: Wanted,
+        force: bool,
+    ) -> Result<Resolved, ObjectError> {
+        // What somebody asked before this request began does not count as
+        // asking on every request.
+        let may_join = self.config.consistency != Consistency::Etag && !force;
+        let (seats, seats_taken) = oneshot::channel();
+        let load = Load {
+            key: key.clone(),
+            epoch,
+            previous: previous.clone(),
+            wanted,
+            seats,
+        };
+        let (loading, outcome) = self.join_or_begin_load(load, may_join);
+        let object = loading.await?;
+        let unchanged = previous.is_some_and(|previous| same(&previous.meta, &object.meta));
+        Ok(Resolved {
+            object,
+            outcome: if unchanged {
+                Outcome::Metadata
+            } else {
+                outcome
+            },
+            // Whoever joined has no seats waiting, and the sender is gone.
+            seats: seats_taken.await.unwrap_or_default(),
+        })
+    }
+
+    fn join_or_begin_load(self: &Arc<Self>, mut load: Load, may_join: bool) -> (Loading, Outcome) {
+        let id = (load.key.clone(), load.epoch);
+        let mut shard = self.loads.shard(&load.key).lock();
+        match shard.get(&id) {
+            Some(loading) if may_join => {
+                count(&self.stats.metadata_joined);
+                return (loading.clone(), Outcome::Joined);
+            }
+            // Somebody fetches the first bytes already: ask for metadata only,
+            // then join the chunks' flights.
+            Some(_) => load.wanted = Wanted::Metadata,
+            None => {}
+        }
+        let (told, tell) = oneshot::channel();
+        let loading = tell
+            .map(|result| result.unwrap_or(Err(ObjectError::Stopped)))
+            .boxed()
+            .shared();
+        let listed = !shard.contains_key(&id);
+        if listed {
+            shard.insert(id.clone(), loading.clone());
+        }
+        drop(shard);
+        let listing = listed.then(|| Listing {
+            cache: Arc::clone(self),
+            id,
+        });
+        let cache = Arc::clone(self);
+        tokio::spawn(async move {
+            let result = cache.ask(load).await;
+            // Unlisted before it is told, so that nobody joins a result that
+            // is older than their request.
+            drop(listing);
+            // Whoever asked may have left.
+            let _ = told.send(result);
+        });
+        (loading, Outcome::Miss)
+    }
+
+    async fn ask(self: &Arc<Self>, load: Load) -> Result<Arc<ObjectVersion>, ObjectError> {
+        // The moment from which the answer is certainly true.
+        let asked_unix_s = self.clock.unix_seconds();
+        let result = self.ask_origin(&load).await;
+        match result {
+            Ok((object, read)) => {
+                if let Some((read, memory)) = read {
+                    self.begin_run(&object, read, memory, load.wanted, load.seats);
+                }
+                self.publish(&object, load.previous.as_ref(), asked_unix_s)
+                    .await;
+                Ok(object)
+            }
+            Err(ObjectError::Origin(OriginError::NotFound(name))) => {
+                self.publish_absence(&load, asked_unix_s).await;
+                Err(OriginError::NotFound(name).into())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    #[allow(clippy::type_complexity)]
+    async fn ask_origin(
+        &self,
+        load: &Load,
+    ) -> Result<
+        (
+            Arc<ObjectVersion>,
+            Option<(OriginRead, Arc<dyn Send + Sync>)>,
+        ),
+        ObjectError,
+    > {
+        if let (None, Some(range)) = (&load.previous, self.opening(load.wanted)) {
+            let bytes = (range.end - range.start).min(self.config.fetch_window.bytes());
+            let memory = self.budget.acquire(bytes).await;
+            count(&self.stats.fetches);
+            let request = GetRequest {
+                range: Some(range.clone()),
+                ..GetRequest::default()
+            };
+            match self.origin.get(&load.key, request).await {
+                Ok(read) => {
+                    let read = expect_range(read, &range)?;
+                    let object = self.new_version(&load.key, load.epoch, read.meta.clone());
+                    return Ok((Arc::new(object), Some((read, memory))));
+                }
+                // An empty object, or one that ends before the range.
+                Err(OriginError::RangeNotSatisfiable { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let request = match &load.previous {
+            Some(previous) => GetRequest {
+                if_none_match: previous.meta.etag.clone(),
+                if_modified_since: previous.meta.last_modified,
+                ..GetRequest::default()
+            },
+            None => GetRequest::default(),
+        };
+        let object = match (self.origin.head(&load.key, request).await, &load.previous) {
+            (Ok(meta), Some(previous)) if same(&meta, &previous.meta) => {
+                count(&self.stats.revalidations_unchanged);
+                let renewed = RecordedObject {
+                    meta,
+                    instance: previous.instance,
+                };
+                self.version(&load.key, load.epoch, renewed)
+            }
+            (Ok(meta), _) => self.new_version(&load.key, load.epoch, meta),
+            (Err(OriginError::NotModified), Some(previous)) => {
+                count(&self.stats.revalidations_unchanged);
+                self.version(&load.key, load.epoch, previous.clone())
+            }
+            (Err(error), _) => return Err(error.into()),
+        };
+        Ok((Arc::new(object), None))
+    }
+
+    /// The bytes to ask for together with the metadata: whole chunks from the
+    /// first one wanted, as many as one fetch may bring.
+    fn opening(&self, wanted: Wanted) -> Option<Range<u64>> {
+        let chunk = self.config.chunk_size.bytes();
+        let most = self.config.chunks_per_fetch().saturating_mul(chunk);
+        let (first, last) = match wanted {
+            Wanted::Metadata | Wanted::Bytes(Some(ByteRange::Suffix(_))) => return None,
+            Wanted::Bytes(None) => (0, u64::MAX),
+            Wanted::Bytes(Some(ByteRange::From(first))) => (first, u64::MAX),
+            Wanted::Bytes(Some(ByteRange::Inclusive { first, last })) => (first, last),
+        };
+        let start = first / chunk * chunk;
+        let needed = (last / chunk).saturating_add(1).saturating_mul(chunk);
+        let end = start.checked_add(most)?.min(needed);
+        (start < end && first <= last).then_some(start..end)
+    }
+
+    /// Registers the chunks of an answer that has begun, with seats for the
+    /// reader who asked, and lets it run.
+    fn begin_run(
+        self: &Arc<Self>,
+        object: &Arc<ObjectVersion>,
+        read: OriginRead,
+        memory: Arc<dyn Send + Sync>,
+        wanted: Wanted,
+        seats: oneshot::Sender<Vec<FlightReader>>,
+    ) {
+        if read.range.is_empty() {
+            return;
+        }
+        let range = match wanted {
+            Wanted::Bytes(Some(range)) => range.resolve(object.meta.size).unwrap_or(0..0),
+            Wanted::Bytes(None) | Wanted::Metadata => 0..object.meta.size,
+        };
+        let first = object.chunk_of(read.range.start);
+        let last = object.chunk_of(read.range.end - 1);
+        let mut taken = Vec::new();
+        let mut flights = Vec::new();
+        for chunk in first..=last {
+            let window = self.config.fetch_window.bytes();
+            let len = object.chunk_len(chunk);
+            let (flight, begun) = self.flights.join_or_begin(object.chunk_id(chunk), window);
+            let start = object.chunk_start(chunk);
+            let from = range.start.max(start);
+            let to = range.end.min(start + len);
+            if from < to {
+                taken.push(flight.reader(from - start, to - start));
+            }
+            flights.push(begun.then_some(flight));
+        }
+        if flights.iter().any(Option::is_some) {
+            Run::new(self, object, first, flights).spawn_with(read.body, memory);
+        }
+        // Whoever asked may have left; the seats go with the message.
+        let _ = seats.send(taken);
+    }
+
+    fn is_fresh(&self, record: &MetadataRecord) -> bool {
+        let lifetime_s = match (&record.object, self.config.consistency) {
+            (None, _) => self.config.negative_ttl_s,
+            (Some(_), Consistency::Immutable) => return true,
+            (Some(_), Consistency::Ttl) => self.config.ttl_s,
+            (Some(_), Consistency::Etag) => return false,
+        };
+        // Both moments are rounded down, so a record may be believed a little
+        // shorter than its lifetime, never longer. A clock that went backwards
+        // makes it stale.
+        let now = self.clock.unix_seconds();
+        now.checked_sub(record.validated_unix_s)
+            .is_some_and(|age| age < lifetime_s)
+    }
+
+    async fn recorded(&self, key: &ObjectKey) -> Option<MetadataRecord> {
+        let value = self.note(self.store.get(&metadata_key(key)).await)??;
+        let record = MetadataRecord::decode(&value.bytes).ok();
+        if record.is_none() {
+            count(&self.stats.records_corrupt);
+        }
+        record
+    }
+
+    async fn publish(
+        &self,
+        object: &ObjectVersion,
+        previous: Option<&RecordedObject>,
+        validated_unix_s: u64,
+    ) {
+        let same =
+            previous.is_some_and(|p| same(&p.meta, &object.meta) && p.instance == object.instance);
+        if !object.cacheable || (same && self.config.consistency == Consistency::Etag) {
+            return;
+        }
+        let record = MetadataRecord {
+            validated_unix_s,
+            object: Some(RecordedObject {
+                meta: object.meta.clone(),
+                instance: object.instance,
+            }),
+        };
+        let options = PutOptions {
+            ttl: None,
+            // An older record of the same version may come back after a
+            // crash: it says the same, with an earlier date.
+            relaxed: same || previous.is_none(),
+        };
+        self.publish_record(&object.key, object.epoch, &record, options)
+            .await;
+    }
+
+    async fn publish_absence(&self, load: &Load, validated_unix_s: u64) {
+        if self.config.negative_ttl_s > 0 {
+            let record = MetadataRecord {
+                validated_unix_s,
+                object: None,
+            };
+            let options = PutOptions {
+                ttl: Some(Duration::from_secs(self.config.negative_ttl_s)),
+                relaxed: load.previous.is_none(),
+            };
+            self.publish_record(&load.key, load.epoch, &record, options)
+                .await;
+        } else if load.previous.is_some() {
+            self.forget_metadata(&load.key).await;
+        }
+    }
+
+    async fn publish_record(
+        &self,
+        key: &ObjectKey,
+        epoch: Epoch,
+        record: &MetadataRecord,
+        options: PutOptions,
+    ) {
+        let Some(publication) = self.epochs.publish(epoch) else {
+            count(&self.stats.publications_refused);
+            return;
+        };
+        let key = metadata_key(key);
+        self.note(self.store.put(&key, record.encode(), options).await);
+        drop(publication);
+    }
+
+    /// Forgets the record; a record that stays only costs another request.
+    pub(super) async fn forget_metadata(&self, key: &ObjectKey) {
+        self.note(self.store.delete(&metadata_key(key)).await);
+    }
+
+    fn new_version(&self, key: &ObjectKey, epoch: Epoch, meta: ObjectMeta) -> ObjectVersion {
+        let instance = match meta.has_validator() {
+            true => 0,
+            false => rand::random::<u128>() | 1,
+        };
+        self.version(key, epoch, RecordedObject { meta, instance })
+    }
+
+    fn version(&self, key: &ObjectKey, epoch: Epoch, object: RecordedObject) -> ObjectVersion {
+        let RecordedObject { meta, instance } = object;
+        let chunk_size = self.config.chunk_size.bytes();
+        ObjectVersion {
+            key: key.clone(),
+            version: Version::new(key, &meta, chunk_size, instance),
+            // Without a validator nobody can confirm a version on every request.
+            cacheable: meta.has_validator() || self.config.consistency != Consistency::Etag,
+            meta,
+            instance,
+            epoch,
+            chunk_size,
+        }
+    }
+}
+
+fn same(one: &ObjectMeta, other: &ObjectMeta) -> bool {
+    one.has_validator()
+        && one.size == other.size
+        && one.etag == other.etag
+        && one.last_modified == other.last_modified
+}
+
+/// A load that newcomers may join; ends when dropped.
+struct Listing {
+    cache: Arc<Inner>,
+    id: (ObjectKey, Epoch),
+}
+
+impl Drop for Listing {
+    fn drop(&mut self) {
+        self.cache.loads.shard(&self.id.0).lock().remove(&self.id);
+    }
+}

@@ -1,0 +1,503 @@
+//! Objects of an origin, read through the cache.
+//!
+//! [`ObjectCache`] keeps two kinds of records in a [`Store`]: one with an
+//! object's metadata, and one for each of its chunks. A chunk's key contains
+//! the object's version, a hash of its entity tag, size and modification time,
+//! so chunks of different versions never mix in one answer.
+//!
+//! What it refuses to know: protocols of clients, where values lie.
+
+mod budget;
+mod conditional;
+mod config;
+mod epoch;
+mod error;
+mod fetch;
+mod flight;
+mod metadata;
+mod reader;
+mod record;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod version;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use floe_device::Clock;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+pub use crate::origin::{Attributes, ByteRange, ObjectKey, ObjectMeta};
+pub use conditional::{Conditions, EtagCondition, RangeCondition, Verdict};
+pub use config::{Consistency, ObjectConfig, ObjectConfigError};
+pub use error::ObjectError;
+pub use record::{MetadataRecord, NotARecord, RecordedObject};
+pub use stats::ObjectStats;
+
+use crate::error::CacheError;
+use crate::origin::{
+    BucketInfo, ListPage, ListRequest, Origin, OriginError, PutRequest, PutResponse, UploadBody,
+    UploadedPart,
+};
+use crate::store::{Store, Tier, ValueReader};
+use budget::Budget;
+use epoch::WriteEpochs;
+use flight::Flights;
+use metadata::{Loads, Wanted};
+use reader::Reader;
+use stats::{Counters, count};
+use version::{ObjectVersion, metadata_key, name_hash};
+
+/// The bytes of an object as they become available.
+pub type ObjectBody = BoxStream<'static, Result<Bytes, ObjectError>>;
+
+/// Where the first bytes of an answer come from. What the whole answer came to
+/// is counted in [`ObjectStats`] when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The cache.
+    Hit(Tier),
+    /// The origin, fetched for this request.
+    Miss,
+    /// The origin, fetched already for another request.
+    Joined,
+    /// The cached metadata alone: an empty body, or no body at all.
+    Metadata,
+}
+
+impl Outcome {
+    /// Whether the cache had it.
+    pub fn is_hit(self) -> bool {
+        matches!(self, Outcome::Hit(_) | Outcome::Metadata)
+    }
+
+    /// `HIT`, `MISS` or `JOINED`: the value of a face's `x-cache` header.
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Hit(_) | Outcome::Metadata => "HIT",
+            Outcome::Miss => "MISS",
+            Outcome::Joined => "JOINED",
+        }
+    }
+}
+
+/// An object, or a range of it, being read.
+pub struct ObjectRead {
+    /// The object's metadata.
+    pub meta: ObjectMeta,
+    /// The bytes that the body holds, half-open.
+    pub range: Range<u64>,
+    /// Where the first bytes come from.
+    pub outcome: Outcome,
+    /// The bytes. An error ends it; what came before the error is right.
+    pub body: ObjectBody,
+}
+
+impl ObjectRead {
+    /// Whether the answer is a part of the object (HTTP 206).
+    pub fn is_partial(&self) -> bool {
+        self.range != (0..self.meta.size)
+    }
+
+    /// Reads the body to its end. Meant for small ranges: all of it is held in memory.
+    ///
+    /// # Errors
+    /// The body's.
+    pub async fn bytes(mut self) -> Result<Bytes, ObjectError> {
+        let mut whole = bytes::BytesMut::new();
+        while let Some(piece) = self.body.next().await {
+            let piece = piece?;
+            if whole.is_empty() && piece.len() as u64 == self.range.end - self.range.start {
+                return Ok(piece);
+            }
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.freeze())
+    }
+}
+
+impl fmt::Debug for ObjectRead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectRead")
+            .field("meta", &self.meta)
+            .field("range", &self.range)
+            .field("outcome", &self.outcome)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An object's metadata and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectHead {
+    /// The metadata.
+    pub meta: ObjectMeta,
+    /// [`Outcome::Metadata`] where the cache answered, else [`Outcome::Miss`] or [`Outcome::Joined`].
+    pub outcome: Outcome,
+}
+
+/// The answer to a conditional read.
+#[derive(Debug)]
+pub enum Answer {
+    /// The conditions hold: 200 or 206.
+    Read(ObjectRead),
+    /// 304.
+    NotModified(ObjectMeta),
+    /// 412.
+    PreconditionFailed(ObjectMeta),
+}
+
+/// Objects of an origin, read through a [`Store`]. Cheap to clone. Lives in a
+/// tokio runtime: fetches and writes go on as tasks when their callers leave.
+#[derive(Clone)]
+pub struct ObjectCache {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Store,
+    origin: Origin,
+    clock: Clock,
+    config: ObjectConfig,
+    stats: Counters,
+    epochs: WriteEpochs,
+    loads: Loads,
+    flights: Flights,
+    budget: Budget,
+}
+
+impl ObjectCache {
+    /// Puts a cache in front of an origin.
+    ///
+    /// # Errors
+    /// When a setting cannot be used.
+    pub fn new(
+        store: Store,
+        origin: Origin,
+        clock: Clock,
+        config: ObjectConfig,
+    ) -> Result<Self, ObjectConfigError> {
+        config.validate()?;
+        Ok(ObjectCache {
+            inner: Arc::new(Inner {
+                store,
+                origin,
+                clock,
+                stats: Counters::default(),
+                epochs: WriteEpochs::new(),
+                loads: Loads::new(),
+                flights: Flights::new(),
+                budget: Budget::new(config.fetch_memory.bytes()),
+                config,
+            }),
+        })
+    }
+
+    /// An object's metadata.
+    ///
+    /// # Errors
+    /// [`ObjectError::Origin`] with [`NotFound`](crate::origin::OriginError::NotFound) where
+    /// there is no such object, and with whatever else the origin answers.
+    pub async fn head(&self, key: &ObjectKey) -> Result<ObjectHead, ObjectError> {
+        let resolved = self.inner.resolve(key, Wanted::Metadata, false).await?;
+        Ok(ObjectHead {
+            meta: resolved.object.meta.clone(),
+            outcome: resolved.outcome,
+        })
+    }
+
+    /// An object, or a range of it. Returns when its first bytes are at hand,
+    /// so that an error of the origin is known before anything is sent.
+    ///
+    /// # Errors
+    /// As [`head`](ObjectCache::head); [`ObjectError::RangeNotSatisfiable`];
+    /// [`ObjectError::Changed`] when the object changes again and again.
+    pub async fn get(
+        &self,
+        key: &ObjectKey,
+        range: Option<ByteRange>,
+    ) -> Result<ObjectRead, ObjectError> {
+        match self.get_if(key, range, &Conditions::default()).await? {
+            Answer::Read(read) => Ok(read),
+            // No condition was given, so none failed.
+            Answer::NotModified(_) | Answer::PreconditionFailed(_) => Err(ObjectError::Changed),
+        }
+    }
+
+    /// [`get`](ObjectCache::get) on conditions, which are judged on the very
+    /// version that is read.
+    ///
+    /// # Errors
+    /// As [`get`](ObjectCache::get).
+    pub async fn get_if(
+        &self,
+        key: &ObjectKey,
+        range: Option<ByteRange>,
+        conditions: &Conditions,
+    ) -> Result<Answer, ObjectError> {
+        let mut restarts = 0;
+        loop {
+            let force = restarts > 0;
+            match self.try_get(key, range, conditions, force).await {
+                Err(ObjectError::Changed) if restarts < self.inner.config.restarts => {
+                    count(&self.inner.stats.restarts);
+                    restarts += 1;
+                }
+                Err(error) => {
+                    if !error.is_negative() {
+                        count(&self.inner.stats.reads_failed);
+                    }
+                    return Err(error);
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn try_get(
+        &self,
+        key: &ObjectKey,
+        range: Option<ByteRange>,
+        conditions: &Conditions,
+        force: bool,
+    ) -> Result<Answer, ObjectError> {
+        // Bytes are asked for together with the metadata only where they are
+        // certainly wanted.
+        let wanted = match *conditions == Conditions::default() {
+            true => Wanted::Bytes(range),
+            false => Wanted::Metadata,
+        };
+        let resolved = self.inner.resolve(key, wanted, force).await?;
+        let object = resolved.object;
+        match conditions.evaluate(&object.meta) {
+            Verdict::NotModified => return Ok(Answer::NotModified(object.meta.clone())),
+            Verdict::PreconditionFailed => {
+                return Ok(Answer::PreconditionFailed(object.meta.clone()));
+            }
+            Verdict::Proceed => {}
+        }
+        let size = object.meta.size;
+        let range = match range.filter(|_| conditions.range_applies(&object.meta)) {
+            Some(range) => range
+                .resolve(size)
+                .ok_or(ObjectError::RangeNotSatisfiable { size })?,
+            None => 0..size,
+        };
+        let mut reader = Reader::new(&self.inner, &object, range.clone(), resolved.seats);
+        let (first, outcome) = reader.first().await?;
+        Ok(Answer::Read(ObjectRead {
+            meta: object.meta.clone(),
+            range,
+            outcome: match first {
+                Some(_) => outcome,
+                None => resolved.outcome,
+            },
+            body: reader.into_body(first),
+        }))
+    }
+
+    /// Writes an object to the origin. When it returns, no read gives an older
+    /// version. The write is seen through even if the caller leaves.
+    ///
+    /// # Errors
+    /// The origin's; [`ObjectError::Cache`] when the older version could not
+    /// be forgotten durably, in which case nothing was sent.
+    pub async fn put(
+        &self,
+        key: &ObjectKey,
+        request: PutRequest,
+    ) -> Result<PutResponse, ObjectError> {
+        let (origin, name) = (self.inner.origin.clone(), key.clone());
+        self.write(key, async move { origin.put(&name, request).await })
+            .await
+    }
+
+    /// Deletes an object at the origin, with the same promises as [`put`](ObjectCache::put).
+    ///
+    /// # Errors
+    /// As [`put`](ObjectCache::put).
+    pub async fn delete(&self, key: &ObjectKey) -> Result<(), ObjectError> {
+        let (origin, name) = (self.inner.origin.clone(), key.clone());
+        self.write(key, async move { origin.delete(&name).await })
+            .await
+    }
+
+    /// Forgets what is known of an object, such as after it was changed past the cache.
+    ///
+    /// # Errors
+    /// [`ObjectError::Cache`] when that could not be made durable.
+    pub async fn invalidate(&self, key: &ObjectKey) -> Result<(), ObjectError> {
+        self.write(key, async { Ok(()) }).await
+    }
+
+    /// Carries a write out as a task, so that it and its invalidation are seen
+    /// through even if the caller leaves. The order is the law: forget, write,
+    /// forget again, and let nothing be published in between.
+    async fn write<T: Send + 'static>(
+        &self,
+        key: &ObjectKey,
+        write: impl Future<Output = Result<T, OriginError>> + Send + 'static,
+    ) -> Result<T, ObjectError> {
+        let inner = Arc::clone(&self.inner);
+        let key = key.clone();
+        let task = tokio::spawn(async move {
+            let writing = inner.epochs.write(name_hash(&key)).await;
+            inner.invalidate(&key).await?;
+            let result = write.await;
+            // Nothing was published since, so a failure here leaves no lie.
+            inner.forget_metadata(&key).await;
+            drop(writing);
+            Ok(result?)
+        });
+        task.await.unwrap_or(Err(ObjectError::Stopped))
+    }
+
+    /// Lists a page of a bucket at the origin.
+    ///
+    /// # Errors
+    /// The origin's.
+    pub async fn list(&self, bucket: &str, request: ListRequest) -> Result<ListPage, ObjectError> {
+        Ok(self.inner.origin.list(bucket, request).await?)
+    }
+
+    /// Lists the origin's buckets.
+    ///
+    /// # Errors
+    /// The origin's.
+    pub async fn list_buckets(&self) -> Result<Vec<BucketInfo>, ObjectError> {
+        Ok(self.inner.origin.list_buckets().await?)
+    }
+
+    /// Whether a bucket is there and may be used.
+    ///
+    /// # Errors
+    /// The origin's.
+    pub async fn head_bucket(&self, bucket: &str) -> Result<(), ObjectError> {
+        Ok(self.inner.origin.head_bucket(bucket).await?)
+    }
+
+    /// Begins a multipart upload and returns its id.
+    ///
+    /// # Errors
+    /// The origin's.
+    pub async fn create_upload(
+        &self,
+        key: &ObjectKey,
+        attributes: Attributes,
+    ) -> Result<String, ObjectError> {
+        Ok(self.inner.origin.create_upload(key, attributes).await?)
+    }
+
+    /// Uploads part `number` (1 to 10,000) of an upload; a part may be sent again.
+    ///
+    /// # Errors
+    /// The origin's.
+    pub async fn upload_part(
+        &self,
+        key: &ObjectKey,
+        upload: &str,
+        number: u32,
+        length: Option<u64>,
+        body: UploadBody,
+    ) -> Result<PutResponse, ObjectError> {
+        let origin = &self.inner.origin;
+        Ok(origin
+            .upload_part(key, upload, number, length, body)
+            .await?)
+    }
+
+    /// Makes an object of an upload's parts, with the same promises as [`put`](ObjectCache::put).
+    ///
+    /// # Errors
+    /// As [`put`](ObjectCache::put).
+    pub async fn complete_upload(
+        &self,
+        key: &ObjectKey,
+        upload: &str,
+        parts: Vec<UploadedPart>,
+    ) -> Result<PutResponse, ObjectError> {
+        Ok(self
+            .inner
+            .origin
+            .complete_upload(key, upload, parts)
+            .await?)
+    }
+
+    /// Forgets an upload and its parts.
+    ///
+    /// # Errors
+    /// The origin's.
+    pub async fn abort_upload(&self, key: &ObjectKey, upload: &str) -> Result<(), ObjectError> {
+        Ok(self.inner.origin.abort_upload(key, upload).await?)
+    }
+
+    /// What the requests so far came to.
+    pub fn stats(&self) -> ObjectStats {
+        self.inner.stats.snapshot()
+    }
+
+    /// Chunks that are being fetched.
+    pub fn fetches_in_flight(&self) -> usize {
+        self.inner.flights.len()
+    }
+
+    /// Bytes of memory that fetches hold or have claimed.
+    pub fn fetch_memory_used(&self) -> u64 {
+        self.inner.budget.used_bytes()
+    }
+
+    /// The origin behind the cache.
+    pub fn origin(&self) -> &Origin {
+        &self.inner.origin
+    }
+
+    /// The store that holds the chunks.
+    pub fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &ObjectConfig {
+        &self.inner.config
+    }
+}
+
+impl Inner {
+    /// Forgets an object's metadata durably.
+    async fn invalidate(&self, key: &ObjectKey) -> Result<(), ObjectError> {
+        count(&self.stats.invalidations);
+        match self.store.delete(&metadata_key(key)).await {
+            // What cannot be stored is not there.
+            Ok(_) | Err(CacheError::KeyTooLong { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A chunk that is in the store with exactly the length it must have.
+    async fn stored(
+        &self,
+        object: &ObjectVersion,
+        chunk: u64,
+        range: Range<u64>,
+    ) -> Option<ValueReader> {
+        if !object.cacheable {
+            return None;
+        }
+        let key = object.chunk_key(chunk);
+        let reader = self.note(self.store.read(&key, range).await)??;
+        (reader.value_len() == object.chunk_len(chunk)).then_some(reader)
+    }
+
+    /// The store's failures are counted and cost the request nothing but time.
+    fn note<T>(&self, result: Result<T, CacheError>) -> Option<T> {
+        result
+            .inspect_err(|error| {
+                tracing::debug!(%error, "the store failed");
+                count(&self.stats.store_errors);
+            })
+            .ok()
+    }
+}

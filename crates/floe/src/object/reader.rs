@@ -1,0 +1,442 @@
+//! Reads a range of one version of an object, chunk by chunk, from wherever
+//! each chunk is.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use futures::StreamExt;
+
+use super::error::ObjectError;
+use super::fetch::Run;
+use super::flight::{Flight, FlightReader, Next};
+use super::stats::count;
+use super::version::ObjectVersion;
+use super::{Inner, ObjectBody, Outcome};
+use crate::origin::OriginBody;
+use crate::store::{Tier, ValueReader};
+
+/// Chunks in the cache that a reader opens ahead of itself: few, because an
+/// open one pins its zone.
+const STORED_AHEAD: usize = 2;
+
+/// How often one chunk is sought anew after a fetch was stopped or a stored
+/// chunk vanished, before it is read past the cache.
+const SEEKS_PER_CHUNK: u32 = 3;
+
+pub(super) struct Reader {
+    cache: Arc<Inner>,
+    object: Arc<ObjectVersion>,
+    /// Offset in the object of the next byte.
+    position: u64,
+    end: u64,
+    /// Where the next chunks come from, the current one first.
+    sources: VecDeque<Source>,
+    /// The first chunk that has no source yet.
+    planned: u64,
+    /// Seats that were taken when the metadata was asked for.
+    seats: VecDeque<FlightReader>,
+    seeks: u32,
+    resumes: u32,
+    tally: Tally,
+}
+
+enum Source {
+    Stored(ValueReader),
+    Flight { reader: FlightReader, joined: bool },
+    Direct(OriginBody),
+}
+
+impl Reader {
+    pub(super) fn new(
+        cache: &Arc<Inner>,
+        object: &Arc<ObjectVersion>,
+        range: Range<u64>,
+        seats: Vec<FlightReader>,
+    ) -> Self {
+        Reader {
+            position: range.start,
+            end: range.end,
+            planned: object.chunk_of(range.start),
+            sources: VecDeque::new(),
+            seats: seats.into(),
+            seeks: 0,
+            resumes: cache.config.resumes,
+            tally: Tally::new(cache),
+            cache: Arc::clone(cache),
+            object: Arc::clone(object),
+        }
+    }
+
+    /// The first bytes and where they come from, or the error that keeps them away.
+    pub(super) async fn first(&mut self) -> Result<(Option<Bytes>, Outcome), ObjectError> {
+        let first = self.next().await?;
+        let outcome = self.tally.first.unwrap_or(Outcome::Metadata);
+        Ok((first, outcome))
+    }
+
+    /// The bytes after the first ones.
+    pub(super) fn into_body(self, first: Option<Bytes>) -> ObjectBody {
+        let rest = futures::stream::unfold(Some(self), |reader| async {
+            let mut reader = reader?;
+            match reader.next().await {
+                Ok(Some(bytes)) => Some((Ok(bytes), Some(reader))),
+                Ok(None) => None,
+                Err(error) => {
+                    reader.tally.failed = true;
+                    if matches!(error, ObjectError::Changed) {
+                        count(&reader.cache.stats.changed);
+                    }
+                    Some((Err(error), None))
+                }
+            }
+        });
+        match first {
+            Some(bytes) => Box::pin(futures::stream::once(async { Ok(bytes) }).chain(rest)),
+            None => Box::pin(rest),
+        }
+    }
+
+    /// The next bytes, or `None` at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, ObjectError> {
+        let result = self.advance().await;
+        match &result {
+            Ok(Some(bytes)) => self.position += bytes.len() as u64,
+            Ok(None) => self.tally.ended = true,
+            // Counted by whoever cannot make it good.
+            Err(_) => {}
+        }
+        result
+    }
+
+    async fn advance(&mut self) -> Result<Option<Bytes>, ObjectError> {
+        while self.position < self.end {
+            self.plan().await;
+            let to = self.source_end();
+            let found = match self.sources.front_mut() {
+                Some(Source::Stored(reader)) => Self::next_stored(reader, &mut self.tally).await,
+                Some(Source::Flight { reader, joined }) => {
+                    Self::next_in_flight(reader, *joined, &mut self.tally).await
+                }
+                Some(Source::Direct(body)) => Self::next_direct(body, &mut self.tally).await,
+                // `plan` gives every chunk of the range a source.
+                None => return Err(ObjectError::Stopped),
+            };
+            match found {
+                Found::Bytes(bytes) if self.position + bytes.len() as u64 > to => {
+                    // More than was asked for can only be a fault of the store.
+                    self.seek_elsewhere(true).await?;
+                }
+                Found::Bytes(bytes) if bytes.is_empty() => {}
+                Found::Bytes(bytes) => {
+                    if self.position + bytes.len() as u64 == to {
+                        self.sources.pop_front();
+                        self.seeks = 0;
+                    }
+                    return Ok(Some(bytes));
+                }
+                Found::Fault => {
+                    count(&self.cache.stats.faults_healed);
+                    self.seek_elsewhere(true).await?;
+                }
+                Found::Behind => {
+                    count(&self.cache.stats.readers_left_behind);
+                    self.seek_elsewhere(false).await?;
+                }
+                Found::Again => self.seek_elsewhere(true).await?,
+                Found::Failed(error) => self.resume_or_fail(error).await?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where the current source ends: with its chunk, or with the range.
+    fn source_end(&self) -> u64 {
+        let chunk = self.object.chunk_of(self.position);
+        let chunk_end = self.object.chunk_start(chunk) + self.object.chunk_len(chunk);
+        chunk_end.min(self.end)
+    }
+
+    async fn next_stored(reader: &mut ValueReader, tally: &mut Tally) -> Found {
+        let tier = reader.tier();
+        match reader.next().await {
+            Some(Ok(bytes)) => {
+                tally.served_by_cache(tier, bytes.len());
+                Found::Bytes(bytes)
+            }
+            // A record shorter than its chunk is as good as an unreadable one.
+            None | Some(Err(_)) => Found::Fault,
+        }
+    }
+
+    async fn next_in_flight(reader: &mut FlightReader, joined: bool, tally: &mut Tally) -> Found {
+        match reader.next().await {
+            Next::Bytes(bytes) => {
+                tally.served_by_fetch(joined, bytes.len());
+                Found::Bytes(bytes)
+            }
+            Next::Behind | Next::End => Found::Behind,
+            Next::Stored | Next::Failed(ObjectError::Stopped) => Found::Again,
+            Next::Failed(error) => Found::Failed(error),
+        }
+    }
+
+    async fn next_direct(body: &mut OriginBody, tally: &mut Tally) -> Found {
+        match body.next().await {
+            Some(Ok(bytes)) => {
+                tally.served_by_origin(bytes.len());
+                Found::Bytes(bytes)
+            }
+            Some(Err(error)) => Found::Failed(error.into()),
+            None => Found::Failed(ObjectError::Stopped),
+        }
+    }
+
+    /// Gives the rest of the current chunk another source: the store, a
+    /// flight where one makes sense, else the origin itself.
+    async fn seek_elsewhere(&mut self, may_fetch: bool) -> Result<(), ObjectError> {
+        self.sources.pop_front();
+        let to = self.source_end();
+        let chunk = self.object.chunk_of(self.position);
+        let start = self.object.chunk_start(chunk);
+        self.seeks += 1;
+        let within = self.position - start..to - start;
+        if self.seeks <= SEEKS_PER_CHUNK {
+            if let Some(stored) = self.cache.stored(&self.object, chunk, within.clone()).await {
+                self.cache.stats.chunk_found(stored.tier());
+                self.sources.push_front(Source::Stored(stored));
+                return Ok(());
+            }
+            // A flight begins at the chunk's beginning: far into a big chunk
+            // that is too long a wait.
+            if may_fetch && within.start <= self.cache.config.fetch_window.bytes() {
+                for source in self.fetch(chunk..chunk + 1) {
+                    self.sources.push_front(source);
+                }
+                return Ok(());
+            }
+        }
+        self.read_directly(to).await
+    }
+
+    async fn read_directly(&mut self, to: u64) -> Result<(), ObjectError> {
+        let read = self
+            .cache
+            .read_version(&self.object, self.position..to)
+            .await?;
+        self.sources.push_front(Source::Direct(read.body));
+        Ok(())
+    }
+
+    /// A reader past the cache goes on where its body broke off; everybody
+    /// else was served by a fetch that tried that already.
+    async fn resume_or_fail(&mut self, error: ObjectError) -> Result<(), ObjectError> {
+        let retriable = matches!(&error, ObjectError::Origin(origin) if origin.is_retriable());
+        let direct = matches!(self.sources.front(), Some(Source::Direct(_)));
+        if !(retriable && direct && self.resumes > 0 && self.object.meta.has_validator()) {
+            return Err(error);
+        }
+        self.resumes -= 1;
+        self.sources.pop_front();
+        self.read_directly(self.source_end()).await
+    }
+
+    /// Gives the current chunk a source, and those ahead as far as the
+    /// configuration allows: what is missing is fetched before it is needed,
+    /// adjacent chunks together.
+    async fn plan(&mut self) {
+        let last = self.object.chunk_of(self.end - 1);
+        let config = &self.cache.config;
+        let per_fetch = config.chunks_per_fetch();
+        let most = match config.chunk_size <= config.fetch_window {
+            true => per_fetch.saturating_mul(config.fetch_parallelism as u64),
+            // The window of a big chunk waits for its reader anyway.
+            false => 1,
+        };
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        // Planning in batches keeps the requests to the origin big.
+        if !self.sources.is_empty() && self.sources.len() * 2 > most {
+            return;
+        }
+        while self.planned <= last && self.sources.len() < most && !self.enough_stored() {
+            if let Some(reader) = self.take_seat(self.planned) {
+                count(&self.cache.stats.chunks_missed);
+                self.sources.push_back(Source::Flight {
+                    reader,
+                    joined: false,
+                });
+                self.planned += 1;
+                continue;
+            }
+            self.plan_stored_or_missing(last, per_fetch).await;
+        }
+    }
+
+    /// Plans the next chunk if it is stored, else it and the missing ones after it.
+    async fn plan_stored_or_missing(&mut self, last: u64, per_fetch: u64) {
+        let first_missing = self.planned;
+        let mut missing = first_missing;
+        let mut stored = None;
+        while missing <= last && missing - first_missing < per_fetch && stored.is_none() {
+            if missing > first_missing && self.has_seat(missing) {
+                break;
+            }
+            let range = self.part_of(missing);
+            stored = self.cache.stored(&self.object, missing, range).await;
+            if stored.is_none() {
+                missing += 1;
+            }
+        }
+        if missing > first_missing {
+            let fetched = self.fetch(first_missing..missing);
+            self.sources.extend(fetched);
+        }
+        self.planned = missing;
+        if let Some(stored) = stored {
+            self.cache.stats.chunk_found(stored.tier());
+            self.sources.push_back(Source::Stored(stored));
+            self.planned += 1;
+        }
+    }
+
+    /// Takes seats in the flights of `chunks`, and begins those that nobody
+    /// has begun, adjacent ones as one fetch. Nothing is awaited in between,
+    /// so a reader who leaves cannot leave a flight that nobody brings in.
+    fn fetch(&self, chunks: Range<u64>) -> VecDeque<Source> {
+        let mut sources = VecDeque::new();
+        let mut run: Vec<Option<Arc<Flight>>> = Vec::new();
+        let window = self.cache.config.fetch_window.bytes();
+        let begin = |run: &mut Vec<_>, end: u64| {
+            let flights = std::mem::take(run);
+            if !flights.is_empty() {
+                let first = end - flights.len() as u64;
+                Run::new(&self.cache, &self.object, first, flights).spawn();
+            }
+        };
+        for chunk in chunks.clone() {
+            let (flight, begun) = self
+                .cache
+                .flights
+                .join_or_begin(self.object.chunk_id(chunk), window);
+            let part = self.part_of(chunk);
+            let reader = flight.reader(part.start, part.end);
+            sources.push_back(Source::Flight {
+                reader,
+                joined: !begun,
+            });
+            if begun {
+                count(&self.cache.stats.chunks_missed);
+                run.push(Some(flight));
+            } else {
+                count(&self.cache.stats.chunks_joined);
+                begin(&mut run, chunk);
+            }
+        }
+        begin(&mut run, chunks.end);
+        sources
+    }
+
+    /// The part of a chunk, as offsets in it, that is still to be read.
+    fn part_of(&self, chunk: u64) -> Range<u64> {
+        let start = self.object.chunk_start(chunk);
+        let end = start + self.object.chunk_len(chunk);
+        self.position.max(start) - start..self.end.min(end) - start
+    }
+
+    fn take_seat(&mut self, chunk: u64) -> Option<FlightReader> {
+        while self.seats.front().is_some_and(|seat| seat.chunk() < chunk) {
+            self.seats.pop_front();
+        }
+        self.has_seat(chunk)
+            .then(|| self.seats.pop_front())
+            .flatten()
+    }
+
+    fn has_seat(&self, chunk: u64) -> bool {
+        self.seats.front().is_some_and(|seat| seat.chunk() == chunk)
+    }
+
+    fn enough_stored(&self) -> bool {
+        let stored = self
+            .sources
+            .iter()
+            .filter(|source| matches!(source, Source::Stored(_)));
+        stored.count() >= STORED_AHEAD
+    }
+}
+
+enum Found {
+    Bytes(Bytes),
+    /// The store could not read the chunk back.
+    Fault,
+    /// The flight went on without this reader.
+    Behind,
+    /// Look again: the store has it after all, or the fetch was stopped.
+    Again,
+    Failed(ObjectError),
+}
+
+/// What a read came to; counted when it is dropped.
+struct Tally {
+    cache: Arc<Inner>,
+    first: Option<Outcome>,
+    from_cache: u64,
+    from_origin: u64,
+    ended: bool,
+    failed: bool,
+}
+
+impl Tally {
+    fn new(cache: &Arc<Inner>) -> Self {
+        Tally {
+            cache: Arc::clone(cache),
+            first: None,
+            from_cache: 0,
+            from_origin: 0,
+            ended: false,
+            failed: false,
+        }
+    }
+
+    fn served_by_cache(&mut self, tier: Tier, bytes: usize) {
+        self.first.get_or_insert(Outcome::Hit(tier));
+        self.from_cache += bytes as u64;
+        self.cache.stats.served(tier, bytes as u64);
+    }
+
+    fn served_by_fetch(&mut self, joined: bool, bytes: usize) {
+        let outcome = if joined {
+            Outcome::Joined
+        } else {
+            Outcome::Miss
+        };
+        self.first.get_or_insert(outcome);
+        self.from_origin += bytes as u64;
+        let counter = &self.cache.stats.bytes_fetched;
+        counter.fetch_add(bytes as u64, Relaxed);
+    }
+
+    fn served_by_origin(&mut self, bytes: usize) {
+        self.first.get_or_insert(Outcome::Miss);
+        self.from_origin += bytes as u64;
+        let counter = &self.cache.stats.bytes_direct;
+        counter.fetch_add(bytes as u64, Relaxed);
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        let stats = &self.cache.stats;
+        let counter = match (self.failed, self.from_cache, self.from_origin) {
+            (true, ..) => &stats.reads_failed,
+            (false, _, 0) if self.from_cache > 0 || self.ended => &stats.reads_hit,
+            // Left before the first byte.
+            (false, 0, 0) => return,
+            (false, 0, _) => &stats.reads_miss,
+            (false, ..) => &stats.reads_partial,
+        };
+        count(counter);
+    }
+}

@@ -1,0 +1,305 @@
+//! The law: newest acknowledged version or a miss, and never a mixture.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::origin::GatedOrigin;
+use super::*;
+use crate::object::Outcome;
+use crate::origin::OriginError;
+
+fn version(letter: u8, len: usize) -> Bytes {
+    vec![letter; len].into()
+}
+
+#[tokio::test]
+async fn a_fetch_that_read_the_old_version_does_not_outlive_a_write() {
+    for validators in [true, false] {
+        let mut gated = GatedOrigin::new();
+        gated.validators = validators;
+        let origin = Arc::new(gated);
+        origin.set(&key(), version(b'a', 3000));
+        let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable));
+        origin.answers.close();
+        // The origin has read the old version and holds the answer back …
+        let early = tokio::spawn({
+            let cache = cache.clone();
+            async move { read(&cache, None).await }
+        });
+        settle().await;
+        // … while a write goes through …
+        cache.put(&key(), put(version(b'b', 3000))).await.unwrap();
+        origin.answers.reopen();
+        // … so the early reader may see the old version or be told to come again,
+        if let Ok(bytes) = early.await.unwrap() {
+            assert!(bytes == version(b'a', 3000) || bytes == version(b'b', 3000));
+        }
+        settle().await;
+        // … but whoever comes after the write sees the new one.
+        assert_eq!(read(&cache, None).await.unwrap(), version(b'b', 3000));
+        assert!(cache.stats().publications_refused >= 1);
+    }
+}
+
+#[tokio::test]
+async fn a_reader_after_a_write_does_not_join_a_request_from_before() {
+    let origin = GatedOrigin::with(&key(), version(b'a', 10));
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable));
+    origin.answers.close();
+    let early = tokio::spawn({
+        let cache = cache.clone();
+        async move { cache.head(&key()).await }
+    });
+    settle().await;
+    cache.put(&key(), put(version(b'b', 20))).await.unwrap();
+    let late = tokio::spawn({
+        let cache = cache.clone();
+        async move { cache.head(&key()).await }
+    });
+    settle().await;
+    origin.answers.reopen();
+    assert_eq!(early.await.unwrap().unwrap().meta.size, 10);
+    assert_eq!(late.await.unwrap().unwrap().meta.size, 20);
+    assert_eq!(cache.head(&key()).await.unwrap().meta.size, 20);
+}
+
+#[tokio::test]
+async fn a_write_is_seen_through_when_its_caller_leaves() {
+    let origin = GatedOrigin::with(&key(), version(b'a', 10));
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable));
+    read(&cache, None).await.unwrap();
+    origin.puts.close();
+    let caller = tokio::spawn({
+        let cache = cache.clone();
+        async move { cache.put(&key(), put(version(b'b', 10))).await }
+    });
+    settle().await;
+    caller.abort();
+    // Until the write took effect the old version is right, and is not stored as the current one.
+    assert_eq!(read(&cache, None).await.unwrap(), version(b'a', 10));
+    origin.puts.reopen();
+    settle().await;
+    assert_eq!(read(&cache, None).await.unwrap(), version(b'b', 10));
+}
+
+#[tokio::test]
+async fn versions_never_mix_when_the_object_changes_between_chunks() {
+    let origin = GatedOrigin::with(&key(), version(b'a', 20 * 1024));
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable));
+    let mut body = cache.get(&key(), None).await.unwrap().body;
+    let first = body.next().await.unwrap().unwrap();
+    assert!(first.iter().all(|&b| b == b'a'));
+    origin.pieces.close();
+    origin.set(&key(), version(b'b', 20 * 1024));
+    origin.pieces.reopen();
+    let mut failed = false;
+    while let Some(piece) = body.next().await {
+        match piece {
+            Ok(bytes) => assert!(bytes.iter().all(|&b| b == b'a')),
+            Err(error) => {
+                assert!(matches!(error, ObjectError::Changed));
+                failed = true;
+            }
+        }
+    }
+    assert!(failed);
+    assert_eq!(read(&cache, None).await.unwrap(), version(b'b', 20 * 1024));
+}
+
+#[tokio::test]
+async fn a_change_before_the_first_byte_begins_the_read_anew() {
+    let origin = GatedOrigin::with(&key(), version(b'a', 20 * 1024));
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable));
+    cache.head(&key()).await.unwrap();
+    origin.set(&key(), version(b'b', 10 * 1024));
+    assert_eq!(read(&cache, None).await.unwrap(), version(b'b', 10 * 1024));
+    assert_eq!(cache.stats().restarts, 1);
+}
+
+#[tokio::test]
+async fn consistency_modes_ask_the_origin_as_often_as_they_say() {
+    for (consistency, ttl_s, heads, sees_change) in [
+        (Consistency::Immutable, 0, 0, false),
+        (Consistency::Ttl, 3600, 0, false),
+        (Consistency::Ttl, 0, 3, true),
+        (Consistency::Etag, 0, 3, true),
+    ] {
+        let origin = GatedOrigin::with(&key(), version(b'a', 100));
+        let config = ObjectConfig {
+            ttl_s,
+            ..config(consistency)
+        };
+        let cache = cache(&Arc::new(origin.clone()), config);
+        for _ in 0..3 {
+            assert_eq!(read(&cache, None).await.unwrap(), version(b'a', 100));
+        }
+        assert_eq!(origin.gets(), 1);
+        origin.set(&key(), version(b'b', 100));
+        let expected = if sees_change { b'b' } else { b'a' };
+        assert_eq!(read(&cache, None).await.unwrap(), version(expected, 100));
+        assert_eq!(origin.heads.load(SeqCst), heads);
+    }
+}
+
+#[tokio::test]
+async fn stale_answers_and_remembered_absence_only_when_asked_for() {
+    for asked_for in [false, true] {
+        let origin = GatedOrigin::with(&key(), version(b'a', 100));
+        let config = ObjectConfig {
+            serve_stale: asked_for,
+            negative_ttl_s: if asked_for { 3600 } else { 0 },
+            ..config(Consistency::Etag)
+        };
+        let cache = cache(&Arc::new(origin.clone()), config);
+        read(&cache, None).await.unwrap();
+        origin.outage.store(true, SeqCst);
+        assert_eq!(read(&cache, None).await.is_ok(), asked_for);
+        origin.outage.store(false, SeqCst);
+        origin.remove(&key());
+        for _ in 0..2 {
+            let error = read(&cache, None).await.unwrap_err();
+            assert!(matches!(
+                error,
+                ObjectError::Origin(OriginError::NotFound(_))
+            ));
+        }
+        assert_eq!(cache.stats().negative_hits, u64::from(asked_for));
+        cache.put(&key(), put(version(b'b', 100))).await.unwrap();
+        assert_eq!(read(&cache, None).await.unwrap(), version(b'b', 100));
+    }
+}
+
+#[tokio::test]
+async fn objects_without_validators_are_not_stored_in_etag_mode() {
+    let mut gated = GatedOrigin::new();
+    gated.validators = false;
+    let origin = Arc::new(gated);
+    origin.set(&key(), version(b'a', 3000));
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Etag));
+    for _ in 0..2 {
+        let read = cache.get(&key(), None).await.unwrap();
+        assert_eq!(read.outcome, Outcome::Miss);
+        assert_eq!(read.bytes().await.unwrap(), version(b'a', 3000));
+    }
+    assert_eq!(cache.stats().chunks_stored, 0);
+}
+
+/// Random reads, writes, deletes and changes past the cache, each checked
+/// against what the origin holds.
+#[tokio::test]
+async fn ten_thousand_random_operations_obey_the_law() {
+    for consistency in [Consistency::Etag, Consistency::Immutable] {
+        let origin = Arc::new(GatedOrigin::new());
+        let cache = cache(&Arc::new(origin.clone()), config(consistency));
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(11);
+        let keys: Vec<_> = (0..12)
+            .map(|i| ObjectKey::new("bucket", format!("object-{i}")))
+            .collect();
+        for step in 0..10_000u32 {
+            let key = &keys[random.random_range(0..keys.len())];
+            let mut value = || {
+                let letter = random.random::<u8>();
+                version(letter, random.random_range(0..9000))
+            };
+            match step % 10 {
+                0 => drop(cache.put(key, put(value())).await.unwrap()),
+                1 if consistency == Consistency::Etag => origin.set(key, value()),
+                2 if step % 4 == 0 => cache.delete(key).await.unwrap(),
+                _ => check(&cache, &origin, key, &mut random).await,
+            }
+        }
+        assert!(cache.stats().reads_hit > 1000);
+        assert_eq!(cache.fetches_in_flight(), 0);
+    }
+}
+
+async fn check(
+    cache: &ObjectCache,
+    origin: &GatedOrigin,
+    key: &ObjectKey,
+    random: &mut Xoshiro256PlusPlus,
+) {
+    let first = random.random_range(0..9000u64);
+    let range = match random.random_range(0..4) {
+        0 => None,
+        1 => Some(ByteRange::From(first)),
+        2 => Some(ByteRange::Suffix(first)),
+        _ => Some(ByteRange::Inclusive {
+            first,
+            last: first + random.random_range(0..3000),
+        }),
+    };
+    let truth = origin.bytes(key);
+    let answer = match cache.get(key, range).await {
+        Ok(read) => Ok(read.bytes().await.unwrap()),
+        Err(error) => Err(error),
+    };
+    let Some(truth) = truth else {
+        assert!(matches!(
+            answer,
+            Err(ObjectError::Origin(OriginError::NotFound(_)))
+        ));
+        return;
+    };
+    let size = truth.len() as u64;
+    match range.map_or(Some(0..size), |range| range.resolve(size)) {
+        Some(range) => assert_eq!(
+            answer.unwrap(),
+            truth.slice(range.start as usize..range.end as usize)
+        ),
+        None => assert!(matches!(
+            answer,
+            Err(ObjectError::RangeNotSatisfiable { .. })
+        )),
+    }
+}
+
+/// Readers and writers at once: a read gives one version whole, and none older
+/// than the newest acknowledged before it began.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn concurrent_reads_never_go_back() {
+    let origin = Arc::new(GatedOrigin::new());
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable));
+    let acknowledged = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let stamped = |n: u64| -> Bytes { n.to_le_bytes().repeat(600).into() };
+    cache.put(&key(), put(stamped(0))).await.unwrap();
+    let writer = tokio::spawn({
+        let (cache, acknowledged) = (cache.clone(), acknowledged.clone());
+        async move {
+            for n in 1..300u64 {
+                cache.put(&key(), put(stamped(n))).await.unwrap();
+                acknowledged.store(n, SeqCst);
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let readers: Vec<_> = (0..6)
+        .map(|_| {
+            let (cache, acknowledged) = (cache.clone(), acknowledged.clone());
+            tokio::spawn(async move {
+                while acknowledged.load(SeqCst) < 299 {
+                    let least = acknowledged.load(SeqCst);
+                    match read(&cache, None).await {
+                        Ok(bytes) => {
+                            let stamp = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+                            assert!(stamp >= least, "read {stamp} after {least}");
+                            assert_eq!(bytes, stamped(stamp));
+                        }
+                        Err(error) => assert!(matches!(error, ObjectError::Changed)),
+                    }
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    writer.await.unwrap();
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    assert_eq!(read(&cache, None).await.unwrap(), stamped(299));
+}

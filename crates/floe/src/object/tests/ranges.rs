@@ -1,0 +1,129 @@
+//! Every range gives exactly its bytes, cold, warm and half warm.
+
+use std::sync::Arc;
+
+use floe_device::Clock;
+use proptest::prelude::*;
+
+use super::*;
+use crate::object::{Answer, Conditions, EtagCondition};
+use crate::origin::emulated::{EmulatedConfig, EmulatedOrigin, SizeRule, verify};
+
+const SEED: u64 = 5;
+
+fn emulated(size: u64) -> Arc<EmulatedOrigin> {
+    let config = EmulatedConfig {
+        seed: SEED,
+        size: SizeRule::Fixed {
+            bytes: ByteSize(size),
+        },
+        piece_size: ByteSize(700),
+        ..EmulatedConfig::default()
+    };
+    Arc::new(EmulatedOrigin::new(config, Clock::real()).unwrap())
+}
+
+async fn check(cache: &ObjectCache, size: u64, range: Option<ByteRange>) {
+    let expected = range.map_or(Some(0..size), |range| range.resolve(size));
+    match (cache.get(&key(), range).await, expected) {
+        (Ok(read), Some(expected)) => {
+            assert_eq!((read.meta.size, &read.range), (size, &expected));
+            let bytes = read.bytes().await.unwrap();
+            assert_eq!(bytes.len() as u64, expected.end - expected.start);
+            verify(SEED, &key(), expected.start, &bytes).unwrap();
+        }
+        (Err(ObjectError::RangeNotSatisfiable { size: told }), None) => assert_eq!(told, size),
+        (answer, expected) => panic!("{range:?} of {size}: {answer:?}, expected {expected:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_matrix_of_ranges() {
+    let edges = [0, 1, 1023, 1024, 1025, 2048, 5119, 5120, 5121, u64::MAX];
+    for size in [0, 1, 1023, 1024, 1025, 5120, 5121] {
+        let warm = cache(&emulated(size), config(Consistency::Immutable));
+        for first in edges {
+            for range in [
+                None,
+                Some(ByteRange::From(first)),
+                Some(ByteRange::Suffix(first)),
+                Some(ByteRange::Inclusive {
+                    first,
+                    last: first.saturating_add(1500),
+                }),
+                Some(ByteRange::Inclusive {
+                    first: 0,
+                    last: first,
+                }),
+            ] {
+                let cold = cache(&emulated(size), config(Consistency::Etag));
+                check(&cold, size, range).await;
+                check(&warm, size, range).await;
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn random_ranges_of_random_objects(
+        size in 0u64..40_000,
+        ranges in proptest::collection::vec((0u64..45_000, 0u64..20_000), 1..12),
+        chunk in 512u64..5000,
+        window_kib in 64u64..128,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let config = ObjectConfig {
+                chunk_size: ByteSize(chunk),
+                fetch_window: ByteSize::kib(window_kib),
+                ..config(Consistency::Immutable)
+            };
+            let cache = cache(&emulated(size), config);
+            for (first, len) in ranges {
+                let range = ByteRange::Inclusive { first, last: first + len };
+                check(&cache, size, Some(range)).await;
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn conditions_are_judged_on_the_version_that_is_read() {
+    let cache = cache(&emulated(100), config(Consistency::Immutable));
+    let meta = cache.head(&key()).await.unwrap().meta;
+    let tags = EtagCondition::Tags(vec![meta.etag.clone().unwrap()]);
+    let none_match = Conditions {
+        if_none_match: Some(tags.clone()),
+        ..Conditions::default()
+    };
+    let answer = cache.get_if(&key(), None, &none_match).await.unwrap();
+    assert!(matches!(answer, Answer::NotModified(_)));
+    let matches_other = Conditions {
+        if_match: Some(EtagCondition::Tags(vec!["\"other\"".into()])),
+        ..Conditions::default()
+    };
+    let answer = cache.get_if(&key(), None, &matches_other).await.unwrap();
+    assert!(matches!(answer, Answer::PreconditionFailed(_)));
+    let matches_own = Conditions {
+        if_match: Some(tags),
+        ..Conditions::default()
+    };
+    let answer = cache.get_if(&key(), None, &matches_own).await.unwrap();
+    assert!(matches!(answer, Answer::Read(_)));
+}
+
+#[tokio::test]
+async fn corrupt_metadata_and_chunks_of_another_length_are_misses() {
+    let store = crate::store::Store::default();
+    let origin = emulated(3000);
+    let cache = cache_over(store.clone(), &origin, config(Consistency::Immutable));
+    check(&cache, 3000, None).await;
+    let record = [b"m".as_slice(), b"bucket\0some/object"].concat();
+    let options = crate::store::PutOptions::default();
+    let garbage = bytes::Bytes::from_static(b"garbage");
+    store.put(&record, garbage, options).await.unwrap();
+    check(&cache, 3000, None).await;
+    assert_eq!(cache.stats().records_corrupt, 1);
+}

@@ -1,0 +1,152 @@
+//! Versions of objects, and the keys of their records in the store.
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::conditional::is_weak;
+use super::epoch::Epoch;
+use crate::origin::{GetRequest, ObjectKey, ObjectMeta};
+
+/// What tells one version of one object from all others: a hash of its name,
+/// entity tag, size, modification time and of how it is cut into chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Version(u128);
+
+impl Version {
+    /// `instance` tells versions apart that have no validator; 0 where there is one.
+    pub(super) fn new(key: &ObjectKey, meta: &ObjectMeta, chunk_size: u64, instance: u128) -> Self {
+        let mut hasher = Xxh3::new();
+        // Every text is preceded by its length, so that no two lists of fields
+        // give the same bytes.
+        let mut text = |text: Option<&str>| {
+            let length = text.map_or(u64::MAX, |t| t.len() as u64);
+            hasher.update(&length.to_le_bytes());
+            hasher.update(text.unwrap_or_default().as_bytes());
+        };
+        text(Some(key.bucket()));
+        text(Some(key.key()));
+        text(meta.etag.as_deref());
+        let modified = meta
+            .last_modified
+            .map_or(i128::MAX, super::record::unix_nanoseconds);
+        hasher.update(&modified.to_le_bytes());
+        hasher.update(&meta.size.to_le_bytes());
+        hasher.update(&chunk_size.to_le_bytes());
+        hasher.update(&instance.to_le_bytes());
+        Version(hasher.digest128())
+    }
+
+    fn shard_hash(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+/// One version of an object, as a request reads it.
+#[derive(Clone, Debug)]
+pub(super) struct ObjectVersion {
+    pub(super) key: ObjectKey,
+    pub(super) meta: ObjectMeta,
+    pub(super) version: Version,
+    pub(super) instance: u128,
+    /// The object's write epoch from before its metadata was asked for.
+    pub(super) epoch: Epoch,
+    /// Whether records of this version may be stored.
+    pub(super) cacheable: bool,
+    pub(super) chunk_size: u64,
+}
+
+impl ObjectVersion {
+    pub(super) fn chunk_of(&self, offset: u64) -> u64 {
+        offset / self.chunk_size
+    }
+
+    /// Where a chunk begins in the object. Only for chunks the object has.
+    pub(super) fn chunk_start(&self, chunk: u64) -> u64 {
+        chunk * self.chunk_size
+    }
+
+    pub(super) fn chunk_len(&self, chunk: u64) -> u64 {
+        self.chunk_size
+            .min(self.meta.size - self.chunk_start(chunk))
+    }
+
+    pub(super) fn chunk_id(&self, chunk: u64) -> ChunkId {
+        ChunkId {
+            version: self.version,
+            chunk,
+        }
+    }
+
+    /// `c`, the version, the chunk's number, then the object's name.
+    pub(super) fn chunk_key(&self, chunk: u64) -> Vec<u8> {
+        let mut key = Vec::with_capacity(26 + self.key.bucket().len() + self.key.key().len());
+        key.push(b'c');
+        key.extend_from_slice(&self.version.0.to_be_bytes());
+        key.extend_from_slice(&chunk.to_be_bytes());
+        push_name(&mut key, &self.key);
+        key
+    }
+
+    /// A request for a range of this very version.
+    pub(super) fn request(&self, range: std::ops::Range<u64>, if_match: bool) -> GetRequest {
+        GetRequest {
+            range: Some(range),
+            // `If-Match` compares strongly: a weak tag never matches.
+            if_match: self
+                .meta
+                .etag
+                .clone()
+                .filter(|etag| if_match && !is_weak(etag)),
+            ..GetRequest::default()
+        }
+    }
+
+    /// Whether an answer is of this version, as far as its metadata tells.
+    pub(super) fn is_same(&self, meta: &ObjectMeta) -> bool {
+        meta.size == self.meta.size
+            && meta.etag == self.meta.etag
+            && meta.last_modified == self.meta.last_modified
+    }
+}
+
+/// A chunk of a version of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ChunkId {
+    pub(super) version: Version,
+    pub(super) chunk: u64,
+}
+
+impl ChunkId {
+    pub(super) fn shard(self, shards: usize) -> usize {
+        floe_core::hash::fast_range(
+            self.version
+                .shard_hash()
+                .wrapping_add(self.chunk)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            shards,
+        )
+    }
+}
+
+/// `m`, then the object's name.
+pub(super) fn metadata_key(key: &ObjectKey) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(2 + key.bucket().len() + key.key().len());
+    bytes.push(b'm');
+    push_name(&mut bytes, key);
+    bytes
+}
+
+/// Bucket names hold no NUL, so the first one ends the bucket.
+fn push_name(bytes: &mut Vec<u8>, key: &ObjectKey) {
+    bytes.extend_from_slice(key.bucket().as_bytes());
+    bytes.push(0);
+    bytes.extend_from_slice(key.key().as_bytes());
+}
+
+/// Spreads objects over shards and stripes.
+pub(super) fn name_hash(key: &ObjectKey) -> u64 {
+    let mut hasher = Xxh3::new();
+    hasher.update(key.bucket().as_bytes());
+    hasher.update(&[0]);
+    hasher.update(key.key().as_bytes());
+    hasher.digest()
+}

@@ -1,0 +1,105 @@
+//! What a kind of origin must be able to do.
+
+use async_trait::async_trait;
+
+use super::error::OriginError;
+use super::types::{
+    Attributes, BucketInfo, GetRequest, ListPage, ListRequest, ObjectKey, ObjectMeta, OriginRead,
+    PutRequest, PutResponse, UploadBody, UploadedPart,
+};
+
+/// One kind of origin: a single attempt of each operation, without retries,
+/// limits or statistics, which [`Origin`](super::Origin) adds around it.
+///
+/// Implement this to put Floe in front of a store it does not know. The
+/// contract:
+/// - the metadata in [`OriginRead`] describes the very version whose bytes the body holds;
+/// - two versions of one object never have the same entity tag, modification time and size;
+/// - a dropped future or body stops the request and leaves nothing half-written visible;
+/// - a write is visible to every read that begins after the write returned.
+#[async_trait]
+pub trait Backend: Send + Sync + 'static {
+    /// Reads an object or a range of it.
+    async fn get(&self, key: &ObjectKey, request: GetRequest) -> Result<OriginRead, OriginError>;
+
+    /// Reads an object's metadata. The request's range is ignored.
+    async fn head(&self, key: &ObjectKey, request: GetRequest) -> Result<ObjectMeta, OriginError>;
+
+    /// Whether [`GetRequest::if_match`] is honoured. Where it is not, callers
+    /// compare the metadata that came with the bytes.
+    fn honours_if_match(&self) -> bool {
+        true
+    }
+
+    /// Writes a whole object.
+    async fn put(&self, key: &ObjectKey, request: PutRequest) -> Result<PutResponse, OriginError> {
+        let _ = (key, request);
+        Err(OriginError::Unsupported("store objects".into()))
+    }
+
+    /// Deletes an object. Deleting what is not there is no error.
+    async fn delete(&self, key: &ObjectKey) -> Result<(), OriginError> {
+        let _ = key;
+        Err(OriginError::Unsupported("delete objects".into()))
+    }
+
+    /// Lists a page of a bucket.
+    async fn list(&self, bucket: &str, request: ListRequest) -> Result<ListPage, OriginError> {
+        let _ = (bucket, request);
+        Err(OriginError::Unsupported("list objects".into()))
+    }
+
+    /// Lists the buckets.
+    async fn list_buckets(&self) -> Result<Vec<BucketInfo>, OriginError> {
+        Err(OriginError::Unsupported("list buckets".into()))
+    }
+
+    /// Whether a bucket is there and may be used.
+    async fn head_bucket(&self, bucket: &str) -> Result<(), OriginError> {
+        let request = ListRequest {
+            max_keys: 1,
+            ..ListRequest::default()
+        };
+        self.list(bucket, request).await.map(drop)
+    }
+
+    /// Begins a multipart upload and returns its id.
+    async fn create_upload(
+        &self,
+        key: &ObjectKey,
+        attributes: Attributes,
+    ) -> Result<String, OriginError> {
+        let _ = (key, attributes);
+        Err(OriginError::Unsupported("take multipart uploads".into()))
+    }
+
+    /// Uploads part `number` (1 to 10,000) of an upload; a part may be sent again.
+    async fn upload_part(
+        &self,
+        key: &ObjectKey,
+        upload: &str,
+        number: u32,
+        length: Option<u64>,
+        body: UploadBody,
+    ) -> Result<PutResponse, OriginError> {
+        let _ = (key, upload, number, length, body);
+        Err(OriginError::Unsupported("take multipart uploads".into()))
+    }
+
+    /// Makes an object of the parts, which are in ascending order of their numbers.
+    async fn complete_upload(
+        &self,
+        key: &ObjectKey,
+        upload: &str,
+        parts: Vec<UploadedPart>,
+    ) -> Result<PutResponse, OriginError> {
+        let _ = (key, upload, parts);
+        Err(OriginError::Unsupported("take multipart uploads".into()))
+    }
+
+    /// Forgets an upload and its parts.
+    async fn abort_upload(&self, key: &ObjectKey, upload: &str) -> Result<(), OriginError> {
+        let _ = (key, upload);
+        Err(OriginError::Unsupported("take multipart uploads".into()))
+    }
+}

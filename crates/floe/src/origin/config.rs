@@ -1,0 +1,389 @@
+//! What to write in `[origin]`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use floe_core::ByteSize;
+use serde::{Deserialize, Serialize};
+
+use super::emulated::EmulatedConfig;
+
+/// Which kind of store the origin is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OriginKind {
+    /// Files: `<root>/<bucket>/<key>`.
+    #[default]
+    Directory,
+    /// Amazon S3 and whatever speaks its protocol.
+    S3,
+    /// Google Cloud Storage.
+    Gcs,
+    /// Azure Blob Storage; a bucket is a container.
+    Azure,
+    /// A web server; an object is `<endpoint>/<bucket>/<key>`. Read only.
+    Http,
+    /// Made-up objects with chosen latencies; see [`EmulatedConfig`].
+    Emulated,
+}
+
+/// Where misses go. Settings that do not belong to the chosen kind are refused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
+pub struct OriginConfig {
+    /// Which kind of store.
+    pub kind: OriginKind,
+    /// `directory`: the directory that holds the buckets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root: Option<PathBuf>,
+    /// `s3`, `gcs`, `azure`: where the service is, if not at its usual place.
+    /// `http`: the URL below which the objects are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// `s3`: the region; else from `AWS_REGION`, else `us-east-1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// `s3`: the access key; else from `AWS_ACCESS_KEY_ID`, web identity or
+    /// instance metadata. `azure`: the storage account, else from `AZURE_STORAGE_ACCOUNT_NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_key: Option<String>,
+    /// `s3`: the secret key, else from `AWS_SECRET_ACCESS_KEY`. `azure`: the
+    /// account's key, else from `AZURE_STORAGE_ACCOUNT_KEY`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_key: Option<Secret>,
+    /// `s3`: the session token of temporary credentials, else from `AWS_SESSION_TOKEN`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_token: Option<Secret>,
+    /// `gcs`: the file of the service account, else from
+    /// `GOOGLE_SERVICE_ACCOUNT` or the machine's default credentials.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_account: Option<PathBuf>,
+    /// `s3`, `gcs`, `azure`: send requests unsigned, for public buckets.
+    pub anonymous: bool,
+    /// Allow `http://` endpoints.
+    pub allow_http: bool,
+    /// `s3`: put the bucket in the host name rather than in the path.
+    pub virtual_host_style: bool,
+    /// Names clients use for buckets → names at the origin. When any is given,
+    /// other buckets do not exist.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub buckets: BTreeMap<String, String>,
+    /// `s3`, `gcs`, `azure`: uploads longer than this are sent in parts of
+    /// this size, each held in memory while it is sent.
+    pub part_size: ByteSize,
+    /// `s3`, `gcs`, `azure`: the longest part of a multipart upload that is taken.
+    pub part_size_max: ByteSize,
+    /// `s3`, `gcs`, `azure`: the memory all uploads together may hold.
+    pub upload_memory: ByteSize,
+    /// `emulated`: what to make up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub emulated: Option<EmulatedConfig>,
+    /// Limits, time-outs and retries.
+    pub requests: RequestConfig,
+}
+
+impl Default for OriginConfig {
+    fn default() -> Self {
+        OriginConfig {
+            kind: OriginKind::default(),
+            root: None,
+            endpoint: None,
+            region: None,
+            access_key: None,
+            secret_key: None,
+            session_token: None,
+            service_account: None,
+            anonymous: false,
+            allow_http: false,
+            virtual_host_style: false,
+            buckets: BTreeMap::new(),
+            part_size: ByteSize::mib(8),
+            part_size_max: ByteSize::mib(64),
+            upload_memory: ByteSize::mib(256),
+            emulated: None,
+            requests: RequestConfig::default(),
+        }
+    }
+}
+
+impl OriginConfig {
+    /// A directory origin with the other settings at their defaults.
+    pub fn directory(root: impl Into<PathBuf>) -> Self {
+        OriginConfig {
+            root: Some(root.into()),
+            ..OriginConfig::default()
+        }
+    }
+
+    /// An emulated origin with the other settings at their defaults.
+    pub fn emulated(emulated: EmulatedConfig) -> Self {
+        OriginConfig {
+            kind: OriginKind::Emulated,
+            emulated: Some(emulated),
+            ..OriginConfig::default()
+        }
+    }
+
+    /// Checks what can be checked without reaching the origin.
+    pub fn validate(&self) -> Result<(), OriginConfigError> {
+        use OriginKind::{Azure, Directory, Emulated, Gcs, Http, S3};
+        let only = |set: bool, key: &'static str, kinds: &[OriginKind]| {
+            if set && !kinds.contains(&self.kind) {
+                return Err(OriginConfigError::NotForKind {
+                    key,
+                    kind: self.kind,
+                });
+            }
+            Ok(())
+        };
+        only(self.root.is_some(), "root", &[Directory])?;
+        only(self.endpoint.is_some(), "endpoint", &[S3, Gcs, Azure, Http])?;
+        only(self.region.is_some(), "region", &[S3])?;
+        only(self.access_key.is_some(), "access_key", &[S3, Azure])?;
+        only(self.secret_key.is_some(), "secret_key", &[S3, Azure])?;
+        only(self.session_token.is_some(), "session_token", &[S3])?;
+        only(self.service_account.is_some(), "service_account", &[Gcs])?;
+        only(self.anonymous, "anonymous", &[S3, Gcs, Azure])?;
+        only(self.virtual_host_style, "virtual_host_style", &[S3])?;
+        only(self.emulated.is_some(), "emulated", &[Emulated])?;
+        if self.kind == Directory && self.root.is_none() {
+            return Err(missing("root", "the directory that holds the buckets"));
+        }
+        if self.kind == Http && self.endpoint.is_none() {
+            return Err(missing("endpoint", "the URL below which the objects are"));
+        }
+        if self.secret_key.is_some() && self.access_key.is_none() && self.kind == S3 {
+            return Err(missing("access_key", "the key that secret_key belongs to"));
+        }
+        self.validate_endpoint()?;
+        self.validate_uploads()?;
+        self.requests.validate()?;
+        match &self.emulated {
+            Some(emulated) => emulated.validate(),
+            None => Ok(()),
+        }
+    }
+
+    fn validate_endpoint(&self) -> Result<(), OriginConfigError> {
+        match self.endpoint.as_deref() {
+            None => Ok(()),
+            Some(endpoint) if endpoint.starts_with("https://") => Ok(()),
+            Some(endpoint) if endpoint.starts_with("http://") => {
+                if self.allow_http {
+                    Ok(())
+                } else {
+                    Err(invalid(
+                        "endpoint",
+                        endpoint,
+                        "is not encrypted; write https://, or set allow_http = true",
+                    ))
+                }
+            }
+            Some(endpoint) => Err(invalid(
+                "endpoint",
+                endpoint,
+                "is no URL; write it with https:// (or http:// and allow_http = true)",
+            )),
+        }
+    }
+
+    fn validate_uploads(&self) -> Result<(), OriginConfigError> {
+        // S3 refuses parts below 5 MiB other than the last.
+        if self.part_size < ByteSize::mib(5) {
+            return Err(invalid(
+                "part_size",
+                self.part_size,
+                "must be at least 5MiB",
+            ));
+        }
+        if self.part_size_max < self.part_size {
+            return Err(invalid(
+                "part_size_max",
+                self.part_size_max,
+                &format!("must be at least part_size ({})", self.part_size),
+            ));
+        }
+        if self.upload_memory < self.part_size_max {
+            return Err(invalid(
+                "upload_memory",
+                self.upload_memory,
+                &format!("must be at least part_size_max ({})", self.part_size_max),
+            ));
+        }
+        if self.upload_memory > ByteSize::gib(1024) {
+            return Err(invalid(
+                "upload_memory",
+                self.upload_memory,
+                "must be at most 1TiB",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Limits, time-outs and retries of requests to an origin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
+pub struct RequestConfig {
+    /// Most requests at once, bodies included.
+    pub max_concurrent: usize,
+    /// Most requests waiting for their turn; further ones fail at once.
+    pub max_queued: usize,
+    /// Longest wait for a turn.
+    pub queue_timeout_ms: u64,
+    /// Longest wait for a connection.
+    pub connect_timeout_ms: u64,
+    /// Longest wait for the beginning of an answer.
+    pub response_timeout_ms: u64,
+    /// Longest pause in a body.
+    pub idle_timeout_ms: u64,
+    /// How often a request is tried altogether. Uploads, whose bodies can be
+    /// sent once only, are not retried.
+    pub attempts: u32,
+    /// Wait before the second try; doubled for each further one, with jitter.
+    pub backoff_ms: u64,
+    /// Longest wait between tries.
+    pub backoff_max_ms: u64,
+    /// Seed of the jitter.
+    pub seed: u64,
+}
+
+impl Default for RequestConfig {
+    fn default() -> Self {
+        RequestConfig {
+            max_concurrent: 256,
+            max_queued: 4096,
+            queue_timeout_ms: 30_000,
+            connect_timeout_ms: 5_000,
+            response_timeout_ms: 30_000,
+            idle_timeout_ms: 30_000,
+            attempts: 4,
+            backoff_ms: 100,
+            backoff_max_ms: 5_000,
+            seed: 0,
+        }
+    }
+}
+
+impl RequestConfig {
+    pub(crate) fn queue_timeout(&self) -> Duration {
+        Duration::from_millis(self.queue_timeout_ms)
+    }
+    pub(crate) fn response_timeout(&self) -> Duration {
+        Duration::from_millis(self.response_timeout_ms)
+    }
+    pub(crate) fn idle_timeout(&self) -> Duration {
+        Duration::from_millis(self.idle_timeout_ms)
+    }
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        Duration::from_millis(self.connect_timeout_ms)
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), OriginConfigError> {
+        let positive = [
+            ("requests.max_concurrent", self.max_concurrent as u64),
+            ("requests.queue_timeout_ms", self.queue_timeout_ms),
+            ("requests.connect_timeout_ms", self.connect_timeout_ms),
+            ("requests.response_timeout_ms", self.response_timeout_ms),
+            ("requests.idle_timeout_ms", self.idle_timeout_ms),
+            ("requests.attempts", u64::from(self.attempts)),
+        ];
+        for (key, value) in positive {
+            if value == 0 {
+                return Err(invalid(key, value, "must be at least 1"));
+            }
+        }
+        if self.max_concurrent > 1 << 20 {
+            return Err(invalid(
+                "requests.max_concurrent",
+                self.max_concurrent,
+                "must be at most 1048576",
+            ));
+        }
+        if self.backoff_max_ms < self.backoff_ms {
+            return Err(invalid(
+                "requests.backoff_max_ms",
+                self.backoff_max_ms,
+                &format!("must be at least requests.backoff_ms ({})", self.backoff_ms),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A text that does not show up in logs.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a secret.
+    pub fn new(secret: impl Into<String>) -> Self {
+        Secret(secret.into())
+    }
+    /// The secret itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Why an origin's configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OriginConfigError {
+    /// A setting is needed and not there.
+    #[error("origin.{key} is missing: set it to {meaning}")]
+    Missing {
+        /// The setting.
+        key: &'static str,
+        /// What it says.
+        meaning: &'static str,
+    },
+    /// A setting has no meaning for this kind of origin.
+    #[error(
+        "origin.{key} has no meaning for an origin of kind {kind:?}; remove it, or change origin.kind"
+    )]
+    NotForKind {
+        /// The setting.
+        key: &'static str,
+        /// The kind.
+        kind: OriginKind,
+    },
+    /// A setting's value cannot be used.
+    #[error("origin.{key} = {value} {cure}")]
+    Invalid {
+        /// The setting.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What is wrong and what would work.
+        cure: String,
+    },
+    /// The origin cannot be opened with these settings.
+    #[error("the origin cannot be opened: {0}")]
+    Open(String),
+}
+
+pub(crate) fn missing(key: &'static str, meaning: &'static str) -> OriginConfigError {
+    OriginConfigError::Missing { key, meaning }
+}
+
+pub(crate) fn invalid(
+    key: &'static str,
+    value: impl fmt::Display,
+    cure: &str,
+) -> OriginConfigError {
+    OriginConfigError::Invalid {
+        key,
+        value: value.to_string(),
+        cure: cure.to_owned(),
+    }
+}

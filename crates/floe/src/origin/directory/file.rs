@@ -1,0 +1,143 @@
+//! What a file says about the object it holds.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+use crate::origin::error::OriginError;
+use crate::origin::types::{Attributes, ObjectMeta};
+
+/// The extended attribute that holds headers, as JSON.
+const XATTR: &str = "user.floe.attributes";
+/// Extended attributes are at most 64 KiB; most file systems take less.
+const XATTR_BYTES_MAX: usize = 64 * 1024;
+
+/// An object's metadata, from its open file.
+pub(super) fn meta(file: &File, key: &str) -> Result<ObjectMeta, OriginError> {
+    let metadata = file.metadata()?;
+    let mut attributes = read_attributes(file);
+    if attributes.content_type.is_none() {
+        attributes.content_type = content_type(key).map(str::to_owned);
+    }
+    Ok(ObjectMeta {
+        attributes,
+        ..stat_meta(&metadata)
+    })
+}
+
+/// Size, entity tag and modification time. The tag is made of the size, the
+/// modification time in nanoseconds and the inode: a write through Floe is a new
+/// file with a modification time of its own, and one past it changes at least the time.
+pub(super) fn stat_meta(metadata: &std::fs::Metadata) -> ObjectMeta {
+    etag_meta(
+        metadata.size(),
+        metadata.mtime(),
+        metadata.mtime_nsec(),
+        metadata.ino(),
+    )
+}
+
+/// [`stat_meta`] from the numbers themselves.
+pub(super) fn etag_meta(size: u64, mtime_s: i64, mtime_ns: i64, inode: u64) -> ObjectMeta {
+    let whole = Duration::from_secs(mtime_s.unsigned_abs());
+    let base = match mtime_s < 0 {
+        true => UNIX_EPOCH.checked_sub(whole),
+        false => UNIX_EPOCH.checked_add(whole),
+    };
+    let nanoseconds = Duration::from_nanos(u64::try_from(mtime_ns).unwrap_or(0));
+    ObjectMeta {
+        size,
+        etag: Some(format!("\"{size:x}-{mtime_s:x}.{mtime_ns:x}-{inode:x}\"")),
+        last_modified: base.and_then(|base| base.checked_add(nanoseconds)),
+        attributes: Attributes::default(),
+    }
+}
+
+fn read_attributes(file: &File) -> Attributes {
+    let len = match rustix::fs::fgetxattr_query(file, XATTR) {
+        Ok(len) if len > 0 && len <= XATTR_BYTES_MAX => len,
+        _ => return Attributes::default(),
+    };
+    let mut buffer = vec![0; len];
+    let read = match rustix::fs::fgetxattr(file, XATTR, &mut buffer[..]) {
+        Ok(read) => read,
+        Err(_) => return Attributes::default(),
+    };
+    // Somebody else's attribute of this name says nothing to us.
+    serde_json::from_slice(&buffer[..read]).unwrap_or_default()
+}
+
+/// Stores headers with a file. Where the file system cannot, a content type
+/// is left to be guessed from the name, but user metadata is not lost silently.
+pub(super) fn write_attributes(
+    file: &File,
+    key: &str,
+    attributes: &Attributes,
+) -> Result<(), OriginError> {
+    if *attributes == Attributes::default() {
+        return Ok(());
+    }
+    let json = serde_json::to_vec(attributes)
+        .map_err(|error| OriginError::BadUpload(error.to_string()))?;
+    match rustix::fs::fsetxattr(file, XATTR, &json, XattrFlags::empty()) {
+        Ok(()) => Ok(()),
+        Err(Errno::NOTSUP) if attributes.user.is_empty() => Ok(()),
+        Err(Errno::NOTSUP) => Err(OriginError::Unsupported(format!(
+            "store user metadata of {key:?}: its file system has no extended attributes"
+        ))),
+        Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => Err(OriginError::Refused {
+            status: 400,
+            message: format!(
+                "the {} bytes of metadata of {key:?} are more than the origin's file system takes",
+                json.len()
+            ),
+        }),
+        Err(other) => Err(std::io::Error::from(other).into()),
+    }
+}
+
+/// Gives a file the present time to the nanosecond. The kernel's own stamps
+/// move in ticks of milliseconds, in which an object can be written twice.
+pub(super) fn stamp(file: &File) -> Result<(), OriginError> {
+    Ok(file.set_modified(SystemTime::now())?)
+}
+
+fn content_type(key: &str) -> Option<&'static str> {
+    let (_, extension) = key.rsplit_once('.')?;
+    Some(match extension.to_ascii_lowercase().as_str() {
+        "html" | "htm" => "text/html",
+        "txt" | "log" => "text/plain",
+        "md" => "text/markdown",
+        "css" => "text/css",
+        "csv" => "text/csv",
+        "js" | "mjs" => "text/javascript",
+        "json" => "application/json",
+        "xml" => "application/xml",
+        "toml" => "application/toml",
+        "yaml" | "yml" => "application/yaml",
+        "pdf" => "application/pdf",
+        "zip" => "application/zip",
+        "gz" | "tgz" => "application/gzip",
+        "zst" => "application/zstd",
+        "tar" => "application/x-tar",
+        "wasm" => "application/wasm",
+        "parquet" => "application/vnd.apache.parquet",
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "webp" => "image/webp",
+        "avif" => "image/avif",
+        "svg" => "image/svg+xml",
+        "ico" => "image/vnd.microsoft.icon",
+        "mp3" => "audio/mpeg",
+        "flac" => "audio/flac",
+        "ogg" => "audio/ogg",
+        "wav" => "audio/wav",
+        "mp4" => "video/mp4",
+        "webm" => "video/webm",
+        _ => return None,
+    })
+}

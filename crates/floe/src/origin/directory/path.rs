@@ -1,0 +1,207 @@
+//! From keys, which are somebody's input, to files that are surely below the
+//! root.
+//!
+//! Every file is opened relative to its bucket's directory with
+//! `openat2(RESOLVE_BENEATH)`: the kernel refuses `..`, absolute paths and
+//! symbolic links that lead out, without a race. Where the call is not
+//! available, the path is walked and no symbolic link is followed at all.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use crate::origin::error::OriginError;
+
+/// Longest name of a file on the file systems of Linux.
+const NAME_BYTES_MAX: usize = 255;
+
+/// Why a key cannot be a file; `None` where it can.
+pub(super) fn objection(key: &str) -> Option<&'static str> {
+    if key.is_empty() {
+        return Some("it is empty");
+    }
+    if key.len() > 4000 {
+        return Some("it is longer than a path may be");
+    }
+    if key.contains('\0') {
+        return Some("it contains NUL");
+    }
+    key.split('/').find_map(|part| match part {
+        "" => Some("it begins or ends with a slash, or has two in a row"),
+        "." | ".." => Some("`.` and `..` are no names of files"),
+        long if long.len() > NAME_BYTES_MAX => Some("a part of it is longer than 255 bytes"),
+        _ => None,
+    })
+}
+
+/// Whether a name can be a bucket: no name of Floe's own, nothing that is a path.
+pub(super) fn is_bucket(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && !name.starts_with('.')
+        && !name.contains(['/', '\0'])
+}
+
+pub(super) fn invalid(key: &str, reason: impl Into<String>) -> OriginError {
+    OriginError::InvalidKey {
+        key: key.to_owned(),
+        reason: reason.into(),
+    }
+}
+
+/// Opens what lies at `path` below `directory`.
+pub(super) fn open_beneath(
+    directory: impl AsFd,
+    path: &str,
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    loop {
+        match rustix::fs::openat2(&directory, path, flags, Mode::empty(), resolve) {
+            Err(Errno::NOSYS) => return walk(directory, path, flags),
+            // A rename elsewhere disturbed the walk through `..` in a link.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+fn walk(directory: impl AsFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let step = |fd: &dyn AsFd, name: &str, flags: OFlags| match name {
+        "" | "." | ".." => Err(Errno::XDEV),
+        name => rustix::fs::openat(fd.as_fd(), name, flags | OFlags::NOFOLLOW, Mode::empty()),
+    };
+    let Some((parents, name)) = path.rsplit_once('/') else {
+        return step(&directory, path, flags);
+    };
+    let mut current: Option<OwnedFd> = None;
+    for part in parents.split('/') {
+        let through = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        current = Some(match &current {
+            Some(fd) => step(fd, part, through)?,
+            None => step(&directory, part, through)?,
+        });
+    }
+    match &current {
+        Some(fd) => step(fd, name, flags),
+        None => step(&directory, name, flags),
+    }
+}
+
+/// The directory of a key and the key's last part.
+pub(super) fn parent_and_name(key: &str) -> (&str, &str) {
+    key.rsplit_once('/').unwrap_or((".", key))
+}
+
+/// Opens the directory that a key is in.
+pub(super) fn open_parent(bucket: impl AsFd, parent: &str) -> Result<OwnedFd, Errno> {
+    open_beneath(bucket, parent, OFlags::PATH | OFlags::DIRECTORY)
+}
+
+/// Opens the directory that a key is in, and makes what is missing of it.
+pub(super) fn make_parent(bucket: &OwnedFd, key: &str) -> Result<OwnedFd, OriginError> {
+    let (parent, _) = parent_and_name(key);
+    let mut made = 0;
+    loop {
+        match open_parent(bucket, parent) {
+            Ok(directory) => return Ok(directory),
+            Err(Errno::NOENT) if made < 64 => made += 1,
+            Err(errno) => return Err(cannot_be(key, errno)),
+        }
+        make_directories(bucket, key, parent)?;
+    }
+}
+
+fn make_directories(bucket: &OwnedFd, key: &str, parent: &str) -> Result<(), OriginError> {
+    let ends = parent.match_indices('/').map(|(at, _)| at);
+    for end in ends.chain([parent.len()]) {
+        let (above, name) = parent_and_name(&parent[..end]);
+        let above = match open_parent(bucket, above) {
+            Ok(above) => above,
+            // Somebody removed it again; the caller tries anew.
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(cannot_be(key, errno)),
+        };
+        match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST | Errno::NOENT) => {}
+            Err(errno) => return Err(cannot_be(key, errno)),
+        }
+    }
+    Ok(())
+}
+
+/// Removes the directories of a key that hold nothing any more, so that their
+/// names can be keys again.
+pub(super) fn remove_empty_parents(bucket: &OwnedFd, key: &str) {
+    let mut path = parent_and_name(key).0;
+    while path != "." {
+        let (above, name) = parent_and_name(path);
+        let Ok(directory) = open_parent(bucket, above) else {
+            return;
+        };
+        if rustix::fs::unlinkat(&directory, name, AtFlags::REMOVEDIR).is_err() {
+            return;
+        }
+        path = above;
+    }
+}
+
+/// What an error means for a key that is to be written.
+pub(super) fn cannot_be(key: &str, errno: Errno) -> OriginError {
+    match errno {
+        Errno::NOTDIR => invalid(
+            key,
+            "a part of its path is an object, so nothing can be below it; delete that object first",
+        ),
+        Errno::ISDIR | Errno::NOTEMPTY => invalid(
+            key,
+            "it is a directory, because there are objects below it; delete them first",
+        ),
+        Errno::XDEV | Errno::LOOP => {
+            invalid(key, "a symbolic link in its path leads out of its bucket")
+        }
+        Errno::NAMETOOLONG => invalid(key, "it is longer than the file system allows"),
+        other => failed(key, other),
+    }
+}
+
+/// What an error means for a key that is to be read.
+pub(super) fn not_there(key: &str, errno: Errno) -> OriginError {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::ISDIR | Errno::INVAL => {
+            OriginError::NotFound(key.to_owned())
+        }
+        Errno::XDEV | Errno::LOOP => {
+            invalid(key, "a symbolic link in its path leads out of its bucket")
+        }
+        other => failed(key, other),
+    }
+}
+
+fn failed(key: &str, errno: Errno) -> OriginError {
+    match errno {
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+            OriginError::AccessDenied(format!("{key:?}: {errno}"))
+        }
+        other => io::Error::from(other).into(),
+    }
+}
+
+/// Opens a regular file for reading; anything else is not there.
+pub(super) fn open_file(bucket: &OwnedFd, key: &str) -> Result<File, OriginError> {
+    if objection(key).is_some() {
+        return Err(OriginError::NotFound(key.to_owned()));
+    }
+    // Without NONBLOCK, a FIFO with a key's name would hang the open.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+    let file = open_beneath(bucket, key, flags).map_err(|errno| not_there(key, errno))?;
+    let file = File::from(file);
+    if !file.metadata()?.is_file() {
+        return Err(OriginError::NotFound(key.to_owned()));
+    }
+    Ok(file)
+}

@@ -1,0 +1,348 @@
+use std::os::unix::fs::symlink;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+
+use super::*;
+use crate::origin::PutCondition;
+
+struct Fixture {
+    directory: tempfile::TempDir,
+    origin: DirectoryOrigin,
+}
+
+fn fixture() -> Fixture {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(directory.path().join("root/bucket")).unwrap();
+    std::fs::write(directory.path().join("secret"), "secret").unwrap();
+    let origin = DirectoryOrigin::open(&directory.path().join("root")).unwrap();
+    Fixture { directory, origin }
+}
+
+fn key(key: &str) -> ObjectKey {
+    ObjectKey::new("bucket", key)
+}
+
+impl Fixture {
+    async fn put(&self, name: &str, bytes: &str) -> Result<PutResponse, OriginError> {
+        let request = PutRequest::from_bytes(Bytes::copy_from_slice(bytes.as_bytes()));
+        self.origin.put(&key(name), request).await
+    }
+
+    async fn get(&self, name: &str) -> Result<String, OriginError> {
+        let read = self.origin.get(&key(name), GetRequest::default()).await?;
+        let pieces: Vec<Bytes> = read.body.try_collect().await?;
+        Ok(String::from_utf8(pieces.concat()).unwrap())
+    }
+
+    async fn list(&self, request: ListRequest) -> (Vec<String>, Vec<String>, Option<String>) {
+        let page = self.origin.list("bucket", request).await.unwrap();
+        let keys = page.objects.into_iter().map(|o| o.key).collect();
+        (keys, page.common_prefixes, page.next)
+    }
+
+    fn leftovers(&self) -> usize {
+        let unfinished = self.directory.path().join("root/.floe/unfinished");
+        std::fs::read_dir(unfinished).unwrap().count()
+    }
+}
+
+#[tokio::test]
+async fn keys_cannot_leave_their_bucket() {
+    let f = fixture();
+    let root = f.directory.path().join("root");
+    std::fs::create_dir(root.join("other")).unwrap();
+    std::fs::write(root.join("other/file"), "other").unwrap();
+    symlink("../../secret", root.join("bucket/link")).unwrap();
+    symlink(f.directory.path(), root.join("bucket/out")).unwrap();
+    symlink("..", root.join("bucket/up")).unwrap();
+    for name in [
+        "../../secret",
+        "../other/file",
+        "/etc/passwd",
+        "a/../../other/file",
+        "link",
+        "out/secret",
+        "up/other/file",
+        "./file",
+        "nul\0",
+        "",
+        "a//b",
+        "a/",
+    ] {
+        assert!(f.get(name).await.is_err(), "{name:?} was read");
+        if !name.starts_with("link") {
+            let error = f.put(name, "x").await.unwrap_err();
+            assert!(
+                matches!(error, OriginError::InvalidKey { .. }),
+                "{name:?}: {error:?}"
+            );
+        }
+        let _ = f.origin.delete(&key(name)).await;
+    }
+    assert_eq!(
+        std::fs::read(f.directory.path().join("secret")).unwrap(),
+        b"secret"
+    );
+    assert_eq!(std::fs::read(root.join("other/file")).unwrap(), b"other");
+    for bucket in ["..", ".", ".floe", "", "bucket/..", "nul\0"] {
+        let key = ObjectKey::new(bucket, "x");
+        let read = f.origin.get(&key, GetRequest::default()).await;
+        assert!(matches!(read, Err(OriginError::NoSuchBucket(_))));
+    }
+    assert_eq!(f.leftovers(), 0);
+}
+
+#[tokio::test]
+async fn an_object_and_a_directory_of_one_name_are_told_apart() {
+    let f = fixture();
+    f.put("a", "1").await.unwrap();
+    let error = f.put("a/b", "2").await.unwrap_err();
+    assert!(
+        error.to_string().contains("nothing can be below it"),
+        "{error}"
+    );
+    assert!(matches!(f.get("a/b").await, Err(OriginError::NotFound(_))));
+    f.origin.delete(&key("a")).await.unwrap();
+    f.put("a/b", "2").await.unwrap();
+    let error = f.put("a", "1").await.unwrap_err();
+    assert!(error.to_string().contains("objects below it"), "{error}");
+    assert!(matches!(f.get("a").await, Err(OriginError::NotFound(_))));
+    f.origin.delete(&key("a/b")).await.unwrap();
+    f.put("a", "3").await.unwrap();
+    assert_eq!(f.get("a").await.unwrap(), "3");
+    assert_eq!(f.leftovers(), 0);
+}
+
+#[tokio::test]
+async fn a_write_gives_a_new_entity_tag_and_keeps_its_headers() {
+    let f = fixture();
+    let mut etags = std::collections::HashSet::new();
+    for _ in 0..50 {
+        assert!(etags.insert(f.put("same.json", "same size").await.unwrap().etag));
+    }
+    let meta = f
+        .origin
+        .head(&key("same.json"), GetRequest::default())
+        .await
+        .unwrap();
+    assert!(etags.contains(&meta.etag));
+    assert_eq!(
+        meta.attributes.content_type.as_deref(),
+        Some("application/json")
+    );
+    let mut request = PutRequest::from_bytes(Bytes::from_static(b"x"));
+    request.attributes = Attributes {
+        content_type: Some("text/x-own".into()),
+        user: vec![("colour".into(), "blue".into())],
+        ..Attributes::default()
+    };
+    let attributes = request.attributes.clone();
+    match f.origin.put(&key("own.json"), request).await {
+        Ok(_) => {
+            let meta = f
+                .origin
+                .head(&key("own.json"), GetRequest::default())
+                .await
+                .unwrap();
+            assert_eq!(meta.attributes, attributes);
+        }
+        // A file system without extended attributes says so.
+        Err(error) => assert!(matches!(error, OriginError::Unsupported(_))),
+    }
+}
+
+#[tokio::test]
+async fn conditions_on_writes_hold_and_wrong_lengths_store_nothing() {
+    let f = fixture();
+    let k = key("a");
+    let put = |condition, length| {
+        let mut request = PutRequest::from_bytes(Bytes::from_static(b"12345"));
+        request.condition = condition;
+        request.length = length;
+        f.origin.put(&k, request)
+    };
+    for length in [4, 6] {
+        let error = put(None, Some(length)).await.unwrap_err();
+        assert!(matches!(error, OriginError::BadUpload(_)));
+    }
+    assert!(f.get("a").await.is_err());
+    let etag = put(Some(PutCondition::Absent), None)
+        .await
+        .unwrap()
+        .etag
+        .unwrap();
+    let again = put(Some(PutCondition::Absent), None).await;
+    assert!(matches!(again, Err(OriginError::PreconditionFailed)));
+    let other = put(Some(PutCondition::Matches("\"x\"".into())), None).await;
+    assert!(matches!(other, Err(OriginError::PreconditionFailed)));
+    put(Some(PutCondition::Matches(etag)), None).await.unwrap();
+    assert_eq!(f.leftovers(), 0);
+}
+
+#[tokio::test]
+async fn listings_are_ordered_folded_and_paged() {
+    let f = fixture();
+    for name in ["a.txt", "a/1", "a/2", "a0", "b/c/1", "b/d", "z"] {
+        f.put(name, name).await.unwrap();
+    }
+    let all = ["a.txt", "a/1", "a/2", "a0", "b/c/1", "b/d", "z"].map(String::from);
+    let (keys, prefixes, next) = f.list(ListRequest::default()).await;
+    assert_eq!((keys, prefixes.len(), next), (all.to_vec(), 0, None));
+    let folded = ListRequest {
+        delimiter: Some("/".into()),
+        ..ListRequest::default()
+    };
+    let (keys, prefixes, _) = f.list(folded.clone()).await;
+    assert_eq!(
+        (keys, prefixes),
+        (
+            vec!["a.txt".to_owned(), "a0".into(), "z".into()],
+            vec!["a/".to_owned(), "b/".into()],
+        )
+    );
+    let below = ListRequest {
+        prefix: "b/".into(),
+        ..folded.clone()
+    };
+    let (keys, prefixes, _) = f.list(below).await;
+    assert_eq!(
+        (keys, prefixes),
+        (vec!["b/d".to_owned()], vec!["b/c/".to_owned()])
+    );
+    for (request, expected) in [
+        (ListRequest::default(), all.to_vec()),
+        (
+            folded,
+            ["a.txt", "a/", "a0", "b/", "z"].map(String::from).to_vec(),
+        ),
+    ] {
+        for max_keys in 1..4 {
+            let mut seen = Vec::new();
+            let mut continuation = None;
+            loop {
+                let (keys, prefixes, next) = f
+                    .list(ListRequest {
+                        max_keys,
+                        continuation,
+                        ..request.clone()
+                    })
+                    .await;
+                assert!(keys.len() + prefixes.len() <= max_keys);
+                let mut page = [keys, prefixes].concat();
+                page.sort();
+                seen.extend(page);
+                continuation = next;
+                if continuation.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(seen, expected);
+        }
+    }
+    let after = ListRequest {
+        start_after: Some("a/1".into()),
+        prefix: "a".into(),
+        ..ListRequest::default()
+    };
+    assert_eq!(f.list(after).await.0, ["a/2", "a0"]);
+}
+
+#[tokio::test]
+async fn parts_become_an_object_in_order_or_not_at_all() {
+    let f = fixture();
+    let k = key("dir/whole.bin");
+    let part = |upload: &str, number, bytes: &'static str| {
+        let body: UploadBody = Box::pin(futures::stream::iter([Ok(Bytes::from_static(
+            bytes.as_bytes(),
+        ))]));
+        let upload = upload.to_owned();
+        let (origin, k) = (&f.origin, &k);
+        async move {
+            let etag = origin
+                .upload_part(k, &upload, number, None, body)
+                .await?
+                .etag;
+            Ok::<_, OriginError>(UploadedPart {
+                number,
+                etag: etag.unwrap(),
+            })
+        }
+    };
+    let upload = f
+        .origin
+        .create_upload(&k, Attributes::default())
+        .await
+        .unwrap();
+    let two = part(&upload, 2, "two").await.unwrap();
+    let stale = part(&upload, 1, "old").await.unwrap();
+    let one = part(&upload, 1, "one").await.unwrap();
+    let wrong = f
+        .origin
+        .complete_upload(&k, &upload, vec![stale, two.clone()])
+        .await;
+    assert!(matches!(wrong, Err(OriginError::InvalidPart(_))));
+    f.origin
+        .complete_upload(&k, &upload, vec![one.clone(), two])
+        .await
+        .unwrap();
+    assert_eq!(f.get("dir/whole.bin").await.unwrap(), "onetwo");
+    let gone = f.origin.complete_upload(&k, &upload, vec![one]).await;
+    assert!(matches!(gone, Err(OriginError::NoSuchUpload(_))));
+    for id in ["../../bucket", "", "zz", &"0".repeat(32)] {
+        let error = f.origin.abort_upload(&k, id).await.unwrap_err();
+        assert!(matches!(error, OriginError::NoSuchUpload(_)));
+    }
+    let upload = f
+        .origin
+        .create_upload(&k, Attributes::default())
+        .await
+        .unwrap();
+    part(&upload, 1, "x").await.unwrap();
+    f.origin.abort_upload(&k, &upload).await.unwrap();
+    assert!(part(&upload, 1, "x").await.is_err());
+    assert_eq!(f.leftovers(), 0);
+    let uploads = f.directory.path().join("root/.floe/uploads");
+    assert_eq!(std::fs::read_dir(uploads).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_file_that_changes_under_a_reader_is_not_passed_off_as_one_version() {
+    let f = fixture();
+    let big = "x".repeat(3 * PIECE_BYTES as usize);
+    f.put("a", &big).await.unwrap();
+    let mut read = f
+        .origin
+        .get(&key("a"), GetRequest::default())
+        .await
+        .unwrap();
+    read.body.next().await.unwrap().unwrap();
+    // A rename leaves the open file as it was.
+    f.put("a", "new").await.unwrap();
+    assert!(read.body.next().await.unwrap().is_ok());
+    assert_eq!(f.get("a").await.unwrap(), "new");
+    f.put("a", &big).await.unwrap();
+    let mut read = f
+        .origin
+        .get(&key("a"), GetRequest::default())
+        .await
+        .unwrap();
+    read.body.next().await.unwrap().unwrap();
+    std::fs::write(f.directory.path().join("root/bucket/a"), &big).unwrap();
+    let next = read.body.next().await.unwrap();
+    assert!(matches!(next, Err(OriginError::PreconditionFailed)));
+}
+
+#[tokio::test]
+async fn buckets_are_directories() {
+    let f = fixture();
+    std::fs::write(f.directory.path().join("root/file"), "no bucket").unwrap();
+    let names: Vec<_> = f.origin.list_buckets().await.unwrap();
+    assert_eq!(
+        names.iter().map(|b| b.name.as_str()).collect::<Vec<_>>(),
+        ["bucket"]
+    );
+    assert!(f.origin.head_bucket("bucket").await.is_ok());
+    assert!(f.origin.head_bucket("file").await.is_err());
+    assert!(DirectoryOrigin::open(&f.directory.path().join("missing")).is_err());
+}

@@ -1,0 +1,318 @@
+//! What every request to every kind of origin goes through: a turn in a
+//! bounded queue, a time-out, retries with back-off, and the books.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use floe_device::Clock;
+use futures::StreamExt;
+use parking_lot::Mutex;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::config::RequestConfig;
+use super::error::OriginError;
+use super::stats::{Counters, Gauge, OriginOperation, OriginStats};
+use super::types::{OriginBody, OriginRead, PutRequest, UploadBody};
+
+pub(super) struct Guard {
+    config: RequestConfig,
+    clock: Clock,
+    turns: Arc<Semaphore>,
+    counters: Arc<Counters>,
+    jitter: Mutex<Xoshiro256PlusPlus>,
+}
+
+impl Guard {
+    pub(super) fn new(config: RequestConfig, clock: Clock) -> Self {
+        Guard {
+            turns: Arc::new(Semaphore::new(config.max_concurrent)),
+            counters: Arc::new(Counters::default()),
+            jitter: Mutex::new(Xoshiro256PlusPlus::seed_from_u64(config.seed)),
+            config,
+            clock,
+        }
+    }
+
+    pub(super) fn stats(&self) -> OriginStats {
+        self.counters.snapshot()
+    }
+
+    /// A request whose answer is complete when the future is.
+    pub(super) async fn run<T, F>(
+        &self,
+        operation: OriginOperation,
+        attempt: impl Fn() -> F,
+    ) -> Result<T, OriginError>
+    where
+        F: Future<Output = Result<T, OriginError>>,
+    {
+        let _turn = self.turn().await?;
+        self.retry(operation, attempt).await
+    }
+
+    /// A request that must not be repeated.
+    pub(super) async fn once<T>(
+        &self,
+        operation: OriginOperation,
+        attempt: impl Future<Output = Result<T, OriginError>>,
+    ) -> Result<T, OriginError> {
+        let _turn = self.turn().await?;
+        self.attempt(operation, attempt).await
+    }
+
+    /// A read: the turn is kept until the body ends.
+    pub(super) async fn read<F>(&self, attempt: impl Fn() -> F) -> Result<OriginRead, OriginError>
+    where
+        F: Future<Output = Result<OriginRead, OriginError>>,
+    {
+        let turn = self.turn().await?;
+        let mut read = self.retry(OriginOperation::Get, attempt).await?;
+        let body = GuardedBody {
+            body: read.body,
+            remaining: read.range.end.saturating_sub(read.range.start),
+            expected: read.range.end.saturating_sub(read.range.start),
+            idle_timeout: self.config.idle_timeout(),
+            clock: self.clock.clone(),
+            counters: Arc::clone(&self.counters),
+            _turn: turn,
+        };
+        read.body = body.into_stream();
+        Ok(read)
+    }
+
+    /// An upload: takes as long as its body does, as long as the body moves.
+    pub(super) async fn upload<T>(
+        &self,
+        operation: OriginOperation,
+        progress: Progress,
+        upload: impl Future<Output = Result<T, OriginError>>,
+    ) -> Result<T, OriginError> {
+        let _turn = self.turn().await?;
+        let begun = self.clock.now();
+        let result = self.while_moving(progress, upload).await;
+        let latency = Duration::from_nanos(self.clock.now().0.saturating_sub(begun.0));
+        self.counters
+            .attempt(operation, latency, result.as_ref().err());
+        result
+    }
+
+    /// Gives up when neither the body moves nor the answer comes for the
+    /// response time-out.
+    async fn while_moving<T>(
+        &self,
+        progress: Progress,
+        upload: impl Future<Output = Result<T, OriginError>>,
+    ) -> Result<T, OriginError> {
+        let mut upload = std::pin::pin!(upload);
+        let limit = self
+            .config
+            .response_timeout()
+            .max(self.config.idle_timeout());
+        loop {
+            let before = progress.0.load(Relaxed);
+            let sleep = self.clock.sleep(limit);
+            tokio::select! {
+                biased;
+                result = &mut upload => return result,
+                () = sleep => if progress.0.load(Relaxed) == before {
+                    return Err(OriginError::Timeout(limit));
+                },
+            }
+        }
+    }
+
+    /// Lets [`upload`](Guard::upload) see whether the body moves.
+    pub(super) fn watch_put(&self, mut request: PutRequest) -> (PutRequest, Progress) {
+        let (body, progress) = self.watch_body(request.body);
+        request.body = body;
+        (request, progress)
+    }
+
+    pub(super) fn watch_body(&self, body: UploadBody) -> (UploadBody, Progress) {
+        let progress = Progress(Arc::new(AtomicU64::new(0)));
+        let watched = Arc::clone(&progress.0);
+        let counters = Arc::clone(&self.counters);
+        let body = body.inspect(move |item| {
+            if let Ok(bytes) = item {
+                watched.fetch_add(1, Relaxed);
+                counters.bytes_sent.fetch_add(bytes.len() as u64, Relaxed);
+            }
+        });
+        (Box::pin(body), progress)
+    }
+
+    async fn turn(&self) -> Result<Turn, OriginError> {
+        if let Ok(permit) = Arc::clone(&self.turns).try_acquire_owned() {
+            return Ok(Turn::new(permit, &self.counters));
+        }
+        let queued = Gauge::rise(&self.counters.queued);
+        if self.counters.queued.load(Relaxed) > self.config.max_queued as u64 {
+            self.counters.overloaded.fetch_add(1, Relaxed);
+            return Err(OriginError::Overloaded("the queue is full"));
+        }
+        let acquire = Arc::clone(&self.turns).acquire_owned();
+        let limit = self.clock.sleep(self.config.queue_timeout());
+        let permit = tokio::select! {
+            biased;
+            permit = acquire => permit.ok(),
+            () = limit => None,
+        };
+        drop(queued);
+        permit
+            .map(|permit| Turn::new(permit, &self.counters))
+            .ok_or_else(|| {
+                self.counters.overloaded.fetch_add(1, Relaxed);
+                OriginError::Overloaded("the wait in the queue was too long")
+            })
+    }
+
+    async fn retry<T, F>(
+        &self,
+        operation: OriginOperation,
+        attempt: impl Fn() -> F,
+    ) -> Result<T, OriginError>
+    where
+        F: Future<Output = Result<T, OriginError>>,
+    {
+        let mut tried = 1;
+        loop {
+            match self.attempt(operation, attempt()).await {
+                Err(error) if error.is_retriable() && tried < self.config.attempts => {
+                    let pause = self.backoff(tried);
+                    tracing::debug!(%error, tried, ?pause, "trying the origin again");
+                    self.counters.retried(operation);
+                    self.clock.sleep(pause).await;
+                    tried += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn attempt<T>(
+        &self,
+        operation: OriginOperation,
+        attempt: impl Future<Output = Result<T, OriginError>>,
+    ) -> Result<T, OriginError> {
+        let begun = self.clock.now();
+        let limit = self.config.response_timeout();
+        let result = tokio::select! {
+            biased;
+            result = attempt => result,
+            () = self.clock.sleep(limit) => Err(OriginError::Timeout(limit)),
+        };
+        let latency = Duration::from_nanos(self.clock.now().0.saturating_sub(begun.0));
+        self.counters
+            .attempt(operation, latency, result.as_ref().err());
+        result
+    }
+
+    /// Between half and the whole of the doubled pause, so that clients that
+    /// failed together do not come back together.
+    fn backoff(&self, tried: u32) -> Duration {
+        let full = self
+            .config
+            .backoff_ms
+            .saturating_mul(1 << (tried - 1).min(32))
+            .min(self.config.backoff_max_ms);
+        let share: f64 = self.jitter.lock().random_range(0.5..=1.0);
+        Duration::from_millis(full).mul_f64(share)
+    }
+}
+
+/// How many pieces of an upload were taken.
+pub(super) struct Progress(Arc<AtomicU64>);
+
+/// One of the requests that may run at once.
+struct Turn {
+    counters: Arc<Counters>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Turn {
+    fn new(permit: OwnedSemaphorePermit, counters: &Arc<Counters>) -> Self {
+        counters.in_flight.fetch_add(1, Relaxed);
+        Turn {
+            counters: Arc::clone(counters),
+            _permit: permit,
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.counters.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A body that ends with an error unless it brings exactly the bytes it
+/// announced, each piece in time.
+struct GuardedBody {
+    body: OriginBody,
+    remaining: u64,
+    expected: u64,
+    idle_timeout: Duration,
+    clock: Clock,
+    counters: Arc<Counters>,
+    _turn: Turn,
+}
+
+impl GuardedBody {
+    fn into_stream(self) -> OriginBody {
+        Box::pin(futures::stream::unfold(Some(self), |state| async {
+            let mut guarded = state?;
+            match guarded.next().await {
+                Ok(Some(bytes)) => Some((Ok(bytes), Some(guarded))),
+                Ok(None) => None,
+                Err(error) => {
+                    guarded.counters.broken_bodies.fetch_add(1, Relaxed);
+                    Some((Err(error), None))
+                }
+            }
+        }))
+    }
+
+    async fn next(&mut self) -> Result<Option<bytes::Bytes>, OriginError> {
+        if self.remaining == 0 {
+            return Ok(None);
+        }
+        let limit = self.idle_timeout;
+        let mut sleep = None;
+        let clock = &self.clock;
+        let body = &mut self.body;
+        // The timer is made only for pieces that have to be waited for.
+        let timeout = std::future::poll_fn(move |context| {
+            Pin::new(sleep.get_or_insert_with(|| clock.sleep(limit))).poll(context)
+        });
+        let item = tokio::select! {
+            biased;
+            item = body.next() => item,
+            () = timeout => Some(Err(OriginError::Timeout(limit))),
+        };
+        match item {
+            None => Err(OriginError::ShortBody {
+                expected: self.expected,
+                received: self.expected - self.remaining,
+            }),
+            Some(Err(error)) => Err(error),
+            Some(Ok(bytes)) if bytes.len() as u64 > self.remaining => {
+                Err(OriginError::Protocol(format!(
+                    "the body is longer than the {} bytes announced",
+                    self.expected
+                )))
+            }
+            Some(Ok(bytes)) => {
+                self.remaining -= bytes.len() as u64;
+                self.counters
+                    .bytes_received
+                    .fetch_add(bytes.len() as u64, Relaxed);
+                Ok(Some(bytes))
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Origins: the stores behind the cache, where misses go.
+//!
+//! [`Origin`] is what the rest of Floe sees: a [`Backend`] for the kind of
+//! store, wrapped in bounded concurrency, time-outs, retries and statistics.
+//!
+//! What it refuses to know: caching, chunks, versions, protocols of clients.
+
+mod backend;
+mod config;
+pub mod directory;
+pub mod emulated;
+mod error;
+mod guard;
+mod remote;
+mod stats;
+mod types;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use floe_device::Clock;
+
+pub use backend::Backend;
+pub use config::{OriginConfig, OriginConfigError, OriginKind, RequestConfig, Secret};
+pub use error::OriginError;
+pub use stats::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation, OriginStats};
+pub use types::{
+    Attributes, BoxError, BucketInfo, ByteRange, GetRequest, ListPage, ListRequest, ListedObject,
+    ObjectKey, ObjectMeta, OriginBody, OriginRead, PutCondition, PutRequest, PutResponse,
+    UploadBody, UploadedPart,
+};
+
+use directory::DirectoryOrigin;
+use emulated::EmulatedOrigin;
+use guard::Guard;
+use remote::RemoteOrigin;
+
+/// A store behind the cache. Cheap to clone.
+#[derive(Clone)]
+pub struct Origin {
+    backend: Arc<dyn Backend>,
+    guard: Arc<Guard>,
+    kind: &'static str,
+}
+
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Origin")
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Origin {
+    /// Opens an origin.
+    ///
+    /// # Errors
+    /// When a setting cannot be used; a remote origin is not contacted yet.
+    pub fn open(config: &OriginConfig, clock: Clock) -> Result<Self, OriginConfigError> {
+        config.validate()?;
+        let (backend, kind) = open_backend(config, &clock)?;
+        Ok(Origin {
+            backend,
+            guard: Arc::new(Guard::new(config.requests.clone(), clock)),
+            kind,
+        })
+    }
+
+    /// Puts limits, time-outs, retries and statistics around a back end of your own.
+    ///
+    /// # Errors
+    /// When a setting of `requests` cannot be used.
+    pub fn from_backend(
+        backend: Arc<dyn Backend>,
+        requests: RequestConfig,
+        clock: Clock,
+    ) -> Result<Self, OriginConfigError> {
+        requests.validate()?;
+        Ok(Origin {
+            backend,
+            guard: Arc::new(Guard::new(requests, clock)),
+            kind: "custom",
+        })
+    }
+
+    /// The kind, as written in the configuration; `custom` for a back end of one's own.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// What the requests so far came to.
+    pub fn stats(&self) -> OriginStats {
+        self.guard.stats()
+    }
+
+    /// See [`Backend::honours_if_match`].
+    pub fn honours_if_match(&self) -> bool {
+        self.backend.honours_if_match()
+    }
+
+    /// Reads an object or a range of it. The body counts against the limit of
+    /// concurrent requests until it ends or is dropped.
+    pub async fn get(
+        &self,
+        key: &ObjectKey,
+        request: GetRequest,
+    ) -> Result<OriginRead, OriginError> {
+        self.guard
+            .read(|| self.backend.get(key, request.clone()))
+            .await
+    }
+
+    /// Reads an object's metadata, on the request's conditions.
+    pub async fn head(
+        &self,
+        key: &ObjectKey,
+        request: GetRequest,
+    ) -> Result<ObjectMeta, OriginError> {
+        self.guard
+            .run(OriginOperation::Head, || {
+                self.backend.head(key, request.clone())
+            })
+            .await
+    }
+
+    /// Writes a whole object. Not retried: a body can be read once only.
+    pub async fn put(
+        &self,
+        key: &ObjectKey,
+        request: PutRequest,
+    ) -> Result<PutResponse, OriginError> {
+        let (request, progress) = self.guard.watch_put(request);
+        self.guard
+            .upload(
+                OriginOperation::Put,
+                progress,
+                self.backend.put(key, request),
+            )
+            .await
+    }
+
+    /// Deletes an object. Deleting what is not there is no error.
+    pub async fn delete(&self, key: &ObjectKey) -> Result<(), OriginError> {
+        self.guard
+            .run(OriginOperation::Delete, || self.backend.delete(key))
+            .await
+    }
+
+    /// Lists a page of a bucket.
+    pub async fn list(&self, bucket: &str, request: ListRequest) -> Result<ListPage, OriginError> {
+        self.guard
+            .run(OriginOperation::List, || {
+                self.backend.list(bucket, request.clone())
+            })
+            .await
+    }
+
+    /// Lists the buckets.
+    pub async fn list_buckets(&self) -> Result<Vec<BucketInfo>, OriginError> {
+        self.guard
+            .run(OriginOperation::List, || self.backend.list_buckets())
+            .await
+    }
+
+    /// Whether a bucket is there and may be used.
+    pub async fn head_bucket(&self, bucket: &str) -> Result<(), OriginError> {
+        self.guard
+            .run(OriginOperation::Head, || self.backend.head_bucket(bucket))
+            .await
+    }
+
+    /// Begins a multipart upload and returns its id.
+    pub async fn create_upload(
+        &self,
+        key: &ObjectKey,
+        attributes: Attributes,
+    ) -> Result<String, OriginError> {
+        // Not retried: a second try would leave the first one's upload behind.
+        self.guard
+            .once(
+                OriginOperation::Multipart,
+                self.backend.create_upload(key, attributes),
+            )
+            .await
+    }
+
+    /// Uploads part `number` (1 to 10,000) of an upload; a part may be sent again.
+    pub async fn upload_part(
+        &self,
+        key: &ObjectKey,
+        upload: &str,
+        number: u32,
+        length: Option<u64>,
+        body: UploadBody,
+    ) -> Result<PutResponse, OriginError> {
+        if !(1..=10_000).contains(&number) {
+            return Err(OriginError::InvalidPart(format!(
+                "part number {number} is not between 1 and 10000"
+            )));
+        }
+        let (body, progress) = self.guard.watch_body(body);
+        let upload = self.backend.upload_part(key, upload, number, length, body);
+        self.guard
+            .upload(OriginOperation::Multipart, progress, upload)
+            .await
+    }
+
+    /// Makes an object of the parts, which must ascend by number.
+    pub async fn complete_upload(
+        &self,
+        key: &ObjectKey,
+        upload: &str,
+        parts: Vec<UploadedPart>,
+    ) -> Result<PutResponse, OriginError> {
+        if parts.is_empty() {
+            return Err(OriginError::InvalidPart("an upload needs a part".into()));
+        }
+        if parts
+            .windows(2)
+            .any(|pair| pair[0].number >= pair[1].number)
+        {
+            return Err(OriginError::InvalidPart(
+                "the parts must be in ascending order of their numbers".into(),
+            ));
+        }
+        self.guard
+            .once(
+                OriginOperation::Multipart,
+                self.backend.complete_upload(key, upload, parts),
+            )
+            .await
+    }
+
+    /// Forgets an upload and its parts.
+    pub async fn abort_upload(&self, key: &ObjectKey, upload: &str) -> Result<(), OriginError> {
+        self.guard
+            .run(OriginOperation::Multipart, || {
+                self.backend.abort_upload(key, upload)
+            })
+            .await
+    }
+}
+
+fn open_backend(
+    config: &OriginConfig,
+    clock: &Clock,
+) -> Result<(Arc<dyn Backend>, &'static str), OriginConfigError> {
+    Ok(match config.kind {
+        OriginKind::Emulated => {
+            let emulated = config.emulated.clone().unwrap_or_default();
+            let backend = EmulatedOrigin::new(emulated, clock.clone())?;
+            (Arc::new(backend), "emulated")
+        }
+        OriginKind::Directory => {
+            // `validate` saw that it is there.
+            let root = config.root.as_deref().unwrap_or(Path::new("."));
+            (Arc::new(DirectoryOrigin::open(root)?), "directory")
+        }
+        OriginKind::S3 => (Arc::new(RemoteOrigin::open(config)?), "s3"),
+        OriginKind::Gcs => (Arc::new(RemoteOrigin::open(config)?), "gcs"),
+        OriginKind::Azure => (Arc::new(RemoteOrigin::open(config)?), "azure"),
+        OriginKind::Http => (Arc::new(RemoteOrigin::open(config)?), "http"),
+    })
+}
