@@ -175,10 +175,12 @@ impl Run {
         }
     }
 
-    async fn request(&self) -> Result<OriginRead, ObjectError> {
-        self.cache
-            .read_version(&self.object, self.position..self.end)
-            .await
+    /// Borrows nothing: a writer in `self` cannot be shared between threads.
+    fn request(&self) -> impl Future<Output = Result<OriginRead, ObjectError>> + use<> {
+        let cache = Arc::clone(&self.cache);
+        let object = Arc::clone(&self.object);
+        let range = self.position..self.end;
+        async move { cache.read_version(&object, range).await }
     }
 
     async fn drain(&mut self, mut body: OriginBody) -> Result<(), ObjectError> {
@@ -208,7 +210,7 @@ impl Run {
             let index = (chunk - self.first_chunk) as usize;
             let len = part.len() as u64;
             if let Some(flight) = self.flights[index].clone() {
-                self.wait_for_readers(&flight, len).await;
+                wait_for_readers(&self.cache, &flight, len).await;
                 flight.push(part.clone());
                 self.store(chunk, self.position == start, part).await;
             }
@@ -218,20 +220,6 @@ impl Run {
             }
         }
         Ok(())
-    }
-
-    /// Goes at the pace of the fastest reader, but not slower than patience allows.
-    async fn wait_for_readers(&self, flight: &Flight, len: u64) {
-        let mut room = std::pin::pin!(flight.room(len));
-        if futures::poll!(room.as_mut()).is_ready() {
-            return;
-        }
-        let patience = self.cache.clock.sleep(self.cache.config.reader_patience());
-        tokio::select! {
-            biased;
-            () = room => {}
-            () = patience => {}
-        }
     }
 
     /// Adds bytes to the chunk's record. What goes wrong here only costs the
@@ -379,4 +367,18 @@ pub(super) fn expect_range(
         "asked for bytes {expected:?} of {size}, got {:?}",
         read.range
     ))))
+}
+
+/// Goes at the pace of the fastest reader, but not slower than patience allows.
+async fn wait_for_readers(cache: &Inner, flight: &Flight, len: u64) {
+    let mut room = std::pin::pin!(flight.room(len));
+    if futures::poll!(room.as_mut()).is_ready() {
+        return;
+    }
+    let patience = cache.clock.sleep(cache.config.reader_patience());
+    tokio::select! {
+        biased;
+        () = room => {}
+        () = patience => {}
+    }
 }
