@@ -163,7 +163,7 @@ impl Engine {
     /// served, and the notes that must be durable before the replacement is
     /// acknowledged.
     fn displace(&self, shard: &mut Shard, hash: KeyHash, at: Sequence) -> (bool, Vec<Note>) {
-        let mut notes = Vec::new();
+        let mut notes = self.journal.owed(hash);
         let mut was_served = shard.ram_remove(hash);
         let death = |zone: ZoneId, generation| {
             self.states.add_death(zone);
