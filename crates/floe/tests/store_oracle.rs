@@ -181,8 +181,12 @@ async fn check(store: &Store, oracle: &Oracle, key: u64, name: &str, large: bool
                 .allowed
                 .iter()
                 .any(|&version| value(key, version, large) == found.bytes),
-            "key {key}: a lie from {:?}, {} bytes; allowed {:?}",
+            "key {key}: a lie from {:?}, version {:?}, {} bytes; allowed {:?}",
             found.tier,
+            found
+                .bytes
+                .get(8..16)
+                .map(|v| u64::from_le_bytes(v.try_into().expect("eight bytes"))),
             found.bytes.len(),
             truth.allowed
         );

@@ -318,7 +318,10 @@ impl JournalTask {
         }
     }
 
-    async fn write(&mut self, notes: &[Note], durable: bool) -> Result<(), JournalError> {
+    /// Always to stable media where power loss counts, waited for or not: of two
+    /// blocks that are not, the later may survive alone, and a journal with a hole
+    /// cannot be believed.
+    async fn write(&mut self, notes: &[Note]) -> Result<(), JournalError> {
         if !notes.is_empty() {
             match self.append_notes(notes).await {
                 Ok(()) => {}
@@ -330,7 +333,7 @@ impl JournalTask {
             }
             self.counters.notes.fetch_add(notes.len() as u64, SeqCst);
         }
-        if durable && self.plan.durability == Durability::Power {
+        if self.plan.durability == Durability::Power {
             self.device.flush().await?;
         }
         Ok(())
