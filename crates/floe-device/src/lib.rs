@@ -29,7 +29,7 @@ pub mod virtual_time;
 mod zones;
 
 pub use buffer::{IoBuf, IoData};
-pub use clock::Clock;
+pub use clock::{Clock, Sleep};
 pub use config::{DeviceConfig, OpenDeviceError, open};
 pub use contract::{Completer, Device, OpFuture, Placement, SharedDevice, ZoneReport, ZoneState};
 pub use counters::{CounterSnapshot, Counters};
