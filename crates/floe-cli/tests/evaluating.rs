@@ -60,6 +60,46 @@ fn a_bench_leaves_rows_and_a_report() {
 }
 
 #[test]
+fn virtual_time_gives_the_same_figures_every_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        "bench",
+        "--virtual-time",
+        "--device-kind",
+        "sim",
+        "--device-size",
+        "32MiB",
+        "--device-zone-size",
+        "2MiB",
+        "--ram-size",
+        "0",
+        "--chunk-write-buffer",
+        "8MiB",
+        "--requests",
+        "300",
+        "--clients",
+        "4",
+        "--origin-latency",
+        "64KiB",
+        "--verify",
+        "--quiet",
+    ];
+    let first = run(folder.path(), &arguments).expect(0, &["300 requests", "miss"]);
+    let second = run(folder.path(), &arguments).expect(0, &[]);
+    let figures = |out: &str| -> Vec<String> {
+        // Memory is the machine's.
+        let lines = out.lines().filter(|line| !line.starts_with("cost:"));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(figures(&first.out), figures(&second.out));
+    run(
+        folder.path(),
+        &["bench", "--virtual-time", "--requests", "1"],
+    )
+    .expect(2, &["virtual time"]);
+}
+
+#[test]
 fn a_bench_on_a_file_removes_it() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = [
