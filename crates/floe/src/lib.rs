@@ -2,7 +2,9 @@
 
 pub mod cache;
 mod chunk;
+pub mod config;
 pub mod error;
+pub mod inspect;
 pub mod object;
 pub mod origin;
 pub mod store;

@@ -160,6 +160,8 @@ struct Recovery {
     report: RecoveryReport,
     next_sequence: u64,
     next_generation: u32,
+    /// The highest epoch read from any metadata zone, complete or not.
+    epoch_max: u64,
     losers: Vec<Note>,
     /// Zones that the device counts as active.
     still_active: HashSet<ZoneId>,
@@ -195,6 +197,7 @@ impl Recovery {
             report: RecoveryReport::default(),
             next_sequence: 1,
             next_generation: 1,
+            epoch_max: 0,
             losers: Vec::new(),
             still_active: HashSet::new(),
             doubtful: Vec::new(),
@@ -232,6 +235,7 @@ impl Recovery {
             }
         }
         found.sort_by_key(|(_, superblock)| std::cmp::Reverse(superblock.epoch));
+        self.epoch_max = found.first().map_or(0, |(_, superblock)| superblock.epoch);
         if let Some((_, superblock)) = found.first()
             && let Some(mismatch) = superblock.mismatch(&self.plan.format())
         {
@@ -345,8 +349,9 @@ impl Recovery {
             ));
         }
         let kept = filter_notes(notes, |life| current.contains(life));
+        // Above an abandoned attempt's too, whose blocks a reset may have left behind the new ones.
         let superblock = Superblock {
-            epoch: superblock.epoch + 1,
+            epoch: self.epoch_max + 1,
             ..superblock
         };
         let next = METADATA[1 - zone.index()];

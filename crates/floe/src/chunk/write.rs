@@ -196,7 +196,8 @@ impl Engine {
                     return Some(state.urgent || state.bytes >= self.plan.batch_bytes);
                 }
             }
-            if self.stopping.load(std::sync::atomic::Ordering::SeqCst) {
+            // Not as soon as closing begins: flushing still needs its writer.
+            if self.is_stopped() {
                 return None;
             }
             woken.await;

@@ -2,6 +2,7 @@
 //! readers and into the store at once.
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -11,6 +12,7 @@ use super::error::ObjectError;
 use super::flight::{Flight, Landing};
 use super::stats::count;
 use super::version::ObjectVersion;
+use crate::error::CacheError;
 use crate::origin::{ObjectMeta, OriginBody, OriginError, OriginRead};
 use crate::store::{Admission, PutOptions, ValueWriter};
 
@@ -169,10 +171,12 @@ impl Run {
         }
     }
 
-    async fn request(&self) -> Result<OriginRead, ObjectError> {
-        self.cache
-            .read_version(&self.object, self.position..self.end)
-            .await
+    /// Borrows nothing: a writer in `self` cannot be shared between threads.
+    fn request(&self) -> impl Future<Output = Result<OriginRead, ObjectError>> + use<> {
+        let cache = Arc::clone(&self.cache);
+        let object = Arc::clone(&self.object);
+        let range = self.position..self.end;
+        async move { cache.read_version(&object, range).await }
     }
 
     async fn drain(&mut self, mut body: OriginBody) -> Result<(), ObjectError> {
@@ -202,7 +206,7 @@ impl Run {
             let index = (chunk - self.first_chunk) as usize;
             let len = part.len() as u64;
             if let Some(flight) = self.flights[index].clone() {
-                self.wait_for_readers(&flight, len).await;
+                wait_for_readers(&self.cache, &flight, len).await;
                 flight.push(part.clone());
                 self.store(chunk, self.position == start, part).await;
             }
@@ -212,20 +216,6 @@ impl Run {
             }
         }
         Ok(())
-    }
-
-    /// Goes at the pace of the fastest reader, but not slower than patience allows.
-    async fn wait_for_readers(&self, flight: &Flight, len: u64) {
-        let mut room = std::pin::pin!(flight.room(len));
-        if futures::poll!(room.as_mut()).is_ready() {
-            return;
-        }
-        let patience = self.cache.clock.sleep(self.cache.config.reader_patience());
-        tokio::select! {
-            biased;
-            () = room => {}
-            () = patience => {}
-        }
     }
 
     /// Adds bytes to the chunk's record. What goes wrong here only costs the
@@ -243,13 +233,31 @@ impl Run {
             let key = self.object.chunk_key(chunk);
             let len = self.object.chunk_len(chunk);
             self.writer = self
-                .cache
-                .note(self.cache.store.writer(&key, len, options).await);
+                .patiently(self.cache.store.writer(&key, len, options))
+                .await;
         }
-        if let Some(writer) = &mut self.writer
-            && self.cache.note(writer.write(bytes).await).is_none()
+        if let Some(mut writer) = self.writer.take()
+            && self.patiently(writer.write(bytes)).await.is_some()
         {
-            self.writer = None;
+            self.writer = Some(writer);
+        }
+    }
+
+    /// Waits for the store, whose buffers may be full, but no longer than for a
+    /// reader: flash that stands still must not hold up whoever reads from the origin.
+    async fn patiently<T>(&self, step: impl Future<Output = Result<T, CacheError>>) -> Option<T> {
+        let mut step = std::pin::pin!(step);
+        if let Poll::Ready(result) = futures::poll!(step.as_mut()) {
+            return self.cache.note(result);
+        }
+        let patience = self.cache.clock.sleep(self.cache.config.reader_patience());
+        tokio::select! {
+            biased;
+            result = step => self.cache.note(result),
+            () = patience => {
+                count(&self.cache.stats.store_errors);
+                None
+            }
         }
     }
 
@@ -261,7 +269,7 @@ impl Run {
         };
         flight.land(Landing::Complete);
         if let Some(writer) = self.writer.take() {
-            let counter = match self.cache.note(writer.finish().await) {
+            let counter = match self.patiently(writer.finish()).await {
                 Some(Admission::Admitted) => &self.cache.stats.chunks_stored,
                 Some(Admission::Refused) | None => &self.cache.stats.chunks_refused,
             };
@@ -290,10 +298,10 @@ async fn all_unwatched(flights: &[Arc<Flight>]) {
     std::future::poll_fn(|context| {
         for flight in flights {
             if !flight.is_landed() && flight.poll_unwatched(context).is_pending() {
-                return std::task::Poll::Pending;
+                return Poll::Pending;
             }
         }
-        std::task::Poll::Ready(())
+        Poll::Ready(())
     })
     .await;
 }
@@ -355,4 +363,18 @@ pub(super) fn expect_range(
         "asked for bytes {expected:?} of {size}, got {:?}",
         read.range
     ))))
+}
+
+/// Goes at the pace of the fastest reader, but not slower than patience allows.
+async fn wait_for_readers(cache: &Inner, flight: &Flight, len: u64) {
+    let mut room = std::pin::pin!(flight.room(len));
+    if futures::poll!(room.as_mut()).is_ready() {
+        return;
+    }
+    let patience = cache.clock.sleep(cache.config.reader_patience());
+    tokio::select! {
+        biased;
+        () = room => {}
+        () = patience => {}
+    }
 }

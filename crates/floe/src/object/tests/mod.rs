@@ -4,6 +4,7 @@ mod flights;
 mod law;
 mod origin;
 mod ranges;
+mod virtual_time;
 
 use std::sync::Arc;
 
