@@ -146,7 +146,7 @@ impl<T> Slot<T> {
 }
 
 /// The device's end of an [`OpFuture::pending`] operation. Dropping it fails
-/// the operation with [`DeviceErrorKind::Gone`](crate::DeviceErrorKind::Gone).
+/// the operation with [`DeviceErrorKind::Gone`].
 pub struct Completer<T>(Option<Arc<Slot<T>>>);
 
 impl<T> Completer<T> {
@@ -190,7 +190,7 @@ impl<T> fmt::Debug for Completer<T> {
 ///   device may still touch.
 /// * Offsets and lengths are multiples of the block size and lie inside the
 ///   zone's capacity; anything else is refused with
-///   [`DeviceErrorKind::Invalid`](crate::DeviceErrorKind::Invalid) before any I/O.
+///   [`DeviceErrorKind::Invalid`] before any I/O.
 /// * A short transfer is finished or reported as an error, never passed on.
 /// * Zone states are kept honestly: an append that does not fit the rest of
 ///   its zone, or would exceed the open or active limit, is refused without

@@ -140,7 +140,7 @@ impl Platter {
     /// Empties a zone whose state is still that from before the reset.
     pub(crate) fn clear(&self, zone: ZoneId) {
         match self.cache {
-            WriteCache::None => drop(self.medium.swap(zone, Extents::default())),
+            WriteCache::None => self.medium.clear(zone),
             WriteCache::Volatile { .. } => self.clear_into(&mut self.unflushed.lock(), zone),
         }
     }

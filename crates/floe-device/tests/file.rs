@@ -270,6 +270,51 @@ fn a_runtime_that_ends_leaves_the_device_usable_from_another() {
 }
 
 #[test]
+fn several_runtimes_may_share_a_device_even_while_some_stand_still() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = DeviceConfig {
+        io: IoChoice::Uring,
+        ..config(directory.path())
+    };
+    let device = std::sync::Arc::new(FileDevice::open(&config).unwrap());
+    let (idle, busy) = (runtime(), runtime());
+    let read_some = async |count: u64| {
+        let reads: Vec<_> = (0..count)
+            .map(|_| device.read(Address::new(ZoneId(0), 0), device.allocate(BLOCK)))
+            .collect();
+        for read in reads {
+            read.await.unwrap();
+        }
+    };
+    idle.block_on(read_some(100));
+    busy.block_on(read_some(100));
+    idle.block_on(read_some(100));
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let device = std::sync::Arc::clone(&device);
+            std::thread::spawn(move || {
+                runtime().block_on(async {
+                    for _ in 0..50 {
+                        let reads: Vec<_> = (0..40)
+                            .map(|_| {
+                                device.read(Address::new(ZoneId(0), 0), device.allocate(BLOCK))
+                            })
+                            .collect();
+                        for read in reads {
+                            read.await.unwrap();
+                        }
+                    }
+                });
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    busy.block_on(read_some(100));
+}
+
+#[test]
 fn without_a_runtime_operations_fail_clearly() {
     for io in both_methods() {
         let directory = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::runtime::Handle;
+use tokio::runtime::{self, Handle, RuntimeFlavor};
 
 use super::Inner;
 use super::request::{Request, Transfer, Verdict};
@@ -52,7 +52,7 @@ pub(super) struct Ring {
     /// Requests accepted and not over.
     in_flight: AtomicUsize,
     eventfd: OwnedFd,
-    driver: Arc<DriverLink>,
+    residents: Mutex<Vec<Resident>>,
 }
 
 impl Ring {
@@ -79,21 +79,22 @@ impl Ring {
             wanted: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             eventfd,
-            driver: Arc::default(),
+            residents: Mutex::default(),
         })
     }
 
     /// Starts `request`.
     pub(super) fn submit(&self, inner: &Arc<Inner>, request: Request) {
-        if let Err(error) = self.ensure_driver(inner) {
-            return inner.finished(request, Err(DeviceErrorKind::Io(error)));
-        }
+        let driver = match self.driver(inner) {
+            Ok(driver) => driver,
+            Err(error) => return inner.finished(request, Err(DeviceErrorKind::Io(error))),
+        };
         let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed);
         self.queue.lock().push_back(request);
         if in_flight < INLINE_MAX {
             self.turn(inner);
         } else {
-            self.driver.notify();
+            driver.notify();
         }
     }
 
@@ -115,7 +116,7 @@ impl Ring {
             self.settle(inner, answers);
             if refused {
                 // The kernel is short of something: try again next round.
-                self.driver.notify();
+                self.notify_all();
             }
             fence(Ordering::SeqCst);
             if !self.wanted.load(Ordering::SeqCst) {
@@ -162,23 +163,34 @@ impl Ring {
         }
     }
 
-    /// Sees to it that a driver runs.
-    fn ensure_driver(&self, inner: &Arc<Inner>) -> io::Result<()> {
-        if self.driver.running.load(Ordering::Acquire)
-            || self.driver.running.swap(true, Ordering::AcqRel)
+    /// A driver that will run: one on a multi_thread runtime, which always
+    /// does, else one on the runtime of the caller, who is running it.
+    fn driver(&self, inner: &Arc<Inner>) -> io::Result<Arc<DriverLink>> {
+        let mut residents = self.residents.lock();
+        if let Some(first) = residents.first()
+            && first.always_runs
+            && first.link.is_running()
         {
-            return Ok(());
+            return Ok(Arc::clone(&first.link));
         }
-        let started = self.start_driver(inner);
-        if started.is_err() {
-            self.driver.running.store(false, Ordering::Release);
-        }
-        started
-    }
-
-    fn start_driver(&self, inner: &Arc<Inner>) -> io::Result<()> {
         let handle = Handle::try_current()
             .map_err(|_| io::Error::other("the device is used outside a tokio runtime"))?;
+        residents.retain(|resident| resident.link.is_running());
+        let runtime = handle.id();
+        if let Some(found) = residents.iter().find(|found| found.runtime == runtime) {
+            return Ok(Arc::clone(&found.link));
+        }
+        let resident = Resident {
+            runtime,
+            always_runs: handle.runtime_flavor() == RuntimeFlavor::MultiThread,
+            link: self.start_driver(&handle, inner)?,
+        };
+        let link = Arc::clone(&resident.link);
+        residents.insert(0, resident);
+        Ok(link)
+    }
+
+    fn start_driver(&self, handle: &Handle, inner: &Arc<Inner>) -> io::Result<Arc<DriverLink>> {
         let eventfd = self.eventfd.try_clone()?;
         // Tokio panics here on a runtime that was built without I/O.
         let registered = std::panic::catch_unwind(|| {
@@ -190,18 +202,25 @@ impl Ring {
                 io::Error::other("the tokio runtime has no I/O driver; build it with enable_io")
             })?
             .map_err(io::Error::from)?;
+        let link = Arc::new(DriverLink::default());
         handle.spawn(Driver {
             inner: Arc::downgrade(inner),
             events,
-            link: Arc::clone(&self.driver),
+            link: Arc::clone(&link),
             yielded: false,
         });
-        Ok(())
+        Ok(link)
     }
 
-    /// Lets the driver end; called when the device is dropped.
+    fn notify_all(&self) {
+        for resident in &*self.residents.lock() {
+            resident.link.notify();
+        }
+    }
+
+    /// Lets the drivers end; called when the device is dropped.
     pub(super) fn close(&self) {
-        self.driver.notify();
+        self.notify_all();
     }
 }
 
@@ -453,16 +472,28 @@ fn entry_for(request: &mut Request, registered: Option<usize>) -> squeue::Entry 
     }
 }
 
-/// What submitters and the driver share.
+/// A driver and where it lives.
+struct Resident {
+    runtime: runtime::Id,
+    /// Whether its runtime runs of itself, without being in `block_on`.
+    always_runs: bool,
+    link: Arc<DriverLink>,
+}
+
+/// What submitters and a driver share.
 #[derive(Debug, Default)]
 struct DriverLink {
     waker: Mutex<Option<Waker>>,
     /// Whether the driver was woken and has not run since.
     notified: AtomicBool,
-    running: AtomicBool,
+    has_ended: AtomicBool,
 }
 
 impl DriverLink {
+    fn is_running(&self) -> bool {
+        !self.has_ended.load(Ordering::Acquire)
+    }
+
     fn notify(&self) {
         if self.notified.swap(true, Ordering::AcqRel) {
             return;
@@ -480,7 +511,7 @@ impl DriverLink {
     }
 }
 
-/// The task that looks after the ring.
+/// The task that looks after the ring; one per runtime that uses it, all alike.
 struct Driver {
     inner: Weak<Inner>,
     events: AsyncFd<OwnedFd>,
@@ -532,7 +563,7 @@ impl Drop for Driver {
     /// thread that ends with it, for its waiters may live on other runtimes.
     fn drop(&mut self) {
         *self.link.waker.lock() = None;
-        self.link.running.store(false, Ordering::SeqCst);
+        self.link.has_ended.store(true, Ordering::SeqCst);
         let inner = self.inner.upgrade();
         if let Some(inner) = inner.filter(|inner| inner.has_in_flight()) {
             let drained = std::thread::Builder::new()
