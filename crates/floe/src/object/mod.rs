@@ -14,6 +14,7 @@ mod epoch;
 mod error;
 mod fetch;
 mod flight;
+mod lock;
 mod metadata;
 mod reader;
 mod record;
