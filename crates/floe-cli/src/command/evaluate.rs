@@ -62,7 +62,7 @@ pub(crate) fn bench(
         json,
         args.load.seed,
         device,
-        Done::Run(run),
+        Done::Run(Box::new(run)),
     )
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn replay(
         json,
         args.load.seed,
         device,
-        Done::Run(run),
+        Done::Run(Box::new(run)),
     )
 }
 
@@ -450,7 +450,7 @@ fn latency(text: &str) -> Result<LatencyRule, Failure> {
 
 /// What was found.
 enum Done {
-    Run(RunResult),
+    Run(Box<RunResult>),
     Replay(ReplayResult),
 }
 
@@ -468,7 +468,7 @@ fn finish(
         Done::Replay(replay) => figures::replay(replay),
     };
     let (runs, replays) = match done {
-        Done::Run(run) => (vec![run], Vec::new()),
+        Done::Run(run) => (vec![*run], Vec::new()),
         Done::Replay(replay) => (Vec::new(), vec![replay]),
     };
     let provenance = Provenance::here(config, seed, device);
