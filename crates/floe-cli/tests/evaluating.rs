@@ -207,3 +207,28 @@ fn a_replay_counts_misses() {
     assert_eq!(misses("lru 2"), Some(4.0));
     assert_eq!(misses("fifo 2"), Some(5.0));
 }
+
+#[test]
+fn an_experiment_runs_from_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = r#"
+name = "tiny"
+title = "Tiny"
+time = "virtual"
+
+[bench]
+requests = 100
+pacing = { mode = "closed", clients = 2 }
+workload = { kind = "uniform" }
+
+[bench.cache]
+device = { kind = "memory", size = "32MiB", zone_size = "2MiB" }
+chunk = { write_buffer = "8MiB" }
+ram = { size = "0" }
+"#;
+    fs::write(folder.path().join("tiny.toml"), experiment).unwrap();
+    let arguments = ["bench", "tiny.toml", "--quiet", "--out", "here"];
+    let said = run(folder.path(), &arguments).expect(0, &["report: here/tiny-"]);
+    let page = said.out.trim().trim_start_matches("report: ");
+    assert!(folder.path().join(page).exists(), "{page}");
+}

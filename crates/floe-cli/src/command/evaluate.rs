@@ -92,9 +92,15 @@ fn experiment(
 /// An experiment says everything itself; a flag beside it would be ignored.
 fn refuse_other_flags(matches: &ArgMatches) -> Result<(), Failure> {
     const ALLOWED: [&str; 4] = ["experiment", "out", "quiet", "json"];
-    let given = matches.ids().map(clap::Id::as_str).find(|id| {
-        !ALLOWED.contains(id) && matches.value_source(id) == Some(ValueSource::CommandLine)
-    });
+    // Groups of flags are listed too, under their types' names.
+    let is_flag = |id: &&str| id.starts_with(|first: char| first.is_ascii_lowercase());
+    let given = matches
+        .ids()
+        .map(clap::Id::as_str)
+        .filter(is_flag)
+        .find(|id| {
+            !ALLOWED.contains(id) && matches.value_source(id) == Some(ValueSource::CommandLine)
+        });
     match given {
         None => Ok(()),
         Some(id) => Err(
