@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 
 use super::Inner;
+use super::budget::Share;
 use super::error::ObjectError;
 use super::flight::{Flight, Landing};
 use super::stats::count;
@@ -58,8 +59,10 @@ impl Run {
 
     /// Takes the chunks from an answer that has begun, as a task. `memory` is
     /// the share it may hold.
-    pub(super) fn spawn_with(self, body: OriginBody, memory: Arc<dyn Send + Sync>) {
-        self.charge(&memory);
+    pub(super) fn spawn_with(self, body: OriginBody, mut memory: Share) {
+        // It was taken before the object's size was known.
+        memory.shrink_to(self.end - self.position);
+        self.charge(memory);
         tokio::spawn(self.go(Some(body)));
     }
 
@@ -96,7 +99,7 @@ impl Run {
             }
             let bytes = (self.end - self.position).min(self.cache.config.fetch_window.bytes());
             let memory = self.cache.budget.acquire(bytes).await;
-            self.charge(&memory);
+            self.charge(memory);
         }
         let chunks = self.flights.iter().flatten().count() as u64;
         let coalesced = &self.cache.stats.chunks_coalesced;
@@ -136,9 +139,10 @@ impl Run {
         }
     }
 
-    fn charge(&self, memory: &Arc<dyn Send + Sync>) {
+    fn charge(&self, memory: Share) {
+        let memory: Arc<dyn Send + Sync> = Arc::new(memory);
         for flight in self.flights.iter().flatten() {
-            flight.charge(Arc::clone(memory));
+            flight.charge(Arc::clone(&memory));
         }
     }
 

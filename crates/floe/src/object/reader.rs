@@ -44,8 +44,15 @@ pub(super) struct Reader {
 }
 
 enum Source {
-    Stored(ValueReader),
-    Flight { reader: FlightReader, joined: bool },
+    Stored {
+        reader: ValueReader,
+        /// It was fetched for this read, who then came too late for the flight.
+        fetched: bool,
+    },
+    Flight {
+        reader: FlightReader,
+        joined: bool,
+    },
     Direct(OriginBody),
 }
 
@@ -116,7 +123,9 @@ impl Reader {
             self.plan().await;
             let to = self.source_end();
             let found = match self.sources.front_mut() {
-                Some(Source::Stored(reader)) => Self::next_stored(reader, &mut self.tally).await,
+                Some(Source::Stored { reader, fetched }) => {
+                    Self::next_stored(reader, *fetched, &mut self.tally).await
+                }
                 Some(Source::Flight { reader, joined }) => {
                     Self::next_in_flight(reader, *joined, &mut self.tally).await
                 }
@@ -159,11 +168,14 @@ impl Reader {
         chunk_end.min(self.end)
     }
 
-    async fn next_stored(reader: &mut ValueReader, tally: &mut Tally) -> Found {
+    async fn next_stored(reader: &mut ValueReader, fetched: bool, tally: &mut Tally) -> Found {
         let tier = reader.tier();
         match reader.next().await {
             Some(Ok(bytes)) => {
-                tally.served_by_cache(tier, bytes.len());
+                match fetched {
+                    true => tally.served_by_fetch(false, bytes.len()),
+                    false => tally.served_by_cache(tier, bytes.len()),
+                }
                 Found::Bytes(bytes)
             }
             // A record shorter than its chunk is as good as an unreadable one.
@@ -205,8 +217,14 @@ impl Reader {
         let within = self.position - start..to - start;
         if self.seeks <= SEEKS_PER_CHUNK {
             if let Some(stored) = self.cache.stored(&self.object, chunk, within.clone()).await {
-                self.cache.stats.chunk_found(stored.tier());
-                self.sources.push_front(Source::Stored(stored));
+                let fetched = !may_fetch;
+                if !fetched {
+                    self.cache.stats.chunk_found(stored.tier());
+                }
+                self.sources.push_front(Source::Stored {
+                    reader: stored,
+                    fetched,
+                });
                 return Ok(());
             }
             // A flight begins at the chunk's beginning: far into a big chunk
@@ -296,7 +314,10 @@ impl Reader {
         self.planned = missing;
         if let Some(stored) = stored {
             self.cache.stats.chunk_found(stored.tier());
-            self.sources.push_back(Source::Stored(stored));
+            self.sources.push_back(Source::Stored {
+                reader: stored,
+                fetched: false,
+            });
             self.planned += 1;
         }
     }
@@ -362,7 +383,7 @@ impl Reader {
         let stored = self
             .sources
             .iter()
-            .filter(|source| matches!(source, Source::Stored(_)));
+            .filter(|source| matches!(source, Source::Stored { .. }));
         stored.count() >= STORED_AHEAD
     }
 }

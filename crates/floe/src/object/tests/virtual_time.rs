@@ -296,3 +296,78 @@ fn a_body_that_stalls_is_given_up() {
         assert_eq!(read(&cache, None).await.unwrap().len(), 900);
     });
 }
+
+#[test]
+fn cold_reads_count_as_misses_however_short_memory_is() {
+    virtual_time::run(SEED, |clock| async move {
+        let origin = emulated(
+            &clock,
+            EmulatedConfig {
+                size: SizeRule::Fixed {
+                    bytes: ByteSize(3000),
+                },
+                ..EmulatedConfig::default()
+            },
+        );
+        let config = ObjectConfig {
+            fetch_memory: ByteSize::kib(64),
+            ..config(Consistency::Immutable)
+        };
+        let cache = cache_over(virtual_store(&clock).await, &origin, config);
+        let readers = (0..200).map(|i| {
+            let cache = cache.clone();
+            async move {
+                let read = cache
+                    .get(&ObjectKey::new("b", format!("{i}")), None)
+                    .await
+                    .unwrap();
+                assert_eq!(read.outcome.name(), "MISS");
+                assert_eq!(read.bytes().await.unwrap().len(), 3000);
+            }
+        });
+        futures::future::join_all(readers).await;
+        let stats = cache.stats();
+        assert_eq!((stats.reads_miss, stats.reads_hit), (200, 0), "{stats:?}");
+        assert_eq!(stats.bytes_fetched, 600_000);
+    });
+}
+
+#[test]
+fn settings_that_cannot_work_are_named() {
+    let wrong = |change: fn(&mut ObjectConfig)| {
+        let mut config = ObjectConfig::default();
+        change(&mut config);
+        config.validate().unwrap_err().to_string()
+    };
+    for (error, part) in [
+        (
+            wrong(|c| c.chunk_size = ByteSize(0)),
+            "object.chunk_size = 0 must be between",
+        ),
+        (
+            wrong(|c| c.fetch_parallelism = 0),
+            "object.fetch_parallelism = 0",
+        ),
+        (
+            wrong(|c| c.fetch_memory = ByteSize::kib(512)),
+            "object.fetch_memory = 512KiB must be between 1MiB",
+        ),
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    let unknown = serde_json::from_str::<ObjectConfig>("{\"chunks\": 1}");
+    assert!(unknown.unwrap_err().to_string().contains("unknown field"));
+    virtual_time::run(SEED, |clock| async move {
+        let store = virtual_store(&clock).await;
+        let too_big = ObjectConfig {
+            chunk_size: ByteSize::mib(2),
+            ..ObjectConfig::default()
+        };
+        let backend: Arc<dyn Backend> = Arc::new(GatedOrigin::with(&key(), Bytes::new()));
+        let origin = Origin::from_backend(backend, requests(), clock.clone()).unwrap();
+        let error = ObjectCache::new(store, origin, clock, too_big)
+            .map(drop)
+            .unwrap_err();
+        assert!(error.to_string().contains("write at most 1MiB"), "{error}");
+    });
+}
