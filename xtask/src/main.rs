@@ -1,2 +1,61 @@
-//! x
-fn main() {}
+//! The `cargo xtask` command.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use xtask::{bench, ci, clients, crash, faults, fuzz, licences, project, report_shot, tidy};
+
+/// What developers and CI run besides cargo's own commands.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Check the house rules and explain what breaks them.
+    Tidy,
+    /// Check the licence of everything that is linked against deny.toml.
+    Licences,
+    /// Run every check that CI runs.
+    Ci(ci::Options),
+    /// Drive the server with boto3 and the AWS command line.
+    Clients(clients::Options),
+    /// Kill the server under load, again and again, and check that it tells the truth.
+    Crash(crash::Options),
+    /// Give the server bad input, an ill origin and a failing device, and check its answers.
+    Faults(faults::Options),
+    /// Run every fuzz target for a short while.
+    FuzzSmoke(fuzz::Options),
+    /// Run the benches and write docs/benchmarks.md.
+    Bench(bench::Options),
+    /// Open a report in headless Chromium and fail on console errors.
+    ReportShot(report_shot::Options),
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<()> {
+    match task {
+        Task::Tidy => tidy::run(&project::root()),
+        Task::Licences => licences::run(),
+        Task::Ci(options) => ci::run(&options),
+        Task::Clients(options) => clients::run(&options),
+        Task::Crash(options) => crash::run(&options),
+        Task::Faults(options) => faults::run(&options),
+        Task::FuzzSmoke(options) => fuzz::run(&options),
+        Task::Bench(options) => bench::run(&options),
+        Task::ReportShot(options) => report_shot::run(&options),
+    }
+}

@@ -70,6 +70,11 @@ enum State<T> {
     Boxed(Pin<Box<dyn Future<Output = Result<T, DeviceError>> + Send>>),
 }
 
+// SAFETY: a shared reference to an operation gives access to nothing: its only
+// methods take it by unique reference. So readers and writers that hold
+// operations in flight can be shared between threads.
+unsafe impl<T: Send> Sync for OpFuture<T> {}
+
 // No variant pins its content in place.
 impl<T> Unpin for OpFuture<T> {}
 
@@ -192,6 +197,9 @@ impl<T> fmt::Debug for Completer<T> {
 ///   side effects.
 /// * Several appends may run on one zone at once; each learns where it landed
 ///   and none overlap.
+/// * A reset takes effect after every append and write to its zone that was
+///   started before it, awaited or not. Those started before it is over are
+///   refused.
 /// * After `reset` succeeds, the zone's first block reads as zeros (until it
 ///   is written again), and after a following `flush` it does so even after a
 ///   power loss. Reads that race a reset may fail or return anything: callers

@@ -74,7 +74,11 @@ impl Setup {
     fn config(&self) -> StoreConfig {
         let mut config = StoreConfig {
             chunk: ChunkConfig {
-                size: if self.large { ByteSize::mib(1) } else { ByteSize::kib(64) },
+                size: if self.large {
+                    ByteSize::mib(1)
+                } else {
+                    ByteSize::kib(64)
+                },
                 eviction: self.eviction,
                 write_buffer: ByteSize::mib(3),
                 ..ChunkConfig::default()
@@ -87,20 +91,41 @@ impl Setup {
     }
 }
 
-async fn client(store: Store, oracle: Arc<Oracle>, id: u64, seed: u64, operations: u64, large: bool) {
+async fn client(
+    store: Store,
+    oracle: Arc<Oracle>,
+    id: u64,
+    seed: u64,
+    operations: u64,
+    large: bool,
+) {
     let mut random = StdRng::seed_from_u64(seed ^ id << 40);
     for step in 0..operations {
-        let key = id * KEYS_PER_CLIENT + (random.random::<f64>().powi(2) * KEYS_PER_CLIENT as f64) as u64;
+        let key =
+            id * KEYS_PER_CLIENT + (random.random::<f64>().powi(2) * KEYS_PER_CLIENT as f64) as u64;
         let name = format!("key-{key}");
         match random.random_range(0..100) {
             0..35 => {
                 let version = seed << 20 | step << 1 | 1;
                 let bytes = value(key, version, large);
                 // Until it is acknowledged, old and new are both right.
-                oracle.keys.lock().entry(key).or_default().allowed.push(version);
-                match store.put(name.as_bytes(), bytes, PutOptions::default()).await {
-                    Ok(Admission::Admitted) => oracle.keys.lock().entry(key).or_default().allowed = vec![version],
-                    Ok(Admission::Refused) => oracle.keys.lock().entry(key).or_default().allowed.clear(),
+                oracle
+                    .keys
+                    .lock()
+                    .entry(key)
+                    .or_default()
+                    .allowed
+                    .push(version);
+                match store
+                    .put(name.as_bytes(), bytes, PutOptions::default())
+                    .await
+                {
+                    Ok(Admission::Admitted) => {
+                        oracle.keys.lock().entry(key).or_default().allowed = vec![version]
+                    }
+                    Ok(Admission::Refused) => {
+                        oracle.keys.lock().entry(key).or_default().allowed.clear()
+                    }
                     Err(CacheError::NotDurable(_)) => {}
                     Err(error) => panic!("put: {error}"),
                 }
@@ -128,13 +153,19 @@ async fn poll_once<F: Future>(future: F) {
 }
 
 async fn check(store: &Store, oracle: &Oracle, key: u64, name: &str, large: bool) {
-    let found = store.get(name.as_bytes()).await.expect("a get only fails when closed");
+    let found = store
+        .get(name.as_bytes())
+        .await
+        .expect("a get only fails when closed");
     *oracle.gets.lock() += 1;
     if let Some(found) = found {
         *oracle.hits.lock() += 1;
         let truth = oracle.keys.lock().get(&key).cloned().unwrap_or_default();
         assert!(
-            truth.allowed.iter().any(|&version| value(key, version, large) == found.bytes),
+            truth
+                .allowed
+                .iter()
+                .any(|&version| value(key, version, large) == found.bytes),
             "key {key}: a lie from {:?}, {} bytes; allowed {:?}",
             found.tier,
             found.bytes.len(),
@@ -143,10 +174,21 @@ async fn check(store: &Store, oracle: &Oracle, key: u64, name: &str, large: bool
     }
 }
 
-async fn check_range(store: &Store, oracle: &Oracle, key: u64, name: &str, random: &mut StdRng, large: bool) {
+async fn check_range(
+    store: &Store,
+    oracle: &Oracle,
+    key: u64,
+    name: &str,
+    random: &mut StdRng,
+    large: bool,
+) {
     let start = random.random_range(0..1_100_000);
     let end = start + random.random_range(0..300_000);
-    let Some(mut reader) = store.read(name.as_bytes(), start..end).await.expect("a read only fails when closed") else {
+    let Some(mut reader) = store
+        .read(name.as_bytes(), start..end)
+        .await
+        .expect("a read only fails when closed")
+    else {
         return;
     };
     let mut got = Vec::new();
@@ -162,9 +204,17 @@ async fn check_range(store: &Store, oracle: &Oracle, key: u64, name: &str, rando
         let whole = value(key, *version, large);
         let end = (end as usize).min(whole.len());
         let wanted = &whole[(start as usize).min(end)..end];
-        if fault { wanted.starts_with(&got) } else { wanted == got }
+        if fault {
+            wanted.starts_with(&got)
+        } else {
+            wanted == got
+        }
     };
-    assert!(truth.allowed.iter().any(matches), "key {key}: a lie in range {start}..{end}, allowed {:?}", truth.allowed);
+    assert!(
+        truth.allowed.iter().any(matches),
+        "key {key}: a lie in range {start}..{end}, allowed {:?}",
+        truth.allowed
+    );
 }
 
 /// One life of the process: open, work, and be cut off at a random moment.
@@ -174,10 +224,15 @@ fn life(setup: &Setup, below: &SharedDevice, oracle: &Arc<Oracle>, seed: u64, op
     let below = Arc::clone(below);
     let (faults, large) = (setup.faults, setup.large);
     virtual_time::run(seed, |clock: Clock| async move {
-        let mut faults_plan =
-            Faults { delays: 0.7, delay_max: Duration::from_micros(900), ..Faults::default() };
+        let mut faults_plan = Faults {
+            delays: 0.7,
+            delay_max: Duration::from_micros(900),
+            ..Faults::default()
+        };
         let faulty = Arc::new(Faulty::new(below, clock.clone(), seed, faults_plan.clone()));
-        let store = Store::open(faulty.clone(), clock.clone(), &config).await.expect("the cache opens");
+        let store = Store::open(faulty.clone(), clock.clone(), &config)
+            .await
+            .expect("the cache opens");
         if faults {
             faults_plan.read_errors = 0.01;
             faults_plan.append_errors = 0.002;
@@ -191,7 +246,14 @@ fn life(setup: &Setup, below: &SharedDevice, oracle: &Arc<Oracle>, seed: u64, op
         let mut random = StdRng::seed_from_u64(seed);
         let clients: Vec<_> = (0..CLIENTS)
             .map(|id| {
-                tokio::spawn(client(store.clone(), Arc::clone(&oracle), id, seed, operations / CLIENTS, large))
+                tokio::spawn(client(
+                    store.clone(),
+                    Arc::clone(&oracle),
+                    id,
+                    seed,
+                    operations / CLIENTS,
+                    large,
+                ))
             })
             .collect();
         let cut_off = Duration::from_micros(random.random_range(0..operations * 400));
@@ -219,30 +281,78 @@ fn run(setup: &Setup, lives: u64, operations: u64) {
     }
     let (hits, gets) = (*oracle.hits.lock(), *oracle.gets.lock());
     println!("{hits} hits of {gets} gets");
-    assert!(hits * 10 > gets, "it forgets too much: {hits} hits of {gets} gets");
+    assert!(
+        hits * 10 > gets,
+        "it forgets too much: {hits} hits of {gets} gets"
+    );
 }
 
 #[test]
 fn small_values_zplru() {
-    run(&Setup { eviction: Eviction::Zplru, large: false, native_append: false, faults: false }, 12, 3000);
+    run(
+        &Setup {
+            eviction: Eviction::Zplru,
+            large: false,
+            native_append: false,
+            faults: false,
+        },
+        12,
+        3000,
+    );
 }
 
 #[test]
 fn large_values_fifo_on_zns() {
-    run(&Setup { eviction: Eviction::Fifo, large: true, native_append: true, faults: false }, 12, 1000);
+    run(
+        &Setup {
+            eviction: Eviction::Fifo,
+            large: true,
+            native_append: true,
+            faults: false,
+        },
+        12,
+        1000,
+    );
 }
 
 #[test]
 fn mixed_values_sieve_with_faults() {
-    run(&Setup { eviction: Eviction::Sieve, large: true, native_append: false, faults: true }, 12, 1000);
+    run(
+        &Setup {
+            eviction: Eviction::Sieve,
+            large: true,
+            native_append: false,
+            faults: true,
+        },
+        12,
+        1000,
+    );
 }
 
 #[test]
 fn clru_with_host_gc_on_zns() {
-    run(&Setup { eviction: Eviction::Clru, large: false, native_append: true, faults: false }, 12, 3000);
+    run(
+        &Setup {
+            eviction: Eviction::Clru,
+            large: false,
+            native_append: true,
+            faults: false,
+        },
+        12,
+        3000,
+    );
 }
 
 #[test]
 fn clru_with_host_gc_large_values_and_faults() {
-    run(&Setup { eviction: Eviction::Clru, large: true, native_append: true, faults: true }, 12, 1000);
+    run(
+        &Setup {
+            eviction: Eviction::Clru,
+            large: true,
+            native_append: true,
+            faults: true,
+        },
+        12,
+        1000,
+    );
 }

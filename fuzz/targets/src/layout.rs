@@ -12,7 +12,8 @@ use floe_core::layout::{
     SlotEntry, SlotGeometry, SmallBatch, SmallBatchEncoder, SmallBatchPlan, Structure,
     SummaryEntry, SummaryPage, SummaryShape, Superblock, UNIT_BYTES, ValueKind, ZoneHeader,
     ZoneLayout, ZoneLife, decode_slot_block, encode_piece_header, encode_slot_block,
-    encode_summary, identify, large_descriptor_bytes, summary_bytes, unit_checksum,
+    encode_summary, identify, journal_block_position, large_descriptor_bytes, summary_bytes,
+    unit_checksum,
 };
 
 use crate::sealed::{sealed, sealed_batch};
@@ -343,6 +344,11 @@ pub(crate) fn journal(data: &[u8]) {
     let (block_size, data) = block_size(data);
     let magic = Structure::Journal.magic();
     for bytes in [data.to_vec(), sealed(&ID.0, &magic, data)] {
+        let position = journal_block_position(ID, &bytes);
+        let mut reader = JournalChain::new(ID, EPOCH);
+        if reader.decode(block_size, &bytes).is_ok() {
+            assert_eq!(position, Ok((EPOCH, 0)));
+        }
         let mut reader = JournalChain::new(ID, EPOCH);
         let mut rest = bytes.as_slice();
         while let Ok(notes) = reader.decode(block_size, rest) {

@@ -28,7 +28,12 @@ pub struct Recency {
 impl Recency {
     /// No entries yet.
     pub fn new() -> Self {
-        Recency { counts: VecDeque::from([0]), current: 0, accesses: 0, hand: 0 }
+        Recency {
+            counts: VecDeque::from([0]),
+            current: 0,
+            accesses: 0,
+            hand: 0,
+        }
     }
 
     /// Bytes of memory held.
@@ -86,7 +91,11 @@ impl Recency {
 
     /// The next entry for the sweep of `total` entries.
     pub fn advance_hand(&mut self, total: usize) -> usize {
-        self.hand = if self.hand + 1 >= total { 0 } else { self.hand + 1 };
+        self.hand = if self.hand + 1 >= total {
+            0
+        } else {
+            self.hand + 1
+        };
         self.hand
     }
 

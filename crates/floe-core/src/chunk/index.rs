@@ -11,8 +11,8 @@
 //! form a list, so that a zone is evicted without a scan and without I/O.
 
 use super::clru::Recency;
-use crate::{Geometry, ZoneId};
 use crate::hash::{KeyHash, fast_range};
+use crate::{Geometry, ZoneId};
 
 const NONE: u32 = u32::MAX;
 /// `len` of a dead or free entry. No value is this long.
@@ -155,7 +155,9 @@ impl ShardIndex {
 
     /// Notes a use of `hash` for chunk-granular recency; nothing under zone policies.
     pub fn touch(&mut self, hash: KeyHash) {
-        let Some(position) = self.find(hash) else { return };
+        let Some(position) = self.find(hash) else {
+            return;
+        };
         let id = self.table[position];
         let live = self.live;
         if let Some(recency) = &mut self.recency {
@@ -221,11 +223,15 @@ impl ShardIndex {
     /// Moves a live record from `from` to `to` (host GC), leaving a dead entry
     /// behind. Says whether the record was still live at `from`.
     pub fn relocate(&mut self, hash: KeyHash, from: Place, to: Entry) -> bool {
-        let Some(Found::Live(entry)) = self.get(hash) else { return false };
+        let Some(Found::Live(entry)) = self.get(hash) else {
+            return false;
+        };
         if entry.place != from {
             return false;
         }
-        let epoch = self.find(hash).map(|position| self.slot(self.table[position]).epoch);
+        let epoch = self
+            .find(hash)
+            .map(|position| self.slot(self.table[position]).epoch);
         if self.insert(hash, to).is_err() {
             return false;
         }
@@ -274,10 +280,14 @@ impl ShardIndex {
     /// CLRU: stops serving about `bytes` of the least recently used records
     /// and hands each to `evicted`. Returns the bytes stopped.
     pub fn evict_least_recent(&mut self, bytes: u64, mut evicted: impl FnMut(Entry)) -> u64 {
-        let Some(recency) = &mut self.recency else { return 0 };
+        let Some(recency) = &mut self.recency else {
+            return 0;
+        };
         let mut done = 0;
         while done < bytes && self.live > 0 {
-            let Some(threshold) = recency.oldest() else { break };
+            let Some(threshold) = recency.oldest() else {
+                break;
+            };
             let before = done;
             let total = self.pages.len() * PAGE;
             for _ in 0..total {
@@ -334,7 +344,11 @@ impl ShardIndex {
     }
 
     fn after(&self, position: usize) -> usize {
-        if position + 1 == self.table.len() { 0 } else { position + 1 }
+        if position + 1 == self.table.len() {
+            0
+        } else {
+            position + 1
+        }
     }
 
     fn place_in_table(&mut self, h48: u64, id: u32) {
@@ -389,7 +403,11 @@ impl ShardIndex {
             if first + PAGE > (NONE - 1) as usize {
                 return Err(IndexFull);
             }
-            let dead = Slot { len: DEAD, next: NONE, ..Slot::default() };
+            let dead = Slot {
+                len: DEAD,
+                next: NONE,
+                ..Slot::default()
+            };
             self.pages.push(vec![dead; PAGE].into_boxed_slice());
             if !self.expiry.is_empty() {
                 self.expiry.push(vec![0; PAGE].into_boxed_slice());
@@ -428,13 +446,20 @@ impl ShardIndex {
             place: place_of(slot.block, self.block_size, self.zone_blocks),
             len: slot.len,
             checksum: slot.checksum,
-            expiry_unix_s: self.expiry.get(id as usize / PAGE).map_or(0, |page| page[id as usize % PAGE]),
+            expiry_unix_s: self
+                .expiry
+                .get(id as usize / PAGE)
+                .map_or(0, |page| page[id as usize % PAGE]),
         }
     }
 
     fn set_expiry(&mut self, id: u32, expiry_unix_s: u32) {
         if expiry_unix_s != 0 && self.expiry.is_empty() {
-            self.expiry = self.pages.iter().map(|_| vec![0; PAGE].into_boxed_slice()).collect();
+            self.expiry = self
+                .pages
+                .iter()
+                .map(|_| vec![0; PAGE].into_boxed_slice())
+                .collect();
         }
         if let Some(page) = self.expiry.get_mut(id as usize / PAGE) {
             page[id as usize % PAGE] = expiry_unix_s;
@@ -455,5 +480,8 @@ impl ShardIndex {
 }
 
 fn place_of(block: u32, block_size: u32, zone_blocks: u32) -> Place {
-    Place::new(ZoneId(block / zone_blocks), u64::from(block % zone_blocks) * u64::from(block_size))
+    Place::new(
+        ZoneId(block / zone_blocks),
+        u64::from(block % zone_blocks) * u64::from(block_size),
+    )
 }

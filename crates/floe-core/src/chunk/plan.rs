@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::layout::{FormatPlan, KEY_MAX_BYTES, SMALL_MAX_BYTES, ZoneLayout, large_descriptor_bytes, piece_batch_bytes, piece_bytes_max, summary_bytes};
+use crate::layout::{
+    FormatPlan, KEY_MAX_BYTES, SMALL_MAX_BYTES, ZoneLayout, large_descriptor_bytes,
+    piece_batch_bytes, piece_bytes_max, summary_bytes,
+};
 use crate::{ByteSize, Geometry};
 
 /// Zones 0 and 1 hold the superblock and the journal.
@@ -102,8 +105,18 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    fn new(setting: &'static str, value: impl ToString, reason: impl Into<String>, cure: impl Into<String>) -> Self {
-        ConfigError { setting, value: value.to_string(), reason: reason.into(), cure: cure.into() }
+    fn new(
+        setting: &'static str,
+        value: impl ToString,
+        reason: impl Into<String>,
+        cure: impl Into<String>,
+    ) -> Self {
+        ConfigError {
+            setting,
+            value: value.to_string(),
+            reason: reason.into(),
+            cure: cure.into(),
+        }
     }
 }
 
@@ -155,9 +168,9 @@ impl Plan {
     /// # Errors
     /// Names the setting that cannot work and the nearest value that does.
     pub fn new(config: &ChunkConfig, geometry: &Geometry) -> Result<Plan, ConfigError> {
-        geometry
-            .validate()
-            .map_err(|e| ConfigError::new("device", "geometry", e.to_string(), "check the device"))?;
+        geometry.validate().map_err(|e| {
+            ConfigError::new("device", "geometry", e.to_string(), "check the device")
+        })?;
         let block = u64::from(geometry.block_size);
         let chunk_bytes = config.size.bytes();
         check_chunk_size(chunk_bytes, geometry)?;
@@ -172,13 +185,20 @@ impl Plan {
             .min((geometry.zone_capacity / 8).max(SMALL_MAX_BYTES as u64 + 4 * block))
             / block
             * block;
-        let smallest_batch = SMALL_MAX_BYTES.min(chunk_bytes as usize) as u64 + KEY_MAX_BYTES as u64 + 2 * block;
+        let smallest_batch =
+            SMALL_MAX_BYTES.min(chunk_bytes as usize) as u64 + KEY_MAX_BYTES as u64 + 2 * block;
         if batch_bytes < smallest_batch {
             return Err(ConfigError::new(
                 "device.max_append",
                 ByteSize(u64::from(geometry.max_append_bytes)),
-                format!("a value of {} and its descriptor must fit one append", ByteSize(SMALL_MAX_BYTES.min(chunk_bytes as usize) as u64)),
-                format!("at least {} is needed", ByteSize(smallest_batch.next_multiple_of(block))),
+                format!(
+                    "a value of {} and its descriptor must fit one append",
+                    ByteSize(SMALL_MAX_BYTES.min(chunk_bytes as usize) as u64)
+                ),
+                format!(
+                    "at least {} is needed",
+                    ByteSize(smallest_batch.next_multiple_of(block))
+                ),
             ));
         }
         let write_buffer_bytes = config.write_buffer.bytes();
@@ -191,15 +211,32 @@ impl Plan {
             ));
         }
         if config.write_depth == 0 || config.write_depth > 1024 {
-            return Err(ConfigError::new("chunk.write_depth", config.write_depth, "appends in flight must be 1 to 1024", "8 suits most devices"));
+            return Err(ConfigError::new(
+                "chunk.write_depth",
+                config.write_depth,
+                "appends in flight must be 1 to 1024",
+                "8 suits most devices",
+            ));
         }
         if config.gc_garbage_percent > 100 {
-            return Err(ConfigError::new("chunk.gc_garbage_percent", config.gc_garbage_percent, "a percentage is 0 to 100", "20 is the default"));
+            return Err(ConfigError::new(
+                "chunk.gc_garbage_percent",
+                config.gc_garbage_percent,
+                "a percentage is 0 to 100",
+                "20 is the default",
+            ));
         }
         let chunks = geometry.total_capacity() / chunk_bytes;
         let shards = match config.shards {
             Some(n) if (1..=4096).contains(&n) => n,
-            Some(n) => return Err(ConfigError::new("chunk.shards", n, "there must be 1 to 4096 shards", "leave it out to choose by capacity")),
+            Some(n) => {
+                return Err(ConfigError::new(
+                    "chunk.shards",
+                    n,
+                    "there must be 1 to 4096 shards",
+                    "leave it out to choose by capacity",
+                ));
+            }
             None => u32::try_from((chunks / 256).clamp(4, 64)).unwrap_or(64),
         };
         Ok(Plan {
@@ -247,15 +284,22 @@ impl Plan {
 fn large_footprint(geometry: &Geometry, piece_bytes: u32, key_len: usize, value_len: u64) -> u64 {
     let full = value_len / u64::from(piece_bytes.max(1));
     let rest = (value_len % u64::from(piece_bytes.max(1))) as u32;
-    let last = if rest == 0 { 0 } else { piece_batch_bytes(rest, geometry.block_size) };
-    let descriptor = large_descriptor_bytes(key_len, value_len, piece_bytes, geometry.block_size) as u64;
+    let last = if rest == 0 {
+        0
+    } else {
+        piece_batch_bytes(rest, geometry.block_size)
+    };
+    let descriptor =
+        large_descriptor_bytes(key_len, value_len, piece_bytes, geometry.block_size) as u64;
     full * piece_batch_bytes(piece_bytes, geometry.block_size) + last + descriptor
 }
 
 /// Payload bytes of a piece on this device.
 fn piece_bytes(geometry: &Geometry) -> u32 {
     // Beyond a megabyte a longer append gains nothing, and every piece in flight costs RAM.
-    let append = geometry.max_append_bytes.min((1 << 20) + geometry.block_size);
+    let append = geometry
+        .max_append_bytes
+        .min((1 << 20) + geometry.block_size);
     piece_bytes_max(append, geometry.block_size).unwrap_or(geometry.block_size)
 }
 
@@ -265,24 +309,43 @@ fn check_chunk_size(chunk_bytes: u64, geometry: &Geometry) -> Result<(), ConfigE
     let block = u64::from(geometry.block_size);
     if !(LEAST..=MOST).contains(&chunk_bytes) {
         let nearest = ByteSize(chunk_bytes.clamp(LEAST, MOST));
-        return Err(ConfigError::new("chunk.size", ByteSize(chunk_bytes), "chunks are 64KiB to 1GiB", format!("the nearest is {nearest}")));
+        return Err(ConfigError::new(
+            "chunk.size",
+            ByteSize(chunk_bytes),
+            "chunks are 64KiB to 1GiB",
+            format!("the nearest is {nearest}"),
+        ));
     }
     if !chunk_bytes.is_multiple_of(block) {
         let nearest = ByteSize(chunk_bytes / block * block);
-        return Err(ConfigError::new("chunk.size", ByteSize(chunk_bytes), format!("it must be a multiple of the device's block, {block} bytes"), format!("the nearest is {nearest}")));
+        return Err(ConfigError::new(
+            "chunk.size",
+            ByteSize(chunk_bytes),
+            format!("it must be a multiple of the device's block, {block} bytes"),
+            format!("the nearest is {nearest}"),
+        ));
     }
     let overhead = zone_overhead(geometry, chunk_bytes);
     if chunk_bytes + overhead > geometry.zone_capacity {
         let room = geometry.zone_capacity.saturating_sub(overhead) / (64 << 10) * (64 << 10);
         let cure = if room >= LEAST {
-            format!("the largest that fits is {}, or use larger zones (device.zone_size)", ByteSize(room))
+            format!(
+                "the largest that fits is {}, or use larger zones (device.zone_size)",
+                ByteSize(room)
+            )
         } else {
-            format!("use zones of at least {} (device.zone_size)", ByteSize((chunk_bytes + overhead).next_multiple_of(1 << 20)))
+            format!(
+                "use zones of at least {} (device.zone_size)",
+                ByteSize((chunk_bytes + overhead).next_multiple_of(1 << 20))
+            )
         };
         return Err(ConfigError::new(
             "chunk.size",
             ByteSize(chunk_bytes),
-            format!("a chunk must fit a zone, whose capacity is {}", ByteSize(geometry.zone_capacity)),
+            format!(
+                "a chunk must fit a zone, whose capacity is {}",
+                ByteSize(geometry.zone_capacity)
+            ),
             cure,
         ));
     }
@@ -297,7 +360,8 @@ fn zone_overhead(geometry: &Geometry, chunk_bytes: u64) -> u64 {
 }
 
 fn check_addressing(geometry: &Geometry) -> Result<(), ConfigError> {
-    let blocks = geometry.zone_size / u64::from(geometry.block_size) * u64::from(geometry.zone_count);
+    let blocks =
+        geometry.zone_size / u64::from(geometry.block_size) * u64::from(geometry.zone_count);
     if blocks >= u64::from(u32::MAX) {
         return Err(ConfigError::new(
             "device.block_size",
@@ -317,15 +381,29 @@ fn data_zones(geometry: &Geometry) -> Result<u32, ConfigError> {
         return Err(ConfigError::new(
             "device.size",
             ByteSize(geometry.zone_size * u64::from(geometry.zone_count)),
-            format!("the device has {} zones of {}; {least} are needed ({METADATA_ZONES} for metadata)", geometry.zone_count, ByteSize(geometry.zone_size)),
-            format!("the smallest size that works is {}, or use smaller zones (device.zone_size)", ByteSize(least * geometry.zone_size)),
+            format!(
+                "the device has {} zones of {}; {least} are needed ({METADATA_ZONES} for metadata)",
+                geometry.zone_count,
+                ByteSize(geometry.zone_size)
+            ),
+            format!(
+                "the smallest size that works is {}, or use smaller zones (device.zone_size)",
+                ByteSize(least * geometry.zone_size)
+            ),
         ));
     }
     Ok(data)
 }
 
-fn open_zones(config: &ChunkConfig, geometry: &Geometry, data_zones: u32) -> Result<u32, ConfigError> {
-    let device_limit = [geometry.max_open_zones, geometry.max_active_zones].into_iter().flatten().min();
+fn open_zones(
+    config: &ChunkConfig,
+    geometry: &Geometry,
+    data_zones: u32,
+) -> Result<u32, ConfigError> {
+    let device_limit = [geometry.max_open_zones, geometry.max_active_zones]
+        .into_iter()
+        .flatten()
+        .min();
     // Two are kept for the metadata zones, which are both open while the journal moves.
     let limit = device_limit.map_or(u32::MAX, |n| n.saturating_sub(METADATA_ZONES));
     if limit == 0 {
@@ -349,16 +427,37 @@ fn open_zones(config: &ChunkConfig, geometry: &Geometry, data_zones: u32) -> Res
     }
 }
 
-fn water_marks(config: &ChunkConfig, data_zones: u32, open_zones: u32) -> Result<WaterMarks, ConfigError> {
+fn water_marks(
+    config: &ChunkConfig,
+    data_zones: u32,
+    open_zones: u32,
+) -> Result<WaterMarks, ConfigError> {
     // Enough free zones that writers do not wait for an eviction, few enough that flash is not idle.
-    let high = config.high_water.unwrap_or_else(|| (data_zones / 64).max(open_zones.min(data_zones / 4)).max(1));
-    let low = config.low_water.unwrap_or_else(|| high + (data_zones / 64).max(1));
+    let high = config
+        .high_water
+        .unwrap_or_else(|| (data_zones / 64).max(open_zones.min(data_zones / 4)).max(1));
+    let low = config
+        .low_water
+        .unwrap_or_else(|| high + (data_zones / 64).max(1));
     let most = data_zones.saturating_sub(open_zones + 1).max(1);
     if high == 0 || high >= low {
-        return Err(ConfigError::new("chunk.high_water", high, format!("it must be at least 1 and below chunk.low_water = {low}"), format!("the nearest is {}", high.clamp(1, low.saturating_sub(1).max(1)))));
+        return Err(ConfigError::new(
+            "chunk.high_water",
+            high,
+            format!("it must be at least 1 and below chunk.low_water = {low}"),
+            format!(
+                "the nearest is {}",
+                high.clamp(1, low.saturating_sub(1).max(1))
+            ),
+        ));
     }
     if low > most {
-        return Err(ConfigError::new("chunk.low_water", low, format!("of {data_zones} data zones at most {most} can be kept free"), format!("the nearest is {most}")));
+        return Err(ConfigError::new(
+            "chunk.low_water",
+            low,
+            format!("of {data_zones} data zones at most {most} can be kept free"),
+            format!("the nearest is {most}"),
+        ));
     }
     Ok(WaterMarks { high, low })
 }

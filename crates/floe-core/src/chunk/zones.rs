@@ -97,13 +97,29 @@ pub struct ZoneTable {
 
 impl ZoneTable {
     /// All data zones empty.
-    pub fn new(plan: &Plan, first_generation: Generation, policy: ZonePolicy, gc_reserve: u32) -> Self {
+    pub fn new(
+        plan: &Plan,
+        first_generation: Generation,
+        policy: ZonePolicy,
+        gc_reserve: u32,
+    ) -> Self {
         let geometry = &plan.geometry;
-        let device_most = [geometry.max_open_zones, geometry.max_active_zones].into_iter().flatten().min();
+        let device_most = [geometry.max_open_zones, geometry.max_active_zones]
+            .into_iter()
+            .flatten()
+            .min();
         // Where the device sets no limit, zones may linger in `Closing` behind slow streams.
-        let active_most = device_most.map_or(plan.open_zones as usize * 4 + 16, |n| n.saturating_sub(METADATA_ZONES) as usize);
+        let active_most = device_most.map_or(plan.open_zones as usize * 4 + 16, |n| {
+            n.saturating_sub(METADATA_ZONES) as usize
+        });
         let empty = Zone {
-            info: ZoneInfo { phase: ZonePhase::Empty, generation: Generation(0), used_bytes: 0, records: 0, in_flight: 0 },
+            info: ZoneInfo {
+                phase: ZonePhase::Empty,
+                generation: Generation(0),
+                used_bytes: 0,
+                records: 0,
+                in_flight: 0,
+            },
             filled: 0,
         };
         ZoneTable {
@@ -138,12 +154,18 @@ impl ZoneTable {
         for step in 0..self.open.len() {
             let index = (self.rotation + step) % self.open.len();
             let zone = self.open[index];
-            if self.zones[zone.index()].info.phase == ZonePhase::Open && self.fits(zone, bytes, records) {
+            if self.zones[zone.index()].info.phase == ZonePhase::Open
+                && self.fits(zone, bytes, records)
+            {
                 self.rotation = index + 1;
                 return Placed::In(zone, self.promise(zone, bytes, records));
             }
         }
-        let reserve = if claim == Claim::HostGc { 0 } else { self.gc_reserve };
+        let reserve = if claim == Claim::HostGc {
+            0
+        } else {
+            self.gc_reserve
+        };
         // Without a zone to open, closing one would only make the shortage worse.
         if self.free.len() <= reserve {
             return Placed::Wait;
@@ -154,7 +176,9 @@ impl ZoneTable {
         if self.open.len() + self.closing >= self.active_most {
             return Placed::Wait;
         }
-        let Some(zone) = self.free.pop_front() else { return Placed::Wait };
+        let Some(zone) = self.free.pop_front() else {
+            return Placed::Wait;
+        };
         let generation = Generation(self.next_generation);
         self.next_generation += 1;
         self.zones[zone.index()].info = ZoneInfo {
@@ -200,7 +224,11 @@ impl ZoneTable {
 
     /// Takes every open zone out of use, so that it can be closed.
     pub fn close_all(&mut self) {
-        while let Some(zone) = self.open.iter().position(|z| self.zones[z.index()].info.phase == ZonePhase::Open) {
+        while let Some(zone) = self
+            .open
+            .iter()
+            .position(|z| self.zones[z.index()].info.phase == ZonePhase::Open)
+        {
             self.start_closing(zone);
         }
     }
@@ -240,7 +268,11 @@ impl ZoneTable {
 
     /// Zones in `phase`.
     pub fn in_phase(&self, phase: ZonePhase) -> impl Iterator<Item = ZoneId> + '_ {
-        self.zones.iter().enumerate().filter(move |(_, z)| z.info.phase == phase).map(|(i, _)| ZoneId(i as u32))
+        self.zones
+            .iter()
+            .enumerate()
+            .filter(move |(_, z)| z.info.phase == phase)
+            .map(|(i, _)| ZoneId(i as u32))
     }
 
     /// Whether any zone waits to be closed.
@@ -250,7 +282,9 @@ impl ZoneTable {
 
     /// Whether no zone will ever take values again: all are retired.
     pub fn is_dead(&self) -> bool {
-        self.zones[METADATA_ZONES as usize..].iter().all(|zone| zone.info.phase == ZonePhase::Retired)
+        self.zones[METADATA_ZONES as usize..]
+            .iter()
+            .all(|zone| zone.info.phase == ZonePhase::Retired)
     }
 
     /// A zone at a glance.
@@ -265,7 +299,11 @@ impl ZoneTable {
 
     /// Chooses the zone to evict: one without live records if there is any,
     /// else by policy. `last_access` and `live` tell what the flow counted.
-    pub fn choose_victim(&mut self, last_access: impl Fn(ZoneId) -> u64, live: impl Fn(ZoneId) -> u32) -> Option<ZoneId> {
+    pub fn choose_victim(
+        &mut self,
+        last_access: impl Fn(ZoneId) -> u64,
+        live: impl Fn(ZoneId) -> u32,
+    ) -> Option<ZoneId> {
         let candidates: Vec<Candidate> = self
             .zones
             .iter()
@@ -273,7 +311,11 @@ impl ZoneTable {
             .filter(|(_, zone)| zone.info.phase == ZonePhase::Full)
             .map(|(index, zone)| {
                 let id = ZoneId(index as u32);
-                Candidate { zone: id, filled: zone.filled, last_access: last_access(id) }
+                Candidate {
+                    zone: id,
+                    filled: zone.filled,
+                    last_access: last_access(id),
+                }
             })
             .collect();
         if let Some(dead) = candidates.iter().find(|c| live(c.zone) == 0) {
@@ -300,18 +342,31 @@ impl ZoneTable {
 
     /// Restart: `zone` holds records of `generation` and takes no more.
     /// Call in the order in which zones should count as filled.
-    pub fn recovered(&mut self, zone: ZoneId, generation: Generation, used_bytes: u64, records: u32) {
+    pub fn recovered(
+        &mut self,
+        zone: ZoneId,
+        generation: Generation,
+        used_bytes: u64,
+        records: u32,
+    ) {
         self.free.retain(|&z| z != zone);
         self.fills += 1;
         self.zones[zone.index()] = Zone {
-            info: ZoneInfo { phase: ZonePhase::Full, generation, used_bytes, records, in_flight: 0 },
+            info: ZoneInfo {
+                phase: ZonePhase::Full,
+                generation,
+                used_bytes,
+                records,
+                in_flight: 0,
+            },
             filled: self.fills,
         };
     }
 
     fn fits(&self, zone: ZoneId, bytes: u64, records: u32) -> bool {
         let info = &self.zones[zone.index()].info;
-        let summary = summary_bytes(info.records as usize + records as usize, self.block_size) as u64;
+        let summary =
+            summary_bytes(info.records as usize + records as usize, self.block_size) as u64;
         info.used_bytes + bytes + summary <= self.capacity
     }
 
@@ -343,4 +398,3 @@ impl ZoneTable {
         self.closing += 1;
     }
 }
-

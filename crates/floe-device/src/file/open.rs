@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use floe_core::ByteSize;
 use parking_lot::Mutex;
@@ -97,11 +98,24 @@ fn open_file(path: &Path) -> Result<File, OpenDeviceError> {
         .map_err(|error| io_error(path, error))
 }
 
+/// Waits a little for the lock: the kernel lets go of a killed process's file
+/// only when the writes that it had under way are over, and until then they
+/// could land on top of ours.
 fn lock(file: &File, path: &Path) -> Result<(), OpenDeviceError> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenDeviceError::InUse(path.to_owned())),
-        Err(error) => Err(io_error(path, error.into())),
+    const PATIENCE: Duration = Duration::from_secs(2);
+    const STEP: Duration = Duration::from_millis(10);
+    let began = Instant::now();
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < PATIENCE => {
+                std::thread::sleep(STEP);
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(OpenDeviceError::InUse(path.to_owned()));
+            }
+            Err(error) => return Err(io_error(path, error.into())),
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use floe_core::chunk::{Durability, Plan};
 use floe_core::layout::{Generation, JournalChain, LayoutError, Note, Superblock};
 use floe_device::{Address, DeviceError, IoBuf, Placement, SharedDevice};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 
 use super::zone_state::ZoneStates;
 use crate::error::CacheError;
@@ -34,13 +35,17 @@ pub(crate) enum JournalError {
     Device(#[from] DeviceError),
     #[error("encoding: {0}")]
     Layout(#[from] LayoutError),
-    #[error("the notes that must be kept do not fit a metadata zone; use larger zones (device.zone_size)")]
+    #[error(
+        "the notes that must be kept do not fit a metadata zone; use larger zones (device.zone_size)"
+    )]
     TooManyNotes,
 }
 
 struct Request {
     notes: Vec<Note>,
     done: Option<oneshot::Sender<Result<(), String>>>,
+    /// Nothing comes after this.
+    last: bool,
 }
 
 /// A handle to the journal's task.
@@ -55,11 +60,18 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Starts the task that owns the metadata zones.
-    pub(crate) fn start(task: JournalTask, generation_floor: Generation) -> Self {
+    pub(crate) fn start(task: JournalTask, generation_floor: Generation) -> (Self, JoinHandle<()>) {
         let (requests, inbox) = mpsc::channel(QUEUE);
         let pressed = Arc::clone(&task.pressed);
-        tokio::spawn(task.run(inbox));
-        Journal { requests, generation_floor: AtomicU32::new(generation_floor.0), pressed }
+        let running = tokio::spawn(task.run(inbox));
+        (
+            Journal {
+                requests,
+                generation_floor: AtomicU32::new(generation_floor.0),
+                pressed,
+            },
+            running,
+        )
     }
 
     /// Writes `notes`; when this returns `Ok` they are as durable as configured.
@@ -68,7 +80,14 @@ impl Journal {
             return Ok(());
         }
         let (done, result) = oneshot::channel();
-        let sent = self.requests.send(Request { notes, done: Some(done) }).await;
+        let sent = self
+            .requests
+            .send(Request {
+                notes,
+                done: Some(done),
+                last: false,
+            })
+            .await;
         if sent.is_err() {
             return Err(CacheError::Closed);
         }
@@ -83,17 +102,28 @@ impl Journal {
     pub(crate) async fn commit_later(&self, notes: Vec<Note>) {
         if !notes.is_empty() {
             // A closed journal keeps no notes: what they would have saved is scanned or re-validated.
-            let _ = self.requests.send(Request { notes, done: None }).await;
+            let _ = self
+                .requests
+                .send(Request {
+                    notes,
+                    done: None,
+                    last: false,
+                })
+                .await;
         }
     }
 
     /// Makes sure that `generation` is journaled as used before it is.
-    pub(crate) async fn reserve_generation(&self, generation: Generation) -> Result<(), CacheError> {
+    pub(crate) async fn reserve_generation(
+        &self,
+        generation: Generation,
+    ) -> Result<(), CacheError> {
         if generation.0 < self.generation_floor.load(SeqCst) {
             return Ok(());
         }
         let floor = Generation(generation.0.saturating_add(GENERATION_STRIDE));
-        self.commit(vec![Note::GenerationFloor { generation: floor }]).await?;
+        self.commit(vec![Note::GenerationFloor { generation: floor }])
+            .await?;
         self.generation_floor.fetch_max(floor.0, SeqCst);
         Ok(())
     }
@@ -103,10 +133,19 @@ impl Journal {
         self.pressed.load(SeqCst)
     }
 
-    /// Waits until everything sent so far is written.
+    /// Waits until everything sent so far is written, and ends the task.
     pub(crate) async fn close(&self) {
         let (done, result) = oneshot::channel();
-        if self.requests.send(Request { notes: Vec::new(), done: Some(done) }).await.is_ok() {
+        if self
+            .requests
+            .send(Request {
+                notes: Vec::new(),
+                done: Some(done),
+                last: true,
+            })
+            .await
+            .is_ok()
+        {
             let _ = result.await;
         }
     }
@@ -161,7 +200,8 @@ impl JournalTask {
             counters: Arc::default(),
             pressed: Arc::default(),
         };
-        task.write_checkpoint(zone, task.superblock.epoch, notes).await?;
+        task.write_checkpoint(zone, task.superblock.epoch, notes)
+            .await?;
         Ok(task)
     }
 
@@ -173,19 +213,27 @@ impl JournalTask {
         while let Some(first) = inbox.recv().await {
             let mut notes = first.notes;
             let mut waiting: Vec<_> = first.done.into_iter().collect();
+            let mut last = first.last;
             while notes.len() < GROUP_NOTES
                 && let Ok(next) = inbox.try_recv()
             {
                 notes.extend(next.notes);
                 waiting.extend(next.done);
+                last |= next.last;
             }
-            let result = self.write(&notes, !waiting.is_empty()).await.map_err(|e| e.to_string());
+            let result = self
+                .write(&notes, !waiting.is_empty())
+                .await
+                .map_err(|e| e.to_string());
             if let Err(error) = &result {
                 tracing::error!(%error, "the journal could not be written; deletes and overwrites are refused");
             }
             for done in waiting {
                 // A caller that is gone has nobody to tell.
                 let _ = done.send(result.clone());
+            }
+            if last {
+                return;
             }
         }
     }
@@ -211,7 +259,10 @@ impl JournalTask {
     async fn append_notes(&mut self, notes: &[Note]) -> Result<(), JournalError> {
         let block_size = self.plan.geometry.block_size;
         let per_append = notes_per_append(&self.plan);
-        let bytes: u64 = notes.chunks(per_append).map(|n| JournalChain::encoded_bytes(n.len(), block_size) as u64).sum();
+        let bytes: u64 = notes
+            .chunks(per_append)
+            .map(|n| JournalChain::encoded_bytes(n.len(), block_size) as u64)
+            .sum();
         if self.written_bytes + bytes > self.plan.geometry.zone_capacity {
             return Err(JournalError::TooManyNotes);
         }
@@ -220,7 +271,10 @@ impl JournalTask {
             let mut buf = IoBuf::zeroed(JournalChain::encoded_bytes(group.len(), block_size));
             chain.encode(block_size, group, &mut buf)?;
             let len = buf.len() as u64;
-            let at = self.device.append(self.active, buf.freeze(), Placement(0)).await?;
+            let at = self
+                .device
+                .append(self.active, buf.freeze(), Placement(0))
+                .await?;
             // Only now: a block that failed is not part of the chain, its successor takes its number.
             self.chain = chain;
             self.written_bytes = at.offset + len;
@@ -244,15 +298,25 @@ impl JournalTask {
     }
 
     fn still_matter(&self, notes: Vec<Note>) -> Vec<Note> {
-        let current = |life: &floe_core::layout::ZoneLife| self.states.life(life.zone).generation == life.generation;
+        let current = |life: &floe_core::layout::ZoneLife| {
+            self.states.life(life.zone).generation == life.generation
+        };
         filter_notes(notes, current)
     }
 
     /// Resets `zone` and writes a superblock of `epoch`, `notes` and their end mark into it.
-    async fn write_checkpoint(&mut self, zone: ZoneId, epoch: u64, notes: Vec<Note>) -> Result<(), JournalError> {
+    async fn write_checkpoint(
+        &mut self,
+        zone: ZoneId,
+        epoch: u64,
+        notes: Vec<Note>,
+    ) -> Result<(), JournalError> {
         let block_size = self.plan.geometry.block_size;
         self.device.reset(zone).await?;
-        let superblock = Superblock { epoch, ..self.superblock.clone() };
+        let superblock = Superblock {
+            epoch,
+            ..self.superblock.clone()
+        };
         let mut buf = IoBuf::zeroed(Superblock::encoded_bytes(block_size));
         superblock.encode(&mut buf)?;
         let len = buf.len() as u64;
@@ -262,7 +326,9 @@ impl JournalTask {
         self.chain = JournalChain::new(self.superblock.id, epoch);
         self.written_bytes = at.offset + len;
         let mut all = notes;
-        all.push(Note::CheckpointEnd { notes: all.len() as u64 });
+        all.push(Note::CheckpointEnd {
+            notes: all.len() as u64,
+        });
         let written = match self.append_notes(&all).await {
             Ok(()) => self.device.flush().await.map_err(JournalError::from),
             Err(error) => Err(error),
@@ -273,18 +339,23 @@ impl JournalTask {
         }
         self.superblock = superblock;
         let capacity = self.plan.geometry.zone_capacity;
-        self.pressed.store(self.written_bytes > capacity / 2, SeqCst);
+        self.pressed
+            .store(self.written_bytes > capacity / 2, SeqCst);
         Ok(())
     }
 }
 
 fn notes_per_append(plan: &Plan) -> usize {
     let append = plan.geometry.max_append_bytes.min(128 << 10) as usize;
-    (append.saturating_sub(floe_core::layout::JOURNAL_HEADER_BYTES) / floe_core::layout::NOTE_BYTES).max(1)
+    (append.saturating_sub(floe_core::layout::JOURNAL_HEADER_BYTES) / floe_core::layout::NOTE_BYTES)
+        .max(1)
 }
 
 /// Drops notes of lives that are over and deaths that a later note covers.
-pub(crate) fn filter_notes(notes: Vec<Note>, current: impl Fn(&floe_core::layout::ZoneLife) -> bool) -> Vec<Note> {
+pub(crate) fn filter_notes(
+    notes: Vec<Note>,
+    current: impl Fn(&floe_core::layout::ZoneLife) -> bool,
+) -> Vec<Note> {
     let mut floor = None;
     let mut closed = HashMap::new();
     let mut deaths = HashMap::new();
@@ -292,7 +363,11 @@ pub(crate) fn filter_notes(notes: Vec<Note>, current: impl Fn(&floe_core::layout
     for note in notes {
         match note {
             Note::ZoneFull { life, .. } if current(&life) => kept.push(note),
-            Note::Death { life, hash, sequence } if current(&life) => {
+            Note::Death {
+                life,
+                hash,
+                sequence,
+            } if current(&life) => {
                 let newest = deaths.entry((life, hash)).or_insert(sequence);
                 *newest = (*newest).max(sequence);
             }
@@ -304,8 +379,14 @@ pub(crate) fn filter_notes(notes: Vec<Note>, current: impl Fn(&floe_core::layout
             _ => {}
         }
     }
-    let mut deaths: Vec<Note> =
-        deaths.into_iter().map(|((life, hash), sequence)| Note::Death { life, hash, sequence }).collect();
+    let mut deaths: Vec<Note> = deaths
+        .into_iter()
+        .map(|((life, hash), sequence)| Note::Death {
+            life,
+            hash,
+            sequence,
+        })
+        .collect();
     // A hash map's order must not decide what is written: the same history writes the same bytes.
     deaths.sort_unstable_by_key(|note| match note {
         Note::Death { life, hash, .. } => (life.zone, life.generation, hash.0),
@@ -313,7 +394,11 @@ pub(crate) fn filter_notes(notes: Vec<Note>, current: impl Fn(&floe_core::layout
     });
     let mut closed: Vec<_> = closed.into_iter().collect();
     closed.sort_unstable();
-    kept.extend(closed.into_iter().map(|(life, end_offset)| Note::ZoneClosed { life, end_offset }));
+    kept.extend(
+        closed
+            .into_iter()
+            .map(|(life, end_offset)| Note::ZoneClosed { life, end_offset }),
+    );
     kept.extend(deaths);
     kept.extend(floor.map(|generation| Note::GenerationFloor { generation }));
     kept
@@ -343,7 +428,9 @@ pub(crate) async fn scan_journal(
     let mut window = read_window(device, geometry, zone, offset).await?;
     let mut window_start = offset;
     loop {
-        let rest = window.get((offset - window_start) as usize..).unwrap_or_default();
+        let rest = window
+            .get((offset - window_start) as usize..)
+            .unwrap_or_default();
         match chain.decode(geometry.block_size, rest) {
             Ok(notes) => {
                 offset += notes.encoded_bytes() as u64;
@@ -371,11 +458,15 @@ pub(crate) async fn scan_journal(
 /// decoded: then it was damaged, and deaths are lost. A torn last append has
 /// nothing behind it, for the journal is written one append at a time.
 fn goes_on(superblock: &Superblock, chain: &JournalChain, block_size: u32, rest: &[u8]) -> bool {
-    rest.chunks(block_size as usize).skip(1).enumerate().any(|(at, _)| {
-        let bytes = &rest[(at + 1) * block_size as usize..];
-        floe_core::layout::journal_block_position(superblock.id, bytes)
-            .is_ok_and(|(epoch, number)| epoch == superblock.epoch && number > chain.next_block())
-    })
+    rest.chunks(block_size as usize)
+        .skip(1)
+        .enumerate()
+        .any(|(at, _)| {
+            let bytes = &rest[(at + 1) * block_size as usize..];
+            floe_core::layout::journal_block_position(superblock.id, bytes).is_ok_and(
+                |(epoch, number)| epoch == superblock.epoch && number > chain.next_block(),
+            )
+        })
 }
 
 async fn read_window(
@@ -388,6 +479,7 @@ async fn read_window(
     if len == 0 {
         return Ok(IoBuf::zeroed(0));
     }
-    Ok(device.read(Address::new(zone, offset), device.allocate(len as usize)).await?)
+    Ok(device
+        .read(Address::new(zone, offset), device.allocate(len as usize))
+        .await?)
 }
-

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use floe_core::chunk::{Entry, IndexFull};
 use floe_core::hash::KeyHash;
 use floe_core::layout::{
-    LargeDescriptor, Note, PieceHeader, PieceRead, RecordFlags, Sequence, SummaryEntry, ValueKind, ZoneLife,
-    encode_piece_header, large_descriptor_bytes, unit_bytes, unit_checksum,
+    LargeDescriptor, Note, PieceHeader, PieceRead, RecordFlags, Sequence, SummaryEntry, ValueKind,
+    ZoneLife, encode_piece_header, large_descriptor_bytes, unit_bytes, unit_checksum,
 };
 use floe_device::{Address, IoBuf, OpFuture};
 use quick_cache::Weighter;
@@ -114,7 +114,12 @@ impl LargeWriter {
     }
 
     /// Starts to copy the value at `from`, of sequence `sequence`, elsewhere.
-    pub(super) fn relocation(engine: Arc<Engine>, key: &[u8], from: Entry, sequence: Sequence) -> Self {
+    pub(super) fn relocation(
+        engine: Arc<Engine>,
+        key: &[u8],
+        from: Entry,
+        sequence: Sequence,
+    ) -> Self {
         let mut writer = LargeWriter::new(engine, key, u64::from(from.len), PutOptions::default());
         writer.expiry_unix_s = from.expiry_unix_s;
         writer.moving = Some((from, sequence));
@@ -125,7 +130,10 @@ impl LargeWriter {
     pub(crate) async fn write(&mut self, mut bytes: Bytes) -> Result<(), CacheError> {
         let given = self.given + bytes.len() as u64;
         if given > self.len {
-            return Err(CacheError::WrongLength { announced: self.len, given });
+            return Err(CacheError::WrongLength {
+                announced: self.len,
+                given,
+            });
         }
         self.given = given;
         while !bytes.is_empty() && !self.failed {
@@ -149,12 +157,19 @@ impl LargeWriter {
     /// Makes the value visible. `Refused` if the device took it nowhere.
     pub(crate) async fn finish(mut self) -> Result<Admission, CacheError> {
         if self.given != self.len {
-            return Err(CacheError::WrongLength { announced: self.len, given: self.given });
+            return Err(CacheError::WrongLength {
+                announced: self.len,
+                given: self.given,
+            });
         }
         while !self.in_flight.is_empty() && !self.failed {
             self.reap().await;
         }
-        let admission = if self.failed { None } else { self.publish().await? };
+        let admission = if self.failed {
+            None
+        } else {
+            self.publish().await?
+        };
         self.finished = true;
         let bytes = self.key.len() as u64 + self.len;
         match admission {
@@ -187,18 +202,28 @@ impl LargeWriter {
     }
 
     fn unit_bytes_sent(&self) -> u64 {
-        (self.piece_blocks.len() + self.in_flight.len()) as u64 * u64::from(self.engine.plan.piece_bytes)
+        (self.piece_blocks.len() + self.in_flight.len()) as u64
+            * u64::from(self.engine.plan.piece_bytes)
     }
 
     async fn start_fill(&mut self, payload_bytes: usize) -> Result<Fill, CacheError> {
-        let bytes = self.header_bytes() + self.engine.plan.geometry.round_up(payload_bytes as u64) as usize;
+        let bytes =
+            self.header_bytes() + self.engine.plan.geometry.round_up(payload_bytes as u64) as usize;
         let room = self.take_room(bytes as u64).await?;
-        Ok(Fill { buf: self.engine.device.allocate(bytes), payload_bytes: 0, room })
+        Ok(Fill {
+            buf: self.engine.device.allocate(bytes),
+            payload_bytes: 0,
+            room,
+        })
     }
 
     async fn take_room(&mut self, bytes: u64) -> Result<OwnedSemaphorePermit, CacheError> {
         // Host GC has room of its own: users' writers may hold all of theirs while they wait for GC.
-        let pool = if self.moving.is_some() { &self.engine.gc_room } else { &self.engine.room };
+        let pool = if self.moving.is_some() {
+            &self.engine.gc_room
+        } else {
+            &self.engine.room
+        };
         let pool = Arc::clone(pool);
         let units = room_units(bytes.min(self.engine.plan.write_buffer_bytes));
         if let Ok(room) = Arc::clone(&pool).try_acquire_many_owned(units) {
@@ -208,11 +233,15 @@ impl LargeWriter {
         while !self.in_flight.is_empty() {
             self.reap().await;
         }
-        pool.acquire_many_owned(units).await.map_err(|_| CacheError::Closed)
+        pool.acquire_many_owned(units)
+            .await
+            .map_err(|_| CacheError::Closed)
     }
 
     async fn send_piece(&mut self) -> Result<(), CacheError> {
-        let Some(mut fill) = self.fill.take() else { return Ok(()) };
+        let Some(mut fill) = self.fill.take() else {
+            return Ok(());
+        };
         let Some(life) = self.place().await else {
             self.failed = true;
             return Ok(());
@@ -223,7 +252,13 @@ impl LargeWriter {
         let unit = unit_bytes(self.engine.plan.piece_bytes) as usize;
         for bytes in payload.chunks(unit) {
             let number = self.unit_checksums.len() as u32;
-            self.unit_checksums.push(unit_checksum(life.generation, self.hash, self.stream, number, bytes));
+            self.unit_checksums.push(unit_checksum(
+                life.generation,
+                self.hash,
+                self.stream,
+                number,
+                bytes,
+            ));
         }
         let piece = PieceHeader {
             hash: self.hash,
@@ -233,14 +268,25 @@ impl LargeWriter {
         };
         let end = header + fill.payload_bytes;
         fill.buf[end..].fill(0);
-        if let Err(error) = encode_piece_header(self.engine.id, life, piece, header as u32, &mut fill.buf) {
+        if let Err(error) =
+            encode_piece_header(self.engine.id, life, piece, header as u32, &mut fill.buf)
+        {
             tracing::error!(%error, "a piece could not be encoded");
             self.failed = true;
             return Ok(());
         }
-        let handle = self.placement.as_ref().map_or_else(Default::default, Placement::handle);
-        let landed = self.engine.device.append(life.zone, fill.buf.freeze(), handle);
-        self.in_flight.push_back(InFlight { landed, _room: fill.room });
+        let handle = self
+            .placement
+            .as_ref()
+            .map_or_else(Default::default, Placement::handle);
+        let landed = self
+            .engine
+            .device
+            .append(life.zone, fill.buf.freeze(), handle);
+        self.in_flight.push_back(InFlight {
+            landed,
+            _room: fill.room,
+        });
         if self.in_flight.len() >= WINDOW {
             self.reap().await;
         }
@@ -251,7 +297,11 @@ impl LargeWriter {
     async fn place(&mut self) -> Option<ZoneLife> {
         if self.placement.is_none() {
             let bytes = self.engine.plan.large_footprint(self.key.len(), self.len);
-            let purpose = if self.moving.is_some() { Purpose::HostGc } else { Purpose::User };
+            let purpose = if self.moving.is_some() {
+                Purpose::HostGc
+            } else {
+                Purpose::User
+            };
             self.placement = self.engine.place_for(purpose, bytes, 1).await;
             if let (Some(placement), true) = (&self.placement, self.moving.is_some()) {
                 self.engine.relocating.lock().insert(placement.life().zone);
@@ -262,7 +312,9 @@ impl LargeWriter {
 
     /// Waits for the oldest piece in flight.
     async fn reap(&mut self) {
-        let Some(piece) = self.in_flight.pop_front() else { return };
+        let Some(piece) = self.in_flight.pop_front() else {
+            return;
+        };
         match piece.landed.await {
             Ok(at) => {
                 let block = u64::from(self.engine.plan.geometry.block_size);
@@ -283,7 +335,9 @@ impl LargeWriter {
 
     /// Writes the descriptor and enters the value into the index.
     async fn publish(&mut self) -> Result<Option<()>, CacheError> {
-        let Some(life) = self.place().await else { return Ok(None) };
+        let Some(life) = self.place().await else {
+            return Ok(None);
+        };
         let block_size = self.engine.plan.geometry.block_size;
         // Before the descriptor is written: whatever is found afterwards is newer than it.
         let (mut notes, sequence) = match self.moving {
@@ -307,7 +361,11 @@ impl LargeWriter {
             Err(error) => {
                 self.give_up_zone(&error);
                 // The failed append may have reached flash all the same.
-                notes.push(Note::Death { life, hash: self.hash, sequence });
+                notes.push(Note::Death {
+                    life,
+                    hash: self.hash,
+                    sequence,
+                });
                 self.engine.journal.commit(notes).await?;
                 return Ok(None);
             }
@@ -323,10 +381,17 @@ impl LargeWriter {
             key_bytes: self.key.len() as u16,
         };
         self.engine.unclosed[life.zone.index()].lock().push(summary);
-        let entry = Entry { place: at, len: self.len as u32, checksum, expiry_unix_s: self.expiry_unix_s };
+        let entry = Entry {
+            place: at,
+            len: self.len as u32,
+            checksum,
+            expiry_unix_s: self.expiry_unix_s,
+        };
         let entered = self.enter(entry, life, sequence);
         notes.extend(entered.unwrap_or_default());
-        self.engine.descriptors.insert((self.hash, checksum), Arc::new(descriptor));
+        self.engine
+            .descriptors
+            .insert((self.hash, checksum), Arc::new(descriptor));
         if self.relaxed {
             self.engine.journal.commit_later(notes).await;
         } else {
@@ -341,33 +406,63 @@ impl LargeWriter {
         life: ZoneLife,
         block_size: u32,
     ) -> Result<(Address, u32), WriteError> {
-        let mut buf = self.engine.device.allocate(descriptor.encoded_bytes(block_size));
+        let mut buf = self
+            .engine
+            .device
+            .allocate(descriptor.encoded_bytes(block_size));
         let (_, checksum) = descriptor.encode(self.engine.id, life, block_size, &mut buf)?;
-        let handle = self.placement.as_ref().map_or_else(Default::default, Placement::handle);
-        let at = self.engine.device.append(life.zone, buf.freeze(), handle).await?;
+        let handle = self
+            .placement
+            .as_ref()
+            .map_or_else(Default::default, Placement::handle);
+        let at = self
+            .engine
+            .device
+            .append(life.zone, buf.freeze(), handle)
+            .await?;
         Ok((at, checksum))
     }
 
     /// Enters the value into the index, unless a newer one of the same key
     /// came while its descriptor was being written.
-    fn enter(&self, entry: Entry, life: ZoneLife, sequence: Sequence) -> Result<Option<Note>, IndexFull> {
+    fn enter(
+        &self,
+        entry: Entry,
+        life: ZoneLife,
+        sequence: Sequence,
+    ) -> Result<Option<Note>, IndexFull> {
         let mut shard = self.engine.shard_of(self.hash).lock();
         if let Some((from, _)) = self.moving {
             if shard.index.relocate(self.hash, from.place, entry) {
-                self.engine.states.remove_live(from.place.zone, u64::from(from.len));
-                self.engine.states.add_live(entry.place.zone, u64::from(entry.len));
+                self.engine
+                    .states
+                    .remove_live(from.place.zone, u64::from(from.len));
+                self.engine
+                    .states
+                    .add_live(entry.place.zone, u64::from(entry.len));
                 return Ok(None);
             }
             self.engine.states.add_death(life.zone);
-            return Ok(Some(Note::Death { life, hash: self.hash, sequence }));
+            return Ok(Some(Note::Death {
+                life,
+                hash: self.hash,
+                sequence,
+            }));
         }
-        let overtaken = shard.pending.contains_key(&self.hash) || shard.index.get(self.hash).is_some();
+        let overtaken =
+            shard.pending.contains_key(&self.hash) || shard.index.get(self.hash).is_some();
         if overtaken {
             self.engine.states.add_death(life.zone);
-            return Ok(Some(Note::Death { life, hash: self.hash, sequence }));
+            return Ok(Some(Note::Death {
+                life,
+                hash: self.hash,
+                sequence,
+            }));
         }
         shard.index.insert(self.hash, entry)?;
-        self.engine.states.add_live(entry.place.zone, u64::from(entry.len));
+        self.engine
+            .states
+            .add_live(entry.place.zone, u64::from(entry.len));
         Ok(None)
     }
 
@@ -404,20 +499,45 @@ pub(crate) struct LargeReader {
 
 impl LargeReader {
     /// Reads and checks the descriptor. `None` if it is not there any more: a miss.
-    pub(crate) async fn open(engine: Arc<Engine>, key: &[u8], value: FlashValue, range: Range<u64>) -> Option<Self> {
-        let FlashValue { hash, entry, generation, pin } = value;
+    pub(crate) async fn open(
+        engine: Arc<Engine>,
+        key: &[u8],
+        value: FlashValue,
+        range: Range<u64>,
+    ) -> Option<Self> {
+        let FlashValue {
+            hash,
+            entry,
+            generation,
+            pin,
+        } = value;
         let life = ZoneLife::new(entry.place.zone, generation);
         let descriptor = engine.large_descriptor(key, hash, entry, life).await?;
         drop(pin);
-        let reads = descriptor.reads(range.clone(), engine.plan.geometry.block_size).collect();
-        Some(LargeReader { engine, hash, entry, life, descriptor, range, ahead: VecDeque::new(), reads })
+        let reads = descriptor
+            .reads(range.clone(), engine.plan.geometry.block_size)
+            .collect();
+        Some(LargeReader {
+            engine,
+            hash,
+            entry,
+            life,
+            descriptor,
+            range,
+            ahead: VecDeque::new(),
+            reads,
+        })
     }
 
     /// The next bytes of the range.
     pub(crate) async fn next(&mut self) -> Option<Result<Bytes, ReadFault>> {
         self.fill_window();
         let Some((read, pin, done)) = self.ahead.pop_front() else {
-            return if self.reads.is_empty() { None } else { Some(Err(self.fault())) };
+            return if self.reads.is_empty() {
+                None
+            } else {
+                Some(Err(self.fault()))
+            };
         };
         let buf = match done.await {
             Ok(buf) => buf,
@@ -429,7 +549,10 @@ impl LargeReader {
         };
         drop(pin);
         let bytes = buf.into_bytes().slice(..read.bytes as usize);
-        if !self.descriptor.verify_read(self.life.generation, &read, &bytes) {
+        if !self
+            .descriptor
+            .verify_read(self.life.generation, &read, &bytes)
+        {
             tracing::warn!(zone = %self.life.zone, "a piece read back wrong; its value is now a miss");
             add(&self.engine.counters.checksum_errors, 1);
             return Some(Err(self.fault()));
@@ -452,16 +575,23 @@ impl LargeReader {
 
     fn fill_window(&mut self) {
         while self.ahead.len() < WINDOW {
-            let Some(read) = self.reads.front().copied() else { return };
+            let Some(read) = self.reads.front().copied() else {
+                return;
+            };
             // Pinned read by read, so that a slow consumer never holds up an eviction.
-            let Some(pin) = self.engine.states.pin(self.life.zone, self.life.generation) else { return };
+            let Some(pin) = self.engine.states.pin(self.life.zone, self.life.generation) else {
+                return;
+            };
             let bytes = self.engine.plan.geometry.round_up(u64::from(read.bytes));
             if read.zone_offset.saturating_add(bytes) > self.engine.plan.geometry.zone_capacity {
                 return;
             }
             self.reads.pop_front();
             let buf = self.engine.device.allocate(bytes as usize);
-            let done = self.engine.device.read(Address::new(self.life.zone, read.zone_offset), buf);
+            let done = self
+                .engine
+                .device
+                .read(Address::new(self.life.zone, read.zone_offset), buf);
             self.ahead.push_back((read, pin, done));
         }
     }
@@ -488,8 +618,17 @@ impl Engine {
             return Some(known);
         }
         let block_size = self.plan.geometry.block_size;
-        let bytes = large_descriptor_bytes(key.len(), u64::from(entry.len), self.plan.piece_bytes, block_size);
-        let buf = match self.device.read(entry.place, self.device.allocate(bytes)).await {
+        let bytes = large_descriptor_bytes(
+            key.len(),
+            u64::from(entry.len),
+            self.plan.piece_bytes,
+            block_size,
+        );
+        let buf = match self
+            .device
+            .read(entry.place, self.device.allocate(bytes))
+            .await
+        {
             Ok(buf) => buf,
             Err(error) => {
                 tracing::warn!(%error, "a large value's descriptor could not be read; it is now a miss");
@@ -501,7 +640,8 @@ impl Engine {
         match LargeDescriptor::decode(self.id, life, block_size, &buf) {
             Ok((descriptor, checksum)) if checksum == entry.checksum && *descriptor.key == *key => {
                 let descriptor = Arc::new(descriptor);
-                self.descriptors.insert((hash, checksum), Arc::clone(&descriptor));
+                self.descriptors
+                    .insert((hash, checksum), Arc::clone(&descriptor));
                 Some(descriptor)
             }
             _ => {
@@ -513,4 +653,3 @@ impl Engine {
         }
     }
 }
-

@@ -69,8 +69,15 @@ impl Engine {
         Lookup::Absent
     }
 
-    fn find_on_flash(&self, shard: &mut super::Shard, hash: KeyHash, now_unix_s: u64) -> Option<FlashValue> {
-        let Found::Live(entry) = shard.index.get(hash)? else { return None };
+    fn find_on_flash(
+        &self,
+        shard: &mut super::Shard,
+        hash: KeyHash,
+        now_unix_s: u64,
+    ) -> Option<FlashValue> {
+        let Found::Live(entry) = shard.index.get(hash)? else {
+            return None;
+        };
         if is_expired(entry.expiry_unix_s, now_unix_s) {
             add(&self.counters.expired, 1);
             self.ghost(shard, hash, entry);
@@ -80,26 +87,42 @@ impl Engine {
         let life = self.states.life(entry.place.zone);
         let pin = self.states.pin(life.zone, life.generation)?;
         self.states.touch(life.zone, self.clock.now().0);
-        Some(FlashValue { hash, entry, generation: life.generation, pin })
+        Some(FlashValue {
+            hash,
+            entry,
+            generation: life.generation,
+            pin,
+        })
     }
 
     /// Stops serving a record whose bytes stay on flash.
     pub(super) fn ghost(&self, shard: &mut super::Shard, hash: KeyHash, entry: Entry) {
         shard.index.ghost(hash);
-        self.states.remove_live(entry.place.zone, u64::from(entry.len));
+        self.states
+            .remove_live(entry.place.zone, u64::from(entry.len));
     }
 
     /// The whole value of `key`.
-    pub(crate) async fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Bytes, Tier)>, CacheError> {
+    pub(crate) async fn get(
+        self: &Arc<Self>,
+        key: &[u8],
+    ) -> Result<Option<(Bytes, Tier)>, CacheError> {
         match self.lookup(key)? {
             Lookup::Absent => Ok(None),
             Lookup::Memory(bytes, tier) => Ok(Some((bytes, tier))),
-            Lookup::Flash(value) => Ok(self.read_whole(key, value).await.map(|bytes| (bytes, Tier::Flash))),
+            Lookup::Flash(value) => Ok(self
+                .read_whole(key, value)
+                .await
+                .map(|bytes| (bytes, Tier::Flash))),
         }
     }
 
     /// Reads a whole value, checks it, and puts it into the RAM tier if it fits there.
-    pub(crate) async fn read_whole(self: &Arc<Self>, key: &[u8], value: FlashValue) -> Option<Bytes> {
+    pub(crate) async fn read_whole(
+        self: &Arc<Self>,
+        key: &[u8],
+        value: FlashValue,
+    ) -> Option<Bytes> {
         let (hash, entry) = (value.hash, value.entry);
         let bytes = if entry.len as usize <= SMALL_MAX_BYTES {
             self.read_small(key, &value).await
@@ -128,9 +151,13 @@ impl Engine {
         let now_unix_s = self.clock.unix_seconds();
         let shard = self.shard_of(hash).lock();
         if let Some(slot) = shard.pending.get(&hash) {
-            return Ok(*slot.record.key == *key && !is_expired(slot.record.expiry_unix_s, now_unix_s));
+            return Ok(
+                *slot.record.key == *key && !is_expired(slot.record.expiry_unix_s, now_unix_s)
+            );
         }
-        Ok(matches!(shard.index.get(hash), Some(Found::Live(entry)) if !is_expired(entry.expiry_unix_s, now_unix_s)))
+        Ok(
+            matches!(shard.index.get(hash), Some(Found::Live(entry)) if !is_expired(entry.expiry_unix_s, now_unix_s)),
+        )
     }
 
     async fn read_small(&self, key: &[u8], value: &FlashValue) -> Option<Bytes> {
@@ -139,8 +166,14 @@ impl Engine {
         let bytes = if len == 0 {
             Bytes::new()
         } else {
-            let buf = self.device.allocate(self.plan.geometry.round_up(len as u64) as usize);
-            match self.device.read(Address::new(entry.place.zone, entry.place.offset), buf).await {
+            let buf = self
+                .device
+                .allocate(self.plan.geometry.round_up(len as u64) as usize);
+            match self
+                .device
+                .read(Address::new(entry.place.zone, entry.place.offset), buf)
+                .await
+            {
                 Ok(buf) => buf.into_bytes().slice(..len),
                 Err(error) => {
                     tracing::warn!(%error, "a value could not be read; it is now a miss");

@@ -35,6 +35,7 @@ use floe_core::layout::{CacheId, KEY_MAX_BYTES, Note, Sequence, SummaryEntry};
 use floe_device::{Clock, SharedDevice};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinHandle;
 
 use crate::error::CacheError;
 use journal::{Journal, JournalCounters};
@@ -94,11 +95,15 @@ pub(crate) struct Engine {
     counters: ChunkCounters,
     journal_counters: Arc<JournalCounters>,
     stopping: AtomicBool,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("device", &self.device.describe()).field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("device", &self.device.describe())
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -133,7 +138,10 @@ impl Engine {
             return Err(CacheError::Closed);
         }
         if key.len() > KEY_MAX_BYTES {
-            return Err(CacheError::KeyTooLong { len: key.len(), limit: KEY_MAX_BYTES });
+            return Err(CacheError::KeyTooLong {
+                len: key.len(),
+                limit: KEY_MAX_BYTES,
+            });
         }
         Ok(())
     }
@@ -142,7 +150,10 @@ impl Engine {
     pub(crate) fn check_entry(&self, key: &[u8], len: u64) -> Result<(), CacheError> {
         self.check_key(key)?;
         if len > self.plan.chunk_bytes {
-            return Err(CacheError::ValueTooLarge { len, limit: self.plan.chunk_bytes });
+            return Err(CacheError::ValueTooLarge {
+                len,
+                limit: self.plan.chunk_bytes,
+            });
         }
         Ok(())
     }
@@ -156,7 +167,11 @@ impl Engine {
         let mut was_served = shard.ram_remove(hash);
         let death = |zone: ZoneId, generation| {
             self.states.add_death(zone);
-            Note::Death { life: floe_core::layout::ZoneLife::new(zone, generation), hash, sequence: at }
+            Note::Death {
+                life: floe_core::layout::ZoneLife::new(zone, generation),
+                hash,
+                sequence: at,
+            }
         };
         if let Some(slot) = shard.pending.remove(&hash) {
             was_served = true;
@@ -168,11 +183,17 @@ impl Engine {
             let entry = found.entry();
             if let Found::Live(entry) = found {
                 was_served |= !shard::is_expired(entry.expiry_unix_s, self.clock.unix_seconds());
-                self.states.remove_live(entry.place.zone, u64::from(entry.len));
+                self.states
+                    .remove_live(entry.place.zone, u64::from(entry.len));
             }
             let life = self.states.life(entry.place.zone);
             notes.push(death(life.zone, life.generation));
-            for &zone in self.relocating.lock().iter().filter(|&&z| z != entry.place.zone) {
+            for &zone in self
+                .relocating
+                .lock()
+                .iter()
+                .filter(|&&z| z != entry.place.zone)
+            {
                 let life = self.states.life(zone);
                 notes.push(death(life.zone, life.generation));
             }
@@ -200,7 +221,10 @@ impl Engine {
     /// Waits until everything accepted so far is on flash and stable.
     pub(crate) async fn flush(&self) -> Result<(), CacheError> {
         self.queue.landed().await;
-        self.device.flush().await.map_err(|e| CacheError::NotDurable(e.to_string()))
+        self.device
+            .flush()
+            .await
+            .map_err(|e| CacheError::NotDurable(e.to_string()))
     }
 
     /// Flushes, writes the summaries of open zones, and stops the background tasks.
@@ -210,9 +234,19 @@ impl Engine {
         }
         let flushed = self.flush().await;
         self.close_open_zones().await;
-        let flushed = flushed.and(self.device.flush().await.map_err(|e| CacheError::NotDurable(e.to_string())));
+        let flushed = flushed.and(
+            self.device
+                .flush()
+                .await
+                .map_err(|e| CacheError::NotDurable(e.to_string())),
+        );
         self.journal.close().await;
         self.stop_tasks();
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        for task in tasks {
+            // A task that panicked has said so; closing goes on.
+            let _ = task.await;
+        }
         flushed
     }
 
@@ -230,7 +264,10 @@ impl Engine {
         let mut counts = self.counters.snapshot();
         counts.journal_notes = self.journal_counters.notes.load(Relaxed);
         counts.journal_moves = self.journal_counters.moves.load(Relaxed);
-        let mut stats = EngineStats { counts, ..EngineStats::default() };
+        let mut stats = EngineStats {
+            counts,
+            ..EngineStats::default()
+        };
         for shard in &self.shards {
             let shard = shard.lock();
             stats.live_records += shard.index.live() as u64;

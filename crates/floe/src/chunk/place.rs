@@ -6,7 +6,8 @@ use std::time::Duration;
 use floe_core::ZoneId;
 use floe_core::chunk::{Eviction, Placed};
 use floe_core::layout::{
-    Generation, Note, Sequence, SummaryEntry, SummaryShape, ZoneHeader, ZoneLayout, ZoneLife, encode_summary_page,
+    Generation, Note, Sequence, SummaryEntry, SummaryShape, ZoneHeader, ZoneLayout, ZoneLife,
+    encode_summary_page,
 };
 use floe_device::{IoBuf, Placement as Handle};
 
@@ -72,7 +73,12 @@ impl Engine {
         self.place_for(Purpose::User, bytes, records).await
     }
 
-    pub(super) async fn place_for(self: &Arc<Self>, purpose: Purpose, bytes: u64, records: u32) -> Option<Placement> {
+    pub(super) async fn place_for(
+        self: &Arc<Self>,
+        purpose: Purpose,
+        bytes: u64,
+        records: u32,
+    ) -> Option<Placement> {
         let mut waited = false;
         let mut patience = 8;
         loop {
@@ -86,7 +92,11 @@ impl Engine {
                     Purpose::User => zones.place(bytes, records),
                     Purpose::HostGc => zones.place_for_gc(bytes, records),
                 };
-                (placed, zones.free_zones() <= self.plan.water.high, zones.is_dead())
+                (
+                    placed,
+                    zones.free_zones() <= self.plan.water.high,
+                    zones.is_dead(),
+                )
             };
             self.close_ready_zones();
             if low {
@@ -129,17 +139,26 @@ impl Engine {
     }
 
     fn placement(self: &Arc<Self>, zone: ZoneId, generation: Generation) -> Placement {
-        Placement { engine: Arc::clone(self), life: ZoneLife::new(zone, generation), ended: false }
+        Placement {
+            engine: Arc::clone(self),
+            life: ZoneLife::new(zone, generation),
+            ended: false,
+        }
     }
 
     async fn write_zone_header(&self, placement: &Placement) -> Result<(), WriteError> {
         let life = placement.life();
         // The number of a life is never used twice, whatever is lost: see `Journal::reserve_generation`.
-        self.journal.reserve_generation(life.generation).await.map_err(|_| floe_device::DeviceError::new(
-            floe_device::Operation::Append,
-            life.zone,
-            floe_device::DeviceErrorKind::Gone,
-        ))?;
+        self.journal
+            .reserve_generation(life.generation)
+            .await
+            .map_err(|_| {
+                floe_device::DeviceError::new(
+                    floe_device::Operation::Append,
+                    life.zone,
+                    floe_device::DeviceErrorKind::Gone,
+                )
+            })?;
         if self.states.take_unknown(life.zone) {
             self.device.reset(life.zone).await?;
         }
@@ -152,9 +171,15 @@ impl Engine {
         let mut buf = IoBuf::zeroed(ZoneHeader::encoded_bytes(block));
         header.encode(self.id, block, &mut buf)?;
         self.unclosed[life.zone.index()].lock().clear();
-        self.device.append(life.zone, buf.freeze(), placement.handle()).await?;
+        self.device
+            .append(life.zone, buf.freeze(), placement.handle())
+            .await?;
         // Under zone LRU being written counts as use; the other policies ask only for reads.
-        let now = if self.plan.eviction == Eviction::Zplru { self.clock.now().0 } else { 0 };
+        let now = if self.plan.eviction == Eviction::Zplru {
+            self.clock.now().0
+        } else {
+            0
+        };
         self.states.open(life.zone, life.generation, now);
         self.zones.lock().opened(life.zone);
         self.space.notify_waiters();
@@ -197,7 +222,11 @@ impl Engine {
         }
         match summary {
             Ok(summary_offset) => {
-                let note = Note::ZoneFull { life, summary_offset, records: entries.len() as u32 };
+                let note = Note::ZoneFull {
+                    life,
+                    summary_offset,
+                    records: entries.len() as u32,
+                };
                 self.journal.commit_later(vec![note]).await;
             }
             Err(error) => {
@@ -215,14 +244,21 @@ impl Engine {
         self.space.notify_waiters();
     }
 
-    async fn write_summary(&self, life: ZoneLife, entries: &[SummaryEntry]) -> Result<u64, WriteError> {
+    async fn write_summary(
+        &self,
+        life: ZoneLife,
+        entries: &[SummaryEntry],
+    ) -> Result<u64, WriteError> {
         let shape = SummaryShape::new(entries.len(), self.plan.geometry.block_size);
         let mut start = None;
         for page in 0..shape.pages() {
             let mut buf = self.device.allocate(shape.page_bytes(page));
             encode_summary_page(self.id, life, shape, page, entries, &mut buf)?;
             // One at a time: pages must lie one behind the other.
-            let at = self.device.append(life.zone, buf.freeze(), Handle(0)).await?;
+            let at = self
+                .device
+                .append(life.zone, buf.freeze(), Handle(0))
+                .await?;
             start.get_or_insert(at.offset);
         }
         Ok(start.unwrap_or(0))

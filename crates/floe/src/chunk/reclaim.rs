@@ -10,8 +10,8 @@ use floe_core::ZoneId;
 use floe_core::chunk::{Durability, Entry, Eviction, Found};
 use floe_core::hash::KeyHash;
 use floe_core::layout::{
-    LayoutError, NewRecord, Note, RecordFlags, SMALL_MAX_BYTES, Sequence, SmallBatchEncoder, SmallBatchPlan,
-    SummaryEntry, ValueKind, ZoneLife, small_checksum,
+    LayoutError, NewRecord, Note, RecordFlags, SMALL_MAX_BYTES, Sequence, SmallBatchEncoder,
+    SmallBatchPlan, SummaryEntry, ValueKind, ZoneLife, small_checksum,
 };
 use floe_device::Address;
 
@@ -31,12 +31,16 @@ impl Engine {
             if self.stopping.load(SeqCst) && self.room.is_closed() {
                 return;
             }
-            let start = self.zones.lock().free_zones() <= self.plan.water.high || self.journal.is_pressed();
+            let start =
+                self.zones.lock().free_zones() <= self.plan.water.high || self.journal.is_pressed();
             let mut pressed_rounds = 0;
             while start {
                 let free = self.zones.lock().free_zones();
-                let pressed = self.journal.is_pressed() && pressed_rounds < self.plan.geometry.zone_count;
-                if (free >= self.plan.water.low && !pressed) || (self.stopping.load(SeqCst) && self.room.is_closed()) {
+                let pressed =
+                    self.journal.is_pressed() && pressed_rounds < self.plan.geometry.zone_count;
+                if (free >= self.plan.water.low && !pressed)
+                    || (self.stopping.load(SeqCst) && self.room.is_closed())
+                {
                     break;
                 }
                 pressed_rounds += u32::from(pressed);
@@ -50,7 +54,11 @@ impl Engine {
     /// Frees one zone; false if there is none to free now.
     async fn reclaim_one(self: &Arc<Self>, for_the_journal: bool) -> bool {
         if for_the_journal {
-            let worst = self.zones.lock().full_zones().max_by_key(|&zone| self.states.deaths(zone));
+            let worst = self
+                .zones
+                .lock()
+                .full_zones()
+                .max_by_key(|&zone| self.states.deaths(zone));
             return match worst.filter(|&zone| self.states.deaths(zone) > 0) {
                 Some(zone) => self.evict_zone(zone).await,
                 None => false,
@@ -59,10 +67,10 @@ impl Engine {
         if self.plan.eviction == Eviction::Clru {
             return self.collect_one().await;
         }
-        let victim = self
-            .zones
-            .lock()
-            .choose_victim(|zone| self.states.last_access(zone), |zone| self.states.live_records(zone));
+        let victim = self.zones.lock().choose_victim(
+            |zone| self.states.last_access(zone),
+            |zone| self.states.live_records(zone),
+        );
         match victim {
             Some(zone) => self.evict_zone(zone).await,
             None => false,
@@ -105,18 +113,23 @@ impl Engine {
     async fn collect_one(self: &Arc<Self>) -> bool {
         let capacity = self.plan.geometry.zone_capacity;
         let live_most = capacity - capacity * u64::from(self.plan.gc_garbage_percent) / 100;
-        let Some((mut zone, mut live)) = self.emptiest_zone() else { return false };
+        let Some((mut zone, mut live)) = self.emptiest_zone() else {
+            return false;
+        };
         if live > live_most {
             let chunk_share = capacity / self.shards.len() as u64;
             for shard in &self.shards {
                 let mut count = 0;
                 shard.lock().index.evict_least_recent(chunk_share, |entry| {
-                    self.states.remove_live(entry.place.zone, u64::from(entry.len));
+                    self.states
+                        .remove_live(entry.place.zone, u64::from(entry.len));
                     count += 1;
                 });
                 add(&self.counters.chunks_evicted, count);
             }
-            let Some(now) = self.emptiest_zone() else { return false };
+            let Some(now) = self.emptiest_zone() else {
+                return false;
+            };
             (zone, live) = now;
         }
         if live > 0
@@ -136,25 +149,44 @@ impl Engine {
 
     fn emptiest_zone(&self) -> Option<(ZoneId, u64)> {
         let zones = self.zones.lock();
-        zones.full_zones().map(|zone| (zone, self.states.live_bytes(zone))).min_by_key(|&(zone, live)| (live, zone))
+        zones
+            .full_zones()
+            .map(|zone| (zone, self.states.live_bytes(zone)))
+            .min_by_key(|&(zone, live)| (live, zone))
     }
 
     async fn relocate_zone(self: &Arc<Self>, zone: ZoneId) -> Result<(), GcError> {
         let life = self.states.life(zone);
         self.relocating.lock().insert(zone);
-        let scan = scan_zone(&self.device, &self.plan, self.id, life, self.plan.geometry.zone_capacity).await?;
+        let scan = scan_zone(
+            &self.device,
+            &self.plan,
+            self.id,
+            life,
+            self.plan.geometry.zone_capacity,
+        )
+        .await?;
         let mut batch: Vec<Moved> = Vec::new();
-        let mut fill = SmallBatchPlan::new(self.plan.geometry.block_size, self.plan.batch_bytes as u32);
+        let mut fill =
+            SmallBatchPlan::new(self.plan.geometry.block_size, self.plan.batch_bytes as u32);
         for record in scan.records {
-            let Some(from) = self.live_at(&record, life) else { continue };
+            let Some(from) = self.live_at(&record, life) else {
+                continue;
+            };
             if from.len as usize > SMALL_MAX_BYTES {
                 self.move_large(&record, from, life).await?;
                 continue;
             }
-            let Some(moved) = self.read_for_move(record, from, life).await else { continue };
+            let Some(moved) = self.read_for_move(record, from, life).await else {
+                continue;
+            };
             if !fill.try_add(moved.key.len(), moved.payload.len()) {
-                self.append_moved(&std::mem::take(&mut batch), &fill).await?;
-                fill = SmallBatchPlan::new(self.plan.geometry.block_size, self.plan.batch_bytes as u32);
+                self.append_moved(&std::mem::take(&mut batch), &fill)
+                    .await?;
+                fill = SmallBatchPlan::new(
+                    self.plan.geometry.block_size,
+                    self.plan.batch_bytes as u32,
+                );
                 // A single record always fits: it was in a batch of this size before.
                 let _ = fill.try_add(moved.key.len(), moved.payload.len());
             }
@@ -169,14 +201,27 @@ impl Engine {
     fn live_at(&self, record: &ScannedRecord, life: ZoneLife) -> Option<Entry> {
         let shard = self.shard_of(record.summary.hash).lock();
         match shard.index.get(record.summary.hash)? {
-            Found::Live(entry) if entry.place == record.place(life, self.plan.geometry.block_size) => Some(entry),
+            Found::Live(entry)
+                if entry.place == record.place(life, self.plan.geometry.block_size) =>
+            {
+                Some(entry)
+            }
             _ => None,
         }
     }
 
-    async fn read_for_move(&self, record: ScannedRecord, from: Entry, life: ZoneLife) -> Option<Moved> {
+    async fn read_for_move(
+        &self,
+        record: ScannedRecord,
+        from: Entry,
+        life: ZoneLife,
+    ) -> Option<Moved> {
         let bytes = self.plan.geometry.round_up(u64::from(from.len)) as usize;
-        let buf = match self.device.read(from.place, self.device.allocate(bytes)).await {
+        let buf = match self
+            .device
+            .read(from.place, self.device.allocate(bytes))
+            .await
+        {
             Ok(buf) => buf.into_bytes().slice(..from.len as usize),
             Err(error) => {
                 tracing::warn!(%error, "host GC could not read a value; it is forgotten");
@@ -190,13 +235,25 @@ impl Engine {
             self.quarantine(record.summary.hash, from);
             return None;
         }
-        Some(Moved { hash: record.summary.hash, sequence: record.summary.sequence, key: record.key, payload: buf, from })
+        Some(Moved {
+            hash: record.summary.hash,
+            sequence: record.summary.sequence,
+            key: record.key,
+            payload: buf,
+            from,
+        })
     }
 
-    async fn append_moved(self: &Arc<Self>, batch: &[Moved], plan: &SmallBatchPlan) -> Result<(), GcError> {
+    async fn append_moved(
+        self: &Arc<Self>,
+        batch: &[Moved],
+        plan: &SmallBatchPlan,
+    ) -> Result<(), GcError> {
         let bytes = plan.batch_bytes() as u64;
-        let placement =
-            self.place_for(Purpose::HostGc, bytes, batch.len() as u32).await.ok_or(GcError::NoZone)?;
+        let placement = self
+            .place_for(Purpose::HostGc, bytes, batch.len() as u32)
+            .await
+            .ok_or(GcError::NoZone)?;
         let life = placement.life();
         // From here a copy may reach flash there: deaths of these keys are noted there, too.
         self.relocating.lock().insert(life.zone);
@@ -214,11 +271,22 @@ impl Engine {
             })?);
         }
         encoder.finish()?;
-        let at = match self.device.append(life.zone, buf.freeze(), placement.handle()).await {
+        let at = match self
+            .device
+            .append(life.zone, buf.freeze(), placement.handle())
+            .await
+        {
             Ok(at) => at,
             Err(error) => {
                 placement.fail();
-                let notes = batch.iter().map(|m| Note::Death { life, hash: m.hash, sequence: m.sequence }).collect();
+                let notes = batch
+                    .iter()
+                    .map(|m| Note::Death {
+                        life,
+                        hash: m.hash,
+                        sequence: m.sequence,
+                    })
+                    .collect();
                 self.journal.commit(notes).await?;
                 return Err(GcError::Device(error));
             }
@@ -227,7 +295,11 @@ impl Engine {
         let mut dead = Vec::new();
         for (moved, placed) in batch.iter().zip(placed) {
             let offset = at.offset + u64::from(placed.payload_offset);
-            let to = Entry { place: Address::new(life.zone, offset), checksum: placed.checksum, ..moved.from };
+            let to = Entry {
+                place: Address::new(life.zone, offset),
+                checksum: placed.checksum,
+                ..moved.from
+            };
             self.unclosed[life.zone.index()].lock().push(SummaryEntry {
                 hash: moved.hash,
                 sequence: moved.sequence,
@@ -238,11 +310,21 @@ impl Engine {
                 kind: ValueKind::Small,
                 key_bytes: moved.key.len() as u16,
             });
-            if self.shard_of(moved.hash).lock().index.relocate(moved.hash, moved.from.place, to) {
-                self.states.remove_live(moved.from.place.zone, u64::from(to.len));
+            if self
+                .shard_of(moved.hash)
+                .lock()
+                .index
+                .relocate(moved.hash, moved.from.place, to)
+            {
+                self.states
+                    .remove_live(moved.from.place.zone, u64::from(to.len));
                 self.states.add_live(life.zone, u64::from(to.len));
             } else {
-                dead.push(Note::Death { life, hash: moved.hash, sequence: moved.sequence });
+                dead.push(Note::Death {
+                    life,
+                    hash: moved.hash,
+                    sequence: moved.sequence,
+                });
             }
         }
         add(&self.counters.gc_records, batch.len() as u64);
@@ -252,14 +334,29 @@ impl Engine {
         Ok(())
     }
 
-    async fn move_large(self: &Arc<Self>, record: &ScannedRecord, from: Entry, life: ZoneLife) -> Result<(), GcError> {
-        let Some(pin) = self.states.pin(life.zone, life.generation) else { return Ok(()) };
-        let value = FlashValue { hash: record.summary.hash, entry: from, generation: life.generation, pin };
-        let len = u64::from(from.len);
-        let Some(mut reader) = LargeReader::open(Arc::clone(self), &record.key, value, 0..len).await else {
+    async fn move_large(
+        self: &Arc<Self>,
+        record: &ScannedRecord,
+        from: Entry,
+        life: ZoneLife,
+    ) -> Result<(), GcError> {
+        let Some(pin) = self.states.pin(life.zone, life.generation) else {
             return Ok(());
         };
-        let mut writer = LargeWriter::relocation(Arc::clone(self), &record.key, from, record.summary.sequence);
+        let value = FlashValue {
+            hash: record.summary.hash,
+            entry: from,
+            generation: life.generation,
+            pin,
+        };
+        let len = u64::from(from.len);
+        let Some(mut reader) =
+            LargeReader::open(Arc::clone(self), &record.key, value, 0..len).await
+        else {
+            return Ok(());
+        };
+        let mut writer =
+            LargeWriter::relocation(Arc::clone(self), &record.key, from, record.summary.sequence);
         while let Some(part) = reader.next().await {
             let Ok(part) = part else { return Ok(()) };
             writer.write(part).await?;

@@ -13,9 +13,9 @@ use floe_core::ZoneId;
 use floe_core::chunk::{ConfigError, Entry, Eviction, Found, Plan, ShardIndex, ZoneTable};
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::{
-    BatchHeader, BatchKind, CacheId, Generation, Identified, LargeDescriptor, LayoutError, Note, PlanMismatch,
-    Sequence, SmallBatch, SummaryEntry, SummaryPage, SummaryShape, Superblock, ValueKind, ZoneHeader, ZoneLife,
-    identify,
+    BatchHeader, BatchKind, CacheId, Generation, Identified, LargeDescriptor, LayoutError, Note,
+    PlanMismatch, Sequence, SmallBatch, SummaryEntry, SummaryPage, SummaryShape, Superblock,
+    ValueKind, ZoneHeader, ZoneLife, identify,
 };
 use floe_core::policy::zone::ZonePolicy;
 use floe_device::{Address, Clock, DeviceError, SharedDevice, ZoneState};
@@ -49,13 +49,17 @@ pub enum OpenError {
     #[error("the cache device failed: {0}")]
     Device(#[from] DeviceError),
     /// The device holds something that is not a Floe cache.
-    #[error("{device} holds data that Floe did not write; `floe format --force` wipes it, or choose another path or device")]
+    #[error(
+        "{device} holds data that Floe did not write; `floe format --force` wipes it, or choose another path or device"
+    )]
     ForeignData {
         /// The device.
         device: String,
     },
     /// The device holds a Floe cache of another shape.
-    #[error("{device} holds a Floe cache of another plan: {mismatch}; change the setting back, or reformat with `floe format` (the cached data is lost, nothing else)")]
+    #[error(
+        "{device} holds a Floe cache of another plan: {mismatch}; change the setting back, or reformat with `floe format` (the cached data is lost, nothing else)"
+    )]
     OtherPlan {
         /// The device.
         device: String,
@@ -156,6 +160,8 @@ struct Recovery {
     report: RecoveryReport,
     next_sequence: u64,
     next_generation: u32,
+    /// The highest epoch read from any metadata zone, complete or not.
+    epoch_max: u64,
     losers: Vec<Note>,
     /// Zones that the device counts as active.
     still_active: HashSet<ZoneId>,
@@ -172,7 +178,13 @@ impl Recovery {
         let shard_ram = ram.bytes / u64::from(plan.shards);
         let item = plan.chunk_bytes.min(ram.value_bytes_max).max(4096);
         let shards = (0..plan.shards)
-            .map(|_| Shard::new(ShardIndex::new(&plan.geometry, plan.eviction == Eviction::Clru), shard_ram, item))
+            .map(|_| {
+                Shard::new(
+                    ShardIndex::new(&plan.geometry, plan.eviction == Eviction::Clru),
+                    shard_ram,
+                    item,
+                )
+            })
             .collect();
         let states = ZoneStates::new(plan.geometry.zone_count);
         Recovery {
@@ -185,6 +197,7 @@ impl Recovery {
             report: RecoveryReport::default(),
             next_sequence: 1,
             next_generation: 1,
+            epoch_max: 0,
             losers: Vec::new(),
             still_active: HashSet::new(),
             doubtful: Vec::new(),
@@ -201,13 +214,20 @@ impl Recovery {
         let mut blank = true;
         for zone in METADATA {
             let len = FOREIGN_CHECK_BYTES.min(self.plan.geometry.zone_capacity);
-            let Ok(buf) = self.device.read(Address::new(zone, 0), self.device.allocate(len as usize)).await else {
+            let Ok(buf) = self
+                .device
+                .read(Address::new(zone, 0), self.device.allocate(len as usize))
+                .await
+            else {
                 continue;
             };
             match Superblock::decode(&buf) {
                 Ok(superblock) => found.push((zone, superblock)),
                 Err(source @ LayoutError::UnsupportedVersion { .. }) => {
-                    return Err(OpenError::NewerFormat { device: self.device.describe(), source });
+                    return Err(OpenError::NewerFormat {
+                        device: self.device.describe(),
+                        source,
+                    });
                 }
                 // Half-written by a format or a journal move that a crash cut off.
                 Err(_) if matches!(identify(&buf), Identified::Claims(_)) => {}
@@ -215,15 +235,21 @@ impl Recovery {
             }
         }
         found.sort_by_key(|(_, superblock)| std::cmp::Reverse(superblock.epoch));
+        self.epoch_max = found.first().map_or(0, |(_, superblock)| superblock.epoch);
         if let Some((_, superblock)) = found.first()
             && let Some(mismatch) = superblock.mismatch(&self.plan.format())
         {
-            return Err(OpenError::OtherPlan { device: self.device.describe(), mismatch });
+            return Err(OpenError::OtherPlan {
+                device: self.device.describe(),
+                mismatch,
+            });
         }
         for (zone, superblock) in found {
             let scan = scan_journal(&self.device, &self.plan, &superblock, zone).await?;
             if scan.damaged {
-                tracing::error!("the journal is damaged; everything cached is forgotten, so that nothing dead returns");
+                tracing::error!(
+                    "the journal is damaged; everything cached is forgotten, so that nothing dead returns"
+                );
                 self.report.journal_damaged = true;
                 return Ok(Some((zone, superblock, Vec::new())));
             }
@@ -231,10 +257,19 @@ impl Recovery {
                 return Ok(Some((zone, superblock, scan.notes)));
             }
         }
-        if blank { Ok(None) } else { Err(OpenError::ForeignData { device: self.device.describe() }) }
+        if blank {
+            Ok(None)
+        } else {
+            Err(OpenError::ForeignData {
+                device: self.device.describe(),
+            })
+        }
     }
 
-    async fn format(mut self, options: OpenOptions) -> Result<(Arc<Engine>, RecoveryReport), OpenError> {
+    async fn format(
+        mut self,
+        options: OpenOptions,
+    ) -> Result<(Arc<Engine>, RecoveryReport), OpenError> {
         let (id, seed) = match options.seed {
             Some(seed) => (u128::from(seed) | 1 << 127, seed),
             None => {
@@ -255,7 +290,8 @@ impl Recovery {
         self.report.formatted = true;
         // The other one may hold an older cache's superblock with a higher epoch.
         self.device.reset(METADATA[1]).await?;
-        self.start(METADATA[0], superblock, Vec::new(), Vec::new()).await
+        self.start(METADATA[0], superblock, Vec::new(), Vec::new())
+            .await
     }
 
     async fn recover(
@@ -264,11 +300,23 @@ impl Recovery {
         superblock: Superblock,
         notes: Vec<Note>,
     ) -> Result<(Arc<Engine>, RecoveryReport), OpenError> {
-        let lives = if self.report.journal_damaged { Vec::new() } else { self.read_headers(superblock.id).await? };
+        let lives = if self.report.journal_damaged {
+            Vec::new()
+        } else {
+            self.read_headers(superblock.id).await?
+        };
         let active = |state| matches!(state, ZoneState::Open | ZoneState::Closed);
         let report = self.device.report().await?;
-        self.still_active = report.into_iter().filter(|r| active(r.state)).map(|r| r.zone).collect();
-        let Digest { full, closed, deaths } = self.digest(&notes);
+        self.still_active = report
+            .into_iter()
+            .filter(|r| active(r.state))
+            .map(|r| r.zone)
+            .collect();
+        let Digest {
+            full,
+            closed,
+            deaths,
+        } = self.digest(&notes);
         let current: HashSet<ZoneLife> = lives.iter().map(|header| header.life).collect();
         let mut filled = Vec::new();
         let mut contents = futures::stream::iter(lives)
@@ -289,12 +337,23 @@ impl Recovery {
             self.enter_zone(&superblock, &content, &deaths).await?;
             if content.scanned {
                 // What stands behind may be readable the next time, when its keys have been deleted.
-                self.losers.push(Note::ZoneClosed { life: content.life, end_offset: content.used_bytes });
+                self.losers.push(Note::ZoneClosed {
+                    life: content.life,
+                    end_offset: content.used_bytes,
+                });
             }
-            filled.push((content.life, content.used_bytes, content.records.len() as u32));
+            filled.push((
+                content.life,
+                content.used_bytes,
+                content.records.len() as u32,
+            ));
         }
         let kept = filter_notes(notes, |life| current.contains(life));
-        let superblock = Superblock { epoch: superblock.epoch + 1, ..superblock };
+        // Above an abandoned attempt's too, whose blocks a reset may have left behind the new ones.
+        let superblock = Superblock {
+            epoch: self.epoch_max + 1,
+            ..superblock
+        };
         let next = METADATA[1 - zone.index()];
         self.start(next, superblock, kept, filled).await
     }
@@ -305,8 +364,12 @@ impl Recovery {
         let device = &self.device;
         let headers: Vec<_> = futures::stream::iter(self.plan.data_zones())
             .map(|zone| async move {
-                match device.read(Address::new(zone, 0), device.allocate(block_size)).await {
-                    Ok(buf) => ZoneHeader::decode(id, zone, &buf).map_err(|error| error == LayoutError::Blank),
+                match device
+                    .read(Address::new(zone, 0), device.allocate(block_size))
+                    .await
+                {
+                    Ok(buf) => ZoneHeader::decode(id, zone, &buf)
+                        .map_err(|error| error == LayoutError::Blank),
                     Err(_) => Err(false),
                 }
             })
@@ -317,7 +380,9 @@ impl Recovery {
         for (zone, header) in self.plan.data_zones().zip(headers) {
             match header {
                 Ok(header) => {
-                    self.next_generation = self.next_generation.max(header.life.generation.0.saturating_add(1));
+                    self.next_generation = self
+                        .next_generation
+                        .max(header.life.generation.0.saturating_add(1));
                     self.next_sequence = self.next_sequence.max(header.opened_sequence.0);
                     lives.push(header);
                 }
@@ -334,18 +399,32 @@ impl Recovery {
     }
 
     fn digest(&mut self, notes: &[Note]) -> Digest {
-        let Digest { mut full, mut closed, mut deaths } = Digest::default();
+        let Digest {
+            mut full,
+            mut closed,
+            mut deaths,
+        } = Digest::default();
         for note in notes {
             match *note {
-                Note::ZoneFull { life, summary_offset, records } => {
+                Note::ZoneFull {
+                    life,
+                    summary_offset,
+                    records,
+                } => {
                     full.insert(life, (summary_offset, records));
                 }
                 Note::ZoneClosed { life, end_offset } => {
                     let end = closed.entry(life).or_insert(end_offset);
                     *end = end_offset.min(*end);
                 }
-                Note::Death { life, hash, sequence } => {
-                    let newest = deaths.entry((life.zone, life.generation, hash)).or_insert(sequence);
+                Note::Death {
+                    life,
+                    hash,
+                    sequence,
+                } => {
+                    let newest = deaths
+                        .entry((life.zone, life.generation, hash))
+                        .or_insert(sequence);
                     *newest = (*newest).max(sequence);
                     self.next_sequence = self.next_sequence.max(sequence.0 + 1);
                 }
@@ -355,7 +434,11 @@ impl Recovery {
                 Note::CheckpointEnd { .. } => {}
             }
         }
-        Digest { full, closed, deaths }
+        Digest {
+            full,
+            closed,
+            deaths,
+        }
     }
 
     async fn enter_zone(
@@ -365,7 +448,8 @@ impl Recovery {
         deaths: &Deaths,
     ) -> Result<(), OpenError> {
         let life = content.life;
-        self.states.open(life.zone, life.generation, u64::from(life.generation.0));
+        self.states
+            .open(life.zone, life.generation, u64::from(life.generation.0));
         if content.scanned {
             self.report.zones_scanned += 1;
             // A device that keeps zone states would count it as active for ever.
@@ -388,7 +472,12 @@ impl Recovery {
         Ok(())
     }
 
-    async fn enter(&mut self, superblock: &Superblock, life: ZoneLife, record: &SummaryEntry) -> Result<(), OpenError> {
+    async fn enter(
+        &mut self,
+        superblock: &Superblock,
+        life: ZoneLife,
+        record: &SummaryEntry,
+    ) -> Result<(), OpenError> {
         let entry = Entry {
             place: place(record, life, self.plan.geometry.block_size),
             len: record.value_bytes,
@@ -422,24 +511,49 @@ impl Recovery {
         if loser == life && old_life == life {
             // Both in one zone: a note up to the lower sequence leaves the higher alone.
             let lower = old_sequence.min(record.sequence);
-            self.losers.push(Note::Death { life, hash: record.hash, sequence: lower });
+            self.losers.push(Note::Death {
+                life,
+                hash: record.hash,
+                sequence: lower,
+            });
         } else {
-            self.losers.push(Note::Death { life: loser, hash: record.hash, sequence });
+            self.losers.push(Note::Death {
+                life: loser,
+                hash: record.hash,
+                sequence,
+            });
         }
         self.states.add_death(loser.zone);
         Ok(())
     }
 
     /// The sequence of the record at `at`, which the index does not keep.
-    async fn sequence_at(&mut self, superblock: &Superblock, life: ZoneLife, at: Address) -> Result<Sequence, OpenError> {
-        if self.compared.as_ref().is_none_or(|(zone, _)| *zone != life.zone) {
+    async fn sequence_at(
+        &mut self,
+        superblock: &Superblock,
+        life: ZoneLife,
+        at: Address,
+    ) -> Result<Sequence, OpenError> {
+        if self
+            .compared
+            .as_ref()
+            .is_none_or(|(zone, _)| *zone != life.zone)
+        {
             let end = self.plan.geometry.zone_capacity;
             let scan = scan_zone(&self.device, &self.plan, superblock.id, life, end).await?;
-            let sequences = scan.records.iter().map(|r| (r.summary.block, r.summary.sequence)).collect();
+            let sequences = scan
+                .records
+                .iter()
+                .map(|r| (r.summary.block, r.summary.sequence))
+                .collect();
             self.compared = Some((life.zone, sequences));
         }
         let block = (at.offset / u64::from(self.plan.geometry.block_size)) as u32;
-        Ok(self.compared.as_ref().and_then(|(_, known)| known.get(&block).copied()).unwrap_or_default())
+        Ok(self
+            .compared
+            .as_ref()
+            .and_then(|(_, known)| known.get(&block).copied())
+            .unwrap_or_default())
     }
 
     /// Starts a new metadata zone and the background tasks.
@@ -486,6 +600,8 @@ impl Recovery {
             zones.recovered(life.zone, life.generation, used_bytes, records);
         }
         let zone_count = self.plan.geometry.zone_count;
+        let journal_counters = task.counters();
+        let (journal, journal_task) = Journal::start(task, floor);
         let engine = Arc::new(Engine {
             shards: self.shards.into_iter().map(Mutex::new).collect(),
             sequence: AtomicU64::new(self.next_sequence),
@@ -495,12 +611,17 @@ impl Recovery {
             relocating: Mutex::new(HashSet::new()),
             space: Notify::new(),
             reclaim_wake: Notify::new(),
-            room: Arc::new(Semaphore::new((self.plan.write_buffer_bytes / ROOM_UNIT_BYTES) as usize)),
-            gc_room: Arc::new(Semaphore::new((8 * self.plan.batch_bytes.max(1 << 20) / ROOM_UNIT_BYTES) as usize)),
+            room: Arc::new(Semaphore::new(
+                (self.plan.write_buffer_bytes / ROOM_UNIT_BYTES) as usize,
+            )),
+            gc_room: Arc::new(Semaphore::new(
+                (8 * self.plan.batch_bytes.max(1 << 20) / ROOM_UNIT_BYTES) as usize,
+            )),
             write_permits: Arc::new(Semaphore::new(self.plan.write_depth as usize)),
             queue: WriteQueue::new(),
-            journal_counters: task.counters(),
-            journal: Journal::start(task, floor),
+            journal_counters,
+            journal,
+            tasks: Mutex::new(vec![journal_task]),
             descriptors: descriptor_cache(),
             counters: Default::default(),
             stopping: AtomicBool::new(false),
@@ -511,8 +632,9 @@ impl Recovery {
             id,
             seed,
         });
-        tokio::spawn(Arc::clone(&engine).run_writer());
-        tokio::spawn(Arc::clone(&engine).run_reclaim());
+        let writer = tokio::spawn(Arc::clone(&engine).run_writer());
+        let reclaim = tokio::spawn(Arc::clone(&engine).run_reclaim());
+        engine.tasks.lock().extend([writer, reclaim]);
         engine.reclaim_wake.notify_one();
         Ok((engine, self.report))
     }
@@ -555,9 +677,16 @@ async fn read_zone(
         match read_summary(&device, &plan, id, life, offset, count).await {
             Some(records) => {
                 let used_bytes = plan.geometry.zone_capacity;
-                return Ok(ZoneContent { life, records, used_bytes, scanned: false });
+                return Ok(ZoneContent {
+                    life,
+                    records,
+                    used_bytes,
+                    scanned: false,
+                });
             }
-            None => tracing::warn!(zone = %life.zone, "a zone's summary cannot be read; scanning the zone"),
+            None => {
+                tracing::warn!(zone = %life.zone, "a zone's summary cannot be read; scanning the zone")
+            }
         }
     }
     let end = match noted {
@@ -565,8 +694,17 @@ async fn read_zone(
         _ => plan.geometry.zone_capacity,
     };
     let scan = scan_zone(&device, &plan, id, life, end).await?;
-    let records = scan.records.into_iter().map(|record| record.summary).collect();
-    Ok(ZoneContent { life, records, used_bytes: scan.end, scanned: true })
+    let records = scan
+        .records
+        .into_iter()
+        .map(|record| record.summary)
+        .collect();
+    Ok(ZoneContent {
+        life,
+        records,
+        used_bytes: scan.end,
+        scanned: true,
+    })
 }
 
 async fn read_summary(
@@ -584,8 +722,15 @@ async fn read_summary(
     let mut entries = Vec::with_capacity(count as usize);
     for page in 0..shape.pages() {
         let at = Address::new(life.zone, offset + shape.page_offset(page) as u64);
-        let buf = device.read(at, device.allocate(shape.page_bytes(page))).await.ok()?;
-        entries.extend(SummaryPage::decode(id, life, shape, page, &buf).ok()?.entries());
+        let buf = device
+            .read(at, device.allocate(shape.page_bytes(page)))
+            .await
+            .ok()?;
+        entries.extend(
+            SummaryPage::decode(id, life, shape, page, &buf)
+                .ok()?
+                .entries(),
+        );
     }
     Some(entries)
 }
@@ -608,26 +753,53 @@ pub(super) async fn scan_zone(
 ) -> Result<ZoneScan, DeviceError> {
     let geometry = &plan.geometry;
     let block_size = geometry.block_size;
-    let mut scan = ZoneScan { records: Vec::new(), end: u64::from(block_size) };
+    let mut scan = ZoneScan {
+        records: Vec::new(),
+        end: u64::from(block_size),
+    };
     while scan.end < end.min(geometry.zone_capacity) {
         let start = scan.end;
-        let guess = geometry.round_up(DESCRIPTOR_GUESS_BYTES).min(geometry.zone_capacity - start);
+        let guess = geometry
+            .round_up(DESCRIPTOR_GUESS_BYTES)
+            .min(geometry.zone_capacity - start);
         // An unreadable block ends the walk as a torn one does: what lies behind is forgotten.
-        let Ok(mut buf) = device.read(Address::new(life.zone, start), device.allocate(guess as usize)).await else {
+        let Ok(mut buf) = device
+            .read(
+                Address::new(life.zone, start),
+                device.allocate(guess as usize),
+            )
+            .await
+        else {
             break;
         };
-        let Ok(header) = BatchHeader::decode(id, life, block_size, &buf) else { break };
+        let Ok(header) = BatchHeader::decode(id, life, block_size, &buf) else {
+            break;
+        };
         let region = u64::from(header.descriptor_bytes);
         if start + u64::from(header.batch_bytes) > geometry.zone_capacity {
             break;
         }
         if region > guess {
-            match device.read(Address::new(life.zone, start), device.allocate(region as usize)).await {
+            match device
+                .read(
+                    Address::new(life.zone, start),
+                    device.allocate(region as usize),
+                )
+                .await
+            {
                 Ok(longer) => buf = longer,
                 Err(_) => break,
             }
         }
-        if !collect_batch(&header, id, life, block_size, start, &buf, &mut scan.records) {
+        if !collect_batch(
+            &header,
+            id,
+            life,
+            block_size,
+            start,
+            &buf,
+            &mut scan.records,
+        ) {
             break;
         }
         scan.end = start + u64::from(header.batch_bytes);
@@ -647,25 +819,29 @@ fn collect_batch(
     let first_block = (start / u64::from(block_size)) as u32;
     match header.kind {
         BatchKind::Piece(_) => true,
-        BatchKind::Small { .. } => match SmallBatch::decode(id, life, block_size, region) {
-            Ok(batch) => {
-                records.extend(batch.records().filter(|r| !r.flags.void).map(|r| ScannedRecord {
-                    summary: SummaryEntry {
-                        hash: r.hash,
-                        sequence: r.sequence,
-                        block: first_block + r.payload_offset / block_size,
-                        value_bytes: r.payload_bytes,
-                        checksum: r.checksum,
-                        expiry_unix_s: r.expiry_unix_s,
-                        kind: ValueKind::Small,
-                        key_bytes: r.key.len() as u16,
-                    },
-                    key: r.key.to_vec(),
-                }));
-                true
+        BatchKind::Small { .. } => {
+            match SmallBatch::decode(id, life, block_size, region) {
+                Ok(batch) => {
+                    records.extend(batch.records().filter(|r| !r.flags.void).map(|r| {
+                        ScannedRecord {
+                            summary: SummaryEntry {
+                                hash: r.hash,
+                                sequence: r.sequence,
+                                block: first_block + r.payload_offset / block_size,
+                                value_bytes: r.payload_bytes,
+                                checksum: r.checksum,
+                                expiry_unix_s: r.expiry_unix_s,
+                                kind: ValueKind::Small,
+                                key_bytes: r.key.len() as u16,
+                            },
+                            key: r.key.to_vec(),
+                        }
+                    }));
+                    true
+                }
+                Err(_) => false,
             }
-            Err(_) => false,
-        },
+        }
         BatchKind::Large { .. } => match LargeDescriptor::decode(id, life, block_size, region) {
             Ok((d, checksum)) => {
                 records.push(ScannedRecord {
@@ -687,4 +863,3 @@ fn collect_batch(
         },
     }
 }
-

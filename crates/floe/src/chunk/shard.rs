@@ -69,8 +69,13 @@ impl Shard {
     /// A shard whose RAM tier holds `ram_bytes`, in items of about `item_bytes`.
     pub(crate) fn new(index: ShardIndex, ram_bytes: u64, item_bytes: u64) -> Self {
         let items = (ram_bytes / item_bytes.max(1)).clamp(16, 1 << 20) as usize;
-        let ram = (ram_bytes > RAM_ENTRY_BYTES).then(|| Cache::with_weighter(items, ram_bytes, ByteWeight));
-        Shard { index, pending: HashMap::new(), ram }
+        let ram = (ram_bytes > RAM_ENTRY_BYTES)
+            .then(|| Cache::with_weighter(items, ram_bytes, ByteWeight));
+        Shard {
+            index,
+            pending: HashMap::new(),
+            ram,
+        }
     }
 
     pub(crate) fn ram_get(&mut self, hash: KeyHash, key: &[u8], now_unix_s: u64) -> Option<Bytes> {
@@ -86,14 +91,29 @@ impl Shard {
         Some(found.value.clone())
     }
 
-    pub(crate) fn ram_insert(&mut self, hash: KeyHash, key: &[u8], value: Bytes, expiry_unix_s: u32) {
+    pub(crate) fn ram_insert(
+        &mut self,
+        hash: KeyHash,
+        key: &[u8],
+        value: Bytes,
+        expiry_unix_s: u32,
+    ) {
         if let Some(ram) = &mut self.ram {
-            ram.insert(hash, RamValue { key: key.into(), value, expiry_unix_s });
+            ram.insert(
+                hash,
+                RamValue {
+                    key: key.into(),
+                    value,
+                    expiry_unix_s,
+                },
+            );
         }
     }
 
     pub(crate) fn ram_remove(&mut self, hash: KeyHash) -> bool {
-        self.ram.as_mut().is_some_and(|ram| ram.remove(&hash).is_some())
+        self.ram
+            .as_mut()
+            .is_some_and(|ram| ram.remove(&hash).is_some())
     }
 
     pub(crate) fn ram_bytes(&self) -> u64 {

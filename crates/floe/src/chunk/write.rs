@@ -9,7 +9,8 @@ use bytes::Bytes;
 use floe_core::chunk::Entry;
 use floe_core::hash::KeyHash;
 use floe_core::layout::{
-    LayoutError, NewRecord, Note, RecordFlags, SmallBatchEncoder, SmallBatchPlan, SummaryEntry, ValueKind, ZoneLife,
+    LayoutError, NewRecord, Note, RecordFlags, SmallBatchEncoder, SmallBatchPlan, SummaryEntry,
+    ValueKind, ZoneLife,
 };
 use floe_device::{Address, IoData};
 use parking_lot::Mutex;
@@ -46,8 +47,17 @@ struct QueueState {
 impl WriteQueue {
     pub(crate) fn new() -> Self {
         let (landing, landed) = oneshot::channel();
-        let state = QueueState { records: VecDeque::new(), bytes: 0, urgent: false, landing: Arc::new(landing), landed };
-        WriteQueue { state: Mutex::new(state), wake: Notify::new() }
+        let state = QueueState {
+            records: VecDeque::new(),
+            bytes: 0,
+            urgent: false,
+            landing: Arc::new(landing),
+            landed,
+        };
+        WriteQueue {
+            state: Mutex::new(state),
+            wake: Notify::new(),
+        }
     }
 
     pub(crate) fn wake(&self) {
@@ -111,7 +121,13 @@ impl Engine {
             if value.len() as u64 <= self.ram.value_bytes_max {
                 shard.ram_insert(hash, key, value, expiry_unix_s);
             }
-            shard.pending.insert(hash, PendingSlot { record: Arc::clone(&record), life: None });
+            shard.pending.insert(
+                hash,
+                PendingSlot {
+                    record: Arc::clone(&record),
+                    life: None,
+                },
+            );
             (record, notes)
         };
         self.queue.push(record);
@@ -128,12 +144,18 @@ impl Engine {
     /// Room in the write buffer for `bytes`; waits for it.
     pub(super) async fn take_room(&self, bytes: u64) -> Result<OwnedSemaphorePermit, CacheError> {
         let units = room_units(bytes.min(self.plan.write_buffer_bytes));
-        Arc::clone(&self.room).acquire_many_owned(units).await.map_err(|_| CacheError::Closed)
+        Arc::clone(&self.room)
+            .acquire_many_owned(units)
+            .await
+            .map_err(|_| CacheError::Closed)
     }
 
     pub(super) fn expiry(&self, options: PutOptions) -> u32 {
         options.ttl.map_or(0, |ttl| {
-            let at = self.clock.unix_seconds().saturating_add(ttl.as_secs().max(1));
+            let at = self
+                .clock
+                .unix_seconds()
+                .saturating_add(ttl.as_secs().max(1));
             u32::try_from(at).unwrap_or(u32::MAX)
         })
     }
@@ -141,11 +163,15 @@ impl Engine {
     /// Gathers batches until the engine stops and the queue is empty.
     pub(super) async fn run_writer(self: Arc<Self>) {
         loop {
-            let Some(first_urgent) = self.wait_for_records().await else { return };
+            let Some(first_urgent) = self.wait_for_records().await else {
+                return;
+            };
             if !first_urgent {
                 self.wait_for_company().await;
             }
-            let Ok(permit) = Arc::clone(&self.write_permits).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(&self.write_permits).acquire_owned().await else {
+                return;
+            };
             let records = self.take_batch();
             if records.is_empty() {
                 continue;
@@ -170,7 +196,8 @@ impl Engine {
                     return Some(state.urgent || state.bytes >= self.plan.batch_bytes);
                 }
             }
-            if self.stopping.load(std::sync::atomic::Ordering::SeqCst) {
+            // Not as soon as closing begins: flushing still needs its writer.
+            if self.is_stopped() {
                 return None;
             }
             woken.await;
@@ -179,7 +206,9 @@ impl Engine {
 
     /// Lets a batch fill up for the configured time at most.
     async fn wait_for_company(&self) {
-        let deadline = self.clock.sleep(Duration::from_nanos(self.plan.flush_delay_ns));
+        let deadline = self
+            .clock
+            .sleep(Duration::from_nanos(self.plan.flush_delay_ns));
         tokio::pin!(deadline);
         loop {
             tokio::select! {
@@ -198,7 +227,8 @@ impl Engine {
     /// As many queued records as fit one batch.
     fn take_batch(&self) -> Vec<Arc<Pending>> {
         let mut state = self.queue.state.lock();
-        let mut fill = SmallBatchPlan::new(self.plan.geometry.block_size, self.plan.batch_bytes as u32);
+        let mut fill =
+            SmallBatchPlan::new(self.plan.geometry.block_size, self.plan.batch_bytes as u32);
         let mut records = Vec::new();
         while let Some(record) = state.records.front() {
             if !fill.try_add(record.key.len(), record.value.len()) && !records.is_empty() {
@@ -221,7 +251,9 @@ impl Engine {
                 return;
             }
             let bytes = self.batch_plan(&records).batch_bytes() as u64;
-            let Some(placement) = self.place(bytes, records.len() as u32).await else { break };
+            let Some(placement) = self.place(bytes, records.len() as u32).await else {
+                break;
+            };
             let life = placement.life();
             // From here the records' bytes may reach flash in this life of this zone.
             records.retain(|record| self.aim(record, life));
@@ -247,16 +279,25 @@ impl Engine {
         plan
     }
 
-    async fn try_append(&self, records: &[Arc<Pending>], placement: &Placement) -> Result<(), WriteError> {
+    async fn try_append(
+        &self,
+        records: &[Arc<Pending>],
+        placement: &Placement,
+    ) -> Result<(), WriteError> {
         let life = placement.life();
         let (data, mut summaries) = self.encode_batch(records, life)?;
-        let at = self.device.append(life.zone, data, placement.handle()).await?;
+        let at = self
+            .device
+            .append(life.zone, data, placement.handle())
+            .await?;
         add(&self.counters.batches, 1);
         let first_block = (at.offset / u64::from(self.plan.geometry.block_size)) as u32;
         for summary in &mut summaries {
             summary.block += first_block;
         }
-        self.unclosed[life.zone.index()].lock().extend_from_slice(&summaries);
+        self.unclosed[life.zone.index()]
+            .lock()
+            .extend_from_slice(&summaries);
         for (record, summary) in records.iter().zip(&summaries) {
             self.land(record, life, summary);
         }
@@ -266,7 +307,10 @@ impl Engine {
     /// Whether `record` still is the newest value of its key.
     fn is_wanted(&self, record: &Arc<Pending>) -> bool {
         let shard = self.shard_of(record.hash).lock();
-        let wanted = shard.pending.get(&record.hash).is_some_and(|slot| Arc::ptr_eq(&slot.record, record));
+        let wanted = shard
+            .pending
+            .get(&record.hash)
+            .is_some_and(|slot| Arc::ptr_eq(&slot.record, record));
         if !wanted {
             add(&self.counters.voided, 1);
         }
@@ -292,13 +336,19 @@ impl Engine {
     /// (whoever replaced it has noted its death in this life).
     fn land(&self, record: &Arc<Pending>, life: ZoneLife, summary: &SummaryEntry) {
         let mut shard = self.shard_of(record.hash).lock();
-        let current = shard.pending.get(&record.hash).is_some_and(|slot| Arc::ptr_eq(&slot.record, record));
+        let current = shard
+            .pending
+            .get(&record.hash)
+            .is_some_and(|slot| Arc::ptr_eq(&slot.record, record));
         if !current {
             return;
         }
         shard.pending.remove(&record.hash);
         let entry = Entry {
-            place: Address::new(life.zone, u64::from(summary.block) * u64::from(self.plan.geometry.block_size)),
+            place: Address::new(
+                life.zone,
+                u64::from(summary.block) * u64::from(self.plan.geometry.block_size),
+            ),
             len: summary.value_bytes,
             checksum: summary.checksum,
             expiry_unix_s: record.expiry_unix_s,
@@ -318,13 +368,21 @@ impl Engine {
     /// No zone took `record`: it is forgotten, and counted.
     fn give_up(&self, record: &Arc<Pending>) {
         let mut shard = self.shard_of(record.hash).lock();
-        if shard.pending.get(&record.hash).is_some_and(|slot| Arc::ptr_eq(&slot.record, record)) {
+        if shard
+            .pending
+            .get(&record.hash)
+            .is_some_and(|slot| Arc::ptr_eq(&slot.record, record))
+        {
             shard.pending.remove(&record.hash);
             self.refuse(record.hash, &mut shard, record.value.len() as u32);
         }
     }
 
-    fn encode_batch(&self, records: &[Arc<Pending>], life: ZoneLife) -> Result<(IoData, Vec<SummaryEntry>), LayoutError> {
+    fn encode_batch(
+        &self,
+        records: &[Arc<Pending>],
+        life: ZoneLife,
+    ) -> Result<(IoData, Vec<SummaryEntry>), LayoutError> {
         let block = self.plan.geometry.block_size;
         let plan = self.batch_plan(records);
         let mut buf = self.device.allocate(plan.batch_bytes());
@@ -356,12 +414,24 @@ impl Engine {
 
     /// An append failed after its bytes may have reached flash: the records'
     /// deaths in that life are noted, the zone is retired.
-    async fn append_failed(self: &Arc<Self>, records: &[Arc<Pending>], placement: Placement, error: &WriteError) {
+    async fn append_failed(
+        self: &Arc<Self>,
+        records: &[Arc<Pending>],
+        placement: Placement,
+        error: &WriteError,
+    ) {
         tracing::warn!(%error, zone = %placement.life().zone, "an append failed; its values move to another zone");
         add(&self.counters.write_errors, 1);
         let life = placement.life();
         placement.fail();
-        let notes = records.iter().map(|r| Note::Death { life, hash: r.hash, sequence: r.sequence }).collect();
+        let notes = records
+            .iter()
+            .map(|r| Note::Death {
+                life,
+                hash: r.hash,
+                sequence: r.sequence,
+            })
+            .collect();
         if let Err(error) = self.journal.commit(notes).await {
             tracing::warn!(%error, "the failed append's records could not be noted as dead");
         }

@@ -47,7 +47,10 @@ impl Drop for Pin {
 
 impl ZoneStates {
     pub(crate) fn new(zone_count: u32) -> Arc<Self> {
-        Arc::new(ZoneStates { states: (0..zone_count).map(|_| State::default()).collect(), unpinned: Notify::new() })
+        Arc::new(ZoneStates {
+            states: (0..zone_count).map(|_| State::default()).collect(),
+            unpinned: Notify::new(),
+        })
     }
 
     fn of(&self, zone: ZoneId) -> &State {
@@ -58,9 +61,13 @@ impl ZoneStates {
     pub(crate) fn pin(self: &Arc<Self>, zone: ZoneId, generation: Generation) -> Option<Pin> {
         let state = self.of(zone);
         state.pins.fetch_add(1, SeqCst);
-        let pin = Pin { zones: Arc::clone(self), zone };
+        let pin = Pin {
+            zones: Arc::clone(self),
+            zone,
+        };
         // Checked after the pin is visible: an eviction that starts later waits for it.
-        (state.generation.load(SeqCst) == generation.0 && !state.evicting.load(SeqCst)).then_some(pin)
+        (state.generation.load(SeqCst) == generation.0 && !state.evicting.load(SeqCst))
+            .then_some(pin)
     }
 
     /// The current life of `zone`.

@@ -163,7 +163,7 @@ impl Reader {
         let tier = reader.tier();
         match reader.next().await {
             Some(Ok(bytes)) => {
-                tally.from_cache(tier, bytes.len());
+                tally.served_by_cache(tier, bytes.len());
                 Found::Bytes(bytes)
             }
             // A record shorter than its chunk is as good as an unreadable one.
@@ -174,7 +174,7 @@ impl Reader {
     async fn next_in_flight(reader: &mut FlightReader, joined: bool, tally: &mut Tally) -> Found {
         match reader.next().await {
             Next::Bytes(bytes) => {
-                tally.from_fetch(joined, bytes.len());
+                tally.served_by_fetch(joined, bytes.len());
                 Found::Bytes(bytes)
             }
             Next::Behind | Next::End => Found::Behind,
@@ -186,7 +186,7 @@ impl Reader {
     async fn next_direct(body: &mut OriginBody, tally: &mut Tally) -> Found {
         match body.next().await {
             Some(Ok(bytes)) => {
-                tally.from_origin(bytes.len());
+                tally.served_by_origin(bytes.len());
                 Found::Bytes(bytes)
             }
             Some(Err(error)) => Found::Failed(error.into()),
@@ -400,13 +400,13 @@ impl Tally {
         }
     }
 
-    fn from_cache(&mut self, tier: Tier, bytes: usize) {
+    fn served_by_cache(&mut self, tier: Tier, bytes: usize) {
         self.first.get_or_insert(Outcome::Hit(tier));
         self.from_cache += bytes as u64;
         self.cache.stats.served(tier, bytes as u64);
     }
 
-    fn from_fetch(&mut self, joined: bool, bytes: usize) {
+    fn served_by_fetch(&mut self, joined: bool, bytes: usize) {
         let outcome = if joined {
             Outcome::Joined
         } else {
@@ -418,7 +418,7 @@ impl Tally {
         counter.fetch_add(bytes as u64, Relaxed);
     }
 
-    fn from_origin(&mut self, bytes: usize) {
+    fn served_by_origin(&mut self, bytes: usize) {
         self.first.get_or_insert(Outcome::Miss);
         self.from_origin += bytes as u64;
         let counter = &self.cache.stats.bytes_direct;

@@ -282,15 +282,12 @@ impl GuardedBody {
             return Ok(None);
         }
         let limit = self.idle_timeout;
-        let mut sleep: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = None;
+        let mut sleep = None;
         let clock = &self.clock;
         let body = &mut self.body;
         // The timer is made only for pieces that have to be waited for.
         let timeout = std::future::poll_fn(move |context| {
-            sleep
-                .get_or_insert_with(|| Box::pin(clock.sleep(limit)))
-                .as_mut()
-                .poll(context)
+            Pin::new(sleep.get_or_insert_with(|| clock.sleep(limit))).poll(context)
         });
         let item = tokio::select! {
             biased;

@@ -14,8 +14,10 @@ use floe_core::layout::SMALL_MAX_BYTES;
 use floe_device::{Clock, CounterSnapshot, SharedDevice};
 use serde::{Deserialize, Serialize};
 
-use crate::chunk::{Engine, EngineStats, LargeReader, LargeWriter, Lookup, OpenOptions, RamPlan, ZoneStats};
 pub use crate::chunk::{ChunkCounts, OpenError, RecoveryReport};
+use crate::chunk::{
+    Engine, EngineStats, LargeReader, LargeWriter, Lookup, OpenOptions, RamPlan, ZoneStats,
+};
 use crate::error::CacheError;
 
 /// The RAM tier's settings.
@@ -30,7 +32,10 @@ pub struct RamConfig {
 
 impl Default for RamConfig {
     fn default() -> Self {
-        RamConfig { size: ByteSize::mib(256), max_value: ByteSize::mib(1) }
+        RamConfig {
+            size: ByteSize::mib(256),
+            max_value: ByteSize::mib(1),
+        }
     }
 }
 
@@ -145,7 +150,13 @@ pub struct ValueWriter(Sink);
 
 #[derive(Debug)]
 enum Sink {
-    Small { engine: Arc<Engine>, key: Box<[u8]>, len: u64, buf: BytesMut, options: PutOptions },
+    Small {
+        engine: Arc<Engine>,
+        key: Box<[u8]>,
+        len: u64,
+        buf: BytesMut,
+        options: PutOptions,
+    },
     Large(Box<LargeWriter>),
 }
 
@@ -160,7 +171,10 @@ impl ValueWriter {
             Sink::Small { len, buf, .. } => {
                 let given = (buf.len() + bytes.len()) as u64;
                 if given > *len {
-                    return Err(CacheError::WrongLength { announced: *len, given });
+                    return Err(CacheError::WrongLength {
+                        announced: *len,
+                        given,
+                    });
                 }
                 buf.extend_from_slice(&bytes);
                 Ok(())
@@ -177,9 +191,18 @@ impl ValueWriter {
     /// noted as dead; [`CacheError::Closed`].
     pub async fn finish(self) -> Result<Admission, CacheError> {
         match self.0 {
-            Sink::Small { engine, key, len, buf, options } => {
+            Sink::Small {
+                engine,
+                key,
+                len,
+                buf,
+                options,
+            } => {
                 if buf.len() as u64 != len {
-                    return Err(CacheError::WrongLength { announced: len, given: buf.len() as u64 });
+                    return Err(CacheError::WrongLength {
+                        announced: len,
+                        given: buf.len() as u64,
+                    });
                 }
                 engine.put_small(&key, buf.freeze(), options).await
             }
@@ -240,12 +263,24 @@ impl Store {
     ///
     /// # Errors
     /// [`OpenError`] says which setting cannot work, or what the device holds.
-    pub async fn open(device: SharedDevice, clock: Clock, config: &StoreConfig) -> Result<Store, OpenError> {
+    pub async fn open(
+        device: SharedDevice,
+        clock: Clock,
+        config: &StoreConfig,
+    ) -> Result<Store, OpenError> {
         let plan = Plan::new(&config.chunk, device.geometry())?;
-        let ram = RamPlan { bytes: config.ram.size.bytes(), value_bytes_max: config.ram.max_value.bytes() };
-        let options = OpenOptions { format: config.format, seed: config.seed };
+        let ram = RamPlan {
+            bytes: config.ram.size.bytes(),
+            value_bytes_max: config.ram.max_value.bytes(),
+        };
+        let options = OpenOptions {
+            format: config.format,
+            seed: config.seed,
+        };
         let (engine, recovery) = Engine::open(device, clock, plan, ram, options).await?;
-        Ok(Store { handle: Arc::new(Handle { engine, recovery }) })
+        Ok(Store {
+            handle: Arc::new(Handle { engine, recovery }),
+        })
     }
 
     fn engine(&self) -> &Arc<Engine> {
@@ -258,14 +293,22 @@ impl Store {
     /// [`CacheError::KeyTooLong`], [`CacheError::Closed`]. Flash that cannot be
     /// read is a miss.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Value>, CacheError> {
-        Ok(self.engine().get(key).await?.map(|(bytes, tier)| Value { bytes, tier }))
+        Ok(self
+            .engine()
+            .get(key)
+            .await?
+            .map(|(bytes, tier)| Value { bytes, tier }))
     }
 
     /// The bytes `range` of the value of `key`, clipped to its length and streamed.
     ///
     /// # Errors
     /// As [`get`](Store::get).
-    pub async fn read(&self, key: &[u8], range: Range<u64>) -> Result<Option<ValueReader>, CacheError> {
+    pub async fn read(
+        &self,
+        key: &[u8],
+        range: Range<u64>,
+    ) -> Result<Option<ValueReader>, CacheError> {
         let (bytes, tier) = match self.engine().lookup(key)? {
             Lookup::Absent => return Ok(None),
             Lookup::Memory(bytes, tier) => (bytes, tier),
@@ -287,7 +330,11 @@ impl Store {
         let value_len = bytes.len() as u64;
         let range = clip(&range, value_len);
         let part = bytes.slice(range.start as usize..range.end as usize);
-        Ok(Some(ValueReader { value_len, tier, source: Source::Whole(Some(part)) }))
+        Ok(Some(ValueReader {
+            value_len,
+            tier,
+            source: Source::Whole(Some(part)),
+        }))
     }
 
     /// Whether `key` would be found, without reading flash.
@@ -305,7 +352,12 @@ impl Store {
     /// # Errors
     /// [`CacheError::KeyTooLong`], [`CacheError::ValueTooLarge`],
     /// [`CacheError::NotDurable`], [`CacheError::Closed`].
-    pub async fn put(&self, key: &[u8], value: Bytes, options: PutOptions) -> Result<Admission, CacheError> {
+    pub async fn put(
+        &self,
+        key: &[u8],
+        value: Bytes,
+        options: PutOptions,
+    ) -> Result<Admission, CacheError> {
         if value.len() <= SMALL_MAX_BYTES {
             self.engine().check_entry(key, value.len() as u64)?;
             return self.engine().put_small(key, value, options).await;
@@ -320,14 +372,30 @@ impl Store {
     ///
     /// # Errors
     /// [`CacheError::KeyTooLong`], [`CacheError::ValueTooLarge`], [`CacheError::Closed`].
-    pub async fn writer(&self, key: &[u8], len: u64, options: PutOptions) -> Result<ValueWriter, CacheError> {
+    pub async fn writer(
+        &self,
+        key: &[u8],
+        len: u64,
+        options: PutOptions,
+    ) -> Result<ValueWriter, CacheError> {
         let engine = self.engine();
         engine.check_entry(key, len)?;
         Ok(ValueWriter(if len <= SMALL_MAX_BYTES as u64 {
             let buf = BytesMut::with_capacity(len as usize);
-            Sink::Small { engine: Arc::clone(engine), key: key.into(), len, buf, options }
+            Sink::Small {
+                engine: Arc::clone(engine),
+                key: key.into(),
+                len,
+                buf,
+                options,
+            }
         } else {
-            Sink::Large(Box::new(LargeWriter::new(Arc::clone(engine), key, len, options)))
+            Sink::Large(Box::new(LargeWriter::new(
+                Arc::clone(engine),
+                key,
+                len,
+                options,
+            )))
         }))
     }
 
@@ -385,7 +453,10 @@ impl Store {
 
     /// Counts and gauges.
     pub fn stats(&self) -> StoreStats {
-        StoreStats { engine: self.engine().stats(), device: self.engine().device().counters().snapshot() }
+        StoreStats {
+            engine: self.engine().stats(),
+            device: self.engine().device().counters().snapshot(),
+        }
     }
 
     /// Every data zone.

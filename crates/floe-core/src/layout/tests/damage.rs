@@ -318,6 +318,10 @@ fn a_journal_goes_on_only_with_its_own_next_block() {
     assert!(reader.decode(BLOCK, &leftover).is_err());
     reader.decode(BLOCK, &third).unwrap();
     assert_eq!(reader, chain);
+    for (number, block) in [(0, &first), (1, &second), (2, &third), (2, &leftover)] {
+        assert_eq!(journal_block_position(ID, block), Ok((5, number)));
+    }
+    assert!(journal_block_position(OTHER_ID, &first).is_err());
     assert!(JournalChain::new(ID, 6).decode(BLOCK, &first).is_err());
 }
 

@@ -29,7 +29,8 @@ impl Sieve {
         for step in 0..2 * order.len() {
             let candidate = order[(start + step) % order.len()];
             if self.visited(candidate) {
-                self.spared.insert(candidate.zone, (candidate.filled, candidate.last_access));
+                self.spared
+                    .insert(candidate.zone, (candidate.filled, candidate.last_access));
             } else {
                 self.hand = candidate.filled + 1;
                 self.spared.remove(&candidate.zone);
@@ -52,22 +53,35 @@ mod tests {
     use super::*;
 
     fn zone(n: u32, last_access: u64) -> Candidate {
-        Candidate { zone: ZoneId(n), filled: u64::from(n), last_access }
+        Candidate {
+            zone: ZoneId(n),
+            filled: u64::from(n),
+            last_access,
+        }
     }
 
     #[test]
     fn visited_zones_are_spared_once_and_the_hand_moves_on() {
         let mut sieve = Sieve::default();
-        assert_eq!(sieve.choose(&[zone(1, 5), zone(2, 0), zone(3, 0)]), Some(ZoneId(2)));
+        assert_eq!(
+            sieve.choose(&[zone(1, 5), zone(2, 0), zone(3, 0)]),
+            Some(ZoneId(2))
+        );
         // The hand stands at zone 3, unvisited.
-        assert_eq!(sieve.choose(&[zone(1, 5), zone(3, 0), zone(4, 0)]), Some(ZoneId(3)));
+        assert_eq!(
+            sieve.choose(&[zone(1, 5), zone(3, 0), zone(4, 0)]),
+            Some(ZoneId(3))
+        );
         // Past the end it wraps; zone 1 was not used since it was spared.
         assert_eq!(sieve.choose(&[zone(1, 5), zone(4, 9)]), Some(ZoneId(1)));
     }
 
     #[test]
     fn when_all_are_visited_the_second_round_finds_one() {
-        assert_eq!(Sieve::default().choose(&[zone(1, 1), zone(2, 1)]), Some(ZoneId(1)));
+        assert_eq!(
+            Sieve::default().choose(&[zone(1, 1), zone(2, 1)]),
+            Some(ZoneId(1))
+        );
         assert_eq!(Sieve::default().choose(&[]), None);
     }
 }

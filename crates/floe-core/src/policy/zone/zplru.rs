@@ -8,5 +8,8 @@ use super::Candidate;
 use crate::ZoneId;
 
 pub(super) fn choose(candidates: &[Candidate]) -> Option<ZoneId> {
-    candidates.iter().min_by_key(|c| (c.last_access, c.filled)).map(|c| c.zone)
+    candidates
+        .iter()
+        .min_by_key(|c| (c.last_access, c.filled))
+        .map(|c| c.zone)
 }

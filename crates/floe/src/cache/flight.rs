@@ -1,0 +1,143 @@
+//! Single-flight: one fetch per missing key, its outcome shared by all who wait.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, watch};
+
+/// An error that several callers get.
+#[derive(Clone)]
+pub struct SharedError(Arc<dyn Error + Send + Sync>);
+
+impl From<Box<dyn Error + Send + Sync>> for SharedError {
+    fn from(error: Box<dyn Error + Send + Sync>) -> Self {
+        SharedError(Arc::from(error))
+    }
+}
+
+impl fmt::Display for SharedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for SharedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for SharedError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+type Outcome = Result<Bytes, SharedError>;
+
+#[derive(Debug)]
+struct Flight {
+    outcome: watch::Sender<Option<Outcome>>,
+    /// The key was put or deleted since the fetch began: what it fetched may be older.
+    overtaken: AtomicBool,
+    /// Held while the outcome is stored, so that a put that comes then waits
+    /// and is the newer one.
+    publishing: Semaphore,
+}
+
+/// The fetches that are running.
+#[derive(Debug, Default)]
+pub(super) struct Flights {
+    running: Mutex<HashMap<Box<[u8]>, Arc<Flight>>>,
+}
+
+/// What a caller who misses does.
+pub(super) enum Turn {
+    Lead(Lead),
+    Wait(Waiting),
+}
+
+/// The right and duty to fetch a key. Dropping it lets somebody else.
+pub(super) struct Lead {
+    flights: Arc<Flights>,
+    key: Box<[u8]>,
+    flight: Arc<Flight>,
+}
+
+/// A place among those who wait for a fetch.
+pub(super) struct Waiting(watch::Receiver<Option<Outcome>>);
+
+impl Flights {
+    /// Takes the lead for `key`, or joins those who wait. The place is taken
+    /// under the lock that ends flights, so no outcome is missed.
+    pub(super) fn join(self: &Arc<Self>, key: &[u8]) -> Turn {
+        let mut running = self.running.lock();
+        if let Some(flight) = running.get(key) {
+            return Turn::Wait(Waiting(flight.outcome.subscribe()));
+        }
+        let flight = Arc::new(Flight {
+            outcome: watch::Sender::new(None),
+            overtaken: AtomicBool::new(false),
+            publishing: Semaphore::new(1),
+        });
+        running.insert(key.into(), Arc::clone(&flight));
+        Turn::Lead(Lead {
+            flights: Arc::clone(self),
+            key: key.into(),
+            flight,
+        })
+    }
+
+    /// Keeps a fetch of `key` that is running from being stored.
+    pub(super) async fn overtake(&self, key: &[u8]) {
+        let flight = self.running.lock().get(key).cloned();
+        if let Some(flight) = flight {
+            flight.overtaken.store(true, SeqCst);
+            // If its value is being stored right now, ours must come after.
+            let _ = flight.publishing.acquire().await;
+        }
+    }
+}
+
+impl Lead {
+    /// Runs `store` unless the key was overtaken.
+    pub(super) async fn publish<F: Future<Output = ()>>(&self, store: impl FnOnce() -> F) {
+        if let Ok(_publishing) = self.flight.publishing.acquire().await
+            && !self.flight.overtaken.load(SeqCst)
+        {
+            store().await;
+        }
+    }
+
+    pub(super) fn succeed(self, value: Bytes) {
+        self.flight.outcome.send_replace(Some(Ok(value)));
+    }
+
+    pub(super) fn fail(self, error: SharedError) {
+        self.flight.outcome.send_replace(Some(Err(error)));
+    }
+}
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        // With the flight goes the last sender: those who wait see an outcome or its end.
+        self.flights.running.lock().remove(&self.key);
+    }
+}
+
+impl Waiting {
+    /// The outcome, or `None` if whoever fetched was dropped.
+    pub(super) async fn outcome(mut self) -> Option<Outcome> {
+        self.0
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|outcome| outcome.clone())
+    }
+}

@@ -1,0 +1,187 @@
+//! The embedded cache through its public API.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use floe::device::{Clock, virtual_time};
+use floe::{ByteSize, Bytes, Cache, CacheConfig, CacheError, FetchError, PutOptions};
+
+fn config(dir: &tempfile::TempDir) -> CacheConfig {
+    let mut config = CacheConfig::file(dir.path().join("cache.floe"), ByteSize::mib(64));
+    config.device.zone_size = ByteSize::mib(4);
+    config.store.chunk.size = ByteSize::mib(1);
+    config
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_survive_closing_and_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = Bytes::from(vec![7; 5000]);
+    let large = Bytes::from(
+        (0..1_000_000u32)
+            .map(|i| (i * 31) as u8)
+            .collect::<Vec<_>>(),
+    );
+    {
+        let cache = Cache::open(&config(&dir)).await.unwrap();
+        assert!(cache.recovery().formatted);
+        cache.put(b"small", small.clone()).await.unwrap();
+        cache.put(b"large", large.clone()).await.unwrap();
+        cache.put(b"empty", Bytes::new()).await.unwrap();
+        cache.put(b"gone", small.clone()).await.unwrap();
+        assert!(cache.delete(b"gone").await.unwrap());
+        cache.close().await.unwrap();
+        assert!(matches!(cache.get(b"small").await, Err(CacheError::Closed)));
+    }
+    let cache = Cache::open(&config(&dir)).await.unwrap();
+    assert!(!cache.recovery().formatted);
+    assert_eq!(cache.get(b"small").await.unwrap(), Some(small));
+    assert_eq!(
+        cache.get_range(b"large", 300_000..700_001).await.unwrap(),
+        Some(large.slice(300_000..700_001))
+    );
+    assert_eq!(cache.get(b"large").await.unwrap(), Some(large));
+    assert_eq!(cache.get(b"empty").await.unwrap(), Some(Bytes::new()));
+    assert_eq!(cache.get(b"gone").await.unwrap(), None);
+    assert_eq!(
+        cache
+            .get_range(b"small", 4990..1 << 40)
+            .await
+            .unwrap()
+            .map(|b| b.len()),
+        Some(10)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_misses_of_one_key_are_one_fetch() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&config(&dir)).await.unwrap();
+    let fetches = Arc::new(AtomicU32::new(0));
+    let gate = Arc::new(tokio::sync::Notify::new());
+    let callers: Vec<_> = (0..50)
+        .map(|_| {
+            let (cache, fetches, gate) = (cache.clone(), Arc::clone(&fetches), Arc::clone(&gate));
+            tokio::spawn(async move {
+                let fetch = || async move {
+                    fetches.fetch_add(1, Ordering::SeqCst);
+                    gate.notified().await;
+                    Ok::<_, std::io::Error>(Bytes::from_static(b"value"))
+                };
+                cache
+                    .get_or_fetch(b"key", PutOptions::default(), fetch)
+                    .await
+            })
+        })
+        .collect();
+    gate.notify_one();
+    for caller in callers {
+        assert_eq!(caller.await.unwrap().unwrap(), Bytes::from_static(b"value"));
+    }
+    assert_eq!(fetches.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_failed_fetch_reaches_its_callers_and_is_not_remembered() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&config(&dir)).await.unwrap();
+    let failed = cache
+        .get_or_fetch(b"key", PutOptions::default(), || async {
+            Err::<Bytes, _>(std::io::Error::other("origin is down"))
+        })
+        .await;
+    assert!(
+        matches!(&failed, Err(FetchError::Fetch(e)) if e.to_string() == "origin is down"),
+        "{failed:?}"
+    );
+    let fetched = cache.get_or_fetch(b"key", PutOptions::default(), || async {
+        Ok::<_, std::io::Error>(Bytes::from_static(b"1"))
+    });
+    assert_eq!(fetched.await.unwrap(), Bytes::from_static(b"1"));
+}
+
+#[tokio::test]
+async fn a_fetch_that_was_overtaken_is_not_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&config(&dir)).await.unwrap();
+    let during = cache.clone();
+    let fetched = cache
+        .get_or_fetch(b"key", PutOptions::default(), || async move {
+            during
+                .put(b"key", Bytes::from_static(b"newer"))
+                .await
+                .unwrap();
+            Ok::<_, std::io::Error>(Bytes::from_static(b"older"))
+        })
+        .await
+        .unwrap();
+    assert_eq!(fetched, Bytes::from_static(b"older"));
+    assert_eq!(
+        cache.get(b"key").await.unwrap(),
+        Some(Bytes::from_static(b"newer"))
+    );
+}
+
+#[tokio::test]
+async fn when_the_fetcher_is_dropped_a_waiter_fetches() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&config(&dir)).await.unwrap();
+    let stuck = tokio::spawn({
+        let cache = cache.clone();
+        async move {
+            cache
+                .get_or_fetch(
+                    b"key",
+                    PutOptions::default(),
+                    std::future::pending::<Result<Bytes, std::io::Error>>,
+                )
+                .await
+        }
+    });
+    tokio::task::yield_now().await;
+    let waiter = tokio::spawn({
+        let cache = cache.clone();
+        async move {
+            cache
+                .get_or_fetch(b"key", PutOptions::default(), || async {
+                    Ok::<_, std::io::Error>(Bytes::from_static(b"2"))
+                })
+                .await
+        }
+    });
+    tokio::task::yield_now().await;
+    stuck.abort();
+    assert_eq!(waiter.await.unwrap().unwrap(), Bytes::from_static(b"2"));
+}
+
+#[test]
+fn values_expire() {
+    virtual_time::run(1, |clock: Clock| async move {
+        let mut config = CacheConfig::default();
+        config.device.kind = floe::device::config::DeviceKind::Memory;
+        config.device.size = Some(ByteSize::mib(64));
+        config.device.zone_size = ByteSize::mib(4);
+        let device = floe::device::open(&config.device, &clock).unwrap();
+        let cache = Cache::open_on(device, clock.clone(), &config.store)
+            .await
+            .unwrap();
+        let ttl = PutOptions {
+            ttl: Some(Duration::from_secs(10)),
+            ..PutOptions::default()
+        };
+        cache
+            .put_with(b"key", Bytes::from_static(b"1"), ttl)
+            .await
+            .unwrap();
+        clock.sleep(Duration::from_secs(9)).await;
+        assert!(cache.get(b"key").await.unwrap().is_some());
+        clock.sleep(Duration::from_secs(2)).await;
+        assert_eq!(cache.get(b"key").await.unwrap(), None);
+        cache.put(b"key", Bytes::from_static(b"2")).await.unwrap();
+        assert_eq!(
+            cache.get(b"key").await.unwrap(),
+            Some(Bytes::from_static(b"2"))
+        );
+    });
+}

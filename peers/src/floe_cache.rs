@@ -1,0 +1,64 @@
+//! Floe's `Store`: the RAM tier over the chunk engine on one file, with its
+//! defaults but for what must be equal.
+
+use std::path::Path;
+
+use anyhow::Result;
+use bytes::Bytes;
+use floe::{Admission, PutOptions, RamConfig, Store, StoreConfig};
+use floe_core::ByteSize;
+use floe_core::chunk::ChunkConfig;
+use floe_device::config::Direct;
+use floe_device::{Clock, DeviceConfig};
+
+use crate::contender::Sizes;
+
+/// foyer's block size, which is to foyer what a zone is to Floe.
+const ZONE: ByteSize = ByteSize::mib(16);
+
+#[derive(Clone)]
+pub struct FloeCache(Store);
+
+impl FloeCache {
+    pub async fn open(folder: &Path, sizes: Sizes) -> Result<Self> {
+        let clock = Clock::real();
+        let device = DeviceConfig {
+            zone_size: ZONE,
+            direct: Direct::On,
+            ..DeviceConfig::file(folder.join("cache"), ByteSize(sizes.flash_bytes))
+        };
+        let device = floe_device::open(&device, &clock)?;
+        let config = StoreConfig {
+            chunk: ChunkConfig {
+                size: ByteSize((sizes.value_bytes as u64).max(ByteSize::kib(64).bytes())),
+                ..ChunkConfig::default()
+            },
+            ram: RamConfig {
+                size: ByteSize(sizes.ram_bytes),
+                max_value: ByteSize::mib(1),
+            },
+            ..StoreConfig::default()
+        };
+        Ok(FloeCache(Store::open(device, clock, &config).await?))
+    }
+
+    pub async fn get(&self, key: u64) -> Result<Option<Bytes>> {
+        Ok(self
+            .0
+            .get(&key.to_le_bytes())
+            .await?
+            .map(|value| value.bytes))
+    }
+
+    pub async fn put(&self, key: u64, value: Bytes) -> Result<bool> {
+        let admission = self
+            .0
+            .put(&key.to_le_bytes(), value, PutOptions::default())
+            .await?;
+        Ok(admission == Admission::Admitted)
+    }
+
+    pub async fn close(self) -> Result<()> {
+        Ok(self.0.close().await?)
+    }
+}

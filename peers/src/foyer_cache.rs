@@ -1,0 +1,67 @@
+//! foyer, with its defaults but for what must be equal: sizes, direct I/O,
+//! values written to flash when they are inserted.
+
+use std::path::Path;
+
+use anyhow::Result;
+use bytes::Bytes;
+use foyer::{
+    BlockEngineConfig, DeviceBuilder, FsDeviceBuilder, HybridCache, HybridCacheBuilder,
+    HybridCachePolicy, IoEngineConfig, PsyncIoEngineConfig, UringIoEngineConfig,
+};
+
+use crate::contender::Sizes;
+
+/// foyer 0.22 has one storage engine (blocks) over two I/O engines.
+#[derive(Clone, Copy, Debug)]
+pub enum FoyerIo {
+    Psync,
+    Uring,
+}
+
+/// foyer's own documentation asks for larger queues where bursts come.
+const QUEUE_BYTES: usize = 64 << 20;
+const URING_DEPTH: usize = 64;
+
+#[derive(Clone)]
+pub struct FoyerCache(HybridCache<u64, Bytes>);
+
+impl FoyerCache {
+    pub async fn open(folder: &Path, sizes: Sizes, io: FoyerIo) -> Result<Self> {
+        let device = FsDeviceBuilder::new(folder)
+            .with_capacity(sizes.flash_bytes as usize)
+            .with_direct(true)
+            .build()?;
+        let engine = BlockEngineConfig::new(device)
+            .with_buffer_pool_size(QUEUE_BYTES)
+            .with_submit_queue_size_threshold(QUEUE_BYTES);
+        let builder = HybridCacheBuilder::new()
+            .with_policy(HybridCachePolicy::WriteOnInsertion)
+            .memory(sizes.ram_bytes as usize)
+            .with_weighter(|_key: &u64, value: &Bytes| value.len())
+            .storage()
+            .with_engine_config(engine);
+        let builder = match io {
+            FoyerIo::Psync => builder.with_io_engine_config(PsyncIoEngineConfig::new()),
+            FoyerIo::Uring => {
+                let config: Box<dyn IoEngineConfig> =
+                    Box::new(UringIoEngineConfig::new().with_io_depth(URING_DEPTH));
+                builder.with_io_engine_config(config)
+            }
+        };
+        Ok(FoyerCache(builder.build().await?))
+    }
+
+    pub async fn get(&self, key: u64) -> Result<Option<Bytes>> {
+        Ok(self.0.get(&key).await?.map(|entry| entry.value().clone()))
+    }
+
+    pub fn put(&self, key: u64, value: Bytes) -> Result<bool> {
+        self.0.insert(key, value);
+        Ok(true) // foyer does not say when it drops an insert
+    }
+
+    pub async fn close(self) -> Result<()> {
+        Ok(self.0.close().await?)
+    }
+}

@@ -1,0 +1,163 @@
+//! Just enough HTTP/1.1 to drive the server from outside, independent of the
+//! libraries that the server itself is made of.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// How long one read or write of a socket may take before the server counts as hung.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One kept-alive connection.
+pub struct Connection {
+    stream: BufReader<TcpStream>,
+    host: SocketAddr,
+}
+
+/// An answer with its whole body.
+#[derive(Debug)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    /// The header `name` (lower case).
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+impl Connection {
+    /// Connects to `host`.
+    pub fn open(host: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&host, PATIENCE)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Connection {
+            stream: BufReader::new(stream),
+            host,
+        })
+    }
+
+    /// Sends one request and reads its answer to the end. An error leaves the
+    /// connection unusable.
+    pub fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, String)],
+        body: &[u8],
+    ) -> io::Result<Response> {
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.host);
+        for (name, value) in headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        if method == "PUT" || method == "POST" || !body.is_empty() {
+            head += &format!("Content-Length: {}\r\n", body.len());
+        }
+        head += "\r\n";
+        let mut message = head.into_bytes();
+        message.extend_from_slice(body);
+        self.stream.get_mut().write_all(&message)?;
+        self.response(method)
+    }
+
+    fn response(&mut self, method: &str) -> io::Result<Response> {
+        loop {
+            let status = self.status()?;
+            let headers = self.headers()?;
+            if (100..200).contains(&status) {
+                continue;
+            }
+            let mut response = Response {
+                status,
+                headers,
+                body: Vec::new(),
+            };
+            let empty = method == "HEAD" || status == 204 || status == 304;
+            if !empty {
+                response.body = self.body(&response)?;
+            }
+            return Ok(response);
+        }
+    }
+
+    fn status(&mut self) -> io::Result<u16> {
+        let line = self.line()?;
+        line.split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .ok_or_else(|| malformed(&format!("no status line: {line:?}")))
+    }
+
+    fn headers(&mut self) -> io::Result<Vec<(String, String)>> {
+        let mut headers = Vec::new();
+        loop {
+            let line = self.line()?;
+            if line.is_empty() {
+                return Ok(headers);
+            }
+            let (name, value) = line
+                .split_once(':')
+                .ok_or_else(|| malformed(&format!("no header: {line:?}")))?;
+            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+    }
+
+    fn body(&mut self, response: &Response) -> io::Result<Vec<u8>> {
+        if response
+            .header("transfer-encoding")
+            .is_some_and(|v| v.eq_ignore_ascii_case("chunked"))
+        {
+            return self.chunked_body();
+        }
+        let Some(length) = response.header("content-length") else {
+            return Err(malformed("an answer without a length"));
+        };
+        let length: usize = length
+            .parse()
+            .map_err(|_| malformed(&format!("a length that is none: {length:?}")))?;
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body)?;
+        Ok(body)
+    }
+
+    fn chunked_body(&mut self) -> io::Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.line()?;
+            let digits = line.split(';').next().unwrap_or_default();
+            let length = usize::from_str_radix(digits.trim(), 16)
+                .map_err(|_| malformed(&format!("no chunk length: {line:?}")))?;
+            if length == 0 {
+                while !self.line()?.is_empty() {}
+                return Ok(body);
+            }
+            let start = body.len();
+            body.resize(start + length, 0);
+            self.stream.read_exact(&mut body[start..])?;
+            self.line()?;
+        }
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+    }
+}
+
+fn malformed(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+}

@@ -1,0 +1,198 @@
+//! The real binary as a process that can be killed.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::http::Connection;
+
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Small, so that the load fills many zones, and several chunks make an object.
+const ZONE_SIZE: &str = "4MiB";
+const CHUNK_SIZE: &str = "128KiB";
+
+/// How the server is started.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The `floe` binary.
+    pub binary: PathBuf,
+    /// Where everything of this cache lies.
+    pub data_dir: PathBuf,
+    /// Bytes of flash, as the flag takes it.
+    pub cache_size: String,
+    /// Bytes of the RAM tier, as the flag takes it.
+    pub ram_size: String,
+    /// The consistency mode.
+    pub consistency: &'static str,
+    /// Further flags.
+    pub more: Vec<String>,
+}
+
+/// A running server. Dropping it kills it.
+pub struct Server {
+    child: Child,
+    /// The S3 face.
+    pub s3: SocketAddr,
+    /// Metrics and health.
+    pub admin: SocketAddr,
+    /// From the start of the process to the first healthy answer.
+    pub start_time: Duration,
+}
+
+impl Server {
+    /// Starts the server and waits until it is healthy.
+    pub fn start(setup: &Setup) -> Result<Self> {
+        let mut server = Self::spawn(setup)?;
+        let began = Instant::now();
+        loop {
+            if let Some(status) = server.child.try_wait()? {
+                bail!(
+                    "the server ended while starting: {status}\n{}",
+                    log_tail(&setup.data_dir)
+                );
+            }
+            if server.healthy() {
+                server.start_time = began.elapsed();
+                return Ok(server);
+            }
+            if began.elapsed() > START_PATIENCE {
+                bail!(
+                    "the server did not start in {START_PATIENCE:?}\n{}",
+                    log_tail(&setup.data_dir)
+                );
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Starts the server and does not wait.
+    pub fn spawn(setup: &Setup) -> Result<Self> {
+        let (s3, admin) = (free_address()?, free_address()?);
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(setup.data_dir.join("floe.log"))?;
+        let child = Command::new(&setup.binary)
+            .arg("serve")
+            .arg("--data-dir")
+            .arg(&setup.data_dir)
+            .args(flags(setup, s3, admin))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("starting {}", setup.binary.display()))?;
+        Ok(Server {
+            child,
+            s3,
+            admin,
+            start_time: Duration::ZERO,
+        })
+    }
+
+    fn healthy(&self) -> bool {
+        let answer =
+            Connection::open(self.admin).and_then(|mut c| c.request("GET", "/ready", &[], b""));
+        answer.is_ok_and(|response| response.status == 200)
+    }
+
+    /// `kill -9`, and waits for the process to be gone.
+    pub fn kill(mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("the server ended by itself: {status}");
+        }
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// SIGTERM; the server must end by itself with status 0.
+    pub fn stop(mut self) -> Result<()> {
+        Command::new("kill")
+            .arg(self.child.id().to_string())
+            .status()?;
+        let began = Instant::now();
+        while began.elapsed() < START_PATIENCE {
+            if let Some(status) = self.child.try_wait()? {
+                if !status.success() {
+                    bail!("a graceful stop ended with {status}");
+                }
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        bail!("the server did not stop in {START_PATIENCE:?}")
+    }
+
+    /// The sum of the counter `name` over the samples whose labels contain one of `labels`.
+    pub fn metric(&self, name: &str, labels: &[&str]) -> Result<f64> {
+        let response = Connection::open(self.admin)?.request("GET", "/metrics", &[], b"")?;
+        let text = String::from_utf8_lossy(&response.body).into_owned();
+        let mut found = false;
+        let mut sum = 0.0;
+        for line in text.lines() {
+            let Some(rest) = line.strip_prefix(name).filter(|rest| rest.starts_with('{')) else {
+                continue;
+            };
+            let Some((own_labels, value)) = rest.rsplit_once(' ') else {
+                continue;
+            };
+            if labels.iter().any(|label| own_labels.contains(label)) {
+                sum += value
+                    .parse::<f64>()
+                    .with_context(|| format!("metric line {line:?}"))?;
+                found = true;
+            }
+        }
+        if !found {
+            bail!("/metrics has no `{name}` with {labels:?}");
+        }
+        Ok(sum)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Fails only where the process is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn flags(setup: &Setup, s3: SocketAddr, admin: SocketAddr) -> Vec<String> {
+    let pairs = [
+        ("--s3-anonymous", "true".to_owned()),
+        ("--s3-listen", s3.to_string()),
+        ("--admin-listen", admin.to_string()),
+        ("--device-size", setup.cache_size.clone()),
+        ("--device-zone-size", ZONE_SIZE.to_owned()),
+        ("--chunk-size", CHUNK_SIZE.to_owned()),
+        ("--ram-size", setup.ram_size.clone()),
+        ("--object-consistency", setup.consistency.to_owned()),
+    ];
+    let mut flags: Vec<String> = pairs
+        .into_iter()
+        .map(|(flag, value)| format!("{flag}={value}"))
+        .collect();
+    flags.extend(setup.more.iter().cloned());
+    flags
+}
+
+/// An address that was free a moment ago.
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+/// The end of what the server printed.
+pub fn log_tail(data_dir: &Path) -> String {
+    const LINES: usize = 30;
+    let text = std::fs::read_to_string(data_dir.join("floe.log")).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}

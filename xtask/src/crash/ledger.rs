@@ -1,0 +1,244 @@
+//! What the world was told: for every object, the states that a truthful
+//! reader may still see.
+
+use std::ops::Range;
+use std::sync::Mutex;
+
+use crate::blackbox::content;
+
+/// A state that an object was told to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Deleted, or never written.
+    Absent,
+    /// Content number `version`, `len` bytes long.
+    Present {
+        /// Chooses the bytes.
+        version: u32,
+        /// Bytes of the object.
+        len: usize,
+    },
+}
+
+/// One object's history. Writers of one object take turns (see
+/// [`Ledger::write`]); readers may come at any time.
+pub(super) struct Ledger {
+    key: String,
+    turn: Mutex<()>,
+    history: Mutex<History>,
+}
+
+struct History {
+    /// Every state ever asked for, oldest first.
+    states: Vec<State>,
+    /// The newest state that the server acknowledged.
+    acknowledged: usize,
+}
+
+/// Taken before a read: the oldest state that it may return.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Since(usize);
+
+impl Ledger {
+    /// An object that starts in `state`.
+    pub(super) fn new(key: String, state: State) -> Self {
+        let history = History {
+            states: vec![state],
+            acknowledged: 0,
+        };
+        Ledger {
+            key,
+            turn: Mutex::new(()),
+            history: Mutex::new(history),
+        }
+    }
+
+    /// The object's key.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Asks for a new state through `operation`, which says whether the server
+    /// acknowledged it. `None`: another writer is at it.
+    pub(super) fn write<E>(
+        &self,
+        state: impl FnOnce(u32) -> State,
+        operation: impl FnOnce(State) -> Result<(), E>,
+    ) -> Option<Result<(), E>> {
+        let _turn = self.turn.try_lock().ok()?;
+        let (state, number) = {
+            let mut history = lock(&self.history);
+            let number = history.states.len();
+            let state = state(u32::try_from(number).unwrap_or(u32::MAX));
+            history.states.push(state);
+            (state, number)
+        };
+        let result = operation(state);
+        if result.is_ok() {
+            lock(&self.history).acknowledged = number;
+        }
+        Some(result)
+    }
+
+    /// Call before a read.
+    pub(super) fn begin_read(&self) -> Since {
+        Since(lock(&self.history).acknowledged)
+    }
+
+    /// Judges what a read of `range` returned: `Ok` where some state since
+    /// `since` explains it.
+    pub(super) fn judge(
+        &self,
+        since: Since,
+        range: Option<Range<usize>>,
+        seen: &Seen,
+    ) -> Result<(), String> {
+        let history = lock(&self.history);
+        let candidates = &history.states[since.0..];
+        if candidates
+            .iter()
+            .any(|state| self.explains(*state, range.clone(), seen))
+        {
+            return Ok(());
+        }
+        let older = history.states[..since.0]
+            .iter()
+            .rposition(|state| self.explains(*state, range.clone(), seen));
+        let verdict = match older {
+            Some(age) => format!("a value that was overwritten or deleted returned (state {age})"),
+            None => "bytes that were never written".to_owned(),
+        };
+        Err(format!(
+            "{}: {verdict}: saw {seen}, range {range:?}, allowed states from {} on: {candidates:?}",
+            self.key, since.0
+        ))
+    }
+
+    fn explains(&self, state: State, range: Option<Range<usize>>, seen: &Seen) -> bool {
+        match (state, seen) {
+            (State::Absent, Seen::Absent) => true,
+            (State::Present { version, len }, Seen::Bytes(bytes)) => {
+                let range = range.unwrap_or(0..len);
+                let clipped = range.start.min(len)..range.end.min(len);
+                bytes.len() == clipped.len() && *bytes == content(&self.key, version, len)[clipped]
+            }
+            // A range that starts behind the object's end.
+            (State::Present { len, .. }, Seen::NotSatisfiable) => {
+                range.is_some_and(|range| range.start >= len)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What a read returned.
+#[derive(Debug)]
+pub(super) enum Seen {
+    /// No such object.
+    Absent,
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// The range lies outside the object.
+    NotSatisfiable,
+}
+
+impl std::fmt::Display for Seen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Seen::Absent => f.write_str("no object"),
+            Seen::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
+            Seen::NotSatisfiable => f.write_str("range not satisfiable"),
+        }
+    }
+}
+
+/// A panicking thread has already failed the run: its data is still good to read.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_value_is_recognised_as_a_lie() {
+        let ledger = Ledger::new(
+            "k".into(),
+            State::Present {
+                version: 0,
+                len: 10,
+            },
+        );
+        let old = Seen::Bytes(content("k", 0, 10));
+        let new = Seen::Bytes(content("k", 1, 7));
+        assert!(ledger.judge(ledger.begin_read(), None, &old).is_ok());
+
+        let before = ledger.begin_read();
+        ledger
+            .write(
+                |version| State::Present { version, len: 7 },
+                |_| Ok::<(), ()>(()),
+            )
+            .expect("nobody else writes")
+            .expect("the operation says so");
+        assert!(
+            ledger.judge(before, None, &old).is_ok(),
+            "a read that began before may see it"
+        );
+        assert!(ledger.judge(ledger.begin_read(), None, &old).is_err());
+        assert!(ledger.judge(ledger.begin_read(), None, &new).is_ok());
+    }
+
+    #[test]
+    fn an_unacknowledged_write_may_or_may_not_have_happened() {
+        let ledger = Ledger::new(
+            "k".into(),
+            State::Present {
+                version: 0,
+                len: 10,
+            },
+        );
+        let outcome = ledger.write(|_| State::Absent, |_| Err("connection lost"));
+        assert!(outcome.is_some_and(|r| r.is_err()));
+        let since = ledger.begin_read();
+        assert!(ledger.judge(since, None, &Seen::Absent).is_ok());
+        assert!(
+            ledger
+                .judge(since, None, &Seen::Bytes(content("k", 0, 10)))
+                .is_ok()
+        );
+        assert!(
+            ledger
+                .judge(since, None, &Seen::Bytes(content("k", 0, 9)))
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn ranges_are_clipped_like_http_does() {
+        let ledger = Ledger::new(
+            "k".into(),
+            State::Present {
+                version: 3,
+                len: 100,
+            },
+        );
+        let tail = Seen::Bytes(content("k", 3, 100)[90..].to_vec());
+        let since = ledger.begin_read();
+        assert!(ledger.judge(since, Some(90..200), &tail).is_ok());
+        assert!(ledger.judge(since, Some(89..200), &tail).is_err());
+        assert!(
+            ledger
+                .judge(since, Some(100..200), &Seen::NotSatisfiable)
+                .is_ok()
+        );
+        assert!(
+            ledger
+                .judge(since, Some(99..200), &Seen::NotSatisfiable)
+                .is_err()
+        );
+    }
+}

@@ -1,0 +1,224 @@
+//! A seeded mixed load on the S3 face, every answer judged.
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::blackbox::content;
+use crate::blackbox::http::{Connection, Response};
+
+use super::ledger::{Ledger, Seen, State};
+
+/// The bucket that everything happens in.
+pub(super) const BUCKET: &str = "crash";
+
+/// Largest object that the load writes: several batches, one chunk.
+const OBJECT_BYTES_MAX: usize = 400 * 1024;
+
+/// The objects of one cache, and what was seen of them.
+pub(super) struct World {
+    /// Read only, written before the server starts.
+    pub fixed: Vec<Ledger>,
+    /// Written, overwritten and deleted through the server.
+    pub changing: Vec<Ledger>,
+    /// The first lies that were seen.
+    pub lies: Mutex<Vec<String>>,
+    /// Answers judged.
+    pub judged: AtomicU64,
+    /// Writes and deletes acknowledged.
+    pub acknowledged: AtomicU64,
+}
+
+/// Why a connection stopped.
+#[derive(Debug)]
+enum Stop {
+    /// The connection broke: expected where the server is killed.
+    Broken,
+    /// The server answered what it must not.
+    Lie(String),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::InvalidData {
+            Stop::Lie(format!("not HTTP: {error}"))
+        } else {
+            Stop::Broken
+        }
+    }
+}
+
+impl World {
+    /// One connection's load until `stop` or until the connection breaks.
+    pub(super) fn drive(&self, s3: SocketAddr, seed: u64, stop: &AtomicBool) {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let Ok(mut connection) = Connection::open(s3) else {
+            return;
+        };
+        while !stop.load(Ordering::Relaxed) {
+            match self.step(&mut connection, &mut random) {
+                Ok(()) => {}
+                Err(Stop::Broken) => return,
+                Err(Stop::Lie(lie)) => {
+                    self.record(lie);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reads every object once, whole, and judges it. A connection that
+    /// breaks here is a failure too: nothing kills the server.
+    pub(super) fn verify(&self, s3: SocketAddr) -> io::Result<()> {
+        let mut connection = Connection::open(s3)?;
+        for ledger in self.fixed.iter().chain(&self.changing) {
+            match self.read(&mut connection, ledger, None) {
+                Ok(()) => {}
+                Err(Stop::Lie(lie)) => self.record(lie),
+                Err(Stop::Broken) => return Err(io::ErrorKind::ConnectionReset.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads every fixed object once, whole, and judges it.
+    pub(super) fn probe(&self, s3: SocketAddr) -> io::Result<()> {
+        let mut connection = Connection::open(s3)?;
+        for ledger in &self.fixed {
+            match self.read(&mut connection, ledger, None) {
+                Ok(()) => {}
+                Err(Stop::Lie(lie)) => self.record(lie),
+                Err(Stop::Broken) => return Err(io::ErrorKind::ConnectionReset.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&self, lie: String) {
+        const KEPT: usize = 20;
+        if let Ok(mut lies) = self.lies.lock()
+            && lies.len() < KEPT
+        {
+            lies.push(lie);
+        }
+    }
+
+    fn step(
+        &self,
+        connection: &mut Connection,
+        random: &mut Xoshiro256PlusPlus,
+    ) -> Result<(), Stop> {
+        let changing = &self.changing[random.random_range(0..self.changing.len())];
+        match random.random_range(0..100) {
+            0..25 => self.read(connection, changing, None),
+            25..45 => self.read(connection, changing, Some(random_range(random))),
+            45..60 => {
+                let fixed = &self.fixed[random.random_range(0..self.fixed.len())];
+                self.read(connection, fixed, None)
+            }
+            60..70 => {
+                let fixed = &self.fixed[random.random_range(0..self.fixed.len())];
+                self.read(connection, fixed, Some(random_range(random)))
+            }
+            70..90 => self.put(connection, changing, random_len(random)),
+            _ => self.delete(connection, changing),
+        }
+    }
+
+    fn read(
+        &self,
+        connection: &mut Connection,
+        ledger: &Ledger,
+        range: Option<Range<usize>>,
+    ) -> Result<(), Stop> {
+        let headers: Vec<(&str, String)> = range
+            .iter()
+            .map(|r| ("Range", format!("bytes={}-{}", r.start, r.end - 1)))
+            .collect();
+        let since = ledger.begin_read();
+        let response = connection.request("GET", &path(ledger.key()), &headers, b"")?;
+        let seen = match response.status {
+            200 if range.is_some() => return Err(unexpected("GET of a range", ledger, &response)),
+            200 | 206 => Seen::Bytes(response.body),
+            404 => Seen::Absent,
+            416 => Seen::NotSatisfiable,
+            _ => return Err(unexpected("GET", ledger, &response)),
+        };
+        ledger.judge(since, range, &seen).map_err(Stop::Lie)?;
+        self.judged.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn put(&self, connection: &mut Connection, ledger: &Ledger, len: usize) -> Result<(), Stop> {
+        let operation = |state| {
+            let State::Present { version, len } = state else {
+                return Ok(());
+            };
+            let body = content(ledger.key(), version, len);
+            let response = connection.request("PUT", &path(ledger.key()), &[], &body)?;
+            expect_status(&response, &[200, 204], "PUT", ledger)
+        };
+        self.acknowledge(ledger.write(|version| State::Present { version, len }, operation))
+    }
+
+    fn delete(&self, connection: &mut Connection, ledger: &Ledger) -> Result<(), Stop> {
+        let operation = |_| {
+            let response = connection.request("DELETE", &path(ledger.key()), &[], b"")?;
+            expect_status(&response, &[200, 204, 404], "DELETE", ledger)
+        };
+        self.acknowledge(ledger.write(|_| State::Absent, operation))
+    }
+
+    fn acknowledge(&self, outcome: Option<Result<(), Stop>>) -> Result<(), Stop> {
+        let Some(result) = outcome else { return Ok(()) };
+        result?;
+        self.acknowledged.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn path(key: &str) -> String {
+    format!("/{BUCKET}/{key}")
+}
+
+fn expect_status(
+    response: &Response,
+    allowed: &[u16],
+    operation: &str,
+    ledger: &Ledger,
+) -> Result<(), Stop> {
+    if allowed.contains(&response.status) {
+        return Ok(());
+    }
+    Err(unexpected(operation, ledger, response))
+}
+
+fn unexpected(operation: &str, ledger: &Ledger, response: &Response) -> Stop {
+    const SHOWN_BYTES: usize = 300;
+    let body = &response.body[..response.body.len().min(SHOWN_BYTES)];
+    Stop::Lie(format!(
+        "{operation} {}: status {}: {}",
+        ledger.key(),
+        response.status,
+        String::from_utf8_lossy(body)
+    ))
+}
+
+/// Mostly small, some empty, some of several hundred KiB.
+fn random_len(random: &mut Xoshiro256PlusPlus) -> usize {
+    match random.random_range(0..20) {
+        0 => 0,
+        1..12 => random.random_range(1..16 * 1024),
+        _ => random.random_range(16 * 1024..OBJECT_BYTES_MAX),
+    }
+}
+
+fn random_range(random: &mut Xoshiro256PlusPlus) -> Range<usize> {
+    let start = random.random_range(0..OBJECT_BYTES_MAX);
+    start..start + random.random_range(1..100_000)
+}

@@ -1,0 +1,246 @@
+//! `cargo xtask crash`: the real server, a real load, `kill -9`.
+//!
+//! Each round starts the server on the data of the round before, runs a mixed
+//! load from several connections, kills the server at a seeded moment, starts
+//! it again and checks that it tells the truth: no wrong byte, nothing
+//! overwritten or deleted returns, and what was cached still is.
+
+mod ledger;
+mod load;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use self::ledger::{Ledger, State};
+use self::load::{BUCKET, World};
+use crate::blackbox::content;
+use crate::blackbox::server::{Server, Setup, log_tail};
+use crate::project::{self, Profile};
+
+/// What to run.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// How many times the server is killed.
+    #[arg(long, default_value_t = 50)]
+    pub rounds: u32,
+    /// Chooses the load and the moments.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Use the debug build.
+    #[arg(long)]
+    pub debug: bool,
+    /// Use this binary instead of building one.
+    #[arg(long)]
+    pub binary: Option<PathBuf>,
+}
+
+const CONNECTIONS: u64 = 6;
+const CHANGING_OBJECTS: usize = 120;
+const FIXED_OBJECTS: usize = 48;
+
+/// Every policy runs on a roomy and on a tight cache in turn.
+const POLICIES: &[&str] = &["zplru", "clru", "sieve", "fifo"];
+
+/// Crashes that one cache lives through before the next begins with an empty
+/// one: enough caches for every policy where there are many rounds.
+fn rounds_per_cache(rounds: u32) -> u32 {
+    (rounds / 10).clamp(2, 5)
+}
+
+/// How far the hit ratio may fall over a crash, in points.
+const RATIO_LOSS_MAX: f64 = 1.0;
+
+/// Chunks looked up, by where they were found.
+const CHUNKS: &str = "floe_object_chunks_total";
+const HITS: &[&str] = &["event=\"ram\"", "event=\"buffer\"", "event=\"flash\""];
+const MISSES: &[&str] = &["event=\"missed\"", "event=\"joined\""];
+
+/// Consistency modes in turn. Only `etag` would notice stale bytes by itself:
+/// the others show that invalidations survive.
+const MODES: &[&str] = &["immutable", "etag", "ttl"];
+
+/// What the rounds measured.
+#[derive(Default)]
+struct Figures {
+    restart_times: Vec<Duration>,
+    ratio_losses: Vec<f64>,
+    judged: u64,
+    acknowledged: u64,
+}
+
+/// Runs the rounds; the first broken promise fails.
+pub fn run(options: &Options) -> Result<()> {
+    let binary = match &options.binary {
+        Some(given) => given.clone(),
+        None => project::build_floe(Profile::from_flag(options.debug))?,
+    };
+    let mut figures = Figures::default();
+    let mut round = 0;
+    let mut group = 0;
+    while round < options.rounds {
+        let rounds = round..options.rounds.min(round + rounds_per_cache(options.rounds));
+        one_cache(&binary, options.seed, group, rounds.clone(), &mut figures)?;
+        round = rounds.end;
+        group += 1;
+    }
+    figures.restart_times.sort();
+    let median = figures.restart_times[figures.restart_times.len() / 2];
+    let slowest = figures.restart_times[figures.restart_times.len() - 1];
+    let worst = figures.ratio_losses.iter().copied().fold(0.0, f64::max);
+    println!(
+        "crash: {} rounds, {} answers judged, {} writes acknowledged, no lie; restart {median:?} median, \
+         {slowest:?} slowest; hit ratio fell by {worst:.2} points at most",
+        options.rounds, figures.judged, figures.acknowledged
+    );
+    Ok(())
+}
+
+/// Lives through `rounds` crashes with one cache.
+fn one_cache(
+    binary: &Path,
+    seed: u64,
+    group: u32,
+    rounds: std::ops::Range<u32>,
+    figures: &mut Figures,
+) -> Result<()> {
+    // Every second cache is too small for the data, so that eviction runs
+    // while the crash comes; the hit ratio can only be compared in the others.
+    let roomy = group.is_multiple_of(2);
+    let folder = tempfile::Builder::new()
+        .prefix("crash-")
+        .tempdir_in(project::scratch()?)?;
+    let policy = POLICIES[group as usize / 2 % POLICIES.len()];
+    let setup = Setup {
+        binary: binary.to_path_buf(),
+        data_dir: folder.path().to_path_buf(),
+        cache_size: if roomy { "512MiB" } else { "40MiB" }.to_owned(),
+        ram_size: "4MiB".to_owned(),
+        consistency: MODES[group as usize % MODES.len()],
+        more: vec![format!("--chunk-eviction={policy}")],
+    };
+    let world = new_world(&setup.data_dir, group)?;
+    for round in rounds {
+        let seed = seed.wrapping_mul(1_000_003).wrapping_add(u64::from(round));
+        one_round(&setup, &world, seed, roomy, figures).with_context(|| {
+            format!(
+                "round {round} ({} cache, {policy}, consistency {}) failed; the server's last words:\n{}",
+                if roomy { "roomy" } else { "tight" },
+                setup.consistency,
+                log_tail(&setup.data_dir)
+            )
+        })?;
+    }
+    figures.judged += world.judged.load(Ordering::Relaxed);
+    figures.acknowledged += world.acknowledged.load(Ordering::Relaxed);
+    Ok(())
+}
+
+fn one_round(
+    setup: &Setup,
+    world: &World,
+    seed: u64,
+    roomy: bool,
+    figures: &mut Figures,
+) -> Result<()> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let server = Server::start(setup)?;
+    world.probe(server.s3)?; // fills the cache
+    let before = probe_ratio(world, &server)?;
+    let moment = Duration::from_millis(random.random_range(30..900));
+    load_until_killed(world, server, seed, moment)?;
+    truthful(world)?;
+
+    if random.random_ratio(1, 5) {
+        let again = Server::spawn(setup)?; // dies while it recovers
+        thread::sleep(Duration::from_millis(random.random_range(0..60)));
+        again.kill()?;
+    }
+
+    let server = Server::start(setup)?;
+    figures.restart_times.push(server.start_time);
+    let after = probe_ratio(world, &server)?;
+    world.verify(server.s3)?;
+    truthful(world)?;
+    let loss = (before - after) * 100.0;
+    println!(
+        "crash: killed after {moment:?}, restarted in {:?}, hit ratio {:.1} % -> {:.1} %",
+        server.start_time,
+        before * 100.0,
+        after * 100.0
+    );
+    if roomy {
+        if loss > RATIO_LOSS_MAX {
+            bail!("the restart was not warm: the hit ratio fell by {loss:.2} points");
+        }
+        figures.ratio_losses.push(loss);
+    }
+    server.stop()
+}
+
+/// Runs the load, kills the server at `moment`, and waits for every connection to notice.
+fn load_until_killed(world: &World, server: Server, seed: u64, moment: Duration) -> Result<()> {
+    let stop = AtomicBool::new(false);
+    let s3 = server.s3;
+    thread::scope(|scope| {
+        for connection in 0..CONNECTIONS {
+            let (stop, seed) = (&stop, seed.wrapping_mul(31).wrapping_add(connection));
+            scope.spawn(move || world.drive(s3, seed, stop));
+        }
+        thread::sleep(moment);
+        let killed = server.kill();
+        stop.store(true, Ordering::Relaxed);
+        killed
+    })
+}
+
+/// The share of chunk lookups that hit while every fixed object is read once.
+fn probe_ratio(world: &World, server: &Server) -> Result<f64> {
+    let counts = || anyhow::Ok((server.metric(CHUNKS, HITS)?, server.metric(CHUNKS, MISSES)?));
+    let (hits_before, misses_before) = counts()?;
+    world.probe(server.s3)?;
+    let (hits, misses) = counts()?;
+    let (hits, misses) = (hits - hits_before, misses - misses_before);
+    if hits + misses == 0.0 {
+        bail!("reading every fixed object did not move {CHUNKS}");
+    }
+    Ok(hits / (hits + misses))
+}
+
+fn truthful(world: &World) -> Result<()> {
+    match world.lies.lock() {
+        Ok(lies) if lies.is_empty() => Ok(()),
+        Ok(lies) => bail!("the cache lied:\n{}", lies.join("\n")),
+        Err(_) => bail!("a thread of the load panicked"),
+    }
+}
+
+/// Writes the fixed objects into the origin's folder.
+fn new_world(data_dir: &Path, group: u32) -> Result<World> {
+    let bucket = data_dir.join("origin").join(BUCKET);
+    fs::create_dir_all(&bucket).with_context(|| format!("creating {}", bucket.display()))?;
+    let mut fixed = Vec::new();
+    for index in 0..FIXED_OBJECTS {
+        let key = format!("fixed-{group}-{index}");
+        let len = 100_000 + index * 9_973;
+        fs::write(bucket.join(&key), content(&key, 0, len))?;
+        fixed.push(Ledger::new(key, State::Present { version: 0, len }));
+    }
+    let changing = (0..CHANGING_OBJECTS)
+        .map(|index| Ledger::new(format!("changing-{group}-{index}"), State::Absent))
+        .collect();
+    Ok(World {
+        fixed,
+        changing,
+        lies: Mutex::new(Vec::new()),
+        judged: AtomicU64::new(0),
+        acknowledged: AtomicU64::new(0),
+    })
+}

@@ -1,0 +1,16 @@
+//! What developers and CI run besides cargo's own commands: `cargo xtask help`.
+//!
+//! Every task either passes, fails with a reason, or says loudly why it was
+//! skipped; `--require` turns the last into a failure.
+
+pub mod bench;
+pub mod blackbox;
+pub mod ci;
+pub mod clients;
+pub mod crash;
+pub mod faults;
+pub mod fuzz;
+pub mod licences;
+pub mod project;
+pub mod report_shot;
+pub mod tidy;

@@ -1,0 +1,139 @@
+//! Where the project is, and how its programs are built and started.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// How a task that can be impossible on a machine ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It ran and passed.
+    Passed,
+    /// It could not run here, and why.
+    Skipped(String),
+}
+
+impl Outcome {
+    /// Reports a skip on standard error, or fails where `required`.
+    pub fn settle(self, task: &str, required: bool) -> Result<()> {
+        match self {
+            Outcome::Passed => Ok(()),
+            Outcome::Skipped(reason) if required => {
+                bail!("{task} could not run: {reason}")
+            }
+            Outcome::Skipped(reason) => {
+                eprintln!("SKIPPED {task}: {reason}");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The workspace's root folder.
+pub fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask).to_path_buf()
+}
+
+/// The folder that build products and virtual environments of xtask live in.
+pub fn scratch() -> Result<PathBuf> {
+    let folder = target_dir().join("xtask");
+    std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Cargo's target folder.
+pub fn target_dir() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(set) => root().join(set),
+        None => root().join("target"),
+    }
+}
+
+/// Which build of the `floe` binary a task uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// Optimised.
+    Release,
+    /// The one that tests build anyway.
+    Debug,
+}
+
+impl Profile {
+    /// `Debug` where the flag is given.
+    pub fn from_flag(debug: bool) -> Self {
+        if debug {
+            Profile::Debug
+        } else {
+            Profile::Release
+        }
+    }
+}
+
+/// Builds `floe` and returns the path of its binary.
+pub fn build_floe(profile: Profile) -> Result<PathBuf> {
+    let mut command = cargo();
+    command.args(["build", "--package", "floe-cli", "--bin", "floe"]);
+    let folder = match profile {
+        Profile::Release => {
+            command.arg("--release");
+            "release"
+        }
+        Profile::Debug => "debug",
+    };
+    run(&mut command)?;
+    Ok(target_dir().join(folder).join("floe"))
+}
+
+/// The cargo that runs this task.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Runs `command` to its end; a status other than 0 is an error that names it.
+pub fn run(command: &mut Command) -> Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("could not start {}", shown(command)))?;
+    if !status.success() {
+        bail!("{} failed: {status}", shown(command));
+    }
+    Ok(())
+}
+
+/// What `command` prints on standard output; an error carries its standard error.
+pub fn output(command: &mut Command) -> Result<String> {
+    let output = command
+        .output()
+        .with_context(|| format!("could not start {}", shown(command)))?;
+    if !output.status.success() {
+        bail!(
+            "{} failed: {}\n{}",
+            shown(command),
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether `program` can be started with `--version`.
+pub fn available(program: &str) -> bool {
+    Command::new(program)
+        .arg("--version")
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+fn shown(command: &Command) -> impl Display {
+    let mut words = vec![command.get_program().to_string_lossy().into_owned()];
+    words.extend(command.get_args().map(|a| a.to_string_lossy().into_owned()));
+    format!("`{}`", words.join(" "))
+}

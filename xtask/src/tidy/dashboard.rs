@@ -1,0 +1,106 @@
+//! The Grafana dashboard may name only metrics that the code exports.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::rust_rules::is_rust;
+use super::{Violation, project_files};
+
+const DASHBOARD: &str = "packaging/grafana/floe.json";
+
+/// Prefixes under which whole tables of counters are exported.
+const TABLES: &[&str] = &["floe_object_", "floe_store_", "floe_chunk_", "floe_device_"];
+
+/// What Prometheus adds to a metric's registered name.
+const SUFFIXES: &[&str] = &["_bucket", "_sum", "_count", "_total"];
+
+pub(super) fn check(root: &Path, violations: &mut Vec<Violation>) -> Result<()> {
+    let Ok(text) = std::fs::read_to_string(root.join(DASHBOARD)) else {
+        return Ok(());
+    };
+    let dashboard: Value = match serde_json::from_str(&text) {
+        Ok(value) => value,
+        Err(error) => {
+            violations.push(Violation::new(
+                DASHBOARD,
+                error.line(),
+                format!("is not JSON: {error}"),
+            ));
+            return Ok(());
+        }
+    };
+    let mut queries = Vec::new();
+    collect_queries(&dashboard, &mut queries);
+    let code = server_source(root)?;
+    for (index, line) in text.lines().enumerate() {
+        for name in metric_names(line) {
+            if queries.iter().any(|q| q.contains(name)) && !exported(&code, name) {
+                let rule = format!("the metric `{name}` is not exported by floe-server");
+                violations.push(Violation::new(DASHBOARD, index + 1, rule));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn collect_queries(value: &Value, queries: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, inner) in map {
+                match inner {
+                    Value::String(query) if key == "expr" => queries.push(query.clone()),
+                    _ => collect_queries(inner, queries),
+                }
+            }
+        }
+        Value::Array(list) => list
+            .iter()
+            .for_each(|inner| collect_queries(inner, queries)),
+        _ => {}
+    }
+}
+
+/// What exports metrics: the faces by name, and tables of counters whose
+/// identifiers become names.
+fn server_source(root: &Path) -> Result<String> {
+    let mut code = String::new();
+    for file in project_files(root)? {
+        let faces = file.starts_with("crates/floe-server/src");
+        let counters = file.starts_with("crates/floe") && file.ends_with("stats.rs");
+        let device = file.starts_with("crates/floe-device") && file.ends_with("counters.rs");
+        if (faces || counters || device) && is_rust(&file) {
+            code += &std::fs::read_to_string(root.join(&file))
+                .with_context(|| format!("reading {}", file.display()))?;
+        }
+    }
+    Ok(code)
+}
+
+/// The words of `line` that begin with `floe_`.
+fn metric_names(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .filter(|word| word.starts_with("floe_"))
+}
+
+/// Whether `code` registers `name`, with or without the suffix that the
+/// exporter adds: as a string, or as a counter of a table behind a prefix.
+fn exported(code: &str, name: &str) -> bool {
+    let mut names = vec![name];
+    names.extend(
+        SUFFIXES
+            .iter()
+            .filter_map(|suffix| name.strip_suffix(suffix)),
+    );
+    names.iter().any(|name| {
+        code.contains(&format!("\"{name}\""))
+            || TABLES
+                .iter()
+                .filter_map(|prefix| name.strip_prefix(prefix))
+                .any(|counter| {
+                    code.lines()
+                        .any(|line| line.trim().strip_suffix(',') == Some(counter))
+                })
+    })
+}

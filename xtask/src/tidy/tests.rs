@@ -1,0 +1,263 @@
+//! A project that breaks every rule once, and one that breaks none.
+
+use std::fs;
+use std::path::Path;
+
+use super::check;
+
+struct Project(tempfile::TempDir);
+
+impl Project {
+    /// A workspace with the crate `floe-core` and nothing wrong.
+    fn new() -> Self {
+        let project = Project(tempfile::tempdir().expect("a temporary folder"));
+        project.write(
+            "Cargo.toml",
+            "[workspace]\nresolver = \"3\"\nmembers = [\"crates/*\"]\n",
+        );
+        project.package("floe-core", "");
+        project.write("crates/floe-core/src/lib.rs", "pub fn nothing() {}\n");
+        project
+    }
+
+    fn package(&self, name: &str, dependencies: &str) {
+        self.write(
+            &format!("crates/{name}/Cargo.toml"),
+            &format!(
+                "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
+                 [dependencies]\n{dependencies}"
+            ),
+        );
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        let path = self.0.path().join(file);
+        fs::create_dir_all(path.parent().expect("files lie in folders")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    }
+
+    fn core(text: &str) -> Vec<String> {
+        let project = Project::new();
+        project.write("crates/floe-core/src/lib.rs", text);
+        project.broken()
+    }
+
+    fn broken(&self) -> Vec<String> {
+        let root: &Path = self.0.path();
+        check(root)
+            .expect("tidy runs")
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+}
+
+#[track_caller]
+fn assert_one(broken: &[String], place: &str, word: &str) {
+    assert_eq!(broken.len(), 1, "{broken:#?}");
+    assert!(broken[0].starts_with(place), "{broken:#?}");
+    assert!(broken[0].contains(word), "{broken:#?}");
+}
+
+#[test]
+fn a_clean_project_passes() {
+    assert_eq!(Project::new().broken(), Vec::<String>::new());
+}
+
+#[test]
+fn arrows_point_down_only() {
+    let project = Project::new();
+    project.package("floe-device", "");
+    project.write("crates/floe-device/src/lib.rs", "");
+    project.package("floe-core", "floe-device = { path = \"../floe-device\" }\n");
+    assert_one(
+        &project.broken(),
+        "crates/floe-core/Cargo.toml:7",
+        "must not depend on",
+    );
+}
+
+#[test]
+fn a_crate_needs_a_place_in_the_house() {
+    let project = Project::new();
+    project.package("floe-common", "");
+    project.write("crates/floe-common/src/lib.rs", "");
+    assert_one(
+        &project.broken(),
+        "crates/floe-common/Cargo.toml:1",
+        "no place in the house",
+    );
+}
+
+#[test]
+fn brains_read_no_clock_and_do_no_io() {
+    assert_one(
+        &Project::core("use std::time::{Duration, Instant};\n"),
+        "crates/floe-core/src/lib.rs:1",
+        "Instant",
+    );
+    assert_one(
+        &Project::core("\nfn f() { std::thread::yield_now(); }\n"),
+        "crates/floe-core/src/lib.rs:2",
+        "std::thread",
+    );
+    assert_one(
+        &Project::core("use std::{fs, fmt};\n"),
+        "crates/floe-core/src/lib.rs:1",
+        "std::fs",
+    );
+    assert!(Project::core("use std::time::Duration;\n").is_empty());
+    assert!(Project::core("#[cfg(test)]\nmod tests { use std::fs; }\n").is_empty());
+}
+
+#[test]
+fn brains_use_no_randomly_seeded_map() {
+    let random = "fn f() -> std::collections::HashMap<u8, u8> { Default::default() }\n";
+    assert_one(
+        &Project::core(random),
+        "crates/floe-core/src/lib.rs:1",
+        "HashMap",
+    );
+    let made = "use std::collections::HashSet;\nfn f() { let _ = HashSet::<u8>::new(); }\n";
+    assert_one(
+        &Project::core(made),
+        "crates/floe-core/src/lib.rs:2",
+        "HashSet",
+    );
+    let hashed = "struct S;\nstruct A(std::collections::HashMap<u8, u8, S>);\n";
+    assert!(Project::core(hashed).is_empty());
+}
+
+#[test]
+fn flows_wait_through_the_clock() {
+    let project = Project::new();
+    project.package("floe", "");
+    project.write(
+        "crates/floe/src/lib.rs",
+        "async fn f() { tokio::time::sleep(D).await }\n",
+    );
+    assert_one(&project.broken(), "crates/floe/src/lib.rs:1", "Clock");
+}
+
+#[test]
+fn unsafe_has_one_home_and_a_proof() {
+    assert_one(
+        &Project::core("// SAFETY: no.\nunsafe impl Send for X {}\n"),
+        "crates/floe-core/src/lib.rs:2",
+        "outside floe-device",
+    );
+    let project = Project::new();
+    project.package("floe-device", "");
+    let text = "fn a() {\n    // SAFETY: nothing happens.\n    unsafe {}\n}\n\n\n\n\nfn b() { unsafe {} }\n";
+    project.write("crates/floe-device/src/lib.rs", text);
+    assert_one(
+        &project.broken(),
+        "crates/floe-device/src/lib.rs:9",
+        "SAFETY",
+    );
+}
+
+#[test]
+fn dead_files_are_found() {
+    let project = Project::new();
+    project.write("crates/floe-core/src/lib.rs", "mod alive;\n");
+    project.write("crates/floe-core/src/alive.rs", "mod inner { mod deep; }\n");
+    project.write("crates/floe-core/src/alive/inner/deep.rs", "");
+    project.write("crates/floe-core/src/dead.rs", "");
+    project.write("crates/floe-core/tests/it.rs", "mod common;\n");
+    project.write("crates/floe-core/tests/common/mod.rs", "");
+    assert_one(
+        &project.broken(),
+        "crates/floe-core/src/dead.rs:1",
+        "dead file",
+    );
+}
+
+#[test]
+fn a_failure_is_an_error_or_has_a_proof() {
+    assert_one(
+        &Project::core("fn f() { None::<u8>.unwrap(); }\n"),
+        "crates/floe-core/src/lib.rs:1",
+        "unwrap",
+    );
+    assert_one(
+        &Project::core("fn f() { drop(vec![x.unwrap()]); }\n"),
+        "crates/floe-core/src/lib.rs:1",
+        "unwrap",
+    );
+    assert_one(
+        &Project::core("fn f() { None::<u8>.expect(\"some\"); }\n"),
+        "crates/floe-core/src/lib.rs:1",
+        "expect",
+    );
+    assert_one(
+        &Project::core("fn f() { panic!(); }\n"),
+        "crates/floe-core/src/lib.rs:1",
+        "message",
+    );
+    assert_one(
+        &Project::core("fn f() { todo!(); }\n"),
+        "crates/floe-core/src/lib.rs:1",
+        "committed",
+    );
+    assert!(Project::core("fn f() { None::<u8>.expect(\"was checked above\"); }\n").is_empty());
+    assert!(Project::core("#[test]\nfn f() { None::<u8>.unwrap(); }\n").is_empty());
+}
+
+#[test]
+fn public_errors_derive_thiserror() {
+    assert_one(
+        &Project::core("#[derive(Debug)]\npub enum BadError {}\n"),
+        "crates/floe-core/src/lib.rs:2",
+        "thiserror",
+    );
+    assert!(
+        Project::core("#[derive(Debug, thiserror::Error)]\npub enum GoodError {}\n").is_empty()
+    );
+}
+
+#[test]
+fn leftovers_and_machine_names_are_found() {
+    let word = concat!("// TO", "DO: later\n");
+    assert_one(
+        &Project::core(word),
+        "crates/floe-core/src/lib.rs:1",
+        "finish it",
+    );
+    let place = concat!("//! See /ho", "me/somebody/notes.\n");
+    assert_one(
+        &Project::core(place),
+        "crates/floe-core/src/lib.rs:1",
+        "one machine only",
+    );
+    let long = "// line\n".repeat(601);
+    assert_one(
+        &Project::core(&long),
+        "crates/floe-core/src/lib.rs:601",
+        "at most 600",
+    );
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let project = Project::new();
+    project.write(
+        "docs/a.md",
+        "[b](b.md) [web](https://example.com) [up](../README.md#x)\n",
+    );
+    project.write("README.md", "```\n[not a link](nowhere)\n```\n");
+    assert_one(&project.broken(), "docs/a.md:1", "b.md");
+}
+
+#[test]
+fn experiments_parse_and_locks_name_crates_io() {
+    let project = Project::new();
+    project.write("experiments/a.toml", "ok = 1\nnot ok\n");
+    assert_one(&project.broken(), "experiments/a.toml:2", "TOML");
+    let project = Project::new();
+    project.write(
+        "peers/Cargo.lock",
+        "source = \"git+https://example.com/x\"\n",
+    );
+    assert_one(&project.broken(), "peers/Cargo.lock:1", "crates.io");
+}

@@ -1,0 +1,218 @@
+//! Rules on the text of every committed file: length, leftovers, names of
+//! machines, links, experiments.
+
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::Violation;
+use super::rust_rules::is_rust;
+
+const LINES_MAX: usize = 600;
+
+/// Files that may be longer than [`LINES_MAX`], each with the reason.
+const LONG_FILES: &[(&str, &str)] = &[];
+
+/// Words that must not be committed. Split so that this file does not match itself.
+const LEFTOVERS: &[&str] = &[
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X"),
+];
+
+/// Places that exist on one machine only.
+const MACHINE_PATHS: &[&str] = &[
+    concat!("/wo", "rk/"),
+    concat!("/ro", "ot/"),
+    concat!("/ho", "me/"),
+    concat!("/Us", "ers/"),
+];
+
+/// Settings that tie a build to a package index of somebody's own.
+const INDEX_SETTINGS: &[&str] = &[
+    concat!("index", "-url"),
+    concat!("PIP_INDEX", "_URL"),
+    concat!("replace", "-with"),
+    concat!("GOPROXY", "="),
+    concat!("npm_config_reg", "istry"),
+];
+
+/// The one index that lock files may name.
+const CRATES_INDEX: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+pub(super) fn check(root: &Path, files: &[PathBuf], violations: &mut Vec<Violation>) -> Result<()> {
+    for file in files {
+        let bytes = std::fs::read(root.join(file))
+            .with_context(|| format!("reading {}", file.display()))?;
+        let Ok(text) = String::from_utf8(bytes) else {
+            continue;
+        }; // binary data
+        if file.file_name().is_some_and(|name| name == "Cargo.lock") {
+            check_lock(file, &text, violations);
+            continue;
+        }
+        check_leftovers(file, &text, violations);
+        if is_rust(file) {
+            check_length(file, &text, violations);
+        }
+        match file.extension().and_then(|e| e.to_str()) {
+            Some("md") => check_links(root, file, &text, violations),
+            Some("toml") => check_toml(file, &text, violations),
+            _ => {}
+        }
+    }
+    for (name, reason) in LONG_FILES {
+        let lines = std::fs::read_to_string(root.join(name)).map_or(0, |t| t.lines().count());
+        if lines <= LINES_MAX {
+            let rule =
+                format!("no longer over {LINES_MAX} lines: remove it from LONG_FILES ({reason})");
+            violations.push(Violation::new(*name, 1, rule));
+        }
+    }
+    Ok(())
+}
+
+fn check_leftovers(file: &Path, text: &str, violations: &mut Vec<Violation>) {
+    for (index, line) in text.lines().enumerate() {
+        let mut report = |rule: String| violations.push(Violation::new(file, index + 1, rule));
+        for word in LEFTOVERS {
+            if contains_word(line, word) {
+                report(format!(
+                    "`{word}`: finish it, or write down the condition under which it changes"
+                ));
+            }
+        }
+        for place in MACHINE_PATHS {
+            if contains_place(line, place) {
+                report(format!("`{place}…` exists on one machine only"));
+            }
+        }
+        for setting in INDEX_SETTINGS {
+            if line.contains(setting) {
+                report(format!("`{setting}` ties the build to one package index"));
+            }
+        }
+    }
+}
+
+/// `word` with no letter, digit or underscore on either side.
+fn contains_word(line: &str, word: &str) -> bool {
+    let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    line.match_indices(word).any(|(at, _)| {
+        !part(line[..at].chars().next_back()) && !part(line[at + word.len()..].chars().next())
+    })
+}
+
+/// `place` as the start of an absolute path, not the middle of a longer one.
+fn contains_place(line: &str, place: &str) -> bool {
+    line.match_indices(place).any(|(at, _)| {
+        !line[..at].chars().next_back().is_some_and(|c| {
+            c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '}' | '>' | ')' | '/')
+        })
+    })
+}
+
+fn check_length(file: &Path, text: &str, violations: &mut Vec<Violation>) {
+    let lines = text.lines().count();
+    let excused = LONG_FILES.iter().any(|(name, _)| Path::new(name) == file);
+    if lines > LINES_MAX && !excused {
+        violations.push(Violation::new(
+            file,
+            LINES_MAX + 1,
+            format!(
+                "{lines} lines, at most {LINES_MAX}: split it, or list it with a reason in \
+                 LONG_FILES of xtask/src/tidy/text_rules.rs"
+            ),
+        ));
+    }
+}
+
+fn check_lock(file: &Path, text: &str, violations: &mut Vec<Violation>) {
+    for (index, line) in text.lines().enumerate() {
+        if let Some(source) = line.strip_prefix("source = ")
+            && source.trim_matches('"') != CRATES_INDEX
+        {
+            let rule =
+                format!("{source} is not crates.io: nothing is pinned to git or to another index");
+            violations.push(Violation::new(file, index + 1, rule));
+        }
+    }
+}
+
+/// Experiments and every other TOML file must at least parse.
+fn check_toml(file: &Path, text: &str, violations: &mut Vec<Violation>) {
+    if let Err(error) = toml::from_str::<toml::Table>(text) {
+        let before = error.span().map_or(0, |span| span.start.min(text.len()));
+        let line = text.as_bytes()[..before]
+            .iter()
+            .filter(|&&b| b == b'\n')
+            .count()
+            + 1;
+        violations.push(Violation::new(
+            file,
+            line,
+            format!("is not TOML: {}", error.message()),
+        ));
+    }
+}
+
+/// Relative links of Markdown files must lead to a file of the project.
+fn check_links(root: &Path, file: &Path, text: &str, violations: &mut Vec<Violation>) {
+    let mut in_code = false;
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+        }
+        if in_code {
+            continue;
+        }
+        for target in link_targets(line) {
+            let path = target.split('#').next().unwrap_or_default();
+            if path.is_empty() || path.contains("://") || path.starts_with("mailto:") {
+                continue;
+            }
+            let from = file.parent().unwrap_or(Path::new(""));
+            match normalized(&from.join(path)) {
+                Some(inside) if root.join(&inside).exists() => {}
+                _ => violations.push(Violation::new(
+                    file,
+                    index + 1,
+                    format!("the link `{target}` leads nowhere"),
+                )),
+            }
+        }
+    }
+}
+
+/// The targets of `[text](target)` on one line.
+fn link_targets(line: &str) -> Vec<&str> {
+    let mut targets = Vec::new();
+    let mut rest = line;
+    while let Some(at) = rest.find("](") {
+        rest = &rest[at + 2..];
+        if let Some(end) = rest.find(')') {
+            let target = rest[..end].split_whitespace().next().unwrap_or_default();
+            targets.push(target.trim_matches(['<', '>']));
+            rest = &rest[end..];
+        }
+    }
+    targets
+}
+
+/// Resolves `..`; `None` where the path leaves the project.
+fn normalized(path: &Path) -> Option<PathBuf> {
+    let mut clean = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                if !clean.pop() {
+                    return None;
+                }
+            }
+            Component::Normal(name) => clean.push(name),
+            Component::CurDir => {}
+            Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(clean)
+}
