@@ -126,7 +126,11 @@ impl StoreTarget {
         let key = request.key.as_bytes();
         let range = request.offset..request.offset + request.length;
         let mut served = Served::Miss;
-        if let Some(mut reader) = self.store.read(key, range).await.map_err(failed)? {
+        let found = self.store.read(key, range).await.map_err(failed)?;
+        // In some traces objects change their size: what is stored then is an
+        // older version, which this request replaces.
+        let current = found.filter(|reader| reader.value_len() == request.object_bytes);
+        if let Some(mut reader) = current {
             served = Served::Hit;
             while let Some(piece) = reader.next().await {
                 match piece {
