@@ -197,6 +197,9 @@ impl<T> fmt::Debug for Completer<T> {
 ///   side effects.
 /// * Several appends may run on one zone at once; each learns where it landed
 ///   and none overlap.
+/// * A reset takes effect after every append and write to its zone that was
+///   started before it, awaited or not. Those started before it is over are
+///   refused.
 /// * After `reset` succeeds, the zone's first block reads as zeros (until it
 ///   is written again), and after a following `flush` it does so even after a
 ///   power loss. Reads that race a reset may fail or return anything: callers

@@ -12,8 +12,9 @@ pub(crate) struct Medium {
     extent_bytes: usize,
 }
 
-/// A zone's extents; empty while nothing of the zone is written.
-type Extents = Vec<Option<Box<[u8]>>>;
+/// A zone's extents; none while nothing of the zone is written.
+#[derive(Default)]
+pub(crate) struct Extents(Vec<Option<Box<[u8]>>>);
 
 impl Medium {
     pub(crate) fn new(geometry: &Geometry) -> Self {
@@ -31,7 +32,7 @@ impl Medium {
             let (index, start) = (offset / self.extent_bytes, offset % self.extent_bytes);
             let len = buf.len().min(self.extent_bytes - start);
             let (part, rest) = buf.split_at_mut(len);
-            match extents.get(index) {
+            match extents.0.get(index) {
                 Some(Some(extent)) => part.copy_from_slice(&extent[start..start + len]),
                 _ => part.fill(0),
             }
@@ -43,6 +44,7 @@ impl Medium {
     /// Writes `data` to the zone.
     pub(crate) fn write(&self, zone: ZoneId, offset: u64, mut data: &[u8]) {
         let mut extents = self.zones[zone.index()].write();
+        let extents = &mut extents.0;
         let mut offset = offset as usize;
         while !data.is_empty() {
             let (index, start) = (offset / self.extent_bytes, offset % self.extent_bytes);
@@ -60,9 +62,9 @@ impl Medium {
         }
     }
 
-    /// Makes the zone all zeros again and gives its space back.
-    pub(crate) fn clear(&self, zone: ZoneId) {
-        let extents = std::mem::take(&mut *self.zones[zone.index()].write());
-        drop(extents);
+    /// Replaces all that the zone holds; returns what it held. With the
+    /// default [`Extents`] the zone is all zeros again and takes no space.
+    pub(crate) fn swap(&self, zone: ZoneId, extents: Extents) -> Extents {
+        std::mem::replace(&mut *self.zones[zone.index()].write(), extents)
     }
 }

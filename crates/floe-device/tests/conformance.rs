@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use floe_core::ByteSize;
 use floe_device::config::{DeviceConfig, DeviceKind, Direct, IoChoice};
-use floe_device::{Clock, Faults, Faulty, Metered, SharedDevice, conformance, open};
+use floe_device::{
+    Clock, Faults, Faulty, Metered, Recorded, SharedDevice, SimConfig, conformance, open,
+    virtual_time,
+};
 
 fn small(kind: DeviceKind) -> DeviceConfig {
     DeviceConfig {
@@ -20,7 +23,8 @@ fn small(kind: DeviceKind) -> DeviceConfig {
 /// A device inside every wrapper, none of which may change what it does.
 fn wrapped(device: SharedDevice) -> SharedDevice {
     let metered = Arc::new(Metered::new(device, Clock::real()));
-    Arc::new(Faulty::new(metered, Clock::real(), 1, Faults::default()))
+    let recorded = Arc::new(Recorded::new(metered, Clock::real(), 100));
+    Arc::new(Faulty::new(recorded, Clock::real(), 1, Faults::default()))
 }
 
 /// Runs the suite on a device of this configuration, with and without limits,
@@ -56,6 +60,50 @@ fn conforms(config: DeviceConfig) {
 #[test]
 fn memory() {
     conforms(small(DeviceKind::Memory));
+}
+
+#[test]
+fn sim_in_real_time() {
+    for zoned in [true, false] {
+        conforms(DeviceConfig {
+            sim: quick(zoned),
+            ..small(DeviceKind::Sim)
+        });
+    }
+}
+
+/// A simulated SSD that does not take long in real time.
+fn quick(zoned: bool) -> SimConfig {
+    SimConfig {
+        zoned,
+        read_us: 0.0,
+        write_us: 0.0,
+        reset_us: 0.0,
+        ..SimConfig::default()
+    }
+}
+
+#[test]
+fn sim_in_virtual_time() {
+    for (zoned, native_append) in [(true, None), (true, Some(false)), (false, None)] {
+        for volatile_cache in [true, false] {
+            let config = DeviceConfig {
+                sim: SimConfig {
+                    zoned,
+                    native_append,
+                    volatile_cache,
+                    ..SimConfig::default()
+                },
+                max_open_zones: Some(4),
+                ..small(DeviceKind::Sim)
+            };
+            virtual_time::run(1, |clock| async move {
+                let device = open(&config, &clock).unwrap();
+                conformance::check(&device).await;
+                conformance::check(&wrapped(device)).await;
+            });
+        }
+    }
 }
 
 #[test]

@@ -110,8 +110,13 @@ impl Ring {
             };
             self.wanted.store(false, Ordering::SeqCst);
             let answers = core.step(&self.queue, Wait::No);
+            let refused = core.unsubmitted;
             drop(core);
             self.settle(inner, answers);
+            if refused {
+                // The kernel is short of something: try again next round.
+                self.driver.notify();
+            }
             fence(Ordering::SeqCst);
             if !self.wanted.load(Ordering::SeqCst) {
                 return;
@@ -264,29 +269,45 @@ struct Core {
 impl Core {
     fn step(&mut self, queue: &Mutex<VecDeque<Request>>, wait: Wait) -> Vec<Answer> {
         let mut answers = Vec::new();
-        // What is reaped here needs no event.
-        self.uring.completion().disable_eventfd();
-        self.reap(&mut answers);
+        loop {
+            // What is reaped here needs no event.
+            self.uring.completion().disable_eventfd();
+            self.reap(&mut answers);
+            let more = self.exchange(queue, wait, &mut answers);
+            self.uring.completion().enable_eventfd();
+            // Completions from before the line above come without an event,
+            // and may have made room for what is still queued.
+            fence(Ordering::SeqCst);
+            let reaped = self.reap(&mut answers);
+            if !more || !reaped || self.unsubmitted {
+                return answers;
+            }
+        }
+    }
+
+    /// Submits and reaps until the queue is empty (false) or the kernel has
+    /// its fill (true).
+    fn exchange(
+        &mut self,
+        queue: &Mutex<VecDeque<Request>>,
+        wait: Wait,
+        answers: &mut Vec<Answer>,
+    ) -> bool {
         loop {
             let more = self.fill(queue);
             let waiting = wait == Wait::One && answers.is_empty() && !self.table.is_empty();
             if self.unsubmitted || waiting {
                 self.enter(usize::from(waiting));
             }
-            self.reap(&mut answers);
-            if !more || self.unsubmitted {
-                break;
+            self.reap(answers);
+            if !more || self.unsubmitted || self.table.len() == IN_KERNEL_MAX {
+                return more;
             }
         }
-        self.uring.completion().enable_eventfd();
-        // Completions from before the line above would come without an event.
-        fence(Ordering::SeqCst);
-        self.reap(&mut answers);
-        answers
     }
 
     /// Moves queued requests to the submission queue while there is room in
-    /// it and in the table. True if there is room in the table for the rest.
+    /// it and in the table. True if some are left.
     fn fill(&mut self, queue: &Mutex<VecDeque<Request>>) -> bool {
         let mut queue = queue.lock();
         let mut entries = self.uring.submission();
@@ -302,7 +323,7 @@ impl Core {
             debug_assert!(pushed.is_ok(), "the queue was not full");
             self.unsubmitted = true;
         }
-        self.table.len() < IN_KERNEL_MAX && !queue.is_empty()
+        !queue.is_empty()
     }
 
     fn enter(&mut self, wait: usize) {
@@ -310,6 +331,7 @@ impl Core {
             match self.uring.submit_and_wait(wait) {
                 Ok(_) => {
                     self.unsubmitted = !self.uring.submission().is_empty();
+                    self.is_broken = false;
                     return;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -325,7 +347,9 @@ impl Core {
         }
     }
 
-    fn reap(&mut self, answers: &mut Vec<Answer>) {
+    /// Takes completions; true if there were any.
+    fn reap(&mut self, answers: &mut Vec<Answer>) -> bool {
+        let before = answers.len();
         for completion in self.uring.completion() {
             let Some(request) = self.table.remove(completion.user_data()) else {
                 debug_assert!(false, "every completion belongs to a request");
@@ -338,6 +362,7 @@ impl Core {
             };
             answers.push((request, answer));
         }
+        answers.len() > before
     }
 }
 

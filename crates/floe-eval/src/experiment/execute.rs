@@ -299,13 +299,13 @@ fn replay_options(
 /// A chart of metrics over one coordinate; the other coordinates make lines.
 fn curve(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> Curve {
     let mut lines: Vec<CurveLine> = Vec::new();
+    let mut ticks: Vec<(f64, String)> = Vec::new();
     let mut unit = "";
     for metric in &spec.y {
         for (case, run) in runs {
-            let along = case.coordinates.iter().find(|c| c.label == spec.x);
             let figures = run_figures(run);
             let figure = figures.iter().find(|figure| figure.metric == *metric);
-            let (Some(x), Some(figure)) = (along.and_then(|c| c.position), figure) else {
+            let (Some(x), Some(figure)) = (place(spec, case, &mut ticks), figure) else {
                 continue;
             };
             unit = figure.unit;
@@ -328,10 +328,25 @@ fn curve(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> Curve {
         title: spec.title.clone(),
         x_label: spec.x_label.clone().unwrap_or_else(|| spec.x.clone()),
         y_label,
-        x_is_log: spec.x_log,
+        x_ticks: ticks,
         y_is_log: spec.y_log,
         lines,
     }
+}
+
+/// Where a case lies along a curve. On an even axis that is the order in which
+/// the values are met, which are remembered in `ticks`.
+fn place(spec: &CurveSpec, case: &Case, ticks: &mut Vec<(f64, String)>) -> Option<f64> {
+    let along = case.coordinates.iter().find(|c| c.label == spec.x)?;
+    if !spec.x_even {
+        return along.position;
+    }
+    if let Some((at, _)) = ticks.iter().find(|(_, name)| *name == along.name) {
+        return Some(*at);
+    }
+    let at = ticks.len() as f64;
+    ticks.push((at, along.name.clone()));
+    Some(at)
 }
 
 fn line_name(spec: &CurveSpec, metric: &str, case: &Case) -> String {

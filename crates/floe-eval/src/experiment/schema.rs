@@ -214,9 +214,9 @@ pub struct CurveSpec {
     pub y: Vec<String>,
     /// What its vertical axis says; the unit is added.
     pub y_label: String,
-    /// Whether the horizontal axis is logarithmic.
+    /// Values at equal distances and by their names, rather than by size.
     #[serde(default)]
-    pub x_log: bool,
+    pub x_even: bool,
     /// Whether the vertical axis is logarithmic.
     #[serde(default)]
     pub y_log: bool,

@@ -95,7 +95,7 @@ pub fn replay(
         .map(|(policy, size)| Simulated::new(policy, size))
         .collect();
     let mut requests = 0;
-    while let Some(request) = trace.next() {
+    for request in trace.by_ref() {
         let request = request?;
         requests += 1;
         for_each_access(&request, unit, |key, bytes| {

@@ -23,7 +23,7 @@ pub(crate) struct Axis {
     pub(crate) label: String,
     pub(crate) scale: ScaleKind,
     /// Where the ticks are and what they say, if not at round numbers.
-    pub(crate) named_ticks: &'static [(f64, &'static str)],
+    pub(crate) named_ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
@@ -31,7 +31,7 @@ impl Axis {
         Axis {
             label: label.into(),
             scale,
-            named_ticks: &[],
+            named_ticks: Vec::new(),
         }
     }
 
@@ -41,7 +41,7 @@ impl Axis {
         }
         let named = self.named_ticks.iter().map(|(value, label)| Tick {
             value: *value,
-            label: (*label).to_owned(),
+            label: label.clone(),
         });
         named.collect()
     }
@@ -74,7 +74,7 @@ pub(crate) struct Chart {
 const WIDTH: f64 = 520.0;
 const HEIGHT: f64 = 310.0;
 const LEFT: f64 = 70.0;
-const RIGHT: f64 = 18.0;
+const RIGHT: f64 = 30.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 52.0;
 /// Above so many points, markers only blur a line.

@@ -5,6 +5,7 @@ use super::text::{Unit, rate_unit, time_unit};
 use super::{Curve, ReportData};
 use crate::metrics::{LatencySummary, Measures, SERIES, Series, SeriesKind};
 use crate::replay::ReplayResult;
+use crate::replay::policy::PolicyCounts;
 use crate::run::RunResult;
 
 /// A span of latencies so wide that small ones would lie on the floor of a
@@ -34,14 +35,10 @@ fn chart_of(number: usize, curve: &Curve) -> Chart {
     Chart {
         name: format!("curve-{}", number + 1),
         title: curve.title.clone(),
-        x: Axis::new(
-            curve.x_label.clone(),
-            if curve.x_is_log {
-                ScaleKind::Log
-            } else {
-                ScaleKind::Free
-            },
-        ),
+        x: Axis {
+            named_ticks: curve.x_ticks.clone(),
+            ..Axis::new(curve.x_label.clone(), ScaleKind::Free)
+        },
         y: Axis::new(
             curve.y_label.clone(),
             if curve.y_is_log {
@@ -59,6 +56,9 @@ fn chart_of(number: usize, curve: &Curve) -> Chart {
             .collect(),
     }
 }
+
+/// A ratio of a policy's counts.
+type RatioOf = fn(&PolicyCounts) -> f64;
 
 /// Miss ratio and byte miss ratio over cache size, a line per policy.
 pub(super) fn miss_ratios(replay: &ReplayResult) -> Vec<Chart> {
@@ -78,7 +78,7 @@ pub(super) fn miss_ratios(replay: &ReplayResult) -> Vec<Chart> {
             factor: 1.0,
         },
     };
-    let ratios: [(&str, &str, fn(&crate::replay::policy::PolicyCounts) -> f64); 2] = [
+    let ratios: [(&str, &str, RatioOf); 2] = [
         ("miss-ratio", "Miss ratio", |counts| counts.miss_ratio()),
         ("byte-miss-ratio", "Byte miss ratio", |counts| {
             counts.byte_miss_ratio()
@@ -101,11 +101,7 @@ pub(super) fn miss_ratios(replay: &ReplayResult) -> Vec<Chart> {
         .collect()
 }
 
-fn policy_lines(
-    replay: &ReplayResult,
-    factor: f64,
-    of: fn(&crate::replay::policy::PolicyCounts) -> f64,
-) -> Vec<Line> {
+fn policy_lines(replay: &ReplayResult, factor: f64, of: RatioOf) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for counts in &replay.counts {
         let name = counts.policy.name();
@@ -157,7 +153,9 @@ pub(super) fn percentiles(runs: &[RunResult]) -> Option<Chart> {
         name: "get-latency-percentiles".into(),
         title: "Get latency by percentile".into(),
         x: Axis {
-            named_ticks: &[(1.0, "p50"), (2.0, "p99"), (3.0, "p99.9"), (4.0, "p99.99")],
+            named_ticks: [(1.0, "p50"), (2.0, "p99"), (3.0, "p99.9"), (4.0, "p99.99")]
+                .map(|(at, name)| (at, name.to_owned()))
+                .to_vec(),
             ..Axis::new("Percentile", ScaleKind::Free)
         },
         y: Axis::new(

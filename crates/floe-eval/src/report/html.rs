@@ -43,7 +43,7 @@ pub(super) fn page(data: &ReportData) -> String {
         &mut page,
     );
     provenance(data, &mut page);
-    let _ = write!(page, "</main><script>{SCRIPT}</script></body></html>\n");
+    let _ = writeln!(page, "</main><script>{SCRIPT}</script></body></html>");
     page
 }
 
@@ -158,7 +158,7 @@ fn grid(charts: &[Chart], names: &[(usize, String)]) -> String {
             String::new()
         };
         let class = if names.is_empty() { "group" } else { "" };
-        let _ = write!(grid, "<figure class=\"{class}\">{own}{body}</figure>");
+        let _ = write!(grid, "<figure class=\"{class}\">{body}{own}</figure>");
     }
     grid + "</div></div>"
 }

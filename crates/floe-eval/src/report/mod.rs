@@ -51,8 +51,9 @@ pub struct Curve {
     pub x_label: String,
     /// What the vertical axis shows, with its unit.
     pub y_label: String,
-    /// Whether the horizontal axis is logarithmic.
-    pub x_is_log: bool,
+    /// Places of the horizontal axis with names of their own; none for round
+    /// numbers.
+    pub x_ticks: Vec<(f64, String)>,
     /// Whether the vertical axis is logarithmic.
     pub y_is_log: bool,
     /// The lines.

@@ -307,7 +307,7 @@ impl Shared {
             0 => return Ok(None),
             left => self.left.store(left - 1, Relaxed),
         }
-        stream.next()
+        stream.next_request()
     }
 
     async fn serve(

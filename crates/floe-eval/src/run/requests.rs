@@ -93,7 +93,7 @@ impl RequestStream {
     ///
     /// # Errors
     /// When a file or trace cannot be read on.
-    pub fn next(&mut self) -> Result<Option<Planned>, EvalError> {
+    pub fn next_request(&mut self) -> Result<Option<Planned>, EvalError> {
         match &mut self.source {
             Source::Synthetic {
                 workload,

@@ -1,5 +1,6 @@
 //! Which numbers there are, under which names. One line each.
 
+use floe::Store;
 use floe::object::ObjectCache;
 use floe::origin::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation};
 
@@ -10,7 +11,11 @@ use crate::statistics::{FaceStatistics, HistogramSnapshot, METHODS, STATUS_CLASS
 pub(crate) fn cache(samples: &mut Samples, cache: &ObjectCache) {
     objects(samples, cache);
     origin(samples, cache);
+    store(samples, cache.store());
 }
+
+/// Most zones that are told one by one.
+const ZONES_MAX: usize = 10_000;
 
 /// Groups of the object cache's counters that differ by one label; what is in
 /// none of them keeps its own name.
@@ -48,6 +53,111 @@ fn objects(samples: &mut Samples, cache: &ObjectCache) {
                 let help = format!("Object cache: {}", name.replace('_', " "));
                 samples.counter(&format!("floe_object_{name}"), &help, &[], value);
             }
+        }
+    }
+}
+
+fn store(samples: &mut Samples, store: &Store) {
+    let stats = store.stats();
+    let engine = &stats.engine;
+    table(samples, "floe_store_", "Store", &engine.counts);
+    table(samples, "floe_device_", "Device", &stats.device);
+    for (name, help, value) in [
+        (
+            "floe_store_live_records",
+            "Values that are served from flash",
+            engine.live_records,
+        ),
+        (
+            "floe_store_index_entries",
+            "Records that cost index memory",
+            engine.index_entries,
+        ),
+        (
+            "floe_store_index_bytes",
+            "Memory of the index",
+            engine.index_bytes,
+        ),
+        (
+            "floe_store_ram_bytes",
+            "Memory of the RAM tier",
+            engine.ram_bytes,
+        ),
+        (
+            "floe_store_ram_values",
+            "Values in the RAM tier",
+            engine.ram_values,
+        ),
+        (
+            "floe_store_pending_records",
+            "Values in write buffers",
+            engine.pending_records,
+        ),
+    ] {
+        samples.gauge(name, help, &[], value as f64);
+    }
+    for (state, value) in [
+        ("free", engine.zones_free),
+        ("full", engine.zones_full),
+        ("retired", engine.zones_retired),
+        ("all", engine.zones_total),
+    ] {
+        let help = "Zones of the device by state; some are in none of the others";
+        samples.gauge("floe_store_zones", help, &[("state", state)], value as f64);
+    }
+    if let Some(alwa) = stats.alwa() {
+        let help = "Bytes written to the device per byte of keys and values accepted";
+        samples.gauge("floe_store_write_amplification", help, &[], alwa);
+    }
+}
+
+/// Every field of a struct of counters under its own name.
+fn table(samples: &mut Samples, prefix: &str, of: &str, counters: &impl serde::Serialize) {
+    // Counters are plain numbers, which always become JSON.
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(counters) else {
+        return;
+    };
+    for (name, value) in fields {
+        let help = format!("{of}: {}", name.replace('_', " "));
+        let value = value.as_u64().unwrap_or_default();
+        samples.counter(&format!("{prefix}{name}"), &help, &[], value);
+    }
+}
+
+/// One line for each zone and figure; asked for, because there may be many.
+pub(crate) fn zones(samples: &mut Samples, store: &Store) {
+    for zone in store.zone_stats().iter().take(ZONES_MAX) {
+        let id = zone.zone.to_string();
+        let phase = format!("{:?}", zone.phase).to_lowercase();
+        let labels = [("zone", id.as_str()), ("phase", phase.as_str())];
+        for (name, help, value) in [
+            (
+                "floe_zone_used_bytes",
+                "Bytes written or promised",
+                zone.used_bytes,
+            ),
+            (
+                "floe_zone_live_bytes",
+                "Bytes of values that are served",
+                zone.live_bytes,
+            ),
+            (
+                "floe_zone_records",
+                "Records written",
+                u64::from(zone.records),
+            ),
+            (
+                "floe_zone_live_records",
+                "Records that are served",
+                u64::from(zone.live_records),
+            ),
+            (
+                "floe_zone_generation",
+                "Lives of the zone",
+                u64::from(zone.generation),
+            ),
+        ] {
+            samples.gauge(name, help, &labels, value as f64);
         }
     }
 }

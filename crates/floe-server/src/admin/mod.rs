@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use floe::object::ObjectCache;
@@ -29,7 +29,7 @@ use samples::Samples;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const HELP: &str = "Floe\n\n\
-    /metrics  for Prometheus\n\
+    /metrics  for Prometheus; with ?zones=1, each zone as well\n\
     /stats    the same as JSON\n\
     /health   200 while the process lives\n\
     /ready    200 while requests are taken, 503 during a shutdown\n\
@@ -46,7 +46,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    fn samples(&self) -> Samples {
+    fn samples(&self, query: Option<&str>) -> Samples {
         let mut samples = Samples::default();
         collect::process(&mut samples);
         let uptime = self.clock.now().since(self.started).as_secs_f64();
@@ -54,6 +54,9 @@ impl Known {
         collect::cache(&mut samples, &self.cache);
         for (name, statistics) in &self.faces {
             collect::face(&mut samples, name, statistics);
+        }
+        if query.is_some_and(|query| query.split('&').any(|pair| pair == "zones=1")) {
+            collect::zones(&mut samples, self.cache.store());
         }
         samples
     }
@@ -120,15 +123,15 @@ fn router(known: Arc<Known>) -> Router {
         .with_state(known)
 }
 
-async fn metrics(State(known): State<Arc<Known>>) -> Response {
-    match known.samples().to_text() {
+async fn metrics(State(known): State<Arc<Known>>, uri: Uri) -> Response {
+    match known.samples(uri.query()).to_text() {
         Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 
-async fn stats(State(known): State<Arc<Known>>) -> Response {
-    Json(known.samples().to_json()).into_response()
+async fn stats(State(known): State<Arc<Known>>, uri: Uri) -> Response {
+    Json(known.samples(uri.query()).to_json()).into_response()
 }
 
 async fn ready(State(known): State<Arc<Known>>) -> Response {

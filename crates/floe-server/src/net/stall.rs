@@ -7,10 +7,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use floe_device::Clock;
+use floe_device::{Clock, Sleep};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-type Deadline = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What a client of HTTP/2 begins with. While it could still become this, the
 /// HTTP library waits to learn the version, for as long as it takes.
@@ -22,7 +20,7 @@ pub(crate) struct StallGuard<S> {
     clock: Clock,
     limit: Duration,
     /// Runs while a write waits for the other side.
-    deadline: Option<Deadline>,
+    deadline: Option<Sleep>,
     opening: Option<Opening>,
 }
 
@@ -30,7 +28,7 @@ pub(crate) struct StallGuard<S> {
 struct Opening {
     /// Bytes of [`PREFACE`] received.
     matched: usize,
-    deadline: Deadline,
+    deadline: Sleep,
 }
 
 impl<S> StallGuard<S> {
@@ -48,7 +46,7 @@ impl<S> StallGuard<S> {
     pub(crate) fn with_opening_limit(mut self, limit: Duration) -> Self {
         self.opening = Some(Opening {
             matched: 0,
-            deadline: Box::pin(self.clock.sleep(limit)),
+            deadline: self.clock.sleep(limit),
         });
         self
     }
@@ -77,8 +75,8 @@ impl<S> StallGuard<S> {
         }
         let deadline = self
             .deadline
-            .get_or_insert_with(|| Box::pin(self.clock.sleep(self.limit)));
-        ready!(deadline.as_mut().poll(cx));
+            .get_or_insert_with(|| self.clock.sleep(self.limit));
+        ready!(Pin::new(deadline).poll(cx));
         Poll::Ready(Err(io::Error::new(
             io::ErrorKind::TimedOut,
             "the client took nothing of the answer for too long",
@@ -99,7 +97,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
             return poll;
         }
         if let Some(opening) = &mut self.opening {
-            ready!(opening.deadline.as_mut().poll(cx));
+            ready!(Pin::new(&mut opening.deadline).poll(cx));
             return Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::TimedOut,
                 "the client did not begin in time",

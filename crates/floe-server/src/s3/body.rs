@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use floe_device::Clock;
+use floe_device::{Clock, Sleep};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -18,7 +18,7 @@ pub(crate) struct TimedBody {
     inner: Incoming,
     clock: Clock,
     limit: Duration,
-    deadline: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    deadline: Option<Sleep>,
 }
 
 impl TimedBody {
@@ -47,8 +47,8 @@ impl Body for TimedBody {
         }
         let deadline = this
             .deadline
-            .get_or_insert_with(|| Box::pin(this.clock.sleep(this.limit)));
-        match deadline.as_mut().poll(cx) {
+            .get_or_insert_with(|| this.clock.sleep(this.limit));
+        match Pin::new(deadline).poll(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => Poll::Ready(Some(Err(STALLED_UPLOAD.into()))),
         }

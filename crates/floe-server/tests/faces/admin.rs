@@ -82,6 +82,10 @@ async fn metrics_count_what_happened() {
         "process_resident_memory_bytes",
         "process_cpu_seconds_total",
         "floe_uptime_seconds",
+        "floe_store_puts_total",
+        "floe_store_index_bytes",
+        "floe_store_zones",
+        "floe_device_append_bytes_total",
     ] {
         assert!(text.text().contains(&format!("\n{metric}")), "{metric}");
     }
@@ -97,6 +101,37 @@ async fn metrics_count_what_happened() {
             ),
         }
     }
+}
+
+/// As a user sees it who fetches one object twice.
+#[tokio::test]
+async fn one_miss_then_one_hit() {
+    let rig = rig().await;
+    rig.origin.store("bucket", "key", pattern(1, 2_500_000));
+    for (read, header) in ["miss", "hit"].into_iter().enumerate() {
+        let answer = rig.get("/bucket/key", &[]).await;
+        assert!(answer.body == pattern(1, 2_500_000));
+        assert_eq!(answer.header("x-floe-cache"), header);
+        for (result, reads) in [("miss", 1), ("hit", read)] {
+            let label = format!("result=\"{result}\"");
+            let counted = metric_sum(&rig, "floe_object_reads_total", &label).await;
+            assert_eq!(counted, reads as f64, "{result} after {header}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn zones_are_told_when_asked_for() {
+    let rig = rig().await;
+    assert!(!page(&rig, "/metrics").await.text().contains("floe_zone_"));
+    let asked = page(&rig, "/metrics?zones=1").await;
+    let lines = asked.text().lines();
+    assert_eq!(
+        lines
+            .filter(|line| line.starts_with("floe_zone_used_bytes{"))
+            .count(),
+        30
+    );
 }
 
 #[tokio::test]

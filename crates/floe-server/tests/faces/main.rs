@@ -1,6 +1,7 @@
 //! The faces from outside: real sockets, raw bytes, clients that others wrote.
 
 mod admin;
+mod origins;
 mod oxcache;
 mod robustness;
 mod s3_auth;

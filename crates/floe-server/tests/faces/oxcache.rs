@@ -9,13 +9,13 @@ use tokio::net::UnixStream;
 use crate::robustness::wait_for;
 use crate::support::{Rig, pattern, rig, rig_with};
 
-struct Client {
+pub(crate) struct Client {
     stream: UnixStream,
     buffer: BytesMut,
 }
 
 impl Client {
-    async fn connect(rig: &Rig) -> Self {
+    pub(crate) async fn connect(rig: &Rig) -> Self {
         let path = rig.server.addresses().oxcache.clone().unwrap();
         Client {
             stream: UnixStream::connect(path).await.unwrap(),
@@ -51,7 +51,7 @@ impl Client {
         }
     }
 
-    async fn get(&mut self, key: &str, offset: u64, size: u64) -> Response {
+    pub(crate) async fn get(&mut self, key: &str, offset: u64, size: u64) -> Response {
         self.send(key, offset, size).await;
         self.receive().await.unwrap()
     }

@@ -263,13 +263,8 @@ async fn anonymous_faces_keep_to_loopback_unless_told() {
         clock.clone(),
     )
     .unwrap();
-    let cache = floe::ObjectCache::new(
-        Default::default(),
-        origin,
-        clock.clone(),
-        Default::default(),
-    )
-    .unwrap();
+    let store = crate::support::store(&clock).await;
+    let cache = floe::ObjectCache::new(store, origin, clock.clone(), Default::default()).unwrap();
     let config = floe_server::ServerConfig {
         s3: Some(floe_server::S3Config {
             listen: ([0, 0, 0, 0], 0).into(),

@@ -2,6 +2,7 @@
 //! readers and into the store at once.
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -11,6 +12,7 @@ use super::error::ObjectError;
 use super::flight::{Flight, Landing};
 use super::stats::count;
 use super::version::ObjectVersion;
+use crate::error::CacheError;
 use crate::origin::{ObjectMeta, OriginBody, OriginError, OriginRead};
 use crate::store::{Admission, PutOptions, ValueWriter};
 
@@ -88,7 +90,7 @@ impl Run {
 
     async fn fetch(&mut self, body: Option<OriginBody>) -> Result<(), ObjectError> {
         if body.is_none() {
-            self.skip_what_is_stored().await;
+            self.skip_what_is_stored();
             if self.flights.iter().all(Option::is_none) {
                 return Ok(());
             }
@@ -108,13 +110,13 @@ impl Run {
     /// Flights begin after a look in the store that found nothing, but an
     /// earlier flight may have landed in between. So the store is asked again,
     /// now that newcomers wait for this one.
-    async fn skip_what_is_stored(&mut self) {
+    fn skip_what_is_stored(&mut self) {
         for index in 0..self.flights.len() {
             let chunk = self.first_chunk + index as u64;
             if self.flights[index].is_none() {
                 continue;
             }
-            if self.cache.stored(&self.object, chunk, 0..1).await.is_some()
+            if self.cache.has_stored(&self.object, chunk)
                 && let Some(flight) = self.flights[index].take()
             {
                 flight.land(Landing::Stored);
@@ -231,13 +233,31 @@ impl Run {
             let key = self.object.chunk_key(chunk);
             let len = self.object.chunk_len(chunk);
             self.writer = self
-                .cache
-                .note(self.cache.store.writer(&key, len, options).await);
+                .patiently(self.cache.store.writer(&key, len, options))
+                .await;
         }
-        if let Some(writer) = &mut self.writer
-            && self.cache.note(writer.write(bytes).await).is_none()
+        if let Some(mut writer) = self.writer.take()
+            && self.patiently(writer.write(bytes)).await.is_some()
         {
-            self.writer = None;
+            self.writer = Some(writer);
+        }
+    }
+
+    /// Waits for the store, whose buffers may be full, but no longer than for a
+    /// reader: flash that stands still must not hold up whoever reads from the origin.
+    async fn patiently<T>(&self, step: impl Future<Output = Result<T, CacheError>>) -> Option<T> {
+        let mut step = std::pin::pin!(step);
+        if let Poll::Ready(result) = futures::poll!(step.as_mut()) {
+            return self.cache.note(result);
+        }
+        let patience = self.cache.clock.sleep(self.cache.config.reader_patience());
+        tokio::select! {
+            biased;
+            result = step => self.cache.note(result),
+            () = patience => {
+                count(&self.cache.stats.store_errors);
+                None
+            }
         }
     }
 
@@ -249,7 +269,7 @@ impl Run {
         };
         flight.land(Landing::Complete);
         if let Some(writer) = self.writer.take() {
-            let counter = match self.cache.note(writer.finish().await) {
+            let counter = match self.patiently(writer.finish()).await {
                 Some(Admission::Admitted) => &self.cache.stats.chunks_stored,
                 Some(Admission::Refused) | None => &self.cache.stats.chunks_refused,
             };
@@ -278,10 +298,10 @@ async fn all_unwatched(flights: &[Arc<Flight>]) {
     std::future::poll_fn(|context| {
         for flight in flights {
             if !flight.is_landed() && flight.poll_unwatched(context).is_pending() {
-                return std::task::Poll::Pending;
+                return Poll::Pending;
             }
         }
-        std::task::Poll::Ready(())
+        Poll::Ready(())
     })
     .await;
 }

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use floe::object::{ObjectCache, ObjectConfig};
 use floe::origin::RequestConfig;
+use floe::store::StoreConfig;
 use floe::{Origin, Store};
-use floe_device::Clock;
+use floe_core::{ByteSize, Geometry};
+use floe_device::{Clock, MemoryDevice};
 use floe_server::{
     AccessKey, AdminConfig, Anonymous, OxCacheConfig, S3Config, Server, ServerConfig,
 };
@@ -57,7 +59,8 @@ pub(crate) async fn rig_on(
 ) -> Rig {
     let directory = tempfile::tempdir().unwrap();
     let config = ObjectConfig::default();
-    let cache = ObjectCache::new(Store::default(), guarded, clock.clone(), config).unwrap();
+    let store = store(&clock).await;
+    let cache = ObjectCache::new(store, guarded, clock.clone(), config).unwrap();
     let mut config = ServerConfig {
         s3: Some(S3Config {
             listen: loopback(),
@@ -85,6 +88,26 @@ pub(crate) async fn rig_on(
         cache,
         directory,
     }
+}
+
+/// A small cache in memory.
+pub(crate) async fn store(clock: &Clock) -> Store {
+    let geometry = Geometry {
+        block_size: 4096,
+        zone_size: 4 << 20,
+        zone_capacity: 4 << 20,
+        zone_count: 32,
+        max_open_zones: None,
+        max_active_zones: None,
+        max_append_bytes: 1 << 20,
+        random_writes: true,
+        native_append: false,
+        placement_handles: 0,
+    };
+    let mut config = StoreConfig::default();
+    config.chunk.size = ByteSize::mib(1);
+    let device = Arc::new(MemoryDevice::new(geometry));
+    Store::open(device, clock.clone(), &config).await.unwrap()
 }
 
 pub(crate) fn loopback() -> SocketAddr {
