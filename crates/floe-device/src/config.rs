@@ -275,7 +275,9 @@ pub enum OpenDeviceError {
     )]
     Permission(PathBuf),
     /// Another process, or this one, has it open.
-    #[error("`{0}` is in use by another cache; stop that one, or use another path")]
+    #[error(
+        "`{0}` is in use by another cache, or mounted; stop that one, unmount it, or use another path"
+    )]
     InUse(PathBuf),
     /// The file system is full or the file would be too large for it.
     #[error("cannot allocate {wanted} for `{path}`: {source}; free some space or lower `size`")]

@@ -305,3 +305,6 @@ pub(crate) fn check_append(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

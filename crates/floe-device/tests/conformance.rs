@@ -133,3 +133,32 @@ fn file_threads() {
         ..small(DeviceKind::File)
     });
 }
+
+/// Overwrites the block device that `FLOE_TEST_BLOCK_DEVICE` names, of at
+/// least 8 MiB; for example a loop device over a scratch file.
+#[test]
+#[ignore = "needs a scratch block device in FLOE_TEST_BLOCK_DEVICE"]
+fn block_device() {
+    let path = std::env::var_os("FLOE_TEST_BLOCK_DEVICE").expect("names a scratch device");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    for (io, discard) in [
+        (IoChoice::Uring, true),
+        (IoChoice::Uring, false),
+        (IoChoice::Threads, true),
+    ] {
+        let config = DeviceConfig {
+            path: Some(path.clone().into()),
+            io,
+            discard,
+            ..small(DeviceKind::File)
+        };
+        runtime.block_on(async {
+            let device = open(&config, &Clock::real()).unwrap();
+            assert!(device.describe().starts_with("block device"));
+            conformance::check(&device).await;
+        });
+    }
+}

@@ -218,8 +218,13 @@ impl Ring {
         }
     }
 
-    /// Lets the drivers end; called when the device is dropped.
+    /// Lets go of the file, which the kernel would otherwise do some time after
+    /// the ring is closed, and lets the drivers end. Called when the device is
+    /// dropped and nothing is in flight.
     pub(super) fn close(&self) {
+        if let Err(error) = self.core.lock().uring.submitter().unregister_files() {
+            tracing::warn!(%error, "the ring keeps its file a little longer");
+        }
         self.notify_all();
     }
 }
