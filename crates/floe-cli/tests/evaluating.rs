@@ -218,6 +218,7 @@ time = "virtual"
 
 [bench]
 requests = 100
+ratio = 2.0
 pacing = { mode = "closed", clients = 2 }
 workload = { kind = "uniform" }
 
