@@ -296,10 +296,7 @@ impl JournalTask {
                 waiting.extend(next.done);
                 last |= next.last;
             }
-            let result = self
-                .write(&notes, !waiting.is_empty())
-                .await
-                .map_err(|e| e.to_string());
+            let result = self.write(&notes).await.map_err(|e| e.to_string());
             match &result {
                 Ok(()) => self.owed.paid(&notes),
                 // Before the callers hear of it: their next write must find it.

@@ -486,7 +486,7 @@ impl Recovery {
         let index = floe_core::hash::fast_range(record.hash.0, self.shards.len());
         let replaced = match self.shards[index].index.insert(record.hash, entry) {
             Ok(replaced) => replaced,
-            Err(floe_core::chunk::IndexFull) => return Ok(()),
+            Err(floe_core::chunk::IndexFull) => return,
         };
         self.states.add_live(life.zone, u64::from(entry.len));
         let Some(Found::Live(old)) = replaced else {
