@@ -287,7 +287,7 @@ fn life(setup: &Setup, power: &PowerSwitch, oracle: &Arc<Oracle>, seed: u64, ope
             () = work => {}
             () = clock.sleep(cut_off) => {}
         }
-        if seed % 5 == 0 {
+        if seed.is_multiple_of(5) {
             let _ = store.close().await;
         }
     });

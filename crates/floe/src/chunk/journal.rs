@@ -395,7 +395,7 @@ impl JournalTask {
         self.device.reset(zone).await?;
         let superblock = Superblock {
             epoch,
-            ..self.superblock.clone()
+            ..self.superblock
         };
         let mut buf = IoBuf::zeroed(Superblock::encoded_bytes(block_size));
         superblock.encode(&mut buf)?;
