@@ -31,6 +31,10 @@ impl Engine {
             if self.stopping.load(SeqCst) && self.room.is_closed() {
                 return;
             }
+            if let Some(slots) = self.slots() {
+                self.evict_slots(slots);
+                continue;
+            }
             let start =
                 self.zones.lock().free_zones() <= self.plan.water.high || self.journal.is_pressed();
             let mut pressed_rounds = 0;
@@ -143,7 +147,7 @@ impl Engine {
             // What was not moved is evicted with its zone: forgotten, never wrong.
         }
         let done = self.evict_zone(zone).await;
-        self.relocating.lock().clear();
+        self.end_relocating();
         done
     }
 
@@ -157,7 +161,7 @@ impl Engine {
 
     async fn relocate_zone(self: &Arc<Self>, zone: ZoneId) -> Result<(), GcError> {
         let life = self.states.life(zone);
-        self.relocating.lock().insert(zone);
+        self.start_relocating(zone);
         let scan = scan_zone(
             &self.device,
             &self.plan,
@@ -256,7 +260,7 @@ impl Engine {
             .ok_or(GcError::NoZone)?;
         let life = placement.life();
         // From here a copy may reach flash there: deaths of these keys are noted there, too.
-        self.relocating.lock().insert(life.zone);
+        self.start_relocating(life.zone);
         let mut buf = self.device.allocate(plan.batch_bytes());
         let mut encoder = SmallBatchEncoder::new(plan, self.id, life, &mut buf)?;
         let mut placed = Vec::with_capacity(batch.len());
@@ -300,7 +304,7 @@ impl Engine {
                 checksum: placed.checksum,
                 ..moved.from
             };
-            self.unclosed[life.zone.index()].lock().push(SummaryEntry {
+            let summary = SummaryEntry {
                 hash: moved.hash,
                 sequence: moved.sequence,
                 block: (offset / block) as u32,
@@ -309,7 +313,8 @@ impl Engine {
                 expiry_unix_s: to.expiry_unix_s,
                 kind: ValueKind::Small,
                 key_bytes: moved.key.len() as u16,
-            });
+            };
+            self.list_records(life.zone, &[summary]);
             if self
                 .shard_of(moved.hash)
                 .lock()
