@@ -1,6 +1,8 @@
 //! The law, against an oracle: random operations by several clients in virtual
 //! time, crashes at random moments, faults. The store may forget; it may never lie.
 
+mod volatile;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +15,7 @@ use floe_device::{Clock, Faults, Faulty, MemoryDevice, SharedDevice, virtual_tim
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use volatile::Volatile;
 
 const CLIENTS: u64 = 4;
 const KEYS_PER_CLIENT: u64 = 60;
@@ -53,15 +56,34 @@ struct Setup {
     large: bool,
     native_append: bool,
     faults: bool,
+    /// A crash takes what was not flushed, or parts of it.
+    power_loss: bool,
 }
 
+const PLAIN: Setup = Setup {
+    eviction: Eviction::Zplru,
+    large: false,
+    native_append: false,
+    faults: false,
+    power_loss: false,
+};
+
 impl Setup {
+    fn is_slots(&self) -> bool {
+        self.eviction == Eviction::Clru && !self.native_append
+    }
+
     fn geometry(&self) -> Geometry {
         Geometry {
             block_size: 4096,
             zone_size: 4 << 20,
             zone_capacity: if self.native_append { 3 << 20 } else { 4 << 20 },
-            zone_count: 14,
+            // A slot has room for the longest value, so fewer fit.
+            zone_count: if self.is_slots() && self.large {
+                40
+            } else {
+                14
+            },
             max_open_zones: self.native_append.then_some(5),
             max_active_zones: self.native_append.then_some(6),
             max_append_bytes: 512 << 10,
@@ -236,6 +258,8 @@ fn life(setup: &Setup, below: &SharedDevice, oracle: &Arc<Oracle>, seed: u64, op
         if faults {
             faults_plan.read_errors = 0.01;
             faults_plan.append_errors = 0.002;
+            faults_plan.write_errors = 0.002;
+            faults_plan.torn_writes = 0.002;
             faults_plan.bit_flips = 0.01;
             faulty.set(faults_plan);
         }
@@ -274,10 +298,14 @@ fn life(setup: &Setup, below: &SharedDevice, oracle: &Arc<Oracle>, seed: u64, op
 }
 
 fn run(setup: &Setup, lives: u64, operations: u64) {
-    let device: SharedDevice = Arc::new(MemoryDevice::new(setup.geometry()));
+    let volatile = Arc::new(Volatile::new(Arc::new(MemoryDevice::new(setup.geometry()))));
+    let device: SharedDevice = volatile.clone();
     let oracle = Arc::new(Oracle::default());
     for seed in 1..=lives {
         life(setup, &device, &oracle, seed, operations);
+        if setup.power_loss {
+            volatile.lose_power(seed);
+        }
     }
     let (hits, gets) = (*oracle.hits.lock(), *oracle.gets.lock());
     println!("{hits} hits of {gets} gets");
@@ -289,70 +317,101 @@ fn run(setup: &Setup, lives: u64, operations: u64) {
 
 #[test]
 fn small_values_zplru() {
-    run(
-        &Setup {
-            eviction: Eviction::Zplru,
-            large: false,
-            native_append: false,
-            faults: false,
-        },
-        12,
-        3000,
-    );
+    run(&PLAIN, 12, 3000);
 }
 
 #[test]
 fn large_values_fifo_on_zns() {
-    run(
-        &Setup {
-            eviction: Eviction::Fifo,
-            large: true,
-            native_append: true,
-            faults: false,
-        },
-        12,
-        1000,
-    );
+    let setup = Setup {
+        eviction: Eviction::Fifo,
+        large: true,
+        native_append: true,
+        ..PLAIN
+    };
+    run(&setup, 12, 1000);
 }
 
 #[test]
 fn mixed_values_sieve_with_faults() {
-    run(
-        &Setup {
-            eviction: Eviction::Sieve,
-            large: true,
-            native_append: false,
-            faults: true,
-        },
-        12,
-        1000,
-    );
+    let setup = Setup {
+        eviction: Eviction::Sieve,
+        large: true,
+        faults: true,
+        ..PLAIN
+    };
+    run(&setup, 12, 1000);
 }
 
 #[test]
 fn clru_with_host_gc_on_zns() {
-    run(
-        &Setup {
-            eviction: Eviction::Clru,
-            large: false,
-            native_append: true,
-            faults: false,
-        },
-        12,
-        3000,
-    );
+    let setup = Setup {
+        eviction: Eviction::Clru,
+        native_append: true,
+        ..PLAIN
+    };
+    run(&setup, 12, 3000);
 }
 
 #[test]
 fn clru_with_host_gc_large_values_and_faults() {
-    run(
-        &Setup {
-            eviction: Eviction::Clru,
-            large: true,
-            native_append: true,
-            faults: true,
-        },
-        12,
-        1000,
-    );
+    let setup = Setup {
+        eviction: Eviction::Clru,
+        large: true,
+        native_append: true,
+        faults: true,
+        ..PLAIN
+    };
+    run(&setup, 12, 1000);
+}
+
+#[test]
+fn clru_slots_small_values() {
+    let setup = Setup {
+        eviction: Eviction::Clru,
+        ..PLAIN
+    };
+    run(&setup, 8, 3000);
+}
+
+#[test]
+fn clru_slots_small_values_and_power_losses() {
+    let setup = Setup {
+        eviction: Eviction::Clru,
+        power_loss: true,
+        ..PLAIN
+    };
+    run(&setup, 15, 1500);
+}
+
+#[test]
+fn clru_slots_large_values_and_power_losses() {
+    let setup = Setup {
+        eviction: Eviction::Clru,
+        large: true,
+        power_loss: true,
+        ..PLAIN
+    };
+    run(&setup, 10, 800);
+}
+
+#[test]
+fn clru_slots_with_faults() {
+    let setup = Setup {
+        eviction: Eviction::Clru,
+        faults: true,
+        power_loss: true,
+        ..PLAIN
+    };
+    run(&setup, 8, 2000);
+}
+
+#[test]
+fn clru_slots_large_values_and_faults() {
+    let setup = Setup {
+        eviction: Eviction::Clru,
+        large: true,
+        faults: true,
+        ..PLAIN
+    };
+    run(&setup, 8, 800);
 }

@@ -412,9 +412,8 @@ fn slot_geometry(
     geometry: &Geometry,
 ) -> Result<Option<SlotGeometry>, ConfigError> {
     let wanted = config.clru_layout;
-    let refuse = |reason: &str, cure: &str| {
-        Err(ConfigError::new("chunk.clru_layout", wanted, reason, cure))
-    };
+    let refuse =
+        |reason: &str, cure: &str| Err(ConfigError::new("chunk.clru_layout", wanted, reason, cure));
     match (wanted, config.eviction) {
         (ClruLayout::Slots, _) if !geometry.random_writes => refuse(
             "the device takes no writes in place",

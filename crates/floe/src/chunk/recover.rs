@@ -13,9 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use floe_core::ZoneId;
-use floe_core::chunk::{
-    ConfigError, Entry, Eviction, Found, Plan, ShardIndex, SlotMap, ZoneTable,
-};
+use floe_core::chunk::{ConfigError, Entry, Eviction, Found, Plan, ShardIndex, SlotMap, ZoneTable};
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::{
     BatchHeader, BatchKind, CacheId, Generation, Identified, LargeDescriptor, LayoutError, Note,

@@ -73,7 +73,12 @@ impl Recovery {
         let mut tables = futures::stream::iter(lives.iter().map(|header| header.life))
             .map(|life| {
                 let device = Arc::clone(&device);
-                async move { (life, read_table(&device, &geometry, superblock.id, life).await) }
+                async move {
+                    (
+                        life,
+                        read_table(&device, &geometry, superblock.id, life).await,
+                    )
+                }
             })
             .buffered(PARALLEL);
         while let Some((life, table)) = tables.next().await {
@@ -143,13 +148,22 @@ impl Recovery {
             self.report.superseded_records += 1;
             let other = slot_at(entering.geometry, known.entry().place);
             let sequence = self.slot_sequence(entering, other).await;
-            if sequence > Some(found.sequence) {
+            if sequence.is_some_and(|other| other > found.sequence) {
                 entering.clear(id);
                 return;
             }
             if let Some(other) = other {
                 entering.clear(other);
                 entering.map.give_back(other);
+            }
+            if sequence.is_none() {
+                // Which is newer cannot be told: neither is believed.
+                entering.clear(id);
+                self.shards[shard].index.remove(found.hash);
+                self.states
+                    .remove_live(known.entry().place.zone, u64::from(known.entry().len));
+                self.report.records -= 1;
+                return;
             }
         }
         let index = &mut self.shards[shard].index;

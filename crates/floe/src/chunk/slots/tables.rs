@@ -384,8 +384,7 @@ impl TableTask {
             image.dirty |= old.is_some() || matches!(change, Change::Set { .. });
             if let Some(old) = old {
                 image.superseded.push((old.hash, old.sequence));
-                let is_replaced_by_itself =
-                    matches!(change, Change::Set { entry, .. } if is_same_key(entry.hash, old.hash));
+                let is_replaced_by_itself = matches!(change, Change::Set { entry, .. } if is_same_key(entry.hash, old.hash));
                 if !is_replaced_by_itself {
                     let place = slots.place(slot, old.kind);
                     self.ghosts.insert(held(slot, old.hash), (old.hash, place));

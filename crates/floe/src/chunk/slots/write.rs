@@ -293,9 +293,7 @@ impl SlotHold {
             piece_blocks: vec![(self.payload_offset() / u64::from(block_size)) as u32],
             unit_checksums: value.unit_checksums,
         };
-        let mut buf = engine
-            .device
-            .allocate(descriptor.encoded_bytes(block_size));
+        let mut buf = engine.device.allocate(descriptor.encoded_bytes(block_size));
         let (_, checksum) = descriptor.encode(engine.id, self.life, block_size, &mut buf)?;
         let offset = self
             .space()
