@@ -1,7 +1,7 @@
 //! Random O_DIRECT reads through the file device against a plain io_uring
 //! loop on the same file: CPU per read and throughput, as ratios.
 //!
-//! `cargo bench -p floe-device --bench ring [-- <MiB of file> <seconds per case>]`
+//! `cargo bench -p floe-device --bench ring [-- <MiB of file> <seconds per case> <part of a contender's name>]`
 //!
 //! Contenders take turns in short slices, so that a disturbance hits both.
 
@@ -129,6 +129,18 @@ fn contenders(path: &Path) -> Vec<Contender> {
     ] {
         contenders.push(contender(name, through_device(path, runtime, io)));
     }
+    // Words that are not numbers choose contenders; the plain loop is always there.
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word.parse::<u64>().is_err() && !word.starts_with('-'))
+        .collect();
+    contenders.retain(|contender| {
+        contender.name == "plain loop"
+            || words.is_empty()
+            || words
+                .iter()
+                .any(|word| contender.name.contains(word.as_str()))
+    });
     contenders
 }
 

@@ -57,6 +57,9 @@ impl Clock {
 
     /// Waits for `duration`, counted from this call. Dropping the future
     /// leaves nothing behind.
+    ///
+    /// # Panics
+    /// On the machine's clock, outside a tokio runtime with time enabled.
     pub fn sleep(&self, duration: Duration) -> Sleep {
         Sleep(match self {
             Clock::Real { .. } => SleepKind::Real(Box::pin(tokio::time::sleep(duration))),
@@ -74,13 +77,17 @@ impl Clock {
     pub(crate) fn at(&self, when: Tick, action: impl FnOnce() + Send + 'static) {
         match self {
             Clock::Virtual(clock) => clock.at(when, Box::new(action)),
-            Clock::Real { .. } => {
-                let sleep = self.sleep_until(when);
-                tokio::spawn(async move {
-                    sleep.await;
-                    action();
-                });
-            }
+            Clock::Real { .. } => match tokio::runtime::Handle::try_current() {
+                Ok(runtime) => {
+                    let clock = self.clone();
+                    runtime.spawn(async move {
+                        clock.sleep_until(when).await;
+                        action();
+                    });
+                }
+                // There is nothing to wait with.
+                Err(_) => action(),
+            },
         }
     }
 }

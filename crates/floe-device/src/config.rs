@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::contract::SharedDevice;
 use crate::file::FileDevice;
 use crate::memory::MemoryDevice;
+use crate::sim::{SimConfig, SimDevice};
 
 /// What kind of device to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +21,8 @@ pub enum DeviceKind {
     File,
     /// Memory; gone when the process ends.
     Memory,
+    /// A simulated SSD in memory, in virtual or real time.
+    Sim,
 }
 
 /// Whether to bypass the page cache.
@@ -83,6 +86,8 @@ pub struct DeviceConfig {
     pub io: IoChoice,
     /// Bytes of buffers registered with the kernel; zero for none.
     pub registered_buffers: ByteSize,
+    /// How a simulated SSD behaves, where `kind` is `sim`.
+    pub sim: SimConfig,
 }
 
 impl Default for DeviceConfig {
@@ -102,6 +107,7 @@ impl Default for DeviceConfig {
             preallocate: false,
             io: IoChoice::Auto,
             registered_buffers: ByteSize::mib(32),
+            sim: SimConfig::default(),
         }
     }
 }
@@ -120,6 +126,15 @@ impl DeviceConfig {
     pub fn memory(size: ByteSize) -> Self {
         DeviceConfig {
             kind: DeviceKind::Memory,
+            size: Some(size),
+            ..DeviceConfig::default()
+        }
+    }
+
+    /// A simulated SSD of `size` bytes, all else as by default.
+    pub fn sim(size: ByteSize) -> Self {
+        DeviceConfig {
+            kind: DeviceKind::Sim,
             size: Some(size),
             ..DeviceConfig::default()
         }
@@ -177,16 +192,17 @@ impl DeviceConfig {
     }
 }
 
-/// Opens a device. Must be called inside a tokio runtime for `kind = "file"`.
+/// Opens a device.
 ///
 /// # Errors
 /// See [`OpenDeviceError`]; nothing was changed on the medium, except that a
 /// file may have been created or extended.
 pub fn open(config: &DeviceConfig, clock: &Clock) -> Result<SharedDevice, OpenDeviceError> {
-    let _ = clock;
     Ok(match config.kind {
+        DeviceKind::File if clock.is_virtual() => return Err(OpenDeviceError::VirtualTime),
         DeviceKind::File => Arc::new(FileDevice::open(config)?),
         DeviceKind::Memory => Arc::new(MemoryDevice::open(config)?),
+        DeviceKind::Sim => Arc::new(SimDevice::open(config, clock)?),
     })
 }
 
@@ -259,7 +275,9 @@ pub enum OpenDeviceError {
     )]
     Permission(PathBuf),
     /// Another process, or this one, has it open.
-    #[error("`{0}` is in use by another cache; stop that one, or use another path")]
+    #[error(
+        "`{0}` is in use by another cache, or mounted; stop that one, unmount it, or use another path"
+    )]
     InUse(PathBuf),
     /// The file system is full or the file would be too large for it.
     #[error("cannot allocate {wanted} for `{path}`: {source}; free some space or lower `size`")]
@@ -290,6 +308,9 @@ pub enum OpenDeviceError {
          kernel.io_uring_disabled, the container's seccomp profile, Linux 5.19 or later)"
     )]
     UringBlocked(std::io::Error),
+    /// A setting of the simulated SSD makes no sense.
+    #[error("{0}")]
+    Sim(String),
     /// A device with real latencies was asked for in virtual time.
     #[error("a device of this kind cannot run in virtual time; use kind `sim` or `memory`")]
     VirtualTime,

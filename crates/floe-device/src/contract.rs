@@ -146,7 +146,7 @@ impl<T> Slot<T> {
 }
 
 /// The device's end of an [`OpFuture::pending`] operation. Dropping it fails
-/// the operation with [`DeviceErrorKind::Gone`](crate::DeviceErrorKind::Gone).
+/// the operation with [`DeviceErrorKind::Gone`].
 pub struct Completer<T>(Option<Arc<Slot<T>>>);
 
 impl<T> Completer<T> {
@@ -190,13 +190,16 @@ impl<T> fmt::Debug for Completer<T> {
 ///   device may still touch.
 /// * Offsets and lengths are multiples of the block size and lie inside the
 ///   zone's capacity; anything else is refused with
-///   [`DeviceErrorKind::Invalid`](crate::DeviceErrorKind::Invalid) before any I/O.
+///   [`DeviceErrorKind::Invalid`] before any I/O.
 /// * A short transfer is finished or reported as an error, never passed on.
 /// * Zone states are kept honestly: an append that does not fit the rest of
 ///   its zone, or would exceed the open or active limit, is refused without
 ///   side effects.
 /// * Several appends may run on one zone at once; each learns where it landed
 ///   and none overlap.
+/// * A reset takes effect after every append and write to its zone that was
+///   started before it, awaited or not. Those started before it is over are
+///   refused.
 /// * After `reset` succeeds, the zone's first block reads as zeros (until it
 ///   is written again), and after a following `flush` it does so even after a
 ///   power loss. Reads that race a reset may fail or return anything: callers

@@ -1,25 +1,55 @@
 //! Sparse storage for devices that keep their data in memory.
 
 use floe_core::{Geometry, ZoneId};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 /// Most bytes that are taken at once when something is written.
 const EXTENT_BYTES_MAX: u64 = 1 << 20;
+/// Extents kept for the next writer: getting pages from the system costs more
+/// than all the rest of a write.
+const SPARES_MAX: usize = 16;
 
 /// Zones of bytes, zeros where nothing was written.
 pub(crate) struct Medium {
     zones: Vec<RwLock<Extents>>,
     extent_bytes: usize,
+    spares: Mutex<Vec<Box<[u8]>>>,
 }
 
-/// A zone's extents; empty while nothing of the zone is written.
-type Extents = Vec<Option<Box<[u8]>>>;
+/// A zone's extents; none while nothing of the zone is written.
+#[derive(Default)]
+pub(crate) struct Extents(Vec<Option<Extent>>);
+
+/// A run of a zone's bytes.
+struct Extent {
+    bytes: Box<[u8]>,
+    /// Bytes from the start that mean something; the rest stands for zeros.
+    written: usize,
+}
+
+impl Extent {
+    fn read(&self, start: usize, part: &mut [u8]) {
+        let known = self.written.saturating_sub(start).min(part.len());
+        part[..known].copy_from_slice(&self.bytes[start..start + known]);
+        part[known..].fill(0);
+    }
+
+    fn write(&mut self, start: usize, part: &[u8]) {
+        if start > self.written {
+            self.bytes[self.written..start].fill(0);
+        }
+        let end = start + part.len();
+        self.bytes[start..end].copy_from_slice(part);
+        self.written = self.written.max(end);
+    }
+}
 
 impl Medium {
     pub(crate) fn new(geometry: &Geometry) -> Self {
         Medium {
             zones: geometry.zones().map(|_| RwLock::default()).collect(),
             extent_bytes: geometry.zone_capacity.min(EXTENT_BYTES_MAX) as usize,
+            spares: Mutex::default(),
         }
     }
 
@@ -31,8 +61,8 @@ impl Medium {
             let (index, start) = (offset / self.extent_bytes, offset % self.extent_bytes);
             let len = buf.len().min(self.extent_bytes - start);
             let (part, rest) = buf.split_at_mut(len);
-            match extents.get(index) {
-                Some(Some(extent)) => part.copy_from_slice(&extent[start..start + len]),
+            match extents.0.get(index) {
+                Some(Some(extent)) => extent.read(start, part),
                 _ => part.fill(0),
             }
             buf = rest;
@@ -43,6 +73,7 @@ impl Medium {
     /// Writes `data` to the zone.
     pub(crate) fn write(&self, zone: ZoneId, offset: u64, mut data: &[u8]) {
         let mut extents = self.zones[zone.index()].write();
+        let extents = &mut extents.0;
         let mut offset = offset as usize;
         while !data.is_empty() {
             let (index, start) = (offset / self.extent_bytes, offset % self.extent_bytes);
@@ -51,18 +82,33 @@ impl Medium {
             if extents.len() <= index {
                 extents.resize_with(index + 1, || None);
             }
-            // Zeroed memory comes lazily from the system.
-            let extent =
-                extents[index].get_or_insert_with(|| vec![0; self.extent_bytes].into_boxed_slice());
-            extent[start..start + len].copy_from_slice(part);
+            let extent = extents[index].get_or_insert_with(|| self.new_extent());
+            extent.write(start, part);
             data = rest;
             offset += len;
         }
     }
 
+    fn new_extent(&self) -> Extent {
+        let spare = self.spares.lock().pop();
+        Extent {
+            bytes: spare.unwrap_or_else(|| vec![0; self.extent_bytes].into_boxed_slice()),
+            written: 0,
+        }
+    }
+
     /// Makes the zone all zeros again and gives its space back.
     pub(crate) fn clear(&self, zone: ZoneId) {
-        let extents = std::mem::take(&mut *self.zones[zone.index()].write());
-        drop(extents);
+        let extents = self.swap(zone, Extents::default());
+        let mut spares = self.spares.lock();
+        let room = SPARES_MAX.saturating_sub(spares.len());
+        let extents = extents.0.into_iter().flatten();
+        spares.extend(extents.map(|extent| extent.bytes).take(room));
+    }
+
+    /// Replaces all that the zone holds; returns what it held. With the
+    /// default [`Extents`] the zone is all zeros again and takes no space.
+    pub(crate) fn swap(&self, zone: ZoneId, extents: Extents) -> Extents {
+        std::mem::replace(&mut *self.zones[zone.index()].write(), extents)
     }
 }

@@ -1,36 +1,36 @@
 //! A device in memory.
 
 use std::fmt;
+use std::sync::Arc;
 
 use floe_core::{Address, Geometry, ZoneId};
-use parking_lot::Mutex;
 
 use crate::buffer::{IoBuf, IoData};
 use crate::config::{DeviceConfig, OpenDeviceError};
-use crate::contract::{Device, OpFuture, Placement, ZoneReport, ZoneState};
+use crate::contract::{Device, OpFuture, Placement, SharedDevice, ZoneReport};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
-use crate::medium::Medium;
-use crate::zones::{ResetTurn, ZoneTable, check_append, check_range, check_zone};
+use crate::platter::{Platter, WriteCache};
+use crate::power::{PowerSwitch, Powered};
+use crate::zones::{ResetTurn, check_append, check_range, check_zone};
 
 /// A device in memory: every operation is over when its method returns. Space
-/// is taken when written and given back by resets.
-pub struct MemoryDevice {
-    geometry: Geometry,
-    zones: Mutex<ZoneTable>,
-    medium: Medium,
-    counters: Counters,
-}
+/// is taken when written and given back by resets. Clones share the device.
+#[derive(Clone)]
+pub struct MemoryDevice(Arc<Platter>);
 
 impl MemoryDevice {
     /// An empty device of this shape.
     pub fn new(geometry: Geometry) -> Self {
-        MemoryDevice {
-            zones: Mutex::new(ZoneTable::new(&geometry, ZoneState::Empty)),
-            medium: Medium::new(&geometry),
-            counters: Counters::default(),
-            geometry,
-        }
+        MemoryDevice(Arc::new(Platter::new(geometry, WriteCache::None)))
+    }
+
+    /// An empty device of this shape that can lose its power. After a restart
+    /// its zones are in state `Unknown` if the geometry has random writes.
+    pub fn with_power(geometry: Geometry, cache: WriteCache) -> (SharedDevice, PowerSwitch) {
+        let device = MemoryDevice(Arc::new(Platter::new(geometry, cache)));
+        let power = PowerSwitch::new(Powered::Memory(device.clone()));
+        (Arc::new(device), power)
     }
 
     /// An empty device as configured.
@@ -41,76 +41,103 @@ impl MemoryDevice {
         Ok(MemoryDevice::new(config.geometry(config.required_size()?)?))
     }
 
+    pub(crate) fn platter(&self) -> &Platter {
+        &self.0
+    }
+
+    pub(crate) fn crash(&self, seed: u64) {
+        if self.0.turn_off() {
+            self.0.lose_power(seed, Vec::new());
+        }
+    }
+
+    pub(crate) fn restarted(&self) -> MemoryDevice {
+        self.0.turn_off();
+        MemoryDevice(Arc::new(self.0.restarted()))
+    }
+
+    /// Carries out an operation, unless the power is off or fails during it.
     fn answer<T: Send + 'static>(
         &self,
         operation: Operation,
-        zone: ZoneId,
-        result: Result<T, DeviceErrorKind>,
+        zone: impl Into<Option<ZoneId>>,
+        carry_out: impl FnOnce(&Platter) -> Result<T, DeviceErrorKind>,
     ) -> OpFuture<T> {
+        let platter = &*self.0;
+        let done = platter.while_on(carry_out);
+        let result = match (done, platter.burn_fuse()) {
+            (Some(result), None) => result,
+            (None, None) => Err(DeviceErrorKind::Gone),
+            (_, Some(seed)) => {
+                self.crash(seed);
+                Err(DeviceErrorKind::Gone)
+            }
+        };
         OpFuture::ready(result.map_err(|kind| {
-            Counters::add(&self.counters.errors, 1);
+            Counters::add(&platter.counters.errors, 1);
             DeviceError::new(operation, zone, kind)
         }))
     }
+}
 
-    fn append_now(&self, zone: ZoneId, data: &IoData) -> Result<Address, DeviceErrorKind> {
-        check_append(&self.geometry, zone, data.len())?;
-        let offset = self.zones.lock().reserve(zone, data.len() as u64)?;
-        self.medium.write(zone, offset, data);
-        self.writer_done(zone);
-        Counters::add(&self.counters.appends, 1);
-        Counters::add(&self.counters.append_bytes, data.len() as u64);
-        Ok(Address::new(zone, offset))
+fn append(platter: &Platter, zone: ZoneId, data: &IoData) -> Result<Address, DeviceErrorKind> {
+    check_append(&platter.geometry, zone, data.len())?;
+    let _order = platter.keep_order();
+    let offset = platter.zones.lock().reserve(zone, data.len() as u64)?;
+    platter.store(zone, offset, data);
+    writer_done(platter, zone);
+    Counters::add(&platter.counters.appends, 1);
+    Counters::add(&platter.counters.append_bytes, data.len() as u64);
+    Ok(Address::new(zone, offset))
+}
+
+fn write(platter: &Platter, at: Address, data: &IoData) -> Result<(), DeviceErrorKind> {
+    check_range(&platter.geometry, at.zone, at.offset, data.len())?;
+    if !platter.geometry.random_writes {
+        return Err(DeviceErrorKind::Unsupported("writes in place"));
     }
+    platter.zones.lock().writer_started(at.zone)?;
+    platter.store(at.zone, at.offset, data);
+    writer_done(platter, at.zone);
+    Counters::add(&platter.counters.writes, 1);
+    Counters::add(&platter.counters.write_bytes, data.len() as u64);
+    Ok(())
+}
 
-    fn write_now(&self, at: Address, data: &IoData) -> Result<(), DeviceErrorKind> {
-        check_range(&self.geometry, at.zone, at.offset, data.len())?;
-        if !self.geometry.random_writes {
-            return Err(DeviceErrorKind::Unsupported("writes in place"));
-        }
-        self.zones.lock().writer_started(at.zone)?;
-        self.medium.write(at.zone, at.offset, data);
-        self.writer_done(at.zone);
-        Counters::add(&self.counters.writes, 1);
-        Counters::add(&self.counters.write_bytes, data.len() as u64);
-        Ok(())
-    }
-
-    fn reset_now(&self, zone: ZoneId) -> Result<(), DeviceErrorKind> {
-        check_zone(&self.geometry, zone)?;
-        let turn = self.zones.lock().reset_start(zone)?;
-        match turn {
-            ResetTurn::Now => self.clear(zone),
-            // Another thread is copying into the zone, and resets it on its way out.
-            ResetTurn::Later => {
-                while self.zones.lock().is_being_reset(zone) {
-                    std::thread::yield_now();
-                }
+fn reset(platter: &Platter, zone: ZoneId) -> Result<(), DeviceErrorKind> {
+    check_zone(&platter.geometry, zone)?;
+    let turn = platter.zones.lock().reset_start(zone)?;
+    match turn {
+        ResetTurn::Now => clear(platter, zone),
+        // Another thread is copying into the zone, and resets it on its way out.
+        ResetTurn::Later => {
+            while platter.zones.lock().is_being_reset(zone) {
+                std::thread::yield_now();
             }
         }
-        Counters::add(&self.counters.resets, 1);
-        Ok(())
     }
+    Counters::add(&platter.counters.resets, 1);
+    Ok(())
+}
 
-    fn writer_done(&self, zone: ZoneId) {
-        if self.zones.lock().writer_done(zone) {
-            self.clear(zone);
-        }
+fn writer_done(platter: &Platter, zone: ZoneId) {
+    if platter.zones.lock().writer_done(zone) {
+        clear(platter, zone);
     }
+}
 
-    fn clear(&self, zone: ZoneId) {
-        loop {
-            self.medium.clear(zone);
-            if !self.zones.lock().reset_done(zone, true) {
-                return;
-            }
+fn clear(platter: &Platter, zone: ZoneId) {
+    loop {
+        platter.clear(zone);
+        if !platter.zones.lock().reset_done(zone, true) {
+            return;
         }
     }
 }
 
 impl Device for MemoryDevice {
     fn geometry(&self) -> &Geometry {
-        &self.geometry
+        &self.0.geometry
     }
 
     fn describe(&self) -> String {
@@ -118,51 +145,61 @@ impl Device for MemoryDevice {
     }
 
     fn read(&self, at: Address, mut buf: IoBuf) -> OpFuture<IoBuf> {
-        let checked = check_range(&self.geometry, at.zone, at.offset, buf.len());
-        let result = checked.map(|()| {
-            self.medium.read(at.zone, at.offset, &mut buf);
-            Counters::add(&self.counters.reads, 1);
-            Counters::add(&self.counters.read_bytes, buf.len() as u64);
-            buf
-        });
-        self.answer(Operation::Read, at.zone, result)
+        self.answer(Operation::Read, at.zone, |platter| {
+            check_range(&platter.geometry, at.zone, at.offset, buf.len())?;
+            platter.load(at.zone, at.offset, &mut buf);
+            Counters::add(&platter.counters.reads, 1);
+            Counters::add(&platter.counters.read_bytes, buf.len() as u64);
+            Ok(buf)
+        })
     }
 
     fn append(&self, zone: ZoneId, data: IoData, _placement: Placement) -> OpFuture<Address> {
-        self.answer(Operation::Append, zone, self.append_now(zone, &data))
+        self.answer(Operation::Append, zone, |platter| {
+            append(platter, zone, &data)
+        })
     }
 
     fn write(&self, at: Address, data: IoData, _placement: Placement) -> OpFuture<()> {
-        self.answer(Operation::Write, at.zone, self.write_now(at, &data))
+        self.answer(Operation::Write, at.zone, |platter| {
+            write(platter, at, &data)
+        })
     }
 
     fn reset(&self, zone: ZoneId) -> OpFuture<()> {
-        self.answer(Operation::Reset, zone, self.reset_now(zone))
+        self.answer(Operation::Reset, zone, |platter| reset(platter, zone))
     }
 
     fn finish(&self, zone: ZoneId) -> OpFuture<()> {
-        let result = check_zone(&self.geometry, zone)
-            .and_then(|()| self.zones.lock().finish(zone))
-            .inspect(|()| Counters::add(&self.counters.finishes, 1));
-        self.answer(Operation::Finish, zone, result)
+        self.answer(Operation::Finish, zone, |platter| {
+            check_zone(&platter.geometry, zone)?;
+            platter.zones.lock().finish(zone)?;
+            Counters::add(&platter.counters.finishes, 1);
+            Ok(())
+        })
     }
 
     fn flush(&self) -> OpFuture<()> {
-        Counters::add(&self.counters.flushes, 1);
-        OpFuture::ready(Ok(()))
+        self.answer(Operation::Flush, None, |platter| {
+            platter.flush(platter.flush_mark());
+            Counters::add(&platter.counters.flushes, 1);
+            Ok(())
+        })
     }
 
     fn report(&self) -> OpFuture<Vec<ZoneReport>> {
-        OpFuture::ready(Ok(self.zones.lock().report()))
+        self.answer(Operation::Report, None, |platter| {
+            Ok(platter.zones.lock().report())
+        })
     }
 
     fn counters(&self) -> &Counters {
-        &self.counters
+        &self.0.counters
     }
 }
 
 impl fmt::Debug for MemoryDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MemoryDevice({} zones)", self.geometry.zone_count)
+        write!(f, "MemoryDevice({} zones)", self.0.geometry.zone_count)
     }
 }

@@ -284,8 +284,8 @@ impl Shared {
             events = self.events.lock();
         }
         drop(events);
-        // An event may wake nobody: a sleep that is not polled, an operation whose
-        // future nobody waits for. The runtime must then come back here, not park.
+        // Perhaps nobody was woken (an operation whose future was dropped).
+        // The runtime must come back here then, and not park for good.
         self.main.rouse();
     }
 
@@ -432,6 +432,17 @@ mod tests {
             std::future::pending::<()>().await;
         });
         assert_eq!(result, Err(VirtualTimeError::Deadlock { now: Tick(5) }));
+    }
+
+    #[test]
+    fn events_that_wake_nobody_do_not_stop_time() {
+        run(0, |clock| async move {
+            for ns in 1..100 {
+                clock.at(Tick(ns), || ());
+            }
+            clock.sleep(Duration::from_nanos(200)).await;
+            assert_eq!(clock.now(), Tick(200));
+        });
     }
 
     #[test]

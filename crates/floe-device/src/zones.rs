@@ -68,10 +68,18 @@ impl ZoneTable {
     /// Moves the write pointer over `len` bytes and says where they go. The
     /// zone counts one more writer until [`ZoneTable::writer_done`].
     pub(crate) fn reserve(&mut self, zone: ZoneId, len: u64) -> Result<u64, DeviceErrorKind> {
-        let slot = self.zones[zone.index()];
         if self.is_being_reset(zone) {
             return Err(being_reset());
         }
+        let offset = self.land(zone, len)?;
+        self.zones[zone.index()].writers += 1;
+        Ok(offset)
+    }
+
+    /// Moves the write pointer over `len` bytes and says where they go, for an
+    /// append whose writer is counted already.
+    pub(crate) fn land(&mut self, zone: ZoneId, len: u64) -> Result<u64, DeviceErrorKind> {
+        let slot = self.zones[zone.index()];
         match slot.state {
             ZoneState::Empty | ZoneState::Open | ZoneState::Closed | ZoneState::Full => {}
             ZoneState::Unknown => {
@@ -96,7 +104,6 @@ impl ZoneTable {
         let slot = &mut self.zones[zone.index()];
         let offset = slot.write_pointer;
         slot.write_pointer += len;
-        slot.writers += 1;
         let full = slot.write_pointer == self.capacity;
         self.set_state(
             zone,
@@ -298,3 +305,6 @@ pub(crate) fn check_append(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

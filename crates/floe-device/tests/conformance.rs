@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use floe_core::ByteSize;
 use floe_device::config::{DeviceConfig, DeviceKind, Direct, IoChoice};
-use floe_device::{Clock, Faults, Faulty, Metered, SharedDevice, conformance, open};
+use floe_device::{
+    Clock, Faults, Faulty, Metered, Recorded, SharedDevice, SimConfig, conformance, open,
+    virtual_time,
+};
 
 fn small(kind: DeviceKind) -> DeviceConfig {
     DeviceConfig {
@@ -20,7 +23,8 @@ fn small(kind: DeviceKind) -> DeviceConfig {
 /// A device inside every wrapper, none of which may change what it does.
 fn wrapped(device: SharedDevice) -> SharedDevice {
     let metered = Arc::new(Metered::new(device, Clock::real()));
-    Arc::new(Faulty::new(metered, Clock::real(), 1, Faults::default()))
+    let recorded = Arc::new(Recorded::new(metered, Clock::real(), 100));
+    Arc::new(Faulty::new(recorded, Clock::real(), 1, Faults::default()))
 }
 
 /// Runs the suite on a device of this configuration, with and without limits,
@@ -59,6 +63,50 @@ fn memory() {
 }
 
 #[test]
+fn sim_in_real_time() {
+    for zoned in [true, false] {
+        conforms(DeviceConfig {
+            sim: quick(zoned),
+            ..small(DeviceKind::Sim)
+        });
+    }
+}
+
+/// A simulated SSD that does not take long in real time.
+fn quick(zoned: bool) -> SimConfig {
+    SimConfig {
+        zoned,
+        read_us: 0.0,
+        write_us: 0.0,
+        reset_us: 0.0,
+        ..SimConfig::default()
+    }
+}
+
+#[test]
+fn sim_in_virtual_time() {
+    for (zoned, native_append) in [(true, None), (true, Some(false)), (false, None)] {
+        for volatile_cache in [true, false] {
+            let config = DeviceConfig {
+                sim: SimConfig {
+                    zoned,
+                    native_append,
+                    volatile_cache,
+                    ..SimConfig::default()
+                },
+                max_open_zones: Some(4),
+                ..small(DeviceKind::Sim)
+            };
+            virtual_time::run(1, |clock| async move {
+                let device = open(&config, &clock).unwrap();
+                conformance::check(&device).await;
+                conformance::check(&wrapped(device)).await;
+            });
+        }
+    }
+}
+
+#[test]
 fn file_uring_direct() {
     conforms(DeviceConfig {
         io: IoChoice::Uring,
@@ -84,4 +132,33 @@ fn file_threads() {
         io: IoChoice::Threads,
         ..small(DeviceKind::File)
     });
+}
+
+/// Overwrites the block device that `FLOE_TEST_BLOCK_DEVICE` names, of at
+/// least 8 MiB; for example a loop device over a scratch file.
+#[test]
+#[ignore = "needs a scratch block device in FLOE_TEST_BLOCK_DEVICE"]
+fn block_device() {
+    let path = std::env::var_os("FLOE_TEST_BLOCK_DEVICE").expect("names a scratch device");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    for (io, discard) in [
+        (IoChoice::Uring, true),
+        (IoChoice::Uring, false),
+        (IoChoice::Threads, true),
+    ] {
+        let config = DeviceConfig {
+            path: Some(path.clone().into()),
+            io,
+            discard,
+            ..small(DeviceKind::File)
+        };
+        runtime.block_on(async {
+            let device = open(&config, &Clock::real()).unwrap();
+            assert!(device.describe().starts_with("block device"));
+            conformance::check(&device).await;
+        });
+    }
 }

@@ -1,1 +1,29 @@
-//! x
+//! Workloads, traces, experiments, results and reports for Floe.
+//!
+//! | module | for |
+//! |---|---|
+//! | [`workload`] | drawing ids: uniform, Zipfian as YCSB, hotspots, scans, mixes |
+//! | [`trace`] | reading recorded requests |
+//! | [`replay`] | miss ratios of eviction policies on traces |
+//! | [`run`] | driving a cache, closed or open loop, in real or virtual time |
+//! | [`metrics`] | the series that a run measures |
+//! | [`results`] | figures with their provenance, one per row |
+//!
+//! What it refuses to know: protocols of clients.
+
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod experiment;
+pub mod metrics;
+pub mod replay;
+pub mod report;
+pub mod results;
+pub mod run;
+pub mod trace;
+pub mod workload;
+
+pub use error::EvalError;
+pub use replay::{ReplayOptions, ReplayResult, replay};
+pub use report::report;
+pub use run::{BenchOptions, RunResult, bench};

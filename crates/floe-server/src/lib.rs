@@ -1,1 +1,25 @@
-//! x
+//! The faces of Floe: how clients reach the cache.
+//!
+//! * [`s3`]: any S3 client, read-through.
+//! * [`oxcache`]: OxCache's protocol on a Unix socket.
+//! * [`admin`]: metrics, health and statistics.
+//!
+//! A face turns a protocol request into a key and a range, and an answer of
+//! the cache into the protocol's bytes. What the crate refuses to know: how
+//! caching works.
+
+#![forbid(unsafe_code)]
+
+pub mod admin;
+pub mod config;
+mod net;
+pub mod oxcache;
+pub mod s3;
+mod server;
+mod statistics;
+
+pub use config::{
+    AccessKey, AdminConfig, Anonymous, OxCacheConfig, S3Config, ServerConfig, ServerConfigError,
+};
+pub use net::BindError;
+pub use server::{Addresses, Drained, Server, StartError};

@@ -1,8 +1,56 @@
 //! Floe: a flash cache.
+//!
+//! A cache keeps what was read on local flash, writes flash in large
+//! sequential pieces, and keeps one law: **it may forget; it may never lie.**
+//! A read returns the newest acknowledged value or a miss, whatever failed,
+//! raced or restarted.
+//!
+//! | you have | use |
+//! |---|---|
+//! | keys and values, and perhaps a slow function that makes them | [`Cache`] |
+//! | objects in S3, GCS, Azure, HTTP or a directory | [`ObjectCache`] |
+//! | a device of your own, or a simulated one | [`Store`] |
+//!
+//! ```
+//! use floe::{ByteSize, Bytes, Cache, CacheConfig, PutOptions};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("cache.floe");
+//! // A sparse file; what a previous process left in it is warm.
+//! let cache = Cache::open(&CacheConfig::file(path, ByteSize::gib(1))).await?;
+//!
+//! cache.put(b"greeting", Bytes::from_static(b"hello")).await?;
+//! assert_eq!(cache.get(b"greeting").await?, Some(Bytes::from_static(b"hello")));
+//!
+//! // However many callers miss a key at once, one of them fetches.
+//! let page = cache
+//!     .get_or_fetch(b"page", PutOptions::default(), || async {
+//!         Ok::<_, std::io::Error>(Bytes::from(vec![1; 100_000]))
+//!     })
+//!     .await?;
+//! assert_eq!(page.len(), 100_000);
+//!
+//! // Once acknowledged, no crash brings it back.
+//! cache.delete(b"greeting").await?;
+//! cache.close().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Everything runs inside the caller's tokio runtime; where io_uring works no
+//! thread is started. Any future may be dropped at any time. Memory is the RAM
+//! tier, the write buffer and the index, all bounded by [`CacheConfig`].
+//!
+//! What this crate refuses to know: protocols and command lines. The `floe`
+//! command and its S3 face are built on it.
 
 pub mod cache;
 mod chunk;
+pub mod config;
 pub mod error;
+pub mod inspect;
 pub mod object;
 pub mod origin;
 pub mod store;

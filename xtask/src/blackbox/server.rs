@@ -167,6 +167,7 @@ impl Drop for Server {
 
 fn flags(setup: &Setup, s3: SocketAddr, admin: SocketAddr) -> Vec<String> {
     let pairs = [
+        ("--s3-anonymous", "true".to_owned()),
         ("--s3-listen", s3.to_string()),
         ("--admin-listen", admin.to_string()),
         ("--device-size", setup.cache_size.clone()),
@@ -177,7 +178,7 @@ fn flags(setup: &Setup, s3: SocketAddr, admin: SocketAddr) -> Vec<String> {
     ];
     let mut flags: Vec<String> = pairs
         .into_iter()
-        .flat_map(|(flag, value)| [flag.to_owned(), value])
+        .map(|(flag, value)| format!("{flag}={value}"))
         .collect();
     flags.extend(setup.more.iter().cloned());
     flags

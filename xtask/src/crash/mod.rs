@@ -46,8 +46,14 @@ const CONNECTIONS: u64 = 6;
 const CHANGING_OBJECTS: usize = 120;
 const FIXED_OBJECTS: usize = 48;
 
-/// Crashes that one cache lives through before the next begins with an empty one.
-const ROUNDS_PER_CACHE: u32 = 5;
+/// Every policy runs on a roomy and on a tight cache in turn.
+const POLICIES: &[&str] = &["zplru", "clru", "sieve", "fifo"];
+
+/// Crashes that one cache lives through before the next begins with an empty
+/// one: enough caches for every policy where there are many rounds.
+fn rounds_per_cache(rounds: u32) -> u32 {
+    (rounds / 10).clamp(2, 5)
+}
 
 /// How far the hit ratio may fall over a crash, in points.
 const RATIO_LOSS_MAX: f64 = 1.0;
@@ -78,10 +84,12 @@ pub fn run(options: &Options) -> Result<()> {
     };
     let mut figures = Figures::default();
     let mut round = 0;
+    let mut group = 0;
     while round < options.rounds {
-        let rounds = round..options.rounds.min(round + ROUNDS_PER_CACHE);
-        one_cache(&binary, options.seed, rounds.clone(), &mut figures)?;
+        let rounds = round..options.rounds.min(round + rounds_per_cache(options.rounds));
+        one_cache(&binary, options.seed, group, rounds.clone(), &mut figures)?;
         round = rounds.end;
+        group += 1;
     }
     figures.restart_times.sort();
     let median = figures.restart_times[figures.restart_times.len() / 2];
@@ -99,30 +107,31 @@ pub fn run(options: &Options) -> Result<()> {
 fn one_cache(
     binary: &Path,
     seed: u64,
+    group: u32,
     rounds: std::ops::Range<u32>,
     figures: &mut Figures,
 ) -> Result<()> {
-    let group = rounds.start / ROUNDS_PER_CACHE;
     // Every second cache is too small for the data, so that eviction runs
     // while the crash comes; the hit ratio can only be compared in the others.
     let roomy = group.is_multiple_of(2);
     let folder = tempfile::Builder::new()
         .prefix("crash-")
         .tempdir_in(project::scratch()?)?;
+    let policy = POLICIES[group as usize / 2 % POLICIES.len()];
     let setup = Setup {
         binary: binary.to_path_buf(),
         data_dir: folder.path().to_path_buf(),
-        cache_size: if roomy { "512MiB" } else { "64MiB" }.to_owned(),
+        cache_size: if roomy { "512MiB" } else { "40MiB" }.to_owned(),
         ram_size: "4MiB".to_owned(),
         consistency: MODES[group as usize % MODES.len()],
-        more: Vec::new(),
+        more: vec![format!("--chunk-eviction={policy}")],
     };
     let world = new_world(&setup.data_dir, group)?;
     for round in rounds {
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(u64::from(round));
         one_round(&setup, &world, seed, roomy, figures).with_context(|| {
             format!(
-                "round {round} ({} cache, consistency {}) failed; the server's last words:\n{}",
+                "round {round} ({} cache, {policy}, consistency {}) failed; the server's last words:\n{}",
                 if roomy { "roomy" } else { "tight" },
                 setup.consistency,
                 log_tail(&setup.data_dir)

@@ -56,7 +56,12 @@ struct Zone {
     info: ZoneInfo,
     /// Position in the order of filling; larger is newer.
     filled: u64,
+    /// Writes that failed since the cache was opened.
+    failures: u32,
 }
+
+/// Writes to a zone that may fail before it is retired.
+const FAILURES_MOST: u32 = 3;
 
 /// Where the next bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +126,7 @@ impl ZoneTable {
                 in_flight: 0,
             },
             filled: 0,
+            failures: 0,
         };
         ZoneTable {
             zones: vec![empty; geometry.zone_count as usize],
@@ -166,8 +172,12 @@ impl ZoneTable {
         } else {
             self.gc_reserve
         };
-        // Without a zone to open, closing one would only make the shortage worse.
         if self.free.len() <= reserve {
+            // Without a zone to open, closing one makes the shortage worse, unless
+            // that is the only way to a zone that can be evicted.
+            if !self.anything_coming() {
+                self.close_fullest();
+            }
             return Placed::Wait;
         }
         if self.open.len() >= self.open_most && !self.close_fullest() {
@@ -267,6 +277,33 @@ impl ZoneTable {
             entry.info.phase = ZonePhase::Full;
             entry.info.in_flight = 0;
         }
+    }
+
+    /// A write to `zone` failed. It takes no more, and is closed, evicted and
+    /// reset like any other; a zone that keeps failing is retired. Says whether
+    /// it was.
+    pub fn failed(&mut self, zone: ZoneId) -> bool {
+        let entry = &mut self.zones[zone.index()];
+        entry.failures += 1;
+        if entry.failures >= FAILURES_MOST {
+            self.retire(zone);
+            return true;
+        }
+        match entry.info.phase {
+            ZonePhase::Open => {
+                if let Some(index) = self.open.iter().position(|&z| z == zone) {
+                    self.start_closing(index);
+                }
+            }
+            ZonePhase::Opening => {
+                entry.info.phase = ZonePhase::Empty;
+                entry.info.in_flight = 0;
+                self.open.retain(|&z| z != zone);
+                self.free.push_back(zone);
+            }
+            _ => {}
+        }
+        false
     }
 
     /// Takes a zone out of use for good. What it holds stays readable.
@@ -384,6 +421,7 @@ impl ZoneTable {
                 in_flight: 0,
             },
             filled: self.fills,
+            failures: 0,
         };
     }
 
@@ -400,6 +438,14 @@ impl ZoneTable {
         info.records += records;
         info.in_flight += 1;
         info.generation
+    }
+
+    /// Whether some zone will be free, or closed and then evicted, without further ado.
+    fn anything_coming(&self) -> bool {
+        use ZonePhase::{Closing, Evicting, Full, Opening};
+        self.zones
+            .iter()
+            .any(|zone| matches!(zone.info.phase, Opening | Closing | Full | Evicting))
     }
 
     /// Starts to close the open zone with the least room; false if none is open.

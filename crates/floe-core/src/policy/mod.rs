@@ -1,3 +1,4 @@
 //! Replacement policies: values in, a decision out.
 
+pub mod object;
 pub mod zone;

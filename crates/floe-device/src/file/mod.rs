@@ -1,7 +1,7 @@
 //! A regular file or block device as zones.
 //!
 //! Zones are fixed regions. Nothing on the medium says how far a zone is
-//! written, so after opening every zone is [`ZoneState::Unknown`] until it is
+//! written, so after opening every zone is [`ZoneState::Unknown`](crate::ZoneState::Unknown) until it is
 //! reset; appends then go by a write pointer in memory.
 
 mod open;
@@ -31,9 +31,10 @@ use threads::Threads;
 
 /// A regular file or block device.
 ///
-/// Its operations must be started inside a tokio runtime with I/O enabled; the
-/// runtime of the first operation then sees all of them through, so it has to
-/// be one that keeps running. Dropping the device waits for what is in flight.
+/// Its operations must be started inside a tokio runtime with I/O enabled. An
+/// operation is seen through by the runtime that started it, or by a
+/// multi_thread one that used the device before; a current_thread runtime has
+/// to be running for that. Dropping the device waits for what is in flight.
 pub struct FileDevice {
     inner: Arc<Inner>,
 }

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use floe_core::ByteSize;
 use parking_lot::Mutex;
@@ -76,32 +77,41 @@ fn io_error(path: &Path, source: io::Error) -> OpenDeviceError {
 }
 
 fn open_file(path: &Path) -> Result<File, OpenDeviceError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
     // A pipe would block the opening, so look first.
-    if let Ok(found) = std::fs::metadata(path) {
-        let kind = found.file_type();
-        if kind.is_dir() {
+    match std::fs::metadata(path).map(|found| found.file_type()) {
+        Ok(kind) if kind.is_dir() => {
             return Err(OpenDeviceError::IsDirectory(path.to_owned()));
         }
-        if !kind.is_file() && !kind.is_block_device() {
+        // The kernel then refuses what is mounted or otherwise in use.
+        Ok(kind) if kind.is_block_device() => options.custom_flags(libc::O_EXCL),
+        Ok(kind) if !kind.is_file() => {
             return Err(OpenDeviceError::NotStorage(path.to_owned()));
         }
-    }
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_CLOEXEC)
-        .open(path)
-        .map_err(|error| io_error(path, error))
+        _ => options.create(true),
+    };
+    options.open(path).map_err(|error| io_error(path, error))
 }
 
+/// Waits a little for the lock: the kernel lets go of a killed process's file
+/// only when the writes that it had under way are over, and until then they
+/// could land on top of ours.
 fn lock(file: &File, path: &Path) -> Result<(), OpenDeviceError> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenDeviceError::InUse(path.to_owned())),
-        Err(error) => Err(io_error(path, error.into())),
+    const PATIENCE: Duration = Duration::from_secs(2);
+    const STEP: Duration = Duration::from_millis(10);
+    let began = Instant::now();
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < PATIENCE => {
+                std::thread::sleep(STEP);
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(OpenDeviceError::InUse(path.to_owned()));
+            }
+            Err(error) => return Err(io_error(path, error.into())),
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::runtime::Handle;
+use tokio::runtime::{self, Handle, RuntimeFlavor};
 
 use super::Inner;
 use super::request::{Request, Transfer, Verdict};
@@ -52,7 +52,7 @@ pub(super) struct Ring {
     /// Requests accepted and not over.
     in_flight: AtomicUsize,
     eventfd: OwnedFd,
-    driver: Arc<DriverLink>,
+    residents: Mutex<Vec<Resident>>,
 }
 
 impl Ring {
@@ -79,21 +79,22 @@ impl Ring {
             wanted: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             eventfd,
-            driver: Arc::default(),
+            residents: Mutex::default(),
         })
     }
 
     /// Starts `request`.
     pub(super) fn submit(&self, inner: &Arc<Inner>, request: Request) {
-        if let Err(error) = self.ensure_driver(inner) {
-            return inner.finished(request, Err(DeviceErrorKind::Io(error)));
-        }
+        let driver = match self.driver(inner) {
+            Ok(driver) => driver,
+            Err(error) => return inner.finished(request, Err(DeviceErrorKind::Io(error))),
+        };
         let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed);
         self.queue.lock().push_back(request);
         if in_flight < INLINE_MAX {
             self.turn(inner);
         } else {
-            self.driver.notify();
+            driver.notify();
         }
     }
 
@@ -110,8 +111,13 @@ impl Ring {
             };
             self.wanted.store(false, Ordering::SeqCst);
             let answers = core.step(&self.queue, Wait::No);
+            let refused = core.unsubmitted;
             drop(core);
             self.settle(inner, answers);
+            if refused {
+                // The kernel is short of something: try again next round.
+                self.notify_all();
+            }
             fence(Ordering::SeqCst);
             if !self.wanted.load(Ordering::SeqCst) {
                 return;
@@ -157,23 +163,34 @@ impl Ring {
         }
     }
 
-    /// Sees to it that a driver runs.
-    fn ensure_driver(&self, inner: &Arc<Inner>) -> io::Result<()> {
-        if self.driver.running.load(Ordering::Acquire)
-            || self.driver.running.swap(true, Ordering::AcqRel)
+    /// A driver that will run: one on a multi_thread runtime, which always
+    /// does, else one on the runtime of the caller, who is running it.
+    fn driver(&self, inner: &Arc<Inner>) -> io::Result<Arc<DriverLink>> {
+        let mut residents = self.residents.lock();
+        if let Some(first) = residents.first()
+            && first.always_runs
+            && first.link.is_running()
         {
-            return Ok(());
+            return Ok(Arc::clone(&first.link));
         }
-        let started = self.start_driver(inner);
-        if started.is_err() {
-            self.driver.running.store(false, Ordering::Release);
-        }
-        started
-    }
-
-    fn start_driver(&self, inner: &Arc<Inner>) -> io::Result<()> {
         let handle = Handle::try_current()
             .map_err(|_| io::Error::other("the device is used outside a tokio runtime"))?;
+        residents.retain(|resident| resident.link.is_running());
+        let runtime = handle.id();
+        if let Some(found) = residents.iter().find(|found| found.runtime == runtime) {
+            return Ok(Arc::clone(&found.link));
+        }
+        let resident = Resident {
+            runtime,
+            always_runs: handle.runtime_flavor() == RuntimeFlavor::MultiThread,
+            link: self.start_driver(&handle, inner)?,
+        };
+        let link = Arc::clone(&resident.link);
+        residents.insert(0, resident);
+        Ok(link)
+    }
+
+    fn start_driver(&self, handle: &Handle, inner: &Arc<Inner>) -> io::Result<Arc<DriverLink>> {
         let eventfd = self.eventfd.try_clone()?;
         // Tokio panics here on a runtime that was built without I/O.
         let registered = std::panic::catch_unwind(|| {
@@ -185,18 +202,30 @@ impl Ring {
                 io::Error::other("the tokio runtime has no I/O driver; build it with enable_io")
             })?
             .map_err(io::Error::from)?;
+        let link = Arc::new(DriverLink::default());
         handle.spawn(Driver {
             inner: Arc::downgrade(inner),
             events,
-            link: Arc::clone(&self.driver),
+            link: Arc::clone(&link),
             yielded: false,
         });
-        Ok(())
+        Ok(link)
     }
 
-    /// Lets the driver end; called when the device is dropped.
+    fn notify_all(&self) {
+        for resident in &*self.residents.lock() {
+            resident.link.notify();
+        }
+    }
+
+    /// Lets go of the file, which the kernel would otherwise do some time after
+    /// the ring is closed, and lets the drivers end. Called when the device is
+    /// dropped and nothing is in flight.
     pub(super) fn close(&self) {
-        self.driver.notify();
+        if let Err(error) = self.core.lock().uring.submitter().unregister_files() {
+            tracing::warn!(%error, "the ring keeps its file a little longer");
+        }
+        self.notify_all();
     }
 }
 
@@ -264,29 +293,45 @@ struct Core {
 impl Core {
     fn step(&mut self, queue: &Mutex<VecDeque<Request>>, wait: Wait) -> Vec<Answer> {
         let mut answers = Vec::new();
-        // What is reaped here needs no event.
-        self.uring.completion().disable_eventfd();
-        self.reap(&mut answers);
+        loop {
+            // What is reaped here needs no event.
+            self.uring.completion().disable_eventfd();
+            self.reap(&mut answers);
+            let more = self.exchange(queue, wait, &mut answers);
+            self.uring.completion().enable_eventfd();
+            // Completions from before the line above come without an event,
+            // and may have made room for what is still queued.
+            fence(Ordering::SeqCst);
+            let reaped = self.reap(&mut answers);
+            if !more || !reaped || self.unsubmitted {
+                return answers;
+            }
+        }
+    }
+
+    /// Submits and reaps until the queue is empty (false) or the kernel has
+    /// its fill (true).
+    fn exchange(
+        &mut self,
+        queue: &Mutex<VecDeque<Request>>,
+        wait: Wait,
+        answers: &mut Vec<Answer>,
+    ) -> bool {
         loop {
             let more = self.fill(queue);
             let waiting = wait == Wait::One && answers.is_empty() && !self.table.is_empty();
             if self.unsubmitted || waiting {
                 self.enter(usize::from(waiting));
             }
-            self.reap(&mut answers);
-            if !more || self.unsubmitted {
-                break;
+            self.reap(answers);
+            if !more || self.unsubmitted || self.table.len() == IN_KERNEL_MAX {
+                return more;
             }
         }
-        self.uring.completion().enable_eventfd();
-        // Completions from before the line above would come without an event.
-        fence(Ordering::SeqCst);
-        self.reap(&mut answers);
-        answers
     }
 
     /// Moves queued requests to the submission queue while there is room in
-    /// it and in the table. True if there is room in the table for the rest.
+    /// it and in the table. True if some are left.
     fn fill(&mut self, queue: &Mutex<VecDeque<Request>>) -> bool {
         let mut queue = queue.lock();
         let mut entries = self.uring.submission();
@@ -302,7 +347,7 @@ impl Core {
             debug_assert!(pushed.is_ok(), "the queue was not full");
             self.unsubmitted = true;
         }
-        self.table.len() < IN_KERNEL_MAX && !queue.is_empty()
+        !queue.is_empty()
     }
 
     fn enter(&mut self, wait: usize) {
@@ -310,6 +355,7 @@ impl Core {
             match self.uring.submit_and_wait(wait) {
                 Ok(_) => {
                     self.unsubmitted = !self.uring.submission().is_empty();
+                    self.is_broken = false;
                     return;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -325,7 +371,9 @@ impl Core {
         }
     }
 
-    fn reap(&mut self, answers: &mut Vec<Answer>) {
+    /// Takes completions; true if there were any.
+    fn reap(&mut self, answers: &mut Vec<Answer>) -> bool {
+        let before = answers.len();
         for completion in self.uring.completion() {
             let Some(request) = self.table.remove(completion.user_data()) else {
                 debug_assert!(false, "every completion belongs to a request");
@@ -338,6 +386,7 @@ impl Core {
             };
             answers.push((request, answer));
         }
+        answers.len() > before
     }
 }
 
@@ -428,16 +477,28 @@ fn entry_for(request: &mut Request, registered: Option<usize>) -> squeue::Entry 
     }
 }
 
-/// What submitters and the driver share.
+/// A driver and where it lives.
+struct Resident {
+    runtime: runtime::Id,
+    /// Whether its runtime runs of itself, without being in `block_on`.
+    always_runs: bool,
+    link: Arc<DriverLink>,
+}
+
+/// What submitters and a driver share.
 #[derive(Debug, Default)]
 struct DriverLink {
     waker: Mutex<Option<Waker>>,
     /// Whether the driver was woken and has not run since.
     notified: AtomicBool,
-    running: AtomicBool,
+    has_ended: AtomicBool,
 }
 
 impl DriverLink {
+    fn is_running(&self) -> bool {
+        !self.has_ended.load(Ordering::Acquire)
+    }
+
     fn notify(&self) {
         if self.notified.swap(true, Ordering::AcqRel) {
             return;
@@ -455,7 +516,7 @@ impl DriverLink {
     }
 }
 
-/// The task that looks after the ring.
+/// The task that looks after the ring; one per runtime that uses it, all alike.
 struct Driver {
     inner: Weak<Inner>,
     events: AsyncFd<OwnedFd>,
@@ -507,7 +568,7 @@ impl Drop for Driver {
     /// thread that ends with it, for its waiters may live on other runtimes.
     fn drop(&mut self) {
         *self.link.waker.lock() = None;
-        self.link.running.store(false, Ordering::SeqCst);
+        self.link.has_ended.store(true, Ordering::SeqCst);
         let inner = self.inner.upgrade();
         if let Some(inner) = inner.filter(|inner| inner.has_in_flight()) {
             let drained = std::thread::Builder::new()

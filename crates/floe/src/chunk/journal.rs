@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use floe_core::ZoneId;
 use floe_core::chunk::{Durability, Plan};
+use floe_core::hash::KeyHash;
 use floe_core::layout::{Generation, JournalChain, LayoutError, Note, Superblock};
 use floe_device::{Address, DeviceError, IoBuf, Placement, SharedDevice};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -56,19 +58,85 @@ pub(crate) struct Journal {
     generation_floor: AtomicU32,
     /// Live notes take too much of a metadata zone: reclaim should evict zones with many deaths.
     pressed: Arc<AtomicBool>,
+    owed: Arc<Owed>,
+}
+
+/// Deaths that could not be written. What they name may come back after a
+/// crash, so whoever next writes or deletes one of those keys must first see
+/// them written.
+#[derive(Debug, Default)]
+pub(crate) struct Owed {
+    any: AtomicBool,
+    notes: Mutex<HashMap<KeyHash, Vec<Note>>>,
+}
+
+/// Keys whose deaths may be owed before the journal counts as broken for good.
+const OWED_KEYS_MAX: usize = 1 << 16;
+
+impl Owed {
+    /// What is owed for `hash`.
+    pub(crate) fn of(&self, hash: KeyHash) -> Vec<Note> {
+        if !self.any.load(SeqCst) {
+            return Vec::new();
+        }
+        self.notes.lock().get(&hash).cloned().unwrap_or_default()
+    }
+
+    /// Whether so much is owed that no more can be remembered.
+    fn is_full(&self) -> bool {
+        self.any.load(SeqCst) && self.notes.lock().len() >= OWED_KEYS_MAX
+    }
+
+    fn add(&self, notes: &[Note]) {
+        let mut owed = self.notes.lock();
+        for note in notes {
+            if let Note::Death { hash, .. } = note {
+                let of_key = owed.entry(*hash).or_default();
+                if !of_key.contains(note) {
+                    of_key.push(*note);
+                }
+                self.any.store(true, SeqCst);
+            }
+        }
+    }
+
+    fn paid(&self, notes: &[Note]) {
+        if !self.any.load(SeqCst) {
+            return;
+        }
+        let mut owed = self.notes.lock();
+        for note in notes {
+            if let Note::Death { hash, .. } = note
+                && let Some(of_key) = owed.get_mut(hash)
+            {
+                of_key.retain(|other| other != note);
+                if of_key.is_empty() {
+                    owed.remove(hash);
+                }
+            }
+        }
+        self.any.store(!owed.is_empty(), SeqCst);
+    }
 }
 
 impl Journal {
+    /// Deaths of `hash` that could not be written yet.
+    pub(crate) fn owed(&self, hash: KeyHash) -> Vec<Note> {
+        self.owed.of(hash)
+    }
+
     /// Starts the task that owns the metadata zones.
     pub(crate) fn start(task: JournalTask, generation_floor: Generation) -> (Self, JoinHandle<()>) {
         let (requests, inbox) = mpsc::channel(QUEUE);
         let pressed = Arc::clone(&task.pressed);
+        let owed = Arc::clone(&task.owed);
         let running = tokio::spawn(task.run(inbox));
         (
             Journal {
                 requests,
                 generation_floor: AtomicU32::new(generation_floor.0),
                 pressed,
+                owed,
             },
             running,
         )
@@ -78,6 +146,11 @@ impl Journal {
     pub(crate) async fn commit(&self, notes: Vec<Note>) -> Result<(), CacheError> {
         if notes.is_empty() {
             return Ok(());
+        }
+        if self.owed.is_full() {
+            return Err(CacheError::NotDurable(
+                "the journal has failed too often; reopen the cache".into(),
+            ));
         }
         let (done, result) = oneshot::channel();
         let sent = self
@@ -162,6 +235,7 @@ pub(crate) struct JournalTask {
     written_bytes: u64,
     counters: Arc<JournalCounters>,
     pressed: Arc<AtomicBool>,
+    owed: Arc<Owed>,
 }
 
 /// What the journal counts.
@@ -199,6 +273,7 @@ impl JournalTask {
             written_bytes: 0,
             counters: Arc::default(),
             pressed: Arc::default(),
+            owed: Arc::default(),
         };
         task.write_checkpoint(zone, task.superblock.epoch, notes)
             .await?;
@@ -225,6 +300,11 @@ impl JournalTask {
                 .write(&notes, !waiting.is_empty())
                 .await
                 .map_err(|e| e.to_string());
+            match &result {
+                Ok(()) => self.owed.paid(&notes),
+                // Before the callers hear of it: their next write must find it.
+                Err(_) => self.owed.add(&notes),
+            }
             if let Err(error) = &result {
                 tracing::error!(%error, "the journal could not be written; deletes and overwrites are refused");
             }

@@ -213,7 +213,7 @@ impl Engine {
         hash: KeyHash,
         at: Sequence,
     ) -> (bool, Deaths) {
-        let mut notes = Vec::new();
+        let mut notes = self.journal.owed(hash);
         let mut was_served = shard.ram_remove(hash);
         let death = |zone: ZoneId, generation| {
             self.states.add_death(zone);

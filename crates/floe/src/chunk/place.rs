@@ -39,11 +39,23 @@ impl Placement {
         Handle((1 + self.life.generation.0 % (handles - 1)) as u16)
     }
 
-    /// The device failed a write there: the zone takes no more.
+    /// The device failed a write there: the zone takes no more until it was reset.
     pub(crate) fn fail(mut self) {
         self.ended = true;
-        self.engine.zones.lock().done(self.life.zone);
-        self.engine.retire(self.life.zone);
+        let retired = {
+            let mut zones = self.engine.zones.lock();
+            zones.done(self.life.zone);
+            zones.failed(self.life.zone)
+        };
+        if retired {
+            add(&self.engine.counters.zones_retired, 1);
+        }
+        if self.engine.states.life(self.life.zone) != self.life {
+            // It was never opened: what its header's write left there is unknown.
+            self.engine.states.mark_unknown(self.life.zone);
+        }
+        self.engine.space.notify_waiters();
+        self.engine.close_ready_zones();
     }
 }
 

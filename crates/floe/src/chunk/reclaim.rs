@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use floe_core::ZoneId;
-use floe_core::chunk::{Durability, Entry, Eviction, Found};
+use floe_core::chunk::{Durability, Entry, Eviction, Found, ZonePhase};
 use floe_core::hash::KeyHash;
 use floe_core::layout::{
     LayoutError, NewRecord, Note, RecordFlags, SMALL_MAX_BYTES, Sequence, SmallBatchEncoder,
@@ -147,7 +147,11 @@ impl Engine {
             // What was not moved is evicted with its zone: forgotten, never wrong.
         }
         let done = self.evict_zone(zone).await;
-        self.end_relocating();
+        // If it could not be emptied the originals are still on flash, and every
+        // death of one of their keys must go on being noted there.
+        if self.zones.lock().info(zone).phase == ZonePhase::Empty {
+            self.end_relocating();
+        }
         done
     }
 

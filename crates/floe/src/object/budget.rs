@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::flight::Flight;
 
@@ -38,19 +38,17 @@ impl Budget {
     }
 
     /// Waits for a share of `bytes`; given back when dropped.
-    pub(super) async fn acquire(&self, bytes: u64) -> Arc<dyn Send + Sync> {
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES))
-            .unwrap_or(u32::MAX)
-            .min(self.total);
+    pub(super) async fn acquire(&self, bytes: u64) -> Share {
+        let units = units(bytes).min(self.total);
         if let Ok(share) = Arc::clone(&self.units).try_acquire_many_owned(units) {
-            return Arc::new(share);
+            return Share(Some(share));
         }
         let waiting = Waiting::new(&self.waiting);
         self.shed();
         let share = Arc::clone(&self.units).acquire_many_owned(units).await;
         drop(waiting);
         // The semaphore is never closed, so there always is a share.
-        Arc::new(share.ok())
+        Share(share.ok())
     }
 
     /// Notes a flight whose bytes may be let go when memory is short.
@@ -81,6 +79,23 @@ impl Budget {
         let free = self.units.available_permits() as u64;
         u64::from(self.total).saturating_sub(free) * UNIT_BYTES
     }
+}
+
+/// A part of the memory.
+pub(super) struct Share(Option<OwnedSemaphorePermit>);
+
+impl Share {
+    /// Gives back what is more than `bytes`.
+    pub(super) fn shrink_to(&mut self, bytes: u64) {
+        if let Some(permit) = &mut self.0 {
+            let surplus = permit.num_permits().saturating_sub(units(bytes) as usize);
+            drop(permit.split(surplus));
+        }
+    }
+}
+
+fn units(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX)
 }
 
 struct Waiting<'a>(&'a AtomicUsize);

@@ -127,3 +127,160 @@ fn unix_seconds(time: SystemTime) -> i128 {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn tags(tag: &str) -> Option<EtagCondition> {
+        Some(EtagCondition::Tags(vec!["\"other\"".into(), tag.into()]))
+    }
+
+    #[test]
+    fn precedence_is_that_of_rfc_9110() {
+        let meta = ObjectMeta {
+            size: 1,
+            etag: Some("\"a\"".into()),
+            last_modified: Some(at(100) + Duration::from_millis(500)),
+            ..ObjectMeta::default()
+        };
+        let none = Conditions::default;
+        let cases = [
+            (none(), Verdict::Proceed),
+            (
+                Conditions {
+                    if_match: tags("\"a\""),
+                    ..none()
+                },
+                Verdict::Proceed,
+            ),
+            (
+                Conditions {
+                    if_match: tags("\"b\""),
+                    ..none()
+                },
+                Verdict::PreconditionFailed,
+            ),
+            // If-Match compares strongly.
+            (
+                Conditions {
+                    if_match: tags("W/\"a\""),
+                    ..none()
+                },
+                Verdict::PreconditionFailed,
+            ),
+            (
+                Conditions {
+                    if_match: Some(EtagCondition::Any),
+                    ..none()
+                },
+                Verdict::Proceed,
+            ),
+            (
+                // If-Match outweighs If-Unmodified-Since.
+                Conditions {
+                    if_match: tags("\"a\""),
+                    if_unmodified_since: Some(at(1)),
+                    ..none()
+                },
+                Verdict::Proceed,
+            ),
+            (
+                Conditions {
+                    if_unmodified_since: Some(at(99)),
+                    ..none()
+                },
+                Verdict::PreconditionFailed,
+            ),
+            // A date has no fractions.
+            (
+                Conditions {
+                    if_unmodified_since: Some(at(100)),
+                    ..none()
+                },
+                Verdict::Proceed,
+            ),
+            (
+                Conditions {
+                    if_none_match: tags("\"a\""),
+                    ..none()
+                },
+                Verdict::NotModified,
+            ),
+            (
+                Conditions {
+                    if_none_match: tags("W/\"a\""),
+                    ..none()
+                },
+                Verdict::NotModified,
+            ),
+            (
+                Conditions {
+                    if_none_match: Some(EtagCondition::Any),
+                    ..none()
+                },
+                Verdict::NotModified,
+            ),
+            (
+                // If-None-Match outweighs If-Modified-Since.
+                Conditions {
+                    if_none_match: tags("\"b\""),
+                    if_modified_since: Some(at(200)),
+                    ..none()
+                },
+                Verdict::Proceed,
+            ),
+            (
+                Conditions {
+                    if_modified_since: Some(at(100)),
+                    ..none()
+                },
+                Verdict::NotModified,
+            ),
+            (
+                Conditions {
+                    if_modified_since: Some(at(99)),
+                    ..none()
+                },
+                Verdict::Proceed,
+            ),
+            (
+                // A failed If-Match is told before If-None-Match is looked at.
+                Conditions {
+                    if_match: tags("\"b\""),
+                    if_none_match: tags("\"a\""),
+                    ..none()
+                },
+                Verdict::PreconditionFailed,
+            ),
+        ];
+        for (conditions, verdict) in cases {
+            assert_eq!(conditions.evaluate(&meta), verdict, "{conditions:?}");
+        }
+        let ranged = |condition| Conditions {
+            if_range: Some(condition),
+            ..none()
+        };
+        for (condition, applies) in [
+            (RangeCondition::Tag("\"a\"".into()), true),
+            (RangeCondition::Tag("W/\"a\"".into()), false),
+            (RangeCondition::Tag("\"b\"".into()), false),
+            (RangeCondition::Date(at(100)), true),
+            (RangeCondition::Date(at(101)), false),
+        ] {
+            assert_eq!(ranged(condition).range_applies(&meta), applies);
+        }
+        let bare = ObjectMeta::default();
+        let dated = Conditions {
+            if_modified_since: Some(at(1)),
+            ..none()
+        };
+        assert_eq!(dated.evaluate(&bare), Verdict::Proceed);
+    }
+}

@@ -138,6 +138,21 @@ impl ObjectConfig {
         Ok(())
     }
 
+    /// A chunk is one value of the store.
+    pub(crate) fn check_fits(&self, value_bytes_max: u64) -> Result<(), ObjectConfigError> {
+        if self.chunk_size.bytes() <= value_bytes_max {
+            return Ok(());
+        }
+        let most = ByteSize(value_bytes_max);
+        Err(wrong(
+            "chunk_size",
+            self.chunk_size,
+            format!(
+                "is more than the store takes as one value; write at most {most}, or raise chunk.size"
+            ),
+        ))
+    }
+
     pub(crate) fn reader_patience(&self) -> Duration {
         Duration::from_millis(self.reader_patience_ms)
     }

@@ -2,15 +2,18 @@
 //! readers and into the store at once.
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use futures::StreamExt;
 
 use super::Inner;
+use super::budget::Share;
 use super::error::ObjectError;
 use super::flight::{Flight, Landing};
 use super::stats::count;
 use super::version::ObjectVersion;
+use crate::error::CacheError;
 use crate::origin::{ObjectMeta, OriginBody, OriginError, OriginRead};
 use crate::store::{Admission, PutOptions, ValueWriter};
 
@@ -56,8 +59,10 @@ impl Run {
 
     /// Takes the chunks from an answer that has begun, as a task. `memory` is
     /// the share it may hold.
-    pub(super) fn spawn_with(self, body: OriginBody, memory: Arc<dyn Send + Sync>) {
-        self.charge(&memory);
+    pub(super) fn spawn_with(self, body: OriginBody, mut memory: Share) {
+        // It was taken before the object's size was known.
+        memory.shrink_to(self.end - self.position);
+        self.charge(memory);
         tokio::spawn(self.go(Some(body)));
     }
 
@@ -88,13 +93,13 @@ impl Run {
 
     async fn fetch(&mut self, body: Option<OriginBody>) -> Result<(), ObjectError> {
         if body.is_none() {
-            self.skip_what_is_stored().await;
+            self.skip_what_is_stored();
             if self.flights.iter().all(Option::is_none) {
                 return Ok(());
             }
             let bytes = (self.end - self.position).min(self.cache.config.fetch_window.bytes());
             let memory = self.cache.budget.acquire(bytes).await;
-            self.charge(&memory);
+            self.charge(memory);
         }
         let chunks = self.flights.iter().flatten().count() as u64;
         let coalesced = &self.cache.stats.chunks_coalesced;
@@ -108,13 +113,13 @@ impl Run {
     /// Flights begin after a look in the store that found nothing, but an
     /// earlier flight may have landed in between. So the store is asked again,
     /// now that newcomers wait for this one.
-    async fn skip_what_is_stored(&mut self) {
+    fn skip_what_is_stored(&mut self) {
         for index in 0..self.flights.len() {
             let chunk = self.first_chunk + index as u64;
             if self.flights[index].is_none() {
                 continue;
             }
-            if self.cache.stored(&self.object, chunk, 0..1).await.is_some()
+            if self.cache.has_stored(&self.object, chunk)
                 && let Some(flight) = self.flights[index].take()
             {
                 flight.land(Landing::Stored);
@@ -134,9 +139,10 @@ impl Run {
         }
     }
 
-    fn charge(&self, memory: &Arc<dyn Send + Sync>) {
+    fn charge(&self, memory: Share) {
+        let memory: Arc<dyn Send + Sync> = Arc::new(memory);
         for flight in self.flights.iter().flatten() {
-            flight.charge(Arc::clone(memory));
+            flight.charge(Arc::clone(&memory));
         }
     }
 
@@ -169,10 +175,12 @@ impl Run {
         }
     }
 
-    async fn request(&self) -> Result<OriginRead, ObjectError> {
-        self.cache
-            .read_version(&self.object, self.position..self.end)
-            .await
+    /// Borrows nothing: a writer in `self` cannot be shared between threads.
+    fn request(&self) -> impl Future<Output = Result<OriginRead, ObjectError>> + use<> {
+        let cache = Arc::clone(&self.cache);
+        let object = Arc::clone(&self.object);
+        let range = self.position..self.end;
+        async move { cache.read_version(&object, range).await }
     }
 
     async fn drain(&mut self, mut body: OriginBody) -> Result<(), ObjectError> {
@@ -202,7 +210,7 @@ impl Run {
             let index = (chunk - self.first_chunk) as usize;
             let len = part.len() as u64;
             if let Some(flight) = self.flights[index].clone() {
-                self.wait_for_readers(&flight, len).await;
+                wait_for_readers(&self.cache, &flight, len).await;
                 flight.push(part.clone());
                 self.store(chunk, self.position == start, part).await;
             }
@@ -212,20 +220,6 @@ impl Run {
             }
         }
         Ok(())
-    }
-
-    /// Goes at the pace of the fastest reader, but not slower than patience allows.
-    async fn wait_for_readers(&self, flight: &Flight, len: u64) {
-        let mut room = std::pin::pin!(flight.room(len));
-        if futures::poll!(room.as_mut()).is_ready() {
-            return;
-        }
-        let patience = self.cache.clock.sleep(self.cache.config.reader_patience());
-        tokio::select! {
-            biased;
-            () = room => {}
-            () = patience => {}
-        }
     }
 
     /// Adds bytes to the chunk's record. What goes wrong here only costs the
@@ -243,13 +237,31 @@ impl Run {
             let key = self.object.chunk_key(chunk);
             let len = self.object.chunk_len(chunk);
             self.writer = self
-                .cache
-                .note(self.cache.store.writer(&key, len, options).await);
+                .patiently(self.cache.store.writer(&key, len, options))
+                .await;
         }
-        if let Some(writer) = &mut self.writer
-            && self.cache.note(writer.write(bytes).await).is_none()
+        if let Some(mut writer) = self.writer.take()
+            && self.patiently(writer.write(bytes)).await.is_some()
         {
-            self.writer = None;
+            self.writer = Some(writer);
+        }
+    }
+
+    /// Waits for the store, whose buffers may be full, but no longer than for a
+    /// reader: flash that stands still must not hold up whoever reads from the origin.
+    async fn patiently<T>(&self, step: impl Future<Output = Result<T, CacheError>>) -> Option<T> {
+        let mut step = std::pin::pin!(step);
+        if let Poll::Ready(result) = futures::poll!(step.as_mut()) {
+            return self.cache.note(result);
+        }
+        let patience = self.cache.clock.sleep(self.cache.config.reader_patience());
+        tokio::select! {
+            biased;
+            result = step => self.cache.note(result),
+            () = patience => {
+                count(&self.cache.stats.store_errors);
+                None
+            }
         }
     }
 
@@ -261,7 +273,7 @@ impl Run {
         };
         flight.land(Landing::Complete);
         if let Some(writer) = self.writer.take() {
-            let counter = match self.cache.note(writer.finish().await) {
+            let counter = match self.patiently(writer.finish()).await {
                 Some(Admission::Admitted) => &self.cache.stats.chunks_stored,
                 Some(Admission::Refused) | None => &self.cache.stats.chunks_refused,
             };
@@ -290,10 +302,10 @@ async fn all_unwatched(flights: &[Arc<Flight>]) {
     std::future::poll_fn(|context| {
         for flight in flights {
             if !flight.is_landed() && flight.poll_unwatched(context).is_pending() {
-                return std::task::Poll::Pending;
+                return Poll::Pending;
             }
         }
-        std::task::Poll::Ready(())
+        Poll::Ready(())
     })
     .await;
 }
@@ -355,4 +367,18 @@ pub(super) fn expect_range(
         "asked for bytes {expected:?} of {size}, got {:?}",
         read.range
     ))))
+}
+
+/// Goes at the pace of the fastest reader, but not slower than patience allows.
+async fn wait_for_readers(cache: &Inner, flight: &Flight, len: u64) {
+    let mut room = std::pin::pin!(flight.room(len));
+    if futures::poll!(room.as_mut()).is_ready() {
+        return;
+    }
+    let patience = cache.clock.sleep(cache.config.reader_patience());
+    tokio::select! {
+        biased;
+        () = room => {}
+        () = patience => {}
+    }
 }

@@ -6,6 +6,8 @@
 //! same step in which it finds nothing, so no wake-up is lost. Readers and the
 //! fetch itself may leave at any time.
 //!
+//! `tests/flight_model.rs` runs this very file under a model checker.
+//!
 //! What it refuses to know: stores, origins, tasks.
 
 use std::collections::{HashMap, VecDeque};
@@ -15,14 +17,9 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
-use self::sync::Mutex;
 use super::error::ObjectError;
+use super::lock::Mutex;
 use super::version::ChunkId;
-
-/// The lock, so that a model checker can put its own in place.
-mod sync {
-    pub(super) use parking_lot::Mutex;
-}
 
 const SHARDS: usize = 64;
 

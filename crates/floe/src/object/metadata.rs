@@ -11,6 +11,7 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::budget::Share;
 use super::config::Consistency;
 use super::epoch::Epoch;
 use super::error::ObjectError;
@@ -226,17 +227,10 @@ impl Inner {
         }
     }
 
-    #[allow(clippy::type_complexity)]
     async fn ask_origin(
         &self,
         load: &Load,
-    ) -> Result<
-        (
-            Arc<ObjectVersion>,
-            Option<(OriginRead, Arc<dyn Send + Sync>)>,
-        ),
-        ObjectError,
-    > {
+    ) -> Result<(Arc<ObjectVersion>, Option<(OriginRead, Share)>), ObjectError> {
         if let (None, Some(range)) = (&load.previous, self.opening(load.wanted)) {
             let bytes = (range.end - range.start).min(self.config.fetch_window.bytes());
             let memory = self.budget.acquire(bytes).await;
@@ -306,7 +300,7 @@ impl Inner {
         self: &Arc<Self>,
         object: &Arc<ObjectVersion>,
         read: OriginRead,
-        memory: Arc<dyn Send + Sync>,
+        memory: Share,
         wanted: Wanted,
         seats: oneshot::Sender<Vec<FlightReader>>,
     ) {

@@ -14,6 +14,7 @@ mod epoch;
 mod error;
 mod fetch;
 mod flight;
+mod lock;
 mod metadata;
 mod reader;
 mod record;
@@ -181,6 +182,7 @@ impl ObjectCache {
         config: ObjectConfig,
     ) -> Result<Self, ObjectConfigError> {
         config.validate()?;
+        config.check_fits(store.value_bytes_max())?;
         Ok(ObjectCache {
             inner: Arc::new(Inner {
                 store,
@@ -489,6 +491,11 @@ impl Inner {
         let key = object.chunk_key(chunk);
         let reader = self.note(self.store.read(&key, range).await)??;
         (reader.value_len() == object.chunk_len(chunk)).then_some(reader)
+    }
+
+    /// Whether a chunk is in the store, without reading it.
+    fn has_stored(&self, object: &ObjectVersion, chunk: u64) -> bool {
+        object.cacheable && self.note(self.store.contains(&object.chunk_key(chunk))) == Some(true)
     }
 
     /// The store's failures are counted and cost the request nothing but time.

@@ -44,8 +44,15 @@ pub(super) struct Reader {
 }
 
 enum Source {
-    Stored(ValueReader),
-    Flight { reader: FlightReader, joined: bool },
+    Stored {
+        reader: ValueReader,
+        /// It was fetched for this read, who then came too late for the flight.
+        fetched: bool,
+    },
+    Flight {
+        reader: FlightReader,
+        joined: bool,
+    },
     Direct(OriginBody),
 }
 
@@ -116,7 +123,9 @@ impl Reader {
             self.plan().await;
             let to = self.source_end();
             let found = match self.sources.front_mut() {
-                Some(Source::Stored(reader)) => Self::next_stored(reader, &mut self.tally).await,
+                Some(Source::Stored { reader, fetched }) => {
+                    Self::next_stored(reader, *fetched, &mut self.tally).await
+                }
                 Some(Source::Flight { reader, joined }) => {
                     Self::next_in_flight(reader, *joined, &mut self.tally).await
                 }
@@ -159,11 +168,14 @@ impl Reader {
         chunk_end.min(self.end)
     }
 
-    async fn next_stored(reader: &mut ValueReader, tally: &mut Tally) -> Found {
+    async fn next_stored(reader: &mut ValueReader, fetched: bool, tally: &mut Tally) -> Found {
         let tier = reader.tier();
         match reader.next().await {
             Some(Ok(bytes)) => {
-                tally.from_cache(tier, bytes.len());
+                match fetched {
+                    true => tally.served_by_fetch(false, bytes.len()),
+                    false => tally.served_by_cache(tier, bytes.len()),
+                }
                 Found::Bytes(bytes)
             }
             // A record shorter than its chunk is as good as an unreadable one.
@@ -174,7 +186,7 @@ impl Reader {
     async fn next_in_flight(reader: &mut FlightReader, joined: bool, tally: &mut Tally) -> Found {
         match reader.next().await {
             Next::Bytes(bytes) => {
-                tally.from_fetch(joined, bytes.len());
+                tally.served_by_fetch(joined, bytes.len());
                 Found::Bytes(bytes)
             }
             Next::Behind | Next::End => Found::Behind,
@@ -186,7 +198,7 @@ impl Reader {
     async fn next_direct(body: &mut OriginBody, tally: &mut Tally) -> Found {
         match body.next().await {
             Some(Ok(bytes)) => {
-                tally.from_origin(bytes.len());
+                tally.served_by_origin(bytes.len());
                 Found::Bytes(bytes)
             }
             Some(Err(error)) => Found::Failed(error.into()),
@@ -205,8 +217,14 @@ impl Reader {
         let within = self.position - start..to - start;
         if self.seeks <= SEEKS_PER_CHUNK {
             if let Some(stored) = self.cache.stored(&self.object, chunk, within.clone()).await {
-                self.cache.stats.chunk_found(stored.tier());
-                self.sources.push_front(Source::Stored(stored));
+                let fetched = !may_fetch;
+                if !fetched {
+                    self.cache.stats.chunk_found(stored.tier());
+                }
+                self.sources.push_front(Source::Stored {
+                    reader: stored,
+                    fetched,
+                });
                 return Ok(());
             }
             // A flight begins at the chunk's beginning: far into a big chunk
@@ -296,7 +314,10 @@ impl Reader {
         self.planned = missing;
         if let Some(stored) = stored {
             self.cache.stats.chunk_found(stored.tier());
-            self.sources.push_back(Source::Stored(stored));
+            self.sources.push_back(Source::Stored {
+                reader: stored,
+                fetched: false,
+            });
             self.planned += 1;
         }
     }
@@ -362,7 +383,7 @@ impl Reader {
         let stored = self
             .sources
             .iter()
-            .filter(|source| matches!(source, Source::Stored(_)));
+            .filter(|source| matches!(source, Source::Stored { .. }));
         stored.count() >= STORED_AHEAD
     }
 }
@@ -400,13 +421,13 @@ impl Tally {
         }
     }
 
-    fn from_cache(&mut self, tier: Tier, bytes: usize) {
+    fn served_by_cache(&mut self, tier: Tier, bytes: usize) {
         self.first.get_or_insert(Outcome::Hit(tier));
         self.from_cache += bytes as u64;
         self.cache.stats.served(tier, bytes as u64);
     }
 
-    fn from_fetch(&mut self, joined: bool, bytes: usize) {
+    fn served_by_fetch(&mut self, joined: bool, bytes: usize) {
         let outcome = if joined {
             Outcome::Joined
         } else {
@@ -418,7 +439,7 @@ impl Tally {
         counter.fetch_add(bytes as u64, Relaxed);
     }
 
-    fn from_origin(&mut self, bytes: usize) {
+    fn served_by_origin(&mut self, bytes: usize) {
         self.first.get_or_insert(Outcome::Miss);
         self.from_origin += bytes as u64;
         let counter = &self.cache.stats.bytes_direct;

@@ -387,3 +387,58 @@ pub(crate) fn invalid(
         cure: cure.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<OriginConfig, String> {
+        let config: OriginConfig = toml::from_str(text).map_err(|error| error.to_string())?;
+        config.validate().map_err(|error| error.to_string())?;
+        Ok(config)
+    }
+
+    #[test]
+    fn settings_are_read_and_wrong_ones_are_named() {
+        let good = "kind = \"s3\"\nendpoint = \"http://127.0.0.1:9\"\nallow_http = true\n\
+            access_key = \"a\"\nsecret_key = \"s\"\n[buckets]\npublic = \"private\"\n\
+            [requests]\nattempts = 2\n";
+        let config = parse(good).unwrap();
+        assert_eq!(config.requests.attempts, 2);
+        assert!(!format!("{config:?}").contains("\"s\""));
+        let emulated = "kind = \"emulated\"\n[emulated]\nseed = 1\nsize = { rule = \"fixed\", bytes = \"64KiB\" }\n\
+            latency = { rule = \"measured\", preset = \"64KiB\", constant = true }\n";
+        let text = toml::to_string(&parse(emulated).unwrap()).unwrap();
+        assert_eq!(parse(&text).unwrap(), parse(emulated).unwrap());
+        for (text, part) in [
+            ("kind = \"directory\"", "origin.root is missing"),
+            ("kind = \"s3\"\nroot = \"x\"", "origin.root has no meaning"),
+            (
+                "kind = \"s3\"\nendpoint = \"http://x\"",
+                "allow_http = true",
+            ),
+            ("kind = \"s3\"\nendpoint = \"x\"", "is no URL"),
+            ("kind = \"s3\"\nbucket = \"x\"", "unknown field `bucket`"),
+            ("kind = \"ftp\"", "unknown variant `ftp`"),
+            (
+                "kind = \"s3\"\npart_size = \"1MiB\"",
+                "must be at least 5MiB",
+            ),
+            (
+                "kind = \"s3\"\n[requests]\nattempts = 0",
+                "requests.attempts = 0 must be at least 1",
+            ),
+            (
+                "kind = \"emulated\"\n[emulated]\nerror_rate = 2.0",
+                "between 0 and 1",
+            ),
+            (
+                "kind = \"emulated\"\n[emulated]\nlatency = { rule = \"empirical\", quantiles = [[0.5, 1.0]] }",
+                "from share 0 to share 1",
+            ),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

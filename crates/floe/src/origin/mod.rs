@@ -11,6 +11,7 @@ pub mod directory;
 pub mod emulated;
 mod error;
 mod guard;
+mod remote;
 mod stats;
 mod types;
 
@@ -33,6 +34,7 @@ pub use types::{
 use directory::DirectoryOrigin;
 use emulated::EmulatedOrigin;
 use guard::Guard;
+use remote::RemoteOrigin;
 
 /// A store behind the cache. Cheap to clone.
 #[derive(Clone)]
@@ -255,6 +257,9 @@ fn open_backend(
             let root = config.root.as_deref().unwrap_or(Path::new("."));
             (Arc::new(DirectoryOrigin::open(root)?), "directory")
         }
-        _ => return Err(OriginConfigError::Open(format!("{:?}", config.kind))),
+        OriginKind::S3 => (Arc::new(RemoteOrigin::open(config)?), "s3"),
+        OriginKind::Gcs => (Arc::new(RemoteOrigin::open(config)?), "gcs"),
+        OriginKind::Azure => (Arc::new(RemoteOrigin::open(config)?), "azure"),
+        OriginKind::Http => (Arc::new(RemoteOrigin::open(config)?), "http"),
     })
 }

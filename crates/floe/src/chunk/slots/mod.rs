@@ -186,7 +186,11 @@ impl Engine {
                 Err(error) => {
                     tracing::warn!(%error, %zone, "a zone could not be divided into slots and is not used");
                     add(&engine.counters.write_errors, 1);
-                    engine.retire(zone);
+                    // What its header's write left there is unknown.
+                    engine.states.mark_unknown(zone);
+                    if engine.zones.lock().failed(zone) {
+                        add(&engine.counters.zones_retired, 1);
+                    }
                 }
             }
             engine.space.notify_waiters();

@@ -284,15 +284,21 @@ impl TableTask {
             .collect();
         let mut result = Ok(());
         let mut notes = Vec::new();
+        let mut lost_slots = Vec::new();
         for change in changes {
             let slot = change.slot();
             let block = (slot.zone, slots.geometry.table_block_of(slot.slot));
             if !self.lost.contains(&block) {
                 blocks.entry(block).or_default().push(change);
-            } else if let Change::Clear { hash, up_to, .. } = change {
+            } else if let Change::Clear {
+                hash, up_to, frees, ..
+            } = change
+            {
                 notes.push(self.death(block, hash, up_to));
+                lost_slots.extend(frees.then_some(slot));
             }
         }
+        self.engine.give_slots_back(slots, &lost_slots);
         if !notes.is_empty() {
             let noted = self.engine.journal.commit(notes).await;
             result = noted.map_err(|error| error.to_string());
@@ -309,10 +315,7 @@ impl TableTask {
                 self.change(slots, block, changes, &mut free);
             }
             result = self.write(slots, now.into_keys()).await.and(result);
-            free.retain(|id: &SlotId| {
-                let block = (id.zone, slots.geometry.table_block_of(id.slot));
-                self.images.get(&block).is_none_or(|image| !image.dirty)
-            });
+            // Those of a block that failed are out of use by now, and stay so.
             self.engine.give_slots_back(slots, &free);
             self.shrink();
         }
@@ -433,6 +436,8 @@ impl TableTask {
     /// Flash does not take `block`: notes what it may hold and should not as dead.
     async fn give_up(&mut self, slots: &SlotSpace, block: BlockId) -> Result<(), String> {
         slots.map.lock().withdraw_block(block.0, block.1);
+        // Perhaps those were the last ones that somebody waited for.
+        self.engine.space.notify_waiters();
         let Some(image) = self.images.get(&block) else {
             return Ok(());
         };

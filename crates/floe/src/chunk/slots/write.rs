@@ -106,6 +106,8 @@ impl Engine {
                         slots.map.lock().withdraw(ids[index]);
                         failed.push(Arc::clone(&records[index]));
                     }
+                    // Perhaps those were the last ones that somebody waited for.
+                    self.space.notify_waiters();
                 }
             }
         }

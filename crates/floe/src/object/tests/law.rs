@@ -24,7 +24,7 @@ async fn a_fetch_that_read_the_old_version_does_not_outlive_a_write() {
         gated.validators = validators;
         let origin = Arc::new(gated);
         origin.set(&key(), version(b'a', 3000));
-        let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable));
+        let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
         origin.answers.close();
         // The origin has read the old version and holds the answer back …
         let early = tokio::spawn({
@@ -49,7 +49,7 @@ async fn a_fetch_that_read_the_old_version_does_not_outlive_a_write() {
 #[tokio::test]
 async fn a_reader_after_a_write_does_not_join_a_request_from_before() {
     let origin = GatedOrigin::with(&key(), version(b'a', 10));
-    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable));
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
     origin.answers.close();
     let early = tokio::spawn({
         let cache = cache.clone();
@@ -71,7 +71,7 @@ async fn a_reader_after_a_write_does_not_join_a_request_from_before() {
 #[tokio::test]
 async fn a_write_is_seen_through_when_its_caller_leaves() {
     let origin = GatedOrigin::with(&key(), version(b'a', 10));
-    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable));
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
     read(&cache, None).await.unwrap();
     origin.puts.close();
     let caller = tokio::spawn({
@@ -90,7 +90,7 @@ async fn a_write_is_seen_through_when_its_caller_leaves() {
 #[tokio::test]
 async fn versions_never_mix_when_the_object_changes_between_chunks() {
     let origin = GatedOrigin::with(&key(), version(b'a', 20 * 1024));
-    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable));
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
     let mut body = cache.get(&key(), None).await.unwrap().body;
     let first = body.next().await.unwrap().unwrap();
     assert!(first.iter().all(|&b| b == b'a'));
@@ -114,7 +114,7 @@ async fn versions_never_mix_when_the_object_changes_between_chunks() {
 #[tokio::test]
 async fn a_change_before_the_first_byte_begins_the_read_anew() {
     let origin = GatedOrigin::with(&key(), version(b'a', 20 * 1024));
-    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable));
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
     cache.head(&key()).await.unwrap();
     origin.set(&key(), version(b'b', 10 * 1024));
     assert_eq!(read(&cache, None).await.unwrap(), version(b'b', 10 * 1024));
@@ -134,7 +134,7 @@ async fn consistency_modes_ask_the_origin_as_often_as_they_say() {
             ttl_s,
             ..config(consistency)
         };
-        let cache = cache(&Arc::new(origin.clone()), config);
+        let cache = cache(&Arc::new(origin.clone()), config).await;
         for _ in 0..3 {
             assert_eq!(read(&cache, None).await.unwrap(), version(b'a', 100));
         }
@@ -155,7 +155,7 @@ async fn stale_answers_and_remembered_absence_only_when_asked_for() {
             negative_ttl_s: if asked_for { 3600 } else { 0 },
             ..config(Consistency::Etag)
         };
-        let cache = cache(&Arc::new(origin.clone()), config);
+        let cache = cache(&Arc::new(origin.clone()), config).await;
         read(&cache, None).await.unwrap();
         origin.outage.store(true, SeqCst);
         assert_eq!(read(&cache, None).await.is_ok(), asked_for);
@@ -180,7 +180,7 @@ async fn objects_without_validators_are_not_stored_in_etag_mode() {
     gated.validators = false;
     let origin = Arc::new(gated);
     origin.set(&key(), version(b'a', 3000));
-    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Etag));
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Etag)).await;
     for _ in 0..2 {
         let read = cache.get(&key(), None).await.unwrap();
         assert_eq!(read.outcome, Outcome::Miss);
@@ -195,7 +195,7 @@ async fn objects_without_validators_are_not_stored_in_etag_mode() {
 async fn ten_thousand_random_operations_obey_the_law() {
     for consistency in [Consistency::Etag, Consistency::Immutable] {
         let origin = Arc::new(GatedOrigin::new());
-        let cache = cache(&Arc::new(origin.clone()), config(consistency));
+        let cache = cache(&Arc::new(origin.clone()), config(consistency)).await;
         let mut random = Xoshiro256PlusPlus::seed_from_u64(11);
         let keys: Vec<_> = (0..12)
             .map(|i| ObjectKey::new("bucket", format!("object-{i}")))
@@ -264,7 +264,7 @@ async fn check(
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_reads_never_go_back() {
     let origin = Arc::new(GatedOrigin::new());
-    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable));
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
     let acknowledged = Arc::new(std::sync::atomic::AtomicU64::new(0));
     let stamped = |n: u64| -> Bytes { n.to_le_bytes().repeat(600).into() };
     cache.put(&key(), put(stamped(0))).await.unwrap();

@@ -4,16 +4,17 @@ mod flights;
 mod law;
 mod origin;
 mod ranges;
+mod virtual_time;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use floe_core::ByteSize;
-use floe_device::Clock;
+use floe_core::{ByteSize, Geometry};
+use floe_device::{Clock, MemoryDevice, SharedDevice};
 
 use super::{ByteRange, Consistency, ObjectCache, ObjectConfig, ObjectError, ObjectKey};
 use crate::origin::{Backend, Origin, PutRequest, RequestConfig};
-use crate::store::Store;
+use crate::store::{Store, StoreConfig};
 
 fn key() -> ObjectKey {
     ObjectKey::new("bucket", "some/object")
@@ -38,14 +39,46 @@ fn requests() -> RequestConfig {
     }
 }
 
-fn cache(backend: &Arc<impl Backend>, config: ObjectConfig) -> ObjectCache {
-    cache_over(Store::default(), backend, config)
+/// A small store on a device in memory.
+async fn store() -> Store {
+    store_on(Arc::new(MemoryDevice::new(geometry())), Clock::real()).await
+}
+
+fn geometry() -> Geometry {
+    Geometry {
+        block_size: 4096,
+        zone_size: 4 << 20,
+        zone_capacity: 4 << 20,
+        zone_count: 14,
+        max_open_zones: None,
+        max_active_zones: None,
+        max_append_bytes: 512 << 10,
+        random_writes: true,
+        native_append: false,
+        placement_handles: 0,
+    }
+}
+
+async fn store_on(device: SharedDevice, clock: Clock) -> Store {
+    let mut config = StoreConfig {
+        seed: Some(7),
+        ..StoreConfig::default()
+    };
+    config.chunk.size = ByteSize::mib(1);
+    config.chunk.write_buffer = ByteSize::mib(4);
+    config.ram.size = ByteSize::mib(1);
+    Store::open(device, clock, &config).await.unwrap()
+}
+
+async fn cache(backend: &Arc<impl Backend>, config: ObjectConfig) -> ObjectCache {
+    cache_over(store().await, backend, config)
 }
 
 fn cache_over(store: Store, backend: &Arc<impl Backend>, config: ObjectConfig) -> ObjectCache {
     let backend: Arc<dyn Backend> = backend.clone();
-    let origin = Origin::from_backend(backend, requests(), Clock::real()).unwrap();
-    ObjectCache::new(store, origin, Clock::real(), config).unwrap()
+    let clock = store.clock().clone();
+    let origin = Origin::from_backend(backend, requests(), clock.clone()).unwrap();
+    ObjectCache::new(store, origin, clock, config).unwrap()
 }
 
 async fn read(cache: &ObjectCache, range: Option<ByteRange>) -> Result<Bytes, ObjectError> {

@@ -41,7 +41,7 @@ async fn check(cache: &ObjectCache, size: u64, range: Option<ByteRange>) {
 async fn the_matrix_of_ranges() {
     let edges = [0, 1, 1023, 1024, 1025, 2048, 5119, 5120, 5121, u64::MAX];
     for size in [0, 1, 1023, 1024, 1025, 5120, 5121] {
-        let warm = cache(&emulated(size), config(Consistency::Immutable));
+        let warm = cache(&emulated(size), config(Consistency::Immutable)).await;
         for first in edges {
             for range in [
                 None,
@@ -56,7 +56,7 @@ async fn the_matrix_of_ranges() {
                     last: first,
                 }),
             ] {
-                let cold = cache(&emulated(size), config(Consistency::Etag));
+                let cold = cache(&emulated(size), config(Consistency::Etag)).await;
                 check(&cold, size, range).await;
                 check(&warm, size, range).await;
             }
@@ -80,7 +80,7 @@ proptest! {
                 fetch_window: ByteSize::kib(window_kib),
                 ..config(Consistency::Immutable)
             };
-            let cache = cache(&emulated(size), config);
+            let cache = cache(&emulated(size), config).await;
             for (first, len) in ranges {
                 let range = ByteRange::Inclusive { first, last: first + len };
                 check(&cache, size, Some(range)).await;
@@ -91,7 +91,7 @@ proptest! {
 
 #[tokio::test]
 async fn conditions_are_judged_on_the_version_that_is_read() {
-    let cache = cache(&emulated(100), config(Consistency::Immutable));
+    let cache = cache(&emulated(100), config(Consistency::Immutable)).await;
     let meta = cache.head(&key()).await.unwrap().meta;
     let tags = EtagCondition::Tags(vec![meta.etag.clone().unwrap()]);
     let none_match = Conditions {
@@ -116,7 +116,7 @@ async fn conditions_are_judged_on_the_version_that_is_read() {
 
 #[tokio::test]
 async fn corrupt_metadata_and_chunks_of_another_length_are_misses() {
-    let store = crate::store::Store::default();
+    let store = store().await;
     let origin = emulated(3000);
     let cache = cache_over(store.clone(), &origin, config(Consistency::Immutable));
     check(&cache, 3000, None).await;

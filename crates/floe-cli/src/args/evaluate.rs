@@ -1,0 +1,272 @@
+//! The flags of `floe bench`, `floe replay` and `floe report`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum, ValueHint};
+use floe_core::ByteSize;
+use floe_core::policy::object::ObjectPolicyKind;
+use floe_eval::trace::TraceFormat;
+
+/// What ids a bench draws from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WorkloadName {
+    /// Every object equally often
+    Uniform,
+    /// Zipfian as in YCSB, with --skew
+    Zipf,
+    /// --hot-operations of the requests go to --hot-set of the objects
+    Hotspot,
+    /// Object after object
+    Scan,
+}
+
+/// Which face of the cache is driven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TargetName {
+    /// Keys and values: get, and on a miss fetch and put
+    Store,
+    /// Objects, read through
+    Object,
+}
+
+/// How the requests of an open loop are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ArrivalName {
+    /// Independent of each other
+    Poisson,
+    /// At equal distances
+    Fixed,
+}
+
+/// How fast requests follow each other, and when they end.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Load")]
+pub(crate) struct LoadArgs {
+    /// Clients that each wait for their answer (closed loop)
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 64,
+        conflicts_with = "rate"
+    )]
+    pub(crate) clients: usize,
+    /// Requests per second, whether or not earlier ones are answered (open loop)
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<f64>,
+    /// How the requests of an open loop are spread
+    #[arg(long, value_enum, default_value = "poisson", requires = "rate")]
+    pub(crate) arrivals: ArrivalName,
+    /// Most requests under way in an open loop
+    #[arg(long, value_name = "COUNT", default_value_t = 4096)]
+    pub(crate) in_flight_max: usize,
+    /// End after so many requests
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) requests: Option<u64>,
+    /// End after so long: 90s, 5m, 1h
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Send so many requests first and do not measure them
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub(crate) warm_up: u64,
+    /// Length of the bins of the graphs over time; 60s in the papers
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    pub(crate) bin: Duration,
+    /// Seed of everything random
+    #[arg(long, value_name = "SEED", default_value_t = 42)]
+    pub(crate) seed: u64,
+    /// Compare every byte with the origin's
+    #[arg(long)]
+    pub(crate) verify: bool,
+}
+
+/// What the cache under test stands in front of.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Cache under test")]
+pub(crate) struct CacheArgs {
+    /// Which face of the cache is driven
+    #[arg(long, value_enum, default_value = "store")]
+    pub(crate) target: TargetName,
+    /// Bytes of every object whose size is not told [default: the chunk size]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) object_size: Option<ByteSize>,
+    /// How long the origin takes: milliseconds, or the measured 64KiB, 256MiB, 512MiB or 1GiB
+    #[arg(long, value_name = "MS|PRESET", default_value = "0")]
+    pub(crate) origin_latency: String,
+    /// Bytes per second of one stream from the origin [default: unlimited]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) origin_bandwidth: Option<ByteSize>,
+    /// Wipe what the device named with --device-path holds, for ever
+    #[arg(long)]
+    pub(crate) wipe: bool,
+}
+
+/// What a bench or replay leaves behind.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Results")]
+pub(crate) struct OutputArgs {
+    /// Write results.jsonl, report.html and the figures into this folder
+    #[arg(long, short, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) out: Option<PathBuf>,
+    /// Show no progress
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// `floe bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// An experiment; without one the flags say what is run
+    #[arg(value_name = "EXPERIMENT.toml", value_hint = ValueHint::FilePath)]
+    pub(crate) experiment: Option<PathBuf>,
+    /// Draw requests like this
+    #[arg(long, value_enum, default_value = "zipf", help_heading = "Requests")]
+    pub(crate) workload: WorkloadName,
+    /// Exponent of the Zipfian distribution
+    #[arg(
+        long,
+        value_name = "SKEW",
+        default_value_t = 0.99,
+        help_heading = "Requests"
+    )]
+    pub(crate) skew: f64,
+    /// Share of the objects that is hot, from 0 to 1
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.1,
+        help_heading = "Requests"
+    )]
+    pub(crate) hot_set: f64,
+    /// Share of the requests that goes to them, from 0 to 1
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.9,
+        help_heading = "Requests"
+    )]
+    pub(crate) hot_operations: f64,
+    /// Objects, as a multiple of the cache's chunks
+    #[arg(
+        long,
+        value_name = "RATIO",
+        default_value_t = 2.0,
+        help_heading = "Requests"
+    )]
+    pub(crate) working_set: f64,
+    /// Objects, as a number
+    #[arg(
+        long,
+        value_name = "COUNT",
+        conflicts_with = "working_set",
+        help_heading = "Requests"
+    )]
+    pub(crate) items: Option<u64>,
+    /// Read so many bytes of each object [default: all]
+    #[arg(long, value_name = "SIZE", help_heading = "Requests")]
+    pub(crate) read_size: Option<ByteSize>,
+    /// Take the ids from a workload file of ZNCache's instead
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Requests")]
+    pub(crate) workload_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// `floe replay`.
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The trace; may be compressed with zstd
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) trace: PathBuf,
+    /// The trace's format [default: recognised]
+    #[arg(long, value_name = "FORMAT", value_parser = trace_format)]
+    pub(crate) format: Option<TraceFormat>,
+    /// Count and skip lines and records that make no sense
+    #[arg(long)]
+    pub(crate) skip_bad: bool,
+    /// Policies to replay against: lru, fifo, clock, sieve, s3fifo, lfu [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) policies: Vec<ObjectPolicyKind>,
+    /// Cache sizes (numbers of objects where the trace tells no sizes)
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) sizes: Vec<ByteSize>,
+    /// Cache sizes as shares of all the trace's bytes [default: 0.01 to 0.8]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        conflicts_with = "sizes"
+    )]
+    pub(crate) shares: Vec<f64>,
+    /// What the cache keeps: auto, object, or chunks of a size
+    #[arg(long, value_name = "UNIT", default_value = "auto")]
+    pub(crate) unit: String,
+    /// Drive a cache with a device instead of pure policies
+    #[arg(long)]
+    pub(crate) engine: bool,
+    /// With --engine: at the trace's own times, so many times as fast
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        requires = "engine",
+        conflicts_with = "rate"
+    )]
+    pub(crate) speed: Option<f64>,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+fn trace_format(text: &str) -> Result<TraceFormat, String> {
+    text.parse()
+        .map_err(|error: floe_eval::trace::UnknownFormat| error.to_string())
+}
+
+/// A length of time as people write it.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let refuse = || format!("`{text}` is no length of time; write 500ms, 90s, 5m or 1h");
+    let split = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: f64 = number.parse().map_err(|_| refuse())?;
+    let seconds = match unit {
+        "ms" => number / 1000.0,
+        "s" | "" => number,
+        "m" | "min" => number * 60.0,
+        "h" => number * 3600.0,
+        _ => return Err(refuse()),
+    };
+    if !(seconds > 0.0 && seconds <= 31_536_000.0) {
+        return Err(format!("`{text}` is not between 1ms and a year"));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time_parse() {
+        for (text, ms) in [
+            ("500ms", 500),
+            ("90s", 90_000),
+            ("1.5m", 90_000),
+            ("1h", 3_600_000),
+            ("2", 2000),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "s", "-1s", "0s", "1y", "1e9h", "99999999h", "NaN"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The command line: subcommands and flags. Flags of settings come from the
+//! table of keys.
+
+mod evaluate;
+
+use std::path::PathBuf;
+
+use clap::{Arg, Args, Command, CommandFactory, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use floe::config::Schema;
+
+use crate::settings;
+
+pub(crate) use evaluate::{
+    ArrivalName, BenchArgs, CacheArgs, LoadArgs, OutputArgs, ReplayArgs, TargetName, WorkloadName,
+};
+
+/// The version, with the commit where it is known.
+pub(crate) const VERSION: &str = env!("FLOE_VERSION");
+
+pub(crate) const CONFIG: &str = "config-file";
+pub(crate) const DATA_DIR: &str = "data-dir";
+pub(crate) const SET: &str = "set";
+
+/// A flash cache for object stores.
+#[derive(Debug, Parser)]
+#[command(
+    name = "floe",
+    version = VERSION,
+    about = "A flash cache for object stores",
+    long_about = "Floe keeps the objects of S3 and other object stores on flash: point any S3 client at it and\n\
+                  what was read once comes from the local SSD.",
+    after_help = "Examples:\n  \
+        floe serve                                  start on built-in defaults under ./floe-data\n  \
+        floe serve --config /etc/floe/floe.toml     start as configured\n  \
+        floe config default > floe.toml             a file with every setting\n  \
+        floe bench experiments/quick.toml           run an experiment\n  \
+        floe check --device-path cache.floe         verify a cache offline\n\n\
+        Exit status: 0 done, 2 wrong usage or configuration, 3 the machine is in the way (device, port,\n\
+        permission, origin), 4 a check found damage, 70 a bug.",
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+pub(crate) struct Cli {
+    /// Print the result as JSON on standard output
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Action,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Action {
+    /// Serve objects of an origin through the cache
+    #[command(after_help = "Examples:\n  \
+        floe serve                                           built-in defaults under ./floe-data\n  \
+        floe serve --data-dir /var/tmp/floe --s3-listen 127.0.0.1:9001\n  \
+        floe serve --config /etc/floe/floe.toml              as configured\n  \
+        floe serve --origin-kind s3 --origin-endpoint https://s3.example.com --s3-keys me:mysecret\n\n\
+        SIGINT and SIGTERM finish the requests in flight and stop; a second one stops at once.")]
+    Serve,
+    /// Drive a cache with requests and measure it
+    #[command(after_help = "Examples:\n  \
+        floe bench experiments/zero-latency.toml             run an experiment, write results/…\n  \
+        floe bench --duration 30s --clients 64               Zipfian reads, a cache file of 1GiB\n  \
+        floe bench --rate 20000 --device-kind memory --device-size 256MiB --origin-latency 64KiB\n  \
+        floe bench --device-path /dev/nvme1n1 --wipe --chunk-size 1MiB --out results/nvme\n\n\
+        Without a --device-path the cache is a file that is removed afterwards.")]
+    Bench(Box<BenchArgs>),
+    /// Replay a trace against eviction policies, or against a cache
+    #[command(after_help = "Examples:\n  \
+        floe replay w06.oracleGeneral.zst --policies lru,fifo --shares 0.01,0.1\n  \
+        floe replay spc.csv --engine --device-size 2GiB --speed 10 --out results/spc\n\n\
+        Against policies the miss counts are exact: no bytes are stored and no time passes.")]
+    Replay(Box<ReplayArgs>),
+    /// Make the report of a results folder again
+    #[command(after_help = "Example:\n  floe report results/zero-latency")]
+    Report {
+        /// The folder, as `floe bench` or `floe replay` wrote it
+        #[arg(value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+    },
+    /// Print what lies on a cache's device
+    #[command(after_help = "Examples:\n  \
+        floe inspect --data-dir /var/lib/floe\n  \
+        floe inspect --device-path /dev/nvme1n1 --zone 7 --records\n\n\
+        Nothing is changed. The cache must not be in use. With --json, one JSON object a line.")]
+    Inspect(InspectArgs),
+    /// Verify every checksum of a cache offline
+    #[command(after_help = "Examples:\n  \
+        floe check --data-dir /var/lib/floe\n  \
+        floe check --device-path cache.floe --json\n\n\
+        Exit status 4 if there is damage. Nothing is changed. The cache must not be in use.")]
+    Check(CheckArgs),
+    /// Make a device a new, empty cache
+    #[command(after_help = "Examples:\n  \
+        floe format --device-path /dev/nvme1n1\n  \
+        floe format --device-path cache.floe --device-size 16GiB --chunk-size 1MiB --force\n\n\
+        Without --force only a blank device is formatted.")]
+    Format(FormatArgs),
+    /// Print, check or explain the configuration
+    #[command(subcommand)]
+    Config(ConfigAction),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  floe completions bash > /etc/bash_completion.d/floe")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write one for each subcommand
+    #[command(
+        after_help = "Examples:\n  floe man | man -l -\n  floe man --dir /usr/local/share/man/man1"
+    )]
+    Man {
+        /// Write floe.1, floe-serve.1 and so on into this folder
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        dir: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FormatArgs {
+    /// Wipe whatever the device holds, for ever
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// Only this zone, beside the metadata
+    #[arg(long, value_name = "ZONE")]
+    pub(crate) zone: Option<u32>,
+    /// Print every record
+    #[arg(long)]
+    pub(crate) records: bool,
+    /// Read the values too and check them
+    #[arg(long)]
+    pub(crate) values: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Check what describes values, but not the values
+    #[arg(long)]
+    pub(crate) quick: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigAction {
+    /// Print a commented file with every setting and its default
+    Default,
+    /// Check a configuration and say what is wrong
+    #[command(after_help = "Example:\n  floe config check /etc/floe/floe.toml")]
+    Check {
+        /// The file; the environment and flags are checked as well
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
+    /// Print the settings that hold and where each came from
+    #[command(after_help = "Example:\n  FLOE_RAM_SIZE=1GiB floe config show --chunk-size 256KiB")]
+    Show,
+    /// Print the reference of all settings as Markdown
+    Reference,
+}
+
+/// The whole command, with a flag for each setting where settings matter.
+pub(crate) fn command(schema: &Schema) -> Command {
+    let all = |_: &str| true;
+    let device = |section: &str| section == "device";
+    let cache = |section: &str| matches!(section, "device" | "chunk" | "ram");
+    Cli::command()
+        .mut_subcommand("serve", |c| with_settings(c, schema, all))
+        .mut_subcommand("format", |c| {
+            with_settings(c, schema, |section| matches!(section, "device" | "chunk"))
+        })
+        .mut_subcommand("bench", |c| with_settings(c, schema, cache))
+        .mut_subcommand("replay", |c| with_settings(c, schema, cache))
+        .mut_subcommand("inspect", |c| with_settings(c, schema, device))
+        .mut_subcommand("check", |c| with_settings(c, schema, device))
+        .mut_subcommand("config", |config| {
+            config
+                .mut_subcommand("check", |c| with_settings(c, schema, all))
+                .mut_subcommand("show", |c| with_settings(c, schema, all))
+        })
+}
+
+/// Adds the flags of the sections that `wanted` names.
+fn with_settings(command: Command, schema: &Schema, wanted: impl Fn(&str) -> bool) -> Command {
+    let command = command
+        .arg(
+            Arg::new(CONFIG)
+                .long("config")
+                .short('c')
+                .value_name("FILE")
+                .env("FLOE_CONFIG")
+                .value_hint(ValueHint::FilePath)
+                .value_parser(clap::value_parser!(PathBuf))
+                .help("Read settings from this TOML file"),
+        )
+        .arg(
+            Arg::new(DATA_DIR)
+                .long("data-dir")
+                .value_name("DIR")
+                .env("FLOE_DATA_DIR")
+                .value_hint(ValueHint::DirPath)
+                .value_parser(clap::value_parser!(PathBuf))
+                .help("Keep whatever has no place of its own in this folder [default: ./floe-data]"),
+        )
+        .arg(
+            Arg::new(SET)
+                .long("set")
+                .value_name("SECTION.KEY=VALUE")
+                .action(clap::ArgAction::Append)
+                .help("Set any setting; `floe config default` lists them, --help shows their own flags"),
+        );
+    schema
+        .sections()
+        .iter()
+        .filter(|section| wanted(section.name))
+        .flat_map(|section| section.keys.iter().map(move |key| (section, key)))
+        .fold(command, |command, (section, key)| {
+            command.arg(settings::flag_argument(section, key))
+        })
+}

@@ -1,0 +1,84 @@
+//! `floe config`: print, check and explain settings.
+
+use std::collections::BTreeMap;
+
+use clap::ArgMatches;
+use floe::config::{Effective, Schema};
+use serde::Serialize;
+
+use crate::args::ConfigAction;
+use crate::failure::Failure;
+use crate::output::{self, Style};
+use crate::settings::{Plan, Request};
+
+pub(crate) fn run(
+    schema: &Schema,
+    matches: &ArgMatches,
+    action: ConfigAction,
+    json: bool,
+) -> Result<(), Failure> {
+    match action {
+        ConfigAction::Default => output::print(&schema.default_file()),
+        ConfigAction::Reference => output::print(&schema.reference()),
+        ConfigAction::Show => {
+            let effective = Request::new(schema, matches)?.load(schema)?;
+            if json {
+                output::print_json(&shown(&effective))
+            } else {
+                output::print(&effective.show())
+            }
+        }
+        ConfigAction::Check { file } => {
+            let mut request = Request::new(schema, matches)?;
+            if let Some(file) = file {
+                request.read_file(file);
+            }
+            let effective = request.load(schema)?;
+            Plan::new(&request, &effective)?;
+            report_checked(&request, json)
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Shown {
+    value: Option<serde_json::Value>,
+    source: String,
+}
+
+fn shown(effective: &Effective<'_>) -> BTreeMap<String, Shown> {
+    effective
+        .schema()
+        .keys()
+        .map(|(setting, key)| {
+            let shown = match effective.get(&setting) {
+                Some(entry) => Shown {
+                    value: if key.secret {
+                        Some("(secret)".into())
+                    } else {
+                        serde_json::to_value(&entry.value).ok()
+                    },
+                    source: entry.source.to_string(),
+                },
+                None => Shown {
+                    value: None,
+                    source: "not set".to_owned(),
+                },
+            };
+            (setting, shown)
+        })
+        .collect()
+}
+
+fn report_checked(request: &Request, json: bool) -> Result<(), Failure> {
+    let file = request
+        .places
+        .file
+        .as_ref()
+        .map(|path| path.display().to_string());
+    if json {
+        return output::print_json(&serde_json::json!({ "ok": true, "file": file }));
+    }
+    let what = file.unwrap_or_else(|| "the configuration without a file".to_owned());
+    output::print(&format!("{} {what}\n", Style::stdout().green("ok:")))
+}

@@ -1,0 +1,129 @@
+//! Results as tables for a terminal.
+
+use std::fmt::Write as _;
+
+use floe_eval::metrics::LatencySummary;
+use floe_eval::replay::ReplayResult;
+use floe_eval::run::RunResult;
+
+use crate::output::{Style, size};
+
+/// A run: latencies, throughput, hit ratio, cost.
+pub(crate) fn run(run: &RunResult) -> String {
+    let style = Style::stdout();
+    let whole = &run.whole;
+    let mut text = format!(
+        "{} requests in {:.1} s ({:.0}/s), hit ratio {:.2} %, of bytes {:.2} %\n",
+        run.requests,
+        whole.length_s,
+        whole.requests_per_s,
+        whole.hit_ratio * 100.0,
+        whole.byte_hit_ratio * 100.0,
+    );
+    if run.failed > 0 {
+        let first = run.first_failure.as_deref().unwrap_or("unknown");
+        let line = format!("{} requests failed; the first: {first}", run.failed);
+        let _ = writeln!(text, "{}", style.red(&line));
+    }
+    if run.skipped > 0 {
+        let _ = writeln!(
+            text,
+            "{} bad records of the trace were skipped",
+            run.skipped
+        );
+    }
+    if run.verified_bytes > 0 {
+        let _ = writeln!(
+            text,
+            "{} compared with the origin's, all right",
+            size(run.verified_bytes)
+        );
+    }
+    let head = format!(
+        "\n{:<12}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}",
+        "latency, ms", "mean", "p50", "p99", "p99.9", "p99.99", "max", "count"
+    );
+    let _ = writeln!(text, "{}", style.bold(&head));
+    for (name, summary) in [
+        ("get", &whole.get),
+        ("hit", &whole.hit),
+        ("miss", &whole.miss),
+        ("disk read", &whole.disk_read),
+        ("disk write", &whole.disk_write),
+    ] {
+        latency(&mut text, name, summary);
+    }
+    let rate = |bytes: f64| format!("{}/s", size(bytes.max(0.0) as u64));
+    let _ = writeln!(
+        text,
+        "\nthroughput: get {}, disk read {}, disk write {}",
+        rate(whole.get_bytes_per_s),
+        rate(whole.read_bytes_per_s),
+        rate(whole.write_bytes_per_s),
+    );
+    let mut costs = Vec::new();
+    if let Some(cpu) = whole.cpu_percent {
+        costs.push(format!("CPU {cpu:.0} %"));
+    }
+    if let Some(us) = run.cpu_us_per_request {
+        costs.push(format!("{us:.1} µs of CPU a request"));
+    }
+    if let Some(rss) = run.rss_bytes_max {
+        costs.push(format!("memory {}", size(rss)));
+    }
+    if let Some(amplification) = run.write_amplification {
+        costs.push(format!("write amplification {amplification:.3}"));
+    }
+    if !costs.is_empty() {
+        let _ = writeln!(text, "cost: {}", costs.join(", "));
+    }
+    text
+}
+
+fn latency(text: &mut String, name: &str, summary: &LatencySummary) {
+    if summary.count == 0 {
+        return;
+    }
+    let _ = write!(text, "{name:<12}");
+    for ms in [
+        summary.mean_ms,
+        summary.p50_ms,
+        summary.p99_ms,
+        summary.p999_ms,
+        summary.p9999_ms,
+        summary.max_ms,
+    ] {
+        let _ = write!(text, "{ms:>10.3}");
+    }
+    let _ = writeln!(text, "{:>12}", summary.count);
+}
+
+/// A replay: a row per policy and size.
+pub(crate) fn replay(replay: &ReplayResult) -> String {
+    let style = Style::stdout();
+    let mut text = format!(
+        "{}: {} requests, format {}, unit {}\n",
+        replay.trace, replay.requests, replay.format, replay.unit
+    );
+    if replay.skipped > 0 {
+        let _ = writeln!(text, "{} bad records were skipped", replay.skipped);
+    }
+    let head = format!(
+        "\n{:<8}{:>16}{:>14}{:>14}{:>12}{:>12}",
+        "policy", "size", "gets", "misses", "miss %", "bytes %"
+    );
+    let _ = writeln!(text, "{}", style.bold(&head));
+    for counts in &replay.counts {
+        let _ = writeln!(
+            text,
+            "{:<8}{:>16}{:>14}{:>14}{:>12.3}{:>12.3}",
+            counts.policy.name(),
+            replay.size_label(counts.cache_bytes),
+            counts.gets,
+            counts.misses,
+            counts.miss_ratio() * 100.0,
+            counts.byte_miss_ratio() * 100.0,
+        );
+    }
+    text
+}

@@ -1,0 +1,314 @@
+//! `floe inspect` and `floe check`: a cache, looked at offline.
+
+use floe::inspect::{Finding, InspectError, RecordState, Scope, Totals, ZoneState, inspect};
+use floe_core::ZoneId;
+use floe_core::layout::LayoutError;
+use floe_device::{Clock, SharedDevice};
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use clap::ArgMatches;
+use floe::config::Schema;
+
+use crate::args::{CheckArgs, InspectArgs};
+use crate::device;
+use crate::failure::Failure;
+use crate::output::{self, Style, size};
+use crate::settings::{self, Request};
+
+/// Most damaged places that are listed one by one as JSON.
+const LISTED_MAX: usize = 10_000;
+
+/// `floe inspect`: prints what is found, as it is found.
+pub(crate) fn run(
+    schema: &Schema,
+    matches: &ArgMatches,
+    args: &InspectArgs,
+    json: bool,
+) -> Result<(), Failure> {
+    let scope = Scope {
+        zone: args.zone.map(ZoneId),
+        payloads: args.values,
+    };
+    let mut written = Ok(());
+    let totals = walk(schema, matches, scope, |finding| {
+        if written.is_err() || (is_record(finding) && !args.records) {
+            return;
+        }
+        let line = if json {
+            serde_json::to_string(finding).map_err(|error| Failure::bug(error.to_string()))
+        } else {
+            Ok(line(finding))
+        };
+        written = line.and_then(|line| output::print(&format!("{line}\n")));
+    })?;
+    written?;
+    if json {
+        return Ok(());
+    }
+    output::print(&format!("{}\n", sum(&totals)))
+}
+
+#[derive(Serialize)]
+struct Checked {
+    ok: bool,
+    totals: Totals,
+    /// At most [`LISTED_MAX`] of them.
+    damage: Vec<Finding>,
+}
+
+/// `floe check`: verifies every checksum; damage is exit status 4.
+pub(crate) fn check(
+    schema: &Schema,
+    matches: &ArgMatches,
+    args: &CheckArgs,
+    json: bool,
+) -> Result<(), Failure> {
+    let scope = Scope {
+        payloads: !args.quick,
+        ..Scope::EVERYTHING
+    };
+    let mut damage = Vec::new();
+    let mut written = Ok(());
+    let totals = walk(schema, matches, scope, |finding| {
+        if !matches!(finding, Finding::Damage { .. }) {
+            return;
+        }
+        if json {
+            if damage.len() < LISTED_MAX {
+                damage.push(finding.clone());
+            }
+        } else if written.is_ok() {
+            written = output::print(&format!("{}\n", line(finding)));
+        }
+    })?;
+    written?;
+    let ok = totals.damage == 0;
+    if json {
+        output::print_json(&Checked { ok, totals, damage })?;
+    } else {
+        output::print(&format!("{}\n", sum(&totals)))?;
+    }
+    if ok {
+        return Ok(());
+    }
+    Err(Failure::damage(format!("{} damaged places", totals.damage)).cure(
+        "nothing: a damaged value is a miss and is fetched again; `floe format --force` starts anew; \
+         if it comes back, replace the device",
+    ))
+}
+
+fn walk(
+    schema: &Schema,
+    matches: &ArgMatches,
+    scope: Scope,
+    visit: impl FnMut(&Finding),
+) -> Result<Totals, Failure> {
+    let request = Request::new(schema, matches)?;
+    let effective = request.load(schema)?;
+    let config = settings::device(&request, &effective)?;
+    let runtime = super::small_runtime()?;
+    runtime.block_on(async {
+        let device: SharedDevice = device::open_existing(&config, &Clock::real())?;
+        inspect(&device, scope, visit).await.map_err(explain)
+    })
+}
+
+fn explain(error: InspectError) -> Failure {
+    let torn = |error: &LayoutError| !matches!(error, LayoutError::Blank | LayoutError::Foreign);
+    match &error {
+        InspectError::NoCache { first, second } if torn(first) || torn(second) => {
+            Failure::damage("both superblocks are unusable")
+                .because(error)
+                .cure("start anew with `floe format --force`")
+        }
+        InspectError::NoCache { .. } => Failure::environment("there is nothing to look at")
+            .because(error)
+            .cure("name the cache with --device-path or --data-dir"),
+        InspectError::Shape(_) => Failure::usage("the settings do not fit the cache")
+            .because(error)
+            .cure("leave out device.size, device.zone_size and device.block_size: the cache knows its shape"),
+        _ => Failure::environment("the cache cannot be looked at").because(error),
+    }
+}
+
+fn is_record(finding: &Finding) -> bool {
+    matches!(
+        finding,
+        Finding::Record { .. } | Finding::EmptyZone { .. } | Finding::Leftover { .. }
+    )
+}
+
+fn line(finding: &Finding) -> String {
+    let style = Style::stdout();
+    match finding {
+        Finding::Superblock {
+            zone,
+            current,
+            cache_id,
+            created_unix_s,
+            epoch,
+            block_size,
+            zone_count,
+            zone_size,
+            zone_capacity,
+            chunk_bytes,
+            piece_bytes,
+            layout,
+        } => format!(
+            "{} {cache_id}, epoch {epoch}{}\n  formatted {}, layout {layout}, chunks of {}, pieces of {}\n  \
+             {zone_count} zones of {} (capacity {}), blocks of {}",
+            style.bold(&format!("zone {zone}: superblock")),
+            if *current { ", current" } else { "" },
+            date(*created_unix_s),
+            size(*chunk_bytes),
+            size(u64::from(*piece_bytes)),
+            size(*zone_size),
+            size(*zone_capacity),
+            size(u64::from(*block_size)),
+        ),
+        Finding::Journal {
+            zone,
+            blocks,
+            notes,
+            full_zones,
+            deaths,
+            complete,
+            end_offset,
+            ..
+        } => format!(
+            "{} {notes} notes in {blocks} blocks: {full_zones} of full zones, {deaths} of dead records; \
+             ends at {end_offset:#x}{}",
+            style.bold(&format!("zone {zone}: journal")),
+            if *complete {
+                ""
+            } else {
+                "; its start is incomplete"
+            },
+        ),
+        Finding::EmptyZone { zone } => {
+            format!("{} empty", style.bold(&format!("zone {zone}:")))
+        }
+        Finding::Leftover { zone, what } => format!(
+            "{} unused since the cache was made; {what}",
+            style.bold(&format!("zone {zone}:"))
+        ),
+        Finding::Zone {
+            zone,
+            generation,
+            layout,
+            state,
+            batches,
+            records,
+            dead_records,
+            value_bytes,
+            end_offset,
+        } => format!(
+            "{} generation {generation}, {layout}, {}: {records} records ({dead_records} dead), {} in {batches} {}, \
+             ends at {end_offset:#x}",
+            style.bold(&format!("zone {zone}:")),
+            match state {
+                ZoneState::Open => "open",
+                ZoneState::Full => "full",
+                ZoneState::Closed => "closed",
+            },
+            size(*value_bytes),
+            if layout == "slots" {
+                "slots"
+            } else {
+                "batches"
+            },
+        ),
+        Finding::Record {
+            zone,
+            offset,
+            key,
+            sequence,
+            value_bytes,
+            expiry_unix_s,
+            state,
+            intact,
+            ..
+        } => {
+            let key = if key.is_empty() {
+                "(key in RAM only)"
+            } else {
+                key
+            };
+            let mut text = format!(
+                "  zone {zone} + {offset:#x}  sequence {sequence}  {}  {key}",
+                size(*value_bytes)
+            );
+            match state {
+                RecordState::Present => {}
+                RecordState::Void => text.push_str("  void"),
+                RecordState::Dead => text.push_str("  dead"),
+            }
+            if *expiry_unix_s > 0 {
+                text.push_str(&format!("  expires {}", date(u64::from(*expiry_unix_s))));
+            }
+            match intact {
+                Some(true) => text.push_str("  intact"),
+                Some(false) => text.push_str("  damaged"),
+                None => {}
+            }
+            text
+        }
+        Finding::Summary {
+            zone,
+            offset,
+            entries,
+        } => style.dim(&format!(
+            "  zone {zone} + {offset:#x}  summary of {entries} records"
+        )),
+        Finding::Gap {
+            zone,
+            offset,
+            bytes,
+        } => style.dim(&format!(
+            "  zone {zone} + {offset:#x}  gap of {bytes} bytes"
+        )),
+        Finding::Damage {
+            zone,
+            offset,
+            what,
+            why,
+        } => format!(
+            "{} zone {zone} + {offset:#x}: {what}: {why}",
+            style.red("damage:")
+        ),
+    }
+}
+
+fn sum(totals: &Totals) -> String {
+    let style = Style::stdout();
+    let verdict = if totals.damage == 0 {
+        style.green("no damage")
+    } else {
+        style.red(&format!("{} damaged places", totals.damage))
+    };
+    let mut text = format!(
+        "{verdict}: {} records ({} dead), {} in {} zones; {} zones empty",
+        totals.records,
+        totals.dead_records,
+        size(totals.value_bytes),
+        totals.zones_used,
+        totals.zones_empty,
+    );
+    if totals.intact > 0 {
+        text.push_str(&format!("; {} values verified", totals.intact));
+    }
+    if totals.gaps > 0 {
+        text.push_str(&format!("; {} gaps", totals.gaps));
+    }
+    text
+}
+
+fn date(unix_s: u64) -> String {
+    i64::try_from(unix_s)
+        .ok()
+        .and_then(|s| OffsetDateTime::from_unix_timestamp(s).ok())
+        .and_then(|date| date.format(&Rfc3339).ok())
+        .unwrap_or_else(|| unix_s.to_string())
+}

@@ -1,0 +1,54 @@
+//! `floe completions` and `floe man`: made from the same command line.
+
+use std::fs;
+use std::path::Path;
+
+use clap::Command;
+use clap_complete::Shell;
+use clap_mangen::Man;
+use floe::config::Schema;
+
+use crate::args;
+use crate::failure::Failure;
+use crate::output;
+
+/// Prints the completion script of `shell`.
+pub(crate) fn completions(schema: &Schema, shell: Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut args::command(schema), "floe", &mut script);
+    output::print(&String::from_utf8_lossy(&script))
+}
+
+/// Prints the main page, or writes all pages into `folder`.
+pub(crate) fn pages(schema: &Schema, folder: Option<&Path>) -> Result<(), Failure> {
+    let mut command = args::command(schema);
+    command.build();
+    let Some(folder) = folder else {
+        return output::print(&page(&command)?);
+    };
+    fs::create_dir_all(folder).map_err(|error| {
+        Failure::environment(format!("cannot create the folder {}", folder.display()))
+            .because(error)
+    })?;
+    write_pages(&command, "floe", folder)
+}
+
+fn write_pages(command: &Command, name: &str, folder: &Path) -> Result<(), Failure> {
+    let path = folder.join(format!("{name}.1"));
+    fs::write(&path, page(&command.clone().name(name.to_owned()))?).map_err(|error| {
+        Failure::environment(format!("cannot write {}", path.display())).because(error)
+    })?;
+    output::print(&format!("{}\n", path.display()))?;
+    for below in command.get_subcommands().filter(|c| !c.is_hide_set()) {
+        write_pages(below, &format!("{name}-{}", below.get_name()), folder)?;
+    }
+    Ok(())
+}
+
+fn page(command: &Command) -> Result<String, Failure> {
+    let mut text = Vec::new();
+    Man::new(command.clone())
+        .render(&mut text)
+        .map_err(|error| Failure::bug("the manual page cannot be made").because(error))?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}

@@ -1,0 +1,403 @@
+//! `floe serve`: a cache in front of an origin, until a signal ends it.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+use floe::config::Schema;
+use floe::object::ObjectCache;
+use floe::origin::{Origin, OriginKind};
+use floe::store::{Store, StoreConfig};
+use floe_core::ByteSize;
+use floe_device::Clock;
+use floe_server::{Addresses, Drained, Server, StartError};
+use serde::Serialize;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::format::explain_open;
+use crate::device;
+use crate::failure::Failure;
+use crate::logging;
+use crate::notify::Supervisor;
+use crate::output::{self, Style};
+use crate::settings::{DEFAULT_SIZE, Plan, Request};
+
+/// The object that the printed command fetches on a first start.
+const DEMO: (&str, &str, &str) = (
+    "demo",
+    "hello.txt",
+    "Hello from Floe. Put files below this folder's parent and fetch them as /<bucket>/<key>.\n",
+);
+
+/// Serves until SIGINT or SIGTERM.
+pub(crate) fn run(schema: &Schema, matches: &ArgMatches, json: bool) -> Result<ExitCode, Failure> {
+    let request = Request::new(schema, matches)?;
+    let effective = request.load(schema)?;
+    let mut plan = Plan::new(&request, &effective)?;
+    logging::start(&plan.log)?;
+    let demo = prepare(&request, &mut plan)?;
+    let runtime = Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("floe")
+        .build()
+        .map_err(|error| Failure::environment("cannot start the runtime").because(error))?;
+    runtime.block_on(serve(plan, demo, json))
+}
+
+/// Makes the folders that nobody named, and finds the size of a new cache file.
+/// Answers whether the demo object is there.
+fn prepare(request: &Request, plan: &mut Plan) -> Result<bool, Failure> {
+    let data_dir = &request.places.data_dir;
+    if plan.origin_is_ours || plan.path_is_ours {
+        create_folder(data_dir)?;
+    }
+    let mut demo = false;
+    if let Some(root) = plan.origin.root.as_ref().filter(|_| plan.origin_is_ours) {
+        let (bucket, key, text) = DEMO;
+        let object = root.join(bucket).join(key);
+        if !root.exists() {
+            create_folder(&root.join(bucket))?;
+            fs::write(&object, text).map_err(|error| no_access(&object, error))?;
+        }
+        demo = object.exists();
+    }
+    if plan.size_is_ours
+        && let Some(path) = device::path_of(&plan.device)
+        && fs::metadata(&path).map_or(true, |found| found.is_file() && found.len() == 0)
+    {
+        plan.device.size = Some(new_size(plan, data_dir)?);
+    }
+    Ok(demo)
+}
+
+fn create_folder(path: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(path).map_err(|error| no_access(path, error))
+}
+
+fn no_access(path: &Path, error: std::io::Error) -> Failure {
+    Failure::environment(format!("cannot create `{}`", path.display()))
+        .because(error)
+        .cure("choose another folder with --data-dir, or give this user the right to write there")
+}
+
+/// The default size, or what the disk has room for.
+fn new_size(plan: &Plan, data_dir: &Path) -> Result<ByteSize, Failure> {
+    let zone = plan.device.zone_size.bytes().max(1);
+    let free = device::free_space(data_dir)?.bytes();
+    // A tenth stays free for everybody else.
+    let room = free / 10 * 9 / zone * zone;
+    if room >= DEFAULT_SIZE.bytes() {
+        return Ok(DEFAULT_SIZE);
+    }
+    let size = ByteSize(room);
+    let fits = plan.device.geometry(size).ok();
+    if fits.is_none_or(|geometry| plan.check_chunks(&geometry).is_err()) {
+        return Err(Failure::environment(format!(
+            "the disk below `{}` has only {} MiB free, too little for a cache",
+            data_dir.display(),
+            free >> 20,
+        ))
+        .cure("free some space, choose another disk with --data-dir, or smaller zones with --device-zone-size"));
+    }
+    eprintln!(
+        "note: the disk has {} MiB free, so the cache takes {size} instead of {DEFAULT_SIZE}; \
+         --device-size says otherwise",
+        free >> 20
+    );
+    Ok(size)
+}
+
+async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::listen()?;
+    let supervisor = Supervisor::from_environment();
+    let clock = Clock::real();
+    let device = device::open_patiently(&plan.device, &clock).await?;
+    plan.check_chunks(device.geometry())?;
+    let description = device.describe();
+    let store_config = StoreConfig {
+        chunk: plan.chunk.clone(),
+        ram: plan.ram.clone(),
+        ..StoreConfig::default()
+    };
+    let store = Store::open(device, clock.clone(), &store_config)
+        .await
+        .map_err(|error| explain_open(error, &plan.device))?;
+    let recovery = store.recovery().clone();
+    tracing::info!(?recovery, device = description, "the cache is open");
+    let started = start_faces(&plan, &store, &clock).await;
+    let server = match started {
+        Ok(server) => server,
+        Err(failure) => {
+            close(&store).await;
+            return Err(failure);
+        }
+    };
+    let announcement = Announcement {
+        plan: &plan,
+        device: &description,
+        addresses: server.addresses(),
+        demo,
+        warm_records: recovery.records,
+        formatted: recovery.formatted,
+    };
+    announcement.print(json)?;
+    supervisor.ready("serving");
+    let first = wait(&mut signals, &supervisor, &clock).await;
+    tracing::info!(
+        signal = first.name(),
+        "stopping; a second signal stops at once"
+    );
+    supervisor.stopping();
+    let end = async {
+        if server.shutdown().await == Drained::BrokenOff {
+            tracing::warn!("requests were still in progress at the deadline and were broken off");
+        }
+        close(&store).await;
+    };
+    tokio::select! {
+        biased;
+        () = end => Ok(ExitCode::SUCCESS),
+        second = signals.next() => {
+            tracing::warn!(signal = second.name(), "stopped at once");
+            Ok(ExitCode::from(second.exit_status()))
+        }
+    }
+}
+
+async fn start_faces(plan: &Plan, store: &Store, clock: &Clock) -> Result<Server, Failure> {
+    let origin = Origin::open(&plan.origin, clock.clone())
+        .map_err(|error| Failure::environment("the origin cannot be used").because(error))?;
+    let cache = ObjectCache::new(store.clone(), origin, clock.clone(), plan.object.clone())
+        .map_err(|error| Failure::usage("objects cannot be cached like this").because(error))?;
+    Server::start(plan.server.clone(), cache, clock.clone())
+        .await
+        .map_err(|error| match error {
+            StartError::Config(_) => Failure::usage("the faces cannot be served").because(error),
+            StartError::Bind(_) => Failure::environment("a face cannot be opened")
+                .because(error)
+                .cure("stop what uses the address, or choose another with --s3-listen, --admin-listen or --oxcache-path"),
+        })
+}
+
+async fn close(store: &Store) {
+    if let Err(error) = store.close().await {
+        // The next start recovers; nothing acknowledged is lost.
+        tracing::warn!(%error, "the cache was not closed in order");
+    }
+}
+
+/// Waits for a signal, and tells the supervisor meanwhile that we live.
+async fn wait(signals: &mut Signals, supervisor: &Supervisor, clock: &Clock) -> Stop {
+    let alive = async {
+        match supervisor.watchdog_interval() {
+            Some(interval) => loop {
+                clock.sleep(interval).await;
+                supervisor.alive();
+            },
+            None => std::future::pending::<()>().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        stop = signals.next() => stop,
+        () = alive => unreachable_stop(),
+    }
+}
+
+/// The watchdog's loop never ends; this is what the types ask for if it did.
+fn unreachable_stop() -> Stop {
+    Stop::Terminate
+}
+
+/// The signal that ends the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    Interrupt,
+    Terminate,
+}
+
+impl Stop {
+    fn name(self) -> &'static str {
+        match self {
+            Stop::Interrupt => "SIGINT",
+            Stop::Terminate => "SIGTERM",
+        }
+    }
+
+    /// As a shell reports a death by this signal.
+    fn exit_status(self) -> u8 {
+        match self {
+            Stop::Interrupt => 130,
+            Stop::Terminate => 143,
+        }
+    }
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| Failure::environment("cannot listen for signals").because(error))
+        };
+        Ok(Signals {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) -> Stop {
+        tokio::select! {
+            biased;
+            _ = self.interrupt.recv() => Stop::Interrupt,
+            _ = self.terminate.recv() => Stop::Terminate,
+        }
+    }
+}
+
+/// What is told on standard output once the faces are open.
+struct Announcement<'a> {
+    plan: &'a Plan,
+    device: &'a str,
+    addresses: &'a Addresses,
+    demo: bool,
+    warm_records: u64,
+    formatted: bool,
+}
+
+#[derive(Serialize)]
+struct Machine<'a> {
+    version: &'a str,
+    s3: Option<SocketAddr>,
+    s3_anonymous: bool,
+    admin: Option<SocketAddr>,
+    oxcache: Option<&'a Path>,
+    device: &'a str,
+    origin: String,
+    formatted: bool,
+    warm_records: u64,
+    pid: u32,
+}
+
+impl Announcement<'_> {
+    fn print(&self, json: bool) -> Result<(), Failure> {
+        if json {
+            let machine = Machine {
+                version: crate::args::VERSION,
+                s3: self.addresses.s3,
+                s3_anonymous: self.is_anonymous(),
+                admin: self.addresses.admin,
+                oxcache: self.addresses.oxcache.as_deref(),
+                device: self.device,
+                origin: self.origin(),
+                formatted: self.formatted,
+                warm_records: self.warm_records,
+                pid: std::process::id(),
+            };
+            let line = serde_json::to_string(&machine)
+                .map_err(|error| Failure::bug("an answer has no JSON form").because(error))?;
+            return output::print(&format!("{line}\n"));
+        }
+        output::print(&self.text())
+    }
+
+    fn text(&self) -> String {
+        let style = Style::stdout();
+        let mut text = format!(
+            "{}\n\n",
+            style.bold(&format!("floe {} is serving", crate::args::VERSION))
+        );
+        let mut row = |name: &str, value: &str, hint: &str| {
+            text.push_str(&format!("  {name:<9} {value}\n"));
+            if !hint.is_empty() {
+                text.push_str(&format!("  {:<9} {}\n", "", style.dim(hint)));
+            }
+        };
+        if let Some(address) = self.addresses.s3 {
+            let mut value = format!("http://{address}");
+            if self.is_anonymous() {
+                value
+                    .push_str("  anonymous: everybody who reaches this address may read and write");
+            }
+            row("S3", &value, &self.try_s3(address));
+        }
+        if let Some(path) = &self.addresses.oxcache {
+            let hint = "length-prefixed bincode frames; point an OxCache client at it";
+            row("OxCache", &path.display().to_string(), hint);
+        }
+        if let Some(address) = self.addresses.admin {
+            let url = reachable(address);
+            row(
+                "metrics",
+                &format!("http://{address}"),
+                &format!("curl {url}/metrics"),
+            );
+            row(
+                "health",
+                &format!("http://{address}/health"),
+                &format!("curl {url}/health"),
+            );
+        }
+        let state = match (self.formatted, self.warm_records) {
+            (true, _) => "new".to_owned(),
+            (false, records) => format!("warm, {records} chunks"),
+        };
+        row("cache", &format!("{} ({state})", self.device), "");
+        row("origin", &self.origin(), "");
+        text.push_str("\nCtrl-C stops it.\n");
+        text
+    }
+
+    fn is_anonymous(&self) -> bool {
+        self.plan
+            .server
+            .s3
+            .as_ref()
+            .is_some_and(|s3| s3.anonymous.is_served())
+    }
+
+    fn try_s3(&self, address: SocketAddr) -> String {
+        let url = reachable(address);
+        let object = match self.demo {
+            true => format!("{}/{}", DEMO.0, DEMO.1),
+            false => "BUCKET/KEY".to_owned(),
+        };
+        if self.is_anonymous() {
+            return format!("curl {url}/{object}");
+        }
+        let region = self
+            .plan
+            .server
+            .s3
+            .as_ref()
+            .map_or("us-east-1", |s3| &s3.region);
+        format!("curl --aws-sigv4 aws:amz:{region}:s3 --user ACCESS:SECRET {url}/{object}")
+    }
+
+    fn origin(&self) -> String {
+        let origin = &self.plan.origin;
+        match (origin.kind, &origin.root, &origin.endpoint) {
+            (OriginKind::Directory, Some(root), _) => {
+                format!("{}/<bucket>/<key>", root.display())
+            }
+            (kind, _, Some(endpoint)) => format!("{kind:?} at {endpoint}").to_lowercase(),
+            (kind, _, None) => format!("{kind:?}").to_lowercase(),
+        }
+    }
+}
+
+/// The address as a client on this machine writes it.
+fn reachable(address: SocketAddr) -> String {
+    let ip = match address.ip() {
+        ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        ip => ip,
+    };
+    format!("http://{}", SocketAddr::new(ip, address.port()))
+}

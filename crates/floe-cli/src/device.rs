@@ -1,0 +1,179 @@
+//! Opening devices, and saying what is in the way.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use floe_core::ByteSize;
+use floe_core::layout::{LayoutError, Superblock};
+use floe_device::config::DeviceKind;
+use floe_device::{Clock, DeviceConfig, OpenDeviceError, SharedDevice};
+
+use crate::failure::Failure;
+
+/// Opens a device; needs a tokio runtime.
+///
+/// # Errors
+/// What is in the way, and the cure.
+pub(crate) fn open(config: &DeviceConfig, clock: &Clock) -> Result<SharedDevice, Failure> {
+    floe_device::open(config, clock).map_err(explain)
+}
+
+/// As [`open`], but waits a while for the last user of the device to let go: a
+/// process that was killed holds its files until the kernel has ended its I/O.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) async fn open_patiently(
+    config: &DeviceConfig,
+    clock: &Clock,
+) -> Result<SharedDevice, Failure> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let began = clock.now();
+    let mut told = false;
+    loop {
+        match floe_device::open(config, clock) {
+            Err(OpenDeviceError::InUse(path)) if clock.now().since(began) < PATIENCE => {
+                if !told {
+                    tracing::warn!(path = %path.display(), "the device is in use; waiting for it");
+                    told = true;
+                }
+                clock.sleep(Duration::from_millis(20)).await;
+            }
+            opened => return opened.map_err(explain),
+        }
+    }
+}
+
+/// Opens a device that must exist, in the shape that its cache was made for,
+/// without changing it.
+///
+/// # Errors
+/// What is in the way, and the cure.
+pub(crate) fn open_existing(config: &DeviceConfig, clock: &Clock) -> Result<SharedDevice, Failure> {
+    let (DeviceKind::File, Some(path)) = (config.kind, &config.path) else {
+        return Err(
+            Failure::usage("only a file or block device can be looked at")
+                .cure("name one with --device-path"),
+        );
+    };
+    let mut config = config.clone();
+    let error = match first_superblock(path)? {
+        Ok(superblock) => {
+            take_shape(&mut config, path, &superblock)?;
+            return open(&config, clock);
+        }
+        Err(error) => error,
+    };
+    // The second superblock may still be good: the settings tell its place.
+    config.size = None;
+    let device = open(&config, clock);
+    match error {
+        LayoutError::Blank | LayoutError::Foreign => device.map_err(|_| {
+            Failure::environment(format!("`{}` holds no Floe cache", path.display()))
+                .because(error)
+                .cure("name the cache with --device-path or the folder it is in with --data-dir")
+        }),
+        _ => device,
+    }
+}
+
+/// The superblock at the start of `path`.
+///
+/// # Errors
+/// If the path cannot be read.
+pub(crate) fn first_superblock(path: &Path) -> Result<Result<Superblock, LayoutError>, Failure> {
+    let mut block = [0; 4096];
+    let length = File::open(path)
+        .and_then(|file| read_start(file, &mut block))
+        .map_err(|error| cannot_read(path, error))?;
+    Ok(Superblock::decode(&block[..length]))
+}
+
+fn read_start(mut file: File, block: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while length < block.len() {
+        match file.read(&mut block[length..])? {
+            0 => break,
+            read => length += read,
+        }
+    }
+    Ok(length)
+}
+
+fn cannot_read(path: &Path, error: io::Error) -> Failure {
+    let cure = match error.kind() {
+        io::ErrorKind::NotFound => {
+            "name the cache with --device-path or the folder it is in with --data-dir"
+        }
+        io::ErrorKind::PermissionDenied => "change its owner or mode, or run as a user who may",
+        _ => "check the path and the device",
+    };
+    Failure::environment(format!("cannot read `{}`", path.display()))
+        .because(error)
+        .cure(cure)
+}
+
+fn take_shape(
+    config: &mut DeviceConfig,
+    path: &Path,
+    superblock: &Superblock,
+) -> Result<(), Failure> {
+    let plan = &superblock.plan;
+    let size = plan.zone_size.saturating_mul(u64::from(plan.zone_count));
+    let metadata = std::fs::metadata(path).map_err(|error| cannot_read(path, error))?;
+    if metadata.is_file() && metadata.len() < size {
+        return Err(Failure::damage(format!(
+            "`{}` was cut off: it has {} bytes, its cache was made with {size}",
+            path.display(),
+            metadata.len()
+        ))
+        .cure("restore the file, or start anew with `floe format --force`"));
+    }
+    config.block_size = ByteSize(u64::from(plan.block_size));
+    config.zone_size = ByteSize(plan.zone_size);
+    config.zone_capacity = Some(ByteSize(plan.zone_capacity));
+    config.size = Some(ByteSize(size));
+    config.max_append = ByteSize(config.max_append.bytes().min(plan.zone_capacity));
+    Ok(())
+}
+
+/// Whether it is the settings or the machine that is in the way.
+pub(crate) fn explain(error: OpenDeviceError) -> Failure {
+    use OpenDeviceError as E;
+    let what = "the device cannot be opened";
+    match error {
+        E::Missing(_)
+        | E::BlockSize(_)
+        | E::ZoneSize { .. }
+        | E::TooSmall { .. }
+        | E::TooManyZones { .. }
+        | E::Geometry(_)
+        | E::VirtualTime => Failure::usage(what).because(error),
+        _ => Failure::environment(what).because(error),
+    }
+}
+
+/// Bytes that may still be written to the file system below `path`.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn free_space(path: &Path) -> Result<ByteSize, Failure> {
+    let found = rustix::fs::statvfs(path).map_err(|error| {
+        Failure::environment(format!(
+            "cannot ask for the free space of `{}`",
+            path.display()
+        ))
+        .because(io::Error::from(error))
+    })?;
+    Ok(ByteSize(found.f_bavail.saturating_mul(found.f_frsize)))
+}
+
+/// The path of a device that is a file.
+pub(crate) fn path_of(config: &DeviceConfig) -> Option<PathBuf> {
+    match config.kind {
+        DeviceKind::File => config.path.clone(),
+        _ => None,
+    }
+}

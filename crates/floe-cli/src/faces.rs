@@ -1,0 +1,244 @@
+//! The settings of the faces: `[s3]`, `[oxcache]`, `[admin]`, `[server]`.
+
+use std::net::SocketAddr;
+
+use floe::config::{Choice, Effective, Key, Kind, Limits, Section};
+use floe_server::{AdminConfig, Anonymous, OxCacheConfig, S3Config, ServerConfig};
+
+use crate::failure::Failure;
+
+/// What `s3.listen` and `admin.listen` say to open nothing.
+const OFF: &str = "off";
+
+const ANONYMOUS: &[Choice] = &[
+    Choice {
+        word: "false",
+        doc: "No: every request must be signed with one of `s3.keys`.",
+    },
+    Choice {
+        word: "true",
+        doc: "Yes, whoever asks.",
+    },
+    Choice {
+        word: "loopback",
+        doc: "Yes, but refuse to start on an address that other machines can reach.",
+    },
+];
+
+/// The sections of the faces.
+///
+/// # Errors
+/// A bug, said in words: a struct has a field that this table lacks.
+pub(crate) fn sections() -> Result<Vec<Section>, String> {
+    Ok(vec![s3()?, oxcache()?, admin()?, server()?])
+}
+
+fn s3() -> Result<Section, String> {
+    let key = Key::new;
+    let count = |name, doc| Key::new(name, Kind::Integer, doc).limits(Limits::at_least(1));
+    let mut section = Section::adopt(
+        "s3",
+        "The S3 face: any S3 client, read-through.",
+        &S3Config::default(),
+        &[],
+        vec![
+            key(
+                "listen",
+                Kind::Address,
+                "Address and port; port 0 takes a free one, `off` opens no S3 face.",
+            ),
+            key(
+                "anonymous",
+                Kind::Choice(ANONYMOUS),
+                "Whether requests without a signature are served. When not set: `loopback` as long as there are no `s3.keys`, `s3.listen` is a loopback address and the origin is the folder in the data directory, otherwise `false`.",
+            ),
+            key(
+                "keys",
+                Kind::KeyPairs,
+                "Who may sign requests: pairs of access key and secret key.",
+            )
+            .secret(),
+            key(
+                "domains",
+                Kind::List,
+                "Domains below which the first label of the host name is the bucket (`bucket.s3.example.com` for `s3.example.com`). Requests to any other host name are path style.",
+            ),
+            key("region", Kind::Text, "What GetBucketLocation answers."),
+            count(
+                "max_connections",
+                "Connections served at once; more wait to be accepted.",
+            ),
+            count(
+                "max_streams_per_connection",
+                "Requests at once on one HTTP/2 connection.",
+            ),
+            key(
+                "max_header_size",
+                Kind::Size,
+                "Most bytes of a request's head.",
+            )
+            .limits(Limits::between(8 << 10, 1 << 20)),
+            count(
+                "idle_timeout_seconds",
+                "Seconds that a connection may be idle, or take to send a request's head.",
+            ),
+            count(
+                "stall_timeout_seconds",
+                "Seconds that a client may take nothing of an answer, or send nothing of an upload, before its connection is broken off.",
+            ),
+            key(
+                "max_upload_size",
+                Kind::Size,
+                "Largest object taken by one PUT or one multipart upload's part.",
+            )
+            .limits(Limits::at_least(1)),
+        ],
+    )?;
+    // Derived where nobody says; see `config`.
+    for key in section
+        .keys
+        .iter_mut()
+        .filter(|key| key.name == "anonymous")
+    {
+        key.default = None;
+    }
+    Ok(section)
+}
+
+fn oxcache() -> Result<Section, String> {
+    let key = Key::new;
+    let count = |name, doc| Key::new(name, Kind::Integer, doc).limits(Limits::at_least(1));
+    Section::adopt(
+        "oxcache",
+        "OxCache's protocol on a Unix socket. Opened when `oxcache.path` is set.",
+        &OxCacheConfig::default(),
+        &[],
+        vec![
+            key(
+                "path",
+                Kind::Path,
+                "The socket's path; empty opens none. A stale socket there is replaced, anything else is not.",
+            ),
+            key(
+                "bucket",
+                Kind::Text,
+                "The bucket that holds the objects named by keys.",
+            ),
+            count(
+                "max_connections",
+                "Connections served at once; more wait to be accepted.",
+            ),
+            count(
+                "max_pipeline",
+                "Requests in progress at once on one connection; more wait in the socket.",
+            ),
+            key(
+                "max_read_size",
+                Kind::Size,
+                "Most bytes asked for by one request.",
+            )
+            .limits(Limits::between(1, (4 << 30) - 65)),
+            key(
+                "read_ahead",
+                Kind::Size,
+                "Bytes read ahead of the answers being sent, over all connections.",
+            ),
+            count(
+                "stall_timeout_seconds",
+                "Seconds that a client may take nothing of an answer.",
+            ),
+        ],
+    )
+}
+
+fn admin() -> Result<Section, String> {
+    let count = |name, doc| Key::new(name, Kind::Integer, doc).limits(Limits::at_least(1));
+    Section::adopt(
+        "admin",
+        "Metrics, health and statistics over HTTP.",
+        &AdminConfig::default(),
+        &[],
+        vec![
+            Key::new(
+                "listen",
+                Kind::Address,
+                "Address and port; port 0 takes a free one, `off` opens no such face.",
+            ),
+            count(
+                "max_connections",
+                "Connections served at once; more wait to be accepted.",
+            ),
+        ],
+    )
+}
+
+fn server() -> Result<Section, String> {
+    Section::adopt(
+        "server",
+        "What all faces share.",
+        &ServerConfig::default(),
+        // Sections of their own.
+        &["s3", "oxcache", "admin"],
+        vec![
+            Key::new(
+                "drain_timeout_seconds",
+                Kind::Integer,
+                "How many seconds a shutdown waits for requests in flight before it breaks them off.",
+            )
+            .limits(Limits::at_least(1)),
+        ],
+    )
+}
+
+/// The faces that the settings ask for. `origin_is_ours` says that nobody named
+/// an origin, so that nothing of anybody's is behind the cache: then a loopback
+/// address is served without signatures.
+///
+/// # Errors
+/// What cannot be served, and the cure.
+pub(crate) fn config(
+    effective: &Effective<'_>,
+    origin_is_ours: bool,
+) -> Result<ServerConfig, Failure> {
+    let mut config: ServerConfig = effective.section("server")?;
+    config.s3 = match is_off(effective, "s3.listen") {
+        true => None,
+        false => Some(effective.section("s3")?),
+    };
+    config.admin = match is_off(effective, "admin.listen") {
+        true => None,
+        false => Some(effective.section("admin")?),
+    };
+    let oxcache: OxCacheConfig = effective.section("oxcache")?;
+    if oxcache.path.as_os_str().is_empty() {
+        for setting in effective.schema().keys().map(|(setting, _)| setting) {
+            if setting.starts_with("oxcache.") && effective.is_changed(&setting) {
+                return Err(effective
+                    .refuse(&setting, "has no effect without `oxcache.path`", None)
+                    .into());
+            }
+        }
+    } else {
+        config.oxcache = Some(oxcache);
+    }
+    if let Some(s3) = &mut config.s3 {
+        let nobody_said = !effective.is_given("s3.anonymous") && s3.keys.is_empty();
+        if nobody_said && origin_is_ours && is_loopback(s3.listen) {
+            s3.anonymous = Anonymous::OnLoopback;
+        }
+    }
+    config
+        .validate()
+        .map_err(|error| Failure::usage("the faces cannot be served").because(error))?;
+    Ok(config)
+}
+
+fn is_off(effective: &Effective<'_>, setting: &str) -> bool {
+    effective
+        .get(setting)
+        .is_some_and(|entry| entry.value.as_str() == Some(OFF))
+}
+
+fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().is_loopback()
+}

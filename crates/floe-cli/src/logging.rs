@@ -1,0 +1,43 @@
+//! Logs: to standard error, as text or as JSON lines.
+
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::Failure;
+use crate::output::Style;
+use crate::settings::{LogConfig, LogFormat};
+
+/// The crate below the S3 face.
+const CLIENT_ERRORS: &str = "s3s";
+
+/// Starts logging.
+///
+/// # Errors
+/// If the level is not one.
+pub(crate) fn start(config: &LogConfig) -> Result<(), Failure> {
+    let filter = filter(config)?;
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    let started = match config.format {
+        LogFormat::Text => logs.with_ansi(Style::stderr().colour()).try_init(),
+        LogFormat::Json => logs.json().try_init(),
+    };
+    started.map_err(|error| Failure::bug("logging was started twice").because(error))
+}
+
+/// The filter that `log.level` describes.
+///
+/// # Errors
+/// If it describes none.
+pub(crate) fn filter(config: &LogConfig) -> Result<EnvFilter, Failure> {
+    let mut level = config.level.clone();
+    // It logs a client's mistake as an error of the server's: anybody could fill the disk.
+    if !level.contains(CLIENT_ERRORS) {
+        level.push_str(&format!(",{CLIENT_ERRORS}=off"));
+    }
+    EnvFilter::try_new(&level).map_err(|error| {
+        Failure::usage(format!("`log.level` = \"{}\" is no level", config.level))
+            .because(error)
+            .cure("use error, warn, info, debug or trace, or per module such as info,floe::chunk=debug")
+    })
+}

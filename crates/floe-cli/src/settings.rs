@@ -1,0 +1,292 @@
+//! The settings of the command: the library's sections, the device's and the
+//! faces', in one schema, and how the command line speaks about them.
+
+use std::path::PathBuf;
+
+use clap::ArgMatches;
+use floe::config::{Effective, Key, Kind, Overlay, Schema, Section, Source, Sources};
+
+use floe::object::ObjectConfig;
+use floe::origin::{OriginConfig, OriginKind};
+use floe::store::RamConfig;
+use floe_core::chunk::{self, ChunkConfig};
+use floe_core::{ByteSize, Geometry};
+use floe_device::DeviceConfig;
+use floe_device::config::DeviceKind;
+use floe_server::ServerConfig;
+
+use crate::args;
+use crate::faces;
+use crate::failure::Failure;
+
+/// Variables that start with `FLOE_` and name no setting.
+const OTHER_VARIABLES: [&str; 3] = ["FLOE_CONFIG", "FLOE_DATA_DIR", "FLOE_TRACES"];
+
+floe::choices! {
+    /// How logs look.
+    pub enum LogFormat, default Text {
+        /// A line of text for people.
+        Text = "text",
+        /// A JSON object a line, for machines.
+        Json = "json",
+    }
+}
+
+floe::section! {
+    /// What is logged to standard error.
+    pub struct LogConfig in "log" {
+        /// The least important level that is logged: error, warn, info, debug or trace; also per module, such as `info,floe::chunk=debug`.
+        pub level: String = "info".to_owned();
+        /// How logs look.
+        pub format: LogFormat = LogFormat::default();
+    }
+}
+
+/// Every section.
+///
+/// # Errors
+/// A bug: a section's struct and its documentation disagree.
+pub(crate) fn schema() -> Result<Schema, Failure> {
+    let sections = || -> Result<Vec<Section>, String> {
+        let mut sections = floe::config::library_sections()?;
+        sections.extend(faces::sections()?);
+        sections.push(LogConfig::section());
+        Ok(sections)
+    };
+    sections()
+        .map(Schema::new)
+        .map_err(|why| Failure::bug("the table of settings is not complete").because(why))
+}
+
+/// Where things are when nobody says where.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    /// The folder for everything that has no place of its own.
+    pub(crate) data_dir: PathBuf,
+    /// The configuration file, if one was given.
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// What the command line and the environment say about settings.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) places: Places,
+    sources: Sources,
+}
+
+impl Request {
+    /// Reads the settings' flags of a subcommand.
+    pub(crate) fn new(schema: &Schema, matches: &ArgMatches) -> Result<Self, Failure> {
+        let places = Places {
+            data_dir: one(matches, args::DATA_DIR).unwrap_or_else(|| PathBuf::from("floe-data")),
+            file: one(matches, args::CONFIG),
+        };
+        let environment: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .filter(|(name, _)| name.starts_with("FLOE_"))
+            .collect();
+        for (name, nearest) in schema.unknown_variables(&environment, &OTHER_VARIABLES) {
+            let hint = nearest.map_or_else(String::new, |n| format!("; the nearest one is {n}"));
+            eprintln!("note: the variable {name} names no setting and is ignored{hint}");
+        }
+        let sources = Sources {
+            file: places.file.clone(),
+            environment,
+            flags: flags(schema, matches)?,
+            ..Sources::default()
+        };
+        Ok(Request { places, sources })
+    }
+
+    /// The settings that hold.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with them.
+    pub(crate) fn load<'a>(&self, schema: &'a Schema) -> Result<Effective<'a>, Failure> {
+        Ok(schema.load(&self.sources)?)
+    }
+}
+
+impl Request {
+    /// Reads `file` instead of the one that `--config` names.
+    pub(crate) fn read_file(&mut self, file: PathBuf) {
+        self.sources.file = Some(file.clone());
+        self.places.file = Some(file);
+    }
+}
+
+/// The size of a cache file that nobody gave a size.
+pub(crate) const DEFAULT_SIZE: ByteSize = ByteSize::gib(4);
+
+/// Settings as the types that use them, each checked as far as possible
+/// without touching the machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) device: DeviceConfig,
+    pub(crate) chunk: ChunkConfig,
+    pub(crate) ram: RamConfig,
+    pub(crate) object: ObjectConfig,
+    pub(crate) origin: OriginConfig,
+    pub(crate) server: ServerConfig,
+    pub(crate) log: LogConfig,
+    /// Whether the cache is the file in the data directory.
+    pub(crate) path_is_ours: bool,
+    /// Whether the device's size is our choice, and so ours to shrink.
+    pub(crate) size_is_ours: bool,
+    /// Whether the origin is the folder in the data directory.
+    pub(crate) origin_is_ours: bool,
+}
+
+impl Plan {
+    /// Reads every section.
+    ///
+    /// # Errors
+    /// The first section whose values do not fit together.
+    pub(crate) fn new(request: &Request, effective: &Effective<'_>) -> Result<Self, Failure> {
+        let log: LogConfig = effective.section("log")?;
+        crate::logging::filter(&log)?;
+        let device = device(request, effective)?;
+        let chunk: ChunkConfig = effective.section("chunk")?;
+        let mut object: ObjectConfig = effective.section("object")?;
+        object.chunk_size = chunk.size;
+        object
+            .validate()
+            .map_err(|error| Failure::usage("objects cannot be cached like this").because(error))?;
+        let mut origin: OriginConfig = effective.section("origin")?;
+        let origin_is_ours = origin.kind == OriginKind::Directory && origin.root.is_none();
+        if origin_is_ours {
+            origin.root = Some(request.places.data_dir.join("origin"));
+        }
+        origin.validate().map_err(|error| {
+            Failure::usage("the origin cannot be used like this").because(error)
+        })?;
+        let path_is_ours = device.kind == DeviceKind::File && !effective.is_given("device.path");
+        let plan = Plan {
+            path_is_ours,
+            size_is_ours: path_is_ours && device.size.is_none(),
+            device,
+            chunk,
+            ram: effective.section("ram")?,
+            object,
+            origin,
+            server: faces::config(effective, origin_is_ours)?,
+            log,
+            origin_is_ours,
+        };
+        plan.check_shape()?;
+        Ok(plan)
+    }
+
+    /// Checks the engine's plan against the device's shape, where the settings
+    /// alone tell it.
+    fn check_shape(&self) -> Result<(), Failure> {
+        let size = match self.device.size {
+            Some(size) => size,
+            None if self.size_is_ours => DEFAULT_SIZE,
+            None => return Ok(()),
+        };
+        let geometry = self.device.geometry(size).map_err(|error| {
+            Failure::usage("the device cannot be used like this").because(error)
+        })?;
+        self.check_chunks(&geometry)
+    }
+
+    /// Checks that the engine can run on a device of this shape.
+    pub(crate) fn check_chunks(&self, geometry: &Geometry) -> Result<(), Failure> {
+        match chunk::Plan::new(&self.chunk, geometry) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                Err(Failure::usage("the cache cannot work on this device").because(error))
+            }
+        }
+    }
+}
+
+/// The device's settings, with its place in the data directory if it has none.
+pub(crate) fn device(
+    request: &Request,
+    effective: &Effective<'_>,
+) -> Result<DeviceConfig, Failure> {
+    let mut device: DeviceConfig = effective.section("device")?;
+    if device.kind == DeviceKind::File && device.path.is_none() {
+        device.path = Some(request.places.data_dir.join("cache.floe"));
+    }
+    Ok(device)
+}
+
+/// The flag that stands for a setting, as an argument of a subcommand.
+pub(crate) fn flag_argument(section: &Section, key: &Key) -> clap::Arg {
+    let setting = format!("{}.{}", section.name, key.name);
+    let argument = clap::Arg::new(setting.clone())
+        .long(Schema::flag(&setting))
+        .value_name(key.kind.placeholder())
+        .help(help(&setting, key))
+        .help_heading(format!("Settings [{}]", section.name))
+        .hide_short_help(true);
+    let is_switch = match key.kind {
+        Kind::Bool => true,
+        Kind::Choice(choices) => choices.iter().any(|choice| choice.word == "true"),
+        _ => false,
+    };
+    if is_switch {
+        return argument
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true");
+    }
+    argument.allow_negative_numbers(true)
+}
+
+fn help(setting: &str, key: &Key) -> String {
+    let mut text = key.summary().trim_end_matches('.').to_owned();
+    if let Kind::Choice(choices) = key.kind {
+        let words: Vec<&str> = choices.iter().map(|choice| choice.word).collect();
+        text.push_str(&format!(" [one of: {}]", words.join(", ")));
+    }
+    if let Some(value) = &key.default {
+        text.push_str(&format!(
+            " [default: {}]",
+            value.to_string().trim_matches('"')
+        ));
+    }
+    text.push_str(&format!(" [env: {}]", Schema::variable(setting)));
+    text
+}
+
+fn flags(schema: &Schema, matches: &ArgMatches) -> Result<Vec<Overlay>, Failure> {
+    let mut overlays = Vec::new();
+    for pair in many(matches, args::SET) {
+        let Some((setting, text)) = pair.split_once('=') else {
+            return Err(Failure::usage(format!("`--set {pair}` has no `=`"))
+                .cure("write it as --set section.key=value"));
+        };
+        overlays.push(Overlay {
+            setting: setting.trim().to_owned(),
+            text: text.to_owned(),
+            source: Source::Flag(format!("--set {}", setting.trim())),
+        });
+    }
+    for (setting, _) in schema.keys() {
+        if let Some(text) = one::<String>(matches, &setting) {
+            overlays.push(Overlay {
+                source: Source::Flag(format!("--{}", Schema::flag(&setting))),
+                setting,
+                text,
+            });
+        }
+    }
+    Ok(overlays)
+}
+
+/// The value of an argument, if the subcommand has it and it was given.
+pub(crate) fn one<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &str) -> Option<T> {
+    matches.try_get_one::<T>(id).ok().flatten().cloned()
+}
+
+fn many(matches: &ArgMatches, id: &str) -> Vec<String> {
+    matches
+        .try_get_many::<String>(id)
+        .ok()
+        .flatten()
+        .map_or_else(Vec::new, |values| values.cloned().collect())
+}

@@ -1,0 +1,93 @@
+//! The command line as a whole: help, version, completions, manual, exit codes.
+
+mod common;
+
+use std::fs;
+use std::process::Command;
+
+use common::run;
+
+#[test]
+fn help_has_examples_and_exit_codes() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &["--help"]).expect(0, &["Examples:", "floe serve", "Exit status:"]);
+    for command in ["serve", "format", "inspect", "check"] {
+        run(folder.path(), &[command, "--help"]).expect(0, &["Examples:", "--device-path"]);
+        // The short help leaves the settings out.
+        let short = run(folder.path(), &[command, "-h"]).expect(0, &["--data-dir"]);
+        assert!(!short.out.contains("--device-path <PATH>"), "{short:?}");
+    }
+}
+
+#[test]
+fn the_version_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &["--version"]).expect(0, &[concat!("floe ", env!("CARGO_PKG_VERSION"))]);
+}
+
+#[test]
+fn wrong_usage_is_status_2() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &[]).expect(2, &["Usage:"]);
+    run(folder.path(), &["sreve"]).expect(2, &["serve"]);
+    run(folder.path(), &["serve", "--no-such-flag"]).expect(2, &["--no-such-flag"]);
+}
+
+#[test]
+fn no_colours_without_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [&["--help"][..], &["config", "check"], &["check"]] {
+        let said = run(folder.path(), arguments);
+        assert!(
+            !said.out.contains('\x1b') && !said.err.contains('\x1b'),
+            "{said:?}"
+        );
+    }
+}
+
+#[test]
+fn completions_parse() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        run(folder.path(), &["completions", shell]).expect(0, &["serve", "chunk-size"]);
+    }
+    let script = run(folder.path(), &["completions", "bash"]).out;
+    let path = folder.path().join("floe.bash");
+    fs::write(&path, script).unwrap();
+    let checked = Command::new("bash").arg("-n").arg(&path).status().unwrap();
+    assert!(checked.success());
+}
+
+#[test]
+fn manual_pages_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &["man"]).expect(0, &[".TH", "floe"]);
+    run(folder.path(), &["man", "--dir", "man1"]).expect(0, &["man1/floe-serve.1"]);
+    for page in ["floe.1", "floe-serve.1", "floe-config-check.1"] {
+        let text = fs::read_to_string(folder.path().join("man1").join(page)).unwrap();
+        assert!(
+            text.contains(".SH SYNOPSIS") || text.contains(".SH NAME"),
+            "{page}"
+        );
+    }
+    let serve = fs::read_to_string(folder.path().join("man1/floe-serve.1")).unwrap();
+    assert!(
+        serve.contains("chunk\\-size"),
+        "the page lists the settings"
+    );
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let status = Command::new("bash")
+        .arg("-c")
+        .arg(format!(
+            "set -o pipefail; {} config default | head -1 >/dev/null",
+            env!("CARGO_BIN_EXE_floe")
+        ))
+        .current_dir(folder.path())
+        .status()
+        .unwrap();
+    assert!(status.success());
+}

@@ -1,0 +1,167 @@
+//! Runs the real binary and looks at what it says.
+
+#![allow(dead_code)] // Not every test file uses everything.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+/// The command, without what the caller's environment says about Floe.
+pub(crate) fn floe(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_floe"));
+    command.current_dir(folder).stdin(Stdio::null());
+    for (name, _) in std::env::vars_os() {
+        let is_ours = name.to_str().is_some_and(|name| name.starts_with("FLOE_"));
+        if is_ours || name == "NOTIFY_SOCKET" || name == "WATCHDOG_USEC" {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// What a finished command said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Said {
+    said(floe(folder).args(arguments).output().expect("floe runs"))
+}
+
+pub(crate) fn said(output: Output) -> Said {
+    Said {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+impl Said {
+    /// Asserts the exit code and that all of `parts` were said.
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32, parts: &[&str]) -> Self {
+        assert_eq!(self.code, code, "{self:#?}");
+        for part in parts {
+            assert!(
+                self.out.contains(part) || self.err.contains(part),
+                "`{part}` is not in {self:#?}"
+            );
+        }
+        assert!(!self.err.contains("panicked"), "{self:#?}");
+        self
+    }
+}
+
+/// A running `floe serve` on ports of its own, killed when dropped.
+pub(crate) struct Serving {
+    child: Child,
+    pub(crate) s3: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    pub(crate) announced: serde_json::Value,
+}
+
+impl Serving {
+    pub(crate) fn start(folder: &Path, arguments: &[&str]) -> Self {
+        Self::spawn(floe(folder).args(arguments))
+    }
+
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let mut child = command
+            .args(["serve", "--json"])
+            .args([
+                "--s3-listen",
+                "127.0.0.1:0",
+                "--admin-listen",
+                "127.0.0.1:0",
+            ])
+            .args(["--device-size", "16MiB", "--device-zone-size", "1MiB"])
+            .args(["--ram-size", "1MiB", "--chunk-write-buffer", "8MiB"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("floe starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("it is piped");
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .expect("it can be read");
+        let Ok(announced) = serde_json::from_str::<serde_json::Value>(&line) else {
+            let mut err = String::new();
+            let mut stderr = child.stderr.take().expect("it is piped");
+            let _ = stderr.read_to_string(&mut err);
+            panic!("floe serve said `{line}` and `{err}`");
+        };
+        let address = |name: &str| {
+            let text = announced[name].as_str().expect("the face is open");
+            text.parse().expect("it is an address")
+        };
+        Serving {
+            s3: address("s3"),
+            admin: address("admin"),
+            announced,
+            child,
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let status = Command::new("kill")
+            .args([signal, &self.pid().to_string()])
+            .status()
+            .expect("kill runs");
+        assert!(status.success());
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    pub(crate) fn stop(mut self) -> i32 {
+        self.signal("-TERM");
+        let status = self.child.wait().expect("it ends");
+        status.code().unwrap_or(-1)
+    }
+
+    pub(crate) fn kill(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A GET over a connection of its own: the status and the body.
+pub(crate) fn get(address: SocketAddr, path: &str) -> (u16, Vec<u8>) {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .expect("it is a socket");
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .expect("it takes a request");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("it answers");
+    let end = answer
+        .windows(4)
+        .position(|window| window == b"\r\n\r\n")
+        .expect("the head ends");
+    let head = String::from_utf8_lossy(&answer[..end]);
+    let status = head
+        .split_whitespace()
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .expect("the head has a status");
+    (status, answer[end + 4..].to_vec())
+}

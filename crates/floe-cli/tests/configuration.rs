@@ -1,0 +1,187 @@
+//! `floe config`, and how settings are found and refused.
+
+mod common;
+
+use std::fs;
+
+use common::{floe, run, said};
+
+#[test]
+fn the_default_file_passes_its_own_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let text =
+        run(folder.path(), &["config", "default"]).expect(0, &["[chunk]", "size = \"64KiB\""]);
+    fs::write(folder.path().join("floe.toml"), &text.out).unwrap();
+    run(folder.path(), &["config", "check", "floe.toml"]).expect(0, &["ok: floe.toml"]);
+    // And says the same as no file at all.
+    let values = |text: &str| -> Vec<String> {
+        let pairs = text
+            .lines()
+            .map(|line| line.split("  #").next().unwrap_or(""));
+        pairs.map(|pair| pair.trim().to_owned()).collect()
+    };
+    let with = run(folder.path(), &["config", "show", "--config", "floe.toml"]);
+    let without = run(folder.path(), &["config", "show"]);
+    assert_eq!(values(&with.out), values(&without.out));
+}
+
+#[test]
+fn the_reference_page_is_current() {
+    let folder = tempfile::tempdir().unwrap();
+    let generated = run(folder.path(), &["config", "reference"])
+        .expect(0, &[])
+        .out;
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    if std::env::var_os("FLOE_BLESS").is_some() {
+        fs::write(page, &generated).unwrap();
+    }
+    let written = fs::read_to_string(page).unwrap_or_default();
+    assert!(
+        written == generated,
+        "docs/configuration.md is not current: FLOE_BLESS=1 cargo test -p floe-cli rewrites it"
+    );
+}
+
+#[test]
+fn an_unknown_key_names_its_line_and_the_nearest() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("floe.toml"),
+        "[chunk]\nevicton = \"fifo\"\n",
+    )
+    .unwrap();
+    run(folder.path(), &["config", "check", "floe.toml"]).expect(
+        2,
+        &[
+            "floe.toml:2",
+            "unknown setting `chunk.evicton`",
+            "`chunk.eviction`",
+        ],
+    );
+    run(folder.path(), &["config", "check", "--set", "ram.sise=1"])
+        .expect(2, &["--set ram.sise", "`ram.size`"]);
+    run(folder.path(), &["config", "check", "--set", "nonsense"]).expect(2, &["has no `=`"]);
+    run(folder.path(), &["config", "check", "--chunk-sise", "1"]).expect(2, &["--chunk-size"]);
+}
+
+#[test]
+fn a_flag_wins_over_a_variable_over_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = "[ram]\nsize = \"1MiB\"\nmax_value = \"1KiB\"\n[log]\nlevel = \"warn\"\n";
+    fs::write(folder.path().join("floe.toml"), file).unwrap();
+    let shown = said(
+        floe(folder.path())
+            .args(["config", "show", "--json", "--ram-size", "3MiB"])
+            .env("FLOE_CONFIG", "floe.toml")
+            .env("FLOE_RAM_SIZE", "2MiB")
+            .env("FLOE_RAM_MAX_VALUE", "2KiB")
+            .output()
+            .unwrap(),
+    )
+    .expect(0, &[]);
+    let shown: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
+    for (setting, value, source) in [
+        ("ram.size", "3MiB", "flag --ram-size"),
+        ("ram.max_value", "2KiB", "variable FLOE_RAM_MAX_VALUE"),
+        ("log.level", "warn", "floe.toml:5"),
+        ("chunk.size", "64KiB", "default"),
+    ] {
+        assert_eq!(shown[setting]["value"], value, "{setting}");
+        assert_eq!(shown[setting]["source"], source, "{setting}");
+    }
+}
+
+#[test]
+fn bad_values_name_the_limit_and_what_works() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, parts) in [
+        (
+            &["--chunk-size", "1KiB"][..],
+            &[
+                "`chunk.size`",
+                "1KiB",
+                "flag --chunk-size",
+                "at least 64KiB",
+            ][..],
+        ),
+        (
+            &["--chunk-eviction", "lru"],
+            &[
+                "`chunk.eviction`",
+                "must be one of zplru, fifo, sieve, clru",
+            ],
+        ),
+        (
+            &["--s3-listen", "localhost:9000"],
+            &["`s3.listen`", "IP address", "127.0.0.1:9000"],
+        ),
+        (
+            &["--chunk-size", "512MiB"],
+            &[
+                "chunk.size = 512MiB",
+                "whose capacity is 64MiB",
+                "device.zone_size",
+            ],
+        ),
+        (
+            &["--device-size", "128MiB"],
+            &["device.size = 128MiB", "384MiB"],
+        ),
+        (
+            &["--chunk-open-zones", "1000"],
+            &["chunk.open_zones = 1000", "the nearest is"],
+        ),
+        (
+            &["--origin-kind", "s3", "--origin-root", "x"],
+            &["origin.root", "has no meaning"],
+        ),
+        (
+            &["--log-level", "loud=="],
+            &["`log.level`", "error, warn, info"],
+        ),
+        (
+            &["--oxcache-bucket", "b"],
+            &["`oxcache.bucket`", "without `oxcache.path`"],
+        ),
+        (
+            &["--s3-listen", "0.0.0.0:9000"],
+            &["s3.keys", "s3.anonymous"],
+        ),
+    ] {
+        let arguments = [&["config", "check"], arguments].concat();
+        run(folder.path(), &arguments).expect(2, parts);
+    }
+    run(folder.path(), &["config", "check", "absent.toml"])
+        .expect(2, &["cannot read the configuration file absent.toml"]);
+}
+
+#[test]
+fn strange_variables_are_pointed_out_and_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = floe(folder.path())
+        .args(["config", "check"])
+        .env("FLOE_CHUNK_SISE", "1")
+        .output()
+        .unwrap();
+    said(output).expect(0, &["FLOE_CHUNK_SISE", "FLOE_CHUNK_SIZE"]);
+}
+
+#[test]
+fn secrets_are_never_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["config", "show"][..],
+        &["config", "show", "--json"],
+        &["config", "check", "--origin-kind", "http"],
+    ] {
+        let output = floe(folder.path())
+            .args(arguments)
+            .env("FLOE_S3_KEYS", "me:verysecretvalue")
+            .env("FLOE_ORIGIN_SECRET_KEY", "verysecretvalue")
+            .output()
+            .unwrap();
+        let said = said(output);
+        assert!(!said.out.contains("verysecret"), "{said:?}");
+        assert!(!said.err.contains("verysecret"), "{said:?}");
+    }
+}

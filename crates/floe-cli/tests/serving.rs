@@ -1,0 +1,239 @@
+//! `floe serve`: starting, answering, stopping, and what stands in its way.
+
+mod common;
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+
+use common::{Serving, floe, get, run};
+
+/// Arguments that keep what is served out of the way of other tests.
+const SMALL: [&str; 4] = ["--device-size", "16MiB", "--device-zone-size", "1MiB"];
+
+#[test]
+fn the_first_start_serves_the_demo_object_and_restarts_warm() {
+    let folder = tempfile::tempdir().unwrap();
+    let serving = Serving::start(folder.path(), &[]);
+    assert_eq!(serving.announced["s3_anonymous"], true);
+    assert_eq!(serving.announced["formatted"], true);
+    let hello = fs::read(folder.path().join("floe-data/origin/demo/hello.txt")).unwrap();
+    for _ in 0..2 {
+        assert_eq!(get(serving.s3, "/demo/hello.txt"), (200, hello.clone()));
+    }
+    assert_eq!(get(serving.admin, "/health").0, 200);
+    let metrics = String::from_utf8(get(serving.admin, "/metrics").1).unwrap();
+    assert!(
+        metrics.contains("floe_object_reads_total{result=\"miss\"} 1"),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("floe_object_reads_total{result=\"hit\"} 1"),
+        "{metrics}"
+    );
+    assert_eq!(get(serving.s3, "/demo/absent").0, 404);
+    assert_eq!(serving.stop(), 0);
+
+    run(folder.path(), &["check"]).expect(0, &["no damage"]);
+    run(folder.path(), &["inspect", "--records"]).expect(0, &["superblock", "journal"]);
+
+    let serving = Serving::start(folder.path(), &[]);
+    assert_eq!(serving.announced["formatted"], false);
+    assert!(serving.announced["warm_records"].as_u64().unwrap() > 0);
+    assert_eq!(get(serving.s3, "/demo/hello.txt").0, 200);
+}
+
+#[test]
+fn a_flipped_byte_is_found_by_check_and_not_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let serving = Serving::start(folder.path(), &[]);
+    let hello = get(serving.s3, "/demo/hello.txt");
+    serving.stop();
+    let path = folder.path().join("floe-data/cache.floe");
+    let mut bytes = fs::read(&path).unwrap();
+    let text = b"Hello from Floe";
+    let places: Vec<usize> = (0..bytes.len() - text.len())
+        .step_by(512)
+        .filter(|at| bytes[*at..].starts_with(text))
+        .collect();
+    assert!(!places.is_empty(), "the value is on flash");
+    for at in places {
+        bytes[at] ^= 1;
+    }
+    fs::write(&path, bytes).unwrap();
+    run(folder.path(), &["check"]).expect(4, &["damage:", "do not match", "damaged places"]);
+    let checked = run(folder.path(), &["check", "--json"]).expect(4, &[]);
+    let checked: serde_json::Value = serde_json::from_str(&checked.out).unwrap();
+    assert_eq!(checked["ok"], false);
+    let serving = Serving::start(folder.path(), &[]);
+    assert_eq!(get(serving.s3, "/demo/hello.txt"), hello);
+}
+
+#[test]
+fn systemd_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("notify");
+    let supervisor = UnixDatagram::bind(&socket).unwrap();
+    let serving = Serving::spawn(floe(folder.path()).env("NOTIFY_SOCKET", &socket));
+    let mut buffer = [0; 256];
+    let length = supervisor.recv(&mut buffer).unwrap();
+    assert!(buffer[..length].starts_with(b"READY=1\n"));
+    assert_eq!(serving.stop(), 0);
+    let length = supervisor.recv(&mut buffer).unwrap();
+    assert!(buffer[..length].starts_with(b"STOPPING=1\n"));
+}
+
+#[test]
+fn a_port_in_use_is_the_machines_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let arguments = [&["serve", "--s3-listen", &address][..], &SMALL].concat();
+    run(folder.path(), &arguments).expect(3, &[&address, "s3.listen", "--s3-listen"]);
+}
+
+#[test]
+fn an_unwritable_data_dir_is_the_machines_fault() {
+    if rustix::process::geteuid().is_root() {
+        // Nothing is unwritable for root; a file where the folder should be is.
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("taken"), "").unwrap();
+        run(folder.path(), &["serve", "--data-dir", "taken/below"])
+            .expect(3, &["cannot create `taken/below`", "--data-dir"]);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o500)).unwrap();
+    run(folder.path(), &["serve"]).expect(3, &["cannot create `floe-data`", "--data-dir"]);
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn foreign_data_is_never_wiped_unasked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("precious.img");
+    let precious = vec![0x5a; 16 << 20];
+    fs::write(&path, &precious).unwrap();
+    let device = [
+        "--device-path",
+        "precious.img",
+        "--device-zone-size",
+        "1MiB",
+    ];
+    run(folder.path(), &[&["serve"][..], &device].concat()).expect(
+        3,
+        &[
+            "did not write",
+            "floe format --force --device-path precious.img",
+        ],
+    );
+    run(folder.path(), &[&["format"][..], &device].concat()).expect(3, &["--force"]);
+    run(folder.path(), &["check", "--device-path", "precious.img"])
+        .expect(3, &["no Floe cache", "not written by Floe"]);
+    assert!(fs::read(&path).unwrap() == precious, "nothing was written");
+    run(
+        folder.path(),
+        &[&["format", "--force"][..], &device].concat(),
+    )
+    .expect(0, &["new, empty"]);
+    run(folder.path(), &["check", "--device-path", "precious.img"]).expect(0, &["no damage"]);
+    run(folder.path(), &[&["format"][..], &device].concat())
+        .expect(2, &["already", "nothing was changed"]);
+}
+
+#[test]
+fn another_plan_is_refused_with_both_cures() {
+    let folder = tempfile::tempdir().unwrap();
+    Serving::start(folder.path(), &[]).stop();
+    let other = [
+        "serve",
+        "--device-zone-size",
+        "2MiB",
+        "--device-size",
+        "16MiB",
+    ];
+    run(folder.path(), &other).expect(2, &["zone size", "change the setting back", "floe format"]);
+}
+
+#[test]
+fn a_device_too_small_says_what_works() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &["serve", "--device-size", "64MiB"])
+        .expect(2, &["device.size = 64MiB", "384MiB"]);
+    fs::write(folder.path().join("small"), vec![0; 1 << 20]).unwrap();
+    run(folder.path(), &["serve", "--device-path", "small"]).expect(2, &["1MiB", "64MiB"]);
+}
+
+#[test]
+fn a_chunk_larger_than_a_zone_says_what_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &["serve", "--chunk-size", "256MiB"]).expect(
+        2,
+        &[
+            "chunk.size = 256MiB",
+            "capacity is 64MiB",
+            "device.zone_size",
+        ],
+    );
+}
+
+#[test]
+fn a_start_waits_for_the_last_one_to_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Serving::start(folder.path(), &[]);
+    assert_eq!(get(first.s3, "/demo/hello.txt").0, 200);
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| Serving::start(folder.path(), &[]));
+        first.kill();
+        let second = second.join().unwrap();
+        assert_eq!(get(second.s3, "/demo/hello.txt").0, 200);
+    });
+}
+
+#[test]
+fn a_device_in_use_is_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let _serving = Serving::start(folder.path(), &[]);
+    run(folder.path(), &["check"]).expect(3, &["in use"]);
+    run(
+        folder.path(),
+        &[
+            "format",
+            "--force",
+            "--device-size",
+            "16MiB",
+            "--device-zone-size",
+            "1MiB",
+        ],
+    )
+    .expect(3, &["in use"]);
+}
+
+#[test]
+fn looking_at_nothing_says_so_and_makes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &["check"]).expect(3, &["cannot read `floe-data/cache.floe`", "--data-dir"]);
+    assert!(!folder.path().join("floe-data").exists());
+    fs::write(folder.path().join("cut"), vec![0; 100]).unwrap();
+    run(folder.path(), &["inspect", "--device-path", "cut"])
+        .expect(3, &["`cut` holds no Floe cache"]);
+}
+
+#[test]
+fn a_cache_that_was_cut_off_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    Serving::start(folder.path(), &[]).stop();
+    let path = folder.path().join("floe-data/cache.floe");
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .and_then(|file| file.set_len(8 << 20))
+        .unwrap();
+    run(folder.path(), &["check"]).expect(4, &["was cut off"]);
+    assert_eq!(
+        fs::metadata(&path).unwrap().len(),
+        8 << 20,
+        "it is not extended"
+    );
+}

@@ -1,0 +1,438 @@
+//! What memory and the simulated SSD have in common: data, zone states, and
+//! what a power loss leaves of them.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use floe_core::{Geometry, ZoneId};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::contract::ZoneState;
+use crate::counters::Counters;
+use crate::medium::{Extents, Medium};
+use crate::zones::ZoneTable;
+
+/// What a device does with completed writes until they are flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteCache {
+    /// They are on stable media.
+    None,
+    /// They may be lost with the power, beyond the newest so many bytes not.
+    Volatile {
+        /// Most bytes that are not on stable media.
+        bytes_max: u64,
+    },
+}
+
+/// Data, zone states and counters of a device in memory.
+pub(crate) struct Platter {
+    pub(crate) geometry: Geometry,
+    pub(crate) counters: Counters,
+    pub(crate) zones: Mutex<ZoneTable>,
+    medium: Arc<Medium>,
+    cache: WriteCache,
+    unflushed: Mutex<Unflushed>,
+    /// Whether the power is off; read-locked while something changes data.
+    is_off: RwLock<bool>,
+    /// Operations until the power fails by itself, and the seed for that.
+    fuse: Mutex<Option<(u64, u64)>>,
+    order: Mutex<()>,
+}
+
+/// Completed changes that are not on stable media, oldest first.
+#[derive(Default)]
+struct Unflushed {
+    changes: VecDeque<Change>,
+    /// The number of the first of them.
+    first: u64,
+    bytes: u64,
+}
+
+/// One change, with what is needed to undo it.
+enum Change {
+    Write {
+        zone: ZoneId,
+        offset: u64,
+        before: Before,
+    },
+    Reset {
+        zone: ZoneId,
+        before: Extents,
+        state: ZoneState,
+        write_pointer: u64,
+    },
+}
+
+/// What a written range held.
+enum Before {
+    /// It lay above the write pointer, where everything reads as zeros.
+    Zeros(u64),
+    Bytes(Vec<u8>),
+}
+
+impl Before {
+    fn len(&self) -> u64 {
+        match self {
+            Before::Zeros(len) => *len,
+            Before::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
+impl Platter {
+    /// An empty platter.
+    pub(crate) fn new(geometry: Geometry, cache: WriteCache) -> Self {
+        let medium = Arc::new(Medium::new(&geometry));
+        let zones = ZoneTable::new(&geometry, ZoneState::Empty);
+        Platter::over(geometry, cache, medium, zones)
+    }
+
+    fn over(geometry: Geometry, cache: WriteCache, medium: Arc<Medium>, zones: ZoneTable) -> Self {
+        Platter {
+            geometry,
+            counters: Counters::default(),
+            zones: Mutex::new(zones),
+            medium,
+            cache,
+            unflushed: Mutex::default(),
+            is_off: RwLock::new(false),
+            fuse: Mutex::new(None),
+            order: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn load(&self, zone: ZoneId, offset: u64, buf: &mut [u8]) {
+        self.medium.read(zone, offset, buf);
+    }
+
+    /// Writes data, remembering what was there if that may be needed.
+    pub(crate) fn store(&self, zone: ZoneId, offset: u64, data: &[u8]) {
+        match self.cache {
+            WriteCache::None => self.medium.write(zone, offset, data),
+            WriteCache::Volatile { bytes_max } => {
+                let mut unflushed = self.unflushed.lock();
+                self.store_into(&mut unflushed, zone, offset, data);
+                while unflushed.bytes > bytes_max && unflushed.changes.len() > 1 {
+                    unflushed.settle_oldest();
+                }
+            }
+        }
+    }
+
+    fn store_into(&self, unflushed: &mut Unflushed, zone: ZoneId, offset: u64, data: &[u8]) {
+        let before = if self.geometry.random_writes {
+            let mut bytes = vec![0; data.len()];
+            self.medium.read(zone, offset, &mut bytes);
+            Before::Bytes(bytes)
+        } else {
+            Before::Zeros(data.len() as u64)
+        };
+        self.medium.write(zone, offset, data);
+        unflushed.push(Change::Write {
+            zone,
+            offset,
+            before,
+        });
+    }
+
+    /// Empties a zone whose state is still that from before the reset.
+    pub(crate) fn clear(&self, zone: ZoneId) {
+        match self.cache {
+            WriteCache::None => self.medium.clear(zone),
+            WriteCache::Volatile { .. } => self.clear_into(&mut self.unflushed.lock(), zone),
+        }
+    }
+
+    fn clear_into(&self, unflushed: &mut Unflushed, zone: ZoneId) {
+        let (state, write_pointer) = self.zones.lock().state(zone);
+        unflushed.push(Change::Reset {
+            zone,
+            before: self.medium.swap(zone, Extents::default()),
+            state,
+            write_pointer,
+        });
+    }
+
+    /// A mark behind everything that is completed now, for [`Platter::flush`].
+    pub(crate) fn flush_mark(&self) -> u64 {
+        let unflushed = self.unflushed.lock();
+        unflushed.first + unflushed.changes.len() as u64
+    }
+
+    /// Everything before `mark` is on stable media from now on.
+    pub(crate) fn flush(&self, mark: u64) {
+        let mut unflushed = self.unflushed.lock();
+        while unflushed.first < mark && !unflushed.changes.is_empty() {
+            unflushed.settle_oldest();
+        }
+    }
+
+    pub(crate) fn is_off(&self) -> bool {
+        *self.is_off.read()
+    }
+
+    /// Carries out `work` with the power on throughout; `None` if it is off.
+    pub(crate) fn while_on<T>(&self, work: impl FnOnce(&Platter) -> T) -> Option<T> {
+        let is_off = self.is_off.read();
+        (!*is_off).then(|| work(self))
+    }
+
+    /// Keeps appends in the order of their places, where a power loss may
+    /// keep a prefix of them.
+    pub(crate) fn keep_order(&self) -> Option<MutexGuard<'_, ()>> {
+        (self.cache != WriteCache::None).then(|| self.order.lock())
+    }
+
+    /// Sets the power to fail at the start of the `operations`-th operation
+    /// from now, counting from one.
+    pub(crate) fn set_fuse(&self, operations: u64, seed: u64) {
+        *self.fuse.lock() = Some((operations.max(1), seed));
+    }
+
+    /// Counts an operation that starts; the seed if the power fails now.
+    pub(crate) fn burn_fuse(&self) -> Option<u64> {
+        let mut fuse = self.fuse.lock();
+        let (left, seed) = fuse.as_mut()?;
+        *left -= 1;
+        let seed = *seed;
+        (*left == 0).then(|| {
+            *fuse = None;
+            seed
+        })
+    }
+
+    /// Turns the power off; false if it was off.
+    pub(crate) fn turn_off(&self) -> bool {
+        !std::mem::replace(&mut *self.is_off.write(), true)
+    }
+
+    /// Lets the power loss take its toll: `interrupted` are the changes that
+    /// were under way, in order.
+    pub(crate) fn lose_power(&self, seed: u64, interrupted: Vec<Interrupted>) {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut unflushed = std::mem::take(&mut *self.unflushed.lock());
+        for change in interrupted {
+            if random.random() {
+                self.interrupt(&mut unflushed, change);
+            }
+        }
+        let mut by_zone: Vec<Vec<Change>> = Vec::new();
+        by_zone.resize_with(self.geometry.zone_count as usize, Vec::new);
+        for change in unflushed.changes {
+            by_zone[change.zone().index()].push(change);
+        }
+        for (zone, changes) in self.geometry.zones().zip(by_zone) {
+            if !changes.is_empty() {
+                self.decide(zone, changes, &mut random);
+            }
+        }
+    }
+
+    /// Carries out a change that was under way, as one that can be lost.
+    fn interrupt(&self, unflushed: &mut Unflushed, change: Interrupted) {
+        match change {
+            Interrupted::Append { zone, data } => {
+                let landed = self.zones.lock().land(zone, data.len() as u64);
+                if let Ok(offset) = landed {
+                    self.store_into(unflushed, zone, offset, &data);
+                }
+            }
+            Interrupted::Write { zone, offset, data } => {
+                self.store_into(unflushed, zone, offset, &data);
+            }
+            Interrupted::Reset { zone } => {
+                self.clear_into(unflushed, zone);
+                self.zones.lock().restore(zone, ZoneState::Empty, 0);
+            }
+        }
+    }
+
+    /// Decides what is left of a zone's changes. A reset separates what came
+    /// before it from what came after: the zone is left as it was in one of
+    /// the lives that were not flushed, with part of that life's writes.
+    fn decide(&self, zone: ZoneId, mut changes: Vec<Change>, random: &mut Xoshiro256PlusPlus) {
+        let resets = changes.iter().filter(|change| change.is_reset()).count();
+        let undone = if random.random() {
+            0
+        } else {
+            random.random_range(0..=resets)
+        };
+        for _ in 0..undone {
+            while let Some(change) = changes.pop() {
+                let is_reset = change.is_reset();
+                self.undo(change);
+                if is_reset {
+                    break;
+                }
+            }
+        }
+        // What came before the life's first reset is gone with it.
+        let life = changes
+            .iter()
+            .rposition(Change::is_reset)
+            .map_or(0, |i| i + 1);
+        let writes = changes.split_off(life);
+        if self.geometry.random_writes {
+            self.keep_some_blocks(writes, random);
+        } else {
+            self.keep_a_prefix(zone, &writes, random);
+        }
+    }
+
+    fn undo(&self, change: Change) {
+        match change {
+            Change::Write {
+                zone,
+                offset,
+                before,
+            } => match before {
+                Before::Bytes(bytes) => self.medium.write(zone, offset, &bytes),
+                // The zone's write pointer goes back with it.
+                Before::Zeros(len) => self.medium.write(zone, offset, &vec![0; len as usize]),
+            },
+            Change::Reset {
+                zone,
+                before,
+                state,
+                write_pointer,
+            } => {
+                drop(self.medium.swap(zone, before));
+                self.zones.lock().restore(zone, state, write_pointer);
+            }
+        }
+    }
+
+    /// Every block ends up as some write, or none, of the lost ones left it.
+    fn keep_some_blocks(&self, writes: Vec<Change>, random: &mut Xoshiro256PlusPlus) {
+        let block = self.geometry.block_size as usize;
+        let kept_share = [0.0, 0.1, 0.5, 0.9, 1.0][random.random_range(0..5)];
+        let mut kept = HashSet::with_hasher(FixedState::default());
+        for write in writes.into_iter().rev() {
+            let Change::Write {
+                zone,
+                offset,
+                before: Before::Bytes(before),
+            } = write
+            else {
+                continue;
+            };
+            // Half the writes live or die as one.
+            let whole = random
+                .random::<bool>()
+                .then(|| random.random_bool(kept_share));
+            for (at, before) in (offset..).step_by(block).zip(before.chunks(block)) {
+                let keep = whole.unwrap_or_else(|| random.random_bool(kept_share));
+                if keep {
+                    kept.insert(at);
+                } else if !kept.contains(&at) {
+                    self.medium.write(zone, at, before);
+                }
+            }
+        }
+    }
+
+    /// The write pointer falls back to somewhere in what was not flushed.
+    fn keep_a_prefix(&self, zone: ZoneId, writes: &[Change], random: &mut Xoshiro256PlusPlus) {
+        let ranges = writes.iter().filter_map(|write| match write {
+            Change::Write { offset, before, .. } => Some((*offset, offset + before.len())),
+            Change::Reset { .. } => None,
+        });
+        let Some((start, end)) = ranges.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else {
+            return;
+        };
+        let block = u64::from(self.geometry.block_size);
+        let blocks = (end - start) / block;
+        let left = match random.random_range(0..4) {
+            0 => 0,
+            1 => blocks,
+            _ => random.random_range(0..=blocks),
+        };
+        let write_pointer = start + left * block;
+        self.medium.write(
+            zone,
+            write_pointer,
+            &vec![0; (end - write_pointer) as usize],
+        );
+        let mut zones = self.zones.lock();
+        let finished_above = zones.state(zone).0 == ZoneState::Full && write_pointer == end;
+        if !finished_above {
+            let state = match write_pointer {
+                0 => ZoneState::Empty,
+                _ => ZoneState::Closed,
+            };
+            zones.restore(zone, state, write_pointer);
+        }
+    }
+
+    /// The platter after a restart. Only zoned devices keep their zones' states.
+    pub(crate) fn restarted(&self) -> Platter {
+        let geometry = self.geometry.clone();
+        let mut zones = ZoneTable::new(&geometry, ZoneState::Unknown);
+        if !geometry.random_writes {
+            let before = self.zones.lock();
+            for zone in geometry.zones() {
+                let (state, write_pointer) = before.state(zone);
+                let state = match state {
+                    ZoneState::Open => ZoneState::Closed,
+                    other => other,
+                };
+                zones.restore(zone, state, write_pointer);
+            }
+        }
+        Platter::over(geometry, self.cache, Arc::clone(&self.medium), zones)
+    }
+}
+
+/// Not randomly seeded, so that nothing differs between two runs.
+type FixedState = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
+
+/// A change that was under way when the power failed.
+pub(crate) enum Interrupted {
+    Append {
+        zone: ZoneId,
+        data: crate::buffer::IoData,
+    },
+    Write {
+        zone: ZoneId,
+        offset: u64,
+        data: crate::buffer::IoData,
+    },
+    Reset {
+        zone: ZoneId,
+    },
+}
+
+impl Change {
+    fn zone(&self) -> ZoneId {
+        match self {
+            Change::Write { zone, .. } | Change::Reset { zone, .. } => *zone,
+        }
+    }
+
+    fn is_reset(&self) -> bool {
+        matches!(self, Change::Reset { .. })
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Change::Write { before, .. } => before.len(),
+            Change::Reset { write_pointer, .. } => *write_pointer,
+        }
+    }
+}
+
+impl Unflushed {
+    fn push(&mut self, change: Change) {
+        self.bytes += change.bytes();
+        self.changes.push_back(change);
+    }
+
+    fn settle_oldest(&mut self) {
+        if let Some(change) = self.changes.pop_front() {
+            self.bytes -= change.bytes();
+            self.first += 1;
+        }
+    }
+}

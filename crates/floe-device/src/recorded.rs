@@ -1,0 +1,251 @@
+//! A wrapper that writes down what happens, for tests of order and determinism.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use floe_core::{Address, Geometry, Tick, ZoneId};
+use parking_lot::Mutex;
+
+use crate::buffer::{IoBuf, IoData};
+use crate::clock::Clock;
+use crate::contract::{Device, OpFuture, Placement, SharedDevice, ZoneReport};
+use crate::counters::Counters;
+use crate::error::{DeviceError, Operation};
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its number, in order of starting.
+    pub number: u64,
+    /// What was asked for.
+    pub operation: Operation,
+    /// On which zone, where one was concerned.
+    pub zone: Option<ZoneId>,
+    /// From which offset in the zone; for an append, where it landed.
+    pub offset: Option<u64>,
+    /// Bytes to move.
+    pub bytes: u64,
+    /// When it was started.
+    pub started: Tick,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// How an operation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Not yet, as far as anybody looked.
+    Pending,
+    /// Well.
+    Done(Tick),
+    /// With this error.
+    Failed(Tick, String),
+    /// Nobody waited for it.
+    Abandoned(Tick),
+}
+
+/// A device that records the operations on the one below it, the newest ones
+/// up to a bound.
+#[derive(Debug)]
+pub struct Recorded {
+    below: SharedDevice,
+    clock: Clock,
+    log: Arc<Log>,
+}
+
+#[derive(Debug)]
+struct Log {
+    entries: Mutex<Entries>,
+    entries_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    kept: VecDeque<Entry>,
+    /// The number of the first of them.
+    first: u64,
+}
+
+impl Recorded {
+    /// Records the last `entries_max` operations on `below`.
+    pub fn new(below: SharedDevice, clock: Clock, entries_max: usize) -> Self {
+        let log = Log {
+            entries: Mutex::default(),
+            entries_max: entries_max.max(1),
+        };
+        Recorded {
+            below,
+            clock,
+            log: Arc::new(log),
+        }
+    }
+
+    /// The recorded operations, in order of starting.
+    pub fn entries(&self) -> Vec<Entry> {
+        self.log.entries.lock().kept.iter().cloned().collect()
+    }
+
+    /// Operations that were started so far, recorded still or not.
+    pub fn started(&self) -> u64 {
+        let entries = self.log.entries.lock();
+        entries.first + entries.kept.len() as u64
+    }
+
+    /// Forgets what was recorded; numbers go on.
+    pub fn clear(&self) {
+        let mut entries = self.log.entries.lock();
+        entries.first += entries.kept.len() as u64;
+        entries.kept.clear();
+    }
+
+    fn record<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        place: (Option<ZoneId>, Option<u64>),
+        bytes: usize,
+        start: impl FnOnce() -> OpFuture<T>,
+        landed: impl FnOnce(&T) -> Option<u64> + Send + 'static,
+    ) -> OpFuture<T> {
+        let mut witness = Witness {
+            log: Arc::clone(&self.log),
+            clock: self.clock.clone(),
+            number: self.log.begin(operation, place, bytes, self.clock.now()),
+            is_over: false,
+        };
+        let future = start();
+        OpFuture::new(async move {
+            let result = future.await;
+            witness.end(&result, landed);
+            result
+        })
+    }
+}
+
+impl Log {
+    fn begin(
+        &self,
+        operation: Operation,
+        (zone, offset): (Option<ZoneId>, Option<u64>),
+        bytes: usize,
+        started: Tick,
+    ) -> u64 {
+        let mut entries = self.entries.lock();
+        if entries.kept.len() == self.entries_max {
+            entries.kept.pop_front();
+            entries.first += 1;
+        }
+        let number = entries.first + entries.kept.len() as u64;
+        entries.kept.push_back(Entry {
+            number,
+            operation,
+            zone,
+            offset,
+            bytes: bytes as u64,
+            started,
+            outcome: Outcome::Pending,
+        });
+        number
+    }
+
+    fn update(&self, number: u64, update: impl FnOnce(&mut Entry)) {
+        let mut entries = self.entries.lock();
+        let index = number.checked_sub(entries.first);
+        let index = index.and_then(|index| usize::try_from(index).ok());
+        // It may have been dropped to make room.
+        if let Some(entry) = index.and_then(|index| entries.kept.get_mut(index)) {
+            update(entry);
+        }
+    }
+}
+
+/// Sees an operation to its end.
+struct Witness {
+    log: Arc<Log>,
+    clock: Clock,
+    number: u64,
+    is_over: bool,
+}
+
+impl Witness {
+    fn end<T>(&mut self, result: &Result<T, DeviceError>, landed: impl FnOnce(&T) -> Option<u64>) {
+        self.is_over = true;
+        let now = self.clock.now();
+        self.log.update(self.number, |entry| match result {
+            Ok(value) => {
+                entry.offset = landed(value).or(entry.offset);
+                entry.outcome = Outcome::Done(now);
+            }
+            Err(error) => entry.outcome = Outcome::Failed(now, error.to_string()),
+        });
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let now = self.clock.now();
+            self.log
+                .update(self.number, |entry| entry.outcome = Outcome::Abandoned(now));
+        }
+    }
+}
+
+impl Device for Recorded {
+    fn geometry(&self) -> &Geometry {
+        self.below.geometry()
+    }
+
+    fn describe(&self) -> String {
+        format!("recorded {}", self.below.describe())
+    }
+
+    fn allocate(&self, len: usize) -> IoBuf {
+        self.below.allocate(len)
+    }
+
+    fn read(&self, at: Address, buf: IoBuf) -> OpFuture<IoBuf> {
+        let place = (Some(at.zone), Some(at.offset));
+        let len = buf.len();
+        let start = || self.below.read(at, buf);
+        self.record(Operation::Read, place, len, start, |_| None)
+    }
+
+    fn append(&self, zone: ZoneId, data: IoData, placement: Placement) -> OpFuture<Address> {
+        let len = data.len();
+        let start = || self.below.append(zone, data, placement);
+        self.record(Operation::Append, (Some(zone), None), len, start, |at| {
+            Some(at.offset)
+        })
+    }
+
+    fn write(&self, at: Address, data: IoData, placement: Placement) -> OpFuture<()> {
+        let place = (Some(at.zone), Some(at.offset));
+        let len = data.len();
+        let start = || self.below.write(at, data, placement);
+        self.record(Operation::Write, place, len, start, |()| None)
+    }
+
+    fn reset(&self, zone: ZoneId) -> OpFuture<()> {
+        let start = || self.below.reset(zone);
+        self.record(Operation::Reset, (Some(zone), None), 0, start, |()| None)
+    }
+
+    fn finish(&self, zone: ZoneId) -> OpFuture<()> {
+        let start = || self.below.finish(zone);
+        self.record(Operation::Finish, (Some(zone), None), 0, start, |()| None)
+    }
+
+    fn flush(&self) -> OpFuture<()> {
+        let start = || self.below.flush();
+        self.record(Operation::Flush, (None, None), 0, start, |()| None)
+    }
+
+    fn report(&self) -> OpFuture<Vec<ZoneReport>> {
+        let start = || self.below.report();
+        self.record(Operation::Report, (None, None), 0, start, |_| None)
+    }
+
+    fn counters(&self) -> &Counters {
+        self.below.counters()
+    }
+}

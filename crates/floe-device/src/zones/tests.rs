@@ -1,0 +1,141 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const ZONES: u32 = 5;
+const CAPACITY: u64 = 10 * 4096;
+
+fn table(max_open: u32, max_active: u32) -> ZoneTable {
+    let geometry = Geometry {
+        block_size: 4096,
+        zone_size: CAPACITY,
+        zone_capacity: CAPACITY,
+        zone_count: ZONES,
+        max_open_zones: Some(max_open),
+        max_active_zones: Some(max_active),
+        max_append_bytes: 4096 * 4,
+        random_writes: false,
+        native_append: true,
+        placement_handles: 0,
+    };
+    ZoneTable::new(&geometry, ZoneState::Empty)
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append(u32, u64),
+    WriterDone(u32),
+    Reset(u32),
+    ResetDone(u32),
+    Finish(u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let zone = 0..ZONES;
+    prop_oneof![
+        4 => (zone.clone(), 1..5_u64).prop_map(|(zone, blocks)| Step::Append(zone, blocks * 4096)),
+        3 => zone.clone().prop_map(Step::WriterDone),
+        1 => zone.clone().prop_map(Step::Reset),
+        1 => zone.clone().prop_map(Step::ResetDone),
+        1 => zone.prop_map(Step::Finish),
+    ]
+}
+
+/// What a zone should look like.
+#[derive(Clone, Copy, Default)]
+struct Model {
+    pointer: u64,
+    finished: bool,
+    writers: u32,
+    resetting: bool,
+    waiting: u32,
+}
+
+impl Model {
+    fn is_open(&self) -> bool {
+        self.pointer > 0 && self.pointer < CAPACITY && !self.finished
+    }
+
+    fn start_waiting(&mut self) -> bool {
+        let start = self.writers == 0 && !self.resetting && self.waiting > 0;
+        if start {
+            self.waiting -= 1;
+            self.resetting = true;
+        }
+        start
+    }
+}
+
+proptest! {
+    #[test]
+    fn states_limits_and_resets_follow_the_model(
+        max_open in 1..4_u32,
+        max_active in 1..4_u32,
+        steps in prop::collection::vec(step(), 1..300),
+    ) {
+        let mut table = table(max_open, max_active);
+        let mut model = [Model::default(); ZONES as usize];
+        for step in steps {
+            let open = model.iter().filter(|zone| zone.is_open()).count() as u32;
+            match step {
+                Step::Append(zone, len) => {
+                    let found = table.reserve(ZoneId(zone), len);
+                    let zone = &mut model[zone as usize];
+                    let left = if zone.finished { 0 } else { CAPACITY - zone.pointer };
+                    if zone.resetting || zone.waiting > 0 {
+                        prop_assert!(matches!(found, Err(DeviceErrorKind::Invalid(_))));
+                    } else if len > left {
+                        let is_full = matches!(found, Err(DeviceErrorKind::ZoneFull { left: l, .. }) if l == left);
+                        prop_assert!(is_full);
+                    } else if !zone.is_open() && open >= max_open.min(max_active) {
+                        prop_assert!(matches!(found, Err(DeviceErrorKind::TooManyZones(_))));
+                    } else {
+                        prop_assert_eq!(found.ok(), Some(zone.pointer));
+                        zone.pointer += len;
+                        zone.writers += 1;
+                    }
+                }
+                Step::WriterDone(zone) if model[zone as usize].writers > 0 => {
+                    let started = table.writer_done(ZoneId(zone));
+                    let zone = &mut model[zone as usize];
+                    zone.writers -= 1;
+                    prop_assert_eq!(started, zone.start_waiting());
+                }
+                Step::Reset(zone) => {
+                    let turn = table.reset_start(ZoneId(zone)).ok();
+                    let zone = &mut model[zone as usize];
+                    if zone.writers > 0 || zone.resetting {
+                        zone.waiting += 1;
+                        prop_assert_eq!(turn, Some(ResetTurn::Later));
+                    } else {
+                        zone.resetting = true;
+                        prop_assert_eq!(turn, Some(ResetTurn::Now));
+                    }
+                }
+                Step::ResetDone(zone) if model[zone as usize].resetting => {
+                    let started = table.reset_done(ZoneId(zone), true);
+                    let zone = &mut model[zone as usize];
+                    (zone.pointer, zone.finished, zone.resetting) = (0, false, false);
+                    prop_assert_eq!(started, zone.start_waiting());
+                }
+                Step::Finish(zone) => {
+                    let finished = table.finish(ZoneId(zone)).is_ok();
+                    let zone = &mut model[zone as usize];
+                    prop_assert_eq!(finished, !zone.resetting && zone.waiting == 0);
+                    zone.finished |= finished;
+                }
+                Step::WriterDone(_) | Step::ResetDone(_) => {}
+            }
+            for (report, zone) in table.report().iter().zip(&model) {
+                let expected = match zone.pointer {
+                    _ if zone.finished => ZoneState::Full,
+                    0 => ZoneState::Empty,
+                    CAPACITY => ZoneState::Full,
+                    _ => ZoneState::Open,
+                };
+                prop_assert_eq!(report.state, expected);
+                prop_assert_eq!(report.write_pointer, zone.pointer);
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Why an evaluation stopped.
+
+use std::path::PathBuf;
+
+use crate::trace::TraceError;
+use crate::workload::{WorkloadError, WorkloadFileError};
+
+/// Why a bench, replay, experiment or report stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EvalError {
+    /// The workload makes no sense.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// The workload file cannot be used.
+    #[error(transparent)]
+    WorkloadFile(#[from] WorkloadFileError),
+    /// The trace cannot be used.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// An option makes no sense.
+    #[error("{option}: {reason}")]
+    Option {
+        /// Which one.
+        option: &'static str,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+    /// The cache returned bytes that are not the object's. It must never.
+    #[error(
+        "WRONG BYTES: object {key} differs from its origin at offset {offset}; this is a bug of the cache, please report it with the configuration and seed"
+    )]
+    WrongBytes {
+        /// Which object.
+        key: String,
+        /// Where.
+        offset: u64,
+    },
+    /// The cache returned another number of bytes than the object's range has.
+    #[error(
+        "WRONG LENGTH: object {key} gave {given} bytes instead of {wanted}; this is a bug of the cache, please report it with the configuration and seed"
+    )]
+    WrongLength {
+        /// Which object.
+        key: String,
+        /// Bytes it should give.
+        wanted: u64,
+        /// Bytes it gave.
+        given: u64,
+    },
+    /// Most requests failed.
+    #[error("{failed} of {requests} requests failed; the first: {first}")]
+    TooManyFailures {
+        /// How many failed.
+        failed: u64,
+        /// Of how many.
+        requests: u64,
+        /// The first failure.
+        first: String,
+    },
+    /// A client's task panicked.
+    #[error("a client stopped unexpectedly: {0}")]
+    Client(String),
+    /// The device cannot be opened.
+    #[error("cannot open the device")]
+    Device(#[from] floe_device::OpenDeviceError),
+    /// The cache cannot be opened or used.
+    #[error("cannot use the cache: {0}")]
+    Cache(String),
+    /// The origin's configuration cannot be used.
+    #[error("cannot use the origin")]
+    Origin(#[from] floe::origin::OriginConfigError),
+    /// An experiment file cannot be understood.
+    #[error("experiment {path}: {reason}")]
+    Experiment {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A result cannot be read.
+    #[error("results {path}: {reason}")]
+    Results {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A file cannot be read or written.
+    #[error("cannot {action} {path}")]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl EvalError {
+    pub(crate) fn file(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> EvalError {
+        let path = path.into();
+        move |source| EvalError::File {
+            action,
+            path,
+            source,
+        }
+    }
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

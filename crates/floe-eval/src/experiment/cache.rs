@@ -1,0 +1,128 @@
+//! Opening the cache that an experiment's case describes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use floe::object::{Consistency, ObjectCache, ObjectConfig};
+use floe::origin::emulated::{EmulatedConfig, LatencyRule, SizeRule};
+use floe::origin::{Origin, OriginConfig};
+use floe::{RamConfig, Store, StoreConfig};
+use floe_core::ByteSize;
+use floe_core::chunk::ChunkConfig;
+use floe_device::config::DeviceKind;
+use floe_device::{Clock, DeviceConfig, Metered, SharedDevice};
+use serde::{Deserialize, Serialize};
+
+use crate::error::EvalError;
+use crate::run::{ObjectTarget, StoreTarget, Target};
+
+/// Which face of the cache is driven.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TargetKind {
+    /// Keys and values: get, and on a miss fetch and put.
+    #[default]
+    Store,
+    /// Objects, read through: single-flight, chunks, metadata.
+    Object,
+}
+
+/// A cache with an emulated origin.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct CacheSpec {
+    /// Which face is driven.
+    pub target: TargetKind,
+    /// The device. A file without a path lies in the results' folder while the
+    /// case runs.
+    pub device: DeviceConfig,
+    /// The chunk engine.
+    pub chunk: ChunkConfig,
+    /// The RAM tier.
+    pub ram: RamConfig,
+    /// How long the origin takes until an object's first byte.
+    pub origin_latency: LatencyRule,
+    /// Bytes per second of one origin stream; unlimited if absent.
+    pub origin_bandwidth_per_stream: Option<ByteSize>,
+}
+
+/// An open cache, its device metered.
+pub struct CacheUnderTest {
+    /// What to drive.
+    pub target: Target,
+    /// The device under it.
+    pub device: Arc<Metered>,
+}
+
+impl CacheSpec {
+    /// Formats and opens the cache. `scratch` is where a file without a path
+    /// lies; contents of the origin follow from `seed`.
+    ///
+    /// # Errors
+    /// When the device, the store or the origin cannot be opened as described.
+    pub async fn open(
+        &self,
+        clock: &Clock,
+        seed: u64,
+        scratch: &Path,
+    ) -> Result<CacheUnderTest, EvalError> {
+        let mut device = self.device.clone();
+        if device.kind == DeviceKind::File && device.path.is_none() {
+            device.path = Some(scratch.join("cache.flash"));
+        }
+        let below = floe_device::open(&device, clock)?;
+        let device = Arc::new(Metered::new(below, clock.clone()));
+        let config = StoreConfig {
+            chunk: self.chunk.clone(),
+            ram: self.ram.clone(),
+            format: true,
+            seed: Some(seed),
+        };
+        let shared: SharedDevice = device.clone();
+        let store = Store::open(shared, clock.clone(), &config)
+            .await
+            .map_err(|error| EvalError::Cache(crate::error::chain(&error)))?;
+        let origin = self.origin(clock, seed)?;
+        let target = match self.target {
+            TargetKind::Store => Target::Store(StoreTarget::new(store, origin).into()),
+            TargetKind::Object => {
+                let config = ObjectConfig {
+                    chunk_size: self.chunk.size,
+                    consistency: Consistency::Immutable,
+                    ..ObjectConfig::default()
+                };
+                let cache = ObjectCache::new(store.clone(), origin, clock.clone(), config)
+                    .map_err(|error| EvalError::Cache(crate::error::chain(&error)))?;
+                Target::Object(ObjectTarget::new(cache, store).into())
+            }
+        };
+        Ok(CacheUnderTest { target, device })
+    }
+
+    fn origin(&self, clock: &Clock, seed: u64) -> Result<Origin, EvalError> {
+        let emulated = EmulatedConfig {
+            seed,
+            size: SizeRule::FromKey {
+                otherwise: ByteSize::kib(64),
+            },
+            latency: self.origin_latency.clone(),
+            bandwidth_per_stream: self.origin_bandwidth_per_stream,
+            ..EmulatedConfig::default()
+        };
+        let mut config = OriginConfig::emulated(emulated);
+        // The clients are the limit, as in the papers.
+        config.requests.max_concurrent = config.requests.max_concurrent.max(4096);
+        Ok(Origin::open(&config, clock.clone())?)
+    }
+}
+
+impl CacheUnderTest {
+    /// Ends the cache's work.
+    ///
+    /// # Errors
+    /// When what was accepted could not be written.
+    pub async fn close(&self) -> Result<(), EvalError> {
+        let closed = self.target.store().close().await;
+        closed.map_err(|error| EvalError::Cache(crate::error::chain(&error)))
+    }
+}

@@ -1,0 +1,276 @@
+//! The keys of an experiment file.
+
+use std::path::{Path, PathBuf};
+
+use floe_core::ByteSize;
+use floe_core::policy::object::ObjectPolicyKind;
+use serde::Deserialize;
+
+use super::cache::CacheSpec;
+use crate::error::EvalError;
+use crate::run::Pacing;
+use crate::trace::TraceFormat;
+use crate::workload::Distribution;
+
+/// An experiment file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Experiment {
+    /// Its name: letters, digits, `-` and `_`.
+    pub name: String,
+    /// What the report is called.
+    pub title: String,
+    /// What it is about; an empty line begins a new paragraph.
+    #[serde(default)]
+    pub about: String,
+    /// The seed of everything random.
+    #[serde(default = "default_seed")]
+    pub seed: u64,
+    /// In which time it runs.
+    #[serde(default)]
+    pub time: TimeKind,
+    /// Drives a cache.
+    pub bench: Option<BenchCase>,
+    /// Replays a trace against pure policies.
+    pub replay: Option<ReplayCase>,
+    /// What is varied: every combination is a case.
+    #[serde(default)]
+    pub vary: Vec<Vary>,
+    /// Charts over the cases.
+    #[serde(default)]
+    pub curves: Vec<CurveSpec>,
+    /// Figures of others to compare with.
+    #[serde(default)]
+    pub published: Vec<Published>,
+}
+
+fn default_seed() -> u64 {
+    42
+}
+
+/// In which time an experiment runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TimeKind {
+    /// The machine's.
+    #[default]
+    Real,
+    /// Virtual: deterministic, as fast as it can be computed. Needs a device
+    /// that knows it: memory or simulated.
+    Virtual,
+}
+
+/// A key that is varied.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Vary {
+    /// The key, with dots: `bench.cache.chunk.size`.
+    pub key: String,
+    /// What it is called in the names of cases.
+    pub label: String,
+    /// Its values.
+    pub values: Vec<toml::Value>,
+    /// What the values are called; by default as they are written.
+    pub names: Option<Vec<String>>,
+}
+
+/// Drives a cache. Exactly one of `workload`, `workload-file` and `trace` says
+/// with what.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct BenchCase {
+    /// The cache.
+    #[serde(default)]
+    pub cache: CacheSpec,
+    /// Drawn ids.
+    pub workload: Option<Distribution>,
+    /// The ids of a ZNCache workload file.
+    pub workload_file: Option<PathBuf>,
+    /// The requests of a trace.
+    pub trace: Option<TraceCase>,
+    /// Number of ids; or give `ratio`.
+    pub items: Option<u64>,
+    /// Number of ids as a multiple of the objects that the device's zones hold.
+    pub ratio: Option<f64>,
+    /// Bytes of an object; by default the chunk size.
+    pub object_size: Option<ByteSize>,
+    /// Bytes read of an object; by default all.
+    pub read_size: Option<ByteSize>,
+    /// Closed or open loop.
+    #[serde(default = "default_pacing")]
+    pub pacing: Pacing,
+    /// Ends the run after so many requests.
+    pub requests: Option<u64>,
+    /// Ends the run after so many seconds.
+    pub duration_s: Option<f64>,
+    /// Requests that are not measured, first.
+    #[serde(default)]
+    pub warm_up_requests: u64,
+    /// Seconds of a time bin of the graphs.
+    #[serde(default = "default_bin_s")]
+    pub bin_s: f64,
+    /// Compare every byte with the origin's.
+    #[serde(default = "default_verify")]
+    pub verify: bool,
+}
+
+fn default_pacing() -> Pacing {
+    Pacing::Closed { clients: 64 }
+}
+
+fn default_bin_s() -> f64 {
+    60.0
+}
+
+fn default_verify() -> bool {
+    true
+}
+
+/// A trace.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TraceCase {
+    /// The file: as it is, beside the experiment, in `$FLOE_TRACES`, or in
+    /// `../shared/traces`.
+    pub path: PathBuf,
+    /// Its format, if it is not to be recognised.
+    pub format: Option<String>,
+    /// Count and skip bad lines.
+    #[serde(default)]
+    pub skip_bad: bool,
+}
+
+impl TraceCase {
+    /// The format by its name.
+    ///
+    /// # Errors
+    /// When there is no such format.
+    pub fn format(&self) -> Result<Option<TraceFormat>, EvalError> {
+        let parsed = self.format.as_deref().map(str::parse).transpose();
+        parsed.map_err(|error: crate::trace::UnknownFormat| EvalError::Option {
+            option: "format",
+            reason: error.to_string(),
+        })
+    }
+
+    /// Where the file is, for an experiment file at `experiment`.
+    ///
+    /// # Errors
+    /// When it is in none of the places where it may be.
+    pub fn find(&self, experiment: &Path) -> Result<PathBuf, EvalError> {
+        let beside = experiment.parent().unwrap_or(Path::new("."));
+        let shared = std::env::var_os("FLOE_TRACES").map(PathBuf::from);
+        let places = [
+            Some(PathBuf::from(".")),
+            Some(beside.to_owned()),
+            shared,
+            Some(PathBuf::from("../shared/traces")),
+        ];
+        let mut candidates = places.into_iter().flatten().map(|p| p.join(&self.path));
+        candidates
+            .find(|candidate| candidate.is_file())
+            .ok_or_else(|| EvalError::Experiment {
+                path: experiment.to_owned(),
+                reason: format!(
+                    "there is no trace {}; put it beside the experiment, or set FLOE_TRACES to the folder it is in",
+                    self.path.display()
+                ),
+            })
+    }
+}
+
+/// Replays a trace against pure policies.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ReplayCase {
+    /// The trace.
+    pub trace: TraceCase,
+    /// Which policies; by default all.
+    #[serde(default = "default_policies")]
+    pub policies: Vec<ObjectPolicyKind>,
+    /// At which sizes; or give `shares`.
+    pub sizes: Option<Vec<ByteSize>>,
+    /// At which shares of the working set.
+    pub shares: Option<Vec<f64>>,
+    /// The chunk size, if the cache keeps chunks rather than objects.
+    pub chunk: Option<ByteSize>,
+}
+
+fn default_policies() -> Vec<ObjectPolicyKind> {
+    ObjectPolicyKind::ALL.to_vec()
+}
+
+/// A chart over the cases. What is varied besides `x` makes lines.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CurveSpec {
+    /// Its title.
+    pub title: String,
+    /// The label of what is varied along it.
+    pub x: String,
+    /// What its horizontal axis says; by default `x`.
+    pub x_label: Option<String>,
+    /// The metrics that are shown, all of one unit.
+    pub y: Vec<String>,
+    /// What its vertical axis says; the unit is added.
+    pub y_label: String,
+    /// Values at equal distances and by their names, rather than by size.
+    #[serde(default)]
+    pub x_even: bool,
+    /// Whether the vertical axis is logarithmic.
+    #[serde(default)]
+    pub y_log: bool,
+}
+
+/// A figure of others.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Published {
+    /// The case it is compared with.
+    pub case: String,
+    /// The metric.
+    pub metric: String,
+    /// The value they found, in the metric's unit.
+    pub value: f64,
+    /// Where it is written.
+    pub source: String,
+    /// What is expected of ours.
+    #[serde(default)]
+    pub expect: Expectation,
+    /// How far ours may be off, as a share of theirs.
+    #[serde(default)]
+    pub tolerance: f64,
+}
+
+/// What is expected in comparison with a published figure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Expectation {
+    /// The same, within the tolerance.
+    #[default]
+    Equal,
+    /// At most as much.
+    AtMost,
+    /// At least as much.
+    AtLeast,
+    /// Nothing: other hardware, shown for orientation.
+    Context,
+}
+
+impl Published {
+    /// How `measured` compares.
+    pub fn verdict(&self, measured: f64) -> String {
+        let off = (measured - self.value) / self.value.abs().max(f64::MIN_POSITIVE);
+        let holds = match self.expect {
+            Expectation::Equal => off.abs() <= self.tolerance,
+            Expectation::AtMost => off <= self.tolerance,
+            Expectation::AtLeast => -off <= self.tolerance,
+            Expectation::Context => return "for orientation".into(),
+        };
+        match (holds, measured == self.value) {
+            (true, true) => "equal".into(),
+            (true, false) => format!("holds ({:+.2} %)", 100.0 * off),
+            (false, _) => format!("DIFFERS ({:+.2} %)", 100.0 * off),
+        }
+    }
+}

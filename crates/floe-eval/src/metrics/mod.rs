@@ -1,0 +1,179 @@
+//! What a run measures: the papers' nine series (get, hit, miss, disk read and
+//! disk write latency; get, read and write throughput; hit ratio), and what the
+//! process costs (CPU, memory).
+//!
+//! Latencies of requests go into HDR histograms with three significant digits.
+//! Those of the device come from its meter, whose buckets are an eighth wide.
+
+mod device;
+mod export;
+mod process;
+mod recorder;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use device::{DeviceProbe, DeviceReading};
+pub use export::{write_metrics_csv, write_metrics_jsonl};
+pub use process::{ProcessProbe, ProcessSample};
+pub(crate) use recorder::Tally;
+pub use recorder::{LiveCounts, Recorder, Served};
+
+/// How a set of latencies is distributed, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// How many there were.
+    pub count: u64,
+    /// Arithmetic mean.
+    pub mean_ms: f64,
+    /// Median.
+    pub p50_ms: f64,
+    /// 99 % were at most this.
+    pub p99_ms: f64,
+    /// 99.9 % were at most this.
+    pub p999_ms: f64,
+    /// 99.99 % were at most this.
+    pub p9999_ms: f64,
+    /// The greatest.
+    pub max_ms: f64,
+}
+
+/// The nine series over a stretch of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measures {
+    /// Where the stretch begins, in seconds of the run.
+    pub start_s: f64,
+    /// How long it is, in seconds.
+    pub length_s: f64,
+    /// Whole requests, hits and misses.
+    pub get: LatencySummary,
+    /// Requests that the cache served.
+    pub hit: LatencySummary,
+    /// Requests that needed the origin.
+    pub miss: LatencySummary,
+    /// Device reads.
+    pub disk_read: LatencySummary,
+    /// Device writes and appends.
+    pub disk_write: LatencySummary,
+    /// Bytes per second handed to clients.
+    pub get_bytes_per_s: f64,
+    /// Bytes per second read from the device.
+    pub read_bytes_per_s: f64,
+    /// Bytes per second written to the device.
+    pub write_bytes_per_s: f64,
+    /// Requests per second.
+    pub requests_per_s: f64,
+    /// Share of requests that hit; zero without requests.
+    pub hit_ratio: f64,
+    /// Share of the bytes handed out that hits had.
+    pub byte_hit_ratio: f64,
+    /// CPU time over time, in percent of one processor; none in virtual time.
+    pub cpu_percent: Option<f64>,
+    /// Resident memory at the end of the stretch, in bytes.
+    pub rss_bytes: Option<u64>,
+}
+
+/// The nine series, for reports and exports: a name, a unit and a value.
+pub const SERIES: [Series; 9] = [
+    Series::latency("get_latency", "Get latency", |m| &m.get),
+    Series::latency("hit_latency", "Hit latency", |m| &m.hit),
+    Series::latency("miss_latency", "Miss latency", |m| &m.miss),
+    Series::latency("read_latency", "Disk read latency", |m| &m.disk_read),
+    Series::latency("write_latency", "Disk write latency", |m| &m.disk_write),
+    Series::rate("get_throughput", "Get throughput", |m| m.get_bytes_per_s),
+    Series::rate("read_throughput", "Disk read throughput", |m| {
+        m.read_bytes_per_s
+    }),
+    Series::rate("write_throughput", "Disk write throughput", |m| {
+        m.write_bytes_per_s
+    }),
+    Series {
+        name: "hit_ratio",
+        title: "Hit ratio",
+        kind: SeriesKind::Ratio(|m| m.hit_ratio),
+    },
+];
+
+/// One of the nine series.
+#[derive(Clone, Copy, Debug)]
+pub struct Series {
+    /// Its name in exports.
+    pub name: &'static str,
+    /// Its title in reports.
+    pub title: &'static str,
+    /// What it is.
+    pub kind: SeriesKind,
+}
+
+/// What a series shows.
+#[derive(Clone, Copy, Debug)]
+pub enum SeriesKind {
+    /// Latencies.
+    Latency(fn(&Measures) -> &LatencySummary),
+    /// Bytes per second.
+    Rate(fn(&Measures) -> f64),
+    /// A share from 0 to 1.
+    Ratio(fn(&Measures) -> f64),
+}
+
+impl Series {
+    const fn latency(
+        name: &'static str,
+        title: &'static str,
+        of: fn(&Measures) -> &LatencySummary,
+    ) -> Self {
+        Series {
+            name,
+            title,
+            kind: SeriesKind::Latency(of),
+        }
+    }
+
+    const fn rate(name: &'static str, title: &'static str, of: fn(&Measures) -> f64) -> Self {
+        Series {
+            name,
+            title,
+            kind: SeriesKind::Rate(of),
+        }
+    }
+
+    /// The unit of exported values.
+    pub fn unit(&self) -> &'static str {
+        match self.kind {
+            SeriesKind::Latency(_) => "ms",
+            SeriesKind::Rate(_) => "B/s",
+            SeriesKind::Ratio(_) => "ratio",
+        }
+    }
+
+    /// The mean (of latencies) or the value over a stretch; `None` for
+    /// latencies of which there were none.
+    pub fn value(&self, measures: &Measures) -> Option<f64> {
+        match self.kind {
+            SeriesKind::Latency(of) => {
+                let summary = of(measures);
+                (summary.count > 0).then_some(summary.mean_ms)
+            }
+            SeriesKind::Rate(of) => Some(of(measures)),
+            SeriesKind::Ratio(of) => (measures.requests_per_s > 0.0).then(|| of(measures)),
+        }
+    }
+}
+
+/// Bytes, operations or seconds over a length of time; zero where it has none.
+fn per_second(amount: f64, length: Duration) -> f64 {
+    match length.as_secs_f64() {
+        seconds if seconds > 0.0 => amount / seconds,
+        _ => 0.0,
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    match whole {
+        0 => 0.0,
+        whole => part as f64 / whole as f64,
+    }
+}

@@ -1,0 +1,223 @@
+//! Counts and latencies of requests as they finish: a few shards behind short
+//! locks, emptied into a time bin now and then.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use parking_lot::Mutex;
+
+use super::{LatencySummary, Measures, per_second, share};
+
+const SHARDS: usize = 8;
+/// Latencies are told apart to a thousandth.
+const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// How a request was served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// By the cache alone.
+    Hit,
+    /// With the origin's help.
+    Miss,
+    /// It was no read, or it failed; it has no part in hit ratios.
+    Other,
+}
+
+/// Finished requests.
+#[derive(Debug)]
+pub struct Recorder {
+    shards: [Mutex<Tally>; SHARDS],
+    live: LiveCounters,
+}
+
+#[derive(Debug, Default)]
+struct LiveCounters {
+    requests: AtomicU64,
+    hits: AtomicU64,
+    reads: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// Totals for a progress display.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveCounts {
+    /// Requests of any kind.
+    pub requests: u64,
+    /// Reads that hit.
+    pub hits: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Bytes handed out.
+    pub bytes: u64,
+}
+
+/// What happened in some stretch of time.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    get: Histogram<u64>,
+    hit: Histogram<u64>,
+    miss: Histogram<u64>,
+    requests: u64,
+    hit_bytes: u64,
+    miss_bytes: u64,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Tally {
+            get: histogram(),
+            hit: histogram(),
+            miss: histogram(),
+            requests: 0,
+            hit_bytes: 0,
+            miss_bytes: 0,
+        }
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    // Refuses only digits above 5.
+    Histogram::new(SIGNIFICANT_DIGITS).expect("three digits are allowed")
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Recorder {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            live: LiveCounters::default(),
+        }
+    }
+}
+
+impl Recorder {
+    /// Counts one finished request of `client`.
+    pub fn record(&self, client: usize, served: Served, latency: Duration, bytes: u64) {
+        let mut tally = self.shards[client % SHARDS].lock();
+        tally.record(served, latency, bytes);
+        drop(tally);
+        self.live.requests.fetch_add(1, Relaxed);
+        self.live.bytes.fetch_add(bytes, Relaxed);
+        if served != Served::Other {
+            self.live.reads.fetch_add(1, Relaxed);
+        }
+        if served == Served::Hit {
+            self.live.hits.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Totals so far.
+    pub fn live(&self) -> LiveCounts {
+        LiveCounts {
+            requests: self.live.requests.load(Relaxed),
+            hits: self.live.hits.load(Relaxed),
+            reads: self.live.reads.load(Relaxed),
+            bytes: self.live.bytes.load(Relaxed),
+        }
+    }
+
+    /// Median and 99th percentile of the stretch under way.
+    pub fn live_latency(&self) -> (Duration, Duration) {
+        let mut get = histogram();
+        for shard in &self.shards {
+            // Both have the same digits and resize by themselves.
+            let _ = get.add(&shard.lock().get);
+        }
+        (
+            Duration::from_nanos(get.value_at_quantile(0.5)),
+            Duration::from_nanos(get.value_at_quantile(0.99)),
+        )
+    }
+
+    /// Forgets everything, totals included.
+    pub(crate) fn restart(&self) {
+        drop(self.take());
+        for total in [
+            &self.live.requests,
+            &self.live.hits,
+            &self.live.reads,
+            &self.live.bytes,
+        ] {
+            total.store(0, Relaxed);
+        }
+    }
+
+    /// Takes everything recorded since the last time.
+    pub(crate) fn take(&self) -> Tally {
+        let mut whole = Tally::default();
+        for shard in &self.shards {
+            whole.merge(&std::mem::take(&mut *shard.lock()));
+        }
+        whole
+    }
+}
+
+impl Tally {
+    fn record(&mut self, served: Served, latency: Duration, bytes: u64) {
+        let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        // These histograms grow to hold any value.
+        let _ = match served {
+            Served::Hit => self.get.record(ns).and_then(|()| self.hit.record(ns)),
+            Served::Miss => self.get.record(ns).and_then(|()| self.miss.record(ns)),
+            Served::Other => Ok(()),
+        };
+        self.requests += 1;
+        match served {
+            Served::Hit => self.hit_bytes += bytes,
+            Served::Miss => self.miss_bytes += bytes,
+            Served::Other => {}
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Tally) {
+        for (mine, theirs) in [
+            (&mut self.get, &other.get),
+            (&mut self.hit, &other.hit),
+            (&mut self.miss, &other.miss),
+        ] {
+            // Both have the same digits and resize by themselves.
+            let _ = mine.add(theirs);
+        }
+        self.requests += other.requests;
+        self.hit_bytes += other.hit_bytes;
+        self.miss_bytes += other.miss_bytes;
+    }
+
+    /// The request series over a stretch; the others are left empty.
+    pub(crate) fn measures(&self, start: Duration, length: Duration) -> Measures {
+        let bytes = self.hit_bytes + self.miss_bytes;
+        Measures {
+            start_s: start.as_secs_f64(),
+            length_s: length.as_secs_f64(),
+            get: summary(&self.get),
+            hit: summary(&self.hit),
+            miss: summary(&self.miss),
+            get_bytes_per_s: per_second(bytes as f64, length),
+            requests_per_s: per_second(self.requests as f64, length),
+            hit_ratio: share(self.hit.len(), self.get.len()),
+            byte_hit_ratio: share(self.hit_bytes, bytes),
+            ..Measures::default()
+        }
+    }
+
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests
+    }
+}
+
+fn summary(latencies: &Histogram<u64>) -> LatencySummary {
+    if latencies.is_empty() {
+        return LatencySummary::default();
+    }
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let at = |quantile| ms(latencies.value_at_quantile(quantile).min(latencies.max()));
+    LatencySummary {
+        count: latencies.len(),
+        mean_ms: latencies.mean() / 1e6,
+        p50_ms: at(0.5),
+        p99_ms: at(0.99),
+        p999_ms: at(0.999),
+        p9999_ms: at(0.9999),
+        max_ms: ms(latencies.max()),
+    }
+}

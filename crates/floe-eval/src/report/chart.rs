@@ -1,0 +1,305 @@
+//! Line charts as SVG. Everything a chart needs is in its markup, so that a
+//! figure looks the same in a report and as a file. What it refuses to know:
+//! where numbers come from.
+
+use std::fmt::Write as _;
+
+use super::scale::{Scale, Tick, ticks};
+use super::text::escape;
+
+/// A line of a chart.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) name: String,
+    /// Which colour and dashes; the same for the same thing in all charts.
+    pub(crate) style: usize,
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// An axis.
+#[derive(Clone, Debug)]
+pub(crate) struct Axis {
+    /// What it shows, with its unit.
+    pub(crate) label: String,
+    pub(crate) scale: ScaleKind,
+    /// Where the ticks are and what they say, if not at round numbers.
+    pub(crate) named_ticks: Vec<(f64, String)>,
+}
+
+impl Axis {
+    pub(crate) fn new(label: impl Into<String>, scale: ScaleKind) -> Self {
+        Axis {
+            label: label.into(),
+            scale,
+            named_ticks: Vec::new(),
+        }
+    }
+
+    fn ticks(&self, scale: &Scale, count: usize) -> Vec<Tick> {
+        if self.named_ticks.is_empty() {
+            return ticks(scale, count);
+        }
+        let named = self.named_ticks.iter().map(|(value, label)| Tick {
+            value: *value,
+            label: label.clone(),
+        });
+        named.collect()
+    }
+}
+
+/// How values spread over an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScaleKind {
+    /// From zero.
+    Linear,
+    /// From zero to one, shown as percentages.
+    Percent,
+    /// Powers of ten.
+    Log,
+    /// Linear, but not necessarily from zero: for horizontal axes.
+    Free,
+}
+
+/// A chart.
+#[derive(Clone, Debug)]
+pub(crate) struct Chart {
+    /// Its name as a file.
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) lines: Vec<Line>,
+}
+
+const WIDTH: f64 = 520.0;
+const HEIGHT: f64 = 310.0;
+const LEFT: f64 = 70.0;
+const RIGHT: f64 = 30.0;
+const TOP: f64 = 40.0;
+const BOTTOM: f64 = 52.0;
+/// Above so many points, markers only blur a line.
+const MARKERS_MAX: usize = 40;
+
+/// Colours that differ in lightness as well, for light and dark pages.
+const STYLE: &str = "\
+.fl{font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;\
+--ink:#1c2430;--faint:#6b7685;--grid:#e3e7ec;--back:#ffffff;\
+--c0:#1f6fd6;--c1:#d9631e;--c2:#188a5b;--c3:#a23db5;--c4:#c22f44;--c5:#7d6a12;--c6:#0f8b99;--c7:#6d5ae0}\
+@media(prefers-color-scheme:dark){.fl{--ink:#e8ecf2;--faint:#9aa6b6;--grid:#2c3542;--back:#161c25;\
+--c0:#6aa8ff;--c1:#ff9a5c;--c2:#4fd19a;--c3:#e08bf0;--c4:#ff7f8f;--c5:#d8c15c;--c6:#53d3df;--c7:#aa9dff}}\
+.fl text{fill:var(--faint)}.fl .t{fill:var(--ink);font-size:14px;font-weight:600}\
+.fl .a{fill:var(--faint)}.fl .g{stroke:var(--grid);stroke-width:1}\
+.fl .b{stroke:var(--faint);stroke-width:1}\
+.fl path{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}\
+.fl circle{stroke:var(--back);stroke-width:1}";
+
+/// The colours' number; lines beyond it repeat them with dashes.
+pub(crate) const COLOURS: usize = 8;
+
+impl Chart {
+    /// Whether there is anything to show.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines.iter().all(|line| line.points.is_empty())
+    }
+
+    /// The chart as an SVG document, or as an element of an HTML page.
+    pub(crate) fn svg(&self, is_document: bool) -> String {
+        let legend_rows = if is_document {
+            self.legend_rows()
+        } else {
+            Vec::new()
+        };
+        let height = HEIGHT + 20.0 * legend_rows.len() as f64;
+        let mut svg = String::new();
+        let _ = write!(
+            svg,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"fl\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">",
+            escape(&self.title)
+        );
+        if is_document {
+            let _ = write!(svg, "<style>{STYLE}</style>");
+            let _ = write!(
+                svg,
+                "<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"var(--back)\"/>"
+            );
+        }
+        let _ = write!(
+            svg,
+            "<text class=\"t\" x=\"{LEFT}\" y=\"22\">{}</text>",
+            escape(&self.title)
+        );
+        let plot = Plot::new(self);
+        plot.axes(self, &mut svg);
+        for line in &self.lines {
+            plot.line(line, self, &mut svg);
+        }
+        for (row, lines) in legend_rows.iter().enumerate() {
+            legend(lines, HEIGHT + 20.0 * row as f64, &mut svg);
+        }
+        svg.push_str("</svg>");
+        svg
+    }
+
+    /// Lines that fit next to each other under a figure.
+    fn legend_rows(&self) -> Vec<Vec<&Line>> {
+        let mut rows: Vec<Vec<&Line>> = Vec::new();
+        let mut x = f64::INFINITY;
+        for line in self.lines.iter().filter(|line| !line.points.is_empty()) {
+            let width = legend_width(line);
+            if x + width > WIDTH - RIGHT {
+                rows.push(Vec::new());
+                x = LEFT;
+            }
+            if let Some(row) = rows.last_mut() {
+                row.push(line);
+            }
+            x += width;
+        }
+        rows
+    }
+}
+
+/// The style that reports need once for all of their charts.
+pub(crate) fn style() -> &'static str {
+    STYLE
+}
+
+/// Dashes of a style: none for the first round of colours.
+pub(crate) fn dashes(style: usize) -> &'static str {
+    match style / COLOURS % 4 {
+        0 => "",
+        1 => "7 4",
+        2 => "2 4",
+        _ => "10 3 2 3",
+    }
+}
+
+fn legend_width(line: &Line) -> f64 {
+    40.0 + 6.6 * line.name.chars().count() as f64
+}
+
+fn legend(lines: &[&Line], y: f64, svg: &mut String) {
+    let mut x = LEFT;
+    for line in lines {
+        let colour = line.style % COLOURS;
+        let _ = write!(
+            svg,
+            "<path d=\"M{x:.1} {y:.1}h20\" stroke=\"var(--c{colour})\" stroke-dasharray=\"{}\"/><text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            dashes(line.style),
+            x + 26.0,
+            y + 4.0,
+            escape(&line.name)
+        );
+        x += legend_width(line);
+    }
+}
+
+/// The two scales of a chart and the drawing with them.
+struct Plot {
+    x: Scale,
+    y: Scale,
+}
+
+impl Plot {
+    fn new(chart: &Chart) -> Self {
+        let values = |pick: fn(&(f64, f64)) -> f64| {
+            let points = chart.lines.iter().flat_map(|line| &line.points);
+            points
+                .map(pick)
+                .filter(|value| value.is_finite())
+                .collect::<Vec<f64>>()
+        };
+        Plot {
+            x: Scale::fit(&values(|point| point.0), chart.x.scale),
+            y: Scale::fit(&values(|point| point.1), chart.y.scale),
+        }
+    }
+
+    fn px(&self, x: f64) -> f64 {
+        LEFT + self.x.share(x) * (WIDTH - LEFT - RIGHT)
+    }
+
+    /// The vertical axis of a page grows downwards, a chart's upwards.
+    fn py(&self, y: f64) -> f64 {
+        HEIGHT - BOTTOM - self.y.share(y) * (HEIGHT - TOP - BOTTOM)
+    }
+
+    fn axes(&self, chart: &Chart, svg: &mut String) {
+        let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        for tick in chart.y.ticks(&self.y, 6) {
+            let y = self.py(tick.value);
+            let _ = write!(
+                svg,
+                "<path class=\"g\" d=\"M{LEFT} {y:.1}H{right}\"/><text class=\"a\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                LEFT - 8.0,
+                y + 4.0,
+                tick.label
+            );
+        }
+        for tick in chart.x.ticks(&self.x, 8) {
+            let x = self.px(tick.value);
+            let _ = write!(
+                svg,
+                "<path class=\"b\" d=\"M{x:.1} {bottom}v5\"/><text class=\"a\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                bottom + 18.0,
+                tick.label
+            );
+        }
+        let _ = write!(svg, "<path class=\"b\" d=\"M{LEFT} {bottom}H{right}\"/>");
+        let _ = write!(
+            svg,
+            "<text class=\"a\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            (LEFT + right) / 2.0,
+            HEIGHT - 14.0,
+            escape(&chart.x.label)
+        );
+        let _ = write!(
+            svg,
+            "<text class=\"a\" transform=\"translate(16 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+            (TOP + bottom) / 2.0,
+            escape(&axis_label(&chart.y))
+        );
+    }
+
+    fn line(&self, line: &Line, chart: &Chart, svg: &mut String) {
+        let points: Vec<&(f64, f64)> = line
+            .points
+            .iter()
+            .filter(|(x, y)| self.x.shows(*x) && self.y.shows(*y))
+            .collect();
+        let colour = line.style % COLOURS;
+        let _ = write!(
+            svg,
+            "<g class=\"line\" data-line=\"{}\"><path stroke=\"var(--c{colour})\" stroke-dasharray=\"{}\" d=\"",
+            line.style,
+            dashes(line.style)
+        );
+        for (index, (x, y)) in points.iter().enumerate() {
+            let command = if index == 0 { 'M' } else { 'L' };
+            let _ = write!(svg, "{command}{:.1} {:.1}", self.px(*x), self.py(*y));
+        }
+        svg.push_str("\"/>");
+        let radius = if points.len() > MARKERS_MAX { 1.6 } else { 3.4 };
+        for (x, y) in points {
+            let _ = write!(
+                svg,
+                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius}\" fill=\"var(--c{colour})\"><title>{}\n{}: {}\n{}: {}</title></circle>",
+                self.px(*x),
+                self.py(*y),
+                escape(&line.name),
+                escape(&chart.x.label),
+                self.x.label(*x),
+                escape(&chart.y.label),
+                self.y.label(*y)
+            );
+        }
+        svg.push_str("</g>");
+    }
+}
+
+fn axis_label(axis: &Axis) -> String {
+    match axis.scale {
+        ScaleKind::Log => format!("{}, log scale", axis.label),
+        _ => axis.label.clone(),
+    }
+}

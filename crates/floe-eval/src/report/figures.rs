@@ -1,0 +1,238 @@
+//! Which charts a report has.
+
+use super::chart::{Axis, Chart, Line, ScaleKind};
+use super::text::{Unit, rate_unit, time_unit};
+use super::{Curve, ReportData};
+use crate::metrics::{LatencySummary, Measures, SERIES, Series, SeriesKind};
+use crate::replay::ReplayResult;
+use crate::replay::policy::PolicyCounts;
+use crate::run::RunResult;
+
+/// A span of latencies so wide that small ones would lie on the floor of a
+/// linear axis.
+const LOG_FROM_SPAN: f64 = 30.0;
+
+/// All charts, in the order of the page.
+pub(super) fn all(data: &ReportData) -> Vec<Chart> {
+    let mut charts = curves(data);
+    charts.extend(data.replays.iter().flat_map(miss_ratios));
+    charts.extend(percentiles(&data.runs));
+    charts.extend(nine(&data.runs));
+    charts.retain(|chart| !chart.is_empty());
+    charts
+}
+
+/// The charts that an experiment asks for.
+pub(super) fn curves(data: &ReportData) -> Vec<Chart> {
+    let charts = data.curves.iter().enumerate();
+    charts
+        .map(|(number, curve)| chart_of(number, curve))
+        .collect()
+}
+
+fn chart_of(number: usize, curve: &Curve) -> Chart {
+    let lines = curve.lines.iter().enumerate();
+    Chart {
+        name: format!("curve-{}", number + 1),
+        title: curve.title.clone(),
+        x: Axis {
+            named_ticks: curve.x_ticks.clone(),
+            ..Axis::new(curve.x_label.clone(), ScaleKind::Free)
+        },
+        y: Axis::new(
+            curve.y_label.clone(),
+            if curve.y_is_log {
+                ScaleKind::Log
+            } else {
+                ScaleKind::Linear
+            },
+        ),
+        lines: lines
+            .map(|(style, line)| Line {
+                name: line.name.clone(),
+                style,
+                points: line.points.clone(),
+            })
+            .collect(),
+    }
+}
+
+/// A ratio of a policy's counts.
+type RatioOf = fn(&PolicyCounts) -> f64;
+
+/// Miss ratio and byte miss ratio over cache size, a line per policy.
+pub(super) fn miss_ratios(replay: &ReplayResult) -> Vec<Chart> {
+    let (largest, unit) = (
+        replay
+            .counts
+            .iter()
+            .map(|c| c.cache_bytes)
+            .max()
+            .unwrap_or(0),
+        replay.sizes_are_bytes,
+    );
+    let size_unit = match unit {
+        true => rate_unit(largest as f64),
+        false => Unit {
+            name: "objects",
+            factor: 1.0,
+        },
+    };
+    let ratios: [(&str, &str, RatioOf); 2] = [
+        ("miss-ratio", "Miss ratio", |counts| counts.miss_ratio()),
+        ("byte-miss-ratio", "Byte miss ratio", |counts| {
+            counts.byte_miss_ratio()
+        }),
+    ];
+    let shown = if unit { 2 } else { 1 };
+    ratios
+        .into_iter()
+        .take(shown)
+        .map(|(name, title, of)| Chart {
+            name: format!("{name}-{}", replay.name),
+            title: format!("{title}, {}", replay.trace),
+            x: Axis::new(
+                format!("Cache size ({})", size_unit.name.trim_end_matches("/s")),
+                ScaleKind::Free,
+            ),
+            y: Axis::new(title.to_owned(), ScaleKind::Percent),
+            lines: policy_lines(replay, size_unit.factor, of),
+        })
+        .collect()
+}
+
+fn policy_lines(replay: &ReplayResult, factor: f64, of: RatioOf) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for counts in &replay.counts {
+        let name = counts.policy.name();
+        let point = (counts.cache_bytes as f64 * factor, of(counts));
+        match lines.last_mut() {
+            Some(line) if line.name == name => line.points.push(point),
+            _ => lines.push(Line {
+                name: name.to_owned(),
+                style: lines.len(),
+                points: vec![point],
+            }),
+        }
+    }
+    for line in &mut lines {
+        line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    lines
+}
+
+/// Latency of whole requests by percentile, a line per run.
+pub(super) fn percentiles(runs: &[RunResult]) -> Option<Chart> {
+    let shares = |summary: &LatencySummary| {
+        [
+            (1.0, summary.p50_ms),
+            (2.0, summary.p99_ms),
+            (3.0, summary.p999_ms),
+            (4.0, summary.p9999_ms),
+        ]
+    };
+    let summaries = runs.iter().filter(|run| run.whole.get.count > 0);
+    let greatest = summaries
+        .clone()
+        .map(|run| run.whole.get.p9999_ms)
+        .fold(0.0, f64::max);
+    let unit = time_unit(greatest);
+    let lines: Vec<Line> = runs
+        .iter()
+        .enumerate()
+        .filter(|(_, run)| run.whole.get.count > 0)
+        .map(|(style, run)| Line {
+            name: run.name.clone(),
+            style,
+            points: shares(&run.whole.get)
+                .map(|(x, ms)| (x, ms * unit.factor))
+                .to_vec(),
+        })
+        .collect();
+    (!lines.is_empty()).then(|| Chart {
+        name: "get-latency-percentiles".into(),
+        title: "Get latency by percentile".into(),
+        x: Axis {
+            named_ticks: [(1.0, "p50"), (2.0, "p99"), (3.0, "p99.9"), (4.0, "p99.99")]
+                .map(|(at, name)| (at, name.to_owned()))
+                .to_vec(),
+            ..Axis::new("Percentile", ScaleKind::Free)
+        },
+        y: Axis::new(
+            format!("Latency ({})", unit.name),
+            latency_scale(
+                lines
+                    .iter()
+                    .flat_map(|line| line.points.iter().map(|p| p.1)),
+            ),
+        ),
+        lines,
+    })
+}
+
+/// The nine series over time, a line per run.
+pub(super) fn nine(runs: &[RunResult]) -> Vec<Chart> {
+    SERIES
+        .iter()
+        .map(|series| over_time(series, runs))
+        .collect()
+}
+
+fn over_time(series: &Series, runs: &[RunResult]) -> Chart {
+    let end = |bin: &Measures| bin.start_s + bin.length_s;
+    let values = || {
+        let bins = runs.iter().flat_map(|run| &run.bins);
+        bins.filter_map(|bin| series.value(bin))
+    };
+    let greatest = values().fold(0.0, f64::max);
+    let (unit, scale) = match series.kind {
+        SeriesKind::Latency(_) => {
+            let unit = time_unit(greatest);
+            (unit, latency_scale(values()))
+        }
+        SeriesKind::Rate(_) => (rate_unit(greatest), ScaleKind::Linear),
+        SeriesKind::Ratio(_) => (
+            Unit {
+                name: "",
+                factor: 1.0,
+            },
+            ScaleKind::Percent,
+        ),
+    };
+    let label = match unit.name {
+        "" => series.title.to_owned(),
+        name => format!("{} ({name})", series.title),
+    };
+    Chart {
+        name: series.name.replace('_', "-"),
+        title: series.title.to_owned(),
+        x: Axis::new("Time (s)", ScaleKind::Linear),
+        y: Axis::new(label, scale),
+        lines: runs
+            .iter()
+            .enumerate()
+            .map(|(style, run)| Line {
+                name: run.name.clone(),
+                style,
+                points: run
+                    .bins
+                    .iter()
+                    .filter_map(|bin| Some((end(bin), series.value(bin)? * unit.factor)))
+                    .collect(),
+            })
+            .collect(),
+    }
+}
+
+fn latency_scale(values: impl Iterator<Item = f64>) -> ScaleKind {
+    let (mut low, mut high) = (f64::INFINITY, 0.0f64);
+    for value in values.filter(|value| *value > 0.0) {
+        low = low.min(value);
+        high = high.max(value);
+    }
+    if high > LOG_FROM_SPAN * low {
+        ScaleKind::Log
+    } else {
+        ScaleKind::Linear
+    }
+}

@@ -1,0 +1,180 @@
+//! Reports: a folder with `results.jsonl`, `report.html` (self-contained),
+//! `figures/*.svg`, and `data.json`, from which the others can be made again.
+
+mod chart;
+mod figures;
+mod html;
+mod scale;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::EvalError;
+use crate::replay::ReplayResult;
+use crate::results::{Provenance, Row, replay_figures, run_figures};
+use crate::run::RunResult;
+
+/// Everything that a report shows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReportData {
+    /// The experiment's name, a part of file names.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// What it is about, in a few sentences.
+    pub about: String,
+    /// The configuration, as text.
+    pub config: String,
+    /// Where the figures come from.
+    pub provenance: Provenance,
+    /// Runs, one per case.
+    pub runs: Vec<RunResult>,
+    /// Replays against pure policies.
+    pub replays: Vec<ReplayResult>,
+    /// Charts of figures over cases.
+    pub curves: Vec<Curve>,
+    /// Every figure.
+    pub rows: Vec<Row>,
+}
+
+/// A chart of one metric over the cases of an experiment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Curve {
+    /// Its title.
+    pub title: String,
+    /// What the horizontal axis shows, with its unit.
+    pub x_label: String,
+    /// What the vertical axis shows, with its unit.
+    pub y_label: String,
+    /// Places of the horizontal axis with names of their own; none for round
+    /// numbers.
+    pub x_ticks: Vec<(f64, String)>,
+    /// Whether the vertical axis is logarithmic.
+    pub y_is_log: bool,
+    /// The lines.
+    pub lines: Vec<CurveLine>,
+}
+
+/// A line of a curve.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CurveLine {
+    /// What it stands for.
+    pub name: String,
+    /// Its points.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl ReportData {
+    /// A report of runs and replays outside of an experiment, with a row for
+    /// every figure.
+    pub fn new(
+        name: impl Into<String>,
+        title: impl Into<String>,
+        config: impl Into<String>,
+        provenance: Provenance,
+        runs: Vec<RunResult>,
+        replays: Vec<ReplayResult>,
+    ) -> Self {
+        let mut data = ReportData {
+            name: name.into(),
+            title: title.into(),
+            about: String::new(),
+            config: config.into(),
+            provenance,
+            runs,
+            replays,
+            curves: Vec::new(),
+            rows: Vec::new(),
+        };
+        data.rows = data.all_rows();
+        data
+    }
+
+    fn all_rows(&self) -> Vec<Row> {
+        let row = |case: &str, figure: crate::results::Figure| Row {
+            experiment: self.name.clone(),
+            case: case.to_owned(),
+            metric: figure.metric,
+            unit: figure.unit.to_owned(),
+            measured: figure.value,
+            paper: None,
+            source: None,
+            verdict: None,
+            provenance: self.provenance.clone(),
+        };
+        let of_runs = self
+            .runs
+            .iter()
+            .flat_map(|run| run_figures(run).into_iter().map(|f| row(&run.name, f)));
+        let of_replays = self
+            .replays
+            .iter()
+            .flat_map(|replay| replay_figures(replay).into_iter().map(|(c, f)| row(&c, f)));
+        of_runs.chain(of_replays).collect()
+    }
+
+    /// Writes the whole folder; returns the path of `report.html`.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<PathBuf, EvalError> {
+        let figures = folder.join("figures");
+        std::fs::create_dir_all(&figures).map_err(EvalError::file("create", &figures))?;
+        self.write_rows(&folder.join("results.jsonl"))?;
+        let json = serde_json::to_vec(self).map_err(|error| EvalError::Results {
+            path: folder.join("data.json"),
+            reason: error.to_string(),
+        })?;
+        write(&folder.join("data.json"), &json)?;
+        for chart in figures::all(self) {
+            let path = figures.join(format!("{}.svg", chart.name));
+            write(&path, chart.svg(true).as_bytes())?;
+        }
+        let page = folder.join("report.html");
+        write(&page, self.html().as_bytes())?;
+        Ok(page)
+    }
+
+    /// The report as one HTML page that refers to nothing outside of itself.
+    pub fn html(&self) -> String {
+        html::page(self)
+    }
+
+    fn write_rows(&self, path: &Path) -> Result<(), EvalError> {
+        let mut lines = Vec::new();
+        for row in &self.rows {
+            let written = serde_json::to_writer(&mut lines, row);
+            written.map_err(|error| EvalError::Results {
+                path: path.to_owned(),
+                reason: error.to_string(),
+            })?;
+            // Writing to memory does not fail.
+            let _ = writeln!(lines);
+        }
+        write(path, &lines)
+    }
+}
+
+/// Makes `report.html` and the figures of a results folder again, from its
+/// `data.json`; returns the path of the page.
+///
+/// # Errors
+/// When the folder holds no results that can be read, or cannot be written.
+pub fn report(folder: &Path) -> Result<PathBuf, EvalError> {
+    let path = folder.join("data.json");
+    let json = std::fs::read(&path).map_err(EvalError::file("read", &path))?;
+    let data: ReportData = serde_json::from_slice(&json).map_err(|error| EvalError::Results {
+        path,
+        reason: format!("{error}; it is not of this version, run the experiment again"),
+    })?;
+    data.write(folder)
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<(), EvalError> {
+    std::fs::write(path, content).map_err(EvalError::file("write", path))
+}

@@ -1,0 +1,139 @@
+//! What runs and replays leave behind: rows, one per figure, with everything
+//! that is needed to know where a number comes from.
+
+mod provenance;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::{LatencySummary, Measures, SERIES, SeriesKind};
+use crate::replay::ReplayResult;
+use crate::run::RunResult;
+
+pub use provenance::{Provenance, digest};
+
+/// One figure. A line of `results.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Which experiment.
+    pub experiment: String,
+    /// Which of its cases.
+    pub case: String,
+    /// What was measured.
+    pub metric: String,
+    /// In which unit.
+    pub unit: String,
+    /// The value.
+    pub measured: f64,
+    /// The value that a paper or another implementation gives.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub paper: Option<f64>,
+    /// Where it is given.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub source: Option<String>,
+    /// How the two compare.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub verdict: Option<String>,
+    /// Where the figure comes from.
+    #[serde(flatten)]
+    pub provenance: Provenance,
+}
+
+/// A figure before it has a provenance.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// What was measured.
+    pub metric: String,
+    /// In which unit.
+    pub unit: &'static str,
+    /// The value.
+    pub value: f64,
+}
+
+impl Figure {
+    fn new(metric: impl Into<String>, unit: &'static str, value: f64) -> Self {
+        Figure {
+            metric: metric.into(),
+            unit,
+            value,
+        }
+    }
+}
+
+/// Every figure of a run. Latencies that did not occur have none.
+pub fn run_figures(run: &RunResult) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for series in &SERIES {
+        match series.kind {
+            SeriesKind::Latency(of) => latency_figures(series.name, of(&run.whole), &mut figures),
+            SeriesKind::Rate(of) => {
+                figures.push(Figure::new(series.name, series.unit(), of(&run.whole)));
+                if let Some(slowest) = slowest_bin(run, of) {
+                    let name = format!("{}_slowest_bin", series.name);
+                    figures.push(Figure::new(name, series.unit(), slowest));
+                }
+            }
+            SeriesKind::Ratio(of) => {
+                figures.push(Figure::new(series.name, series.unit(), of(&run.whole)));
+            }
+        }
+    }
+    let mut add = |name: &str, unit, value: Option<f64>| {
+        figures.extend(value.map(|value| Figure::new(name, unit, value)));
+    };
+    add("byte_hit_ratio", "ratio", Some(run.whole.byte_hit_ratio));
+    add("request_rate", "1/s", Some(run.whole.requests_per_s));
+    add("requests", "count", Some(run.requests as f64));
+    add("failed", "count", Some(run.failed as f64));
+    add("elapsed", "s", Some(run.whole.length_s));
+    add("cpu", "%", run.whole.cpu_percent);
+    add("cpu_per_request", "us", run.cpu_us_per_request);
+    add("rss_max", "B", run.rss_bytes_max.map(|bytes| bytes as f64));
+    add("write_amplification", "ratio", run.write_amplification);
+    figures
+}
+
+fn latency_figures(name: &str, summary: &LatencySummary, figures: &mut Vec<Figure>) {
+    if summary.count == 0 {
+        return;
+    }
+    for (suffix, value) in [
+        ("mean", summary.mean_ms),
+        ("p50", summary.p50_ms),
+        ("p99", summary.p99_ms),
+        ("p99.9", summary.p999_ms),
+        ("p99.99", summary.p9999_ms),
+        ("max", summary.max_ms),
+    ] {
+        figures.push(Figure::new(format!("{name}_{suffix}"), "ms", value));
+    }
+}
+
+/// The papers' "P99" of a throughput is its low tail over bins; with few bins
+/// the slowest is the honest form of it.
+fn slowest_bin(run: &RunResult, of: fn(&Measures) -> f64) -> Option<f64> {
+    let whole_bins = run.bins.len() > 1;
+    whole_bins.then(|| run.bins.iter().map(of).fold(f64::INFINITY, f64::min))
+}
+
+/// Every figure of a replay, each with its case: the policy and the size.
+pub fn replay_figures(replay: &ReplayResult) -> Vec<(String, Figure)> {
+    let mut figures = Vec::new();
+    for counts in &replay.counts {
+        let case = format!(
+            "{} {}",
+            counts.policy,
+            replay.size_label(counts.cache_bytes)
+        );
+        for figure in [
+            Figure::new("misses", "count", counts.misses as f64),
+            Figure::new("miss_bytes", "B", counts.miss_bytes as f64),
+            Figure::new("miss_ratio", "ratio", counts.miss_ratio()),
+            Figure::new("byte_miss_ratio", "ratio", counts.byte_miss_ratio()),
+        ] {
+            figures.push((case.clone(), figure));
+        }
+    }
+    figures
+}

@@ -1,0 +1,92 @@
+//! Where a figure comes from: code, configuration, seed, device, machine.
+
+use serde::{Deserialize, Serialize};
+
+/// Where a figure comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provenance {
+    /// Floe's version, and the commit of the working directory where there is
+    /// one, with `+` if it was changed.
+    pub commit: String,
+    /// A digest of the configuration.
+    pub config_digest: String,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// The device under the cache, or `none`.
+    pub device: String,
+    /// Processor, memory, kernel.
+    pub machine: String,
+    /// When, in UTC.
+    pub date: String,
+}
+
+impl Provenance {
+    /// Here and now, for the given configuration, seed and device.
+    pub fn here(config: &str, seed: u64, device: impl Into<String>) -> Self {
+        Provenance {
+            commit: commit(),
+            config_digest: digest(config),
+            seed,
+            device: device.into(),
+            machine: machine(),
+            date: now(),
+        }
+    }
+}
+
+/// 64 bits that name a configuration.
+pub fn digest(config: &str) -> String {
+    format!("{:016x}", xxhash_rust::xxh3::xxh3_64(config.as_bytes()))
+}
+
+fn now() -> String {
+    let now = time::OffsetDateTime::now_utc();
+    let format =
+        time::macros::format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
+    now.format(format).unwrap_or_default()
+}
+
+fn commit() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let git = |arguments: &[&str]| -> Option<String> {
+        let output = std::process::Command::new("git")
+            .args(arguments)
+            .stderr(std::process::Stdio::null())
+            .output()
+            .ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| text.trim().to_owned())
+    };
+    match git(&["rev-parse", "--short=12", "HEAD"]) {
+        Some(hash) => {
+            let changed = git(&["status", "--porcelain", "--untracked-files=no"]);
+            let mark = if changed.is_some_and(|list| !list.is_empty()) {
+                "+"
+            } else {
+                ""
+            };
+            format!("{version} ({hash}{mark})")
+        }
+        None => version.to_owned(),
+    }
+}
+
+fn machine() -> String {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let field = |text: &str, name: &str| -> Option<String> {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let model = field(&read("/proc/cpuinfo"), "model name");
+    let memory_kib: Option<u64> = field(&read("/proc/meminfo"), "MemTotal")
+        .and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
+    let kernel = read("/proc/sys/kernel/osrelease");
+    format!(
+        "{processors} × {}, {} GiB, {} {}",
+        model.as_deref().unwrap_or(std::env::consts::ARCH),
+        memory_kib.map_or(0, |kib| (kib + (1 << 19)) >> 20),
+        std::env::consts::OS,
+        kernel.trim(),
+    )
+}

@@ -1,0 +1,393 @@
+//! The loops: closed, with clients that wait for their answers, and open, with
+//! requests that start at their own times.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use floe_core::Tick;
+use floe_device::{Clock, Metered};
+use parking_lot::Mutex;
+use rand::{RngExt as _, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::bins::Bins;
+use super::progress::Display;
+use super::target::Failure;
+use super::{Arrivals, BenchOptions, Pacing, Planned, RequestStream, RunResult, Target};
+use crate::error::EvalError;
+use crate::metrics::{Recorder, Served};
+
+/// Drives `target` as `options` say and measures it; `device` is the metered
+/// device under the cache, if there is one. Must run inside a tokio runtime.
+///
+/// # Errors
+/// When the source cannot be read, an option makes no sense, more than half of
+/// the requests fail, or the cache lies.
+pub async fn bench(
+    target: &Target,
+    clock: &Clock,
+    device: Option<&Metered>,
+    options: &BenchOptions,
+) -> Result<RunResult, EvalError> {
+    validate(options, clock)?;
+    let shared = Arc::new(Shared {
+        target: target.clone(),
+        clock: clock.clone(),
+        verify_seed: options.verify_seed,
+        recorder: Arc::default(),
+        stream: Mutex::new(RequestStream::open(&options.source)?),
+        left: AtomicU64::new(options.warm_up_requests),
+        deadline: Mutex::new(Tick::MAX),
+        is_over: AtomicBool::new(false),
+        outcome: Mutex::default(),
+    });
+    if options.warm_up_requests > 0 {
+        let _display = display(options, &shared, "warm-up", Some(options.warm_up_requests));
+        drive(&shared, options, None).await?;
+        shared.restart();
+    }
+    measure(&shared, device, options).await
+}
+
+fn display(options: &BenchOptions, shared: &Shared, name: &str, requests: Option<u64>) -> Display {
+    Display::start(options.progress, name, &shared.recorder, requests)
+}
+
+async fn measure(
+    shared: &Arc<Shared>,
+    device: Option<&Metered>,
+    options: &BenchOptions,
+) -> Result<RunResult, EvalError> {
+    let start = shared.clock.now();
+    shared
+        .left
+        .store(options.stop.requests.unwrap_or(u64::MAX), Relaxed);
+    *shared.deadline.lock() = match options.stop.duration {
+        Some(duration) => start + duration,
+        None => Tick::MAX,
+    };
+    let stored_before = stored_bytes(shared);
+    let started_unix_s = shared.clock.unix_seconds() as f64;
+    let mut bins = Bins::new(start, options.bin, device, shared.clock.is_virtual());
+    {
+        let _display = display(options, shared, &options.name, options.stop.requests);
+        drive(shared, options, Some(&mut bins)).await?;
+    }
+    bins.end(&shared.recorder, shared.clock.now());
+    let stored = stored_bytes(shared).saturating_sub(stored_before);
+    let outcome = std::mem::take(&mut *shared.outcome.lock());
+    if outcome.failed > shared.recorder.live().requests / 2 {
+        return Err(EvalError::TooManyFailures {
+            failed: outcome.failed,
+            requests: shared.recorder.live().requests,
+            first: outcome.first_failure.unwrap_or_default(),
+        });
+    }
+    Ok(RunResult {
+        skipped: shared.stream.lock().skipped(),
+        failed: outcome.failed,
+        first_failure: outcome.first_failure,
+        verified_bytes: outcome.verified_bytes,
+        ..bins.result(options, started_unix_s, stored)
+    })
+}
+
+/// Bytes of keys and values that the store accepted so far.
+fn stored_bytes(shared: &Shared) -> u64 {
+    shared.target.store().stats().engine.counts.put_bytes
+}
+
+/// Runs the loop until it ends, closing bins on the way.
+async fn drive(
+    shared: &Arc<Shared>,
+    options: &BenchOptions,
+    mut bins: Option<&mut Bins>,
+) -> Result<(), EvalError> {
+    let mut clients = JoinSet::new();
+    match options.pacing {
+        Pacing::Closed { clients: count } => {
+            for client in 0..count {
+                clients.spawn(closed_client(Arc::clone(shared), client));
+            }
+        }
+        Pacing::Open { .. } | Pacing::Recorded { .. } => {
+            let schedule = Schedule::new(options, shared.clock.now());
+            clients.spawn(open_dispatcher(Arc::clone(shared), schedule));
+        }
+    }
+    loop {
+        let bin_over = async {
+            match &bins {
+                Some(bins) => shared.clock.sleep(bins.rest(shared.clock.now())).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = clients.join_next() => match ended {
+                None => return Ok(()),
+                Some(Ok(Ok(()))) => {}
+                Some(Ok(Err(error))) => {
+                    shared.is_over.store(true, Relaxed);
+                    return Err(error);
+                }
+                Some(Err(panicked)) => return Err(EvalError::Client(panicked.to_string())),
+            },
+            () = bin_over => {
+                if let Some(bins) = &mut bins {
+                    bins.end_bin(&shared.recorder, shared.clock.now());
+                }
+            }
+        }
+    }
+}
+
+async fn closed_client(shared: Arc<Shared>, client: usize) -> Result<(), EvalError> {
+    while let Some(request) = shared.next_request()? {
+        let start = shared.clock.now();
+        shared.serve(client, &request, start).await?;
+        // A target that answers without waiting must not starve the others.
+        tokio::task::consume_budget().await;
+    }
+    Ok(())
+}
+
+async fn open_dispatcher(shared: Arc<Shared>, mut schedule: Schedule) -> Result<(), EvalError> {
+    let room = Arc::new(Semaphore::new(schedule.in_flight_max));
+    let mut under_way = JoinSet::new();
+    let mut number = 0usize;
+    while let Some(request) = shared.next_request()? {
+        let intended = schedule.next(request.time_ns);
+        if intended >= *shared.deadline.lock() {
+            break;
+        }
+        wait_until(&shared.clock, intended).await;
+        // The semaphore is never closed.
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
+            break;
+        };
+        let task = Arc::clone(&shared);
+        number += 1;
+        let client = number;
+        under_way.spawn(async move {
+            let served = task.serve(client, &request, intended).await;
+            drop(permit);
+            served
+        });
+        while let Some(ended) = under_way.try_join_next() {
+            flatten(ended)?;
+        }
+    }
+    while let Some(ended) = under_way.join_next().await {
+        flatten(ended)?;
+    }
+    Ok(())
+}
+
+fn flatten(ended: Result<Result<(), EvalError>, tokio::task::JoinError>) -> Result<(), EvalError> {
+    ended.unwrap_or_else(|panicked| Err(EvalError::Client(panicked.to_string())))
+}
+
+/// Waits until `intended`. Real timers are up to a millisecond late, which
+/// would count as latency: the last stretch is spent yielding instead.
+async fn wait_until(clock: &Clock, intended: Tick) {
+    const TIMER_LATENESS: Duration = Duration::from_millis(2);
+    let rest = intended.since(clock.now());
+    if clock.is_virtual() {
+        if !rest.is_zero() {
+            clock.sleep(rest).await;
+        }
+        return;
+    }
+    if rest > TIMER_LATENESS {
+        clock.sleep(rest - TIMER_LATENESS).await;
+    }
+    while clock.now() < intended {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// When the requests of an open loop start.
+struct Schedule {
+    start: Tick,
+    at: Duration,
+    kind: ScheduleKind,
+    in_flight_max: usize,
+    rng: Xoshiro256PlusPlus,
+}
+
+#[derive(Clone, Copy)]
+enum ScheduleKind {
+    Rate(f64, Arrivals),
+    Recorded { speed: f64, first_ns: Option<u64> },
+}
+
+impl Schedule {
+    fn new(options: &BenchOptions, start: Tick) -> Self {
+        let (kind, in_flight_max) = match options.pacing {
+            Pacing::Open {
+                rate,
+                arrivals,
+                in_flight_max,
+            } => (ScheduleKind::Rate(rate, arrivals), in_flight_max),
+            Pacing::Recorded {
+                speed,
+                in_flight_max,
+            } => {
+                let first_ns = None;
+                (ScheduleKind::Recorded { speed, first_ns }, in_flight_max)
+            }
+            Pacing::Closed { clients } => (ScheduleKind::Rate(1.0, Arrivals::Fixed), clients),
+        };
+        Schedule {
+            start,
+            at: Duration::ZERO,
+            kind,
+            in_flight_max,
+            rng: Xoshiro256PlusPlus::seed_from_u64(options.seed),
+        }
+    }
+
+    fn next(&mut self, time_ns: Option<u64>) -> Tick {
+        match &mut self.kind {
+            ScheduleKind::Rate(rate, arrivals) => {
+                let mean_s = 1.0 / *rate;
+                let gap_s = match arrivals {
+                    Arrivals::Fixed => mean_s,
+                    // 1 - u lies in (0, 1], so that its logarithm is finite.
+                    Arrivals::Poisson => -mean_s * (1.0 - self.rng.random::<f64>()).ln(),
+                };
+                self.at += Duration::from_secs_f64(gap_s);
+            }
+            ScheduleKind::Recorded { speed, first_ns } => {
+                if let Some(time_ns) = time_ns {
+                    let first = *first_ns.get_or_insert(time_ns);
+                    let after_s = time_ns.saturating_sub(first) as f64 / 1e9 / *speed;
+                    // Traces run backwards here and there; schedules do not.
+                    self.at = self.at.max(Duration::from_secs_f64(after_s));
+                }
+            }
+        }
+        self.start + self.at
+    }
+}
+
+/// What clients share.
+struct Shared {
+    target: Target,
+    clock: Clock,
+    verify_seed: Option<u64>,
+    recorder: Arc<Recorder>,
+    stream: Mutex<RequestStream>,
+    left: AtomicU64,
+    deadline: Mutex<Tick>,
+    is_over: AtomicBool,
+    outcome: Mutex<Outcome>,
+}
+
+#[derive(Debug, Default)]
+struct Outcome {
+    failed: u64,
+    first_failure: Option<String>,
+    verified_bytes: u64,
+}
+
+impl Shared {
+    /// The next request, or `None` when the run is over.
+    fn next_request(&self) -> Result<Option<Planned>, EvalError> {
+        if self.is_over.load(Relaxed) || self.clock.now() >= *self.deadline.lock() {
+            return Ok(None);
+        }
+        let mut stream = self.stream.lock();
+        // Under the stream's lock, so that the count is exact.
+        match self.left.load(Relaxed) {
+            0 => return Ok(None),
+            left => self.left.store(left - 1, Relaxed),
+        }
+        stream.next_request()
+    }
+
+    async fn serve(
+        &self,
+        client: usize,
+        request: &Planned,
+        intended: Tick,
+    ) -> Result<(), EvalError> {
+        let answer = self.target.serve(request, self.verify_seed).await;
+        let latency = self.clock.now().since(intended);
+        match answer {
+            Ok(answer) => {
+                self.recorder
+                    .record(client, answer.served, latency, answer.bytes);
+                if self.verify_seed.is_some() {
+                    self.outcome.lock().verified_bytes += answer.bytes;
+                }
+                Ok(())
+            }
+            Err(Failure::Failed(reason)) => {
+                self.recorder.record(client, Served::Other, latency, 0);
+                let mut outcome = self.outcome.lock();
+                outcome.failed += 1;
+                outcome.first_failure.get_or_insert(reason);
+                Ok(())
+            }
+            Err(Failure::Lie(error)) => {
+                self.is_over.store(true, Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    fn restart(&self) {
+        self.recorder.restart();
+        *self.outcome.lock() = Outcome::default();
+    }
+}
+
+fn validate(options: &BenchOptions, clock: &Clock) -> Result<(), EvalError> {
+    let fail = |option, reason: &str| {
+        Err(EvalError::Option {
+            option,
+            reason: reason.to_owned(),
+        })
+    };
+    let endless = matches!(options.source, super::RequestSource::Synthetic { .. });
+    if endless && options.stop.requests.is_none() && options.stop.duration.is_none() {
+        return fail(
+            "stop",
+            "a synthetic workload never ends by itself; say after how many requests or how long",
+        );
+    }
+    if endless && clock.is_virtual() && options.stop.requests.is_none() {
+        return fail(
+            "stop",
+            "in virtual time answers from memory take no time, so a duration may never pass; say after how many requests",
+        );
+    }
+    if options.bin < Duration::from_millis(1) {
+        return fail("bin", "a time bin must last at least 1 ms");
+    }
+    let positive = |x: f64| x.is_finite() && x > 0.0;
+    match options.pacing {
+        Pacing::Closed { clients: 0 } => fail("clients", "at least one client is needed"),
+        Pacing::Closed { clients } if clients > 1 << 16 => {
+            fail("clients", "at most 65536 clients are driven")
+        }
+        Pacing::Open { rate, .. } if !positive(rate) || !(1e-3..=1e8).contains(&rate) => fail(
+            "rate",
+            "must lie between 0.001 and 100000000 requests per second",
+        ),
+        Pacing::Recorded { speed, .. } if !positive(speed) => {
+            fail("speed", "must be a positive number")
+        }
+        Pacing::Open { in_flight_max, .. } | Pacing::Recorded { in_flight_max, .. }
+            if in_flight_max == 0 || in_flight_max > 1 << 20 =>
+        {
+            fail("in_flight_max", "must lie between 1 and 1048576")
+        }
+        _ => Ok(()),
+    }
+}

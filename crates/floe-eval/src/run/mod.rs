@@ -1,0 +1,202 @@
+//! Driving a cache with requests and measuring it.
+//!
+//! [`bench`] takes what to ask ([`RequestSource`]), how fast ([`Pacing`]) and
+//! whom ([`Target`]), and answers with a [`RunResult`]. It waits only through
+//! the clock it is given, so that the same run works in real and in virtual
+//! time.
+
+mod bins;
+mod driver;
+mod progress;
+mod requests;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::Measures;
+use crate::trace::TraceOptions;
+use crate::workload::WorkloadSpec;
+
+pub use driver::bench;
+pub use requests::{Planned, RequestStream};
+pub use target::{BENCH_BUCKET, ObjectTarget, StoreTarget, Target, object_key};
+
+/// What is asked of the cache.
+#[derive(Clone, Debug)]
+pub enum RequestSource {
+    /// Reads of drawn ids.
+    Synthetic {
+        /// Which ids.
+        workload: WorkloadSpec,
+        /// Bytes of every object.
+        object_bytes: u64,
+        /// Bytes read of each, from its start; `None` for all.
+        read_bytes: Option<u64>,
+    },
+    /// Reads of the ids of a ZNCache workload file, once through.
+    WorkloadFile {
+        /// The file.
+        path: PathBuf,
+        /// Bytes of every object.
+        object_bytes: u64,
+    },
+    /// The requests of a trace.
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// How to read it.
+        options: TraceOptions,
+        /// Bytes of objects whose size the trace does not tell.
+        object_bytes: u64,
+    },
+}
+
+/// How requests follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "mode", deny_unknown_fields)]
+pub enum Pacing {
+    /// Each of some clients sends its next request when the last is answered.
+    Closed {
+        /// How many clients.
+        clients: usize,
+    },
+    /// Requests start at their own times, whether or not earlier ones are
+    /// answered; latency counts from the intended start, so that waiting is
+    /// not omitted.
+    Open {
+        /// Requests per second.
+        rate: f64,
+        /// How the starts are spread.
+        #[serde(default)]
+        arrivals: Arrivals,
+        /// Most requests under way; when reached, starts are late, and their
+        /// lateness is part of their latency.
+        #[serde(default = "default_in_flight_max")]
+        in_flight_max: usize,
+    },
+    /// As `Open`, at the trace's own times.
+    Recorded {
+        /// How much faster than recorded.
+        #[serde(default = "default_speed")]
+        speed: f64,
+        /// As for `Open`.
+        #[serde(default = "default_in_flight_max")]
+        in_flight_max: usize,
+    },
+}
+
+fn default_in_flight_max() -> usize {
+    4096
+}
+
+fn default_speed() -> f64 {
+    1.0
+}
+
+/// How the starts of an open loop are spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrivals {
+    /// Independent of each other, as those of many clients are.
+    #[default]
+    Poisson,
+    /// At equal distances.
+    Fixed,
+}
+
+/// When a run is over; whichever comes first. Traces and workload files also
+/// end by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stop {
+    /// After this many requests, not counting the warm-up.
+    pub requests: Option<u64>,
+    /// After this long, not counting the warm-up.
+    pub duration: Option<Duration>,
+}
+
+/// Whether to show a live line on the terminal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Progress {
+    /// On standard error, if that is a terminal.
+    #[default]
+    Auto,
+    /// Never (`--quiet`, `--json`).
+    Off,
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct BenchOptions {
+    /// What the run is called in results.
+    pub name: String,
+    /// What is asked.
+    pub source: RequestSource,
+    /// How fast.
+    pub pacing: Pacing,
+    /// When it is over.
+    pub stop: Stop,
+    /// This many requests first, which are not measured.
+    pub warm_up_requests: u64,
+    /// Length of a time bin of the graphs; 60 s in the papers.
+    pub bin: Duration,
+    /// Compare every byte with what the emulated origin of this seed gives.
+    pub verify_seed: Option<u64>,
+    /// Whether to show progress.
+    pub progress: Progress,
+    /// Seed of the arrivals of an open loop.
+    pub seed: u64,
+}
+
+impl BenchOptions {
+    /// 64 clients, bins of 60 s, no warm-up, no verification.
+    pub fn new(name: impl Into<String>, source: RequestSource) -> Self {
+        BenchOptions {
+            name: name.into(),
+            source,
+            pacing: Pacing::Closed { clients: 64 },
+            stop: Stop::default(),
+            warm_up_requests: 0,
+            bin: Duration::from_secs(60),
+            verify_seed: None,
+            progress: Progress::Auto,
+            seed: 42,
+        }
+    }
+}
+
+/// What a run found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunResult {
+    /// The run's name.
+    pub name: String,
+    /// When it started, in Unix seconds.
+    pub started_unix_s: f64,
+    /// Whether time was virtual.
+    pub is_virtual: bool,
+    /// Requests finished, failed ones included.
+    pub requests: u64,
+    /// Requests that failed.
+    pub failed: u64,
+    /// Why the first of them failed.
+    pub first_failure: Option<String>,
+    /// Lines or records of the trace that were skipped as bad.
+    pub skipped: u64,
+    /// Bytes that were compared with the origin's.
+    pub verified_bytes: u64,
+    /// The series over the whole run.
+    pub whole: Measures,
+    /// The series over time.
+    pub bins: Vec<Measures>,
+    /// Greatest resident memory seen at the end of a bin, in bytes.
+    pub rss_bytes_max: Option<u64>,
+    /// CPU microseconds per request, in real time.
+    pub cpu_us_per_request: Option<f64>,
+    /// Bytes that the device was given per byte that was stored; `None` where
+    /// nothing was stored or the device is not metered.
+    pub write_amplification: Option<f64>,
+}

@@ -1,0 +1,266 @@
+use floe::origin::emulated::LatencyRule;
+use floe_core::ByteSize;
+use floe_device::{Clock, DeviceConfig, virtual_time};
+
+use super::*;
+use crate::error::EvalError;
+use crate::experiment::{CacheSpec, CacheUnderTest, TargetKind};
+use crate::trace::TraceOptions;
+use crate::workload::Distribution;
+
+const SEED: u64 = 9;
+
+async fn cache(clock: &Clock, target: TargetKind, latency_ms: f64) -> CacheUnderTest {
+    let device = DeviceConfig {
+        zone_size: ByteSize::mib(1),
+        ..DeviceConfig::memory(ByteSize::mib(64))
+    };
+    let spec = CacheSpec {
+        target,
+        device,
+        origin_latency: LatencyRule::Constant { ms: latency_ms },
+        ..CacheSpec::default()
+    };
+    let opened = spec.open(clock, SEED, std::path::Path::new(".")).await;
+    opened.unwrap_or_else(|error| panic!("{error}"))
+}
+
+async fn store_target(clock: &Clock, latency_ms: f64) -> Target {
+    cache(clock, TargetKind::Store, latency_ms).await.target
+}
+
+fn synthetic(distribution: Distribution, items: u64) -> BenchOptions {
+    let workload = WorkloadSpec {
+        distribution,
+        items,
+        seed: 5,
+    };
+    let source = RequestSource::Synthetic {
+        workload,
+        object_bytes: 4096,
+        read_bytes: None,
+    };
+    BenchOptions {
+        pacing: Pacing::Closed { clients: 4 },
+        stop: Stop {
+            requests: Some(1000),
+            duration: None,
+        },
+        verify_seed: Some(SEED),
+        progress: Progress::Off,
+        bin: Duration::from_millis(100),
+        ..BenchOptions::new("test", source)
+    }
+}
+
+#[test]
+fn a_closed_loop_in_virtual_time_is_exact_and_repeatable() {
+    let run = || {
+        virtual_time::run(1, |clock| async move {
+            let target = store_target(&clock, 10.0).await;
+            let options = BenchOptions {
+                pacing: Pacing::Closed { clients: 1 },
+                ..synthetic(Distribution::Scan, 100)
+            };
+            bench(&target, &clock, None, &options).await.expect("runs")
+        })
+    };
+    let result = run();
+    assert!(result.is_virtual);
+    assert_eq!(result.requests, 1000);
+    assert_eq!(result.failed, 0);
+    assert_eq!(result.verified_bytes, 1000 * 4096);
+    // A hundred objects miss once each.
+    assert_eq!(result.whole.miss.count, 100);
+    assert_eq!(result.whole.hit_ratio, 0.9);
+    assert!((result.whole.miss.p50_ms - 10.0).abs() < 0.01);
+    assert_eq!(result.whole.hit.max_ms, 0.0);
+    assert!((result.whole.length_s - 1.0).abs() < 1e-6);
+    assert_eq!(result.bins.len(), 10);
+    let again = run();
+    assert_eq!(result.whole, again.whole);
+    assert_eq!(result.bins, again.bins);
+}
+
+#[test]
+fn an_open_loop_counts_waiting_from_the_intended_start() {
+    let result = virtual_time::run(1, |clock| async move {
+        let target = store_target(&clock, 100.0).await;
+        let options = BenchOptions {
+            pacing: Pacing::Open {
+                rate: 100.0,
+                arrivals: Arrivals::Fixed,
+                in_flight_max: 1,
+            },
+            stop: Stop {
+                requests: Some(50),
+                duration: None,
+            },
+            ..synthetic(Distribution::Scan, 100)
+        };
+        bench(&target, &clock, None, &options).await.expect("runs")
+    });
+    // Each waits for all before it: the n-th starts at 10 n ms and ends at
+    // 10 + 100 n ms.
+    assert!((result.whole.get.max_ms - (10.0 + 100.0 * 50.0 - 500.0)).abs() < 5.0);
+}
+
+#[test]
+fn poisson_arrivals_keep_their_rate() {
+    let result = virtual_time::run(1, |clock| async move {
+        let target = store_target(&clock, 1.0).await;
+        let options = BenchOptions {
+            pacing: Pacing::Open {
+                rate: 1000.0,
+                arrivals: Arrivals::Poisson,
+                in_flight_max: 100,
+            },
+            stop: Stop {
+                requests: Some(5000),
+                duration: None,
+            },
+            ..synthetic(Distribution::Uniform, 100_000)
+        };
+        bench(&target, &clock, None, &options).await.expect("runs")
+    });
+    assert!(
+        (4.7..5.3).contains(&result.whole.length_s),
+        "{:?}",
+        result.whole
+    );
+    assert!((result.whole.get.p50_ms - 1.0).abs() < 0.01);
+}
+
+#[tokio::test]
+async fn a_read_through_cache_is_driven_and_verified() {
+    let clock = Clock::real();
+    let cache = cache(&clock, TargetKind::Object, 0.0).await;
+    let options = synthetic(Distribution::Uniform, 100);
+    let device = Some(&*cache.device);
+    let result = bench(&cache.target, &clock, device, &options)
+        .await
+        .expect("runs");
+    cache.close().await.expect("closes");
+    assert_eq!(result.requests, 1000);
+    assert_eq!(result.verified_bytes, 1000 * 4096);
+    assert_eq!(result.failed, 0, "{:?}", result.first_failure);
+    assert!(!result.is_virtual);
+}
+
+#[tokio::test]
+async fn warm_ups_are_not_measured_and_durations_end_runs() {
+    let clock = Clock::real();
+    let target = store_target(&clock, 0.0).await;
+    let options = BenchOptions {
+        warm_up_requests: 100,
+        stop: Stop {
+            requests: None,
+            duration: Some(Duration::from_millis(30)),
+        },
+        ..synthetic(Distribution::Scan, 100)
+    };
+    let result = bench(&target, &clock, None, &options).await.expect("runs");
+    assert_eq!(result.whole.hit_ratio, 1.0, "the warm-up read all");
+    assert!((0.03..3.0).contains(&result.whole.length_s));
+}
+
+#[test]
+fn a_wrong_byte_stops_the_run() {
+    let error = virtual_time::run(1, |clock| async move {
+        let target = store_target(&clock, 1.0).await;
+        let options = BenchOptions {
+            verify_seed: Some(SEED + 1),
+            ..synthetic(Distribution::Scan, 100)
+        };
+        bench(&target, &clock, None, &options)
+            .await
+            .expect_err("lies")
+    });
+    assert!(matches!(error, EvalError::WrongBytes { .. }), "{error}");
+}
+
+#[test]
+fn traces_are_replayed_with_ranges_writes_and_deletes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("trace.csv");
+    let content = "timestamp,cacheKey,OpType,objectSize,rangeStart,rangeEnd\n\
+        1,a,1,1000,100,199\n2,a,1,1000,-1,-1\n3,a,3,1000,-1,-1\n\
+        4,a,1,1000,5000,6000\n5,b,2,700,-1,-1\n6,b,1,700,-1,-1\n";
+    std::fs::write(&path, content).expect("written");
+    let result = virtual_time::run(1, |clock| async move {
+        let target = store_target(&clock, 1.0).await;
+        let source = RequestSource::Trace {
+            path,
+            options: TraceOptions::default(),
+            object_bytes: 1000,
+        };
+        let options = BenchOptions {
+            pacing: Pacing::Recorded {
+                speed: 2.0,
+                in_flight_max: 10,
+            },
+            verify_seed: Some(SEED),
+            progress: Progress::Off,
+            ..BenchOptions::new("trace", source)
+        };
+        bench(&target, &clock, None, &options).await.expect("runs")
+    });
+    assert_eq!(result.requests, 6);
+    assert_eq!(result.failed, 0, "{:?}", result.first_failure);
+    assert_eq!(
+        (result.whole.hit.count, result.whole.miss.count),
+        (1 + 1, 2)
+    );
+    // Five seconds of trace at twice the speed.
+    assert!(
+        (2.5..2.6).contains(&result.whole.length_s),
+        "{}",
+        result.whole.length_s
+    );
+}
+
+#[tokio::test]
+async fn nonsense_is_refused() {
+    let clock = Clock::real();
+    let target = store_target(&clock, 0.0).await;
+    let base = || synthetic(Distribution::Scan, 10);
+    for (options, named) in [
+        (
+            BenchOptions {
+                stop: Stop::default(),
+                ..base()
+            },
+            "stop",
+        ),
+        (
+            BenchOptions {
+                pacing: Pacing::Closed { clients: 0 },
+                ..base()
+            },
+            "clients",
+        ),
+        (
+            BenchOptions {
+                pacing: Pacing::Open {
+                    rate: f64::NAN,
+                    arrivals: Arrivals::Fixed,
+                    in_flight_max: 1,
+                },
+                ..base()
+            },
+            "rate",
+        ),
+        (
+            BenchOptions {
+                bin: Duration::ZERO,
+                ..base()
+            },
+            "bin",
+        ),
+    ] {
+        let error = bench(&target, &clock, None, &options)
+            .await
+            .expect_err(named);
+        assert!(error.to_string().starts_with(named), "{error}");
+    }
+}

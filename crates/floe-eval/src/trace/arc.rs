@@ -1,0 +1,23 @@
+//! ARC `.lis`: `start_block n_blocks ignored request_number`; each line stands
+//! for reads of `n_blocks` consecutive 512-byte pages.
+
+use super::Decoded;
+use super::fields::{self, number};
+
+/// One line.
+pub(super) fn decode(line: &[u8]) -> Result<Decoded, String> {
+    let line = fields::text(line)?;
+    let given: Vec<&str> = line.split_ascii_whitespace().collect();
+    match given[..] {
+        [] => Ok(Decoded::Nothing),
+        [start, count, ..] => {
+            let start: u64 = number("the first block", start)?;
+            let count: u32 = number("the number of blocks", count)?;
+            if start.checked_add(u64::from(count)).is_none() {
+                return Err(format!("the blocks after {start} exceed 2^64"));
+            }
+            Ok(Decoded::Run(start, u64::from(count)))
+        }
+        [_] => Err("the line has one field instead of 4".into()),
+    }
+}

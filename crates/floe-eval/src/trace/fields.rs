@@ -1,0 +1,120 @@
+//! Fields of a text line: finding and parsing them with reasons that name them.
+
+use std::time::Duration;
+
+/// The nanoseconds of one second.
+pub(super) const NS_PER_S: u64 = 1_000_000_000;
+
+/// A line as text.
+pub(super) fn text(line: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(line).map_err(|_| "the line is not UTF-8 text".to_owned())
+}
+
+/// Parses a whole number and names the field when it is none.
+pub(super) fn number<T: std::str::FromStr>(name: &str, field: &str) -> Result<T, String> {
+    field.trim().parse().map_err(|_| {
+        format!(
+            "{name} `{}` is not a whole number that fits",
+            excerpt(field)
+        )
+    })
+}
+
+/// A whole number of seconds in nanoseconds.
+pub(super) fn whole_seconds_ns(name: &str, field: &str) -> Result<u64, String> {
+    number::<u64>(name, field)?
+        .checked_mul(NS_PER_S)
+        .ok_or_else(|| format!("{name} `{}` is too large", excerpt(field)))
+}
+
+/// Decimal seconds (`123.000456`) in nanoseconds, exactly; digits beyond the
+/// ninth are dropped.
+pub(super) fn decimal_seconds_ns(name: &str, field: &str) -> Result<u64, String> {
+    let fail = || {
+        format!(
+            "{name} `{}` is not a number of seconds that fits",
+            excerpt(field)
+        )
+    };
+    let (whole, fraction) = field.trim().split_once('.').unwrap_or((field.trim(), ""));
+    if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(fail());
+    }
+    let whole: u64 = whole.parse().map_err(|_| fail())?;
+    let fraction = fraction
+        .bytes()
+        .chain(std::iter::repeat(b'0'))
+        .take(9)
+        .fold(0u64, |ns, digit| ns * 10 + u64::from(digit - b'0'));
+    whole
+        .checked_mul(NS_PER_S)
+        .and_then(|ns| ns.checked_add(fraction))
+        .ok_or_else(fail)
+}
+
+/// A time to live in whole seconds, where zero and negative mean none.
+pub(super) fn ttl(field: &str) -> Result<Option<Duration>, String> {
+    let seconds: i64 = number("the TTL", field)?;
+    Ok(u64::try_from(seconds)
+        .ok()
+        .filter(|&seconds| seconds > 0)
+        .map(Duration::from_secs))
+}
+
+/// At most a few words of a field, for messages.
+pub(super) fn excerpt(field: &str) -> String {
+    const CHARS_MAX: usize = 40;
+    if field.chars().count() <= CHARS_MAX {
+        return field.to_owned();
+    }
+    let mut short: String = field.chars().take(CHARS_MAX).collect();
+    short.push('…');
+    short
+}
+
+/// Where the columns of a CSV file with a header are.
+#[derive(Debug)]
+pub(super) struct Columns<const N: usize>([Option<usize>; N]);
+
+impl<const N: usize> Columns<N> {
+    /// Finds `names` in a header; those in `required` must be there.
+    pub(super) fn find(
+        header: &str,
+        names: [&'static str; N],
+        required: &[&'static str],
+    ) -> Result<Self, String> {
+        let found: Vec<&str> = header.split(',').map(str::trim).collect();
+        let places = names.map(|name| {
+            found
+                .iter()
+                .position(|given| given.eq_ignore_ascii_case(name))
+        });
+        for (name, place) in names.iter().zip(&places) {
+            if place.is_none() && required.contains(name) {
+                return Err(format!(
+                    "the header `{}` has no column `{name}`",
+                    excerpt(header)
+                ));
+            }
+        }
+        Ok(Columns(places))
+    }
+
+    /// The fields of a line in the order of the names; absent columns are empty.
+    pub(super) fn fields<'a>(&self, line: &'a str) -> Result<[&'a str; N], String> {
+        let given: Vec<&str> = line.split(',').collect();
+        let mut fields = [""; N];
+        for (field, place) in fields.iter_mut().zip(&self.0) {
+            if let Some(place) = place {
+                *field = given.get(*place).copied().ok_or_else(|| {
+                    format!(
+                        "the line has {} fields; column {} is missing",
+                        given.len(),
+                        place + 1
+                    )
+                })?;
+            }
+        }
+        Ok(fields)
+    }
+}

@@ -1,0 +1,100 @@
+//! Meta CDN traces: CSV with a header; the 10 columns of 2020 and the newer
+//! ones with more. Columns are found by name.
+
+use super::fields::{self, Columns, number};
+use super::{ByteRange, Decoded, Key, Op, Request};
+
+const NAMES: [&str; 7] = [
+    "timestamp",
+    "cacheKey",
+    "OpType",
+    "objectSize",
+    "rangeStart",
+    "rangeEnd",
+    "TTL",
+];
+const REQUIRED: [&str; 3] = ["timestamp", "cacheKey", "OpType"];
+
+/// Decodes lines after the header has been seen.
+#[derive(Debug, Default)]
+pub(super) struct MetaCdn {
+    columns: Option<Columns<7>>,
+}
+
+impl MetaCdn {
+    /// One line: the header first, then a request each.
+    pub(super) fn decode(&mut self, line: &[u8]) -> Result<Decoded, String> {
+        let line = fields::text(line)?;
+        if line.trim().is_empty() {
+            return Ok(Decoded::Nothing);
+        }
+        let Some(columns) = &self.columns else {
+            self.columns = Some(Columns::find(line, NAMES, &REQUIRED)?);
+            return Ok(Decoded::Nothing);
+        };
+        let [time, key, op, size, start, end, ttl] = columns.fields(line)?;
+        if key.is_empty() {
+            return Err("the cacheKey is empty".into());
+        }
+        let size = optional(size, "objectSize")?;
+        Ok(Decoded::One(Request {
+            time_ns: Some(fields::whole_seconds_ns("the timestamp", time)?),
+            key: Key::Bytes(key.as_bytes().into()),
+            op: operation(op)?,
+            size,
+            range: range(
+                optional(start, "rangeStart")?,
+                optional(end, "rangeEnd")?,
+                size,
+            )?,
+            ttl: if ttl.is_empty() {
+                None
+            } else {
+                fields::ttl(ttl)?
+            },
+        }))
+    }
+}
+
+fn operation(field: &str) -> Result<Op, String> {
+    match field.trim().to_ascii_uppercase().as_str() {
+        "1" | "GET" => Ok(Op::Get),
+        "2" | "SET" | "PUT" => Ok(Op::Put),
+        "3" | "DEL" | "DELETE" => Ok(Op::Delete),
+        _ => Err(format!(
+            "OpType `{}` is neither 1 (GET), 2 (SET) nor 3 (DELETE)",
+            fields::excerpt(field)
+        )),
+    }
+}
+
+/// A number that is -1 (or absent) where it is not known.
+fn optional(field: &str, name: &str) -> Result<Option<u64>, String> {
+    match field.trim() {
+        "" | "-" => Ok(None),
+        field => Ok(u64::try_from(number::<i64>(name, field)?).ok()),
+    }
+}
+
+/// `start..=end`; an absent end means the rest of the object. Real traces ask
+/// past an object's end: such requests are kept as they are.
+fn range(
+    start: Option<u64>,
+    end: Option<u64>,
+    size: Option<u64>,
+) -> Result<Option<ByteRange>, String> {
+    match (start, end) {
+        (None, None) => Ok(None),
+        (Some(start), None) => {
+            let end = size.unwrap_or(u64::MAX);
+            Ok(Some(ByteRange::new(start, end.saturating_sub(start))))
+        }
+        (start, Some(end)) => {
+            let start = start.unwrap_or(0);
+            if start > end {
+                return Err(format!("rangeStart {start} is after rangeEnd {end}"));
+            }
+            Ok(Some(ByteRange::new(start, end - start + 1)))
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Metrics, health and statistics over HTTP, for operators and their tools.
+
+mod collect;
+mod samples;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use floe::object::ObjectCache;
+use floe_core::Tick;
+use floe_device::Clock;
+use hyper_util::service::TowerToHyperService;
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::AdminConfig;
+use crate::net::{self, HttpLimits, Pace, Shutdown};
+use crate::statistics::{ConnectionCounters, FaceStatistics};
+use samples::Samples;
+
+/// What scrapers that speak Prometheus' newer text format expect.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const HELP: &str = "Floe\n\n\
+    /metrics  for Prometheus; with ?zones=1, each zone as well\n\
+    /stats    the same as JSON\n\
+    /health   200 while the process lives\n\
+    /ready    200 while requests are taken, 503 during a shutdown\n\
+    /version  the version that runs\n";
+
+/// What the pages are made of.
+pub(crate) struct Known {
+    pub(crate) cache: ObjectCache,
+    pub(crate) faces: Vec<(&'static str, Arc<FaceStatistics>)>,
+    pub(crate) clock: Clock,
+    pub(crate) started: Tick,
+    /// Cancelled when the other faces take no more requests.
+    pub(crate) draining: CancellationToken,
+}
+
+impl Known {
+    fn samples(&self, query: Option<&str>) -> Samples {
+        let mut samples = Samples::default();
+        collect::process(&mut samples);
+        let uptime = self.clock.now().since(self.started).as_secs_f64();
+        samples.gauge("floe_uptime_seconds", "Time since the start", &[], uptime);
+        collect::cache(&mut samples, &self.cache);
+        for (name, statistics) in &self.faces {
+            collect::face(&mut samples, name, statistics);
+        }
+        if query.is_some_and(|query| query.split('&').any(|pair| pair == "zones=1")) {
+            collect::zones(&mut samples, self.cache.store());
+        }
+        samples
+    }
+}
+
+/// Serves until the shutdown.
+pub(crate) async fn serve(
+    config: AdminConfig,
+    known: Arc<Known>,
+    listener: TcpListener,
+    shutdown: Shutdown,
+) {
+    let clock = known.clock.clone();
+    let router = router(known);
+    let counters = Arc::new(ConnectionCounters::default());
+    let connections = shutdown.clone();
+    let connection_counters = Arc::clone(&counters);
+    net::accept(
+        listener,
+        config.max_connections,
+        clock.clone(),
+        shutdown,
+        counters,
+        move |stream| {
+            connection(
+                stream,
+                router.clone(),
+                clock.clone(),
+                connections.clone(),
+                Arc::clone(&connection_counters),
+            )
+        },
+    )
+    .await;
+}
+
+fn connection(
+    stream: TcpStream,
+    router: Router,
+    clock: Clock,
+    shutdown: Shutdown,
+    counters: Arc<ConnectionCounters>,
+) -> impl Future<Output = ()> + Send + 'static {
+    let limits = HttpLimits {
+        max_streams: 16,
+        max_header_bytes: 16 << 10,
+        idle_timeout: Duration::from_secs(60),
+        stall_timeout: Duration::from_secs(10),
+    };
+    let pace = Pace::new(clock.clone(), limits.stall_timeout);
+    let service = TowerToHyperService::new(router);
+    net::serve_http(stream, service, limits, pace, clock, shutdown, counters)
+}
+
+fn router(known: Arc<Known>) -> Router {
+    Router::new()
+        .route("/", get(async || HELP))
+        .route("/metrics", get(metrics))
+        .route("/stats", get(stats))
+        .route("/health", get(async || "ok\n"))
+        .route("/ready", get(ready))
+        .route("/version", get(version))
+        .fallback(async || (StatusCode::NOT_FOUND, HELP))
+        .with_state(known)
+}
+
+async fn metrics(State(known): State<Arc<Known>>, uri: Uri) -> Response {
+    match known.samples(uri.query()).to_text() {
+        Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn stats(State(known): State<Arc<Known>>, uri: Uri) -> Response {
+    Json(known.samples(uri.query()).to_json()).into_response()
+}
+
+async fn ready(State(known): State<Arc<Known>>) -> Response {
+    match known.draining.is_cancelled() {
+        false => "ready\n".into_response(),
+        true => (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response(),
+    }
+}
+
+async fn version() -> Response {
+    Json(json!({ "name": "floe", "version": env!("CARGO_PKG_VERSION") })).into_response()
+}

@@ -1,0 +1,80 @@
+use super::*;
+
+fn parse(text: &str) -> Result<ServerConfig, String> {
+    let config: ServerConfig = toml::from_str(text).map_err(|e| e.to_string())?;
+    config.validate().map_err(|e| e.to_string())?;
+    Ok(config)
+}
+
+#[test]
+fn a_small_configuration_gets_defaults() {
+    let config = parse(
+        "[s3]\nlisten = \"127.0.0.1:0\"\n[[s3.keys]]\naccess_key = \"AK\"\nsecret_key = \"long enough\"\n\
+         [oxcache]\npath = \"/run/ox\"\nbucket = \"b\"\n[admin]\n",
+    )
+    .unwrap();
+    let s3 = config.s3.unwrap();
+    assert_eq!(s3.anonymous, Anonymous::Refused);
+    assert_eq!(s3.max_connections, 4096);
+    assert_eq!(config.oxcache.unwrap().max_pipeline, 64);
+    assert_eq!(config.admin.unwrap().listen.port(), 9100);
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_with_setting_and_cure() {
+    for (text, named) in [
+        ("", "no face is configured"),
+        ("[s3]\n", "s3.anonymous = true"),
+        ("[s3]\nanonymos = true\n", "anonymos"),
+        ("[s3]\nanonymous = \"sometimes\"\n", "loopback"),
+        (
+            "[s3]\nanonymous = \"loopback\"\nlisten = \"0.0.0.0:9000\"\n",
+            "other machines",
+        ),
+        (
+            "[s3]\nanonymous = true\nmax_connections = 0\n",
+            "s3.max_connections",
+        ),
+        (
+            "[s3]\nanonymous = true\nmax_header_size = \"1KiB\"\n",
+            "s3.max_header_size",
+        ),
+        (
+            "[s3]\nanonymous = true\ndomains = [\"*.a\"]\n",
+            "s3.domains",
+        ),
+        (
+            "[s3]\n[[s3.keys]]\naccess_key = \"AK\"\nsecret_key = \"short\"\n",
+            "s3.keys[0]",
+        ),
+        ("[oxcache]\npath = \"/run/ox\"\n", "oxcache.bucket"),
+        ("[oxcache]\nbucket = \"b\"\n", "oxcache.path"),
+        (
+            "[oxcache]\npath = \"/x\"\nbucket = \"b\"\nmax_read_size = \"4GiB\"\n",
+            "oxcache.max_read_size",
+        ),
+    ] {
+        let error = parse(text).expect_err(text);
+        assert!(error.contains(named), "{text}: {error}");
+    }
+}
+
+#[test]
+fn anonymous_is_written_three_ways() {
+    for (written, meant) in [
+        ("true", Anonymous::Served),
+        ("false", Anonymous::Refused),
+        ("\"loopback\"", Anonymous::OnLoopback),
+    ] {
+        let s3: S3Config = toml::from_str(&format!("anonymous = {written}")).unwrap();
+        assert_eq!(s3.anonymous, meant);
+        let again: S3Config = toml::from_str(&toml::to_string(&s3).unwrap()).unwrap();
+        assert_eq!(again, s3);
+    }
+}
+
+#[test]
+fn secrets_are_not_printed() {
+    let key = AccessKey::new("AK", "top secret");
+    assert!(!format!("{key:?}").contains("top"));
+}

@@ -1,0 +1,127 @@
+//! Binding addresses, with errors that name the address and the cure.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+
+/// Why a face could not take its address.
+#[derive(Debug, thiserror::Error)]
+#[error("the {face} face cannot listen on {address}: {problem}; {cure}")]
+pub struct BindError {
+    /// The face.
+    pub face: &'static str,
+    /// The address or path.
+    pub address: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What to do.
+    pub cure: String,
+}
+
+/// Listens on `address`; `setting` is where the address is written.
+pub(crate) async fn bind_tcp(
+    face: &'static str,
+    setting: &str,
+    address: SocketAddr,
+) -> Result<TcpListener, BindError> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let port = address.port();
+        let cure = match error.kind() {
+            io::ErrorKind::AddrInUse => format!(
+                "stop the program that has it (`ss -ltnp 'sport = :{port}'` names it), or choose another in {setting}"
+            ),
+            io::ErrorKind::AddrNotAvailable => {
+                format!("{setting} must be an address of this machine (`ip address` lists them)")
+            }
+            io::ErrorKind::PermissionDenied => {
+                format!("ports below 1024 need a privilege; choose another in {setting}")
+            }
+            _ => format!("choose another address in {setting}"),
+        };
+        BindError {
+            face,
+            address: address.to_string(),
+            problem: error.to_string(),
+            cure,
+        }
+    })
+}
+
+/// A listening Unix socket that removes its path when it is dropped.
+#[derive(Debug)]
+pub(crate) struct UnixSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl UnixSocket {
+    /// Listens at `path`. A socket that nobody listens on, left there by a
+    /// process that was killed, is replaced; anything else is left alone.
+    pub(crate) async fn bind(
+        face: &'static str,
+        setting: &str,
+        path: &Path,
+    ) -> Result<Self, BindError> {
+        let failure = |problem: String, cure: String| BindError {
+            face,
+            address: path.display().to_string(),
+            problem,
+            cure,
+        };
+        if let Ok(metadata) = std::fs::symlink_metadata(path) {
+            if !metadata.file_type().is_socket() {
+                return Err(failure(
+                    "there is a file that is no socket".into(),
+                    format!("remove it, or choose another path in {setting}"),
+                ));
+            }
+            if UnixStream::connect(path).await.is_ok() {
+                return Err(failure(
+                    "another process listens on it".into(),
+                    format!("stop that process, or choose another path in {setting}"),
+                ));
+            }
+            std::fs::remove_file(path).map_err(|error| {
+                failure(
+                    format!("a stale socket is there and cannot be removed ({error})"),
+                    "remove it by hand".into(),
+                )
+            })?;
+        }
+        let listener = UnixListener::bind(path).map_err(|error| {
+            failure(
+                error.to_string(),
+                format!(
+                    "{setting} must name a socket of at most about 100 characters in a directory \
+                     that exists and is writable"
+                ),
+            )
+        })?;
+        Ok(UnixSocket {
+            listener,
+            path: path.to_owned(),
+        })
+    }
+
+    pub(crate) fn listener(&self) -> &UnixListener {
+        &self.listener
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for UnixSocket {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::debug!(path = %self.path.display(), %error, "the socket's path was not removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

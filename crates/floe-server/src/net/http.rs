@@ -1,0 +1,95 @@
+//! One HTTP connection: HTTP/1.1 or, with prior knowledge, HTTP/2.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use floe_device::Clock;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::net::TcpStream;
+
+use super::{Pace, Shutdown, StallGuard};
+use crate::statistics::ConnectionCounters;
+
+/// What one connection may take.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpLimits {
+    pub(crate) max_streams: u32,
+    pub(crate) max_header_bytes: u32,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) stall_timeout: Duration,
+}
+
+/// Serves a connection until the client leaves, stalls or breaks a limit, or
+/// until its last request is answered after the shutdown began.
+pub(crate) async fn serve_http<S, B>(
+    stream: TcpStream,
+    service: S,
+    limits: HttpLimits,
+    pace: Arc<Pace>,
+    clock: Clock,
+    shutdown: Shutdown,
+    counters: Arc<ConnectionCounters>,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send,
+    S::Future: Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let builder = builder(&limits);
+    let guard = StallGuard::new(stream, clock, limits.stall_timeout)
+        .with_opening_limit(limits.idle_timeout);
+    let io = TokioIo::new(guard);
+    let connection = builder.serve_connection(io, service);
+    tokio::pin!(connection);
+    let stalled = pace.stalled();
+    tokio::pin!(stalled);
+    let mut draining = false;
+    loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    counters.broken.add(1);
+                    tracing::debug!(error = &*error as &dyn std::error::Error, "a connection broke off");
+                }
+                return;
+            }
+            () = &mut stalled => {
+                counters.stalled.add(1);
+                tracing::debug!("a client took nothing of its answer for too long; its connection is closed");
+                return;
+            }
+            () = shutdown.drain.cancelled(), if !draining => {
+                draining = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+fn builder(limits: &HttpLimits) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .keep_alive(true)
+        .header_read_timeout(limits.idle_timeout)
+        // hyper refuses a head that does not fit its buffer.
+        .max_buf_size(limits.max_header_bytes as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(limits.idle_timeout / 2)
+        .keep_alive_timeout(limits.idle_timeout)
+        .max_concurrent_streams(limits.max_streams)
+        .max_header_list_size(limits.max_header_bytes)
+        .max_send_buf_size(256 << 10);
+    builder
+}

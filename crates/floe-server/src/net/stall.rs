@@ -1,0 +1,145 @@
+//! A stream whose writes fail when the other side takes nothing for too long,
+//! and whose reads fail when the other side never begins.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use floe_device::{Clock, Sleep};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What a client of HTTP/2 begins with. While it could still become this, the
+/// HTTP library waits to learn the version, for as long as it takes.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Wraps a stream.
+pub(crate) struct StallGuard<S> {
+    inner: S,
+    clock: Clock,
+    limit: Duration,
+    /// Runs while a write waits for the other side.
+    deadline: Option<Sleep>,
+    opening: Option<Opening>,
+}
+
+/// The beginning of a connection, in which no protocol watches the time yet.
+struct Opening {
+    /// Bytes of [`PREFACE`] received.
+    matched: usize,
+    deadline: Sleep,
+}
+
+impl<S> StallGuard<S> {
+    pub(crate) fn new(inner: S, clock: Clock, limit: Duration) -> Self {
+        StallGuard {
+            inner,
+            clock,
+            limit,
+            deadline: None,
+            opening: None,
+        }
+    }
+
+    /// Reads fail unless the first bytes arrive within `limit`.
+    pub(crate) fn with_opening_limit(mut self, limit: Duration) -> Self {
+        self.opening = Some(Opening {
+            matched: 0,
+            deadline: self.clock.sleep(limit),
+        });
+        self
+    }
+
+    /// Takes note of what was received.
+    fn opened(&mut self, bytes: &[u8]) {
+        let Some(opening) = &mut self.opening else {
+            return;
+        };
+        let expected = &PREFACE[opening.matched..];
+        let compared = expected.len().min(bytes.len());
+        opening.matched += compared;
+        if expected[..compared] != bytes[..compared] || opening.matched == PREFACE.len() {
+            self.opening = None;
+        }
+    }
+
+    fn settle<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if poll.is_ready() {
+            self.deadline = None;
+            return poll;
+        }
+        let deadline = self
+            .deadline
+            .get_or_insert_with(|| self.clock.sleep(self.limit));
+        ready!(Pin::new(deadline).poll(cx));
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the client took nothing of the answer for too long",
+        )))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let poll = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if poll.is_ready() {
+            self.opened(&buf.filled()[before..]);
+            return poll;
+        }
+        if let Some(opening) = &mut self.opening {
+            ready!(Pin::new(&mut opening.deadline).poll(cx));
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the client did not begin in time",
+            )));
+        }
+        Poll::Pending
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let poll = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.settle(cx, poll)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let poll = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.settle(cx, poll)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let poll = Pin::new(&mut self.inner).poll_flush(cx);
+        self.settle(cx, poll)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let poll = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.settle(cx, poll)
+    }
+}
+
+#[cfg(test)]
+mod tests;

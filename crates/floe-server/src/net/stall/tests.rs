@@ -1,0 +1,36 @@
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+
+#[tokio::test]
+async fn a_write_that_nobody_takes_fails() {
+    let (near, far) = tokio::io::duplex(16);
+    let mut guarded = StallGuard::new(near, Clock::real(), Duration::from_millis(20));
+    let error = guarded.write_all(&[0; 64]).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    drop(far);
+}
+
+#[tokio::test]
+async fn a_slow_reader_is_served_as_long_as_it_goes_on() {
+    let (near, mut far) = tokio::io::duplex(16);
+    let mut guarded = StallGuard::new(near, Clock::real(), Duration::from_secs(30));
+    let writer = async {
+        guarded.write_all(&[7; 4096]).await.unwrap();
+        guarded.shutdown().await.unwrap();
+    };
+    let reader = async {
+        let mut all = Vec::new();
+        let mut piece = [0; 3];
+        loop {
+            let n = far.read(&mut piece).await.unwrap();
+            if n == 0 {
+                return all;
+            }
+            all.extend_from_slice(&piece[..n]);
+            tokio::task::yield_now().await;
+        }
+    };
+    let ((), all) = tokio::join!(writer, reader);
+    assert_eq!(all, [7; 4096]);
+}

@@ -1,0 +1,78 @@
+//! Conditional headers, from their text to the cache's [`Conditions`], which
+//! are judged on the very version that is read.
+
+use std::time::SystemTime;
+
+use floe::object::{Conditions, EtagCondition, RangeCondition};
+use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
+use http::{HeaderMap, HeaderName};
+
+/// The conditions of a GET or HEAD. A date that cannot be read is ignored, as
+/// RFC 9110 says; a tag that cannot be read equals none.
+pub fn conditions(headers: &HeaderMap) -> Conditions {
+    Conditions {
+        if_match: tags(headers, IF_MATCH),
+        if_unmodified_since: date(headers, IF_UNMODIFIED_SINCE),
+        if_none_match: tags(headers, IF_NONE_MATCH),
+        if_modified_since: date(headers, IF_MODIFIED_SINCE),
+        if_range: headers.get(IF_RANGE).map(|value| {
+            let text = value.to_str().unwrap_or_default();
+            match httpdate::parse_http_date(text) {
+                Ok(date) => RangeCondition::Date(date),
+                Err(_) => RangeCondition::Tag(quoted(text.trim())),
+            }
+        }),
+    }
+}
+
+fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    if values.next().is_some() {
+        return None;
+    }
+    httpdate::parse_http_date(value.to_str().ok()?).ok()
+}
+
+fn tags(headers: &HeaderMap, name: HeaderName) -> Option<EtagCondition> {
+    if !headers.contains_key(&name) {
+        return None;
+    }
+    let members: Vec<&str> = headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(split_list)
+        .collect();
+    if members.contains(&"*") {
+        return Some(EtagCondition::Any);
+    }
+    Some(EtagCondition::Tags(
+        members.into_iter().map(quoted).collect(),
+    ))
+}
+
+/// Clients of S3 also send tags without their quotes.
+pub(crate) fn quoted(tag: &str) -> String {
+    if tag.ends_with('"') {
+        return tag.to_owned();
+    }
+    match tag.strip_prefix("W/") {
+        Some(weak) => format!("W/\"{weak}\""),
+        None => format!("\"{tag}\""),
+    }
+}
+
+/// The members of a comma-separated list; a comma inside quotes separates nothing.
+fn split_list(line: &str) -> impl Iterator<Item = &str> {
+    let mut inside_quotes = false;
+    line.split(move |c: char| {
+        inside_quotes ^= c == '"';
+        c == ',' && !inside_quotes
+    })
+    .map(str::trim)
+    .filter(|member| !member.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! `CopyObject`: read through the cache and written to the origin.
+
+use std::time::SystemTime;
+
+use floe::object::{Answer, Conditions, EtagCondition, ObjectCache, ObjectKey};
+use floe::origin::{Attributes, BoxError, PutRequest};
+use futures::StreamExt;
+use s3s::dto::{
+    CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, ETagCondition,
+    MetadataDirective, Timestamp,
+};
+use s3s::{S3Request, S3Response, S3Result};
+
+use super::condition::quoted;
+use super::error::{invalid_argument, not_implemented, precondition_failed, s3_error};
+use super::write::{attributes, etag, refuse_what_is_not_kept};
+
+pub(crate) async fn copy_object(
+    cache: &ObjectCache,
+    request: S3Request<CopyObjectInput>,
+) -> S3Result<S3Response<CopyObjectOutput>> {
+    refuse_what_is_not_kept(&request.headers)?;
+    let input = request.input;
+    let source = source_key(&input.copy_source)?;
+    let target = ObjectKey::new(input.bucket.as_str(), input.key.as_str());
+    let replaces =
+        input.metadata_directive.as_ref().map(|d| d.as_str()) == Some(MetadataDirective::REPLACE);
+    if source == target && !replaces {
+        return Err(s3s::S3Error::with_message(
+            s3s::S3ErrorCode::InvalidRequest,
+            "This copy request is illegal because it is trying to copy an object to itself \
+             without changing the object's metadata.",
+        ));
+    }
+    let read = match cache
+        .get_if(&source, None, &conditions(&input))
+        .await
+        .map_err(|error| s3_error(&error))?
+    {
+        Answer::Read(read) => read,
+        // A copy answers 412 where a GET answers 304.
+        Answer::NotModified(_) | Answer::PreconditionFailed(_) => {
+            return Err(precondition_failed());
+        }
+    };
+    let kept = read.meta.attributes.clone();
+    let attributes = match replaces {
+        true => attributes(&request.headers, input.metadata),
+        false => Attributes {
+            storage_class: input.storage_class.map(|class| class.as_str().to_owned()),
+            ..kept
+        },
+    };
+    let put = PutRequest {
+        attributes,
+        length: Some(read.meta.size),
+        condition: None,
+        body: read.body.map(|piece| piece.map_err(BoxError::from)).boxed(),
+    };
+    let stored = cache
+        .put(&target, put)
+        .await
+        .map_err(|error| s3_error(&error))?;
+    Ok(S3Response::new(CopyObjectOutput {
+        copy_object_result: Some(CopyObjectResult {
+            e_tag: stored.etag.as_deref().and_then(etag),
+            last_modified: Some(Timestamp::from(SystemTime::now())),
+            ..CopyObjectResult::default()
+        }),
+        ..CopyObjectOutput::default()
+    }))
+}
+
+fn source_key(source: &CopySource) -> S3Result<ObjectKey> {
+    match source {
+        CopySource::Bucket {
+            bucket,
+            key,
+            version_id: None,
+        } => Ok(ObjectKey::new(&**bucket, &**key)),
+        CopySource::Bucket { .. } => Err(not_implemented("versions of objects (versionId)")),
+        _ => Err(invalid_argument(
+            "x-amz-copy-source must be a bucket and a key",
+        )),
+    }
+}
+
+fn conditions(input: &CopyObjectInput) -> Conditions {
+    let tags = |condition: &Option<ETagCondition>| {
+        condition.as_ref().map(|condition| match condition {
+            ETagCondition::Any => EtagCondition::Any,
+            ETagCondition::ETag(etag) => EtagCondition::Tags(vec![quoted(etag.value())]),
+        })
+    };
+    let date = |time: &Option<Timestamp>| {
+        time.clone()
+            .map(|time| SystemTime::from(time::OffsetDateTime::from(time)))
+    };
+    Conditions {
+        if_match: tags(&input.copy_source_if_match),
+        if_unmodified_since: date(&input.copy_source_if_unmodified_since),
+        if_none_match: tags(&input.copy_source_if_none_match),
+        if_modified_since: date(&input.copy_source_if_modified_since),
+        if_range: None,
+    }
+}

@@ -1,0 +1,114 @@
+//! What S3 calls the things that go wrong.
+
+use floe::CacheError;
+use floe::object::ObjectError;
+use floe::origin::OriginError;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use s3s::{S3Error, S3ErrorCode};
+
+/// The answer of S3 for an error of the cache or its origin. The message
+/// names the cause; a fault of the origin is a 503 that clients may retry,
+/// never a 500.
+pub(crate) fn s3_error(error: &ObjectError) -> S3Error {
+    let message = error.to_string();
+    match error {
+        ObjectError::Origin(error) => origin_error(error, message),
+        ObjectError::Cache(error) => match &**error {
+            CacheError::KeyTooLong { .. } => with(S3ErrorCode::KeyTooLongError, message),
+            _ => unavailable(message),
+        },
+        ObjectError::RangeNotSatisfiable { size } => range_not_satisfiable(Some(*size)),
+        ObjectError::Changed => unavailable(message),
+        _ => unavailable(message),
+    }
+}
+
+fn origin_error(error: &OriginError, message: String) -> S3Error {
+    match error {
+        OriginError::NotFound(_) => with(
+            S3ErrorCode::NoSuchKey,
+            "The specified key does not exist.".into(),
+        ),
+        OriginError::NoSuchBucket(_) => with(
+            S3ErrorCode::NoSuchBucket,
+            "The specified bucket does not exist.".into(),
+        ),
+        OriginError::NoSuchUpload(_) => with(
+            S3ErrorCode::NoSuchUpload,
+            "The specified upload does not exist. It may have been aborted or completed.".into(),
+        ),
+        OriginError::InvalidPart(_) if message.contains("ascending") => {
+            with(S3ErrorCode::InvalidPartOrder, message)
+        }
+        OriginError::InvalidPart(_) => with(S3ErrorCode::InvalidPart, message),
+        OriginError::NotModified => with(S3ErrorCode::NotModified, message),
+        OriginError::PreconditionFailed => precondition_failed(),
+        OriginError::RangeNotSatisfiable { size } => range_not_satisfiable(*size),
+        OriginError::AccessDenied(_) => with(S3ErrorCode::AccessDenied, message),
+        OriginError::InvalidKey { .. } => with(S3ErrorCode::InvalidArgument, message),
+        OriginError::Refused { .. } => with(S3ErrorCode::InvalidRequest, message),
+        OriginError::Unsupported(_) => with(S3ErrorCode::NotImplemented, message),
+        OriginError::BadUpload(_) => with(S3ErrorCode::IncompleteBody, message),
+        OriginError::Overloaded(_) => retriable(S3ErrorCode::SlowDown, message),
+        _ => unavailable(message),
+    }
+}
+
+/// 412.
+pub(crate) fn precondition_failed() -> S3Error {
+    with(
+        S3ErrorCode::PreconditionFailed,
+        "At least one of the pre-conditions you specified did not hold".into(),
+    )
+}
+
+/// 416 with the object's size.
+pub(crate) fn range_not_satisfiable(size: Option<u64>) -> S3Error {
+    let mut error = with(
+        S3ErrorCode::InvalidRange,
+        "The requested range is not satisfiable".into(),
+    );
+    if let Some(value) =
+        size.and_then(|size| HeaderValue::from_str(&format!("bytes */{size}")).ok())
+    {
+        error.set_headers(HeaderMap::from_iter([(http::header::CONTENT_RANGE, value)]));
+    }
+    error
+}
+
+/// 501 that says what is missing.
+pub(crate) fn not_implemented(what: &str) -> S3Error {
+    with(
+        S3ErrorCode::NotImplemented,
+        format!("This cache does not implement {what}"),
+    )
+}
+
+/// 400.
+pub(crate) fn invalid_argument(message: impl Into<String>) -> S3Error {
+    with(S3ErrorCode::InvalidArgument, message.into())
+}
+
+/// 400 with a code that has no name in the library.
+pub(crate) fn custom(code: &'static str, status: StatusCode, message: &'static str) -> S3Error {
+    let mut error = with(S3ErrorCode::Custom(code.into()), message.into());
+    error.set_status_code(status);
+    error
+}
+
+fn unavailable(message: String) -> S3Error {
+    retriable(S3ErrorCode::ServiceUnavailable, message)
+}
+
+fn retriable(code: S3ErrorCode, message: String) -> S3Error {
+    let mut error = with(code, message);
+    error.set_headers(HeaderMap::from_iter([(
+        http::header::RETRY_AFTER,
+        HeaderValue::from_static("1"),
+    )]));
+    error
+}
+
+pub(crate) fn with(code: S3ErrorCode, message: String) -> S3Error {
+    S3Error::with_message(code, message)
+}

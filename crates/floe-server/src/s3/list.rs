@@ -1,0 +1,205 @@
+//! Listings: S3's two versions of one question, put to the origin.
+
+use std::time::SystemTime;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use floe::object::ObjectCache;
+use floe::origin::{ListPage, ListRequest, ListedObject};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use s3s::dto::{
+    CommonPrefix, EncodingType, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input,
+    ListObjectsV2Output, Object, ObjectStorageClass, Timestamp,
+};
+use s3s::{S3Error, S3Result};
+
+use super::error::{invalid_argument, s3_error};
+
+/// S3's most entries of a page.
+const PAGE_MAX: i32 = 1000;
+
+/// What `encoding-type=url` leaves as it is.
+const KEPT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b'/');
+
+pub(crate) async fn list_v1(
+    cache: &ObjectCache,
+    input: ListObjectsInput,
+) -> S3Result<ListObjectsOutput> {
+    let text = Text::of(input.encoding_type.as_ref())?;
+    let max_keys = page_size(input.max_keys)?;
+    let marker = input.marker.unwrap_or_default();
+    let request = ListRequest {
+        prefix: input.prefix.clone().unwrap_or_default(),
+        delimiter: input.delimiter.clone().filter(|d| !d.is_empty()),
+        start_after: Some(marker.clone()).filter(|m| !m.is_empty()),
+        max_keys: max_keys as usize,
+        continuation: None,
+    };
+    let page = page_after_marker(cache, &input.bucket, request, &marker).await?;
+    let next_marker = page.next.is_some().then(|| last_entry(&page)).flatten();
+    Ok(ListObjectsOutput {
+        name: Some(input.bucket),
+        prefix: Some(text.encode(&input.prefix.unwrap_or_default())),
+        marker: Some(text.encode(&marker)),
+        max_keys: Some(max_keys),
+        is_truncated: Some(page.next.is_some()),
+        next_marker: next_marker.map(|marker| text.encode(&marker)),
+        delimiter: input.delimiter.map(|delimiter| text.encode(&delimiter)),
+        encoding_type: input.encoding_type,
+        common_prefixes: Some(text.prefixes(&page)),
+        contents: Some(text.objects(page.objects)),
+        ..ListObjectsOutput::default()
+    })
+}
+
+pub(crate) async fn list_v2(
+    cache: &ObjectCache,
+    input: ListObjectsV2Input,
+) -> S3Result<ListObjectsV2Output> {
+    let text = Text::of(input.encoding_type.as_ref())?;
+    let max_keys = page_size(input.max_keys)?;
+    let continuation = match &input.continuation_token {
+        Some(token) => Some(decode_token(token)?),
+        None => None,
+    };
+    let request = ListRequest {
+        prefix: input.prefix.clone().unwrap_or_default(),
+        delimiter: input.delimiter.clone().filter(|d| !d.is_empty()),
+        start_after: input.start_after.clone().filter(|s| !s.is_empty()),
+        max_keys: max_keys as usize,
+        continuation,
+    };
+    let page = match max_keys {
+        0 => ListPage::default(),
+        _ => cache.list(&input.bucket, request).await.map_err(answer)?,
+    };
+    let key_count = page.objects.len() + page.common_prefixes.len();
+    Ok(ListObjectsV2Output {
+        name: Some(input.bucket),
+        prefix: Some(text.encode(&input.prefix.unwrap_or_default())),
+        max_keys: Some(max_keys),
+        key_count: i32::try_from(key_count).ok(),
+        continuation_token: input.continuation_token,
+        is_truncated: Some(page.next.is_some()),
+        next_continuation_token: page.next.as_deref().map(encode_token),
+        start_after: input.start_after.map(|start| text.encode(&start)),
+        delimiter: input.delimiter.map(|delimiter| text.encode(&delimiter)),
+        encoding_type: input.encoding_type,
+        common_prefixes: Some(text.prefixes(&page)),
+        contents: Some(text.objects(page.objects)),
+        ..ListObjectsV2Output::default()
+    })
+}
+
+/// A marker that is a common prefix stands for everything below it, which the
+/// origin, asked for keys after the marker, would fold into the same prefix
+/// once more.
+async fn page_after_marker(
+    cache: &ObjectCache,
+    bucket: &str,
+    mut request: ListRequest,
+    marker: &str,
+) -> S3Result<ListPage> {
+    if request.max_keys == 0 {
+        return Ok(ListPage::default());
+    }
+    loop {
+        let mut page = cache.list(bucket, request.clone()).await.map_err(answer)?;
+        page.common_prefixes
+            .retain(|prefix| prefix.as_str() > marker);
+        let is_empty = page.objects.is_empty() && page.common_prefixes.is_empty();
+        if !is_empty || page.next.is_none() {
+            return Ok(page);
+        }
+        request.continuation = page.next;
+    }
+}
+
+fn last_entry(page: &ListPage) -> Option<String> {
+    let key = page.objects.last().map(|object| object.key.as_str());
+    let prefix = page.common_prefixes.last().map(String::as_str);
+    key.max(prefix).map(str::to_owned)
+}
+
+fn answer(error: floe::object::ObjectError) -> S3Error {
+    s3_error(&error)
+}
+
+fn page_size(asked: Option<i32>) -> S3Result<i32> {
+    match asked.unwrap_or(PAGE_MAX) {
+        ..0 => Err(invalid_argument("max-keys must not be negative")),
+        asked => Ok(asked.min(PAGE_MAX)),
+    }
+}
+
+/// An origin's continuation may hold anything; a token holds only letters.
+fn encode_token(continuation: &str) -> String {
+    URL_SAFE_NO_PAD.encode(continuation)
+}
+
+fn decode_token(token: &str) -> S3Result<String> {
+    URL_SAFE_NO_PAD
+        .decode(token)
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .ok_or_else(|| invalid_argument("The continuation token provided is incorrect"))
+}
+
+/// How keys are written in the answer.
+#[derive(Clone, Copy)]
+enum Text {
+    Plain,
+    Url,
+}
+
+impl Text {
+    fn of(encoding: Option<&EncodingType>) -> S3Result<Self> {
+        match encoding.map(EncodingType::as_str) {
+            None => Ok(Text::Plain),
+            Some("url") => Ok(Text::Url),
+            Some(_) => Err(invalid_argument("encoding-type must be url")),
+        }
+    }
+
+    fn encode(self, text: &str) -> String {
+        match self {
+            Text::Plain => text.to_owned(),
+            Text::Url => utf8_percent_encode(text, KEPT).to_string(),
+        }
+    }
+
+    fn prefixes(self, page: &ListPage) -> Vec<CommonPrefix> {
+        page.common_prefixes
+            .iter()
+            .map(|prefix| CommonPrefix {
+                prefix: Some(self.encode(prefix)),
+            })
+            .collect()
+    }
+
+    fn objects(self, objects: Vec<ListedObject>) -> Vec<Object> {
+        objects
+            .into_iter()
+            .map(|object| Object {
+                key: Some(self.encode(&object.key)),
+                size: i64::try_from(object.size).ok(),
+                e_tag: object.etag.as_deref().and_then(super::write::etag),
+                last_modified: Some(timestamp(object.last_modified)),
+                storage_class: Some(ObjectStorageClass::from_static(
+                    ObjectStorageClass::STANDARD,
+                )),
+                ..Object::default()
+            })
+            .collect()
+    }
+}
+
+/// Clients rely on a date being there.
+pub(crate) fn timestamp(time: Option<SystemTime>) -> Timestamp {
+    Timestamp::from(time.unwrap_or(SystemTime::UNIX_EPOCH))
+}

@@ -1,0 +1,261 @@
+//! The S3 face: any client of S3, read through the cache.
+//!
+//! The library `s3s` parses requests, checks signatures and writes XML. Reads
+//! of objects are answered in `read`, everything else in `write`, `list` and
+//! `copy`, which pass it through to the origin.
+
+mod auth;
+mod body;
+mod condition;
+mod copy;
+mod error;
+mod list;
+mod range;
+mod read;
+mod target;
+mod upload;
+mod write;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use floe::object::ObjectCache;
+use floe_device::Clock;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, SERVER};
+use http::{Method, Request, Response, StatusCode};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{Body, S3Error};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::config::S3Config;
+use crate::net::{self, HttpLimits, Pace, PacedBody, Shutdown};
+use crate::statistics::{FaceStatistics, RequestMeter};
+use auth::{Access, Keys};
+use body::TimedBody;
+use read::Reads;
+use target::Domains;
+use write::Writes;
+
+pub use condition::conditions;
+pub use range::requested_range;
+
+pub(crate) use body::STALLED_UPLOAD;
+
+const X_AMZ_REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+
+/// Most bytes of a request that is XML, such as a list of keys to delete.
+const XML_BYTES_MAX: usize = 2 << 20;
+
+/// The S3 face, ready to serve.
+#[derive(Clone)]
+pub(crate) struct S3Face {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    service: S3Service,
+    clock: Clock,
+    limits: HttpLimits,
+    max_connections: u32,
+    statistics: Arc<FaceStatistics>,
+    next_request_id: AtomicU64,
+}
+
+type Answer = Response<PacedBody<Body>>;
+
+impl S3Face {
+    pub(crate) fn new(
+        config: &S3Config,
+        cache: ObjectCache,
+        clock: Clock,
+        statistics: Arc<FaceStatistics>,
+    ) -> Self {
+        let header_bytes = config.max_header_size.bytes();
+        S3Face {
+            inner: Arc::new(Inner {
+                service: service(config, cache),
+                limits: HttpLimits {
+                    max_streams: config.max_streams_per_connection,
+                    max_header_bytes: u32::try_from(header_bytes).unwrap_or(u32::MAX),
+                    idle_timeout: seconds(config.idle_timeout_seconds),
+                    stall_timeout: seconds(config.stall_timeout_seconds),
+                },
+                max_connections: config.max_connections,
+                // Ids of two runs differ, so that logs can be told apart.
+                next_request_id: AtomicU64::new(clock.unix_seconds() << 32),
+                clock,
+                statistics,
+            }),
+        }
+    }
+
+    /// Serves until the shutdown.
+    pub(crate) async fn serve(self, listener: TcpListener, shutdown: Shutdown) {
+        let inner = Arc::clone(&self.inner);
+        let connections = shutdown.clone();
+        net::accept(
+            listener,
+            inner.max_connections,
+            inner.clock.clone(),
+            shutdown,
+            Arc::clone(&inner.statistics.connections),
+            move |stream| self.clone().connection(stream, connections.clone()),
+        )
+        .await;
+    }
+
+    fn connection(
+        self,
+        stream: TcpStream,
+        shutdown: Shutdown,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let inner = Arc::clone(&self.inner);
+        let pace = Pace::new(inner.clock.clone(), inner.limits.stall_timeout);
+        let service = Connection {
+            face: self,
+            pace: Arc::clone(&pace),
+        };
+        net::serve_http(
+            stream,
+            service,
+            inner.limits.clone(),
+            pace,
+            inner.clock.clone(),
+            shutdown,
+            Arc::clone(&inner.statistics.connections),
+        )
+    }
+
+    async fn answer(self, request: Request<Incoming>, pace: Arc<Pace>) -> Answer {
+        let inner = &*self.inner;
+        let is_head = request.method() == Method::HEAD;
+        let meter = RequestMeter::begin(
+            Arc::clone(&inner.statistics.requests),
+            inner.clock.clone(),
+            request.method(),
+        );
+        let id = format!("{:016X}", inner.next_request_id.fetch_add(1, Relaxed));
+        let mut response = self.response(request).await;
+        let headers = response.headers_mut();
+        headers.insert(SERVER, HeaderValue::from_static("Floe"));
+        if let Ok(id) = HeaderValue::from_str(&id) {
+            headers.insert(X_AMZ_REQUEST_ID, id);
+        }
+        meter.answered(response.status());
+        tracing::debug!(request = %id, status = response.status().as_u16(), "answered");
+        let announced = announced_length(&response, is_head);
+        response.map(|body| PacedBody::new(body, pace, announced, meter))
+    }
+
+    async fn response(&self, request: Request<Incoming>) -> Response<Body> {
+        if let Err(error) = refuse_unsupported(&request) {
+            return error_response(error);
+        }
+        let clock = self.inner.clock.clone();
+        let stall_timeout = self.inner.limits.stall_timeout;
+        let request = request.map(|body| {
+            if body.is_end_stream() {
+                return Body::empty();
+            }
+            Body::http_body_unsync(TimedBody::new(body, clock, stall_timeout))
+        });
+        match self.inner.service.call(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                let source: Box<dyn std::error::Error + Send + Sync> = error.into();
+                tracing::error!(error = &*source, "an answer could not be written");
+                error_response(S3Error::with_message(
+                    s3s::S3ErrorCode::InternalError,
+                    source.to_string(),
+                ))
+            }
+        }
+    }
+}
+
+/// One connection's view of the face.
+struct Connection {
+    face: S3Face,
+    pace: Arc<Pace>,
+}
+
+impl hyper::service::Service<Request<Incoming>> for Connection {
+    type Response = Answer;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let answer = self.face.clone().answer(request, Arc::clone(&self.pace));
+        Box::pin(async move { Ok(answer.await) })
+    }
+}
+
+fn service(config: &S3Config, cache: ObjectCache) -> S3Service {
+    let domains = Domains::new(&config.domains);
+    let access = Access {
+        anonymous: config.anonymous.is_served(),
+    };
+    let mut builder = S3ServiceBuilder::new(Writes {
+        cache: cache.clone(),
+        region: config.region.clone(),
+        upload_limit_bytes: config.max_upload_size.bytes(),
+    });
+    builder.set_host(domains.clone());
+    builder.set_auth(Keys::new(config));
+    builder.set_access(access);
+    builder.set_route(Reads {
+        cache,
+        domains,
+        access,
+    });
+    let mut limits = s3s::config::S3Config::default();
+    limits.xml_max_body_size = XML_BYTES_MAX;
+    builder.set_config(Arc::new(s3s::config::StaticConfigProvider::new(Arc::new(
+        limits,
+    ))));
+    builder.build()
+}
+
+/// Requests that the library would take but this face does not.
+fn refuse_unsupported(request: &Request<Incoming>) -> Result<(), S3Error> {
+    auth::refuse_old_signatures(request.uri(), request.headers())?;
+    let is_form = request.method() == Method::POST
+        && request
+            .headers()
+            .get(CONTENT_TYPE)
+            .is_some_and(|value| value.as_bytes().starts_with(b"multipart/form-data"));
+    if is_form {
+        // The library would hold the whole file in memory.
+        return Err(error::not_implemented("uploads by HTML forms; use PUT"));
+    }
+    Ok(())
+}
+
+fn error_response(error: S3Error) -> Response<Body> {
+    error.to_http_response().unwrap_or_else(|_| {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        response
+    })
+}
+
+/// The length that the body must have, where it has one.
+fn announced_length(response: &Response<Body>, is_head: bool) -> Option<u64> {
+    if is_head || response.status() == StatusCode::NOT_MODIFIED {
+        return None;
+    }
+    match response.headers().get(CONTENT_LENGTH) {
+        Some(value) => value.to_str().ok()?.parse().ok(),
+        None => response.body().size_hint().exact(),
+    }
+}
+
+fn seconds(seconds: u32) -> Duration {
+    Duration::from_secs(u64::from(seconds))
+}

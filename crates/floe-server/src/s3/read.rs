@@ -1,0 +1,300 @@
+//! GET and HEAD of objects, answered from the cache.
+//!
+//! These are a route of `s3s` rather than its operations, because its typed
+//! headers know less than HTTP does: several ranges, lists of entity tags and
+//! dates that cannot be read are all errors there.
+
+use std::ops::Range;
+use std::time::SystemTime;
+
+use floe::object::{Answer, ObjectCache, ObjectKey, ObjectMeta, ObjectRead, Verdict};
+use futures::StreamExt;
+use http::header::{self, HeaderName};
+use http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use percent_encoding::percent_decode_str;
+use s3s::route::S3Route;
+use s3s::{Body, S3Request, S3Response, S3Result};
+
+use super::auth::Access;
+use super::condition::conditions;
+use super::error::{
+    invalid_argument, not_implemented, precondition_failed, range_not_satisfiable, s3_error,
+};
+use super::range::requested_range;
+use super::target::Domains;
+
+const X_FLOE_CACHE: HeaderName = HeaderName::from_static("x-floe-cache");
+
+/// Parts of an object's URL that ask for something else than its bytes.
+const SUBRESOURCES: [&str; 12] = [
+    "acl",
+    "annotation",
+    "attributes",
+    "legal-hold",
+    "renameObject",
+    "restore",
+    "retention",
+    "select",
+    "tagging",
+    "torrent",
+    "uploadId",
+    "uploads",
+];
+
+/// The route for GET and HEAD of objects.
+pub(crate) struct Reads {
+    pub(crate) cache: ObjectCache,
+    pub(crate) domains: Domains,
+    pub(crate) access: Access,
+}
+
+#[async_trait::async_trait]
+impl S3Route for Reads {
+    fn is_match(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+        _: &mut Extensions,
+    ) -> bool {
+        (method == Method::GET || method == Method::HEAD)
+            && !parameters(uri).any(|(name, _)| SUBRESOURCES.contains(&name.as_str()))
+            && self.domains.object(uri, headers).is_some()
+    }
+
+    async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
+        self.access.decide(request.credentials.is_some())
+    }
+
+    async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+        let (uri, headers) = (&request.uri, &request.headers);
+        let Some((bucket, key)) = self.domains.object(uri, headers) else {
+            // `is_match` saw an object here.
+            return Err(invalid_argument("the request names no object"));
+        };
+        refuse_what_is_not_kept(uri, headers)?;
+        let overrides = overridden_headers(uri, request.credentials.is_some())?;
+        let key = ObjectKey::new(bucket, key);
+        let mut response = if request.method == Method::HEAD {
+            self.head(&key, headers).await?
+        } else {
+            self.get(&key, headers).await?
+        };
+        response.headers.extend(overrides);
+        Ok(response)
+    }
+}
+
+impl Reads {
+    async fn get(&self, key: &ObjectKey, headers: &HeaderMap) -> S3Result<S3Response<Body>> {
+        let range = requested_range(headers);
+        let conditions = conditions(headers);
+        let answer = self
+            .cache
+            .get_if(key, range, &conditions)
+            .await
+            .map_err(|error| s3_error(&error))?;
+        match answer {
+            Answer::NotModified(meta) => Ok(not_modified(&meta)),
+            Answer::PreconditionFailed(_) => Err(precondition_failed()),
+            Answer::Read(read) => {
+                // A range that covers the whole object is answered as a range
+                // all the same, but not where an If-Range made it void.
+                let partial = range.is_some() && conditions.range_applies(&read.meta);
+                Ok(whole_or_part(read, partial))
+            }
+        }
+    }
+
+    async fn head(&self, key: &ObjectKey, headers: &HeaderMap) -> S3Result<S3Response<Body>> {
+        let head = self
+            .cache
+            .head(key)
+            .await
+            .map_err(|error| s3_error(&error))?;
+        let meta = head.meta;
+        let conditions = conditions(headers);
+        match conditions.evaluate(&meta) {
+            Verdict::NotModified => return Ok(not_modified(&meta)),
+            Verdict::PreconditionFailed => return Err(precondition_failed()),
+            Verdict::Proceed => {}
+        }
+        let range = requested_range(headers).filter(|_| conditions.range_applies(&meta));
+        let mut response = S3Response::new(Body::empty());
+        response.headers = object_headers(&meta);
+        response
+            .headers
+            .insert(X_FLOE_CACHE, cache_header(head.outcome.name()));
+        let length = match range {
+            None => meta.size,
+            Some(range) => {
+                let range = range
+                    .resolve(meta.size)
+                    .ok_or_else(|| range_not_satisfiable(Some(meta.size)))?;
+                let length = range.end - range.start;
+                response.status = Some(StatusCode::PARTIAL_CONTENT);
+                response
+                    .headers
+                    .insert(header::CONTENT_RANGE, content_range(&range, meta.size));
+                length
+            }
+        };
+        response
+            .headers
+            .insert(header::CONTENT_LENGTH, length.into());
+        Ok(response)
+    }
+}
+
+fn whole_or_part(read: ObjectRead, partial: bool) -> S3Response<Body> {
+    let mut headers = object_headers(&read.meta);
+    let length = read.range.end - read.range.start;
+    headers.insert(header::CONTENT_LENGTH, length.into());
+    headers.insert(X_FLOE_CACHE, cache_header(read.outcome.name()));
+    if partial {
+        headers.insert(
+            header::CONTENT_RANGE,
+            content_range(&read.range, read.meta.size),
+        );
+    }
+    let frames = read.body.map(|piece| piece.map(Frame::data));
+    let mut response = S3Response::new(Body::http_body_unsync(StreamBody::new(frames)));
+    response.status = Some(if partial {
+        StatusCode::PARTIAL_CONTENT
+    } else {
+        StatusCode::OK
+    });
+    response.headers = headers;
+    response
+}
+
+fn not_modified(meta: &ObjectMeta) -> S3Response<Body> {
+    let mut response = S3Response::new(Body::empty());
+    response.status = Some(StatusCode::NOT_MODIFIED);
+    response.headers = object_headers(meta);
+    // A 304 describes no body (RFC 9110 §15.4.5).
+    response.headers.remove(header::CONTENT_TYPE);
+    response
+}
+
+fn object_headers(meta: &ObjectMeta) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let attributes = &meta.attributes;
+    let stored = [
+        (header::ETAG, &meta.etag),
+        (header::CONTENT_ENCODING, &attributes.content_encoding),
+        (header::CONTENT_LANGUAGE, &attributes.content_language),
+        (header::CONTENT_DISPOSITION, &attributes.content_disposition),
+        (header::CACHE_CONTROL, &attributes.cache_control),
+        (
+            HeaderName::from_static("x-amz-storage-class"),
+            &attributes.storage_class,
+        ),
+    ];
+    for (name, value) in stored {
+        if let Some(value) = value {
+            put(&mut headers, name, value);
+        }
+    }
+    let content_type = attributes.content_type.as_deref();
+    put(
+        &mut headers,
+        header::CONTENT_TYPE,
+        content_type.unwrap_or("binary/octet-stream"),
+    );
+    if let Some(time) = meta.last_modified.filter(|t| *t >= SystemTime::UNIX_EPOCH) {
+        put(
+            &mut headers,
+            header::LAST_MODIFIED,
+            &httpdate::fmt_http_date(time),
+        );
+    }
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    for (name, value) in &attributes.user {
+        if let Ok(name) = HeaderName::try_from(format!("x-amz-meta-{name}")) {
+            put(&mut headers, name, value);
+        }
+    }
+    headers
+}
+
+/// What an origin stored is sent as it is where HTTP can say it.
+fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
+        headers.insert(name, value);
+    }
+}
+
+fn cache_header(outcome: &str) -> HeaderValue {
+    HeaderValue::from_str(&outcome.to_ascii_lowercase())
+        .unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+}
+
+fn content_range(range: &Range<u64>, size: u64) -> HeaderValue {
+    // A resolved range is never empty.
+    let last = range.end.saturating_sub(1);
+    HeaderValue::from_str(&format!("bytes {}-{last}/{size}", range.start))
+        .unwrap_or_else(|_| HeaderValue::from_static("bytes */*"))
+}
+
+/// Parameters and headers that ask for versions, parts or keys which a cache
+/// of plain objects cannot honour, and which it would be a lie to ignore.
+fn refuse_what_is_not_kept(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+    for (name, value) in parameters(uri) {
+        match name.as_str() {
+            "versionId" if value != "null" => {
+                return Err(not_implemented("versions of objects (versionId)"));
+            }
+            "partNumber" => return Err(not_implemented("reading by part (partNumber)")),
+            _ => {}
+        }
+    }
+    if headers.contains_key("x-amz-server-side-encryption-customer-key") {
+        return Err(not_implemented("server-side encryption with customer keys"));
+    }
+    Ok(())
+}
+
+/// The `response-…` parameters, with which a signed request chooses headers of
+/// its answer.
+fn overridden_headers(uri: &Uri, signed: bool) -> S3Result<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    for (parameter, value) in parameters(uri) {
+        let name = match parameter.as_str() {
+            "response-content-type" => header::CONTENT_TYPE,
+            "response-content-language" => header::CONTENT_LANGUAGE,
+            "response-expires" => header::EXPIRES,
+            "response-cache-control" => header::CACHE_CONTROL,
+            "response-content-disposition" => header::CONTENT_DISPOSITION,
+            "response-content-encoding" => header::CONTENT_ENCODING,
+            _ => continue,
+        };
+        if !signed {
+            return Err(invalid_argument(format!(
+                "{parameter} needs a signed request"
+            )));
+        }
+        let value = HeaderValue::from_str(&value)
+            .map_err(|_| invalid_argument(format!("{parameter} is not a header value")))?;
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}
+
+fn parameters(uri: &Uri) -> impl Iterator<Item = (String, String)> + '_ {
+    uri.query()
+        .unwrap_or_default()
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decoded(name), decoded(value))
+        })
+}
+
+fn decoded(text: &str) -> String {
+    let text = text.replace('+', " ");
+    percent_decode_str(&text).decode_utf8_lossy().into_owned()
+}

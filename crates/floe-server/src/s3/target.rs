@@ -1,0 +1,67 @@
+//! What a request is about: bucket and key from host name and path.
+
+use http::{HeaderMap, Uri};
+use percent_encoding::percent_decode_str;
+use s3s::S3Result;
+use s3s::host::{S3Host, VirtualHost};
+use s3s::path::{S3Path, parse_path_style, parse_virtual_hosted_style};
+
+/// The domains below which a host name's first labels are the bucket. Any
+/// other host name, with or without port, is path style: clients reach a
+/// cache by many names.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Domains(Vec<String>);
+
+impl Domains {
+    pub(crate) fn new(domains: &[String]) -> Self {
+        Domains(domains.iter().map(|d| d.to_ascii_lowercase()).collect())
+    }
+
+    fn bucket<'a>(&self, host: &'a str) -> Option<&'a str> {
+        let name = without_port(host);
+        self.0.iter().find_map(|domain| {
+            let split = name.len().checked_sub(domain.len() + 1)?;
+            let (bucket, rest) = name.split_at_checked(split)?;
+            let below = rest.strip_prefix('.')?.eq_ignore_ascii_case(domain);
+            (below && !bucket.is_empty()).then_some(bucket)
+        })
+    }
+
+    /// The bucket and key that a request names, if it names an object.
+    pub(crate) fn object(&self, uri: &Uri, headers: &HeaderMap) -> Option<(String, String)> {
+        let host = match headers.get(http::header::HOST) {
+            Some(value) => value.to_str().ok()?,
+            None => uri.authority().map_or("", |authority| authority.as_str()),
+        };
+        let path = percent_decode_str(uri.path()).decode_utf8().ok()?;
+        let bucket = self.bucket(host).map(str::to_ascii_lowercase);
+        let parsed = match &bucket {
+            Some(bucket) => parse_virtual_hosted_style(Some(bucket), &path),
+            None => parse_path_style(&path),
+        };
+        match parsed.ok()? {
+            S3Path::Object { bucket, key } => Some((bucket.into(), key.into())),
+            S3Path::Root | S3Path::Bucket { .. } => None,
+        }
+    }
+}
+
+impl S3Host for Domains {
+    fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
+        let virtual_host = VirtualHost::new(without_port(host));
+        Ok(match self.bucket(host) {
+            Some(bucket) => virtual_host.with_bucket(bucket.to_ascii_lowercase()),
+            None => virtual_host,
+        })
+    }
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+#[cfg(test)]
+mod tests;

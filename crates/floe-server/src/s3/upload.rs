@@ -1,0 +1,287 @@
+//! The bytes of an upload on their way to the origin: counted, checked
+//! against what the client announced, and broken off with the right error.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use floe::object::ObjectError;
+use floe::origin::{BoxError, UploadBody};
+use futures::StreamExt;
+use http::{HeaderMap, StatusCode};
+use s3s::checksum::ChecksumHasher;
+use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Md5, Sha1, Sha256};
+use s3s::dto::{Checksum, StreamingBlob};
+use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
+
+use super::error::{custom, invalid_argument, s3_error, with};
+
+/// What a client announced about the bytes it sends.
+#[derive(Default)]
+pub(crate) struct Announced {
+    pub(crate) length: Option<i64>,
+    pub(crate) content_md5: Option<String>,
+    pub(crate) checksums: Checksum,
+    pub(crate) trailers: Option<TrailingHeaders>,
+}
+
+/// A body for the origin, and what became of it.
+pub(crate) struct Upload {
+    pub(crate) length: Option<u64>,
+    outcome: Arc<Outcome>,
+}
+
+#[derive(Default)]
+struct Outcome {
+    /// The client's mistake that broke the upload off.
+    fault: OnceLock<Fault>,
+    checksums: OnceLock<Checksum>,
+}
+
+const CRC32: &str = "x-amz-checksum-crc32";
+const CRC32C: &str = "x-amz-checksum-crc32c";
+const SHA1: &str = "x-amz-checksum-sha1";
+const SHA256: &str = "x-amz-checksum-sha256";
+const CRC64NVME: &str = "x-amz-checksum-crc64nvme";
+
+/// A mistake in an upload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error("the body ended before its announced length")]
+    Incomplete,
+    #[error("the client sent nothing for too long")]
+    Stalled,
+    #[error("a chunk's signature does not match")]
+    ChunkSignature,
+    #[error("the body does not have the announced SHA-256")]
+    PayloadHash,
+    #[error("the body does not have the announced checksum {0}")]
+    Checksum(&'static str),
+    #[error("the body is larger than this cache takes")]
+    TooLarge,
+}
+
+impl Upload {
+    /// Wraps a client's body.
+    ///
+    /// # Errors
+    /// If what was announced is impossible or too large.
+    pub(crate) fn new(
+        body: Option<StreamingBlob>,
+        announced: Announced,
+        headers: &HeaderMap,
+        limit_bytes: u64,
+    ) -> S3Result<(Self, UploadBody)> {
+        let length = match announced.length {
+            Some(length) => Some(
+                u64::try_from(length)
+                    .map_err(|_| invalid_argument("Content-Length is negative"))?,
+            ),
+            None => None,
+        };
+        if length.is_some_and(|length| length > limit_bytes) {
+            return Err(Fault::TooLarge.into());
+        }
+        let outcome = Arc::new(Outcome::default());
+        let mut check = Check::new(announced, headers)?;
+        check.limit_bytes = limit_bytes;
+        let upload = Upload {
+            length,
+            outcome: Arc::clone(&outcome),
+        };
+        let Some(body) = body else {
+            return Ok((
+                upload,
+                checked(futures::stream::empty().boxed(), check, outcome),
+            ));
+        };
+        Ok((upload, checked(body.boxed(), check, outcome)))
+    }
+
+    /// What to answer for a failed upload: the client's own mistake first.
+    pub(crate) fn error(&self, error: &ObjectError) -> S3Error {
+        match self.outcome.fault.get() {
+            Some(fault) => (*fault).into(),
+            None => s3_error(error),
+        }
+    }
+
+    /// The checksums that were computed and found right.
+    pub(crate) fn checksums(&self) -> Checksum {
+        self.outcome.checksums.get().cloned().unwrap_or_default()
+    }
+}
+
+type Pieces = futures::stream::BoxStream<'static, Result<Bytes, s3s::StdError>>;
+
+/// Passes the pieces on; after the last one compares the checksums, so that
+/// the origin sees an error instead of the end and stores nothing.
+fn checked(pieces: Pieces, check: Check, outcome: Arc<Outcome>) -> UploadBody {
+    let state = (pieces, Some(check), outcome);
+    futures::stream::unfold(state, |(mut pieces, check, outcome)| async move {
+        let mut check = check?;
+        let result = match pieces.next().await {
+            Some(Ok(bytes)) => check.add(&bytes).map(|()| bytes),
+            Some(Err(error)) => Err(Fault::of_stream(&*error)),
+            None => match check.finish() {
+                Ok(checksums) => {
+                    let _ = outcome.checksums.set(checksums);
+                    return None;
+                }
+                Err(fault) => {
+                    let _ = outcome.fault.set(fault);
+                    let error = Err(BoxError::from(fault));
+                    return Some((error, (pieces, None, outcome)));
+                }
+            },
+        };
+        Some(match result {
+            Ok(bytes) => (Ok(bytes), (pieces, Some(check), outcome)),
+            Err(fault) => {
+                let _ = outcome.fault.set(fault);
+                (Err(BoxError::from(fault)), (pieces, None, outcome))
+            }
+        })
+    })
+    .boxed()
+}
+
+/// The checksums of a body under way.
+struct Check {
+    announced: Announced,
+    hasher: ChecksumHasher,
+    md5: Option<(Md5, String)>,
+    received_bytes: u64,
+    limit_bytes: u64,
+}
+
+impl Check {
+    fn new(announced: Announced, headers: &HeaderMap) -> S3Result<Self> {
+        let trailer = headers
+            .get("x-amz-trailer")
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+            .to_ascii_lowercase();
+        let sums = &announced.checksums;
+        let wanted =
+            |header: &Option<String>, name: &str| header.is_some() || names(&trailer, name);
+        let hasher = ChecksumHasher {
+            crc32: wanted(&sums.checksum_crc32, CRC32).then(Crc32::new),
+            crc32c: wanted(&sums.checksum_crc32c, CRC32C).then(Crc32c::new),
+            sha1: wanted(&sums.checksum_sha1, SHA1).then(Sha1::new),
+            sha256: wanted(&sums.checksum_sha256, SHA256).then(Sha256::new),
+            crc64nvme: wanted(&sums.checksum_crc64nvme, CRC64NVME).then(Crc64Nvme::new),
+        };
+        let md5 = announced
+            .content_md5
+            .clone()
+            .map(|expected| (Md5::new(), expected));
+        Ok(Check {
+            announced,
+            hasher,
+            md5,
+            received_bytes: 0,
+            limit_bytes: u64::MAX,
+        })
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        self.received_bytes += bytes.len() as u64;
+        if self.received_bytes > self.limit_bytes {
+            return Err(Fault::TooLarge);
+        }
+        self.hasher.update(bytes);
+        if let Some((md5, _)) = &mut self.md5 {
+            md5.update(bytes);
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Checksum, Fault> {
+        let announced = self.announced;
+        if let Some(length) = announced.length
+            && u64::try_from(length) != Ok(self.received_bytes)
+        {
+            return Err(Fault::Incomplete);
+        }
+        if let Some((md5, expected)) = self.md5
+            && base64_of(md5.finalize().as_ref()) != expected
+        {
+            return Err(Fault::Checksum("Content-MD5"));
+        }
+        let computed = self.hasher.finalize();
+        let trailers = announced.trailers.and_then(|trailers| trailers.take());
+        let trailer = |name: &str| {
+            trailers
+                .as_ref()
+                .and_then(|headers| headers.get(name))
+                .and_then(|value| value.to_str().ok())
+                .map(str::to_owned)
+        };
+        let sums = announced.checksums;
+        let pairs = [
+            (CRC32, sums.checksum_crc32, &computed.checksum_crc32),
+            (CRC32C, sums.checksum_crc32c, &computed.checksum_crc32c),
+            (SHA1, sums.checksum_sha1, &computed.checksum_sha1),
+            (SHA256, sums.checksum_sha256, &computed.checksum_sha256),
+            (
+                CRC64NVME,
+                sums.checksum_crc64nvme,
+                &computed.checksum_crc64nvme,
+            ),
+        ];
+        for (name, header, computed) in pairs {
+            // A trailer that was promised and did not come differs as well.
+            if header.or_else(|| trailer(name)) != *computed {
+                return Err(Fault::Checksum(name));
+            }
+        }
+        Ok(computed)
+    }
+}
+
+fn names(trailer: &str, name: &str) -> bool {
+    trailer.split(',').any(|member| member.trim() == name)
+}
+
+fn base64_of(bytes: &[u8]) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+impl Fault {
+    /// The library's errors for bodies have no public type, only a text.
+    fn of_stream(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Self {
+        let text = error.to_string();
+        if text.contains("SignatureMismatch") {
+            Fault::ChunkSignature
+        } else if text.contains("Sha256Mismatch") {
+            Fault::PayloadHash
+        } else if text.contains(super::STALLED_UPLOAD) {
+            Fault::Stalled
+        } else {
+            Fault::Incomplete
+        }
+    }
+}
+
+impl From<Fault> for S3Error {
+    fn from(fault: Fault) -> Self {
+        let message = fault.to_string();
+        match fault {
+            Fault::Incomplete => with(
+                S3ErrorCode::IncompleteBody,
+                "You did not provide the number of bytes specified by the Content-Length HTTP header"
+                    .into(),
+            ),
+            Fault::Stalled => with(S3ErrorCode::RequestTimeout, message),
+            Fault::ChunkSignature => with(S3ErrorCode::SignatureDoesNotMatch, message),
+            Fault::PayloadHash => custom(
+                "XAmzContentSHA256Mismatch",
+                StatusCode::BAD_REQUEST,
+                "The provided 'x-amz-content-sha256' header does not match what was computed.",
+            ),
+            Fault::Checksum(_) => with(S3ErrorCode::BadDigest, message),
+            Fault::TooLarge => with(S3ErrorCode::EntityTooLarge, message),
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! Everything but reads of objects: passed through to the origin, which the
+//! cache makes forget older versions first.
+
+use floe::object::{Attributes, ObjectCache, ObjectKey};
+use floe::origin::{PutCondition, PutRequest, UploadedPart};
+use futures::StreamExt;
+use http::HeaderMap;
+use s3s::dto::*;
+use s3s::{S3, S3Request, S3Response, S3Result};
+
+use super::error::{invalid_argument, not_implemented, s3_error};
+use super::list;
+use super::upload::{Announced, Upload};
+
+/// Deletes of one `DeleteObjects` that are under way at once.
+const DELETES_AT_ONCE: usize = 8;
+
+/// Most keys of one `DeleteObjects`, as in S3.
+const DELETES_MAX: usize = 1000;
+
+/// The operations of S3 on a cache.
+pub(crate) struct Writes {
+    pub(crate) cache: ObjectCache,
+    pub(crate) region: String,
+    pub(crate) upload_limit_bytes: u64,
+}
+
+#[async_trait::async_trait]
+impl S3 for Writes {
+    async fn list_buckets(
+        &self,
+        _: S3Request<ListBucketsInput>,
+    ) -> S3Result<S3Response<ListBucketsOutput>> {
+        let buckets = self
+            .cache
+            .list_buckets()
+            .await
+            .map_err(|error| s3_error(&error))?;
+        let buckets = buckets
+            .into_iter()
+            .map(|bucket| Bucket {
+                name: Some(bucket.name),
+                creation_date: Some(list::timestamp(bucket.created)),
+                ..Bucket::default()
+            })
+            .collect();
+        Ok(S3Response::new(ListBucketsOutput {
+            buckets: Some(buckets),
+            owner: Some(Owner {
+                display_name: Some("floe".into()),
+                id: Some("floe".into()),
+            }),
+            ..ListBucketsOutput::default()
+        }))
+    }
+
+    async fn head_bucket(
+        &self,
+        request: S3Request<HeadBucketInput>,
+    ) -> S3Result<S3Response<HeadBucketOutput>> {
+        self.require_bucket(&request.input.bucket).await?;
+        Ok(S3Response::new(HeadBucketOutput {
+            bucket_region: Some(self.region.clone()),
+            ..HeadBucketOutput::default()
+        }))
+    }
+
+    async fn get_bucket_location(
+        &self,
+        request: S3Request<GetBucketLocationInput>,
+    ) -> S3Result<S3Response<GetBucketLocationOutput>> {
+        self.require_bucket(&request.input.bucket).await?;
+        // S3's first region has no name here.
+        let location = Some(self.region.clone()).filter(|region| region != "us-east-1");
+        Ok(S3Response::new(GetBucketLocationOutput {
+            location_constraint: location.map(BucketLocationConstraint::from),
+        }))
+    }
+
+    async fn list_objects(
+        &self,
+        request: S3Request<ListObjectsInput>,
+    ) -> S3Result<S3Response<ListObjectsOutput>> {
+        Ok(S3Response::new(
+            list::list_v1(&self.cache, request.input).await?,
+        ))
+    }
+
+    async fn list_objects_v2(
+        &self,
+        request: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
+        Ok(S3Response::new(
+            list::list_v2(&self.cache, request.input).await?,
+        ))
+    }
+
+    async fn put_object(
+        &self,
+        request: S3Request<PutObjectInput>,
+    ) -> S3Result<S3Response<PutObjectOutput>> {
+        refuse_what_is_not_kept(&request.headers)?;
+        let input = request.input;
+        let announced = Announced {
+            length: input.content_length,
+            content_md5: input.content_md5,
+            checksums: Checksum {
+                checksum_crc32: input.checksum_crc32,
+                checksum_crc32c: input.checksum_crc32c,
+                checksum_crc64nvme: input.checksum_crc64nvme,
+                checksum_sha1: input.checksum_sha1,
+                checksum_sha256: input.checksum_sha256,
+                ..Checksum::default()
+            },
+            trailers: request.trailing_headers,
+        };
+        let (upload, body) = Upload::new(
+            input.body,
+            announced,
+            &request.headers,
+            self.upload_limit_bytes,
+        )?;
+        let put = PutRequest {
+            attributes: attributes(&request.headers, input.metadata),
+            length: upload.length,
+            condition: put_condition(input.if_match, input.if_none_match)?,
+            body,
+        };
+        let key = ObjectKey::new(input.bucket, input.key);
+        let stored = self
+            .cache
+            .put(&key, put)
+            .await
+            .map_err(|error| upload.error(&error))?;
+        let checksums = upload.checksums();
+        Ok(S3Response::new(PutObjectOutput {
+            e_tag: stored.etag.as_deref().and_then(etag),
+            checksum_crc32: checksums.checksum_crc32,
+            checksum_crc32c: checksums.checksum_crc32c,
+            checksum_crc64nvme: checksums.checksum_crc64nvme,
+            checksum_sha1: checksums.checksum_sha1,
+            checksum_sha256: checksums.checksum_sha256,
+            ..PutObjectOutput::default()
+        }))
+    }
+
+    async fn delete_object(
+        &self,
+        request: S3Request<DeleteObjectInput>,
+    ) -> S3Result<S3Response<DeleteObjectOutput>> {
+        let input = request.input;
+        refuse_version(input.version_id.as_deref())?;
+        if input.if_match.is_some()
+            || input.if_match_last_modified_time.is_some()
+            || input.if_match_size.is_some()
+        {
+            return Err(not_implemented("conditional deletes"));
+        }
+        let key = ObjectKey::new(input.bucket, input.key);
+        self.cache
+            .delete(&key)
+            .await
+            .map_err(|error| s3_error(&error))?;
+        Ok(S3Response::new(DeleteObjectOutput::default()))
+    }
+
+    async fn delete_objects(
+        &self,
+        request: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        let DeleteObjectsInput { bucket, delete, .. } = request.input;
+        if delete.objects.is_empty() || delete.objects.len() > DELETES_MAX {
+            return Err(s3s::S3Error::with_message(
+                s3s::S3ErrorCode::MalformedXML,
+                format!("name between 1 and {DELETES_MAX} objects to delete"),
+            ));
+        }
+        let quiet = delete.quiet.unwrap_or(false);
+        let results: Vec<Result<DeletedObject, Error>> = futures::stream::iter(delete.objects)
+            .map(|object| self.delete_one(&bucket, object))
+            .buffered(DELETES_AT_ONCE)
+            .collect()
+            .await;
+        let (deleted, errors): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+        Ok(S3Response::new(DeleteObjectsOutput {
+            deleted: (!quiet).then(|| deleted.into_iter().filter_map(Result::ok).collect()),
+            errors: Some(errors.into_iter().filter_map(Result::err).collect()),
+            ..DeleteObjectsOutput::default()
+        }))
+    }
+
+    async fn create_multipart_upload(
+        &self,
+        request: S3Request<CreateMultipartUploadInput>,
+    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+        refuse_what_is_not_kept(&request.headers)?;
+        let input = request.input;
+        let key = ObjectKey::new(input.bucket.as_str(), input.key.as_str());
+        let upload_id = self
+            .cache
+            .create_upload(&key, attributes(&request.headers, input.metadata))
+            .await
+            .map_err(|error| s3_error(&error))?;
+        Ok(S3Response::new(CreateMultipartUploadOutput {
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            upload_id: Some(upload_id),
+            ..CreateMultipartUploadOutput::default()
+        }))
+    }
+
+    async fn upload_part(
+        &self,
+        request: S3Request<UploadPartInput>,
+    ) -> S3Result<S3Response<UploadPartOutput>> {
+        refuse_what_is_not_kept(&request.headers)?;
+        let input = request.input;
+        let number = part_number(input.part_number)?;
+        let announced = Announced {
+            length: input.content_length,
+            content_md5: input.content_md5,
+            checksums: Checksum {
+                checksum_crc32: input.checksum_crc32,
+                checksum_crc32c: input.checksum_crc32c,
+                checksum_crc64nvme: input.checksum_crc64nvme,
+                checksum_sha1: input.checksum_sha1,
+                checksum_sha256: input.checksum_sha256,
+                ..Checksum::default()
+            },
+            trailers: request.trailing_headers,
+        };
+        let (upload, body) = Upload::new(
+            input.body,
+            announced,
+            &request.headers,
+            self.upload_limit_bytes,
+        )?;
+        let key = ObjectKey::new(input.bucket, input.key);
+        let stored = self
+            .cache
+            .upload_part(&key, &input.upload_id, number, upload.length, body)
+            .await
+            .map_err(|error| upload.error(&error))?;
+        let checksums = upload.checksums();
+        Ok(S3Response::new(UploadPartOutput {
+            e_tag: stored.etag.as_deref().and_then(etag),
+            checksum_crc32: checksums.checksum_crc32,
+            checksum_crc32c: checksums.checksum_crc32c,
+            checksum_crc64nvme: checksums.checksum_crc64nvme,
+            checksum_sha1: checksums.checksum_sha1,
+            checksum_sha256: checksums.checksum_sha256,
+            ..UploadPartOutput::default()
+        }))
+    }
+
+    async fn complete_multipart_upload(
+        &self,
+        request: S3Request<CompleteMultipartUploadInput>,
+    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+        let input = request.input;
+        if input.if_match.is_some() || input.if_none_match.is_some() {
+            return Err(not_implemented("conditional multipart uploads"));
+        }
+        let parts = input
+            .multipart_upload
+            .and_then(|upload| upload.parts)
+            .unwrap_or_default()
+            .into_iter()
+            .map(|part| {
+                let number = part_number(part.part_number.unwrap_or_default())?;
+                let etag = part
+                    .e_tag
+                    .ok_or_else(|| invalid_argument(format!("part {number} has no ETag")))?;
+                Ok(UploadedPart {
+                    number,
+                    etag: etag_text(&etag),
+                })
+            })
+            .collect::<S3Result<Vec<_>>>()?;
+        let key = ObjectKey::new(input.bucket.as_str(), input.key.as_str());
+        let stored = self
+            .cache
+            .complete_upload(&key, &input.upload_id, parts)
+            .await
+            .map_err(|error| s3_error(&error))?;
+        Ok(S3Response::new(CompleteMultipartUploadOutput {
+            location: Some(format!("/{}/{}", input.bucket, input.key)),
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            e_tag: stored.etag.as_deref().and_then(etag),
+            ..CompleteMultipartUploadOutput::default()
+        }))
+    }
+
+    async fn abort_multipart_upload(
+        &self,
+        request: S3Request<AbortMultipartUploadInput>,
+    ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+        let input = request.input;
+        let key = ObjectKey::new(input.bucket, input.key);
+        self.cache
+            .abort_upload(&key, &input.upload_id)
+            .await
+            .map_err(|error| s3_error(&error))?;
+        Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+    }
+
+    async fn list_parts(
+        &self,
+        _: S3Request<ListPartsInput>,
+    ) -> S3Result<S3Response<ListPartsOutput>> {
+        Err(not_implemented(
+            "ListParts; the client that uploads keeps the list",
+        ))
+    }
+
+    async fn copy_object(
+        &self,
+        request: S3Request<CopyObjectInput>,
+    ) -> S3Result<S3Response<CopyObjectOutput>> {
+        super::copy::copy_object(&self.cache, request).await
+    }
+
+    async fn upload_part_copy(
+        &self,
+        _: S3Request<UploadPartCopyInput>,
+    ) -> S3Result<S3Response<UploadPartCopyOutput>> {
+        Err(not_implemented(
+            "UploadPartCopy; copy the object whole, or read it and upload its parts",
+        ))
+    }
+
+    async fn create_bucket(
+        &self,
+        _: S3Request<CreateBucketInput>,
+    ) -> S3Result<S3Response<CreateBucketOutput>> {
+        Err(not_implemented("CreateBucket; create it at the origin"))
+    }
+
+    async fn delete_bucket(
+        &self,
+        _: S3Request<DeleteBucketInput>,
+    ) -> S3Result<S3Response<DeleteBucketOutput>> {
+        Err(not_implemented("DeleteBucket; delete it at the origin"))
+    }
+}
+
+impl Writes {
+    async fn require_bucket(&self, bucket: &str) -> S3Result<()> {
+        self.cache
+            .head_bucket(bucket)
+            .await
+            .map_err(|error| s3_error(&error))
+    }
+
+    async fn delete_one(
+        &self,
+        bucket: &str,
+        object: ObjectIdentifier,
+    ) -> Result<DeletedObject, Error> {
+        let key = ObjectKey::new(bucket, object.key.as_str());
+        let result = match refuse_version(object.version_id.as_deref()) {
+            Ok(()) => self
+                .cache
+                .delete(&key)
+                .await
+                .map_err(|error| s3_error(&error)),
+            Err(error) => Err(error),
+        };
+        match result {
+            Ok(()) => Ok(DeletedObject {
+                key: Some(object.key),
+                ..DeletedObject::default()
+            }),
+            Err(error) => Err(Error {
+                code: Some(error.code().as_str().to_owned()),
+                key: Some(object.key),
+                message: error.message().map(str::to_owned),
+                version_id: object.version_id,
+            }),
+        }
+    }
+}
+
+/// What is stored with an object and given back with it.
+pub(crate) fn attributes(headers: &HeaderMap, metadata: Option<Metadata>) -> Attributes {
+    let text = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|value| std::str::from_utf8(value.as_bytes()).ok())
+            .filter(|value| !value.is_empty())
+            .map(str::to_owned)
+    };
+    let mut user: Vec<(String, String)> = metadata.unwrap_or_default().into_iter().collect();
+    user.sort();
+    Attributes {
+        content_type: text("content-type"),
+        content_encoding: text("content-encoding").and_then(|value| stored_encoding(&value)),
+        content_language: text("content-language"),
+        content_disposition: text("content-disposition"),
+        cache_control: text("cache-control"),
+        storage_class: text("x-amz-storage-class"),
+        user,
+    }
+}
+
+/// `aws-chunked` describes the upload, not the object.
+fn stored_encoding(value: &str) -> Option<String> {
+    let kept: Vec<&str> = value
+        .split(',')
+        .map(str::trim)
+        .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("aws-chunked"))
+        .collect();
+    (!kept.is_empty()).then(|| kept.join(", "))
+}
+
+/// Headers that ask for something which would be silently lost.
+pub(crate) fn refuse_what_is_not_kept(headers: &HeaderMap) -> S3Result<()> {
+    const ENCRYPTION: &str = "server-side encryption settings";
+    const PREFIXES: [(&str, &str); 3] = [
+        ("x-amz-server-side-encryption-", ENCRYPTION),
+        ("x-amz-grant-", "access control lists"),
+        ("x-amz-object-lock-", "object locks"),
+    ];
+    const NAMES: [(&str, &str); 4] = [
+        ("x-amz-server-side-encryption", ENCRYPTION),
+        ("x-amz-tagging", "object tags"),
+        ("x-amz-website-redirect-location", "website redirects"),
+        ("x-amz-write-offset-bytes", "appending to objects"),
+    ];
+    for name in headers.keys().map(|name| name.as_str()) {
+        let by_prefix = PREFIXES.iter().find(|(prefix, _)| name.starts_with(prefix));
+        let by_name = NAMES.iter().find(|(full, _)| name == *full);
+        if let Some((_, what)) = by_prefix.or(by_name) {
+            return Err(not_implemented(&format!("{what} ({name})")));
+        }
+    }
+    match headers.get("x-amz-acl").map(|acl| acl.as_bytes()) {
+        None | Some(b"private" | b"bucket-owner-full-control") => Ok(()),
+        Some(_) => Err(not_implemented("access control lists (x-amz-acl)")),
+    }
+}
+
+fn refuse_version(version: Option<&str>) -> S3Result<()> {
+    match version {
+        None | Some("null") => Ok(()),
+        Some(_) => Err(not_implemented("versions of objects (versionId)")),
+    }
+}
+
+fn put_condition(
+    if_match: Option<IfMatch>,
+    if_none_match: Option<IfNoneMatch>,
+) -> S3Result<Option<PutCondition>> {
+    match (if_match, if_none_match) {
+        (None, None) => Ok(None),
+        (None, Some(ETagCondition::Any)) => Ok(Some(PutCondition::Absent)),
+        (None, Some(ETagCondition::ETag(_))) => {
+            Err(not_implemented("PUT with If-None-Match other than *"))
+        }
+        (Some(ETagCondition::ETag(tag)), None) => Ok(Some(PutCondition::Matches(etag_text(&tag)))),
+        (Some(ETagCondition::Any), None) => Err(not_implemented("PUT with If-Match: *")),
+        (Some(_), Some(_)) => Err(invalid_argument(
+            "If-Match and If-None-Match exclude each other",
+        )),
+    }
+}
+
+fn part_number(number: i32) -> S3Result<u32> {
+    u32::try_from(number)
+        .ok()
+        .filter(|number| (1..=10_000).contains(number))
+        .ok_or_else(|| {
+            invalid_argument("Part number must be an integer between 1 and 10000, inclusive")
+        })
+}
+
+/// An entity tag of the origin as the library writes it.
+pub(crate) fn etag(text: &str) -> Option<ETag> {
+    ETag::parse_http_header(text.as_bytes()).ok()
+}
+
+fn etag_text(etag: &ETag) -> String {
+    match etag {
+        ETag::Strong(value) => format!("\"{value}\""),
+        ETag::Weak(value) => format!("W/\"{value}\""),
+    }
+}

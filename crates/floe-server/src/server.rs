@@ -1,0 +1,185 @@
+//! Starting and stopping the faces together.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use floe::object::ObjectCache;
+use floe_device::Clock;
+use tokio::net::TcpListener;
+
+use crate::admin::{self, Known};
+use crate::config::{ServerConfig, ServerConfigError};
+use crate::net::{BindError, Shutdown, UnixSocket, bind_tcp};
+use crate::oxcache::OxCacheFace;
+use crate::s3::S3Face;
+use crate::statistics::FaceStatistics;
+
+/// Why the faces could not be opened. None is open then.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration cannot be served.
+    #[error(transparent)]
+    Config(#[from] ServerConfigError),
+    /// An address could not be taken.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+}
+
+/// Where the faces can be reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// The S3 face.
+    pub s3: Option<SocketAddr>,
+    /// OxCache's socket.
+    pub oxcache: Option<PathBuf>,
+    /// Metrics and health.
+    pub admin: Option<SocketAddr>,
+}
+
+/// How a shutdown went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// Every request was answered.
+    Completely,
+    /// Requests were still in progress at the deadline and were broken off.
+    BrokenOff,
+}
+
+/// The running faces. Dropping it breaks everything off; [`shutdown`](Server::shutdown) is kinder.
+#[derive(Debug)]
+pub struct Server {
+    addresses: Addresses,
+    clock: Clock,
+    drain_timeout: Duration,
+    faces: Shutdown,
+    /// Metrics are served until the other faces have ended.
+    admin: Shutdown,
+}
+
+struct Listeners {
+    s3: Option<TcpListener>,
+    oxcache: Option<UnixSocket>,
+    admin: Option<TcpListener>,
+}
+
+impl Server {
+    /// Opens the configured faces on a cache. Must be called inside a tokio
+    /// runtime with I/O and time.
+    ///
+    /// # Errors
+    /// If the configuration cannot be served, or an address not be taken.
+    pub async fn start(
+        config: ServerConfig,
+        cache: ObjectCache,
+        clock: Clock,
+    ) -> Result<Self, StartError> {
+        config.validate()?;
+        let listeners = Listeners::open(&config).await?;
+        let server = Server {
+            addresses: listeners.addresses(),
+            clock,
+            drain_timeout: Duration::from_secs(u64::from(config.drain_timeout_seconds)),
+            faces: Shutdown::default(),
+            admin: Shutdown::default(),
+        };
+        server.serve(config, cache, listeners);
+        Ok(server)
+    }
+
+    /// Where the faces can be reached; port 0 has been replaced by the port taken.
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Stops accepting, answers what was asked, and closes. Whatever is left
+    /// at the deadline is broken off.
+    pub async fn shutdown(self) -> Drained {
+        let drained = self.end(&self.faces).await;
+        self.end(&self.admin).await;
+        drained
+    }
+
+    async fn end(&self, shutdown: &Shutdown) -> Drained {
+        shutdown.drain.cancel();
+        shutdown.tasks.close();
+        let drained = tokio::select! {
+            biased;
+            () = shutdown.tasks.wait() => Drained::Completely,
+            () = self.clock.sleep(self.drain_timeout) => Drained::BrokenOff,
+        };
+        shutdown.abort.cancel();
+        shutdown.tasks.wait().await;
+        drained
+    }
+
+    fn serve(&self, config: ServerConfig, cache: ObjectCache, listeners: Listeners) {
+        let mut faces = Vec::new();
+        let mut statistics = |name| {
+            let statistics = Arc::new(FaceStatistics::default());
+            faces.push((name, Arc::clone(&statistics)));
+            statistics
+        };
+        if let (Some(config), Some(listener)) = (&config.s3, listeners.s3) {
+            let clock = self.clock.clone();
+            let face = S3Face::new(config, cache.clone(), clock, statistics("s3"));
+            let serve = face.serve(listener, self.faces.clone());
+            self.faces.tasks.spawn(serve);
+        }
+        if let (Some(config), Some(socket)) = (&config.oxcache, listeners.oxcache) {
+            let clock = self.clock.clone();
+            let face = OxCacheFace::new(config, cache.clone(), clock, statistics("oxcache"));
+            let serve = face.serve(socket, self.faces.clone());
+            self.faces.tasks.spawn(serve);
+        }
+        if let (Some(config), Some(listener)) = (config.admin, listeners.admin) {
+            let known = Arc::new(Known {
+                cache,
+                faces,
+                started: self.clock.now(),
+                clock: self.clock.clone(),
+                draining: self.faces.drain.clone(),
+            });
+            let serve = admin::serve(config, known, listener, self.admin.clone());
+            self.admin.tasks.spawn(serve);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for shutdown in [&self.faces, &self.admin] {
+            shutdown.drain.cancel();
+            shutdown.abort.cancel();
+        }
+    }
+}
+
+impl Listeners {
+    async fn open(config: &ServerConfig) -> Result<Self, BindError> {
+        Ok(Listeners {
+            s3: match &config.s3 {
+                Some(s3) => Some(bind_tcp("S3", "s3.listen", s3.listen).await?),
+                None => None,
+            },
+            oxcache: match &config.oxcache {
+                Some(ox) => Some(UnixSocket::bind("OxCache", "oxcache.path", &ox.path).await?),
+                None => None,
+            },
+            admin: match &config.admin {
+                Some(admin) => Some(bind_tcp("admin", "admin.listen", admin.listen).await?),
+                None => None,
+            },
+        })
+    }
+
+    fn addresses(&self) -> Addresses {
+        let local = |listener: &Option<TcpListener>| listener.as_ref()?.local_addr().ok();
+        Addresses {
+            s3: local(&self.s3),
+            oxcache: self.oxcache.as_ref().map(|socket| socket.path().to_owned()),
+            admin: local(&self.admin),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Metrics, health and statistics.
+
+use crate::support::{Rig, pattern, request, rig, rig_with, send};
+
+async fn page(rig: &Rig, path: &str) -> crate::support::Answer {
+    send(rig.admin(), request(rig.admin(), "GET", path, &[], "")).await
+}
+
+/// The sum of a metric's samples whose line contains `label`.
+pub(crate) async fn metric_sum(rig: &Rig, metric: &str, label: &str) -> f64 {
+    let answer = page(rig, "/metrics").await;
+    let lines = answer.text().lines();
+    lines
+        .filter(|line| {
+            let name = line.split(['{', ' ']).next().unwrap();
+            name == metric && line.contains(label)
+        })
+        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+        .sum()
+}
+
+#[tokio::test]
+async fn pages_answer() {
+    let rig = rig().await;
+    assert_eq!(page(&rig, "/health").await.text(), "ok\n");
+    assert_eq!(page(&rig, "/ready").await.text(), "ready\n");
+    assert!(
+        page(&rig, "/version")
+            .await
+            .text()
+            .contains(env!("CARGO_PKG_VERSION"))
+    );
+    assert!(page(&rig, "/").await.text().contains("/metrics"));
+    assert_eq!(page(&rig, "/nothing").await.status, 404);
+    let stats = page(&rig, "/stats").await;
+    assert_eq!(stats.header("content-type"), "application/json");
+    let json: serde_json::Value = serde_json::from_str(stats.text()).unwrap();
+    assert!(json["floe_requests_total"].is_array());
+}
+
+#[tokio::test]
+async fn metrics_count_what_happened() {
+    let rig = rig().await;
+    rig.origin.store("bucket", "key", pattern(1, 1000));
+    rig.get("/bucket/key", &[]).await;
+    rig.get("/bucket/missing", &[]).await;
+    let text = page(&rig, "/metrics").await;
+    assert!(
+        text.header("content-type")
+            .starts_with("application/openmetrics-text")
+    );
+    assert!(text.text().ends_with("# EOF\n"));
+    for (metric, label, value) in [
+        (
+            "floe_requests_total",
+            "face=\"s3\",method=\"get\",status=\"2xx\"",
+            1.0,
+        ),
+        (
+            "floe_requests_total",
+            "face=\"s3\",method=\"get\",status=\"4xx\"",
+            1.0,
+        ),
+        ("floe_connections_total", "face=\"s3\"", 2.0),
+        (
+            "floe_request_first_byte_seconds_count",
+            "face=\"s3\",method=\"get\"",
+            2.0,
+        ),
+        ("floe_build_info", "version=", 1.0),
+    ] {
+        assert_eq!(
+            metric_sum(&rig, metric, label).await,
+            value,
+            "{metric}{{{label}}}"
+        );
+    }
+    for metric in [
+        "floe_object_reads_total",
+        "floe_origin_requests_total",
+        "floe_origin_request_seconds_count",
+        "process_resident_memory_bytes",
+        "process_cpu_seconds_total",
+        "floe_uptime_seconds",
+        "floe_store_puts_total",
+        "floe_store_index_bytes",
+        "floe_store_zones",
+        "floe_device_append_bytes_total",
+    ] {
+        assert!(text.text().contains(&format!("\n{metric}")), "{metric}");
+    }
+    // Every line is a comment or a name, labels and a number; no name comes twice as a family.
+    let mut families = std::collections::HashSet::new();
+    for line in text.text().lines() {
+        match line.strip_prefix("# TYPE ") {
+            Some(family) => assert!(families.insert(family), "{line}"),
+            None if line.starts_with('#') => {}
+            None => assert!(
+                line.rsplit(' ').next().unwrap().parse::<f64>().is_ok(),
+                "{line}"
+            ),
+        }
+    }
+}
+
+/// As a user sees it who fetches one object twice.
+#[tokio::test]
+async fn one_miss_then_one_hit() {
+    let rig = rig().await;
+    rig.origin.store("bucket", "key", pattern(1, 2_500_000));
+    for (read, header) in ["miss", "hit"].into_iter().enumerate() {
+        let answer = rig.get("/bucket/key", &[]).await;
+        assert!(answer.body == pattern(1, 2_500_000));
+        assert_eq!(answer.header("x-floe-cache"), header);
+        for (result, reads) in [("miss", 1), ("hit", read)] {
+            let label = format!("result=\"{result}\"");
+            let counted = metric_sum(&rig, "floe_object_reads_total", &label).await;
+            assert_eq!(counted, reads as f64, "{result} after {header}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn zones_are_told_when_asked_for() {
+    let rig = rig().await;
+    assert!(!page(&rig, "/metrics").await.text().contains("floe_zone_"));
+    let asked = page(&rig, "/metrics?zones=1").await;
+    let lines = asked.text().lines();
+    assert_eq!(
+        lines
+            .filter(|line| line.starts_with("floe_zone_used_bytes{"))
+            .count(),
+        30
+    );
+}
+
+#[tokio::test]
+async fn admin_alone_is_enough() {
+    let rig = rig_with(|config| {
+        config.s3 = None;
+        config.oxcache = None;
+    })
+    .await;
+    assert_eq!(page(&rig, "/health").await.status, 200);
+    assert!(rig.server.addresses().s3.is_none());
+}

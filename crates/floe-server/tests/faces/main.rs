@@ -1,0 +1,11 @@
+//! The faces from outside: real sockets, raw bytes, clients that others wrote.
+
+mod admin;
+mod origins;
+mod oxcache;
+mod robustness;
+mod s3_auth;
+mod s3_errors;
+mod s3_read;
+mod s3_write;
+mod support;

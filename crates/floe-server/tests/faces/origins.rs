@@ -1,0 +1,211 @@
+//! The face over the origins that ship: a real S3 server over HTTP, a
+//! directory, made-up objects.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use floe::origin::emulated::{EmulatedConfig, verify};
+use floe::{ObjectKey, Origin, OriginConfig};
+use floe_device::Clock;
+use http::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use s3s::auth::SimpleAuth;
+use s3s::service::S3ServiceBuilder;
+use tokio::net::TcpListener;
+
+use crate::support::{ACCESS_KEY, Rig, SECRET_KEY, loopback, pattern, rig_on};
+
+/// `s3s-fs` over HTTP: another S3 server, with a directory below.
+struct RealS3 {
+    address: SocketAddr,
+    root: tempfile::TempDir,
+}
+
+async fn real_s3() -> RealS3 {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("bucket")).unwrap();
+    let mut builder = S3ServiceBuilder::new(s3s_fs::FileSystem::new(root.path()).unwrap());
+    builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+    let service = builder.build();
+    let listener = TcpListener::bind(loopback()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let service = service.clone();
+            tokio::spawn(async move {
+                let serve = hyper::service::service_fn(move |request: Request<_>| {
+                    let service = service.clone();
+                    async move {
+                        let response: Response<s3s::Body> =
+                            service.call(request.map(s3s::Body::from)).await?;
+                        Ok::<_, s3s::HttpError>(response)
+                    }
+                });
+                let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                // Clients come and go.
+                let _ = builder.serve_connection(TokioIo::new(stream), serve).await;
+            });
+        }
+    });
+    RealS3 { address, root }
+}
+
+async fn rig_over(config: &OriginConfig) -> Rig {
+    let clock = Clock::real();
+    let origin = Origin::open(config, clock.clone()).unwrap();
+    rig_on(origin, Arc::default(), clock, |_| {}).await
+}
+
+fn s3_config(real: &RealS3, secret: &str) -> OriginConfig {
+    toml::from_str(&format!(
+        "kind = \"s3\"\nendpoint = \"http://{}\"\nallow_http = true\n\
+         access_key = \"{ACCESS_KEY}\"\nsecret_key = \"{secret}\"",
+        real.address
+    ))
+    .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn through_to_a_real_s3_server_and_back() {
+    let real = real_s3().await;
+    let rig = rig_over(&s3_config(&real, SECRET_KEY)).await;
+    let bytes = pattern(1, 5_000_000);
+    let headers = [("content-type", "text/x"), ("x-amz-meta-a", "1")];
+    let put = rig
+        .send("PUT", "/bucket/a/key", &headers, bytes.clone())
+        .await;
+    assert_eq!(put.status, 200, "{}", put.text());
+    assert!(std::fs::read(real.root.path().join("bucket/a/key")).unwrap() == bytes);
+
+    for cached in ["miss", "hit"] {
+        let got = rig.get("/bucket/a/key", &[]).await;
+        assert!(got.body == bytes, "{cached}");
+        assert_eq!(got.header("x-floe-cache"), cached);
+        assert_eq!(got.header("content-type"), "text/x");
+        assert_eq!(got.header("x-amz-meta-a"), "1");
+        assert_eq!(got.header("etag"), put.header("etag"));
+    }
+    let range = [("range", "bytes=1048570-1048590")];
+    assert!(rig.get("/bucket/a/key", &range).await.body == bytes[1_048_570..=1_048_590]);
+    assert_eq!(
+        rig.get("/bucket?list-type=2", &[]).await.tags("Key"),
+        ["a/key"]
+    );
+    assert_eq!(rig.get("/", &[]).await.tags("Name"), ["bucket"]);
+
+    let newer = pattern(2, 1_000_000);
+    assert_eq!(
+        rig.send("PUT", "/bucket/a/key", &[], newer.clone())
+            .await
+            .status,
+        200
+    );
+    assert!(rig.get("/bucket/a/key", &[]).await.body == newer);
+    assert_eq!(
+        rig.send("DELETE", "/bucket/a/key", &[], "").await.status,
+        204
+    );
+    assert_eq!(rig.get("/bucket/a/key", &[]).await.code(), "NoSuchKey");
+    // Whether the bucket or the key is missing is the origin's to say.
+    assert_eq!(rig.get("/missing/key", &[]).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_multipart_upload_through_to_a_real_s3_server() {
+    let real = real_s3().await;
+    let rig = rig_over(&s3_config(&real, SECRET_KEY)).await;
+    let created = rig.send("POST", "/bucket/big?uploads", &[], "").await;
+    assert_eq!(created.status, 200, "{}", created.text());
+    let id = created.tags("UploadId")[0].to_owned();
+    let parts = [pattern(1, 5 << 20), pattern(2, 5 << 20), pattern(3, 1000)];
+    let mut list = String::new();
+    for (index, part) in parts.iter().enumerate() {
+        let number = index + 1;
+        let path = format!("/bucket/big?partNumber={number}&uploadId={id}");
+        let put = rig.send("PUT", &path, &[], part.clone()).await;
+        assert_eq!(put.status, 200, "{}", put.text());
+        let etag = put.header("etag");
+        list += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>");
+    }
+    let xml = format!("<CompleteMultipartUpload>{list}</CompleteMultipartUpload>");
+    let path = format!("/bucket/big?uploadId={id}");
+    let done = rig.send("POST", &path, &[], xml).await;
+    assert_eq!(done.status, 200, "{}", done.text());
+    let whole = parts.concat();
+    assert!(std::fs::read(real.root.path().join("bucket/big")).unwrap() == whole);
+    for _ in 0..2 {
+        assert!(rig.get("/bucket/big", &[]).await.body == whole);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_origin_that_refuses_or_is_gone_is_named() {
+    let real = real_s3().await;
+    std::fs::write(real.root.path().join("bucket/key"), "bytes").unwrap();
+    let rig = rig_over(&s3_config(&real, "another secret")).await;
+    let refused = rig.get("/bucket/key", &[]).await;
+    assert_eq!((refused.status, refused.code()), (403, "AccessDenied"));
+
+    let mut config = s3_config(&real, SECRET_KEY);
+    config.endpoint = Some("http://127.0.0.1:1".into());
+    config.requests.attempts = 2;
+    let rig = rig_over(&config).await;
+    let gone = rig.get("/bucket/key", &[]).await;
+    assert_eq!(
+        (gone.status, gone.code()),
+        (503, "ServiceUnavailable"),
+        "{}",
+        gone.text()
+    );
+}
+
+#[tokio::test]
+async fn a_directory_is_an_origin() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("bucket")).unwrap();
+    std::fs::write(directory.path().join("bucket/file"), "first").unwrap();
+    let rig = rig_over(&OriginConfig::directory(directory.path())).await;
+    for header in ["miss", "hit"] {
+        let got = rig.get("/bucket/file", &[]).await;
+        assert_eq!((got.text(), got.header("x-floe-cache")), ("first", header));
+    }
+    assert_eq!(
+        rig.send("PUT", "/bucket/new", &[], "second").await.status,
+        200
+    );
+    assert_eq!(
+        std::fs::read(directory.path().join("bucket/new")).unwrap(),
+        b"second"
+    );
+    assert_eq!(
+        rig.get("/bucket?list-type=2", &[]).await.tags("Key"),
+        ["file", "new"]
+    );
+    for path in [
+        "/bucket/../bucket/file",
+        "/bucket/a/../../etc/passwd",
+        "/bucket/%2e%2e/x",
+    ] {
+        let answer = rig.get(path, &[]).await;
+        assert!(
+            (400..500).contains(&answer.status),
+            "{path}: {}",
+            answer.status
+        );
+    }
+}
+
+#[tokio::test]
+async fn made_up_objects_are_the_same_over_both_faces() {
+    let emulated = EmulatedConfig::default();
+    let seed = emulated.seed;
+    let rig = rig_over(&OriginConfig::emulated(emulated)).await;
+    let got = rig.get("/bucket/7", &[]).await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    verify(seed, &ObjectKey::new("bucket", "7"), 0, &got.body).unwrap();
+    let mut client = crate::oxcache::Client::connect(&rig).await;
+    let expected = got.body[100..4196].to_vec();
+    let answer = client.get("7", 100, 4096).await;
+    assert!(answer == floe_server::oxcache::codec::Response::Response(expected));
+}

@@ -1,0 +1,249 @@
+//! Clients that misbehave, and many of them.
+
+use std::time::Duration;
+
+use floe_server::{Drained, Server, ServerConfig, StartError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{Rig, answer, connect, pattern, request, rig, rig_with, send};
+
+/// Sends raw bytes and reads until the server closes.
+async fn raw(rig: &Rig, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(rig.s3()).await.unwrap();
+    // The server may close before it has read everything.
+    let _ = stream.write_all(bytes).await;
+    let _ = stream.shutdown().await;
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    answer
+}
+
+#[tokio::test]
+async fn junk_on_the_wire_ends_only_its_own_connection() {
+    let rig = rig().await;
+    rig.origin.store("bucket", "key", "bytes");
+    let long_header = format!(
+        "GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n",
+        "y".repeat(100_000)
+    );
+    let many_headers = format!(
+        "GET / HTTP/1.1\r\nhost: x\r\n{}\r\n",
+        "a: b\r\n".repeat(5000)
+    );
+    for junk in [
+        &b"\0\x01\x02\xff\xfe\xfd"[..],
+        b"GET",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        b"PUT /bucket/key HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc",
+        b"PUT /bucket/key HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nZZ\r\n",
+        b"GET /bucket/key HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
+        long_header.as_bytes(),
+        many_headers.as_bytes(),
+    ] {
+        let answer = raw(&rig, junk).await;
+        assert!(
+            !answer.starts_with(b"HTTP/1.1 200"),
+            "{:?}",
+            String::from_utf8_lossy(junk)
+        );
+        assert!(
+            !answer.starts_with(b"HTTP/1.1 500"),
+            "{:?}",
+            String::from_utf8_lossy(junk)
+        );
+    }
+    assert_eq!(rig.origin.bytes("bucket", "key").unwrap(), "bytes");
+    assert_eq!(rig.get("/bucket/key", &[]).await.text(), "bytes");
+    let too_large = raw(&rig, long_header.as_bytes()).await;
+    assert!(
+        too_large.starts_with(b"HTTP/1.1 431"),
+        "{}",
+        String::from_utf8_lossy(&too_large)
+    );
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let rig = rig().await;
+    for i in 0..10 {
+        rig.origin.store("bucket", &i.to_string(), format!("<{i}>"));
+    }
+    let mut requests = String::new();
+    for i in 0..10 {
+        requests += &format!("GET /bucket/{i} HTTP/1.1\r\nhost: x\r\n\r\n");
+    }
+    let answers = String::from_utf8(raw(&rig, requests.as_bytes()).await).unwrap();
+    let places: Vec<_> = (0..10).map(|i| answers.find(&format!("<{i}>"))).collect();
+    assert!(
+        places.iter().all(Option::is_some) && places.is_sorted(),
+        "{answers}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_connections() {
+    let rig = rig().await;
+    rig.origin.store("bucket", "key", pattern(1, 10_000));
+    let clients: Vec<_> = (0..1000)
+        .map(|_| {
+            let address = rig.s3();
+            tokio::spawn(async move {
+                let mut sender = connect(address).await;
+                let get = request(address, "GET", "/bucket/key", &[], "");
+                let got = answer(sender.send_request(get).await.unwrap()).await;
+                // Held until all are there.
+                (sender, got.body == pattern(1, 10_000))
+            })
+        })
+        .collect();
+    let mut held = Vec::new();
+    for client in clients {
+        let (sender, right) = client.await.unwrap();
+        assert!(right);
+        held.push(sender);
+    }
+    drop(held);
+    assert_eq!(rig.server.shutdown().await, Drained::Completely);
+}
+
+#[tokio::test]
+async fn connections_over_the_limit_wait_for_their_turn() {
+    let rig = rig_with(|config| config.s3.as_mut().unwrap().max_connections = 2).await;
+    rig.origin.store("bucket", "key", "bytes");
+    let holders = [connect(rig.s3()).await, connect(rig.s3()).await];
+    let address = rig.s3();
+    let third = tokio::spawn(async move {
+        send(address, request(address, "GET", "/bucket/key", &[], "")).await
+    });
+    drop(holders);
+    assert_eq!(third.await.unwrap().text(), "bytes");
+}
+
+/// Over HTTP/1.1 the socket fills up; the connection is closed and nobody else waits.
+#[tokio::test]
+async fn a_client_that_stops_reading_is_let_go() {
+    let rig = rig_with(|config| config.s3.as_mut().unwrap().stall_timeout_seconds = 1).await;
+    rig.origin.store("bucket", "big", pattern(1, 32 << 20));
+    rig.origin.store("bucket", "key", "bytes");
+    let mut stalled = TcpStream::connect(rig.s3()).await.unwrap();
+    stalled
+        .write_all(b"GET /bucket/big HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    assert_eq!(rig.get("/bucket/key", &[]).await.text(), "bytes");
+    wait_for(&rig, "floe_connections_failed_total", "s3", 1.0).await;
+    let mut rest = Vec::new();
+    let _ = stalled.read_to_end(&mut rest).await;
+    assert!(rest.len() < 32 << 20);
+}
+
+/// Over HTTP/2 no write waits: the stream has no window left.
+#[tokio::test]
+async fn a_starved_http2_stream_is_let_go() {
+    let rig = rig_with(|config| config.s3.as_mut().unwrap().stall_timeout_seconds = 1).await;
+    rig.origin.store("bucket", "big", pattern(1, 8 << 20));
+    let mut sender = crate::support::connect_http2(rig.s3()).await;
+    let uri = format!("http://{}/bucket/big", rig.s3());
+    let get = http::Request::get(uri).body(Default::default()).unwrap();
+    // The body is held and never polled.
+    let response = sender.send_request(get).await.unwrap();
+    wait_for(&rig, "floe_connections_failed_total", "s3", 1.0).await;
+    use http_body_util::BodyExt;
+    assert!(response.into_body().collect().await.is_err());
+}
+
+#[tokio::test]
+async fn an_upload_that_falls_silent_is_refused() {
+    let rig = rig_with(|config| config.s3.as_mut().unwrap().stall_timeout_seconds = 1).await;
+    rig.origin.store("bucket", "other", "");
+    let mut stream = TcpStream::connect(rig.s3()).await.unwrap();
+    stream
+        .write_all(b"PUT /bucket/key HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nabc")
+        .await
+        .unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.contains("RequestTimeout"), "{answer}");
+    assert_eq!(rig.origin.bytes("bucket", "key"), None);
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed() {
+    let rig = rig_with(|config| config.s3.as_mut().unwrap().idle_timeout_seconds = 1).await;
+    for bytes in [&b""[..], b"GET / HT"] {
+        let mut stream = TcpStream::connect(rig.s3()).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_shutdown_finishes_what_was_begun_and_takes_nothing_new() {
+    let rig = rig().await;
+    let bytes = pattern(1, 8 << 20);
+    rig.origin.store("bucket", "big", bytes.clone());
+    let address = rig.s3();
+    let mut sender = connect(address).await;
+    let response = sender
+        .send_request(request(address, "GET", "/bucket/big", &[], ""))
+        .await
+        .unwrap();
+    let shutdown = tokio::spawn(rig.server.shutdown());
+    let got = answer(response).await;
+    assert!(got.body == bytes);
+    assert_eq!(shutdown.await.unwrap(), Drained::Completely);
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_shutdown_breaks_off_what_does_not_end() {
+    let rig = rig_with(|config| config.drain_timeout_seconds = 1).await;
+    rig.origin.store("bucket", "big", pattern(1, 32 << 20));
+    let mut stalled = TcpStream::connect(rig.s3()).await.unwrap();
+    stalled
+        .write_all(b"GET /bucket/big HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    let mut first = [0; 1];
+    stalled.read_exact(&mut first).await.unwrap();
+    assert_eq!(rig.server.shutdown().await, Drained::BrokenOff);
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_named() {
+    let first = rig().await;
+    let config = ServerConfig {
+        s3: Some(floe_server::S3Config {
+            listen: first.s3(),
+            anonymous: floe_server::Anonymous::OnLoopback,
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let clock = floe_device::Clock::real();
+    let error = Server::start(config, first.cache.clone(), clock)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, StartError::Bind(_)));
+    assert!(
+        error.to_string().contains(&first.s3().to_string()),
+        "{error}"
+    );
+}
+
+/// Waits until the sum of a metric's samples of one face reaches a value.
+pub(crate) async fn wait_for(rig: &Rig, metric: &str, face: &str, value: f64) {
+    let clock = floe_device::Clock::real();
+    for _ in 0..400 {
+        if crate::admin::metric_sum(rig, metric, &format!("face=\"{face}\"")).await >= value {
+            return;
+        }
+        clock.sleep(Duration::from_millis(25)).await;
+    }
+    panic!("{metric} of {face} did not reach {value} in 10 s");
+}

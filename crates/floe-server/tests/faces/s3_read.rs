@@ -1,0 +1,252 @@
+//! GET and HEAD through the cache.
+
+use floe::origin::Attributes;
+
+use crate::support::{answer, connect, connect_http2, pattern, request, rig, rig_with};
+
+#[tokio::test]
+async fn an_object_comes_with_all_its_headers() {
+    let rig = rig().await;
+    let bytes = pattern(1, 300_000);
+    let attributes = Attributes {
+        content_type: Some("text/plain".into()),
+        content_encoding: Some("gzip".into()),
+        content_language: Some("de".into()),
+        content_disposition: Some("attachment".into()),
+        cache_control: Some("no-store".into()),
+        storage_class: None,
+        user: vec![("colour".into(), "blue".into())],
+    };
+    let meta = rig
+        .origin
+        .store_with("bucket", "a/key", bytes.clone(), attributes);
+    for method in ["GET", "HEAD"] {
+        let answer = rig.send(method, "/bucket/a/key", &[], "").await;
+        assert_eq!(answer.status, 200, "{method}");
+        for (name, value) in [
+            ("etag", meta.etag.as_deref().unwrap()),
+            ("last-modified", "Sun, 13 Sep 2020 12:26:40 GMT"),
+            ("content-type", "text/plain"),
+            ("content-encoding", "gzip"),
+            ("content-language", "de"),
+            ("content-disposition", "attachment"),
+            ("cache-control", "no-store"),
+            ("accept-ranges", "bytes"),
+            ("x-amz-meta-colour", "blue"),
+            ("content-length", "300000"),
+            ("server", "Floe"),
+        ] {
+            assert_eq!(answer.header(name), value, "{method} {name}");
+        }
+        assert!(!answer.header("x-floe-cache").is_empty());
+        assert_eq!(answer.header("x-amz-request-id").len(), 16);
+        match method {
+            "GET" => assert!(answer.body == bytes),
+            _ => assert!(answer.body.is_empty()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_matrix_of_ranges_over_the_wire() {
+    let rig = rig().await;
+    let bytes = pattern(2, 10_000);
+    rig.origin.store("bucket", "key", bytes.clone());
+    let cases: &[(&str, Option<std::ops::Range<usize>>)] = &[
+        ("bytes=0-0", Some(0..1)),
+        ("bytes=0-9999", Some(0..10_000)),
+        ("bytes=0-", Some(0..10_000)),
+        ("bytes=4095-4097", Some(4095..4098)),
+        ("bytes=9999-20000", Some(9999..10_000)),
+        ("bytes=-1", Some(9999..10_000)),
+        ("bytes=-20000", Some(0..10_000)),
+        ("bytes=10000-", None),
+        ("bytes=-0", None),
+    ];
+    for (range, expected) in cases {
+        for method in ["GET", "HEAD"] {
+            let answer = rig
+                .send(method, "/bucket/key", &[("range", range)], "")
+                .await;
+            let Some(expected) = expected else {
+                assert_eq!(answer.status, 416, "{method} {range}");
+                assert_eq!(answer.header("content-range"), "bytes */10000");
+                if method == "GET" {
+                    assert_eq!(answer.code(), "InvalidRange");
+                }
+                continue;
+            };
+            assert_eq!(answer.status, 206, "{method} {range}");
+            let last = expected.end - 1;
+            assert_eq!(
+                answer.header("content-range"),
+                format!("bytes {}-{last}/10000", expected.start)
+            );
+            assert_eq!(answer.header("content-length"), expected.len().to_string());
+            if method == "GET" {
+                assert!(answer.body == bytes[expected.clone()], "{range}");
+            }
+        }
+    }
+    for ignored in ["bytes=0-1,5-6", "bytes=9-1", "lines=0-1", "nonsense"] {
+        let answer = rig.get("/bucket/key", &[("range", ignored)]).await;
+        assert_eq!(
+            (answer.status, answer.body.len()),
+            (200, 10_000),
+            "{ignored}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn conditions_over_the_wire() {
+    let rig = rig().await;
+    let meta = rig.origin.store("bucket", "key", pattern(3, 1000));
+    let etag = meta.etag.as_deref().unwrap();
+    let at = "Sun, 13 Sep 2020 12:26:40 GMT";
+    let before = "Sat, 12 Sep 2020 12:26:40 GMT";
+    let cases: &[(&[(&str, &str)], u16)] = &[
+        (&[("if-match", etag)], 200),
+        (&[("if-match", "\"other\"")], 412),
+        (&[("if-none-match", etag)], 304),
+        (&[("if-none-match", "\"other\"")], 200),
+        (&[("if-modified-since", at)], 304),
+        (&[("if-modified-since", before)], 200),
+        (&[("if-unmodified-since", before)], 412),
+        (&[("if-unmodified-since", at)], 200),
+        (&[("if-match", etag), ("if-unmodified-since", before)], 200),
+        (
+            &[("if-none-match", "\"x\""), ("if-modified-since", at)],
+            200,
+        ),
+        (&[("if-modified-since", "rubbish")], 200),
+        (&[("range", "bytes=0-9"), ("if-range", etag)], 206),
+        (&[("range", "bytes=0-9"), ("if-range", "\"x\"")], 200),
+        (&[("range", "bytes=0-9"), ("if-none-match", etag)], 304),
+        (&[("range", "bytes=5000-"), ("if-match", "\"x\"")], 412),
+    ];
+    for (headers, status) in cases {
+        for method in ["GET", "HEAD"] {
+            let answer = rig.send(method, "/bucket/key", headers, "").await;
+            assert_eq!(answer.status, *status, "{method} {headers:?}");
+            if *status == 304 {
+                assert_eq!(answer.header("etag"), etag);
+                assert!(answer.body.is_empty());
+            }
+            if *status == 412 && method == "GET" {
+                assert_eq!(answer.code(), "PreconditionFailed");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn empty_objects_and_strange_keys() {
+    let rig = rig().await;
+    rig.origin.store("bucket", "empty", "");
+    let empty = rig.get("/bucket/empty", &[]).await;
+    assert_eq!((empty.status, empty.body.len()), (200, 0));
+    assert_eq!(
+        rig.get("/bucket/empty", &[("range", "bytes=0-")])
+            .await
+            .status,
+        416
+    );
+
+    for (key, path) in [
+        ("ä ö+?", "/bucket/%C3%A4%20%C3%B6+%3F"),
+        ("a//b", "/bucket/a//b"),
+        ("../up", "/bucket/../up"),
+        ("trailing/", "/bucket/trailing/"),
+        ("100%", "/bucket/100%25"),
+    ] {
+        rig.origin.store("bucket", key, key.to_owned());
+        let answer = rig.get(path, &[]).await;
+        assert_eq!((answer.status, answer.text()), (200, key));
+    }
+}
+
+#[tokio::test]
+async fn virtual_hosts_name_buckets() {
+    let rig = rig().await;
+    rig.origin.store("photos", "a/b", "by host");
+    for (host, path) in [
+        ("photos.floe.test", "/a/b"),
+        ("photos.FLOE.test:9000", "/a/b"),
+        ("floe.test", "/photos/a/b"),
+        ("anything.else", "/photos/a/b"),
+    ] {
+        let answer = rig.get(path, &[("host", host)]).await;
+        assert_eq!(
+            (answer.status, answer.text()),
+            (200, "by host"),
+            "{host}{path}"
+        );
+    }
+    let listing = rig
+        .get("/?list-type=2", &[("host", "photos.floe.test")])
+        .await;
+    assert_eq!(listing.tags("Key"), ["a/b"]);
+}
+
+#[tokio::test]
+async fn one_connection_serves_many_requests_and_http2_too() {
+    let rig = rig().await;
+    rig.origin.store("bucket", "key", pattern(4, 100_000));
+    let mut sender = connect(rig.s3()).await;
+    for _ in 0..20 {
+        let request = request(rig.s3(), "GET", "/bucket/key", &[], "");
+        let answer = answer(sender.send_request(request).await.unwrap()).await;
+        assert!(answer.body == pattern(4, 100_000));
+    }
+    let sender = connect_http2(rig.s3()).await;
+    let requests = (0..50).map(|i| {
+        let mut sender = sender.clone();
+        let range = format!("bytes={i}-");
+        let uri = format!("http://{}/bucket/key", rig.s3());
+        let request = http::Request::get(uri)
+            .header("range", range)
+            .body(Default::default())
+            .unwrap();
+        async move { answer(sender.send_request(request).await.unwrap()).await }
+    });
+    for (i, answer) in futures::future::join_all(requests).await.iter().enumerate() {
+        assert_eq!(answer.status, 206);
+        assert!(answer.body == pattern(4, 100_000)[i..]);
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_kept_is_refused_not_ignored() {
+    let rig = rig().await;
+    rig.origin.store("bucket", "key", "bytes");
+    for path in [
+        "/bucket/key?versionId=3",
+        "/bucket/key?partNumber=1",
+        "/bucket/key?acl",
+        "/bucket/key?tagging",
+        "/bucket/key?torrent",
+        "/bucket?versioning",
+    ] {
+        let answer = rig.get(path, &[]).await;
+        assert_eq!(
+            (answer.status, answer.code()),
+            (501, "NotImplemented"),
+            "{path}"
+        );
+    }
+    assert_eq!(rig.get("/bucket/key?versionId=null", &[]).await.status, 200);
+    assert_eq!(rig.get("/bucket/key?x-id=GetObject", &[]).await.status, 200);
+    let unsigned_override = rig.get("/bucket/key?response-content-type=a/b", &[]).await;
+    assert_eq!(unsigned_override.code(), "InvalidArgument");
+}
+
+#[tokio::test]
+async fn a_face_without_domains_is_path_style() {
+    let rig = rig_with(|config| config.s3.as_mut().unwrap().domains.clear()).await;
+    rig.origin.store("bucket", "key", "bytes");
+    let answer = rig
+        .get("/bucket/key", &[("host", "bucket.s3.example.com")])
+        .await;
+    assert_eq!(answer.text(), "bytes");
+}

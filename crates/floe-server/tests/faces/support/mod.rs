@@ -1,0 +1,235 @@
+//! A server over a memory origin, and a raw HTTP client.
+
+pub(crate) mod origin;
+pub(crate) mod signer;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use floe::object::{ObjectCache, ObjectConfig};
+use floe::origin::RequestConfig;
+use floe::store::StoreConfig;
+use floe::{Origin, Store};
+use floe_core::{ByteSize, Geometry};
+use floe_device::{Clock, MemoryDevice};
+use floe_server::{
+    AccessKey, AdminConfig, Anonymous, OxCacheConfig, S3Config, Server, ServerConfig,
+};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+
+pub(crate) use origin::MemoryOrigin;
+
+pub(crate) const ACCESS_KEY: &str = "FLOETESTKEY";
+pub(crate) const SECRET_KEY: &str = "a secret of the tests";
+
+/// A running server and what it serves.
+pub(crate) struct Rig {
+    pub(crate) server: Server,
+    pub(crate) origin: Arc<MemoryOrigin>,
+    pub(crate) cache: ObjectCache,
+    pub(crate) directory: tempfile::TempDir,
+}
+
+/// Faces on free ports; anonymous, with one key, and with the domain `floe.test`.
+pub(crate) async fn rig() -> Rig {
+    rig_with(|_| {}).await
+}
+
+pub(crate) async fn rig_with(change: impl FnOnce(&mut ServerConfig)) -> Rig {
+    let clock = Clock::real();
+    let origin = Arc::new(MemoryOrigin::default());
+    let requests = RequestConfig {
+        attempts: 1,
+        ..RequestConfig::default()
+    };
+    let guarded = Origin::from_backend(origin.clone(), requests, clock.clone()).unwrap();
+    rig_on(guarded, origin, clock, change).await
+}
+
+pub(crate) async fn rig_on(
+    guarded: Origin,
+    origin: Arc<MemoryOrigin>,
+    clock: Clock,
+    change: impl FnOnce(&mut ServerConfig),
+) -> Rig {
+    let directory = tempfile::tempdir().unwrap();
+    let config = ObjectConfig::default();
+    let store = store(&clock).await;
+    let cache = ObjectCache::new(store, guarded, clock.clone(), config).unwrap();
+    let mut config = ServerConfig {
+        s3: Some(S3Config {
+            listen: loopback(),
+            anonymous: Anonymous::Served,
+            keys: vec![AccessKey::new(ACCESS_KEY, SECRET_KEY)],
+            domains: vec!["floe.test".into()],
+            ..S3Config::default()
+        }),
+        oxcache: Some(OxCacheConfig {
+            path: directory.path().join("ox.sock"),
+            bucket: "bucket".into(),
+            ..OxCacheConfig::default()
+        }),
+        admin: Some(AdminConfig {
+            listen: loopback(),
+            ..AdminConfig::default()
+        }),
+        drain_timeout_seconds: 10,
+    };
+    change(&mut config);
+    let server = Server::start(config, cache.clone(), clock).await.unwrap();
+    Rig {
+        server,
+        origin,
+        cache,
+        directory,
+    }
+}
+
+/// A small cache in memory.
+pub(crate) async fn store(clock: &Clock) -> Store {
+    let geometry = Geometry {
+        block_size: 4096,
+        zone_size: 4 << 20,
+        zone_capacity: 4 << 20,
+        zone_count: 32,
+        max_open_zones: None,
+        max_active_zones: None,
+        max_append_bytes: 1 << 20,
+        random_writes: true,
+        native_append: false,
+        placement_handles: 0,
+    };
+    let mut config = StoreConfig::default();
+    config.chunk.size = ByteSize::mib(1);
+    let device = Arc::new(MemoryDevice::new(geometry));
+    Store::open(device, clock.clone(), &config).await.unwrap()
+}
+
+pub(crate) fn loopback() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+impl Rig {
+    pub(crate) fn s3(&self) -> SocketAddr {
+        self.server.addresses().s3.unwrap()
+    }
+
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.server.addresses().admin.unwrap()
+    }
+
+    /// An unsigned request to the S3 face.
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        send(self.s3(), request(self.s3(), method, path, headers, body)).await
+    }
+
+    pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.send("GET", path, headers, "").await
+    }
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers
+            .get(name)
+            .map_or("", |value| value.to_str().unwrap())
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    /// What stands between `<tag>` and `</tag>`, each time.
+    pub(crate) fn tags(&self, tag: &str) -> Vec<&str> {
+        let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+        let pieces = self.text().split(open.as_str()).skip(1);
+        pieces
+            .map(|rest| rest.split(close.as_str()).next().unwrap())
+            .collect()
+    }
+
+    /// The code of an S3 error.
+    pub(crate) fn code(&self) -> &str {
+        self.tags("Code").first().copied().unwrap_or("")
+    }
+}
+
+pub(crate) fn request(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: impl Into<Bytes>,
+) -> Request<Full<Bytes>> {
+    let mut request = Request::builder().method(method).uri(path);
+    if !headers.iter().any(|(name, _)| *name == "host") {
+        request = request.header("host", address.to_string());
+    }
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(Full::new(body.into())).unwrap()
+}
+
+pub(crate) async fn connect(address: SocketAddr) -> http1::SendRequest<Full<Bytes>> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+pub(crate) async fn connect_http2(address: SocketAddr) -> http2::SendRequest<Full<Bytes>> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+pub(crate) async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Answer {
+    let mut sender = connect(address).await;
+    answer(sender.send_request(request).await.unwrap()).await
+}
+
+pub(crate) async fn answer(response: Response<hyper::body::Incoming>) -> Answer {
+    let (head, body) = response.into_parts();
+    Answer {
+        status: head.status.as_u16(),
+        headers: head.headers,
+        body: body.collect().await.unwrap().to_bytes(),
+    }
+}
+
+/// Bytes that differ everywhere and from seed to seed.
+pub(crate) fn pattern(seed: u64, len: usize) -> Bytes {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        })
+        .collect::<Vec<u8>>()
+        .into()
+}

@@ -1,0 +1,358 @@
+//! Putting settings together: default, file, environment, flag.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
+use super::value::{self, nearest};
+use super::{ConfigError, Key, Place, Section, file};
+
+/// Where a value came from; later ones win.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Nobody said otherwise.
+    Default,
+    /// A default that depends on how the program was started, and why.
+    Derived(String),
+    /// A line of the configuration file.
+    File(Place),
+    /// An environment variable, by name.
+    Environment(String),
+    /// A flag, as written.
+    Flag(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Default => f.write_str("default"),
+            Source::Derived(why) => f.write_str(why),
+            Source::File(place) => write!(f, "{place}"),
+            Source::Environment(name) => write!(f, "variable {name}"),
+            Source::Flag(flag) => write!(f, "flag {flag}"),
+        }
+    }
+}
+
+/// One setting from outside the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overlay {
+    /// `section.key`.
+    pub setting: String,
+    /// The value as text.
+    pub text: String,
+    /// Where it came from.
+    pub source: Source,
+}
+
+/// Everything that is said about the settings, least to most important.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// Defaults that depend on how the program was started.
+    pub derived: Vec<Overlay>,
+    /// The configuration file.
+    pub file: Option<PathBuf>,
+    /// The environment, as name and value.
+    pub environment: Vec<(String, String)>,
+    /// Flags in the order given.
+    pub flags: Vec<Overlay>,
+}
+
+/// The sections that a program understands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Schema {
+    sections: Vec<Section>,
+}
+
+impl Schema {
+    /// A schema of these sections, in the order in which they are documented.
+    pub fn new(sections: Vec<Section>) -> Self {
+        Schema { sections }
+    }
+
+    /// The sections in order.
+    pub fn sections(&self) -> &[Section] {
+        &self.sections
+    }
+
+    /// Every key with its full name, in order.
+    pub fn keys(&self) -> impl Iterator<Item = (String, &Key)> {
+        self.sections.iter().flat_map(|section| {
+            section
+                .keys
+                .iter()
+                .map(move |key| (format!("{}.{}", section.name, key.name), key))
+        })
+    }
+
+    /// The key called `setting`.
+    pub fn key(&self, setting: &str) -> Option<&Key> {
+        self.sections.iter().find_map(|section| {
+            let name = setting.strip_prefix(section.name)?.strip_prefix('.')?;
+            section.keys.iter().find(|key| key.name == name)
+        })
+    }
+
+    /// The variable that sets `setting`: `FLOE_CHUNK_SIZE` for `chunk.size`.
+    pub fn variable(setting: &str) -> String {
+        format!(
+            "FLOE_{}",
+            setting.replace(['.', '-'], "_").to_ascii_uppercase()
+        )
+    }
+
+    /// The flag that sets `setting`, without its dashes: `chunk-size` for `chunk.size`.
+    pub fn flag(setting: &str) -> String {
+        setting.replace(['.', '_'], "-")
+    }
+
+    /// Reads all sources and checks every value by itself.
+    ///
+    /// # Errors
+    /// The first thing that is wrong: an unreadable file, a key that does not
+    /// exist, a value that cannot be used.
+    pub fn load(&self, sources: &Sources) -> Result<Effective<'_>, ConfigError> {
+        let text = match &sources.file {
+            Some(path) => {
+                std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+                    path: path.clone(),
+                    source,
+                })?
+            }
+            None => String::new(),
+        };
+        let file = sources.file.as_deref().unwrap_or(Path::new(""));
+        self.load_text(file, &text, sources)
+    }
+
+    /// As [`load`](Schema::load), with the file's contents at hand.
+    ///
+    /// # Errors
+    /// As [`load`](Schema::load).
+    pub fn load_text(
+        &self,
+        file: &Path,
+        text: &str,
+        sources: &Sources,
+    ) -> Result<Effective<'_>, ConfigError> {
+        let mut effective = Effective {
+            schema: self,
+            entries: BTreeMap::new(),
+        };
+        for (setting, key) in self.keys() {
+            if let Some(value) = &key.default {
+                effective.insert(setting, value.clone(), Source::Default)?;
+            }
+        }
+        self.overlay(&mut effective, &sources.derived)?;
+        for found in file::read(self, file, text)? {
+            let place = Place {
+                file: file.to_owned(),
+                line: found.line,
+            };
+            effective.insert(found.setting, found.value, Source::File(place))?;
+        }
+        let environment = self.environment_overlays(&sources.environment);
+        self.overlay(&mut effective, &environment)?;
+        self.overlay(&mut effective, &sources.flags)?;
+        Ok(effective)
+    }
+
+    /// Variables that start with `FLOE_` and name no setting, each with the
+    /// variable nearest to it. Reported, not refused: orchestrators set
+    /// variables of their own making, such as `FLOE_SERVICE_HOST`.
+    pub fn unknown_variables(
+        &self,
+        environment: &[(String, String)],
+        others: &[&str],
+    ) -> Vec<(String, Option<String>)> {
+        let known: Vec<String> = self.keys().map(|(s, _)| Schema::variable(&s)).collect();
+        environment
+            .iter()
+            .filter(|(name, _)| name.starts_with("FLOE_"))
+            .filter(|(name, _)| !known.contains(name) && !others.contains(&name.as_str()))
+            .map(|(name, _)| {
+                let near = nearest(name, known.iter().map(String::as_str));
+                (name.clone(), near.map(str::to_owned))
+            })
+            .collect()
+    }
+
+    /// Whether `name` is a table: a section, or a table inside one.
+    pub(super) fn has_table(&self, name: &str) -> bool {
+        self.sections.iter().any(|section| section.name == name)
+            || self.keys().any(|(setting, _)| {
+                setting
+                    .strip_prefix(name)
+                    .is_some_and(|rest| rest.starts_with('.'))
+            })
+    }
+
+    /// The error for a key that does not exist.
+    pub(super) fn unknown(&self, place: String, setting: &str) -> ConfigError {
+        let known: Vec<String> = self
+            .keys()
+            .map(|(name, _)| name)
+            .chain(self.sections.iter().map(|s| s.name.to_owned()))
+            .collect();
+        // A key under the wrong section is recognised by its own name first.
+        let own_name = setting.rsplit('.').next().unwrap_or(setting);
+        let same_name: Vec<&String> = known
+            .iter()
+            .filter(|name| name.rsplit('.').next() == Some(own_name) && name.contains('.'))
+            .collect();
+        let near = match same_name.as_slice() {
+            [only] => Some((*only).clone()),
+            _ => nearest(setting, known.iter().map(String::as_str)).map(str::to_owned),
+        };
+        ConfigError::UnknownKey {
+            place,
+            key: setting.to_owned(),
+            nearest: near,
+        }
+    }
+
+    fn environment_overlays(&self, environment: &[(String, String)]) -> Vec<Overlay> {
+        self.keys()
+            .filter_map(|(setting, _)| {
+                let variable = Schema::variable(&setting);
+                let (_, text) = environment.iter().find(|(name, _)| *name == variable)?;
+                Some(Overlay {
+                    setting,
+                    text: text.clone(),
+                    source: Source::Environment(variable),
+                })
+            })
+            .collect()
+    }
+
+    fn overlay(
+        &self,
+        effective: &mut Effective<'_>,
+        overlays: &[Overlay],
+    ) -> Result<(), ConfigError> {
+        for overlay in overlays {
+            let Some(key) = self.key(&overlay.setting) else {
+                return Err(self.unknown(format!("{}: ", overlay.source), &overlay.setting));
+            };
+            let value = value::parse_text(&overlay.setting, key, &overlay.text, &overlay.source)?;
+            effective.insert(overlay.setting.clone(), value, overlay.source.clone())?;
+        }
+        Ok(())
+    }
+}
+
+/// A value and where it came from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The value.
+    pub value: Value,
+    /// Where it came from.
+    pub source: Source,
+}
+
+/// The settings that hold, each with its source.
+#[derive(Clone)]
+pub struct Effective<'a> {
+    schema: &'a Schema,
+    entries: BTreeMap<String, Entry>,
+}
+
+impl fmt::Debug for Effective<'_> {
+    /// Where each value comes from, without the values: some are secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sources = self.entries.iter().map(|(key, entry)| (key, &entry.source));
+        f.debug_map().entries(sources).finish()
+    }
+}
+
+impl<'a> Effective<'a> {
+    /// The schema they belong to.
+    pub fn schema(&self) -> &'a Schema {
+        self.schema
+    }
+
+    /// The value of `setting`, if it is set.
+    pub fn get(&self, setting: &str) -> Option<&Entry> {
+        self.entries.get(setting)
+    }
+
+    /// Whether anybody but the defaults said what `setting` is.
+    pub fn is_given(&self, setting: &str) -> bool {
+        self.get(setting)
+            .is_some_and(|entry| !matches!(entry.source, Source::Default | Source::Derived(_)))
+    }
+
+    /// Whether `setting` has another value than its default.
+    pub fn is_changed(&self, setting: &str) -> bool {
+        let default = self
+            .schema
+            .key(setting)
+            .and_then(|key| key.default.as_ref());
+        self.get(setting).map(|entry| &entry.value) != default
+    }
+
+    /// The settings of `section` as its type.
+    ///
+    /// # Errors
+    /// [`ConfigError::Section`] where the values do not fit together, such as a
+    /// key that belongs to another kind of origin.
+    pub fn section<T: DeserializeOwned>(&self, section: &str) -> Result<T, ConfigError> {
+        let mut table = Table::new();
+        for (setting, entry) in &self.entries {
+            if let Some(name) = setting
+                .strip_prefix(section)
+                .and_then(|rest| rest.strip_prefix('.'))
+            {
+                insert_nested(&mut table, name, entry.value.clone());
+            }
+        }
+        Value::Table(table)
+            .try_into()
+            .map_err(|error: toml::de::Error| ConfigError::Section {
+                section: section.to_owned(),
+                message: error.to_string().trim().replace('\n', " "),
+            })
+    }
+
+    /// An error about the present value of `setting`.
+    pub fn refuse(
+        &self,
+        setting: &str,
+        problem: impl Into<String>,
+        nearest: Option<String>,
+    ) -> ConfigError {
+        let (shown, source) = match (self.get(setting), self.schema.key(setting)) {
+            (Some(entry), Some(key)) => (value::shown(key, &entry.value), entry.source.clone()),
+            _ => ("(not set)".to_owned(), Source::Default),
+        };
+        ConfigError::bad_value(setting, shown, &source, problem, nearest)
+    }
+
+    fn insert(&mut self, setting: String, value: Value, source: Source) -> Result<(), ConfigError> {
+        if let Some(key) = self.schema.key(&setting) {
+            value::check(&setting, key, &value, &source)?;
+        }
+        self.entries.insert(setting, Entry { value, source });
+        Ok(())
+    }
+}
+
+fn insert_nested(table: &mut Table, name: &str, value: Value) {
+    match name.split_once('.') {
+        None => {
+            table.insert(name.to_owned(), value);
+        }
+        Some((head, rest)) => {
+            let inner = table
+                .entry(head.to_owned())
+                .or_insert_with(|| Value::Table(Table::new()));
+            if let Value::Table(inner) = inner {
+                insert_nested(inner, rest, value);
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! `[chunk]`.
+
+use floe_core::chunk::ChunkConfig;
+
+use crate::config::{Choice, Key, Kind, Limits, Section};
+
+const EVICTION: &[Choice] = &[
+    Choice {
+        word: "zplru",
+        doc: "The zone that was read longest ago.",
+    },
+    Choice {
+        word: "fifo",
+        doc: "The zone that was written longest ago.",
+    },
+    Choice {
+        word: "sieve",
+        doc: "The first zone, in the order they were written, that was not read since the hand last passed.",
+    },
+    Choice {
+        word: "clru",
+        doc: "Single chunks, the one read longest ago first. Reuses chunk slots in place where the device allows it; elsewhere moves live chunks together.",
+    },
+];
+
+const DURABILITY: &[Choice] = &[
+    Choice {
+        word: "power",
+        doc: "A loss of power: the device is flushed before the acknowledgement.",
+    },
+    Choice {
+        word: "process",
+        doc: "The end of the process, by any signal; not a loss of power.",
+    },
+];
+
+pub(super) fn section() -> Result<Section, String> {
+    let key = Key::new;
+    let count = |name, doc| Key::new(name, Kind::Integer, doc);
+    Section::adopt(
+        "chunk",
+        "The chunk engine: how values are laid out on flash and forgotten.",
+        &ChunkConfig::default(),
+        &[],
+        vec![
+            key(
+                "size",
+                Kind::Size,
+                "The piece in which objects are cached, and the largest value. Part of the format: changing it needs a reformat.",
+            )
+            .limits(Limits::between(64 << 10, 1 << 30)),
+            key(
+                "eviction",
+                Kind::Choice(EVICTION),
+                "Who is forgotten when flash is full. Changing to or from `clru` may need a reformat.",
+            ),
+            count(
+                "open_zones",
+                "Zones written at once. When not set, derived from the number of zones and what the device allows.",
+            )
+            .limits(Limits::at_least(1)),
+            count(
+                "high_water",
+                "Reclaim starts when at most so many zones are free. When not set, derived from the number of zones.",
+            )
+            .limits(Limits::at_least(1)),
+            count(
+                "low_water",
+                "Reclaim stops when so many zones are free. When not set, derived from the number of zones.",
+            )
+            .limits(Limits::at_least(1)),
+            count(
+                "gc_garbage_percent",
+                "With `clru` where chunks cannot be rewritten in place: the share of a zone's bytes, in percent, that must be garbage before it is collected while free zones are not scarce.",
+            )
+            .limits(Limits::between(0, 100)),
+            key(
+                "durability",
+                Kind::Choice(DURABILITY),
+                "What an acknowledged delete or overwrite survives.",
+            ),
+            key(
+                "write_buffer",
+                Kind::Size,
+                "Most memory for values on their way to flash. When it is full, writers wait.",
+            ),
+            count(
+                "shards",
+                "In how many parts the index is locked; 1 is a single coarse lock. When not set, derived from the capacity.",
+            )
+            .limits(Limits::between(1, 4096)),
+            count(
+                "flush_delay_ms",
+                "How long a small value may wait, in milliseconds, for others to be written with it.",
+            )
+            .limits(Limits::between(0, 60_000)),
+            count("write_depth", "Appends in flight at once.").limits(Limits::between(1, 1024)),
+        ],
+    )
+}

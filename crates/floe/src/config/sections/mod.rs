@@ -1,0 +1,25 @@
+//! The sections of the library itself. Structs that live beside the code they
+//! configure are adopted here: their defaults are theirs, the documentation
+//! of their keys is this table.
+
+mod chunk;
+mod device;
+mod object;
+mod origin;
+mod ram;
+
+use super::Section;
+
+/// The sections of the library: device, engine, RAM tier, objects, origin.
+///
+/// # Errors
+/// A bug, said in words: a struct has a field that this table lacks.
+pub fn library_sections() -> Result<Vec<Section>, String> {
+    Ok(vec![
+        device::section()?,
+        chunk::section()?,
+        ram::section()?,
+        object::section()?,
+        origin::section()?,
+    ])
+}

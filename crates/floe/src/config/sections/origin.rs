@@ -1,0 +1,232 @@
+//! `[origin]`.
+
+use crate::config::{Choice, Key, Kind, Limits, Section};
+use crate::origin::OriginConfig;
+
+const MIB: u64 = 1 << 20;
+
+const ORIGIN_KINDS: &[Choice] = &[
+    Choice {
+        word: "directory",
+        doc: "Files: `<root>/<bucket>/<key>`.",
+    },
+    Choice {
+        word: "s3",
+        doc: "Amazon S3 and whatever speaks its protocol.",
+    },
+    Choice {
+        word: "gcs",
+        doc: "Google Cloud Storage.",
+    },
+    Choice {
+        word: "azure",
+        doc: "Azure Blob Storage; a bucket is a container.",
+    },
+    Choice {
+        word: "http",
+        doc: "A web server; an object is `<endpoint>/<bucket>/<key>`. Read only.",
+    },
+    Choice {
+        word: "emulated",
+        doc: "Made-up objects with chosen latencies, for experiments.",
+    },
+];
+
+pub(super) fn section() -> Result<Section, String> {
+    let key = Key::new;
+    let mut keys = vec![
+        key(
+            "kind",
+            Kind::Choice(ORIGIN_KINDS),
+            "Which kind of store misses go to. Settings that belong to another kind are refused.",
+        ),
+        key(
+            "root",
+            Kind::Path,
+            "`directory`: the folder that holds the buckets. When not set, `origin` in the data directory.",
+        ),
+        key(
+            "endpoint",
+            Kind::Text,
+            "`s3`, `gcs`, `azure`: where the service is, if not at its usual place. `http`: the URL below which the objects are.",
+        ),
+        key(
+            "region",
+            Kind::Text,
+            "`s3`: the region; otherwise from `AWS_REGION`, otherwise `us-east-1`.",
+        ),
+        key(
+            "access_key",
+            Kind::Text,
+            "`s3`: the access key; otherwise from `AWS_ACCESS_KEY_ID`, web identity or instance metadata. `azure`: the storage account.",
+        ),
+        key(
+            "secret_key",
+            Kind::Text,
+            "`s3`: the secret key; otherwise from `AWS_SECRET_ACCESS_KEY`. `azure`: the account's key.",
+        )
+        .secret(),
+        key(
+            "session_token",
+            Kind::Text,
+            "`s3`: the session token of temporary credentials; otherwise from `AWS_SESSION_TOKEN`.",
+        )
+        .secret(),
+        key(
+            "service_account",
+            Kind::Path,
+            "`gcs`: the file of the service account; otherwise from `GOOGLE_SERVICE_ACCOUNT` or the machine's default credentials.",
+        ),
+        key(
+            "anonymous",
+            Kind::Bool,
+            "`s3`, `gcs`, `azure`: send requests unsigned, for public buckets.",
+        ),
+        key("allow_http", Kind::Bool, "Allow `http://` endpoints."),
+        key(
+            "virtual_host_style",
+            Kind::Bool,
+            "`s3`: put the bucket in the host name rather than in the path.",
+        ),
+        key(
+            "buckets",
+            Kind::Toml,
+            "Names clients use for buckets, and their names at the origin, as `{ public = \"name-at-origin\" }`. When any is given, other buckets do not exist.",
+        ),
+        key(
+            "part_size",
+            Kind::Size,
+            "Uploads longer than this are sent in parts of this size, each held in memory while it is sent.",
+        )
+        .limits(Limits::at_least(5 * MIB)),
+        key(
+            "part_size_max",
+            Kind::Size,
+            "The longest part of a multipart upload that is taken.",
+        )
+        .limits(Limits::at_least(5 * MIB)),
+        key(
+            "upload_memory",
+            Kind::Size,
+            "Memory that all uploads together may hold.",
+        )
+        .limits(Limits::between(5 * MIB, 1 << 40)),
+    ];
+    keys.extend(request_keys());
+    keys.extend(emulated_keys());
+    Section::adopt(
+        "origin",
+        "Where misses go.",
+        &OriginConfig::default(),
+        &[],
+        keys,
+    )
+}
+
+fn request_keys() -> Vec<Key> {
+    let count = |name, doc| Key::new(name, Kind::Integer, doc);
+    let positive = |name, doc| count(name, doc).limits(Limits::at_least(1));
+    vec![
+        count(
+            "requests.max_concurrent",
+            "Most requests at once, bodies included.",
+        )
+        .limits(Limits::between(1, MIB)),
+        count(
+            "requests.max_queued",
+            "Most requests waiting for their turn; further ones fail at once.",
+        ),
+        positive(
+            "requests.queue_timeout_ms",
+            "Longest wait for a turn, in milliseconds.",
+        ),
+        positive(
+            "requests.connect_timeout_ms",
+            "Longest wait for a connection, in milliseconds.",
+        ),
+        positive(
+            "requests.response_timeout_ms",
+            "Longest wait for the beginning of an answer, in milliseconds.",
+        ),
+        positive(
+            "requests.idle_timeout_ms",
+            "Longest pause in a body, in milliseconds.",
+        ),
+        positive(
+            "requests.attempts",
+            "How often a request is tried altogether. Uploads, whose bodies can be sent once only, are not retried.",
+        ),
+        count(
+            "requests.backoff_ms",
+            "Wait before the second try, in milliseconds; doubled for each further one, with jitter.",
+        ),
+        count(
+            "requests.backoff_max_ms",
+            "Longest wait between tries, in milliseconds.",
+        ),
+        count("requests.seed", "Seed of the jitter."),
+    ]
+}
+
+fn emulated_keys() -> Vec<Key> {
+    let key = Key::new;
+    vec![
+        key(
+            "emulated.seed",
+            Kind::Integer,
+            "`emulated`: seed of contents, latencies and faults.",
+        ),
+        key(
+            "emulated.size",
+            Kind::Toml,
+            "`emulated`: how big objects are: `{ rule = \"fixed\", bytes = \"1MiB\" }`, `{ rule = \"uniform\", min = …, max = … }`, `{ rule = \"from_key\", otherwise = … }` or `{ rule = \"table\", path = … }`.",
+        ),
+        key(
+            "emulated.latency",
+            Kind::Toml,
+            "`emulated`: how long a request takes until its body begins: `{ rule = \"none\" }`, `{ rule = \"constant\", ms = 40.6 }`, `{ rule = \"normal\" or \"log_normal\", mean_ms = …, sd_ms = … }`, `{ rule = \"empirical\", quantiles = [[0.0, 1.0], [1.0, 9.0]] }` or `{ rule = \"measured\", preset = \"64KiB\" }`.",
+        ),
+        key(
+            "emulated.head_latency",
+            Kind::Bool,
+            "`emulated`: whether metadata requests take the latency too.",
+        ),
+        key(
+            "emulated.bandwidth_per_stream",
+            Kind::Size,
+            "`emulated`: bytes per second of one body; unlimited when not set.",
+        )
+        .limits(Limits::at_least(1)),
+        key(
+            "emulated.piece_size",
+            Kind::Size,
+            "`emulated`: bytes per item of a body.",
+        )
+        .limits(Limits::between(512, 16 * MIB)),
+        key(
+            "emulated.error_rate",
+            Kind::Float,
+            "`emulated`: share of requests that fail with a server error.",
+        ),
+        key(
+            "emulated.short_body_rate",
+            Kind::Float,
+            "`emulated`: share of bodies that end too early.",
+        ),
+        key(
+            "emulated.change_rate",
+            Kind::Float,
+            "`emulated`: share of requests before which the object changes.",
+        ),
+        key(
+            "emulated.validators",
+            Kind::Bool,
+            "`emulated`: whether objects carry an entity tag and modification time.",
+        ),
+        key(
+            "emulated.overrides_max",
+            Kind::Integer,
+            "`emulated`: most objects that were written, deleted or changed and are remembered as such.",
+        ),
+    ]
+}

@@ -1,0 +1,274 @@
+//! Looking at a cache offline: what lies where on flash, and whether it is
+//! whole.
+//!
+//! [`inspect`] walks a device that no engine has open, from the superblocks
+//! over the journal to every zone, batch and record, and hands each
+//! [`Finding`] to the caller as it comes, so that memory stays bounded by one
+//! zone. Nothing is ever written. Whatever the bytes say, it ends: offsets and
+//! lengths from flash are checked before they are used.
+//!
+//! What it refuses to know: which of several records of a key is the newest.
+
+mod finding;
+mod log_zone;
+mod metadata;
+mod slot_zone;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use floe_core::layout::{
+    BatchHeader, CacheId, Generation, LayoutError, SlotGeometry, Superblock, ZoneHeader,
+    ZoneLayout, ZoneLife, decode_slot_block,
+};
+use floe_core::{Address, ZoneId};
+use floe_device::{DeviceError, IoBuf, SharedDevice};
+
+pub use finding::{Finding, RecordState, Totals, ZoneState, key_text};
+use metadata::Journal;
+
+/// How much to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// Only this zone, beside the metadata.
+    pub zone: Option<ZoneId>,
+    /// Read values and check their checksums; otherwise only what describes them.
+    pub payloads: bool,
+}
+
+impl Scope {
+    /// Everything, byte by byte.
+    pub const EVERYTHING: Scope = Scope {
+        zone: None,
+        payloads: true,
+    };
+    /// Everything but the values.
+    pub const DESCRIPTIONS: Scope = Scope {
+        zone: None,
+        payloads: false,
+    };
+}
+
+/// Why a device cannot be inspected at all.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InspectError {
+    /// Neither metadata zone starts with a superblock that can be read.
+    #[error("this holds no Floe cache: zone 0: {first}; zone 1: {second}")]
+    NoCache {
+        /// What is wrong with the first.
+        first: LayoutError,
+        /// What is wrong with the second.
+        second: LayoutError,
+    },
+    /// The device has another shape than the cache was made for.
+    #[error("the cache was made for another shape of device: {0}")]
+    Shape(String),
+    /// The device refused to be read where it must be.
+    #[error("the device cannot be read")]
+    Device(#[from] DeviceError),
+}
+
+/// Walks the cache on `device` and hands what is found to `visit`, in the
+/// order of addresses.
+///
+/// # Errors
+/// If there is no cache, or the metadata zones cannot be read at all. Damage
+/// beyond that is a [`Finding::Damage`], not an error.
+pub async fn inspect(
+    device: &SharedDevice,
+    scope: Scope,
+    visit: impl FnMut(&Finding),
+) -> Result<Totals, InspectError> {
+    let mut emitter = Emitter {
+        visit,
+        totals: Totals::default(),
+    };
+    let (superblock, journal) = metadata::read_both(device, &mut emitter).await?;
+    let mut walk = Walk {
+        device,
+        scope,
+        superblock,
+        journal,
+        emitter,
+    };
+    walk.check_shape()?;
+    for zone in device.geometry().zones().skip(2) {
+        if scope.zone.is_none_or(|wanted| wanted == zone) {
+            walk.zone(zone).await;
+        }
+    }
+    Ok(walk.emitter.totals)
+}
+
+/// Hands findings on and counts them.
+struct Emitter<V> {
+    visit: V,
+    totals: Totals,
+}
+
+impl<V: FnMut(&Finding)> Emitter<V> {
+    fn emit(&mut self, finding: Finding) {
+        self.totals.count(&finding);
+        (self.visit)(&finding);
+    }
+
+    fn damage(&mut self, zone: ZoneId, offset: u64, what: &str, why: impl ToString) {
+        self.emit(Finding::Damage {
+            zone: zone.0,
+            offset,
+            what: what.to_owned(),
+            why: why.to_string(),
+        });
+    }
+}
+
+/// What every part of the walk needs.
+struct Walk<'a, V> {
+    device: &'a SharedDevice,
+    scope: Scope,
+    superblock: Superblock,
+    journal: Journal,
+    emitter: Emitter<V>,
+}
+
+impl<V: FnMut(&Finding)> Walk<'_, V> {
+    fn id(&self) -> CacheId {
+        self.superblock.id
+    }
+
+    fn block(&self) -> u64 {
+        u64::from(self.superblock.plan.block_size)
+    }
+
+    fn capacity(&self) -> u64 {
+        self.superblock.plan.zone_capacity
+    }
+
+    fn check_shape(&self) -> Result<(), InspectError> {
+        let geometry = self.device.geometry();
+        let plan = &self.superblock.plan;
+        let facts = [
+            (
+                "block size",
+                u64::from(plan.block_size),
+                u64::from(geometry.block_size),
+            ),
+            ("zone size", plan.zone_size, geometry.zone_size),
+            ("zone capacity", plan.zone_capacity, geometry.zone_capacity),
+            (
+                "number of zones",
+                u64::from(plan.zone_count),
+                u64::from(geometry.zone_count),
+            ),
+        ];
+        for (name, made_for, found) in facts {
+            if made_for != found {
+                return Err(InspectError::Shape(format!(
+                    "its {name} is {made_for}, the device's is {found}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    async fn zone(&mut self, zone: ZoneId) {
+        let head = match self.read(zone, 0, self.block()).await {
+            Ok(head) => head,
+            Err(error) => {
+                self.emitter
+                    .damage(zone, 0, "zone header", read_failure(&error));
+                return;
+            }
+        };
+        let header = match ZoneHeader::decode(self.id(), zone, &head) {
+            Ok(header) => header,
+            Err(LayoutError::Blank) => {
+                self.emitter.emit(Finding::EmptyZone { zone: zone.0 });
+                return;
+            }
+            Err(error) => {
+                if self.is_in_use(zone).await {
+                    self.emitter.damage(zone, 0, "zone header", error);
+                } else {
+                    self.emitter.emit(Finding::Leftover {
+                        zone: zone.0,
+                        what: error.to_string(),
+                    });
+                }
+                return;
+            }
+        };
+        match header.layout {
+            ZoneLayout::Log => self.log_zone(header).await,
+            ZoneLayout::Slots => self.slot_zone(header).await,
+        }
+    }
+
+    /// Whether a zone without a sound header was written by this cache, going
+    /// by the journal or by what stands behind the header. Otherwise its bytes
+    /// are from before the cache was made.
+    async fn is_in_use(&self, zone: ZoneId) -> bool {
+        let noted = self.journal.full.keys().chain(self.journal.closed.keys());
+        if noted.into_iter().any(|life| life.zone == zone) {
+            return true;
+        }
+        let Ok(next) = self.read(zone, self.block(), self.block()).await else {
+            return false;
+        };
+        // Batches and slot tables tell their zone and generation at the same place.
+        let Some((first, second)) = next
+            .get(24..32)
+            .and_then(|life| life.split_first_chunk::<4>())
+            .and_then(|(first, rest)| Some((first, rest.first_chunk::<4>()?)))
+        else {
+            return false;
+        };
+        let life = ZoneLife::new(
+            ZoneId(u32::from_le_bytes(*first)),
+            Generation(u32::from_le_bytes(*second)),
+        );
+        let plan = &self.superblock.plan;
+        let is_batch = BatchHeader::decode(self.id(), life, plan.block_size, &next).is_ok();
+        let is_table = || {
+            SlotGeometry::new(plan.zone_capacity, plan.block_size, plan.chunk_bytes)
+                .is_some_and(|slots| decode_slot_block(self.id(), life, &slots, 0, &next).is_ok())
+        };
+        life.zone == zone && (is_batch || is_table())
+    }
+
+    /// Whether the journal says that this record is dead.
+    fn noted_dead(&self, life: ZoneLife, hash: u64, sequence: u64) -> bool {
+        self.journal
+            .deaths
+            .get(&(life, hash))
+            .is_some_and(|dead| sequence <= *dead)
+    }
+
+    async fn read(&self, zone: ZoneId, offset: u64, len: u64) -> Result<IoBuf, DeviceError> {
+        read(self.device, zone, offset, len).await
+    }
+}
+
+/// Reads `len` bytes, which the caller has checked to lie inside the zone,
+/// widened to whole blocks.
+async fn read(
+    device: &SharedDevice,
+    zone: ZoneId,
+    offset: u64,
+    len: u64,
+) -> Result<IoBuf, DeviceError> {
+    let len = device.geometry().round_up(len);
+    let buffer = device.allocate(usize::try_from(len).unwrap_or(usize::MAX));
+    device.read(Address::new(zone, offset), buffer).await
+}
+
+fn read_failure(error: &DeviceError) -> String {
+    format!("cannot be read: {error}")
+}
+
+/// Dead records by life of their zone and key hash: the highest sequence that
+/// is dead.
+type Deaths = HashMap<(ZoneLife, u64), u64>;

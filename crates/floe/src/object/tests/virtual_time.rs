@@ -1,0 +1,373 @@
+//! In virtual time: expiry, latency, ill flash and ill origins, thousands of
+//! operations at once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use bytes::Bytes;
+use floe_device::{Faults, Faulty, virtual_time};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::origin::GatedOrigin;
+use super::*;
+use crate::origin::OriginError;
+use crate::origin::emulated::{
+    Content, EmulatedConfig, EmulatedOrigin, LatencyPreset, LatencyRule, SizeRule,
+};
+
+const SEED: u64 = 3;
+
+async fn virtual_store(clock: &Clock) -> Store {
+    store_on(Arc::new(MemoryDevice::new(geometry())), clock.clone()).await
+}
+
+#[test]
+fn metadata_is_believed_for_its_lifetime_and_not_longer() {
+    virtual_time::run(SEED, |clock| async move {
+        let origin = GatedOrigin::with(&key(), Bytes::from_static(b"old"));
+        let config = ObjectConfig {
+            ttl_s: 10,
+            ..config(Consistency::Ttl)
+        };
+        let backend = Arc::new(origin.clone());
+        let cache = cache_over(virtual_store(&clock).await, &backend, config);
+        read(&cache, None).await.unwrap();
+        origin.set(&key(), Bytes::from_static(b"new"));
+        clock.sleep(Duration::from_secs(9)).await;
+        assert_eq!(read(&cache, None).await.unwrap(), "old");
+        clock.sleep(Duration::from_secs(1)).await;
+        assert_eq!(read(&cache, None).await.unwrap(), "new");
+        assert_eq!(origin.heads.load(SeqCst), 1);
+        clock.sleep(Duration::from_secs(10)).await;
+        assert_eq!(read(&cache, None).await.unwrap(), "new");
+        assert_eq!(cache.stats().revalidations_unchanged, 1);
+    });
+}
+
+fn emulated(clock: &Clock, config: EmulatedConfig) -> Arc<EmulatedOrigin> {
+    Arc::new(EmulatedOrigin::new(config, clock.clone()).unwrap())
+}
+
+#[test]
+fn a_cold_read_takes_one_request_and_all_who_wait_share_it() {
+    virtual_time::run(SEED, |clock| async move {
+        let origin = emulated(
+            &clock,
+            EmulatedConfig {
+                size: SizeRule::Fixed {
+                    bytes: ByteSize(1024),
+                },
+                latency: LatencyRule::Measured {
+                    preset: LatencyPreset::Kib64,
+                    constant: true,
+                },
+                head_latency: true,
+                ..EmulatedConfig::default()
+            },
+        );
+        let cache = cache_over(
+            virtual_store(&clock).await,
+            &origin,
+            config(Consistency::Immutable),
+        );
+        let begun = clock.now();
+        let readers = (0..64).map(|_| read(&cache, None));
+        for bytes in futures::future::join_all(readers).await {
+            bytes.unwrap();
+        }
+        let took = Duration::from_nanos(clock.now().0 - begun.0);
+        assert_eq!(took, Duration::from_secs_f64(0.040632));
+        assert_eq!(cache.stats().fetches, 1);
+        let begun = clock.now();
+        read(&cache, None).await.unwrap();
+        assert_eq!(clock.now(), begun, "a hit in RAM takes no time");
+    });
+}
+
+#[test]
+fn chunks_ahead_are_fetched_while_the_ones_before_are_read() {
+    virtual_time::run(SEED, |clock| async move {
+        let origin = emulated(
+            &clock,
+            EmulatedConfig {
+                size: SizeRule::Fixed {
+                    bytes: ByteSize(64 * 1024),
+                },
+                latency: LatencyRule::Constant { ms: 10.0 },
+                ..EmulatedConfig::default()
+            },
+        );
+        let cache = cache_over(
+            virtual_store(&clock).await,
+            &origin,
+            config(Consistency::Immutable),
+        );
+        let begun = clock.now();
+        read(&cache, None).await.unwrap();
+        let took = Duration::from_nanos(clock.now().0 - begun.0);
+        // 16 requests of 4 KiB: one for the beginning, then four at a time.
+        assert!(took <= Duration::from_millis(80), "{took:?}");
+        assert_eq!(cache.stats().fetches, 16);
+    });
+}
+
+/// Flash that lies or fails, an origin that fails, cuts bodies short and
+/// changes objects at any moment: every answer is one version's bytes, whole, or an error.
+#[test]
+fn with_everything_ill_an_answer_is_right_or_an_error() {
+    for (seed, validators) in [(1, true), (2, true), (3, true), (4, false)] {
+        virtual_time::run(seed, |clock| async move {
+            let faults = Faults {
+                read_errors: 0.05,
+                bit_flips: 0.05,
+                append_errors: 0.01,
+                delays: 0.1,
+                delay_max: Duration::from_millis(5),
+                ..Faults::default()
+            };
+            let memory = Arc::new(MemoryDevice::new(geometry()));
+            let quiet = Faults::default();
+            let faulty = Arc::new(Faulty::new(memory, clock.clone(), seed, quiet));
+            let store = store_on(faulty.clone(), clock.clone()).await;
+            faulty.set(faults);
+            let origin = emulated(
+                &clock,
+                EmulatedConfig {
+                    seed,
+                    size: SizeRule::Uniform {
+                        min: ByteSize(0),
+                        max: ByteSize(200_000),
+                    },
+                    latency: LatencyRule::LogNormal {
+                        mean_ms: 5.0,
+                        sd_ms: 5.0,
+                        min_ms: 1.0,
+                        max_ms: None,
+                    },
+                    piece_size: ByteSize(10_000),
+                    error_rate: 0.02,
+                    short_body_rate: 0.02,
+                    change_rate: if validators { 0.01 } else { 0.0 },
+                    validators,
+                    ..EmulatedConfig::default()
+                },
+            );
+            let config = ObjectConfig {
+                chunk_size: ByteSize(20_000),
+                coalesce: ByteSize(80_000),
+                fetch_window: ByteSize(200_000),
+                fetch_memory: ByteSize(1_000_000),
+                ttl_s: 1,
+                ..config(Consistency::Ttl)
+            };
+            let cache = cache_over(store, &origin, config);
+            let clients = (0..16).map(|id| ill_client(cache.clone(), origin.clone(), seed, id));
+            let right: u32 = futures::future::join_all(clients).await.into_iter().sum();
+            assert!(right > 1_000, "{right} right answers, {:?}", cache.stats());
+            let stats = cache.stats();
+            assert!(stats.faults_healed + stats.store_errors < stats.chunks_missed);
+            clock.sleep(Duration::from_secs(60)).await;
+            assert_eq!(cache.fetches_in_flight(), 0);
+            assert_eq!(cache.fetch_memory_used(), 0);
+            assert_eq!(cache.origin().stats().in_flight, 0);
+        });
+    }
+}
+
+async fn ill_client(cache: ObjectCache, origin: Arc<EmulatedOrigin>, seed: u64, id: u64) -> u32 {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed << 8 | id);
+    let mut right = 0;
+    for _ in 0..150 {
+        let key = ObjectKey::new("b", format!("{}", random.random_range(0..400)));
+        let first = random.random_range(0..200_000);
+        let range = random.random::<bool>().then_some(ByteRange::Inclusive {
+            first,
+            last: first + random.random_range(0..60_000),
+        });
+        let Ok(answer) = cache.get(&key, range).await else {
+            continue;
+        };
+        // The entity tag ends in the generation whose bytes these must be.
+        let generation = match &answer.meta.etag {
+            Some(tag) => tag
+                .trim_matches('"')
+                .rsplit('-')
+                .next()
+                .unwrap()
+                .parse()
+                .unwrap(),
+            None => 0,
+        };
+        let content = Content::new(seed, &key, generation);
+        let range = answer.range.clone();
+        let Ok(bytes) = answer.bytes().await else {
+            continue;
+        };
+        assert_eq!(bytes.len() as u64, range.end - range.start);
+        assert_eq!(content.mismatch(range.start, &bytes), None);
+        right += 1;
+    }
+    drop(origin);
+    right
+}
+
+#[test]
+fn retries_back_off_with_jitter_and_stop() {
+    virtual_time::run(SEED, |clock| async move {
+        let origin = GatedOrigin::with(&key(), Bytes::from_static(b"x"));
+        origin.outage.store(true, SeqCst);
+        let requests = RequestConfig {
+            attempts: 4,
+            backoff_ms: 100,
+            backoff_max_ms: 250,
+            ..RequestConfig::default()
+        };
+        let origin = Origin::from_backend(Arc::new(origin), requests, clock.clone()).unwrap();
+        let begun = clock.now();
+        let error = origin
+            .head(&key(), crate::origin::GetRequest::default())
+            .await;
+        assert!(matches!(error, Err(OriginError::Unreachable(_))));
+        let took = Duration::from_nanos(clock.now().0 - begun.0);
+        // 100 + 200 + 250 ms, each between half and whole.
+        let bounds = Duration::from_millis(275)..=Duration::from_millis(550);
+        assert!(bounds.contains(&took), "{took:?}");
+        let stats = origin.stats();
+        let heads = stats.operation(crate::origin::OriginOperation::Head);
+        assert_eq!((heads.failed, heads.retried), (4, 3));
+    });
+}
+
+#[test]
+fn the_queue_for_an_origin_is_bounded_in_length_and_in_time() {
+    virtual_time::run(SEED, |clock| async move {
+        let gated = GatedOrigin::with(&key(), Bytes::from_static(b"x"));
+        gated.answers.close();
+        let requests = RequestConfig {
+            max_concurrent: 1,
+            max_queued: 1,
+            queue_timeout_ms: 1_000,
+            response_timeout_ms: 5_000,
+            attempts: 1,
+            ..RequestConfig::default()
+        };
+        let backend = Arc::new(gated.clone());
+        let origin = Origin::from_backend(backend, requests, clock.clone()).unwrap();
+        let head = || {
+            let origin = origin.clone();
+            async move {
+                origin
+                    .head(&key(), crate::origin::GetRequest::default())
+                    .await
+            }
+        };
+        let begun = clock.now();
+        let (first, second, third) = futures::join!(head(), head(), head());
+        assert!(matches!(first, Err(OriginError::Timeout(_))));
+        assert!(matches!(second, Err(OriginError::Overloaded(_))));
+        assert!(matches!(third, Err(OriginError::Overloaded(_))));
+        assert_eq!(clock.now().0 - begun.0, 5_000_000_000);
+        let stats = origin.stats();
+        assert_eq!((stats.overloaded, stats.in_flight, stats.queued), (2, 0, 0));
+        gated.answers.reopen();
+        assert!(head().await.is_ok());
+    });
+}
+
+#[test]
+fn a_body_that_stalls_is_given_up() {
+    virtual_time::run(SEED, |clock| async move {
+        let gated = GatedOrigin::with(&key(), vec![b'x'; 900].into());
+        gated.pieces.close();
+        let config = ObjectConfig {
+            resumes: 0,
+            ..config(Consistency::Immutable)
+        };
+        let backend = Arc::new(gated.clone());
+        let cache = cache_over(virtual_store(&clock).await, &backend, config);
+        let error = read(&cache, None).await.unwrap_err();
+        assert!(matches!(
+            error,
+            ObjectError::Origin(OriginError::Timeout(_))
+        ));
+        gated.pieces.reopen();
+        assert_eq!(read(&cache, None).await.unwrap().len(), 900);
+    });
+}
+
+#[test]
+fn cold_reads_count_as_misses_however_short_memory_is() {
+    virtual_time::run(SEED, |clock| async move {
+        let origin = emulated(
+            &clock,
+            EmulatedConfig {
+                size: SizeRule::Fixed {
+                    bytes: ByteSize(3000),
+                },
+                ..EmulatedConfig::default()
+            },
+        );
+        let config = ObjectConfig {
+            fetch_memory: ByteSize::kib(64),
+            ..config(Consistency::Immutable)
+        };
+        let cache = cache_over(virtual_store(&clock).await, &origin, config);
+        let readers = (0..200).map(|i| {
+            let cache = cache.clone();
+            async move {
+                let read = cache
+                    .get(&ObjectKey::new("b", format!("{i}")), None)
+                    .await
+                    .unwrap();
+                assert_eq!(read.outcome.name(), "MISS");
+                assert_eq!(read.bytes().await.unwrap().len(), 3000);
+            }
+        });
+        futures::future::join_all(readers).await;
+        let stats = cache.stats();
+        assert_eq!((stats.reads_miss, stats.reads_hit), (200, 0), "{stats:?}");
+        assert_eq!(stats.bytes_fetched, 600_000);
+    });
+}
+
+#[test]
+fn settings_that_cannot_work_are_named() {
+    let wrong = |change: fn(&mut ObjectConfig)| {
+        let mut config = ObjectConfig::default();
+        change(&mut config);
+        config.validate().unwrap_err().to_string()
+    };
+    for (error, part) in [
+        (
+            wrong(|c| c.chunk_size = ByteSize(0)),
+            "object.chunk_size = 0 must be between",
+        ),
+        (
+            wrong(|c| c.fetch_parallelism = 0),
+            "object.fetch_parallelism = 0",
+        ),
+        (
+            wrong(|c| c.fetch_memory = ByteSize::kib(512)),
+            "object.fetch_memory = 512KiB must be between 1MiB",
+        ),
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    let unknown = serde_json::from_str::<ObjectConfig>("{\"chunks\": 1}");
+    assert!(unknown.unwrap_err().to_string().contains("unknown field"));
+    virtual_time::run(SEED, |clock| async move {
+        let store = virtual_store(&clock).await;
+        let too_big = ObjectConfig {
+            chunk_size: ByteSize::mib(2),
+            ..ObjectConfig::default()
+        };
+        let backend: Arc<dyn Backend> = Arc::new(GatedOrigin::with(&key(), Bytes::new()));
+        let origin = Origin::from_backend(backend, requests(), clock.clone()).unwrap();
+        let error = ObjectCache::new(store, origin, clock, too_big)
+            .map(drop)
+            .unwrap_err();
+        assert!(error.to_string().contains("write at most 1MiB"), "{error}");
+    });
+}

@@ -1,0 +1,380 @@
+//! Remote stores: S3 and its likes, Google Cloud Storage, Azure, web servers,
+//! through the `object_store` crate. Its own retries are off: those of
+//! [`Origin`](super::Origin) wait through the clock and are counted.
+
+mod convert;
+mod open;
+mod service;
+#[cfg(test)]
+mod tests;
+mod upload;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::{ObjectStore, ObjectStoreExt, PutMultipartOptions};
+use parking_lot::Mutex;
+
+use super::backend::Backend;
+use super::config::{OriginConfig, OriginConfigError, OriginKind};
+use super::error::OriginError;
+use super::types::{
+    Attributes, BucketInfo, GetRequest, ListPage, ListRequest, ListedObject, ObjectKey, ObjectMeta,
+    OriginBody, OriginRead, PutRequest, PutResponse, UploadBody, UploadedPart,
+};
+use service::{is_not_partial, meaning};
+use upload::{Leftover, UploadLimits};
+
+/// Parts of an upload: S3's limit.
+const PART_NUMBER_MAX: u64 = 10_000;
+
+/// Clients that are kept, one for each bucket.
+const BUCKETS_MAX: usize = 1024;
+
+/// A remote store.
+pub(super) struct RemoteOrigin {
+    config: OriginConfig,
+    buckets: Mutex<HashMap<String, Arc<Bucket>>>,
+    limits: UploadLimits,
+}
+
+/// The client of one bucket.
+struct Bucket {
+    objects: Arc<dyn ObjectStore>,
+    lists: Option<Arc<dyn PaginatedListStore>>,
+    uploads: Option<Arc<dyn MultipartStore>>,
+}
+
+impl RemoteOrigin {
+    /// Checks the settings. Nothing is contacted yet.
+    ///
+    /// # Errors
+    /// When a client cannot be made with these settings.
+    pub(super) fn open(config: &OriginConfig) -> Result<Self, OriginConfigError> {
+        let origin = RemoteOrigin {
+            limits: UploadLimits::new(
+                config.part_size.bytes(),
+                config.part_size_max.bytes(),
+                config.upload_memory.bytes(),
+            ),
+            config: config.clone(),
+            buckets: Mutex::new(HashMap::new()),
+        };
+        // Any bucket does: what can be wrong is the same for all.
+        open::bucket(&origin.config, "bucket")
+            .map_err(|error| OriginConfigError::Open(error.to_string()))?;
+        Ok(origin)
+    }
+
+    fn bucket(&self, asked: &str) -> Result<Arc<Bucket>, OriginError> {
+        let unknown = || OriginError::NoSuchBucket(asked.to_owned());
+        let name = match self.config.buckets.get(asked) {
+            Some(mapped) => mapped.as_str(),
+            None if self.config.buckets.is_empty() => asked,
+            None => return Err(unknown()),
+        };
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+        let is_name = (1..=255).contains(&name.len()) && name.bytes().all(plain);
+        // `.` and `..` would be taken for steps in a URL's path.
+        if !is_name || name == "." || name == ".." {
+            return Err(unknown());
+        }
+        if let Some(bucket) = self.buckets.lock().get(name) {
+            return Ok(Arc::clone(bucket));
+        }
+        let bucket = Arc::new(open::bucket(&self.config, name).map_err(|e| meaning(e, asked))?);
+        let mut buckets = self.buckets.lock();
+        if buckets.len() >= BUCKETS_MAX {
+            buckets.clear();
+        }
+        buckets.insert(name.to_owned(), Arc::clone(&bucket));
+        Ok(bucket)
+    }
+
+    /// A web server that knows no ranges gives the whole object; the range is
+    /// cut out of it.
+    async fn get_without_range(
+        &self,
+        bucket: &Bucket,
+        key: &ObjectKey,
+        request: &GetRequest,
+    ) -> Result<OriginRead, OriginError> {
+        let whole = GetRequest {
+            range: None,
+            ..request.clone()
+        };
+        let path = convert::path(key)?;
+        let result = bucket
+            .objects
+            .get_opts(&path, convert::options(&whole, false))
+            .await
+            .map_err(|error| meaning(error, &key.to_string()))?;
+        let meta = convert::meta(&result.meta, &result.attributes);
+        let range = super::emulated::clip(request.range.clone(), meta.size)?;
+        let body = cut(stream(result, key), range.clone());
+        Ok(OriginRead { meta, range, body })
+    }
+}
+
+fn stream(result: object_store::GetResult, key: &ObjectKey) -> OriginBody {
+    let name = key.to_string();
+    let body = result.into_stream();
+    Box::pin(body.map_err(move |error| meaning(error, &name)))
+}
+
+/// The bytes `range` of a body that begins at 0.
+fn cut(body: OriginBody, range: std::ops::Range<u64>) -> OriginBody {
+    let pieces = body.scan(0u64, move |position, item| {
+        let piece = item.map(|bytes: Bytes| {
+            let begin = *position;
+            *position += bytes.len() as u64;
+            // Both are within the piece, whose length is a usize.
+            let from = range.start.clamp(begin, *position) - begin;
+            let to = range.end.clamp(begin, *position) - begin;
+            (begin < range.end).then(|| bytes.slice(from as usize..to.max(from) as usize))
+        });
+        futures::future::ready(piece.transpose())
+    });
+    Box::pin(pieces.try_filter(|piece| futures::future::ready(!piece.is_empty())))
+}
+
+#[async_trait]
+impl Backend for RemoteOrigin {
+    async fn get(&self, key: &ObjectKey, request: GetRequest) -> Result<OriginRead, OriginError> {
+        let bucket = self.bucket(key.bucket())?;
+        let path = convert::path(key)?;
+        let get = bucket
+            .objects
+            .get_opts(&path, convert::options(&request, false));
+        match get.await {
+            Ok(result) => Ok(OriginRead {
+                meta: convert::meta(&result.meta, &result.attributes),
+                range: result.range.clone(),
+                body: stream(result, key),
+            }),
+            Err(error) if is_not_partial(&error) => {
+                self.get_without_range(&bucket, key, &request).await
+            }
+            Err(error) => Err(meaning(error, &key.to_string())),
+        }
+    }
+
+    async fn head(&self, key: &ObjectKey, request: GetRequest) -> Result<ObjectMeta, OriginError> {
+        let bucket = self.bucket(key.bucket())?;
+        let path = convert::path(key)?;
+        let result = bucket
+            .objects
+            .get_opts(&path, convert::options(&request, true))
+            .await
+            .map_err(|error| meaning(error, &key.to_string()))?;
+        Ok(convert::meta(&result.meta, &result.attributes))
+    }
+
+    async fn put(&self, key: &ObjectKey, request: PutRequest) -> Result<PutResponse, OriginError> {
+        self.check_writable()?;
+        let bucket = self.bucket(key.bucket())?;
+        let path = convert::path(key)?;
+        upload::put(&bucket, path, &key.to_string(), request, &self.limits).await
+    }
+
+    async fn delete(&self, key: &ObjectKey) -> Result<(), OriginError> {
+        self.check_writable()?;
+        let bucket = self.bucket(key.bucket())?;
+        let deleted = bucket.objects.delete(&convert::path(key)?).await;
+        match deleted.map_err(|error| meaning(error, &key.to_string())) {
+            Err(OriginError::NotFound(_)) => Ok(()),
+            result => result,
+        }
+    }
+
+    async fn list(&self, bucket: &str, request: ListRequest) -> Result<ListPage, OriginError> {
+        let client = self.bucket(bucket)?;
+        let lists = client
+            .lists
+            .as_ref()
+            .ok_or_else(|| OriginError::Unsupported("list objects".into()))?;
+        if request.max_keys == 0 {
+            return Ok(ListPage::default());
+        }
+        let options = PaginatedListOptions {
+            offset: request.start_after,
+            delimiter: request.delimiter.clone().map(Into::into),
+            max_keys: Some(request.max_keys),
+            page_token: request.continuation,
+            ..PaginatedListOptions::default()
+        };
+        let prefix = Some(request.prefix.as_str()).filter(|prefix| !prefix.is_empty());
+        let page = lists
+            .list_paginated(prefix, options)
+            .await
+            .map_err(|error| meaning(error, bucket))?;
+        Ok(list_page(page, request.delimiter.as_deref()))
+    }
+
+    async fn list_buckets(&self) -> Result<Vec<BucketInfo>, OriginError> {
+        if self.config.buckets.is_empty() {
+            return match self.config.kind {
+                OriginKind::S3 => open::list_buckets(&self.config).await,
+                _ => Err(OriginError::Unsupported(
+                    "list buckets; name them in origin.buckets".into(),
+                )),
+            };
+        }
+        let names = self.config.buckets.keys();
+        Ok(names
+            .map(|name| BucketInfo {
+                name: name.clone(),
+                created: None,
+            })
+            .collect())
+    }
+
+    async fn head_bucket(&self, bucket: &str) -> Result<(), OriginError> {
+        if self.config.kind == OriginKind::Http {
+            return self.bucket(bucket).map(drop);
+        }
+        let request = ListRequest {
+            max_keys: 1,
+            ..ListRequest::default()
+        };
+        self.list(bucket, request).await.map(drop)
+    }
+
+    async fn create_upload(
+        &self,
+        key: &ObjectKey,
+        attributes: Attributes,
+    ) -> Result<String, OriginError> {
+        let uploads = self.uploads(key)?;
+        let options = PutMultipartOptions {
+            attributes: convert::attributes_to_store(&attributes),
+            ..PutMultipartOptions::default()
+        };
+        uploads
+            .create_multipart_opts(&convert::path(key)?, options)
+            .await
+            .map_err(|error| meaning(error, &key.to_string()))
+    }
+
+    async fn upload_part(
+        &self,
+        key: &ObjectKey,
+        upload: &str,
+        number: u32,
+        length: Option<u64>,
+        body: UploadBody,
+    ) -> Result<PutResponse, OriginError> {
+        let uploads = self.uploads(key)?;
+        let most = self.limits.part_bytes_max;
+        let too_long = || OriginError::Refused {
+            status: 413,
+            message: format!(
+                "a part may have {most} bytes; send smaller ones, or raise origin.part_size_max"
+            ),
+        };
+        if length.is_some_and(|length| length > most) {
+            return Err(too_long());
+        }
+        let mut body = Leftover::new(body);
+        // One byte more, to see whether there is more.
+        let limit = length.unwrap_or(most).saturating_add(1);
+        let part = self.limits.gather(&mut body, limit.min(most)).await?;
+        if length.is_none() && part.bytes == most {
+            return Err(too_long());
+        }
+        body.check_length(length)?;
+        let index = number as usize - 1;
+        let id = upload.to_owned();
+        let sent = uploads
+            .put_part(&convert::path(key)?, &id, index, part.payload())
+            .await
+            .map_err(|error| meaning(error, &key.to_string()))?;
+        Ok(PutResponse {
+            etag: Some(sent.content_id),
+        })
+    }
+
+    async fn complete_upload(
+        &self,
+        key: &ObjectKey,
+        upload: &str,
+        parts: Vec<UploadedPart>,
+    ) -> Result<PutResponse, OriginError> {
+        let uploads = self.uploads(key)?;
+        let gap = parts
+            .iter()
+            .zip(1..)
+            .find(|(part, number)| part.number != *number);
+        if let Some((part, _)) = gap {
+            return Err(OriginError::InvalidPart(format!(
+                "part {} follows a gap; through this origin parts are numbered 1, 2, 3 …",
+                part.number
+            )));
+        }
+        let parts = parts.into_iter().map(|part| PartId {
+            content_id: part.etag,
+        });
+        let id = upload.to_owned();
+        let result = uploads
+            .complete_multipart(&convert::path(key)?, &id, parts.collect())
+            .await
+            .map_err(|error| meaning(error, &key.to_string()))?;
+        Ok(PutResponse { etag: result.e_tag })
+    }
+
+    async fn abort_upload(&self, key: &ObjectKey, upload: &str) -> Result<(), OriginError> {
+        let uploads = self.uploads(key)?;
+        let id = upload.to_owned();
+        uploads
+            .abort_multipart(&convert::path(key)?, &id)
+            .await
+            .map_err(|error| meaning(error, &key.to_string()))
+    }
+}
+
+impl RemoteOrigin {
+    fn check_writable(&self) -> Result<(), OriginError> {
+        match self.config.kind {
+            OriginKind::Http => Err(OriginError::Unsupported(
+                "be written: a web server is read only".into(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn uploads(&self, key: &ObjectKey) -> Result<Arc<dyn MultipartStore>, OriginError> {
+        self.check_writable()?;
+        let bucket = self.bucket(key.bucket())?;
+        bucket
+            .uploads
+            .clone()
+            .ok_or_else(|| OriginError::Unsupported("take multipart uploads".into()))
+    }
+}
+
+fn list_page(page: object_store::list::PaginatedListResult, delimiter: Option<&str>) -> ListPage {
+    let objects = page.result.objects.into_iter().map(|object| ListedObject {
+        last_modified: convert::last_modified(&object),
+        key: object.location.to_string(),
+        size: object.size,
+        etag: object.e_tag,
+    });
+    // A path has lost its last slash.
+    let end = if delimiter == Some("/") { "/" } else { "" };
+    let prefixes = page.result.common_prefixes.into_iter();
+    let mut listed = ListPage {
+        objects: objects.collect(),
+        common_prefixes: prefixes.map(|prefix| format!("{prefix}{end}")).collect(),
+        next: page.page_token,
+    };
+    listed
+        .objects
+        .sort_unstable_by(|one, other| one.key.cmp(&other.key));
+    listed.common_prefixes.sort_unstable();
+    listed
+}

@@ -1,0 +1,239 @@
+//! Makes clients of remote stores from the configuration.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use futures::TryStreamExt;
+use object_store::aws::{AmazonS3, AmazonS3Builder, AwsAuthorizer};
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody};
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::{ClientOptions, RetryConfig};
+use serde::Deserialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::Bucket;
+use super::service::{Connector, meaning};
+use crate::origin::config::{OriginConfig, OriginKind};
+use crate::origin::error::OriginError;
+use crate::origin::types::BucketInfo;
+
+const DEFAULT_REGION: &str = "us-east-1";
+
+/// The client of one bucket.
+pub(super) fn bucket(config: &OriginConfig, name: &str) -> object_store::Result<Bucket> {
+    Ok(match config.kind {
+        OriginKind::Gcs => {
+            let store = Arc::new(gcs(config, name).build()?);
+            Bucket {
+                lists: Some(store.clone()),
+                uploads: Some(store.clone()),
+                objects: store,
+            }
+        }
+        OriginKind::Azure => {
+            let store = Arc::new(azure(config, name).build()?);
+            Bucket {
+                lists: Some(store.clone()),
+                uploads: Some(store.clone()),
+                objects: store,
+            }
+        }
+        OriginKind::Http => {
+            let root = config.endpoint.as_deref().unwrap_or_default();
+            let url = format!("{}/{name}", root.trim_end_matches('/'));
+            let builder = HttpBuilder::new()
+                .with_url(url)
+                .with_client_options(client_options(config))
+                .with_retry(no_retries())
+                .with_http_connector(Connector);
+            Bucket {
+                objects: Arc::new(builder.build()?),
+                lists: None,
+                uploads: None,
+            }
+        }
+        // The other kinds are no remote stores.
+        OriginKind::S3 | OriginKind::Directory | OriginKind::Emulated => {
+            let store = Arc::new(s3(config, name)?);
+            Bucket {
+                lists: Some(store.clone()),
+                uploads: Some(store.clone()),
+                objects: store,
+            }
+        }
+    })
+}
+
+/// Waiting and trying again is the guard's, not the client's.
+fn no_retries() -> RetryConfig {
+    RetryConfig {
+        max_retries: 0,
+        ..RetryConfig::default()
+    }
+}
+
+fn client_options(config: &OriginConfig) -> ClientOptions {
+    ClientOptions::new()
+        .with_allow_http(config.allow_http)
+        .with_connect_timeout(config.requests.connect_timeout())
+        .with_timeout_disabled()
+        .with_read_timeout_disabled()
+        .with_pool_max_idle_per_host(config.requests.max_concurrent)
+}
+
+fn s3(config: &OriginConfig, bucket: &str) -> object_store::Result<AmazonS3> {
+    let mut builder = AmazonS3Builder::from_env()
+        .with_bucket_name(bucket)
+        .with_region(region(config))
+        .with_allow_http(config.allow_http)
+        .with_virtual_hosted_style_request(config.virtual_host_style)
+        .with_skip_signature(config.anonymous)
+        .with_disable_bulk_delete(true)
+        .with_client_options(client_options(config))
+        .with_retry(no_retries())
+        .with_http_connector(Connector);
+    if let Some(endpoint) = &config.endpoint {
+        builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
+    }
+    if let Some(key) = &config.access_key {
+        builder = builder.with_access_key_id(key);
+    }
+    if let Some(secret) = &config.secret_key {
+        builder = builder.with_secret_access_key(secret.reveal());
+    }
+    if let Some(token) = &config.session_token {
+        builder = builder.with_token(token.reveal());
+    }
+    builder.build()
+}
+
+fn region(config: &OriginConfig) -> String {
+    config
+        .region
+        .clone()
+        .or_else(|| std::env::var("AWS_REGION").ok())
+        .or_else(|| std::env::var("AWS_DEFAULT_REGION").ok())
+        .unwrap_or_else(|| DEFAULT_REGION.to_owned())
+}
+
+fn gcs(config: &OriginConfig, bucket: &str) -> GoogleCloudStorageBuilder {
+    let mut builder = GoogleCloudStorageBuilder::from_env()
+        .with_bucket_name(bucket)
+        .with_skip_signature(config.anonymous)
+        .with_client_options(client_options(config))
+        .with_retry(no_retries())
+        .with_http_connector(Connector);
+    if let Some(endpoint) = &config.endpoint {
+        builder = builder.with_base_url(endpoint);
+    }
+    if let Some(path) = &config.service_account {
+        builder = builder.with_service_account_path(path.to_string_lossy());
+    }
+    builder
+}
+
+fn azure(config: &OriginConfig, container: &str) -> MicrosoftAzureBuilder {
+    let mut builder = MicrosoftAzureBuilder::from_env()
+        .with_container_name(container)
+        .with_allow_http(config.allow_http)
+        .with_skip_signature(config.anonymous)
+        .with_client_options(client_options(config))
+        .with_retry(no_retries())
+        .with_http_connector(Connector);
+    if let Some(endpoint) = &config.endpoint {
+        builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
+    }
+    if let Some(account) = &config.access_key {
+        builder = builder.with_account(account);
+    }
+    if let Some(key) = &config.secret_key {
+        builder = builder.with_access_key(key.reveal());
+    }
+    builder
+}
+
+/// S3's ListBuckets, which `object_store` does not have.
+pub(super) async fn list_buckets(config: &OriginConfig) -> Result<Vec<BucketInfo>, OriginError> {
+    let failed = |error| meaning(error, "");
+    let region = region(config);
+    let root = match &config.endpoint {
+        Some(endpoint) => endpoint.trim_end_matches('/').to_owned(),
+        None => std::env::var("AWS_ENDPOINT_URL")
+            .unwrap_or_else(|_| format!("https://s3.{region}.amazonaws.com")),
+    };
+    let mut request = HttpRequest::new(HttpRequestBody::empty());
+    *request.uri_mut() = format!("{root}/")
+        .parse()
+        .map_err(|error| OriginError::Protocol(format!("{root}: {error}")))?;
+    if !config.anonymous {
+        let store = s3(config, "bucket").map_err(failed)?;
+        let credential = store.credentials().get_credential().await.map_err(failed)?;
+        AwsAuthorizer::new(&credential, "s3", &region)
+            .try_authorize(&mut request, None)
+            .map_err(failed)?;
+    }
+    let client = Connector.connect(&client_options(config)).map_err(failed)?;
+    let generic = |error| {
+        failed(object_store::Error::Generic {
+            store: "S3",
+            source: Box::new(error),
+        })
+    };
+    let response = client.execute(request).await.map_err(generic)?;
+    let body = response.into_body().bytes_stream();
+    let body: Vec<_> = body.try_collect().await.map_err(generic)?;
+    parse_buckets(&String::from_utf8_lossy(&body.concat()))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ListAllMyBucketsResult {
+    #[serde(default)]
+    buckets: Buckets,
+}
+
+#[derive(Default, Deserialize)]
+struct Buckets {
+    #[serde(default, rename = "Bucket")]
+    bucket: Vec<ListedBucket>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ListedBucket {
+    name: String,
+    creation_date: Option<String>,
+}
+
+fn parse_buckets(document: &str) -> Result<Vec<BucketInfo>, OriginError> {
+    let result: ListAllMyBucketsResult = quick_xml::de::from_str(document)
+        .map_err(|error| OriginError::Protocol(format!("no list of buckets: {error}")))?;
+    let buckets = result.buckets.bucket.into_iter().map(|bucket| BucketInfo {
+        created: bucket
+            .creation_date
+            .and_then(|date| OffsetDateTime::parse(&date, &Rfc3339).ok())
+            .map(SystemTime::from),
+        name: bucket.name,
+    });
+    Ok(buckets.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_buckets_are_read() {
+        let document = "<ListAllMyBucketsResult><Owner><ID>x</ID></Owner><Buckets>\
+            <Bucket><Name>one</Name><CreationDate>2024-01-02T03:04:05.000Z</CreationDate></Bucket>\
+            <Bucket><Name>two</Name></Bucket></Buckets></ListAllMyBucketsResult>";
+        let buckets = parse_buckets(document).unwrap();
+        assert_eq!(buckets.len(), 2);
+        assert_eq!(buckets[0].name, "one");
+        assert!(buckets[0].created.is_some() && buckets[1].created.is_none());
+        assert!(parse_buckets("<html>").is_err());
+    }
+}

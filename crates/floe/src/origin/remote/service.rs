@@ -1,0 +1,182 @@
+//! Between `object_store` and the network: keeps what the origin said when it
+//! refused, so that errors keep their meaning.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::BytesMut;
+use futures::StreamExt;
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+    ReqwestConnector,
+};
+
+use crate::origin::error::OriginError;
+
+/// What is read of the body of a refusal.
+const REFUSAL_BYTES_MAX: usize = 16 * 1024;
+
+/// Connects as usual, and puts [`Explaining`] in between.
+#[derive(Debug)]
+pub(super) struct Connector;
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(Explaining(client)))
+    }
+}
+
+#[derive(Debug)]
+struct Explaining(HttpClient);
+
+/// An answer that is not what was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    /// The origin said no.
+    #[error("{status}: {message}")]
+    Status {
+        status: u16,
+        /// S3's code, such as `NoSuchBucket`; empty if there is none.
+        code: String,
+        message: String,
+    },
+    /// The server gave the whole object where a range was asked for.
+    #[error("the server does not serve ranges")]
+    NotPartial,
+}
+
+#[async_trait]
+impl HttpService for Explaining {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let is_range = request.method() == "GET" && request.headers().contains_key("range");
+        let response = self.0.execute(request).await?;
+        let status = response.status().as_u16();
+        if is_range && status == 200 {
+            return Err(HttpError::new(HttpErrorKind::Decode, Refusal::NotPartial));
+        }
+        if status < 400 && status != 304 {
+            return Ok(response);
+        }
+        let mut body = BytesMut::new();
+        let mut pieces = response.into_body().bytes_stream();
+        while body.len() < REFUSAL_BYTES_MAX {
+            match pieces.next().await {
+                Some(Ok(piece)) => body.extend_from_slice(&piece),
+                Some(Err(_)) | None => break,
+            }
+        }
+        body.truncate(REFUSAL_BYTES_MAX);
+        let text = String::from_utf8_lossy(&body);
+        let refusal = Refusal::Status {
+            status,
+            code: element(&text, "Code").unwrap_or_default(),
+            message: element(&text, "Message").unwrap_or_else(|| text.chars().take(200).collect()),
+        };
+        Err(HttpError::new(HttpErrorKind::Decode, refusal))
+    }
+}
+
+/// The text of an XML element without children, as error documents have them.
+fn element(document: &str, name: &str) -> Option<String> {
+    let (_, rest) = document.split_once(&format!("<{name}>"))?;
+    let (text, _) = rest.split_once(&format!("</{name}>"))?;
+    Some(text.to_owned())
+}
+
+/// Finds what the origin said in the chain of causes.
+fn cause<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
+    let mut current = Some(error);
+    while let Some(error) = current {
+        if let Some(found) = error.downcast_ref::<T>() {
+            return Some(found);
+        }
+        current = error.source();
+    }
+    None
+}
+
+pub(super) fn is_not_partial(error: &object_store::Error) -> bool {
+    matches!(cause::<Refusal>(error), Some(Refusal::NotPartial))
+}
+
+/// What an error means; `name` is what was asked for.
+pub(super) fn meaning(error: object_store::Error, name: &str) -> OriginError {
+    if let Some(Refusal::Status {
+        status,
+        code,
+        message,
+    }) = cause::<Refusal>(&error)
+    {
+        return status_meaning(*status, code, message, name);
+    }
+    if let Some(http) = cause::<HttpError>(&error) {
+        let text = innermost(http);
+        return match http.kind() {
+            HttpErrorKind::Timeout => OriginError::Timeout(Duration::ZERO),
+            HttpErrorKind::Decode => OriginError::Protocol(text),
+            _ => OriginError::Unreachable(text),
+        };
+    }
+    match error {
+        object_store::Error::NotFound { .. } => OriginError::NotFound(name.to_owned()),
+        object_store::Error::NotModified { .. } => OriginError::NotModified,
+        object_store::Error::Precondition { .. } | object_store::Error::AlreadyExists { .. } => {
+            OriginError::PreconditionFailed
+        }
+        object_store::Error::PermissionDenied { .. }
+        | object_store::Error::Unauthenticated { .. } => {
+            OriginError::AccessDenied(innermost(&error))
+        }
+        object_store::Error::InvalidPath { .. } => OriginError::InvalidKey {
+            key: name.to_owned(),
+            reason: innermost(&error),
+        },
+        object_store::Error::NotSupported { .. } | object_store::Error::NotImplemented { .. } => {
+            OriginError::Unsupported(error.to_string())
+        }
+        other => OriginError::Protocol(format!("{other}: {}", innermost(&other))),
+    }
+}
+
+fn status_meaning(status: u16, code: &str, message: &str, name: &str) -> OriginError {
+    let said = || match (code, message) {
+        ("", "") => format!("HTTP {status}"),
+        ("", message) => message.to_owned(),
+        (code, message) => format!("{code}: {message}"),
+    };
+    match (status, code) {
+        (404, "NoSuchBucket") => {
+            OriginError::NoSuchBucket(name.split('/').next().unwrap_or_default().to_owned())
+        }
+        (404, "NoSuchUpload") => OriginError::NoSuchUpload(name.to_owned()),
+        (404 | 410, _) => OriginError::NotFound(name.to_owned()),
+        (304, _) => OriginError::NotModified,
+        // Conflicting conditional writes are told as 409.
+        (412, _) | (409, "ConditionalRequestConflict") => OriginError::PreconditionFailed,
+        (416, _) => OriginError::RangeNotSatisfiable { size: None },
+        (401 | 403, _) => OriginError::AccessDenied(said()),
+        (400, "InvalidPart" | "InvalidPartOrder" | "EntityTooSmall") => {
+            OriginError::InvalidPart(said())
+        }
+        (408 | 429 | 500.., _) => OriginError::Server {
+            status,
+            message: said(),
+        },
+        _ => OriginError::Refused {
+            status,
+            message: said(),
+        },
+    }
+}
+
+/// The last cause says most, and has no URL in it.
+fn innermost(error: &(dyn StdError + 'static)) -> String {
+    let mut current = error;
+    while let Some(source) = current.source() {
+        current = source;
+    }
+    current.to_string()
+}

@@ -1,0 +1,408 @@
+//! Against a small web server of canned answers, so that what goes over the
+//! wire and what comes back of errors is pinned.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use floe_core::ByteSize;
+use floe_device::Clock;
+use futures::TryStreamExt;
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::origin::{Origin, RequestConfig, Secret};
+
+/// Answers each request with the next of its answers and keeps what was asked.
+struct Server {
+    address: String,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+async fn serve(answers: Vec<String>) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (log, answers) = (
+        Arc::clone(&seen),
+        Arc::new(Mutex::new(VecDeque::from(answers))),
+    );
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (log, answers) = (Arc::clone(&log), Arc::clone(&answers));
+            tokio::spawn(async move {
+                while let Some(request) = read_request(&mut stream).await {
+                    log.lock().push(request);
+                    let Some(answer) = answers.lock().pop_front() else {
+                        return;
+                    };
+                    if stream.write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                    if answer.contains("X-Hang-Up") {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    Server { address, seen }
+}
+
+async fn read_request(stream: &mut tokio::net::TcpStream) -> Option<String> {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head
+                .lines()
+                .filter_map(|line| line.split_once(':'))
+                .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+                .map_or(0, |(_, value)| value.trim().parse().unwrap());
+            if body.len() >= length {
+                return Some(text);
+            }
+        }
+        let mut buffer = [0; 4096];
+        match stream.read(&mut buffer).await {
+            Ok(0) | Err(_) => return None,
+            Ok(n) => bytes.extend_from_slice(&buffer[..n]),
+        }
+    }
+}
+
+fn answer(status: &str, headers: &[&str], body: &str) -> String {
+    let mut text = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n", body.len());
+    for header in headers {
+        text.push_str(header);
+        text.push_str("\r\n");
+    }
+    text + "\r\n" + body
+}
+
+const DATED: &str = "Last-Modified: Tue, 02 Jan 2024 03:04:05 GMT";
+
+fn config(kind: OriginKind, server: &Server) -> OriginConfig {
+    let mut config = OriginConfig {
+        kind,
+        endpoint: Some(server.address.clone()),
+        allow_http: true,
+        part_size: ByteSize::mib(5),
+        requests: RequestConfig {
+            attempts: 2,
+            backoff_ms: 1,
+            backoff_max_ms: 1,
+            ..RequestConfig::default()
+        },
+        ..OriginConfig::default()
+    };
+    if kind == OriginKind::S3 {
+        config.access_key = Some("AKID".into());
+        config.secret_key = Some(Secret::new("secret"));
+    }
+    config
+}
+
+fn open(kind: OriginKind, server: &Server) -> Origin {
+    Origin::open(&config(kind, server), Clock::real()).unwrap()
+}
+
+fn key() -> ObjectKey {
+    ObjectKey::new("bucket", "some/key with space")
+}
+
+fn range(range: std::ops::Range<u64>) -> GetRequest {
+    GetRequest {
+        range: Some(range),
+        ..GetRequest::default()
+    }
+}
+
+async fn text(read: OriginRead) -> Result<String, OriginError> {
+    let pieces: Vec<Bytes> = read.body.try_collect().await?;
+    Ok(String::from_utf8(pieces.concat()).unwrap())
+}
+
+#[tokio::test]
+async fn a_range_of_an_s3_object_with_its_metadata() {
+    let headers = [
+        "Content-Range: bytes 2-4/10",
+        "ETag: \"abc\"",
+        DATED,
+        "Content-Type: text/x",
+        "x-amz-meta-colour: blue",
+    ];
+    let server = serve(vec![answer("206 Partial Content", &headers, "cde")]).await;
+    let origin = open(OriginKind::S3, &server);
+    let mut request = range(2..5);
+    request.if_match = Some("\"abc\"".into());
+    let read = origin.get(&key(), request).await.unwrap();
+    assert_eq!((read.meta.size, read.range.clone()), (10, 2..5));
+    assert_eq!(read.meta.etag.as_deref(), Some("\"abc\""));
+    assert_eq!(read.meta.attributes.content_type.as_deref(), Some("text/x"));
+    assert_eq!(
+        read.meta.attributes.user,
+        [("colour".into(), "blue".into())]
+    );
+    assert_eq!(text(read).await.unwrap(), "cde");
+    let seen = server.seen.lock()[0].to_ascii_lowercase();
+    assert!(
+        seen.starts_with("get /bucket/some/key%20with%20space http/1.1"),
+        "{seen}"
+    );
+    assert!(seen.contains("range: bytes=2-4") && seen.contains("if-match: \"abc\""));
+    assert!(seen.contains("authorization: aws4-hmac-sha256 credential=akid/"));
+}
+
+#[tokio::test]
+async fn errors_of_s3_keep_their_meaning() {
+    let error =
+        |code: &str| format!("<Error><Code>{code}</Code><Message>said {code}</Message></Error>");
+    type Check = fn(&OriginError) -> bool;
+    let cases: [(&str, &str, usize, Check); 9] = [
+        ("404 Not Found", "NoSuchKey", 1, |e| {
+            matches!(e, OriginError::NotFound(_))
+        }),
+        (
+            "404 Not Found",
+            "NoSuchBucket",
+            1,
+            |e| matches!(e, OriginError::NoSuchBucket(b) if b == "bucket"),
+        ),
+        (
+            "403 Forbidden",
+            "AccessDenied",
+            1,
+            |e| matches!(e, OriginError::AccessDenied(m) if m.contains("said AccessDenied")),
+        ),
+        ("412 Precondition Failed", "PreconditionFailed", 1, |e| {
+            matches!(e, OriginError::PreconditionFailed)
+        }),
+        ("416 Range Not Satisfiable", "InvalidRange", 1, |e| {
+            matches!(e, OriginError::RangeNotSatisfiable { .. })
+        }),
+        ("400 Bad Request", "InvalidArgument", 1, |e| {
+            matches!(e, OriginError::Refused { status: 400, .. })
+        }),
+        ("503 Slow Down", "SlowDown", 2, |e| {
+            matches!(e, OriginError::Server { status: 503, .. })
+        }),
+        ("500 Internal Server Error", "InternalError", 2, |e| {
+            matches!(e, OriginError::Server { status: 500, .. })
+        }),
+        ("429 Too Many Requests", "", 2, |e| {
+            matches!(e, OriginError::Server { status: 429, .. })
+        }),
+    ];
+    for (status, code, requests, check) in cases {
+        let server = serve(vec![answer(status, &[], &error(code)); 2]).await;
+        let origin = open(OriginKind::S3, &server);
+        let error = origin.get(&key(), range(0..5)).await.unwrap_err();
+        assert!(check(&error), "{status} {code}: {error:?}");
+        assert_eq!(server.seen.lock().len(), requests, "{status} {code}");
+    }
+}
+
+#[tokio::test]
+async fn outages_are_told_apart_and_retried() {
+    let server = serve(Vec::new()).await;
+    let mut config = config(OriginKind::S3, &server);
+    config.endpoint = Some("http://127.0.0.1:1".into());
+    let origin = Origin::open(&config, Clock::real()).unwrap();
+    let error = origin
+        .head(&key(), GetRequest::default())
+        .await
+        .unwrap_err();
+    assert!(matches!(error, OriginError::Unreachable(_)), "{error:?}");
+    let stats = origin.stats();
+    let heads = stats.operation(crate::origin::OriginOperation::Head);
+    assert_eq!((heads.failed, heads.retried), (2, 1));
+    // A server that accepts and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    config.endpoint = Some(format!("http://{}", silent.local_addr().unwrap()));
+    config.requests.response_timeout_ms = 30;
+    let origin = Origin::open(&config, Clock::real()).unwrap();
+    let error = origin
+        .head(&key(), GetRequest::default())
+        .await
+        .unwrap_err();
+    assert!(matches!(error, OriginError::Timeout(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_an_error_and_not_an_end() {
+    let whole = answer(
+        "206 Partial Content",
+        &[
+            "Content-Range: bytes 0-9/10",
+            "ETag: \"a\"",
+            DATED,
+            "X-Hang-Up: 1",
+        ],
+        "0123456789",
+    );
+    let cut = whole[..whole.len() - 4].to_owned();
+    let server = serve(vec![cut]).await;
+    let origin = open(OriginKind::S3, &server);
+    let read = origin.get(&key(), range(0..10)).await.unwrap();
+    let error = text(read).await.unwrap_err();
+    assert!(error.is_retriable(), "{error:?}");
+}
+
+#[tokio::test]
+async fn unmodified_objects_and_uploads() {
+    let server = serve(vec![
+        answer("304 Not Modified", &[], ""),
+        answer("200 OK", &["ETag: \"new\""], ""),
+        answer("204 No Content", &[], ""),
+    ])
+    .await;
+    let origin = open(OriginKind::S3, &server);
+    let request = GetRequest {
+        if_none_match: Some("\"abc\"".into()),
+        ..GetRequest::default()
+    };
+    let error = origin.head(&key(), request).await.unwrap_err();
+    assert!(matches!(error, OriginError::NotModified));
+    let mut put = PutRequest::from_bytes(Bytes::from_static(b"hello"));
+    put.attributes.content_type = Some("text/x".into());
+    let etag = origin.put(&key(), put).await.unwrap().etag;
+    assert_eq!(etag.as_deref(), Some("\"new\""));
+    origin.delete(&key()).await.unwrap();
+    let seen = server.seen.lock().clone();
+    assert!(
+        seen[1].starts_with("PUT ") && seen[1].ends_with("hello"),
+        "{}",
+        seen[1]
+    );
+    assert!(
+        seen[1]
+            .to_ascii_lowercase()
+            .contains("content-type: text/x")
+    );
+    assert!(seen[2].starts_with("DELETE "), "{}", seen[2]);
+}
+
+#[tokio::test]
+async fn a_long_upload_is_sent_in_parts_and_aborted_when_it_breaks_off() {
+    let created =
+        "<InitiateMultipartUploadResult><UploadId>id1</UploadId></InitiateMultipartUploadResult>";
+    let completed =
+        "<CompleteMultipartUploadResult><ETag>\"whole\"</ETag></CompleteMultipartUploadResult>";
+    let server = serve(vec![
+        answer("200 OK", &[], created),
+        answer("200 OK", &["ETag: \"p1\""], ""),
+        answer("200 OK", &["ETag: \"p2\""], ""),
+        answer("200 OK", &[], completed),
+        answer("200 OK", &[], created),
+        answer("200 OK", &["ETag: \"p1\""], ""),
+        answer("204 No Content", &[], ""),
+    ])
+    .await;
+    let origin = open(OriginKind::S3, &server);
+    let piece = Bytes::from(vec![b'x'; 3 << 20]);
+    let upload = |pieces: Vec<Result<Bytes, crate::origin::BoxError>>, length| PutRequest {
+        attributes: Attributes::default(),
+        length,
+        condition: None,
+        body: Box::pin(futures::stream::iter(pieces)),
+    };
+    let good = upload(vec![Ok(piece.clone()), Ok(piece.clone())], Some(6 << 20));
+    let etag = origin.put(&key(), good).await.unwrap().etag;
+    assert_eq!(etag.as_deref(), Some("\"whole\""));
+    let broken = upload(
+        vec![Ok(piece.clone()), Ok(piece), Err("client left".into())],
+        None,
+    );
+    let error = origin.put(&key(), broken).await.unwrap_err();
+    assert!(matches!(error, OriginError::BadUpload(_)), "{error:?}");
+    while server.seen.lock().len() < 7 {
+        tokio::task::yield_now().await;
+    }
+    let seen = server.seen.lock().clone();
+    let lines: Vec<_> = seen.iter().map(|s| s.lines().next().unwrap()).collect();
+    assert!(lines[1].contains("partNumber=1") && lines[2].contains("partNumber=2"));
+    assert!(lines[6].starts_with("DELETE ") && lines[6].contains("uploadId=id1"));
+}
+
+#[tokio::test]
+async fn listings_and_buckets_are_passed_on() {
+    let listing = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>more</NextContinuationToken>\
+        <Contents><Key>a/b</Key><Size>5</Size><LastModified>2024-01-02T03:04:05.000Z</LastModified><ETag>\"e\"</ETag></Contents>\
+        <CommonPrefixes><Prefix>a/c/</Prefix></CommonPrefixes></ListBucketResult>";
+    let buckets = "<ListAllMyBucketsResult><Buckets><Bucket><Name>one</Name></Bucket></Buckets></ListAllMyBucketsResult>";
+    let server = serve(vec![
+        answer("200 OK", &[], listing),
+        answer("200 OK", &[], buckets),
+    ])
+    .await;
+    let origin = open(OriginKind::S3, &server);
+    let page = origin
+        .list(
+            "bucket",
+            ListRequest {
+                prefix: "a/".into(),
+                delimiter: Some("/".into()),
+                start_after: Some("a/a".into()),
+                max_keys: 7,
+                continuation: None,
+            },
+        )
+        .await
+        .unwrap();
+    assert_eq!(page.objects[0].key, "a/b");
+    assert_eq!(page.common_prefixes, ["a/c/"]);
+    assert_eq!(page.next.as_deref(), Some("more"));
+    assert_eq!(origin.list_buckets().await.unwrap()[0].name, "one");
+    let seen = server.seen.lock().clone();
+    let line = seen[0].lines().next().unwrap();
+    for part in [
+        "max-keys=7",
+        "prefix=a%2F",
+        "start-after=a%2Fa",
+        "delimiter=%2F",
+    ] {
+        assert!(line.contains(part), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_web_server_without_ranges_and_validators_still_serves() {
+    let server = serve(vec![answer("200 OK", &[], "0123456789"); 2]).await;
+    let origin = open(OriginKind::Http, &server);
+    let read = origin.get(&key(), range(3..6)).await.unwrap();
+    assert!(!read.meta.has_validator());
+    assert_eq!((read.meta.size, read.range.clone()), (10, 3..6));
+    assert_eq!(text(read).await.unwrap(), "345");
+    let put = PutRequest::from_bytes(Bytes::new());
+    let error = origin.put(&key(), put).await.unwrap_err();
+    assert!(matches!(error, OriginError::Unsupported(_)));
+}
+
+#[tokio::test]
+async fn names_that_cannot_be_sent_are_refused_before_anything_is() {
+    let server = serve(Vec::new()).await;
+    let mut config = config(OriginKind::S3, &server);
+    config.buckets.insert("public".into(), "private".into());
+    let origin = Origin::open(&config, Clock::real()).unwrap();
+    for bucket in ["bucket", "private", "a/b", "..", ""] {
+        let error = origin
+            .head(&ObjectKey::new(bucket, "x"), GetRequest::default())
+            .await
+            .unwrap_err();
+        assert!(matches!(error, OriginError::NoSuchBucket(_)));
+    }
+    for key in ["", "/a", "a/", "a//b", "a/../b", "."] {
+        let error = origin
+            .head(&ObjectKey::new("public", key), GetRequest::default())
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(error, OriginError::InvalidKey { .. }),
+            "{key}: {error:?}"
+        );
+    }
+    assert!(server.seen.lock().is_empty());
+    assert_eq!(origin.list_buckets().await.unwrap()[0].name, "public");
+}

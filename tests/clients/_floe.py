@@ -1,0 +1,206 @@
+"""What the scripts share: an origin, Floe in front of it, checks."""
+
+import json
+import logging
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+import boto3
+from botocore.config import Config
+from moto.server import ThreadedMotoServer
+
+# The origin's log of requests would hide the checks.
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
+
+ORIGIN_KEYS = ("ORIGINKEY", "a secret of the origin")
+FLOE_KEYS = ("FLOECLIENT", "a secret of the clients")
+BUCKET = "shelf"
+START_SECONDS = 30
+STOP_SECONDS = 30
+
+
+class Failure(Exception):
+    """A check that did not hold."""
+
+
+def check(what, holds, detail=""):
+    """Prints what is checked; fails where it does not hold."""
+    print(("ok    " if holds else "WRONG ") + what, flush=True)
+    if not holds:
+        raise Failure(f"{what}: {detail}" if detail else what)
+
+
+def pattern(seed, length):
+    """Bytes that differ everywhere and from seed to seed."""
+    return random.Random(seed).randbytes(length)
+
+
+def s3_client(endpoint, keys, **config):
+    """A boto3 client."""
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=keys[0],
+        aws_secret_access_key=keys[1],
+        region_name="us-east-1",
+        config=Config(
+            retries={"total_max_attempts": 1},
+            s3={"addressing_style": "path"},
+            **config,
+        ),
+    )
+
+
+class Rig:
+    """An origin with one bucket, Floe in front of it, and clients of both."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="floe-clients-")
+        self.origin_server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self.origin_server.start()
+        host, port = self.origin_server.get_host_and_port()
+        self.origin_endpoint = f"http://{host}:{port}"
+        self.origin = s3_client(self.origin_endpoint, ORIGIN_KEYS)
+        self.origin.create_bucket(Bucket=BUCKET)
+        self.process = None
+        try:
+            self._start_floe()
+        except BaseException:
+            self.close()
+            raise
+        self.floe = s3_client(self.endpoint, FLOE_KEYS)
+
+    def _start_floe(self):
+        binary = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("FLOE_BINARY")
+        if not binary:
+            sys.exit("name the floe binary as the first argument or in FLOE_BINARY")
+        config = os.path.join(self.folder, "floe.toml")
+        self.oxcache_path = os.path.join(self.folder, "oxcache.sock")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(
+                f"""
+[device]
+kind = "file"
+path = "{self.folder}/cache.floe"
+size = "1GiB"
+
+[origin]
+kind = "s3"
+endpoint = "{self.origin_endpoint}"
+allow_http = true
+access_key = "{ORIGIN_KEYS[0]}"
+secret_key = "{ORIGIN_KEYS[1]}"
+
+[s3]
+listen = "127.0.0.1:0"
+anonymous = false
+
+[[s3.keys]]
+access_key = "{FLOE_KEYS[0]}"
+secret_key = "{FLOE_KEYS[1]}"
+
+[oxcache]
+path = "{self.oxcache_path}"
+bucket = "{BUCKET}"
+
+[admin]
+listen = "127.0.0.1:0"
+"""
+            )
+        self.log = open(os.path.join(self.folder, "floe.log"), "wb")
+        self.process = subprocess.Popen(
+            [binary, "serve", "--json", "--config", config, "--data-dir", f"{self.folder}/data"],
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+        )
+        started = self._read_start()
+        self.endpoint = f"http://{started['s3']}"
+        self.admin = f"http://{started['admin']}"
+
+    def _read_start(self):
+        """The JSON object that Floe prints when it serves."""
+        found = []
+
+        def read():
+            text = ""
+            for line in self.process.stdout:
+                if found:
+                    continue
+                text += line.decode("utf-8", "replace")
+                try:
+                    found.append(json.JSONDecoder().raw_decode(text.lstrip())[0])
+                except json.JSONDecodeError:
+                    continue
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        deadline = time.monotonic() + START_SECONDS
+        while not found:
+            if self.process.poll() is not None:
+                raise Failure(f"floe ended with {self.process.returncode}: {self.log_text()}")
+            if time.monotonic() > deadline:
+                raise Failure(f"floe did not start in {START_SECONDS} s: {self.log_text()}")
+            time.sleep(0.02)
+        return found[0]
+
+    def log_text(self):
+        """What Floe wrote to its log, to explain a failure."""
+        self.log.flush()
+        with open(self.log.name, encoding="utf-8", errors="replace") as file:
+            return file.read()[-4000:]
+
+    def metric(self, name, **labels):
+        """The sum of a metric's samples that have these labels."""
+        with urllib.request.urlopen(f"{self.admin}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        total = 0.0
+        for line in text.splitlines():
+            head, _, value = line.rpartition(" ")
+            if head.split("{")[0] == name and all(
+                f'{label}="{wanted}"' in head for label, wanted in labels.items()
+            ):
+                total += float(value)
+        return total
+
+    def at_origin(self, key):
+        """The bytes of an object at the origin, past the cache."""
+        return self.origin.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+
+    def close(self):
+        """Stops everything."""
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                code = self.process.wait(STOP_SECONDS)
+                check("floe stops cleanly when it is told to", code in (0, -15), f"exit {code}")
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                raise Failure(f"floe did not stop in {STOP_SECONDS} s") from None
+            finally:
+                self.log.close()
+        self.origin_server.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def run(body):
+    """Runs a script's body on a rig and exits with what became of it."""
+    rig = Rig()
+    try:
+        try:
+            body(rig)
+        except Failure as failure:
+            print(rig.log_text(), file=sys.stderr)
+            sys.exit(f"FAILED: {failure}")
+        except BaseException:
+            print(rig.log_text(), file=sys.stderr)
+            raise
+    finally:
+        rig.close()
+    print("all checks passed")

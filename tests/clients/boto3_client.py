@@ -1,0 +1,249 @@
+"""boto3 against Floe, compared with the origin."""
+
+import io
+import urllib.error
+import urllib.request
+
+from boto3.s3.transfer import TransferConfig
+from botocore import UNSIGNED
+from botocore.exceptions import ClientError
+
+from _floe import BUCKET, FLOE_KEYS, check, pattern, run, s3_client
+
+MIB = 1 << 20
+
+
+def refused(call, **arguments):
+    """The status and code with which a call is refused; (200, "") where it is not."""
+    try:
+        call(**arguments)
+    except ClientError as error:
+        response = error.response
+        return response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"]
+    return 200, ""
+
+
+def reads(rig):
+    """Objects of the origin through the cache, twice."""
+    sizes = [0, 1, 1000, 65536, 65537, 3 * MIB + 17, 20 * MIB]
+    for seed, size in enumerate(sizes):
+        body = pattern(seed, size)
+        rig.origin.put_object(
+            Bucket=BUCKET,
+            Key=f"read/{size}",
+            Body=body,
+            ContentType="text/x",
+            Metadata={"colour": "blue"},
+        )
+        for turn in ("first", "second"):
+            got = rig.floe.get_object(Bucket=BUCKET, Key=f"read/{size}")
+            check(f"{turn} read of {size} bytes", got["Body"].read() == body)
+            check("  with its type and metadata",
+                  got["ContentType"] == "text/x" and got["Metadata"] == {"colour": "blue"})
+        head = rig.floe.head_object(Bucket=BUCKET, Key=f"read/{size}")
+        theirs = rig.origin.head_object(Bucket=BUCKET, Key=f"read/{size}")
+        check("  HEAD as at the origin", all(
+            head[field] == theirs[field]
+            for field in ("ContentLength", "ETag", "LastModified", "ContentType", "Metadata")
+        ), f"{head} {theirs}")
+
+
+def ranges(rig):
+    """Parts of an object."""
+    size = 3 * MIB + 17
+    body = pattern(5, size)
+    for first, last in [(0, 0), (0, size - 1), (65535, 65536), (MIB - 1, 2 * MIB), (size - 1, size - 1)]:
+        got = rig.floe.get_object(Bucket=BUCKET, Key=f"read/{size}", Range=f"bytes={first}-{last}")
+        check(f"bytes {first} to {last}", got["Body"].read() == body[first : last + 1])
+        check("  and where they lie", got["ContentRange"] == f"bytes {first}-{last}/{size}")
+    for text, expected in [("bytes=100-", body[100:]), ("bytes=-100", body[-100:])]:
+        got = rig.floe.get_object(Bucket=BUCKET, Key=f"read/{size}", Range=text)
+        check(text, got["Body"].read() == expected)
+    past = refused(rig.floe.get_object, Bucket=BUCKET, Key=f"read/{size}", Range=f"bytes={size}-")
+    check("a range past the end is refused", past == (416, "InvalidRange"), past)
+    target = io.BytesIO()
+    config = TransferConfig(multipart_threshold=MIB, multipart_chunksize=MIB, max_concurrency=8)
+    rig.floe.download_fileobj(BUCKET, f"read/{20 * MIB}", target, Config=config)
+    check("20 MiB in parallel ranges", target.getvalue() == pattern(6, 20 * MIB))
+
+
+def conditions(rig):
+    """Conditional reads."""
+    key = "read/1000"
+    head = rig.floe.head_object(Bucket=BUCKET, Key=key)
+    etag, modified = head["ETag"], head["LastModified"]
+    for arguments, status in [
+        ({"IfMatch": etag}, 200),
+        ({"IfMatch": '"other"'}, 412),
+        ({"IfNoneMatch": etag}, 304),
+        ({"IfNoneMatch": '"other"'}, 200),
+        ({"IfModifiedSince": modified}, 304),
+        ({"IfUnmodifiedSince": modified}, 200),
+    ]:
+        got = refused(rig.floe.get_object, Bucket=BUCKET, Key=key, **arguments)[0]
+        check(f"{next(iter(arguments))} gives {status}", got == status, got)
+
+
+def writes(rig):
+    """Uploads, overwrites, deletes."""
+    for size in (0, 1, 100_000, 5 * MIB):
+        body = pattern(size, size)
+        key = f"write/{size} ä+&"
+        put = rig.floe.put_object(
+            Bucket=BUCKET, Key=key, Body=body, ContentType="text/y", Metadata={"a": "1"}
+        )
+        check(f"an upload of {size} bytes is at the origin", rig.at_origin(key) == body)
+        check("  with its ETag", rig.origin.head_object(Bucket=BUCKET, Key=key)["ETag"] == put["ETag"])
+        got = rig.floe.get_object(Bucket=BUCKET, Key=key)
+        check("  and is read back", got["Body"].read() == body and got["Metadata"] == {"a": "1"})
+    key = "write/over"
+    for version in range(3):
+        body = pattern(version, 200_000)
+        rig.floe.put_object(Bucket=BUCKET, Key=key, Body=body)
+        check(f"version {version} is read after it was written",
+              rig.floe.get_object(Bucket=BUCKET, Key=key)["Body"].read() == body)
+    body = pattern(99, 200_001)
+    rig.origin.put_object(Bucket=BUCKET, Key=key, Body=body)
+    check("a version written past the cache is read",
+          rig.floe.get_object(Bucket=BUCKET, Key=key)["Body"].read() == body)
+    bad = refused(rig.floe.put_object, Bucket=BUCKET, Key=key, Body=b"x", ContentMD5="A" * 22 + "==")
+    check("a wrong checksum is refused", bad == (400, "BadDigest"), bad)
+    exists = refused(rig.floe.put_object, Bucket=BUCKET, Key=key, Body=b"x", IfNoneMatch="*")
+    check("If-None-Match: * does not overwrite", exists == (412, "PreconditionFailed"), exists)
+    check("  and nothing changed", rig.at_origin(key) == body)
+    rig.floe.delete_object(Bucket=BUCKET, Key=key)
+    check("a deleted object is gone through Floe",
+          refused(rig.floe.get_object, Bucket=BUCKET, Key=key) == (404, "NoSuchKey"))
+    check("  and at the origin",
+          refused(rig.origin.get_object, Bucket=BUCKET, Key=key) == (404, "NoSuchKey"))
+
+
+def multipart(rig):
+    """Uploads in parts."""
+    body = pattern(7, 20 * MIB + 5)
+    config = TransferConfig(multipart_threshold=8 * MIB, multipart_chunksize=8 * MIB)
+    rig.floe.upload_fileobj(
+        io.BytesIO(body), BUCKET, "multi/part", Config=config, ExtraArgs={"ContentType": "text/z"}
+    )
+    check("20 MiB in parts are at the origin", rig.at_origin("multi/part") == body)
+    for turn in ("first", "second"):
+        got = rig.floe.get_object(Bucket=BUCKET, Key="multi/part")
+        check(f"  {turn} read", got["Body"].read() == body and got["ContentType"] == "text/z")
+    upload = rig.floe.create_multipart_upload(Bucket=BUCKET, Key="multi/aborted")["UploadId"]
+    rig.floe.upload_part(
+        Bucket=BUCKET, Key="multi/aborted", UploadId=upload, PartNumber=1, Body=b"x" * 1000
+    )
+    rig.floe.abort_multipart_upload(Bucket=BUCKET, Key="multi/aborted", UploadId=upload)
+    check("an aborted upload leaves nothing",
+          refused(rig.floe.get_object, Bucket=BUCKET, Key="multi/aborted")[0] == 404)
+
+
+def listings(rig):
+    """Listings as at the origin."""
+    for index in range(25):
+        rig.origin.put_object(Bucket=BUCKET, Key=f"list/{index % 5}/ö {index}&", Body=b"x")
+    for operation in ("list_objects", "list_objects_v2"):
+        for arguments in (
+            {"Prefix": "list/"},
+            {"Prefix": "list/", "Delimiter": "/"},
+            {"Prefix": "list/3/", "Delimiter": "/"},
+            {"Prefix": "nothing/"},
+        ):
+            for page_size in (1, 4, 1000):
+                names = [
+                    entries(client, operation, arguments, page_size)
+                    for client in (rig.floe, rig.origin)
+                ]
+                check(f"{operation} {arguments} in pages of {page_size}",
+                      names[0] == names[1], f"{names[0]} {names[1]}")
+    buckets = [bucket["Name"] for bucket in rig.floe.list_buckets()["Buckets"]]
+    check("the bucket is listed", buckets == [BUCKET], buckets)
+    check("the bucket is there", rig.floe.head_bucket(Bucket=BUCKET)["ResponseMetadata"]["HTTPStatusCode"] == 200)
+    check("another is not", refused(rig.floe.head_bucket, Bucket="no-such-bucket")[0] == 404)
+    location = rig.floe.get_bucket_location(Bucket=BUCKET)
+    check("its location", location["LocationConstraint"] in (None, "us-east-1"), location)
+
+
+def entries(client, operation, arguments, page_size):
+    """Everything that a paginated listing names."""
+    found = []
+    paginator = client.get_paginator(operation)
+    for page in paginator.paginate(Bucket=BUCKET, PaginationConfig={"PageSize": page_size}, **arguments):
+        found += [(entry["Key"], entry["Size"], entry["ETag"]) for entry in page.get("Contents", [])]
+        found += [entry["Prefix"] for entry in page.get("CommonPrefixes", [])]
+    return sorted(found, key=str)
+
+
+def copies_and_deletes(rig):
+    """CopyObject and DeleteObjects."""
+    body = rig.at_origin("read/65537")
+    rig.floe.copy_object(Bucket=BUCKET, Key="copy", CopySource={"Bucket": BUCKET, "Key": "read/65537"})
+    check("a copy is at the origin", rig.at_origin("copy") == body)
+    got = rig.floe.get_object(Bucket=BUCKET, Key="copy")
+    check("  with its metadata", got["Body"].read() == body and got["Metadata"] == {"colour": "blue"})
+    keys = [{"Key": f"list/{index % 5}/ö {index}&"} for index in range(25)]
+    answer = rig.floe.delete_objects(Bucket=BUCKET, Delete={"Objects": keys})
+    check("25 objects are deleted at once",
+          len(answer["Deleted"]) == 25 and not answer.get("Errors"), answer)
+    left = rig.origin.list_objects_v2(Bucket=BUCKET, Prefix="list/")["KeyCount"]
+    check("  and gone at the origin", left == 0, left)
+
+
+def signatures(rig):
+    """Who is let in."""
+    key = "read/1000"
+    for name, keys, code in [
+        ("a wrong secret", (FLOE_KEYS[0], "not the secret"), "SignatureDoesNotMatch"),
+        ("an unknown key", ("NOBODY", FLOE_KEYS[1]), "InvalidAccessKeyId"),
+    ]:
+        client = s3_client(rig.endpoint, keys)
+        got = refused(client.get_object, Bucket=BUCKET, Key=key)
+        check(f"{name} is refused for reading", got == (403, code), got)
+        got = refused(client.put_object, Bucket=BUCKET, Key=key, Body=b"forged")
+        check("  and for writing", got == (403, code), got)
+    unsigned = s3_client(rig.endpoint, FLOE_KEYS, signature_version=UNSIGNED)
+    got = refused(unsigned.get_object, Bucket=BUCKET, Key=key)
+    check("an unsigned request is refused", got == (403, "AccessDenied"), got)
+    check("nothing was forged", rig.at_origin(key) == pattern(2, 1000))
+    signed = s3_client(rig.endpoint, FLOE_KEYS, signature_version="s3v4")
+    url = signed.generate_presigned_url("get_object", Params={"Bucket": BUCKET, "Key": key})
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        check("a presigned URL works", answer.read() == pattern(2, 1000))
+    try:
+        urllib.request.urlopen(url.replace("read/1000", "read/65536"), timeout=10)
+        status = 200
+    except urllib.error.HTTPError as error:
+        status = error.code
+    check("  for its object only", status == 403, status)
+    put = signed.generate_presigned_url("put_object", Params={"Bucket": BUCKET, "Key": "presigned"})
+    request = urllib.request.Request(put, data=b"put by URL", method="PUT")
+    request.add_header("Content-Type", "")
+    urllib.request.urlopen(request, timeout=10).close()
+    check("  and for uploads", rig.at_origin("presigned") == b"put by URL")
+
+
+def metrics(rig):
+    """One miss, then one hit."""
+    rig.origin.put_object(Bucket=BUCKET, Key="counted", Body=pattern(8, 100_000))
+    counts = lambda: [
+        rig.metric("floe_object_reads_total", result=result) for result in ("miss", "hit")
+    ]
+    before = counts()
+    for turn, expected in (("a miss", [1, 0]), ("then a hit", [1, 1])):
+        got = rig.floe.get_object(Bucket=BUCKET, Key="counted")
+        got["Body"].read()
+        header = got["ResponseMetadata"]["HTTPHeaders"]["x-floe-cache"]
+        after = [new - old for new, old in zip(counts(), before)]
+        check(f"the metrics show {turn} (x-floe-cache: {header})", after == expected, after)
+
+
+def everything(rig):
+    """All of it, in an order in which later parts use earlier ones' objects."""
+    for part in (
+        reads, ranges, conditions, writes, multipart, listings, copies_and_deletes, signatures, metrics,
+    ):
+        print(f"-- {part.__doc__}")
+        part(rig)
+
+
+run(everything)
