@@ -39,7 +39,7 @@ struct Arguments {
     #[arg(long, default_value = "target")]
     folder: PathBuf,
     /// Flash of each cache in MiB.
-    #[arg(long, default_value_t = 2048)]
+    #[arg(long, default_value_t = 1024)]
     flash_mib: u64,
     /// RAM tier of each cache in MiB.
     #[arg(long, default_value_t = 16)]
@@ -51,7 +51,7 @@ struct Arguments {
     #[arg(long, default_value_t = 64)]
     depth: u64,
     /// Seconds of each timed phase.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 4)]
     seconds: u64,
     /// Only these contenders.
     #[arg(long, value_delimiter = ',', value_enum)]

@@ -73,7 +73,8 @@ class Rig:
         try:
             self._start_floe()
         except BaseException:
-            self.close()
+            # Why it did not start matters, not how it then ended.
+            self.close(started=False)
             raise
         self.floe = s3_client(self.endpoint, FLOE_KEYS)
 
@@ -173,13 +174,14 @@ listen = "127.0.0.1:0"
         """The bytes of an object at the origin, past the cache."""
         return self.origin.get_object(Bucket=BUCKET, Key=key)["Body"].read()
 
-    def close(self):
+    def close(self, started=True):
         """Stops everything."""
         if self.process is not None:
             self.process.terminate()
             try:
                 code = self.process.wait(STOP_SECONDS)
-                check("floe stops cleanly when it is told to", code in (0, -15), f"exit {code}")
+                if started:
+                    check("floe stops cleanly when it is told to", code in (0, -15), f"exit {code}")
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 raise Failure(f"floe did not stop in {STOP_SECONDS} s") from None

@@ -1,14 +1,15 @@
 //! `cargo xtask bench`: every committed benchmark with one command, and the
 //! page and the JSON that the README's figures come from.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::project;
+
+mod page;
 
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]
@@ -21,6 +22,9 @@ pub struct Options {
     /// Print the figures, leave docs/benchmarks.md and its JSON as they are.
     #[arg(long)]
     pub dry_run: bool,
+    /// Further arguments for the bench itself.
+    #[arg(last = true)]
+    pub more: Vec<String>,
 }
 
 struct Bench {
@@ -66,40 +70,49 @@ const BENCHES: &[Bench] = &[
 const PAGE: &str = "docs/benchmarks.md";
 const FIGURES: &str = "docs/benchmarks.json";
 
-/// Runs the benches; each prints JSON lines, one per figure.
+/// Runs the benches; what other benches measured earlier is kept.
 pub fn run(options: &Options) -> Result<()> {
-    let mut sections = Vec::new();
+    let machine = machine()?;
+    let mut measured = Map::new();
     for bench in BENCHES {
-        if !options.only.is_empty() && !options.only.iter().any(|w| bench.name.contains(w.as_str()))
-        {
-            continue;
+        if options.only.is_empty() || options.only.iter().any(|w| bench.name.contains(w.as_str())) {
+            println!("bench: {}", bench.name);
+            let rows = run_bench(bench, options)?;
+            let section = json!({ "machine": machine, "arguments": options.more, "rows": rows });
+            measured.insert(bench.name.to_owned(), section);
         }
-        println!("bench: {}", bench.name);
-        sections.push((bench, run_bench(bench, options.quick)?));
     }
-    if sections.is_empty() {
+    if measured.is_empty() {
         bail!(
             "no bench has such a name; there are: {}",
             names().join(", ")
         );
     }
-    let machine = machine()?;
-    let page = page(&machine, &sections);
-    println!("\n{page}");
-    if options.dry_run || options.quick || !options.only.is_empty() {
+    if options.dry_run || options.quick {
+        println!("\n{}", page::page(&measured));
         println!("{PAGE} is left as it is: only a full run writes it");
         return Ok(());
     }
-    let figures: serde_json::Map<String, Value> = sections
-        .iter()
-        .map(|(bench, rows)| (bench.name.to_owned(), json!(rows)))
-        .collect();
-    let document = json!({ "machine": machine, "figures": figures });
+    let mut figures = earlier_figures()?;
+    figures.extend(measured);
+    println!("\n{}", page::page(&figures));
     fs::write(
         project::root().join(FIGURES),
-        serde_json::to_string_pretty(&document)? + "\n",
+        serde_json::to_string_pretty(&figures)? + "\n",
     )?;
-    fs::write(project::root().join(PAGE), page).with_context(|| format!("writing {PAGE}"))
+    fs::write(project::root().join(PAGE), page::page(&figures))
+        .with_context(|| format!("writing {PAGE}"))?;
+    let readme = project::root().join("README.md");
+    let text = fs::read_to_string(&readme).context("reading README.md")?;
+    fs::write(&readme, page::with_summary(&text, &figures)?).context("writing README.md")
+}
+
+/// What is in the file of figures, if there is one.
+fn earlier_figures() -> Result<Map<String, Value>> {
+    match fs::read_to_string(project::root().join(FIGURES)) {
+        Ok(text) => serde_json::from_str(&text).with_context(|| format!("reading {FIGURES}")),
+        Err(_) => Ok(Map::new()),
+    }
 }
 
 fn names() -> Vec<&'static str> {
@@ -108,12 +121,17 @@ fn names() -> Vec<&'static str> {
 
 /// One row per line of standard output that is a JSON object; of a bench that
 /// prints a table, one row per line of it.
-fn run_bench(bench: &Bench, quick: bool) -> Result<Vec<Value>> {
+fn run_bench(bench: &Bench, options: &Options) -> Result<Vec<Value>> {
     let mut command: Command = project::cargo();
     command
         .current_dir(project::root().join(bench.folder))
         .args(bench.cargo)
-        .args(if quick { bench.quick } else { bench.full });
+        .args(if options.quick {
+            bench.quick
+        } else {
+            bench.full
+        })
+        .args(&options.more);
     let printed = project::output(&mut command)?;
     let mut rows: Vec<Value> = printed
         .lines()
@@ -182,87 +200,15 @@ fn machine() -> Result<Value> {
         .map_or("unknown", |(_, name)| name.trim())
         .to_owned();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or_default();
     Ok(json!({
         "processor": model,
         "processors": processors,
         "kernel": kernel.trim(),
+        "load": load,
         "commit": git(&["rev-parse", "--short=12", "HEAD"]),
         "changed_since_commit": !git(&["status", "--porcelain"]).is_empty(),
         "date": git(&["log", "-1", "--format=%cs"]),
     }))
-}
-
-fn page(machine: &Value, sections: &[(&Bench, Vec<Value>)]) -> String {
-    let text = |key: &str| machine[key].as_str().unwrap_or_default().to_owned();
-    let mut page = String::from("# Benchmarks\n\n");
-    let _ = writeln!(
-        page,
-        "Written by `cargo xtask bench`; the same figures as JSON are in [benchmarks.json](benchmarks.json). \
-         Figures of one table come from one run and are to be read as ratios to each other.\n\n\
-         Machine: {}, {} processors, Linux {}. Commit {}{}.",
-        text("processor"),
-        machine["processors"],
-        text("kernel"),
-        text("commit"),
-        if machine["changed_since_commit"] == true {
-            " with local changes"
-        } else {
-            ""
-        },
-    );
-    for (bench, rows) in sections {
-        let _ = writeln!(page, "\n## {}\n\n{}.\n", bench.name, bench.about);
-        page += &table(rows);
-    }
-    page
-}
-
-/// Rows that share their keys become one table.
-fn table(rows: &[Value]) -> String {
-    let mut text = String::new();
-    let mut columns: Vec<&str> = Vec::new();
-    for row in rows {
-        let Some(object) = row.as_object() else {
-            continue;
-        };
-        let keys: Vec<&str> = object.keys().map(String::as_str).collect();
-        if keys != columns {
-            if !columns.is_empty() {
-                text.push('\n');
-            }
-            let heads: Vec<String> = keys.iter().map(|key| key.replace('_', " ")).collect();
-            let _ = writeln!(
-                text,
-                "| {} |\n|{}",
-                heads.join(" | "),
-                "---|".repeat(keys.len())
-            );
-            columns = keys;
-        }
-        let cells: Vec<String> = object.values().map(cell).collect();
-        let _ = writeln!(text, "| {} |", cells.join(" | "));
-    }
-    text
-}
-
-fn cell(value: &Value) -> String {
-    match value {
-        Value::Null => "–".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Number(number) => match number.as_f64() {
-            Some(float) if !number.is_u64() && !number.is_i64() => round(float),
-            _ => number.to_string(),
-        },
-        other => other.to_string(),
-    }
-}
-
-/// Three significant digits, or whole numbers where there are more.
-fn round(value: f64) -> String {
-    match value.abs() {
-        v if v >= 100.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        v if v >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
 }

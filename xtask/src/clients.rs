@@ -13,6 +13,9 @@ pub struct Options {
     /// Use the debug build.
     #[arg(long)]
     pub debug: bool,
+    /// Use this binary instead of building one.
+    #[arg(long)]
+    pub binary: Option<PathBuf>,
     /// Fail where Python or its packages cannot be had, instead of saying so and passing.
     #[arg(long)]
     pub require: bool,
@@ -37,7 +40,10 @@ fn drive(options: &Options) -> Result<Outcome> {
         Ok(environment) => environment,
         Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
     };
-    let binary = project::build_floe(Profile::from_flag(options.debug))?;
+    let binary = match &options.binary {
+        Some(given) => given.clone(),
+        None => project::build_floe(Profile::from_flag(options.debug))?,
+    };
     for script in &scripts {
         println!("clients: {}", script.display());
         project::run(

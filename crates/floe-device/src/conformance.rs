@@ -378,7 +378,10 @@ impl Suite {
         let state = self.state(zone).await;
         assert_eq!((state.state, state.write_pointer), (ZoneState::Empty, 0));
         let newer = pattern(4, block as usize);
-        self.0.write(at, newer.clone(), HERE).await.expect("again");
+        self.0
+            .write(at, newer.clone(), HERE)
+            .await
+            .expect("it is written again");
         let both = self.read(at, data.len()).await;
         assert!(
             both[..block as usize] == *newer && both[block as usize..] == data[block as usize..]

@@ -190,8 +190,12 @@ async fn check(store: &Store, oracle: &Oracle, key: u64, name: &str, large: bool
                 .allowed
                 .iter()
                 .any(|&version| value(key, version, large) == found.bytes),
-            "key {key}: a lie from {:?}, {} bytes; allowed {:?}",
+            "key {key}: a lie from {:?}, version {:?}, {} bytes; allowed {:?}",
             found.tier,
+            found
+                .bytes
+                .get(8..16)
+                .map(|v| u64::from_le_bytes(v.try_into().expect("eight bytes"))),
             found.bytes.len(),
             truth.allowed
         );
@@ -294,7 +298,7 @@ fn life(setup: &Setup, power: &PowerSwitch, oracle: &Arc<Oracle>, seed: u64, ope
             () = work => {}
             () = clock.sleep(cut_off) => {}
         }
-        if seed % 5 == 0 {
+        if seed.is_multiple_of(5) {
             let _ = store.close().await;
         }
     });

@@ -75,6 +75,9 @@ pub(crate) struct LoadArgs {
     /// Seed of everything random
     #[arg(long, value_name = "SEED", default_value_t = 42)]
     pub(crate) seed: u64,
+    /// Run in virtual time: on a simulated SSD (--device-kind sim) or memory, the same result every time
+    #[arg(long)]
+    pub(crate) virtual_time: bool,
     /// Compare every byte with the origin's
     #[arg(long)]
     pub(crate) verify: bool,

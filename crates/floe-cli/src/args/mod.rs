@@ -64,6 +64,7 @@ pub(crate) enum Action {
         floe bench experiments/zero-latency.toml             run an experiment, write results/…\n  \
         floe bench --duration 30s --clients 64               Zipfian reads, a cache file of 1GiB\n  \
         floe bench --rate 20000 --device-kind memory --device-size 256MiB --origin-latency 64KiB\n  \
+        floe bench --virtual-time --device-kind sim --requests 100000 --origin-latency 64KiB\n  \
         floe bench --device-path /dev/nvme1n1 --wipe --chunk-size 1MiB --out results/nvme\n\n\
         Without a --device-path the cache is a file that is removed afterwards.")]
     Bench(Box<BenchArgs>),

@@ -9,6 +9,7 @@ use floe::config::Schema;
 use floe::origin::emulated::{LatencyPreset, LatencyRule};
 use floe_core::ByteSize;
 use floe_device::config::DeviceKind;
+use floe_device::virtual_time::VirtualTime;
 use floe_device::{Clock, Device as _};
 use floe_eval::EvalError;
 use floe_eval::experiment::{CacheSpec, ExperimentOptions, TargetKind};
@@ -46,7 +47,7 @@ pub(crate) fn bench(
     if let Some(path) = &args.experiment {
         return experiment(path, matches, &args.output, json);
     }
-    let scratch = Scratch::new(schema, matches, &args.cache, &args.output)?;
+    let scratch = Scratch::new(schema, matches, &args.cache, &args.load, &args.output)?;
     let source = bench_source(args, &scratch.spec)?;
     let mut options = options("bench", source, &args.load, &args.output, json);
     let endless = args.workload_file.is_none();
@@ -61,7 +62,7 @@ pub(crate) fn bench(
         json,
         args.load.seed,
         device,
-        Done::Run(run),
+        Done::Run(Box::new(run)),
     )
 }
 
@@ -91,9 +92,15 @@ fn experiment(
 /// An experiment says everything itself; a flag beside it would be ignored.
 fn refuse_other_flags(matches: &ArgMatches) -> Result<(), Failure> {
     const ALLOWED: [&str; 4] = ["experiment", "out", "quiet", "json"];
-    let given = matches.ids().map(clap::Id::as_str).find(|id| {
-        !ALLOWED.contains(id) && matches.value_source(id) == Some(ValueSource::CommandLine)
-    });
+    // Groups of flags are listed too, under their types' names.
+    let is_flag = |id: &&str| id.starts_with(|first: char| first.is_ascii_lowercase());
+    let given = matches
+        .ids()
+        .map(clap::Id::as_str)
+        .filter(is_flag)
+        .find(|id| {
+            !ALLOWED.contains(id) && matches.value_source(id) == Some(ValueSource::CommandLine)
+        });
     match given {
         None => Ok(()),
         Some(id) => Err(
@@ -128,7 +135,7 @@ pub(crate) fn replay(
             Done::Replay(found),
         );
     }
-    let scratch = Scratch::new(schema, matches, &args.cache, &args.output)?;
+    let scratch = Scratch::new(schema, matches, &args.cache, &args.load, &args.output)?;
     let source = RequestSource::Trace {
         path: args.trace.clone(),
         options: trace_options,
@@ -149,7 +156,7 @@ pub(crate) fn replay(
         json,
         args.load.seed,
         device,
-        Done::Run(run),
+        Done::Run(Box::new(run)),
     )
 }
 
@@ -298,6 +305,7 @@ struct Scratch {
     spec: CacheSpec,
     folder: PathBuf,
     seed: u64,
+    virtual_time: bool,
 }
 
 impl Scratch {
@@ -305,6 +313,7 @@ impl Scratch {
         schema: &Schema,
         matches: &ArgMatches,
         args: &CacheArgs,
+        load: &LoadArgs,
         output: &OutputArgs,
     ) -> Result<Self, Failure> {
         let request = Request::new(schema, matches)?;
@@ -344,7 +353,8 @@ impl Scratch {
         Ok(Scratch {
             spec,
             folder,
-            seed: matches.get_one::<u64>("seed").copied().unwrap_or(42),
+            seed: load.seed,
+            virtual_time: load.virtual_time,
         })
     }
 
@@ -359,11 +369,19 @@ impl Scratch {
                     .cure("choose another folder with --out or --data-dir")
             })?;
         }
-        let runtime = Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::environment("cannot start the runtime").because(error))?;
-        let result = runtime.block_on(self.drive(options));
+        let result = if self.virtual_time {
+            VirtualTime::new(self.seed)
+                .run(|clock| self.drive(options, clock))
+                .unwrap_or_else(|error| {
+                    Err(Failure::bug("virtual time came to a halt").because(error))
+                })
+        } else {
+            Builder::new_multi_thread()
+                .enable_all()
+                .build()
+                .map_err(|error| Failure::environment("cannot start the runtime").because(error))?
+                .block_on(self.drive(options, Clock::real()))
+        };
         if is_own_file {
             // What is left of a cache under test is of no use to anybody.
             let _ = std::fs::remove_file(self.folder.join("cache.flash"));
@@ -372,8 +390,11 @@ impl Scratch {
         result
     }
 
-    async fn drive(&self, options: &BenchOptions) -> Result<(RunResult, String), Failure> {
-        let clock = Clock::real();
+    async fn drive(
+        &self,
+        options: &BenchOptions,
+        clock: Clock,
+    ) -> Result<(RunResult, String), Failure> {
         let cache = self
             .spec
             .open(&clock, self.seed, &self.folder)
@@ -435,7 +456,7 @@ fn latency(text: &str) -> Result<LatencyRule, Failure> {
 
 /// What was found.
 enum Done {
-    Run(RunResult),
+    Run(Box<RunResult>),
     Replay(ReplayResult),
 }
 
@@ -453,7 +474,7 @@ fn finish(
         Done::Replay(replay) => figures::replay(replay),
     };
     let (runs, replays) = match done {
-        Done::Run(run) => (vec![run], Vec::new()),
+        Done::Run(run) => (vec![*run], Vec::new()),
         Done::Replay(replay) => (Vec::new(), vec![replay]),
     };
     let provenance = Provenance::here(config, seed, device);

@@ -94,7 +94,7 @@ pub(crate) fn check(
         return Ok(());
     }
     Err(Failure::damage(format!("{} damaged places", totals.damage)).cure(
-        "nothing: a damaged value is a miss and is fetched again; `floe format --force` starts anew; \
+        "nothing has to be done: a damaged value is a miss and is fetched again; `floe format --force` starts anew; \
          if it comes back, replace the device",
     ))
 }

@@ -191,25 +191,20 @@ async fn close(store: &Store) {
 
 /// Waits for a signal, and tells the supervisor meanwhile that we live.
 async fn wait(signals: &mut Signals, supervisor: &Supervisor, clock: &Clock) -> Stop {
-    let alive = async {
-        match supervisor.watchdog_interval() {
-            Some(interval) => loop {
-                clock.sleep(interval).await;
-                supervisor.alive();
-            },
-            None => std::future::pending::<()>().await,
+    let interval = supervisor.watchdog_interval();
+    loop {
+        let beat = async {
+            match interval {
+                Some(interval) => clock.sleep(interval).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            stop = signals.next() => return stop,
+            () = beat => supervisor.alive(),
         }
-    };
-    tokio::select! {
-        biased;
-        stop = signals.next() => stop,
-        () = alive => unreachable_stop(),
     }
-}
-
-/// The watchdog's loop never ends; this is what the types ask for if it did.
-fn unreachable_stop() -> Stop {
-    Stop::Terminate
 }
 
 /// The signal that ends the service.

@@ -49,6 +49,7 @@ pub fn run(options: &ExperimentOptions) -> Result<PathBuf, EvalError> {
         Vec::new(),
     );
     data.about = experiment.about.clone();
+    let mut devices = Vec::new();
     for case in &cases {
         let replayed = case.experiment.replay.as_ref();
         if let Some(replayed) = replayed {
@@ -57,19 +58,30 @@ pub fn run(options: &ExperimentOptions) -> Result<PathBuf, EvalError> {
         }
         if let Some(driven) = &case.experiment.bench {
             let run = run_case(case, driven, options, &folder)?;
-            data.provenance.device = run.device;
+            devices.push(run.device);
             data.runs.push(run.result);
         }
     }
-    data = complete(data, &experiment, &cases);
+    data = complete(data, &experiment, &cases, &devices);
     let copy = folder.join("experiment.toml");
     std::fs::write(&copy, &text).map_err(EvalError::file("write", &copy))?;
     data.write(&folder)?;
     Ok(folder)
 }
 
-/// Rows, published figures beside them, and curves.
-fn complete(data: ReportData, experiment: &Experiment, cases: &[Case]) -> ReportData {
+/// Rows, published figures beside them, and curves; `devices` are the runs'.
+fn complete(
+    mut data: ReportData,
+    experiment: &Experiment,
+    cases: &[Case],
+    devices: &[String],
+) -> ReportData {
+    let mut different = devices.to_vec();
+    different.sort_unstable();
+    different.dedup();
+    if !different.is_empty() {
+        data.provenance.device = different.join("; ");
+    }
     let mut whole = ReportData::new(
         data.name,
         data.title,
@@ -80,6 +92,10 @@ fn complete(data: ReportData, experiment: &Experiment, cases: &[Case]) -> Report
     );
     whole.about = data.about;
     for row in &mut whole.rows {
+        let run = whole.runs.iter().position(|run| run.name == row.case);
+        if let Some(device) = run.and_then(|run| devices.get(run)) {
+            row.provenance.device = device.clone();
+        }
         let published = experiment
             .published
             .iter()

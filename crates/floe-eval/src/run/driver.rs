@@ -370,18 +370,17 @@ fn validate(options: &BenchOptions, clock: &Clock) -> Result<(), EvalError> {
     if options.bin < Duration::from_millis(1) {
         return fail("bin", "a time bin must last at least 1 ms");
     }
-    let positive = |x: f64| x.is_finite() && x > 0.0;
     match options.pacing {
         Pacing::Closed { clients: 0 } => fail("clients", "at least one client is needed"),
         Pacing::Closed { clients } if clients > 1 << 16 => {
             fail("clients", "at most 65536 clients are driven")
         }
-        Pacing::Open { rate, .. } if !positive(rate) || !(1e-3..=1e8).contains(&rate) => fail(
+        Pacing::Open { rate, .. } if !(1e-3..=1e8).contains(&rate) => fail(
             "rate",
             "must lie between 0.001 and 100000000 requests per second",
         ),
-        Pacing::Recorded { speed, .. } if !positive(speed) => {
-            fail("speed", "must be a positive number")
+        Pacing::Recorded { speed, .. } if !(1e-6..=1e9).contains(&speed) => {
+            fail("speed", "must lie between 0.000001 and 1000000000")
         }
         Pacing::Open { in_flight_max, .. } | Pacing::Recorded { in_flight_max, .. }
             if in_flight_max == 0 || in_flight_max > 1 << 20 =>

@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use floe::object::ObjectCache;
 use floe::origin::emulated::{Content, verify};
 use floe::origin::{ByteRange, GetRequest, ObjectKey, Origin};
-use floe::{Admission, PutOptions, Store};
+use floe::{Admission, PutOptions, Store, ValueWriter};
 use futures::StreamExt as _;
 
 use super::Planned;
 use crate::error::EvalError;
 use crate::metrics::Served;
 use crate::trace::Op;
+
+/// Bytes that a client writes at once.
+const PUT_PIECE_BYTES: u64 = 256 << 10;
 
 /// The bucket of all objects of a run.
 pub const BENCH_BUCKET: &str = "bench";
@@ -124,7 +126,11 @@ impl StoreTarget {
         let key = request.key.as_bytes();
         let range = request.offset..request.offset + request.length;
         let mut served = Served::Miss;
-        if let Some(mut reader) = self.store.read(key, range).await.map_err(failed)? {
+        let found = self.store.read(key, range).await.map_err(failed)?;
+        // In some traces objects change their size: what is stored then is an
+        // older version, which this request replaces.
+        let current = found.filter(|reader| reader.value_len() == request.object_bytes);
+        if let Some(mut reader) = current {
             served = Served::Hit;
             while let Some(piece) = reader.next().await {
                 match piece {
@@ -138,45 +144,54 @@ impl StoreTarget {
             }
         }
         if served == Served::Miss {
-            let value = self.fetch(request).await?;
-            let wanted = request.offset as usize..(request.offset + request.length) as usize;
-            match value.get(wanted) {
-                Some(wanted) => check.piece(wanted)?,
-                None => return Err(Failure::Failed("the origin's object is too short".into())),
-            }
-            self.keep(key, value).await?;
+            self.fetch(request, check).await?;
         }
         check.finish(served)
     }
 
-    async fn fetch(&self, request: &Planned) -> Result<Bytes, Failure> {
-        let answer = self
-            .origin
-            .get(&object_key(request), GetRequest::default())
-            .await;
+    /// Streams an object from the origin to the client and into the store, so
+    /// that memory does not grow with its size.
+    async fn fetch(&self, request: &Planned, check: &mut Check<'_>) -> Result<(), Failure> {
+        let key = object_key(request);
+        let answer = self.origin.get(&key, GetRequest::default()).await;
         let mut body = answer.map_err(failed)?.body;
-        let mut whole = bytes::BytesMut::new();
+        let mut writer = self.writer(request).await?;
+        let wanted = request.offset..request.offset + request.length;
+        let mut position = 0;
         while let Some(piece) = body.next().await {
             let piece = piece.map_err(failed)?;
-            if whole.is_empty() && piece.len() as u64 == request.object_bytes {
-                return Ok(piece);
-            }
-            whole.extend_from_slice(&piece);
+            let end = position + piece.len() as u64;
+            let from = wanted.start.clamp(position, end) - position;
+            let to = wanted.end.clamp(position, end) - position;
+            check.piece(&piece[from as usize..to as usize])?;
+            writer.write(piece).await.map_err(failed)?;
+            position = end;
         }
-        Ok(whole.freeze())
+        // A refusal is no failure: the store counts it.
+        writer.finish().await.map(|_: Admission| ()).map_err(failed)
     }
 
     async fn put(&self, request: &Planned, seed: Option<u64>) -> Result<Answer, Failure> {
-        let mut value = vec![0; request.object_bytes as usize];
-        Content::new(seed.unwrap_or(0), &object_key(request), 0).fill(0, &mut value);
-        self.keep(request.key.as_bytes(), value.into()).await?;
-        Ok(other(request.object_bytes))
+        let content = Content::new(seed.unwrap_or(0), &object_key(request), 0);
+        let mut writer = self.writer(request).await?;
+        let mut position = 0;
+        while position < request.object_bytes {
+            let length = PUT_PIECE_BYTES.min(request.object_bytes - position);
+            let mut piece = vec![0; length as usize];
+            content.fill(position, &mut piece);
+            writer.write(piece.into()).await.map_err(failed)?;
+            position += length;
+        }
+        let put = writer.finish().await;
+        put.map(|_: Admission| other(request.object_bytes))
+            .map_err(failed)
     }
 
-    async fn keep(&self, key: &[u8], value: Bytes) -> Result<(), Failure> {
-        let put = self.store.put(key, value, PutOptions::default()).await;
-        // A refusal is no failure: the store counts it.
-        put.map(|_: Admission| ()).map_err(failed)
+    async fn writer(&self, request: &Planned) -> Result<ValueWriter, Failure> {
+        let key = request.key.as_bytes();
+        let options = PutOptions::default();
+        let writer = self.store.writer(key, request.object_bytes, options).await;
+        writer.map_err(failed)
     }
 }
 

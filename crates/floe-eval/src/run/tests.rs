@@ -219,6 +219,34 @@ fn traces_are_replayed_with_ranges_writes_and_deletes() {
     );
 }
 
+#[test]
+fn objects_that_change_their_size_are_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("trace.csv");
+    std::fs::write(
+        &path,
+        "0,k,1,99,1,get,0\n1,k,1,99,1,get,0\n2,k,1,499,1,get,0\n3,k,1,499,1,get,0\n",
+    )
+    .expect("written");
+    let result = virtual_time::run(1, |clock| async move {
+        let target = store_target(&clock, 1.0).await;
+        let source = RequestSource::Trace {
+            path,
+            options: TraceOptions::default(),
+            object_bytes: 1000,
+        };
+        let options = BenchOptions {
+            pacing: Pacing::Closed { clients: 1 },
+            verify_seed: Some(SEED),
+            progress: Progress::Off,
+            ..BenchOptions::new("trace", source)
+        };
+        bench(&target, &clock, None, &options).await.expect("runs")
+    });
+    assert_eq!((result.whole.hit.count, result.whole.miss.count), (2, 2));
+    assert_eq!(result.verified_bytes, 2 * 100 + 2 * 500);
+}
+
 #[tokio::test]
 async fn nonsense_is_refused() {
     let clock = Clock::real();

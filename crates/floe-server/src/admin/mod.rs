@@ -124,7 +124,7 @@ fn router(known: Arc<Known>) -> Router {
 }
 
 async fn metrics(State(known): State<Arc<Known>>, uri: Uri) -> Response {
-    match known.samples(uri.query()).to_text() {
+    match known.samples(uri.query()).into_text() {
         Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

@@ -101,7 +101,7 @@ impl Samples {
     }
 
     /// The text that Prometheus scrapes.
-    pub(crate) fn to_text(self) -> Result<String, fmt::Error> {
+    pub(crate) fn into_text(self) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self));
         let mut text = String::new();

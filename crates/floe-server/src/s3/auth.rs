@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use http::{HeaderMap, Uri};
+use percent_encoding::percent_decode_str;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Error, S3ErrorCode, S3Result};
@@ -94,4 +95,42 @@ pub(crate) fn refuse_old_signatures(uri: &Uri, headers: &HeaderMap) -> Result<()
         ));
     }
     Ok(())
+}
+
+/// Refuses a signed request with headers of S3 that its signature does not
+/// cover, as Amazon does: whoever holds a presigned URL for an upload could
+/// otherwise turn it into a copy of any object with one header more.
+pub(crate) fn refuse_unsigned_headers(uri: &Uri, headers: &HeaderMap) -> Result<(), S3Error> {
+    let in_header = headers
+        .get(http::header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split_once("SignedHeaders="))
+        .map(|(_, rest)| rest.split(',').next().unwrap_or_default().trim());
+    let in_query = uri.query().and_then(|query| {
+        query
+            .split('&')
+            .find_map(|parameter| parameter.strip_prefix("X-Amz-SignedHeaders="))
+    });
+    let (signed, is_presigned) = match (in_header, in_query) {
+        (Some(signed), _) => (signed.to_ascii_lowercase(), false),
+        (None, Some(signed)) => {
+            let signed = percent_decode_str(signed).decode_utf8_lossy();
+            (signed.to_ascii_lowercase(), true)
+        }
+        (None, None) => return Ok(()),
+    };
+    let is_signed = |name: &str| signed.split(';').any(|member| member == name);
+    let unsigned = headers.keys().map(|name| name.as_str()).find(|name| {
+        // The hash of the body is compared with the body, signed or not.
+        let checked_anyway = is_presigned && *name == "x-amz-content-sha256";
+        name.starts_with("x-amz-") && !checked_anyway && !is_signed(name)
+    });
+    let unsigned = unsigned.or_else(|| (!is_signed("host")).then_some("host"));
+    match unsigned {
+        None => Ok(()),
+        Some(name) => Err(with(
+            S3ErrorCode::AccessDenied,
+            format!("There were headers present in the request which were not signed: {name}"),
+        )),
+    }
 }

@@ -225,6 +225,7 @@ fn service(config: &S3Config, cache: ObjectCache) -> S3Service {
 /// Requests that the library would take but this face does not.
 fn refuse_unsupported(request: &Request<Incoming>) -> Result<(), S3Error> {
     auth::refuse_old_signatures(request.uri(), request.headers())?;
+    auth::refuse_unsigned_headers(request.uri(), request.headers())?;
     let is_form = request.method() == Method::POST
         && request
             .headers()

@@ -2,6 +2,7 @@
 
 use bytes::{Buf, BytesMut};
 use floe::origin::OriginError;
+use floe_core::ByteSize;
 use floe_server::oxcache::codec::{Request, Response, decode_response, encode_request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -139,6 +140,22 @@ async fn pipelined_requests_are_answered_in_order() {
         }
     }
     assert_eq!(client.receive().await, None);
+}
+
+/// Answers are read when their turn comes, and are right all the same.
+#[tokio::test]
+async fn without_memory_for_read_ahead() {
+    let rig = rig_with(|config| config.oxcache.as_mut().unwrap().read_ahead = ByteSize(0)).await;
+    let bytes = pattern(1, 3_000_000);
+    rig.origin.store("bucket", "7", bytes.clone());
+    let mut client = Client::connect(&rig).await;
+    for offset in [0, 5, 1_000_000] {
+        client.send("7", offset, 2_000_000).await;
+    }
+    for offset in [0, 5, 1_000_000] {
+        let expected = bytes[offset..offset + 2_000_000].to_vec();
+        assert!(client.receive().await == Some(Response::Response(expected)));
+    }
 }
 
 #[tokio::test]

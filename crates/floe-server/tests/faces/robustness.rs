@@ -174,7 +174,7 @@ async fn an_upload_that_falls_silent_is_refused() {
 #[tokio::test]
 async fn idle_connections_are_closed() {
     let rig = rig_with(|config| config.s3.as_mut().unwrap().idle_timeout_seconds = 1).await;
-    for bytes in [&b""[..], b"GET / HT"] {
+    for bytes in [&b""[..], b"GET / HT", b"P", b"PRI * HTTP/2.0\r\n"] {
         let mut stream = TcpStream::connect(rig.s3()).await.unwrap();
         stream.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();

@@ -201,6 +201,33 @@ async fn presigned_urls() {
     assert_eq!(rig.get(&forged, &[]).await.code(), "SignatureDoesNotMatch");
 }
 
+/// A URL for an upload must not become a copy of another object.
+#[tokio::test]
+async fn headers_of_s3_must_be_signed() {
+    let rig = strict().await;
+    rig.origin.store("bucket", "secret", "secret bytes");
+    let host = rig.s3().to_string();
+    let url = right().presign("PUT", &host, "/bucket/key", 60);
+    let copy = [("x-amz-copy-source", "/bucket/secret")];
+    let refused = rig.send("PUT", &url, &copy, "").await;
+    assert_eq!((refused.status, refused.code()), (403, "AccessDenied"));
+    let mut meta = right().sign("PUT", &host, "/bucket/key", &[], b"x", Payload::Signed);
+    meta.headers_mut()
+        .insert("x-amz-meta-a", "1".parse().unwrap());
+    let refused = send(rig.s3(), meta).await;
+    assert_eq!((refused.status, refused.code()), (403, "AccessDenied"));
+    assert_eq!(rig.origin.bytes("bucket", "key").unwrap(), "bytes");
+
+    let extra = [
+        ("x-amz-meta-a", "1"),
+        ("x-amz-copy-source", "/bucket/secret"),
+    ];
+    let signed = right().sign("PUT", &host, "/bucket/copy", &extra, b"", Payload::Signed);
+    assert_eq!(send(rig.s3(), signed).await.status, 200);
+    assert_eq!(rig.origin.bytes("bucket", "copy").unwrap(), "secret bytes");
+    assert_eq!(rig.send("PUT", &url, &[], "by URL").await.status, 200);
+}
+
 #[tokio::test]
 async fn signatures_over_http2() {
     let rig = strict().await;

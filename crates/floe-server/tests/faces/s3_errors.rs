@@ -101,7 +101,7 @@ async fn errors_of_the_origin_have_s3_codes() {
             ("PUT", "/bucket/unseen"),
         ] {
             let is_negative = matches!(fault, OriginError::NotFound(_));
-            if is_negative && method != "GET" || is_negative && path.contains('?') {
+            if is_negative && (method != "GET" || path.contains('?')) {
                 continue;
             }
             let answer = rig.send(method, path, &[], "").await;

@@ -296,10 +296,7 @@ impl JournalTask {
                 waiting.extend(next.done);
                 last |= next.last;
             }
-            let result = self
-                .write(&notes, !waiting.is_empty())
-                .await
-                .map_err(|e| e.to_string());
+            let result = self.write(&notes).await.map_err(|e| e.to_string());
             match &result {
                 Ok(()) => self.owed.paid(&notes),
                 // Before the callers hear of it: their next write must find it.
@@ -318,7 +315,10 @@ impl JournalTask {
         }
     }
 
-    async fn write(&mut self, notes: &[Note], durable: bool) -> Result<(), JournalError> {
+    /// Always to stable media where power loss counts, waited for or not: of two
+    /// blocks that are not, the later may survive alone, and a journal with a hole
+    /// cannot be believed.
+    async fn write(&mut self, notes: &[Note]) -> Result<(), JournalError> {
         if !notes.is_empty() {
             match self.append_notes(notes).await {
                 Ok(()) => {}
@@ -330,7 +330,7 @@ impl JournalTask {
             }
             self.counters.notes.fetch_add(notes.len() as u64, SeqCst);
         }
-        if durable && self.plan.durability == Durability::Power {
+        if self.plan.durability == Durability::Power {
             self.device.flush().await?;
         }
         Ok(())
@@ -395,7 +395,7 @@ impl JournalTask {
         self.device.reset(zone).await?;
         let superblock = Superblock {
             epoch,
-            ..self.superblock.clone()
+            ..self.superblock
         };
         let mut buf = IoBuf::zeroed(Superblock::encoded_bytes(block_size));
         superblock.encode(&mut buf)?;

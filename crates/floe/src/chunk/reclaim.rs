@@ -4,7 +4,6 @@
 //! one. Writers that find no zone wait for it: that is the foreground.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 
 use floe_core::ZoneId;
 use floe_core::chunk::{Durability, Entry, Eviction, Found, ZonePhase};
@@ -26,33 +25,35 @@ use crate::error::CacheError;
 impl Engine {
     /// Reclaims whenever woken, until the engine stops.
     pub(super) async fn run_reclaim(self: Arc<Self>) {
-        loop {
+        while !self.is_stopped() {
             self.reclaim_wake.notified().await;
-            if self.stopping.load(SeqCst) && self.room.is_closed() {
-                return;
-            }
             if let Some(slots) = self.slots() {
                 self.evict_slots(slots);
-                continue;
-            }
-            let start =
-                self.zones.lock().free_zones() <= self.plan.water.high || self.journal.is_pressed();
-            let mut pressed_rounds = 0;
-            while start {
-                let free = self.zones.lock().free_zones();
-                let pressed =
-                    self.journal.is_pressed() && pressed_rounds < self.plan.geometry.zone_count;
-                if (free >= self.plan.water.low && !pressed)
-                    || (self.stopping.load(SeqCst) && self.room.is_closed())
-                {
-                    break;
-                }
-                pressed_rounds += u32::from(pressed);
-                if !self.reclaim_one(free >= self.plan.water.low).await {
-                    break;
-                }
+            } else if self.free_zones() <= self.plan.water.high || self.journal.is_pressed() {
+                self.reclaim_to_low_water().await;
             }
         }
+    }
+
+    async fn reclaim_to_low_water(self: &Arc<Self>) {
+        let mut rounds_for_the_journal = 0;
+        while !self.is_stopped() {
+            let enough = self.free_zones() >= self.plan.water.low;
+            let for_the_journal = enough
+                && self.journal.is_pressed()
+                && rounds_for_the_journal < self.plan.geometry.zone_count;
+            if enough && !for_the_journal {
+                return;
+            }
+            rounds_for_the_journal += u32::from(for_the_journal);
+            if !self.reclaim_one(for_the_journal).await {
+                return;
+            }
+        }
+    }
+
+    fn free_zones(&self) -> u32 {
+        self.zones.lock().free_zones()
     }
 
     /// Frees one zone; false if there is none to free now.

@@ -172,7 +172,9 @@ struct Recovery {
     still_active: HashSet<ZoneId>,
     /// Zones whose header is neither sound nor blank.
     doubtful: Vec<ZoneId>,
-    /// Sequences of the last zone whose records had to be compared with newer ones.
+    /// Where records lie and their sequences, zone by zone.
+    sequences: HashMap<ZoneId, Vec<(u32, Sequence)>>,
+    /// The same of the last zone whose records had to be compared with newer ones, to look up.
     compared: Option<(ZoneId, HashMap<u32, Sequence>)>,
     /// Which slots are taken, if there are slots.
     slots: Option<SlotMap>,
@@ -211,6 +213,7 @@ impl Recovery {
             losers: Vec::new(),
             still_active: HashSet::new(),
             doubtful: Vec::new(),
+            sequences: HashMap::new(),
             compared: None,
             slots,
         }
@@ -225,13 +228,9 @@ impl Recovery {
         let mut blank = true;
         for zone in METADATA {
             let len = FOREIGN_CHECK_BYTES.min(self.plan.geometry.zone_capacity);
-            let Ok(buf) = self
-                .device
-                .read(Address::new(zone, 0), self.device.allocate(len as usize))
-                .await
-            else {
-                continue;
-            };
+            // Not skipped when it cannot be read: it may be the newer of the two.
+            let buf = self.device.allocate(len as usize);
+            let buf = self.device.read(Address::new(zone, 0), buf).await?;
             match Superblock::decode(&buf) {
                 Ok(superblock) => found.push((zone, superblock)),
                 Err(source @ LayoutError::UnsupportedVersion { .. }) => {
@@ -350,7 +349,7 @@ impl Recovery {
             .await;
         for content in contents.drain(..) {
             let content = content?;
-            self.enter_zone(&superblock, &content, &deaths).await?;
+            self.enter_zone(&content, &deaths).await?;
             if content.scanned {
                 // What stands behind may be readable the next time, when its keys have been deleted.
                 self.losers.push(Note::ZoneClosed {
@@ -459,7 +458,6 @@ impl Recovery {
 
     async fn enter_zone(
         &mut self,
-        superblock: &Superblock,
         content: &ZoneContent,
         deaths: &Deaths,
     ) -> Result<(), OpenError> {
@@ -475,6 +473,12 @@ impl Recovery {
         } else {
             self.report.zones_from_summaries += 1;
         }
+        let sequences = content
+            .records
+            .iter()
+            .map(|r| (r.block, r.sequence))
+            .collect();
+        self.sequences.insert(life.zone, sequences);
         for record in &content.records {
             self.next_sequence = self.next_sequence.max(record.sequence.0 + 1);
             let dead = deaths.get(&(life.zone, life.generation, record.hash));
@@ -483,17 +487,12 @@ impl Recovery {
                 self.states.add_death(life.zone);
                 continue;
             }
-            self.enter(superblock, life, record).await?;
+            self.enter(life, record);
         }
         Ok(())
     }
 
-    async fn enter(
-        &mut self,
-        superblock: &Superblock,
-        life: ZoneLife,
-        record: &SummaryEntry,
-    ) -> Result<(), OpenError> {
+    fn enter(&mut self, life: ZoneLife, record: &SummaryEntry) {
         let entry = Entry {
             place: place(record, life, self.plan.geometry.block_size),
             len: record.value_bytes,
@@ -503,18 +502,18 @@ impl Recovery {
         let index = floe_core::hash::fast_range(record.hash.0, self.shards.len());
         let replaced = match self.shards[index].index.insert(record.hash, entry) {
             Ok(replaced) => replaced,
-            Err(floe_core::chunk::IndexFull) => return Ok(()),
+            Err(floe_core::chunk::IndexFull) => return,
         };
         self.states.add_live(life.zone, u64::from(entry.len));
         let Some(Found::Live(old)) = replaced else {
             self.report.records += 1;
-            return Ok(());
+            return;
         };
         // Two records of one key: a crash came between a write and the note that the older is dead.
         self.report.superseded_records += 1;
         self.states.remove_live(old.place.zone, u64::from(old.len));
         let old_life = self.states.life(old.place.zone);
-        let old_sequence = self.sequence_at(superblock, old_life, old.place).await?;
+        let old_sequence = self.sequence_at(old.place);
         let (loser, sequence) = if old_sequence > record.sequence {
             if self.shards[index].index.insert(record.hash, old).is_ok() {
                 self.states.remove_live(life.zone, u64::from(entry.len));
@@ -540,36 +539,32 @@ impl Recovery {
             });
         }
         self.states.add_death(loser.zone);
-        Ok(())
     }
 
     /// The sequence of the record at `at`, which the index does not keep.
-    async fn sequence_at(
-        &mut self,
-        superblock: &Superblock,
-        life: ZoneLife,
-        at: Address,
-    ) -> Result<Sequence, OpenError> {
+    fn sequence_at(&mut self, at: Address) -> Sequence {
+        let zone = at.zone;
         if self
             .compared
             .as_ref()
-            .is_none_or(|(zone, _)| *zone != life.zone)
+            .is_none_or(|(known, _)| *known != zone)
         {
-            let end = self.plan.geometry.zone_capacity;
-            let scan = scan_zone(&self.device, &self.plan, superblock.id, life, end).await?;
-            let sequences = scan
-                .records
-                .iter()
-                .map(|r| (r.summary.block, r.summary.sequence))
+            let sequences = self
+                .sequences
+                .get(&zone)
+                .into_iter()
+                .flatten()
+                .copied()
                 .collect();
-            self.compared = Some((life.zone, sequences));
+            self.compared = Some((zone, sequences));
         }
         let block = (at.offset / u64::from(self.plan.geometry.block_size)) as u32;
-        Ok(self
+        let known = self
             .compared
             .as_ref()
-            .and_then(|(_, known)| known.get(&block).copied())
-            .unwrap_or_default())
+            .and_then(|(_, known)| known.get(&block));
+        // Every entry of the index was entered together with its sequence.
+        known.copied().unwrap_or_default()
     }
 
     /// Starts a new metadata zone and the background tasks.

@@ -125,7 +125,14 @@ impl SlotMap {
 
     /// Adds a zone whose slots are all free.
     pub fn open(&mut self, zone: ZoneId) {
+        self.open_with(zone, &[]);
+    }
+
+    /// Adds a zone with these of its slots taken, as recovery finds it: true
+    /// for taken, and whatever is missing is free.
+    pub fn open_with(&mut self, zone: ZoneId, taken: &[bool]) {
         let geometry = self.geometry;
+        let is_taken = |slot: u32| taken.get(slot as usize).is_some_and(|&taken| taken);
         let Some(entry) = self.zones.get_mut(zone.index()) else {
             return;
         };
@@ -133,20 +140,25 @@ impl SlotMap {
             return;
         }
         let blocks = 0..geometry.table_blocks;
-        *entry = Some(ZoneSlots {
-            taken: vec![0; geometry.slots.div_ceil(64) as usize].into(),
-            free: blocks
-                .clone()
-                .map(|block| geometry.slots_of_block(block).len() as u32)
-                .collect(),
-            withdrawn: vec![false; geometry.table_blocks as usize].into(),
-            free_slots: geometry.slots,
-        });
-        for block in blocks {
-            let free = geometry.slots_of_block(block).len() as u32;
+        let mut bits = vec![0; geometry.slots.div_ceil(64) as usize];
+        for slot in (0..geometry.slots).filter(|&slot| is_taken(slot)) {
+            bits[slot as usize / 64] |= 1 << (slot % 64);
+        }
+        let free: Box<[u32]> = blocks
+            .map(|block| geometry.slots_of_block(block))
+            .map(|slots| slots.filter(|&slot| !is_taken(slot)).count() as u32)
+            .collect();
+        for (&free, block) in free.iter().zip(0..).filter(|&(&free, _)| free > 0) {
             self.roomy.insert((free, Reverse(zone), Reverse(block)));
         }
-        self.free += u64::from(geometry.slots);
+        let free_slots = free.iter().sum();
+        *entry = Some(ZoneSlots {
+            taken: bits.into(),
+            free,
+            withdrawn: vec![false; geometry.table_blocks as usize].into(),
+            free_slots,
+        });
+        self.free += u64::from(free_slots);
         self.open += u64::from(geometry.slots);
     }
 
@@ -172,16 +184,6 @@ impl SlotMap {
         }
         self.count_free(zone, block, -(slots.len() as i64));
         Some(SlotRun { zone, slots })
-    }
-
-    /// Takes this slot, as recovery does for what it found; says whether it was free.
-    pub fn take(&mut self, id: SlotId) -> bool {
-        if !self.exists(id) || self.is_taken(id) {
-            return false;
-        }
-        self.set_taken(id, true);
-        self.count_free(id.zone, self.geometry.table_block_of(id.slot), -1);
-        true
     }
 
     /// Gives a slot back; says whether it can be taken again.

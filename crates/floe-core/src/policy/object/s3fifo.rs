@@ -22,16 +22,22 @@ const MAIN_HITS_MAX: u32 = 3;
 #[derive(Debug)]
 pub struct S3Fifo {
     capacity_bytes: u64,
+    /// The objects of both queues; an entry's mark says which queue it is in
+    /// ([`IN_MAIN`]) and how often it was hit.
+    slab: Slab,
     small: Queue,
     main: Queue,
     /// As many bytes' worth of keys as the main queue has of objects.
     ghost: Fifo,
 }
 
+/// Set in the marks of objects in the main queue; the other bits count hits.
+const IN_MAIN: u32 = 1 << 31;
+
 #[derive(Debug)]
 struct Queue {
     capacity_bytes: u64,
-    slab: Slab,
+    used_bytes: u64,
     list: List,
 }
 
@@ -42,6 +48,7 @@ impl S3Fifo {
         let main_bytes = capacity_bytes - small_bytes;
         S3Fifo {
             capacity_bytes,
+            slab: Slab::default(),
             small: Queue::new(small_bytes),
             main: Queue::new(main_bytes),
             ghost: Fifo::new(main_bytes),
@@ -50,27 +57,32 @@ impl S3Fifo {
 
     /// Looks `key` up and inserts it on a miss.
     pub fn access(&mut self, key: u64, size: u64) -> Access {
-        if self.small.hit(key) || self.main.hit(key) {
+        if let Some(id) = self.slab.find(key) {
+            let mark = self.slab.mark_mut(id);
+            if *mark & !IN_MAIN < !IN_MAIN {
+                *mark += 1;
+            }
             return Access::Hit;
         }
         if size > self.capacity_bytes {
             return Access::Refused;
         }
         let was_ghost = self.ghost.remove(key);
-        while self.used_bytes() > self.capacity_bytes - size {
+        while self.slab.used_bytes() > self.capacity_bytes - size {
             self.evict_one();
         }
-        let queue = if was_ghost || size > self.small.capacity_bytes {
-            &mut self.main
-        } else {
-            &mut self.small
+        let into_main = was_ghost || size > self.small.capacity_bytes;
+        let (queue, mark) = match into_main {
+            true => (&mut self.main, IN_MAIN),
+            false => (&mut self.small, 0),
         };
-        queue.slab.insert(&mut queue.list, key, size, 0);
+        self.slab.insert(&mut queue.list, key, size, mark);
+        queue.used_bytes += size;
         Access::Miss
     }
 
     fn evict_one(&mut self) {
-        if self.main.slab.used_bytes() > self.main.capacity_bytes || self.small.list.is_empty() {
+        if self.main.used_bytes > self.main.capacity_bytes || self.small.list.is_empty() {
             self.evict_from_main();
         } else {
             self.evict_from_small();
@@ -82,49 +94,63 @@ impl S3Fifo {
     fn evict_from_small(&mut self) {
         while !self.small.list.is_empty() {
             let oldest = self.small.list.oldest();
-            let entry = self.small.slab.remove(&mut self.small.list, oldest);
-            if entry.mark < PROMOTE_HITS {
-                self.ghost.access(entry.key, entry.size);
+            let entry = self.slab.get(oldest);
+            let (size, hits) = (entry.size, entry.mark);
+            self.small.used_bytes -= size;
+            if hits < PROMOTE_HITS {
+                let gone = self.slab.remove(&mut self.small.list, oldest);
+                self.ghost.access(gone.key, gone.size);
                 return;
             }
-            self.main
-                .slab
-                .insert(&mut self.main.list, entry.key, entry.size, 0);
+            self.slab
+                .transfer(&mut self.small.list, &mut self.main.list, oldest);
+            *self.slab.mark_mut(oldest) = IN_MAIN;
+            self.main.used_bytes += size;
         }
     }
 
     fn evict_from_main(&mut self) {
         while !self.main.list.is_empty() {
             let oldest = self.main.list.oldest();
-            let hits = self.main.slab.mark_mut(oldest);
-            if *hits == 0 {
-                self.main.slab.remove(&mut self.main.list, oldest);
+            let mark = self.slab.mark_mut(oldest);
+            let hits = *mark & !IN_MAIN;
+            if hits == 0 {
+                let gone = self.slab.remove(&mut self.main.list, oldest);
+                self.main.used_bytes -= gone.size;
                 return;
             }
-            *hits = (*hits).min(MAIN_HITS_MAX) - 1;
-            self.main.slab.refresh(&mut self.main.list, oldest);
+            *mark = IN_MAIN | (hits.min(MAIN_HITS_MAX) - 1);
+            self.slab.refresh(&mut self.main.list, oldest);
         }
     }
 
     /// Forgets `key`; says whether it was there.
     pub fn remove(&mut self, key: u64) -> bool {
         self.ghost.remove(key);
-        self.small.remove(key) || self.main.remove(key)
+        let found = self.slab.find(key);
+        if let Some(id) = found {
+            let queue = match self.slab.get(id).mark & IN_MAIN {
+                0 => &mut self.small,
+                _ => &mut self.main,
+            };
+            queue.used_bytes -= self.slab.remove(&mut queue.list, id).size;
+        }
+        found.is_some()
     }
 
     /// Whether `key` is held.
     pub fn contains(&self, key: u64) -> bool {
-        self.small.slab.find(key).is_some() || self.main.slab.find(key).is_some()
+        self.slab.find(key).is_some()
     }
 
     /// Bytes held.
     pub fn used_bytes(&self) -> u64 {
-        self.small.slab.used_bytes() + self.main.slab.used_bytes()
+        self.slab.used_bytes()
     }
 
     /// Objects held.
     pub fn len(&self) -> usize {
-        self.small.slab.len() + self.main.slab.len()
+        self.slab.len()
     }
 
     /// Whether nothing is held.
@@ -137,25 +163,8 @@ impl Queue {
     fn new(capacity_bytes: u64) -> Self {
         Queue {
             capacity_bytes,
-            slab: Slab::default(),
+            used_bytes: 0,
             list: List::EMPTY,
         }
-    }
-
-    fn hit(&mut self, key: u64) -> bool {
-        let found = self.slab.find(key);
-        if let Some(id) = found {
-            let hits = self.slab.mark_mut(id);
-            *hits = hits.saturating_add(1);
-        }
-        found.is_some()
-    }
-
-    fn remove(&mut self, key: u64) -> bool {
-        let found = self.slab.find(key);
-        if let Some(id) = found {
-            self.slab.remove(&mut self.list, id);
-        }
-        found.is_some()
     }
 }

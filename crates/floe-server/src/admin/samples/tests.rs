@@ -22,7 +22,7 @@ fn samples() -> Samples {
 
 #[test]
 fn prometheus_reads_the_text() {
-    let text = samples().to_text().unwrap();
+    let text = samples().into_text().unwrap();
     for line in [
         "# TYPE floe_reads counter",
         "floe_reads_total{result=\"hit\"} 3",

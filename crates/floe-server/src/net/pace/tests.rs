@@ -4,12 +4,12 @@ use http_body_util::{BodyExt, StreamBody};
 use super::*;
 use crate::statistics::RequestCounters;
 
-type Pieces = Vec<Result<Frame<Bytes>, std::io::Error>>;
+type Piece = Result<Frame<Bytes>, std::io::Error>;
 
 fn body(
-    pieces: Pieces,
+    pieces: Vec<Piece>,
     announced: u64,
-) -> PacedBody<StreamBody<stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, std::io::Error>>>>> {
+) -> PacedBody<StreamBody<stream::Iter<std::vec::IntoIter<Piece>>>> {
     PacedBody::new(
         StreamBody::new(stream::iter(pieces)),
         Pace::new(Clock::real(), Duration::from_secs(60)),
@@ -22,7 +22,7 @@ fn meter(counters: &Arc<RequestCounters>) -> RequestMeter {
     RequestMeter::begin(Arc::clone(counters), Clock::real(), &http::Method::GET)
 }
 
-fn piece(len: usize) -> Result<Frame<Bytes>, std::io::Error> {
+fn piece(len: usize) -> Piece {
     Ok(Frame::data(Bytes::from(vec![7; len])))
 }
 

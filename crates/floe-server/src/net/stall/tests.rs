@@ -34,3 +34,30 @@ async fn a_slow_reader_is_served_as_long_as_it_goes_on() {
     let ((), all) = tokio::join!(writer, reader);
     assert_eq!(all, [7; 4096]);
 }
+
+/// While the protocol library waits to learn the version, the guard keeps the time.
+#[tokio::test]
+async fn a_connection_must_begin_in_time() {
+    for (begin, ends) in [
+        (&b""[..], true),
+        (b"PRI * HTTP/2.0\r\n", true),
+        (b"P", true),
+        (b"GET", false),
+        (PREFACE, false),
+    ] {
+        let (near, mut far) = tokio::io::duplex(64);
+        let limit = Duration::from_millis(20);
+        let mut guarded = StallGuard::new(near, Clock::real(), limit).with_opening_limit(limit);
+        far.write_all(begin).await.unwrap();
+        let mut received = vec![0; begin.len()];
+        guarded.read_exact(&mut received).await.unwrap();
+        assert_eq!(guarded.opening.is_some(), ends, "{begin:?}");
+        if ends {
+            let error = guarded.read_u8().await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        } else {
+            far.write_all(b"x").await.unwrap();
+            assert_eq!(guarded.read_u8().await.unwrap(), b'x');
+        }
+    }
+}

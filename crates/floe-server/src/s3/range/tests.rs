@@ -2,10 +2,13 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// `None` is the whole object, `Some(None)` is 416.
+type Expected = Option<Option<(u64, u64)>>;
+
 #[test]
 fn the_matrix_of_ranges() {
-    // For an object of 10 bytes: `None` is the whole object, `Some(None)` is 416.
-    let cases: &[(&str, Option<Option<(u64, u64)>>)] = &[
+    // For an object of 10 bytes.
+    let cases: &[(&str, Expected)] = &[
         ("bytes=0-0", Some(Some((0, 1)))),
         ("bytes=0-9", Some(Some((0, 10)))),
         ("bytes=0-10", Some(Some((0, 10)))),

@@ -32,7 +32,8 @@ pub(crate) struct Rig {
     pub(crate) server: Server,
     pub(crate) origin: Arc<MemoryOrigin>,
     pub(crate) cache: ObjectCache,
-    pub(crate) directory: tempfile::TempDir,
+    /// Holds the socket.
+    _directory: tempfile::TempDir,
 }
 
 /// Faces on free ports; anonymous, with one key, and with the domain `floe.test`.
@@ -86,7 +87,7 @@ pub(crate) async fn rig_on(
         server,
         origin,
         cache,
-        directory,
+        _directory: directory,
     }
 }
 

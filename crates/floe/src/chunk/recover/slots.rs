@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use floe_core::ZoneId;
 use floe_core::chunk::{Entry, Found, SlotId, SlotMap, slot_at};
+use floe_core::hash::fast_range;
 use floe_core::layout::{
     CacheId, LayoutError, Note, SMALL_MAX_BYTES, Sequence, SlotEntry, SlotGeometry, Superblock,
     ValueKind, ZoneHeader, ZoneLayout, ZoneLife, decode_slot_block, encode_slot_block,
@@ -65,7 +66,6 @@ impl Recovery {
         for header in &lives {
             let life = header.life;
             self.states.open(life.zone, life.generation, 0);
-            map.open(life.zone);
             filled.push((life, 0, 0));
         }
         // A few zones ahead of what is being entered, so that few tables are in memory.
@@ -83,27 +83,31 @@ impl Recovery {
             .buffered(PARALLEL);
         while let Some((life, table)) = tables.next().await {
             self.report.zones_from_summaries += 1;
+            let mut entering = Entering {
+                geometry: &geometry,
+                id: superblock.id,
+                deaths: &deaths,
+                now_unix_s: self.clock.unix_seconds(),
+                life,
+                taken: vec![false; geometry.slots as usize],
+                map: &mut map,
+                repairs: &mut repairs,
+            };
             for (number, block) in (0..).zip(table) {
                 let Some(entries) = block else {
-                    repairs.insert((life.zone, number), Repair::Empty);
+                    entering.repairs.insert((life.zone, number), Repair::Empty);
                     continue;
                 };
                 for (slot, entry) in entries {
-                    let Some(entry) = entry else { continue };
-                    let id = SlotId {
-                        zone: life.zone,
-                        slot,
-                    };
-                    let mut entering = Entering {
-                        geometry: &geometry,
-                        id: superblock.id,
-                        deaths: &deaths,
-                        map: &mut map,
-                        repairs: &mut repairs,
-                    };
-                    self.enter_slot(&mut entering, life, id, entry).await;
+                    if let Some(entry) = entry
+                        && let Some(older) = self.enter_slot(&mut entering, slot, &entry)
+                    {
+                        self.decide(&mut entering, slot, &entry, older).await;
+                    }
                 }
             }
+            let taken = entering.taken;
+            map.open_with(life.zone, &taken);
         }
         drop(tables);
         self.repair(&geometry, superblock.id, repairs).await?;
@@ -116,68 +120,72 @@ impl Recovery {
         self.start(next, superblock, Vec::new(), filled).await
     }
 
-    /// Enters one record, unless it is dead, or a newer one of its key is there.
-    async fn enter_slot(
+    /// Enters one record unless it is dead. Returns the one that it replaced.
+    fn enter_slot(
         &mut self,
         entering: &mut Entering<'_>,
-        life: ZoneLife,
-        id: SlotId,
-        found: SlotEntry,
-    ) {
+        slot: u32,
+        found: &SlotEntry,
+    ) -> Option<Entry> {
         self.next_sequence = self.next_sequence.max(found.sequence.0.saturating_add(1));
-        let dead = entering
-            .deaths
-            .get(&(life.zone, life.generation, found.hash))
-            .is_some_and(|&up_to| found.sequence <= up_to);
-        let expired = is_expired(found.expiry_unix_s, self.clock.unix_seconds());
-        if dead || expired || !self.can_be(&found) {
+        let dead = entering.is_dead(found);
+        if dead || is_expired(found.expiry_unix_s, entering.now_unix_s) || !self.can_be(found) {
             self.report.dead_records += u64::from(dead);
-            entering.clear(id);
-            return;
+            entering.clear(entering.slot(slot));
+            return None;
         }
-        let entry = Entry {
-            place: place(entering.geometry, id, found.kind),
-            len: found.value_bytes,
-            checksum: found.checksum,
-            expiry_unix_s: found.expiry_unix_s,
+        let entry = entering.entry(slot, found);
+        let shard = fast_range(found.hash.0, self.shards.len());
+        let Ok(replaced) = self.shards[shard].index.insert(found.hash, entry) else {
+            entering.clear(entering.slot(slot));
+            return None;
         };
-        let shard = floe_core::hash::fast_range(found.hash.0, self.shards.len());
-        let index = &mut self.shards[shard].index;
-        let older = index.get(found.hash);
-        if let Some(known) = older {
-            self.report.superseded_records += 1;
-            let other = slot_at(entering.geometry, known.entry().place);
-            let sequence = self.slot_sequence(entering, other).await;
-            if sequence.is_some_and(|other| other > found.sequence) {
-                entering.clear(id);
-                return;
+        self.count_in(entering, &entry);
+        self.report.records += 1;
+        replaced.map(Found::entry)
+    }
+
+    /// Two records of one key: a crash came between the newer one's table
+    /// block and the clearing of the older one. The newer one stays.
+    async fn decide(
+        &mut self,
+        entering: &mut Entering<'_>,
+        slot: u32,
+        found: &SlotEntry,
+        other: Entry,
+    ) {
+        self.report.superseded_records += 1;
+        self.report.records -= 1;
+        let entry = entering.entry(slot, found);
+        let index = fast_range(found.hash.0, self.shards.len());
+        match self.slot_sequence(entering, other.place).await {
+            Some(sequence) if sequence > found.sequence => {
+                self.count_out(entering, &entry);
+                // It was there a moment ago, so there is room for it.
+                let _ = self.shards[index].index.insert(found.hash, other);
             }
-            if let Some(other) = other {
-                entering.clear(other);
-                entering.map.give_back(other);
-            }
-            if sequence.is_none() {
+            Some(_) => self.count_out(entering, &other),
+            None => {
                 // Which is newer cannot be told: neither is believed.
-                entering.clear(id);
-                self.shards[shard].index.remove(found.hash);
-                self.states
-                    .remove_live(known.entry().place.zone, u64::from(known.entry().len));
+                self.count_out(entering, &entry);
+                self.count_out(entering, &other);
+                self.shards[index].index.remove(found.hash);
                 self.report.records -= 1;
-                return;
             }
         }
-        let index = &mut self.shards[shard].index;
-        if index.insert(found.hash, entry).is_err() {
-            entering.clear(id);
-            return;
-        }
-        entering.map.take(id);
-        self.states.add_live(id.zone, u64::from(entry.len));
-        match older {
-            Some(Found::Live(old) | Found::Ghost(old)) => {
-                self.states.remove_live(old.place.zone, u64::from(old.len));
-            }
-            None => self.report.records += 1,
+    }
+
+    fn count_in(&self, entering: &mut Entering<'_>, entry: &Entry) {
+        self.states.add_live(entry.place.zone, u64::from(entry.len));
+        entering.set_taken(entry, true);
+    }
+
+    fn count_out(&self, entering: &mut Entering<'_>, entry: &Entry) {
+        self.states
+            .remove_live(entry.place.zone, u64::from(entry.len));
+        entering.set_taken(entry, false);
+        if let Some(slot) = slot_at(entering.geometry, entry.place) {
+            entering.clear(slot);
         }
     }
 
@@ -188,13 +196,9 @@ impl Recovery {
             && is_small == (entry.kind == ValueKind::Small)
     }
 
-    /// The sequence in the table entry of `slot`, which the index does not keep.
-    async fn slot_sequence(
-        &self,
-        entering: &Entering<'_>,
-        slot: Option<SlotId>,
-    ) -> Option<Sequence> {
-        let slot = slot?;
+    /// The sequence in the table entry of the value at `place`, which the index does not keep.
+    async fn slot_sequence(&self, entering: &Entering<'_>, place: Address) -> Option<Sequence> {
+        let slot = slot_at(entering.geometry, place)?;
         let geometry = entering.geometry;
         let life = self.states.life(slot.zone);
         let number = geometry.table_block_of(slot.slot);
@@ -242,16 +246,58 @@ impl Recovery {
     }
 }
 
-/// What entering a record needs to know and changes.
+/// What entering a zone's records needs to know and changes.
 struct Entering<'a> {
     geometry: &'a SlotGeometry,
     id: CacheId,
     deaths: &'a Deaths,
+    now_unix_s: u64,
+    life: ZoneLife,
+    /// This zone's slots, which the map learns of at the end.
+    taken: Vec<bool>,
+    /// The zones before.
     map: &'a mut SlotMap,
     repairs: &'a mut Repairs,
 }
 
 impl Entering<'_> {
+    fn slot(&self, slot: u32) -> SlotId {
+        SlotId {
+            zone: self.life.zone,
+            slot,
+        }
+    }
+
+    fn entry(&self, slot: u32, found: &SlotEntry) -> Entry {
+        Entry {
+            place: place(self.geometry, self.slot(slot), found.kind),
+            len: found.value_bytes,
+            checksum: found.checksum,
+            expiry_unix_s: found.expiry_unix_s,
+        }
+    }
+
+    fn is_dead(&self, found: &SlotEntry) -> bool {
+        !self.deaths.is_empty()
+            && self
+                .deaths
+                .get(&(self.life.zone, self.life.generation, found.hash))
+                .is_some_and(|&up_to| found.sequence <= up_to)
+    }
+
+    fn set_taken(&mut self, entry: &Entry, taken: bool) {
+        let Some(id) = slot_at(self.geometry, entry.place) else {
+            return;
+        };
+        if id.zone == self.life.zone {
+            if let Some(slot) = self.taken.get_mut(id.slot as usize) {
+                *slot = taken;
+            }
+        } else if !taken {
+            self.map.give_back(id);
+        }
+    }
+
     /// The entry of `slot` is to go.
     fn clear(&mut self, slot: SlotId) {
         let block = (slot.zone, self.geometry.table_block_of(slot.slot));

@@ -142,11 +142,21 @@ impl Engine {
 
     /// Free slots, those of zones that are not divided yet included.
     fn free_slots(&self, slots: &SlotSpace) -> u64 {
-        let undivided = {
-            let zones = self.zones.lock();
-            u64::from(zones.free_zones()) + zones.in_phase(ZonePhase::Opening).count() as u64
-        };
-        slots.map.lock().free() + undivided * u64::from(slots.geometry.slots)
+        let undivided = self.undivided_slots(slots);
+        slots.map.lock().free() + undivided
+    }
+
+    /// Slots that are not out of use, whatever they hold.
+    fn usable_slots(&self, slots: &SlotSpace) -> u64 {
+        let undivided = self.undivided_slots(slots);
+        slots.map.lock().usable() + undivided
+    }
+
+    fn undivided_slots(&self, slots: &SlotSpace) -> u64 {
+        let zones = self.zones.lock();
+        let count =
+            u64::from(zones.free_zones()) + zones.in_phase(ZonePhase::Opening).count() as u64;
+        count * u64::from(slots.geometry.slots)
     }
 
     pub(super) fn slot_counts(&self, slots: &SlotSpace) -> SlotCounts {
@@ -294,9 +304,11 @@ impl Engine {
         if self.free_slots(slots) > slots.high_water {
             return;
         }
+        // Slots may be out of use: what is left is not emptied for the sake of a water mark.
+        let enough = slots.low_water.min(self.usable_slots(slots) / 2);
         loop {
             let free = self.free_slots(slots);
-            if free >= slots.low_water || !self.evict_some(slots, slots.low_water - free) {
+            if free >= enough.max(1) || !self.evict_some(slots, enough.max(1) - free) {
                 return;
             }
         }

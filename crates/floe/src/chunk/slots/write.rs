@@ -20,6 +20,9 @@ use super::super::write::{ATTEMPTS, WriteError};
 use super::super::{Engine, Space};
 use super::{Change, Settled, SlotSpace};
 
+/// Writes of a value into one slot before it is out of use.
+const TRIES: usize = 2;
+
 impl Engine {
     /// Writes small values into slots; what no slot takes is given up.
     pub(in crate::chunk) async fn write_to_slots(
@@ -93,7 +96,17 @@ impl Engine {
         }
         let mut failed = Vec::new();
         for (range, done) in writes {
-            match done.await {
+            let mut written = done.await;
+            for _ in 1..TRIES {
+                if let Err(error) = &written {
+                    tracing::warn!(%error, zone = %run.zone, "a write into slots failed and is tried again");
+                    add(&self.counters.write_errors, 1);
+                    written = self
+                        .start_write(slots, ids[range.start], &records[range.clone()])
+                        .await;
+                }
+            }
+            match written {
                 Ok(()) => {
                     for index in range {
                         self.land_in_slot(slots, &records[index], ids[index], life);

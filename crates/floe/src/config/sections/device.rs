@@ -13,6 +13,10 @@ const KINDS: &[Choice] = &[
         word: "memory",
         doc: "Memory; gone when the process ends.",
     },
+    Choice {
+        word: "sim",
+        doc: "A simulated SSD in memory, with the latencies of `device.sim`.",
+    },
 ];
 
 const DIRECT: &[Choice] = &[
@@ -46,13 +50,20 @@ const IO: &[Choice] = &[
 ];
 
 pub(super) fn section() -> Result<Section, String> {
-    let key = Key::new;
+    let mut keys = keys();
+    keys.extend(sim_keys());
     Section::adopt(
         "device",
         "The flash device that holds the cache.",
         &DeviceConfig::default(),
         &[],
-        vec![
+        keys,
+    )
+}
+
+fn keys() -> Vec<Key> {
+    let key = Key::new;
+    vec![
             key("kind", Kind::Choice(KINDS), "What kind of device to open."),
             key(
                 "path",
@@ -122,6 +133,73 @@ pub(super) fn section() -> Result<Section, String> {
                 Kind::Size,
                 "Bytes of buffers registered with the kernel; 0 for none.",
             ),
-        ],
-    )
+    ]
+}
+
+fn sim_keys() -> Vec<Key> {
+    let key = Key::new;
+    let microseconds = |name, doc| Key::new(name, Kind::Float, doc);
+    vec![
+        key(
+            "sim.zoned",
+            Kind::Bool,
+            "`sim`: zoned: writes go only where the write pointer is, and zones keep their states over a restart. Otherwise a conventional SSD.",
+        ),
+        key(
+            "sim.native_append",
+            Kind::Bool,
+            "`sim`: whether the device chooses where appends land. When not set, as `sim.zoned`.",
+        ),
+        key(
+            "sim.placement_handles",
+            Kind::Integer,
+            "`sim`: placement handles (reclaim-unit handles) that the device offers.",
+        )
+        .limits(Limits::between(0, 65_535)),
+        key(
+            "sim.units",
+            Kind::Integer,
+            "`sim`: commands that are worked on at once; each is a first-in, first-out queue.",
+        )
+        .limits(Limits::at_least(1)),
+        key(
+            "sim.stripe",
+            Kind::Size,
+            "`sim`: bytes that lie on one unit before the next unit's begin.",
+        )
+        .limits(Limits::at_least(512)),
+        microseconds(
+            "sim.read_us",
+            "`sim`: microseconds to read a stripe from flash.",
+        ),
+        microseconds(
+            "sim.write_us",
+            "`sim`: microseconds until an append or write is in the device's buffer.",
+        ),
+        microseconds("sim.reset_us", "`sim`: microseconds to reset a zone."),
+        microseconds("sim.finish_us", "`sim`: microseconds to finish a zone."),
+        microseconds("sim.flush_us", "`sim`: microseconds to flush."),
+        key(
+            "sim.read_bandwidth",
+            Kind::Size,
+            "`sim`: bytes per second from the device.",
+        )
+        .limits(Limits::at_least(1)),
+        key(
+            "sim.write_bandwidth",
+            Kind::Size,
+            "`sim`: bytes per second to the device.",
+        )
+        .limits(Limits::at_least(1)),
+        key(
+            "sim.volatile_cache",
+            Kind::Bool,
+            "`sim`: whether completed writes can be lost with the power until flushed.",
+        ),
+        key(
+            "sim.volatile_cache_bytes",
+            Kind::Size,
+            "`sim`: most bytes that can be lost so.",
+        ),
+    ]
 }

@@ -1,0 +1,235 @@
+//! `floe bench`, `floe replay`, `floe report`.
+
+mod common;
+
+use std::fs;
+
+use common::run;
+
+const MEMORY: [&str; 6] = [
+    "--device-kind",
+    "memory",
+    "--device-size",
+    "32MiB",
+    "--device-zone-size",
+    "2MiB",
+];
+
+#[test]
+fn a_bench_leaves_rows_and_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        &["bench", "--requests", "400", "--clients", "4", "--verify"][..],
+        &[
+            "--ram-size",
+            "1MiB",
+            "--chunk-write-buffer",
+            "8MiB",
+            "--out",
+            "results",
+        ],
+        &MEMORY,
+    ]
+    .concat();
+    run(folder.path(), &arguments).expect(
+        0,
+        &[
+            "400 requests",
+            "hit ratio",
+            "p99.99",
+            "compared with the origin's, all right",
+        ],
+    );
+    let rows = fs::read_to_string(folder.path().join("results/results.jsonl")).unwrap();
+    let row: serde_json::Value = serde_json::from_str(rows.lines().next().unwrap()).unwrap();
+    for field in [
+        "experiment",
+        "case",
+        "metric",
+        "unit",
+        "measured",
+        "commit",
+        "seed",
+        "machine",
+    ] {
+        assert!(row.get(field).is_some(), "{field} in {row}");
+    }
+    fs::remove_file(folder.path().join("results/report.html")).unwrap();
+    run(folder.path(), &["report", "results"]).expect(0, &["results/report.html"]);
+    assert!(folder.path().join("results/report.html").exists());
+}
+
+#[test]
+fn virtual_time_gives_the_same_figures_every_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        "bench",
+        "--virtual-time",
+        "--device-kind",
+        "sim",
+        "--device-size",
+        "32MiB",
+        "--device-zone-size",
+        "2MiB",
+        "--ram-size",
+        "0",
+        "--chunk-write-buffer",
+        "8MiB",
+        "--requests",
+        "300",
+        "--clients",
+        "4",
+        "--origin-latency",
+        "64KiB",
+        "--verify",
+        "--quiet",
+    ];
+    let first = run(folder.path(), &arguments).expect(0, &["300 requests", "miss"]);
+    let second = run(folder.path(), &arguments).expect(0, &[]);
+    let figures = |out: &str| -> Vec<String> {
+        // Memory is the machine's.
+        let lines = out.lines().filter(|line| !line.starts_with("cost:"));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(figures(&first.out), figures(&second.out));
+    run(
+        folder.path(),
+        &["bench", "--virtual-time", "--requests", "1"],
+    )
+    .expect(2, &["virtual time"]);
+}
+
+#[test]
+fn a_bench_on_a_file_removes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        "bench",
+        "--requests",
+        "50",
+        "--clients",
+        "2",
+        "--json",
+        "--device-size",
+        "32MiB",
+        "--device-zone-size",
+        "2MiB",
+        "--ram-size",
+        "0",
+        "--chunk-write-buffer",
+        "8MiB",
+        "--target",
+        "object",
+    ];
+    let said = run(folder.path(), &arguments).expect(0, &["hit_ratio"]);
+    let rows: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert!(rows.as_array().unwrap().len() > 10);
+    assert!(!folder.path().join("floe-data/bench/cache.flash").exists());
+}
+
+#[test]
+fn a_bench_does_not_wipe_what_it_did_not_make() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("precious");
+    fs::write(&path, b"precious data").unwrap();
+    run(
+        folder.path(),
+        &["bench", "--device-path", "precious", "--requests", "1"],
+    )
+    .expect(2, &["`precious` holds data", "--wipe"]);
+    assert_eq!(fs::read(&path).unwrap(), b"precious data");
+}
+
+#[test]
+fn senseless_runs_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, parts) in [
+        (
+            &["bench", "--object-size", "1MiB"][..],
+            &["do not fit chunks of 64KiB"][..],
+        ),
+        (&["bench", "absent.toml"], &["cannot read absent.toml"]),
+        (
+            &["bench", "absent.toml", "--clients", "3"],
+            &["`clients` has no effect"],
+        ),
+        (&["bench", "--duration", "soon"], &["no length of time"]),
+        (
+            &["bench", "--origin-latency", "slow"],
+            &["no latency", "256MiB"],
+        ),
+        (
+            &["bench", "--rate", "10", "--clients", "2"],
+            &["cannot be used with"],
+        ),
+        (&["replay", "absent"], &["absent"]),
+        (
+            &["replay", "absent", "--format", "excel"],
+            &["not a trace format", "oracle-general"],
+        ),
+        (
+            &["replay", "absent", "--policies", "mru"],
+            &["not an eviction policy", "s3fifo"],
+        ),
+        (&["replay", "absent", "--unit", "page"], &["no unit"]),
+        (&["report", "absent"], &["absent/data.json"]),
+    ] {
+        run(folder.path(), arguments).expect(2, parts);
+    }
+    fs::write(folder.path().join("bad.toml"), "name = 3\n").unwrap();
+    run(folder.path(), &["bench", "bad.toml"]).expect(2, &["bad.toml"]);
+}
+
+#[test]
+fn a_replay_counts_misses() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("keys.trace"), "1\n2\n1\n3\n1\n2\n").unwrap();
+    let arguments = [
+        "replay",
+        "keys.trace",
+        "--format",
+        "lirs",
+        "--policies",
+        "lru,fifo",
+        "--sizes",
+        "2",
+    ];
+    run(folder.path(), &arguments).expect(0, &["6 requests", "lru", "fifo", "66.667"]);
+    let arguments = [&arguments[..], &["--json"]].concat();
+    let said = run(folder.path(), &arguments).expect(0, &[]);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&said.out).unwrap();
+    let misses = |case: &str| {
+        let row = rows
+            .iter()
+            .find(|row| row["case"] == case && row["metric"] == "misses");
+        row.unwrap_or_else(|| panic!("no {case} in {rows:?}"))["measured"].as_f64()
+    };
+    // Two places: LRU keeps 1 when 3 comes, FIFO does not.
+    assert_eq!(misses("lru 2"), Some(4.0));
+    assert_eq!(misses("fifo 2"), Some(5.0));
+}
+
+#[test]
+fn an_experiment_runs_from_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = r#"
+name = "tiny"
+title = "Tiny"
+time = "virtual"
+
+[bench]
+requests = 100
+ratio = 2.0
+pacing = { mode = "closed", clients = 2 }
+workload = { kind = "uniform" }
+
+[bench.cache]
+device = { kind = "memory", size = "32MiB", zone_size = "2MiB" }
+chunk = { write_buffer = "8MiB" }
+ram = { size = "0" }
+"#;
+    fs::write(folder.path().join("tiny.toml"), experiment).unwrap();
+    let arguments = ["bench", "tiny.toml", "--quiet", "--out", "here"];
+    let said = run(folder.path(), &arguments).expect(0, &["report: here/tiny-"]);
+    let page = said.out.trim().trim_start_matches("report: ");
+    assert!(folder.path().join(page).exists(), "{page}");
+}

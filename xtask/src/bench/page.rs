@@ -1,0 +1,380 @@
+//! Figures as Markdown: the page of all, and the README's summary.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value};
+
+use super::BENCHES;
+
+/// Columns that say what a row is about; they come first, in this order.
+const LABELS: &[&str] = &[
+    "value_kib",
+    "bytes",
+    "depth",
+    "contender",
+    "runtime",
+    "recovered_after",
+    "figure",
+];
+
+const BEGIN: &str = "<!-- figures:begin -->";
+const END: &str = "<!-- figures:end -->";
+
+/// Every figure.
+pub(super) fn page(figures: &Map<String, Value>) -> String {
+    let mut page = String::from(
+        "# Benchmarks\n\n\
+         Written by `cargo xtask bench`; the same figures as JSON are in [benchmarks.json](benchmarks.json). \
+         Figures of one table come from one run and are to be read as ratios to each other.\n",
+    );
+    for bench in BENCHES {
+        let Some(section) = figures.get(bench.name) else {
+            continue;
+        };
+        let rows = section["rows"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let _ = writeln!(
+            page,
+            "\n## {}\n\n{}. `cargo xtask bench {}{}`\n\n{}\n",
+            bench.name,
+            bench.about,
+            bench.name,
+            arguments(section),
+            machine(&section["machine"]),
+        );
+        page += &if bench.name == "peers" {
+            compared(rows)
+        } else {
+            tables(rows)
+        };
+    }
+    page
+}
+
+fn arguments(section: &Value) -> String {
+    let words: Vec<&str> = section["arguments"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    if words.is_empty() {
+        String::new()
+    } else {
+        format!(" -- {}", words.join(" "))
+    }
+}
+
+fn machine(machine: &Value) -> String {
+    let text = |key: &str| machine[key].as_str().unwrap_or("unknown").to_owned();
+    format!(
+        "Machine: {}, {} processors, Linux {}, load {} when it began. Commit {}{}.",
+        text("processor"),
+        machine["processors"],
+        text("kernel"),
+        text("load"),
+        text("commit"),
+        if machine["changed_since_commit"] == true {
+            " with local changes"
+        } else {
+            ""
+        },
+    )
+}
+
+/// Rows that share their keys become one table.
+fn tables(rows: &[Value]) -> String {
+    let mut groups: Vec<(Vec<&str>, Vec<&Value>)> = Vec::new();
+    for row in rows {
+        let keys = ordered_keys(row);
+        match groups.iter_mut().find(|(columns, _)| *columns == keys) {
+            Some((_, members)) => members.push(row),
+            None => groups.push((keys, vec![row])),
+        }
+    }
+    let mut text = String::new();
+    for (index, (columns, members)) in groups.iter().enumerate() {
+        if index > 0 {
+            text.push('\n');
+        }
+        heading(
+            &mut text,
+            columns
+                .iter()
+                .map(|column| column.replace('_', " "))
+                .collect(),
+        );
+        for row in members {
+            line(
+                &mut text,
+                columns.iter().map(|column| cell(&row[*column])).collect(),
+            );
+        }
+    }
+    text
+}
+
+fn ordered_keys(row: &Value) -> Vec<&str> {
+    let mut keys: Vec<&str> = row
+        .as_object()
+        .into_iter()
+        .flat_map(Map::keys)
+        .map(String::as_str)
+        .collect();
+    keys.sort_by_key(|key| {
+        LABELS
+            .iter()
+            .position(|label| label == key)
+            .unwrap_or(LABELS.len())
+    });
+    keys
+}
+
+/// One table for each value size: figures down, contenders across.
+fn compared(rows: &[Value]) -> String {
+    let mut sizes: Vec<u64> = rows
+        .iter()
+        .filter_map(|row| row["value_kib"].as_u64())
+        .collect();
+    sizes.dedup();
+    let mut text = String::new();
+    for size in sizes {
+        let members: Vec<&Value> = rows.iter().filter(|row| row["value_kib"] == size).collect();
+        let _ = writeln!(text, "### Values of {size} KiB\n");
+        let mut head = vec!["figure".to_owned()];
+        head.extend(members.iter().map(|row| cell(&row["contender"])));
+        heading(&mut text, head);
+        let figures = members
+            .first()
+            .map(|row| ordered_keys(row))
+            .unwrap_or_default();
+        for figure in figures
+            .into_iter()
+            .filter(|figure| !LABELS.contains(figure))
+        {
+            let mut cells = vec![figure.replace('_', " ")];
+            cells.extend(members.iter().map(|row| cell(&row[figure])));
+            line(&mut text, cells);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn heading(text: &mut String, names: Vec<String>) {
+    let _ = writeln!(
+        text,
+        "| {} |\n|{}",
+        names.join(" | "),
+        "---|".repeat(names.len())
+    );
+}
+
+fn line(text: &mut String, cells: Vec<String>) {
+    let _ = writeln!(text, "| {} |", cells.join(" | "));
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "–".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.as_f64().map_or_else(|| number.to_string(), round),
+        other => other.to_string(),
+    }
+}
+
+/// Three significant digits; whole numbers from a hundred on.
+fn round(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// `readme` with its figures replaced.
+pub(super) fn with_summary(readme: &str, figures: &Map<String, Value>) -> Result<String> {
+    let begin = readme
+        .find(BEGIN)
+        .context("README.md has no place for figures")?
+        + BEGIN.len();
+    let end = readme
+        .find(END)
+        .context("README.md has no place for figures")?;
+    Ok(format!(
+        "{}\n{}{}",
+        &readme[..begin],
+        summary(figures),
+        &readme[end..]
+    ))
+}
+
+/// The figures that a reader asks for first, beside what was aimed at.
+fn summary(figures: &Map<String, Value>) -> String {
+    let rows = |name: &str| -> Vec<&Value> {
+        figures
+            .get(name)
+            .and_then(|s| s["rows"].as_array())
+            .into_iter()
+            .flatten()
+            .collect()
+    };
+    let (store, peers) = (rows("store"), rows("peers"));
+    let mut text = String::new();
+    heading(
+        &mut text,
+        ["", "measured", "aim"].map(str::to_owned).to_vec(),
+    );
+    for kib in [4, 64] {
+        for row in store.iter().filter(|r| {
+            r["value_kib"] == kib && r["depth"] == 64 && r["runtime"] == "current_thread"
+        }) {
+            let measured = format!(
+                "{} × CPU, {} × throughput",
+                cell(&row["cpu_ratio"]),
+                cell(&row["throughput_ratio"])
+            );
+            entry(
+                &mut text,
+                format!("flash hit of {kib} KiB, depth 64, over a plain io_uring loop"),
+                measured,
+                "≤ 1.6 ×, ≥ 0.9 ×",
+            );
+        }
+        for row in store
+            .iter()
+            .filter(|r| r["value_kib"] == kib && !r["write_amplification"].is_null())
+        {
+            let aim = if kib == 4 { "≤ 1.15" } else { "≤ 1.05" };
+            entry(
+                &mut text,
+                format!("write amplification at {kib} KiB"),
+                cell(&row["write_amplification"]),
+                aim,
+            );
+        }
+    }
+    for row in store
+        .iter()
+        .filter(|r| r["value_kib"] == 4 && !r["index_bytes_per_value"].is_null())
+    {
+        let measured = format!("{} B", cell(&row["index_bytes_per_value"]));
+        entry(
+            &mut text,
+            format!("index memory per value, {} values", cell(&row["values"])),
+            measured,
+            "≤ 32 B",
+        );
+    }
+    for row in store
+        .iter()
+        .filter(|r| r["value_kib"] == 4 && !r["recovered_after"].is_null())
+    {
+        let what = format!(
+            "recovery of {} values after a {}",
+            cell(&row["chunks"]),
+            cell(&row["recovered_after"])
+        );
+        entry(
+            &mut text,
+            what,
+            format!("{} ms of CPU", cell(&row["cpu_ms"])),
+            "< 500 ms per million",
+        );
+    }
+    for kib in [4, 64, 1024] {
+        against_foyer(&mut text, &peers, kib);
+    }
+    text += "\nEach line comes from one run on one machine, contenders in turns; \
+             [docs/benchmarks.md](docs/benchmarks.md) has all figures, the machine and the commands.\n";
+    text
+}
+
+fn against_foyer(text: &mut String, peers: &[&Value], kib: u64) {
+    let of = |name: &str, figure: &str| {
+        peers
+            .iter()
+            .filter(|r| {
+                r["value_kib"] == kib
+                    && r["contender"].as_str().is_some_and(|c| c.starts_with(name))
+            })
+            .filter_map(|r| r[figure].as_f64())
+            .collect::<Vec<f64>>()
+    };
+    let best = of("foyer", "get_per_cpu_second")
+        .into_iter()
+        .fold(0.0, f64::max);
+    if let Some(floe) = of("floe", "get_per_cpu_second")
+        .first()
+        .filter(|_| best > 0.0)
+    {
+        let measured = format!("{} ×", round(floe / best));
+        entry(
+            text,
+            format!("gets per CPU second at {kib} KiB, over foyer's best"),
+            measured,
+            "≥ 2 ×",
+        );
+    }
+    let worst = of("foyer", "dropped_percent")
+        .into_iter()
+        .fold(0.0, f64::max);
+    if let Some(floe) = of("floe", "dropped_percent").first() {
+        let measured = format!("{} % (foyer: up to {} %)", round(*floe), round(worst));
+        entry(
+            text,
+            format!("inserts of a burst silently dropped at {kib} KiB"),
+            measured,
+            "none",
+        );
+    }
+}
+
+fn entry(text: &mut String, what: String, measured: String, aim: &str) {
+    line(text, vec![what, measured, aim.to_owned()]);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn figures() -> Map<String, Value> {
+        let rows = json!([
+            { "contender": "floe", "value_kib": 4, "get_per_cpu_second": 100_000.0, "dropped_percent": 0.0 },
+            { "contender": "foyer-psync", "value_kib": 4, "get_per_cpu_second": 25_000.0, "dropped_percent": 61.5 },
+        ]);
+        let mut figures = Map::new();
+        figures.insert(
+            "peers".into(),
+            json!({ "machine": {}, "arguments": [], "rows": rows }),
+        );
+        figures
+    }
+
+    #[test]
+    fn the_summary_replaces_what_stood_there() {
+        let readme = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
+        let new = with_summary(&readme, &figures()).expect("the marks are there");
+        assert!(new.starts_with("before\n") && new.ends_with("after\n"));
+        assert!(
+            new.contains("| 4.00 × |") || new.contains("| 4 × |"),
+            "{new}"
+        );
+        assert!(new.contains("foyer: up to 61.5 %") && !new.contains("old"));
+        assert_eq!(with_summary(&new, &figures()).expect("still there"), new);
+        assert!(with_summary("no marks", &figures()).is_err());
+    }
+
+    #[test]
+    fn contenders_stand_side_by_side() {
+        let page = page(&figures());
+        assert!(page.contains("| figure | floe | foyer-psync |"), "{page}");
+        assert!(page.contains("| dropped percent | 0 | 61.5 |"), "{page}");
+    }
+}
