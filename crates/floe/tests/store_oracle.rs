@@ -70,12 +70,21 @@ enum Crash {
 }
 
 impl Setup {
+    fn is_slots(&self) -> bool {
+        self.eviction == Eviction::Clru && !self.native_append
+    }
+
     fn geometry(&self) -> Geometry {
         Geometry {
             block_size: 4096,
             zone_size: 4 << 20,
             zone_capacity: if self.native_append { 3 << 20 } else { 4 << 20 },
-            zone_count: 14,
+            // A slot has room for the longest value, so fewer fit.
+            zone_count: if self.is_slots() && self.large {
+                40
+            } else {
+                14
+            },
             max_open_zones: self.native_append.then_some(5),
             max_active_zones: self.native_append.then_some(6),
             max_append_bytes: 512 << 10,
@@ -238,7 +247,7 @@ fn life(setup: &Setup, power: &PowerSwitch, oracle: &Arc<Oracle>, seed: u64, ope
     let config = setup.config();
     let below = power.reopen();
     let (power, crash) = (power.clone(), setup.crash);
-    let (faults, large) = (setup.faults, setup.large);
+    let (faults, large, slots) = (setup.faults, setup.large, setup.is_slots());
     virtual_time::run(seed, |clock: Clock| async move {
         let mut faults_plan = Faults {
             delays: 0.7,
@@ -252,6 +261,8 @@ fn life(setup: &Setup, power: &PowerSwitch, oracle: &Arc<Oracle>, seed: u64, ope
         if faults {
             faults_plan.read_errors = 0.01;
             faults_plan.append_errors = 0.002;
+            faults_plan.write_errors = 0.002;
+            faults_plan.torn_writes = if slots { 0.002 } else { 0.0 };
             faults_plan.bit_flips = 0.01;
             faulty.set(faults_plan);
         }
@@ -405,4 +416,57 @@ fn power_loss_on_zns_with_host_gc() {
         crash: Crash::PowerLoss,
     };
     run(&setup, 30, 600);
+}
+
+/// CLRU on a device that takes writes in place.
+const SLOTS: Setup = Setup {
+    eviction: Eviction::Clru,
+    large: false,
+    native_append: false,
+    faults: false,
+    crash: Crash::Kill,
+};
+
+#[test]
+fn clru_slots_small_values() {
+    run(&SLOTS, 8, 3000);
+}
+
+#[test]
+fn clru_slots_small_values_and_power_losses() {
+    let setup = Setup {
+        crash: Crash::PowerLoss,
+        ..SLOTS
+    };
+    run(&setup, 20, 1500);
+}
+
+#[test]
+fn clru_slots_large_values_and_power_losses() {
+    let setup = Setup {
+        large: true,
+        crash: Crash::PowerLoss,
+        ..SLOTS
+    };
+    run(&setup, 12, 800);
+}
+
+#[test]
+fn clru_slots_with_faults_and_power_losses() {
+    let setup = Setup {
+        faults: true,
+        crash: Crash::PowerLoss,
+        ..SLOTS
+    };
+    run(&setup, 12, 1500);
+}
+
+#[test]
+fn clru_slots_large_values_and_faults() {
+    let setup = Setup {
+        large: true,
+        faults: true,
+        ..SLOTS
+    };
+    run(&setup, 8, 800);
 }

@@ -9,6 +9,9 @@
 //! on flash: whoever replaces or deletes the key must journal its death), or
 //! *dead* (its death is journaled or is being journaled). Entries of a zone
 //! form a list, so that a zone is evicted without a scan and without I/O.
+//!
+//! Over slots, which are freed one by one, there are no such lists and no dead
+//! entries: an entry is forgotten as soon as it is out of the table.
 
 use super::clru::Recency;
 use crate::hash::{KeyHash, fast_range};
@@ -91,6 +94,7 @@ pub struct ShardIndex {
     free: u32,
     entries: usize,
     live: usize,
+    /// Each zone's list; none over slots.
     heads: Vec<u32>,
     recency: Option<Recency>,
 }
@@ -116,6 +120,14 @@ impl ShardIndex {
             live: 0,
             heads: vec![NONE; geometry.zone_count as usize],
             recency: track_recency.then(Recency::new),
+        }
+    }
+
+    /// An empty shard over slots, which tracks recency.
+    pub fn over_slots(geometry: &Geometry) -> Self {
+        ShardIndex {
+            heads: Vec::new(),
+            ..ShardIndex::new(geometry, true)
         }
     }
 
@@ -185,7 +197,10 @@ impl ShardIndex {
             None => 0,
         };
         let block = self.block_of(entry.place);
-        let next = std::mem::replace(&mut self.heads[zone.index()], id);
+        let next = match self.heads.get_mut(zone.index()) {
+            Some(head) => std::mem::replace(head, id),
+            None => NONE,
+        };
         *self.slot_mut(id) = Slot {
             hash_low: h48 as u32,
             hash_high: (h48 >> 32) as u16,
@@ -209,7 +224,20 @@ impl ShardIndex {
         let id = self.table[position];
         self.remove_from_table(position);
         self.kill(id);
+        if self.heads.is_empty() {
+            self.slot_mut(id).next = std::mem::replace(&mut self.free, id);
+            self.entries -= 1;
+        }
         found
+    }
+
+    /// Over slots: what was stopped being served at `place` is gone from
+    /// flash. Says whether it was known.
+    pub fn forget_ghost(&mut self, hash: KeyHash, place: Place) -> bool {
+        match self.get(hash) {
+            Some(Found::Ghost(entry)) if entry.place == place => self.remove(hash).is_some(),
+            _ => false,
+        }
     }
 
     /// Stops serving `hash` while its bytes stay on flash (an eviction, an
@@ -247,7 +275,7 @@ impl ShardIndex {
     /// how many were live.
     pub fn begin_evict(&mut self, zone: ZoneId) -> usize {
         let mut count = 0;
-        let mut id = self.heads[zone.index()];
+        let mut id = self.heads.get(zone.index()).copied().unwrap_or(NONE);
         while id != NONE {
             if self.slot(id).len & GHOST_BIT == 0 {
                 self.ghost_entry(id);
@@ -260,7 +288,10 @@ impl ShardIndex {
 
     /// Forgets everything in `zone`, whose bytes are gone from flash.
     pub fn end_evict(&mut self, zone: ZoneId) {
-        let mut id = std::mem::replace(&mut self.heads[zone.index()], NONE);
+        let Some(head) = self.heads.get_mut(zone.index()) else {
+            return;
+        };
+        let mut id = std::mem::replace(head, NONE);
         while id != NONE {
             let slot = *self.slot(id);
             if slot.len != DEAD {
@@ -280,11 +311,30 @@ impl ShardIndex {
     /// CLRU: stops serving about `bytes` of the least recently used records
     /// and hands each to `evicted`. Returns the bytes stopped.
     pub fn evict_least_recent(&mut self, bytes: u64, mut evicted: impl FnMut(Entry)) -> u64 {
+        self.evict_weighed(bytes, |entry| {
+            evicted(entry);
+            u64::from(entry.len).max(1)
+        })
+    }
+
+    /// The same for a number of records.
+    pub fn evict_least_recent_records(
+        &mut self,
+        records: u64,
+        mut evicted: impl FnMut(Entry),
+    ) -> u64 {
+        self.evict_weighed(records, |entry| {
+            evicted(entry);
+            1
+        })
+    }
+
+    fn evict_weighed(&mut self, wanted: u64, mut evicted: impl FnMut(Entry) -> u64) -> u64 {
         let Some(recency) = &mut self.recency else {
             return 0;
         };
         let mut done = 0;
-        while done < bytes && self.live > 0 {
+        while done < wanted && self.live > 0 {
             let Some(threshold) = recency.oldest() else {
                 break;
             };
@@ -305,9 +355,8 @@ impl ShardIndex {
                 };
                 slot.len |= GHOST_BIT;
                 self.live -= 1;
-                done += u64::from(entry.len).max(1);
-                evicted(entry);
-                if done >= bytes {
+                done += evicted(entry);
+                if done >= wanted {
                     return done;
                 }
             }

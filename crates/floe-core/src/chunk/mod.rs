@@ -8,9 +8,13 @@
 mod clru;
 mod index;
 mod plan;
+mod slots;
 mod zones;
 
 pub use clru::Recency;
 pub use index::{Entry, Found, IndexFull, Place, ShardIndex};
-pub use plan::{ChunkConfig, ConfigError, Durability, Eviction, METADATA_ZONES, Plan, WaterMarks};
+pub use plan::{
+    ChunkConfig, ClruLayout, ConfigError, Durability, Eviction, METADATA_ZONES, Plan, WaterMarks,
+};
+pub use slots::{SlotId, SlotMap, SlotRun, slot_at};
 pub use zones::{Placed, ZoneInfo, ZonePhase, ZoneTable};

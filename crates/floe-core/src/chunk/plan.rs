@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{
-    FormatPlan, KEY_MAX_BYTES, SMALL_MAX_BYTES, ZoneLayout, large_descriptor_bytes,
-    piece_batch_bytes, piece_bytes_max, summary_bytes,
+    FormatPlan, KEY_MAX_BYTES, SMALL_MAX_BYTES, SlotGeometry, ZoneLayout, large_descriptor_bytes,
+    piece_batch_bytes, piece_bytes_max, slot_piece_bytes, summary_bytes,
 };
 use crate::{ByteSize, Geometry};
 
@@ -28,6 +28,30 @@ pub enum Eviction {
     /// GC on zoned devices and by reuse in place on devices that allow random
     /// writes (ZNCache §3.3, future work there).
     Clru,
+}
+
+/// How CLRU lays zones out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClruLayout {
+    /// Slots where the device allows random writes, a log elsewhere.
+    #[default]
+    Auto,
+    /// A log of batches, and host GC.
+    Log,
+    /// Slots of one chunk each, written in place. Every value takes a whole
+    /// slot, however short it is.
+    Slots,
+}
+
+impl std::fmt::Display for ClruLayout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            ClruLayout::Auto => "auto",
+            ClruLayout::Log => "log",
+            ClruLayout::Slots => "slots",
+        })
+    }
 }
 
 /// What an acknowledged delete or overwrite survives.
@@ -60,6 +84,8 @@ pub struct ChunkConfig {
     /// CLRU with host GC: share of a zone's bytes, in percent, that must be
     /// garbage before GC takes it while free zones are not scarce.
     pub gc_garbage_percent: u32,
+    /// CLRU: slots written in place, or a log with host GC.
+    pub clru_layout: ClruLayout,
     /// What an acknowledged delete or overwrite survives.
     pub durability: Durability,
     /// Bytes of values that may wait in RAM for their write to flash.
@@ -81,6 +107,7 @@ impl Default for ChunkConfig {
             high_water: None,
             low_water: None,
             gc_garbage_percent: 20,
+            clru_layout: ClruLayout::Auto,
             durability: Durability::Power,
             write_buffer: ByteSize::mib(64),
             shards: None,
@@ -136,6 +163,8 @@ pub struct Plan {
     pub geometry: Geometry,
     /// Log zones, or slots written in place.
     pub layout: ZoneLayout,
+    /// How a zone is divided where `layout` is slots.
+    pub slots: Option<SlotGeometry>,
     /// Largest value, bytes.
     pub chunk_bytes: u64,
     /// The policy.
@@ -175,6 +204,7 @@ impl Plan {
         let chunk_bytes = config.size.bytes();
         check_chunk_size(chunk_bytes, geometry)?;
         check_addressing(geometry)?;
+        let slots = slot_geometry(config, geometry)?;
 
         let data_zones = data_zones(geometry)?;
         let open_zones = open_zones(config, geometry, data_zones)?;
@@ -241,7 +271,12 @@ impl Plan {
         };
         Ok(Plan {
             geometry: geometry.clone(),
-            layout: ZoneLayout::Log,
+            layout: if slots.is_some() {
+                ZoneLayout::Slots
+            } else {
+                ZoneLayout::Log
+            },
+            slots,
             chunk_bytes,
             eviction: config.eviction,
             open_zones,
@@ -253,13 +288,25 @@ impl Plan {
             flush_delay_ns: config.flush_delay_ms.saturating_mul(1_000_000),
             write_depth: config.write_depth,
             batch_bytes,
-            piece_bytes: piece_bytes(geometry),
+            piece_bytes: slots
+                .and_then(|_| slot_piece_bytes(chunk_bytes, geometry.block_size))
+                .unwrap_or_else(|| piece_bytes(geometry)),
         })
     }
 
     /// The zones that hold values.
     pub fn data_zones(&self) -> impl Iterator<Item = crate::ZoneId> + use<> {
         (METADATA_ZONES..self.geometry.zone_count).map(crate::ZoneId)
+    }
+
+    /// Bytes of a large value that one write or read carries: a piece, or a
+    /// part of one where a slot holds the whole value as a single piece.
+    pub fn stream_bytes(&self) -> u32 {
+        match self.layout {
+            ZoneLayout::Log => self.piece_bytes,
+            // Whole units: 1 MiB, or one block where blocks are longer.
+            ZoneLayout::Slots => self.piece_bytes.min(1 << 20).max(self.geometry.block_size),
+        }
     }
 
     /// What the superblock says of this plan.
@@ -357,6 +404,46 @@ fn zone_overhead(geometry: &Geometry, chunk_bytes: u64) -> u64 {
     let block = u64::from(geometry.block_size);
     let footprint = large_footprint(geometry, piece_bytes(geometry), KEY_MAX_BYTES, chunk_bytes);
     footprint - chunk_bytes + block + summary_bytes(1, geometry.block_size) as u64
+}
+
+/// How zones are divided if they are, or `None` for a log.
+fn slot_geometry(
+    config: &ChunkConfig,
+    geometry: &Geometry,
+) -> Result<Option<SlotGeometry>, ConfigError> {
+    let wanted = config.clru_layout;
+    let refuse =
+        |reason: &str, cure: &str| Err(ConfigError::new("chunk.clru_layout", wanted, reason, cure));
+    match (wanted, config.eviction) {
+        (ClruLayout::Slots, _) if !geometry.random_writes => refuse(
+            "the device takes no writes in place",
+            "`log` works there, and `auto` chooses it",
+        ),
+        (ClruLayout::Slots, eviction) if eviction != Eviction::Clru => refuse(
+            "only chunk.eviction = clru writes chunks in place",
+            "set chunk.eviction = `clru`, or leave chunk.clru_layout out",
+        ),
+        (ClruLayout::Auto | ClruLayout::Slots, Eviction::Clru) if geometry.random_writes => {
+            let divided = SlotGeometry::new(
+                geometry.zone_capacity,
+                geometry.block_size,
+                config.size.bytes(),
+            );
+            match divided {
+                Some(slots) => Ok(Some(slots)),
+                None => Err(ConfigError::new(
+                    "chunk.size",
+                    config.size,
+                    format!(
+                        "not one slot fits a zone, whose capacity is {}",
+                        ByteSize(geometry.zone_capacity)
+                    ),
+                    "use larger zones (device.zone_size) or smaller chunks",
+                )),
+            }
+        }
+        _ => Ok(None),
+    }
 }
 
 fn check_addressing(geometry: &Geometry) -> Result<(), ConfigError> {

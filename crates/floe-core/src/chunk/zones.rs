@@ -202,6 +202,30 @@ impl ZoneTable {
         Placed::AfterOpening(zone, self.promise(zone, bytes, records))
     }
 
+    /// Slots: the next zone to divide, which the caller initialises and then
+    /// calls [`opened`](Self::opened). Zones of slots stay open.
+    pub fn open_for_slots(&mut self) -> Option<(ZoneId, Generation)> {
+        let zone = self.free.pop_front()?;
+        let generation = Generation(self.next_generation);
+        self.next_generation += 1;
+        self.zones[zone.index()].info = ZoneInfo {
+            phase: ZonePhase::Opening,
+            generation,
+            used_bytes: 0,
+            records: 0,
+            in_flight: 0,
+        };
+        Some((zone, generation))
+    }
+
+    /// Slots, after a restart: `zone` is open.
+    pub fn recovered_slots(&mut self, zone: ZoneId, generation: Generation) {
+        self.free.retain(|&z| z != zone);
+        let info = &mut self.zones[zone.index()].info;
+        info.phase = ZonePhase::Open;
+        info.generation = generation;
+    }
+
     /// The zone's header is written: it takes values.
     pub fn opened(&mut self, zone: ZoneId) {
         let info = &mut self.zones[zone.index()].info;

@@ -23,6 +23,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::lookup::FlashValue;
 use super::place::{Placement, Purpose};
+use super::slots::{LargeValue, SlotHold};
+use super::space::{Deaths, Space};
 use super::stats::add;
 use super::write::WriteError;
 use super::zone_state::Pin;
@@ -68,6 +70,8 @@ pub(crate) struct LargeWriter {
     /// The piece being filled: one header block, then payload.
     fill: Option<Fill>,
     placement: Option<Placement>,
+    /// Instead of a placement, over slots.
+    slot: Option<SlotHold>,
     in_flight: VecDeque<InFlight>,
     piece_blocks: Vec<u32>,
     unit_checksums: Vec<u32>,
@@ -105,6 +109,7 @@ impl LargeWriter {
             stream,
             fill: None,
             placement: None,
+            slot: None,
             in_flight: VecDeque::new(),
             piece_blocks: Vec::new(),
             unit_checksums: Vec::new(),
@@ -140,6 +145,11 @@ impl LargeWriter {
             let header = self.header_bytes();
             let want = self.next_piece_bytes();
             if self.fill.is_none() {
+                // A slot first: room in the write buffer must not wait for it.
+                if !self.has_slot().await {
+                    self.failed = true;
+                    break;
+                }
                 self.fill = Some(self.start_fill(want).await?);
             }
             let Some(fill) = &mut self.fill else { continue };
@@ -184,26 +194,39 @@ impl LargeWriter {
                 add(&self.engine.counters.refused, 1);
                 add(&self.engine.counters.refused_bytes, bytes);
                 // What was there before is replaced by nothing, as promised.
-                let (notes, _) = self.displace();
-                self.engine.journal.commit(notes).await?;
+                let (deaths, _) = self.displace();
+                self.engine.settle(deaths).await?;
                 Ok(Admission::Refused)
             }
         }
     }
 
+    /// Over slots, holds one from now on. False if none will ever be free.
+    async fn has_slot(&mut self) -> bool {
+        if self.engine.slots().is_some() && self.slot.is_none() {
+            self.slot = self.engine.hold_slot().await;
+            return self.slot.is_some();
+        }
+        true
+    }
+
+    /// Bytes before a piece's payload; none in a slot.
     fn header_bytes(&self) -> usize {
-        self.engine.plan.geometry.block_size as usize
+        match self.engine.slots() {
+            None => self.engine.plan.geometry.block_size as usize,
+            Some(_) => 0,
+        }
     }
 
     /// Payload bytes of the piece being filled.
     fn next_piece_bytes(&self) -> usize {
         let sent = self.unit_bytes_sent();
-        (self.len - sent).min(u64::from(self.engine.plan.piece_bytes)) as usize
+        (self.len - sent).min(u64::from(self.engine.plan.stream_bytes())) as usize
     }
 
     fn unit_bytes_sent(&self) -> u64 {
         (self.piece_blocks.len() + self.in_flight.len()) as u64
-            * u64::from(self.engine.plan.piece_bytes)
+            * u64::from(self.engine.plan.stream_bytes())
     }
 
     async fn start_fill(&mut self, payload_bytes: usize) -> Result<Fill, CacheError> {
@@ -219,10 +242,9 @@ impl LargeWriter {
 
     async fn take_room(&mut self, bytes: u64) -> Result<OwnedSemaphorePermit, CacheError> {
         // Host GC has room of its own: users' writers may hold all of theirs while they wait for GC.
-        let pool = if self.moving.is_some() {
-            &self.engine.gc_room
-        } else {
-            &self.engine.room
+        let pool = match &self.engine.placement {
+            Space::Log(log) if self.moving.is_some() => &log.gc_room,
+            _ => &self.engine.room,
         };
         let pool = Arc::clone(pool);
         let units = room_units(bytes.min(self.engine.plan.write_buffer_bytes));
@@ -260,14 +282,20 @@ impl LargeWriter {
                 bytes,
             ));
         }
+        let end = header + fill.payload_bytes;
+        fill.buf[end..].fill(0);
+        if let Some(slot) = &self.slot {
+            let offset = u64::from(number) * u64::from(self.engine.plan.stream_bytes());
+            let landed = slot.write(offset, fill.buf);
+            self.sent(landed, fill.room).await;
+            return Ok(());
+        }
         let piece = PieceHeader {
             hash: self.hash,
             sequence: self.stream,
             number,
             payload_bytes: fill.payload_bytes as u32,
         };
-        let end = header + fill.payload_bytes;
-        fill.buf[end..].fill(0);
         if let Err(error) =
             encode_piece_header(self.engine.id, life, piece, header as u32, &mut fill.buf)
         {
@@ -283,18 +311,25 @@ impl LargeWriter {
             .engine
             .device
             .append(life.zone, fill.buf.freeze(), handle);
+        self.sent(landed, fill.room).await;
+        Ok(())
+    }
+
+    async fn sent(&mut self, landed: OpFuture<Address>, room: OwnedSemaphorePermit) {
         self.in_flight.push_back(InFlight {
             landed,
-            _room: fill.room,
+            _room: room,
         });
         if self.in_flight.len() >= WINDOW {
             self.reap().await;
         }
-        Ok(())
     }
 
     /// The zone of this value; promised on the first call.
     async fn place(&mut self) -> Option<ZoneLife> {
+        if self.engine.slots().is_some() {
+            return self.slot.as_ref().map(SlotHold::life);
+        }
         if self.placement.is_none() {
             let bytes = self.engine.plan.large_footprint(self.key.len(), self.len);
             let purpose = if self.moving.is_some() {
@@ -304,7 +339,7 @@ impl LargeWriter {
             };
             self.placement = self.engine.place_for(purpose, bytes, 1).await;
             if let (Some(placement), true) = (&self.placement, self.moving.is_some()) {
-                self.engine.relocating.lock().insert(placement.life().zone);
+                self.engine.start_relocating(placement.life().zone);
             }
         }
         self.placement.as_ref().map(Placement::life)
@@ -312,10 +347,13 @@ impl LargeWriter {
 
     /// Waits for the oldest piece in flight.
     async fn reap(&mut self) {
-        let Some(piece) = self.in_flight.pop_front() else {
+        let Some(piece) = self.in_flight.front_mut() else {
             return;
         };
-        match piece.landed.await {
+        // Still listed while it is waited for: who drops the writer must know of it.
+        let landed = (&mut piece.landed).await;
+        self.in_flight.pop_front();
+        match landed {
             Ok(at) => {
                 let block = u64::from(self.engine.plan.geometry.block_size);
                 self.piece_blocks.push((at.offset / block) as u32 + 1);
@@ -331,10 +369,46 @@ impl LargeWriter {
         if let Some(placement) = self.placement.take() {
             placement.fail();
         }
+        if let Some(slot) = self.slot.take() {
+            slot.fail();
+        }
+    }
+
+    /// Writes the descriptor into the slot, and only then enters the value.
+    async fn publish_in_slot(&mut self) -> Result<Option<()>, CacheError> {
+        let value = LargeValue {
+            hash: self.hash,
+            key: self.key.to_vec(),
+            len: self.len,
+            expiry_unix_s: self.expiry_unix_s,
+            stream: self.stream,
+            unit_checksums: std::mem::take(&mut self.unit_checksums),
+        };
+        let Some(slot) = &self.slot else {
+            return Ok(None);
+        };
+        let (descriptor, checksum) = match slot.describe(value).await {
+            Ok(described) => described,
+            Err(error) => {
+                self.give_up_zone(&error);
+                return Ok(None);
+            }
+        };
+        let Some(slot) = self.slot.take() else {
+            return Ok(None);
+        };
+        self.engine
+            .descriptors
+            .insert((self.hash, checksum), Arc::clone(&descriptor));
+        let entered = slot.enter(&descriptor, checksum, self.relaxed).await?;
+        Ok(entered.then_some(()))
     }
 
     /// Writes the descriptor and enters the value into the index.
     async fn publish(&mut self) -> Result<Option<()>, CacheError> {
+        if self.engine.slots().is_some() {
+            return self.publish_in_slot().await;
+        }
         let Some(life) = self.place().await else {
             return Ok(None);
         };
@@ -342,7 +416,10 @@ impl LargeWriter {
         // Before the descriptor is written: whatever is found afterwards is newer than it.
         let (mut notes, sequence) = match self.moving {
             Some((_, sequence)) => (Vec::new(), sequence),
-            None => self.displace(),
+            None => {
+                let (deaths, sequence) = self.displace();
+                (deaths.notes, sequence)
+            }
         };
         let descriptor = LargeDescriptor {
             hash: self.hash,
@@ -380,7 +457,7 @@ impl LargeWriter {
             kind: ValueKind::Large,
             key_bytes: self.key.len() as u16,
         };
-        self.engine.unclosed[life.zone.index()].lock().push(summary);
+        self.engine.list_records(life.zone, &[summary]);
         let entry = Entry {
             place: at,
             len: self.len as u32,
@@ -468,11 +545,11 @@ impl LargeWriter {
 
     /// Takes the key's older value out of service. Returns the notes of its
     /// death and a sequence newer than anything displaced.
-    fn displace(&self) -> (Vec<Note>, Sequence) {
+    fn displace(&self) -> (Deaths, Sequence) {
         let mut shard = self.engine.shard_of(self.hash).lock();
         let replaced_up_to = self.engine.next_sequence();
-        let (_, notes) = self.engine.displace(&mut shard, self.hash, replaced_up_to);
-        (notes, self.engine.next_sequence())
+        let (_, deaths) = self.engine.displace(&mut shard, self.hash, replaced_up_to);
+        (deaths, self.engine.next_sequence())
     }
 }
 
@@ -480,6 +557,9 @@ impl Drop for LargeWriter {
     fn drop(&mut self) {
         if !self.finished && (self.given > 0 || self.placement.is_some()) {
             add(&self.engine.counters.large_aborted, 1);
+        }
+        if let Some(slot) = self.slot.take() {
+            slot.abandon(self.in_flight.drain(..).map(|piece| piece.landed).collect());
         }
     }
 }
@@ -516,6 +596,7 @@ impl LargeReader {
         drop(pin);
         let reads = descriptor
             .reads(range.clone(), engine.plan.geometry.block_size)
+            .flat_map(|read| parts(read, engine.plan.stream_bytes(), descriptor.piece_bytes))
             .collect();
         Some(LargeReader {
             engine,
@@ -553,6 +634,9 @@ impl LargeReader {
             .descriptor
             .verify_read(self.life.generation, &read, &bytes)
         {
+            if self.engine.was_reused(self.hash, self.entry) {
+                return Some(Err(self.fault()));
+            }
             tracing::warn!(zone = %self.life.zone, "a piece read back wrong; its value is now a miss");
             add(&self.engine.counters.checksum_errors, 1);
             return Some(Err(self.fault()));
@@ -604,6 +688,18 @@ impl LargeReader {
     }
 }
 
+/// A read of whole units in parts of at most `most` bytes, which are whole units, too.
+fn parts(read: PieceRead, most: u32, piece_bytes: u32) -> impl Iterator<Item = PieceRead> {
+    (0..read.bytes)
+        .step_by(most.max(1) as usize)
+        .map(move |start| PieceRead {
+            zone_offset: read.zone_offset + u64::from(start),
+            bytes: most.min(read.bytes - start),
+            value_offset: read.value_offset + u64::from(start),
+            first_unit: read.first_unit + start / unit_bytes(piece_bytes),
+        })
+}
+
 impl Engine {
     async fn large_descriptor(
         &self,
@@ -644,6 +740,7 @@ impl Engine {
                     .insert((hash, checksum), Arc::clone(&descriptor));
                 Some(descriptor)
             }
+            _ if self.was_reused(hash, entry) => None,
             _ => {
                 tracing::warn!(place = %entry.place, "a large value's descriptor read back wrong; it is now a miss");
                 add(&self.counters.checksum_errors, 1);

@@ -100,6 +100,16 @@ impl Engine {
         shard.index.ghost(hash);
         self.states
             .remove_live(entry.place.zone, u64::from(entry.len));
+        if let Some(slots) = self.slots() {
+            self.release_slot(slots, entry.place);
+        }
+    }
+
+    /// Whether the slot that was read has perhaps been given to another value
+    /// meanwhile: then what was read is not damaged, only late.
+    pub(super) fn was_reused(&self, hash: KeyHash, entry: Entry) -> bool {
+        self.slots().is_some()
+            && self.shard_of(hash).lock().index.get(hash) != Some(Found::Live(entry))
     }
 
     /// The whole value of `key`.
@@ -185,6 +195,9 @@ impl Engine {
         };
         if small_checksum(key, value.generation, &bytes) == entry.checksum {
             return Some(bytes);
+        }
+        if self.was_reused(value.hash, entry) {
+            return None;
         }
         tracing::warn!(place = %entry.place, "a value read back wrong; it is now a miss");
         add(&self.counters.checksum_errors, 1);

@@ -8,6 +8,8 @@
 //! | `large.rs` | large values: streamed in pieces, read in pieces |
 //! | `place.rs` | finding room: open zones, headers, closing, summaries |
 //! | `reclaim.rs` | eviction between the water marks, host GC |
+//! | `space.rs` | a log of batches, or slots: what is different and what is not |
+//! | `slots/` | values in slots that are written again in place |
 //! | `journal.rs` | deaths made durable; superblock and journal zones |
 //! | `recover.rs` | from flash to a running engine |
 //!
@@ -20,18 +22,19 @@ mod place;
 mod reclaim;
 mod recover;
 mod shard;
+mod slots;
+mod space;
 mod stats;
 mod write;
 mod zone_state;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use floe_core::ZoneId;
-use floe_core::chunk::{Found, Plan, ZonePhase, ZoneTable};
+use floe_core::chunk::{Found, Plan, ZonePhase, ZoneTable, slot_at};
 use floe_core::hash::{HashSeed, KeyHash, fast_range};
-use floe_core::layout::{CacheId, KEY_MAX_BYTES, Note, Sequence, SummaryEntry};
+use floe_core::layout::{CacheId, KEY_MAX_BYTES, Note, Sequence};
 use floe_device::{Clock, SharedDevice};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
@@ -41,6 +44,8 @@ use crate::error::CacheError;
 use journal::{Journal, JournalCounters};
 use large::DescriptorCache;
 use shard::{Pending, Shard};
+use slots::{Change, Settled, SlotSpace};
+use space::{Deaths, LogSpace, Space};
 use stats::ChunkCounters;
 use write::WriteQueue;
 use zone_state::ZoneStates;
@@ -75,19 +80,13 @@ pub(crate) struct Engine {
     sequence: AtomicU64,
     zones: Mutex<ZoneTable>,
     states: Arc<ZoneStates>,
-    /// Records of zones that are not closed yet, for their summaries.
-    unclosed: Box<[Mutex<Vec<SummaryEntry>>]>,
-    /// Zones whose live records host GC is copying: a death of one of their
-    /// keys must be noted there too, for the original is still on flash.
-    relocating: Mutex<HashSet<ZoneId>>,
+    placement: Space,
     /// A zone was opened, closed, freed or retired.
     space: Notify,
     /// Free zones are low, or somebody waits for one.
     reclaim_wake: Notify,
     /// Room in the write buffer.
     room: Arc<Semaphore>,
-    /// The same for values that host GC moves.
-    gc_room: Arc<Semaphore>,
     write_permits: Arc<Semaphore>,
     queue: WriteQueue,
     journal: Journal,
@@ -160,9 +159,60 @@ impl Engine {
 
     /// Takes whatever `shard` holds of `hash` out of service, because a write
     /// or delete of sequence `at` replaces it. Returns whether anything was
-    /// served, and the notes that must be durable before the replacement is
-    /// acknowledged.
-    fn displace(&self, shard: &mut Shard, hash: KeyHash, at: Sequence) -> (bool, Vec<Note>) {
+    /// served, and what must be durable before the replacement is acknowledged.
+    fn displace(&self, shard: &mut Shard, hash: KeyHash, at: Sequence) -> (bool, Deaths) {
+        match &self.placement {
+            Space::Log(log) => self.displace_in_log(log, shard, hash, at),
+            Space::Slots(slots) => self.displace_in_slots(slots, shard, hash, at),
+        }
+    }
+
+    /// What is served from a slot becomes a ghost until its table entry is gone.
+    fn displace_in_slots(
+        &self,
+        slots: &SlotSpace,
+        shard: &mut Shard,
+        hash: KeyHash,
+        up_to: Sequence,
+    ) -> (bool, Deaths) {
+        let mut was_served = shard.ram_remove(hash);
+        // Its table entry is queued only when it lands: until then no crash brings it back.
+        was_served |= shard.pending.remove(&hash).is_some();
+        let Some(found) = shard.index.get(hash) else {
+            return (was_served, Deaths::default());
+        };
+        let (entry, frees) = match found {
+            Found::Live(entry) => {
+                was_served |= !shard::is_expired(entry.expiry_unix_s, self.clock.unix_seconds());
+                self.states
+                    .remove_live(entry.place.zone, u64::from(entry.len));
+                shard.index.ghost(hash);
+                (entry, true)
+            }
+            Found::Ghost(entry) => (entry, false),
+        };
+        if let Some(slot) = slot_at(&slots.geometry, entry.place) {
+            slots.tables.push(Change::Clear {
+                slot,
+                hash,
+                up_to,
+                frees,
+            });
+        }
+        let deaths = Deaths {
+            in_tables: true,
+            ..Deaths::default()
+        };
+        (was_served, deaths)
+    }
+
+    fn displace_in_log(
+        &self,
+        log: &LogSpace,
+        shard: &mut Shard,
+        hash: KeyHash,
+        at: Sequence,
+    ) -> (bool, Deaths) {
         let mut notes = self.journal.owed(hash);
         let mut was_served = shard.ram_remove(hash);
         let death = |zone: ZoneId, generation| {
@@ -188,7 +238,7 @@ impl Engine {
             }
             let life = self.states.life(entry.place.zone);
             notes.push(death(life.zone, life.generation));
-            for &zone in self
+            for &zone in log
                 .relocating
                 .lock()
                 .iter()
@@ -198,7 +248,11 @@ impl Engine {
                 notes.push(death(life.zone, life.generation));
             }
         }
-        (was_served, notes)
+        let deaths = Deaths {
+            notes,
+            ..Deaths::default()
+        };
+        (was_served, deaths)
     }
 
     /// Forgets `key`; says whether it was there. When this returns `Ok`, no
@@ -206,7 +260,7 @@ impl Engine {
     pub(crate) async fn delete(&self, key: &[u8]) -> Result<bool, CacheError> {
         self.check_key(key)?;
         let hash = self.hash(key);
-        let (was_served, notes) = {
+        let (was_served, deaths) = {
             let mut shard = self.shard_of(hash).lock();
             let at = self.next_sequence();
             self.displace(&mut shard, hash, at)
@@ -214,13 +268,16 @@ impl Engine {
         if was_served {
             stats::add(&self.counters.deletes, 1);
         }
-        self.journal.commit(notes).await?;
+        self.settle(deaths).await?;
         Ok(was_served)
     }
 
     /// Waits until everything accepted so far is on flash and stable.
     pub(crate) async fn flush(&self) -> Result<(), CacheError> {
         self.queue.landed().await;
+        if let Some(slots) = self.slots() {
+            slots.tables.settle(Settled::Written).await?;
+        }
         self.device
             .flush()
             .await
@@ -233,7 +290,9 @@ impl Engine {
             return Ok(());
         }
         let flushed = self.flush().await;
-        self.close_open_zones().await;
+        if self.slots().is_none() {
+            self.close_open_zones().await;
+        }
         let flushed = flushed.and(
             self.device
                 .flush()
@@ -258,6 +317,9 @@ impl Engine {
         self.space.notify_waiters();
         self.reclaim_wake.notify_one();
         self.queue.wake();
+        if let Some(slots) = self.slots() {
+            slots.tables.wake();
+        }
     }
 
     pub(crate) fn stats(&self) -> EngineStats {
@@ -277,9 +339,22 @@ impl Engine {
             stats.ram_values += shard.ram_len() as u64;
             stats.pending_records += shard.pending.len() as u64;
         }
+        if let Some(slots) = self.slots() {
+            let counts = self.slot_counts(slots);
+            stats.index_bytes += counts.memory_bytes;
+            stats.slots_total = counts.total;
+            stats.slots_free = counts.free;
+            stats.slots_withdrawn = counts.withdrawn;
+        }
         let zones = self.zones.lock();
         stats.zones_free = u64::from(zones.free_zones());
-        stats.zones_full = zones.full_zones().count() as u64;
+        stats.zones_full = match self.slots() {
+            None => zones.full_zones().count() as u64,
+            Some(slots) => zones
+                .in_phase(ZonePhase::Open)
+                .filter(|&zone| slots.free_in(zone) == 0)
+                .count() as u64,
+        };
         stats.zones_retired = zones.in_phase(ZonePhase::Retired).count() as u64;
         stats.zones_total = u64::from(self.plan.geometry.zone_count);
         stats
@@ -291,7 +366,12 @@ impl Engine {
         self.plan
             .data_zones()
             .map(|zone| {
-                let info = zones.info(zone);
+                let mut info = zones.info(zone);
+                if let (Some(slots), ZonePhase::Open) = (self.slots(), info.phase) {
+                    info.records = slots.geometry.slots - slots.free_in(zone);
+                    info.used_bytes = slots.geometry.slots_offset
+                        + u64::from(info.records) * slots.geometry.slot_bytes;
+                }
                 ZoneStats {
                     zone: zone.0,
                     phase: info.phase,
@@ -326,12 +406,18 @@ pub struct EngineStats {
     pub pending_records: u64,
     /// Zones that are empty.
     pub zones_free: u64,
-    /// Zones that are full.
+    /// Zones that are full; over slots, those without a free one.
     pub zones_full: u64,
     /// Zones out of use after a failure.
     pub zones_retired: u64,
     /// All zones, two of them for metadata.
     pub zones_total: u64,
+    /// Slots of all zones; 0 for a log, as are the next two.
+    pub slots_total: u64,
+    /// Slots that are free.
+    pub slots_free: u64,
+    /// Slots out of use after a failure.
+    pub slots_withdrawn: u64,
 }
 
 /// One data zone at one moment.
@@ -343,9 +429,9 @@ pub struct ZoneStats {
     pub phase: ZonePhase,
     /// Which life.
     pub generation: u32,
-    /// Bytes written or promised.
+    /// Bytes written or promised; over slots, those of slots that are taken.
     pub used_bytes: u64,
-    /// Records written.
+    /// Records written; over slots, slots that are taken.
     pub records: u32,
     /// Records that are served.
     pub live_records: u32,

@@ -182,7 +182,7 @@ impl Engine {
         };
         let mut buf = IoBuf::zeroed(ZoneHeader::encoded_bytes(block));
         header.encode(self.id, block, &mut buf)?;
-        self.unclosed[life.zone.index()].lock().clear();
+        let _ = self.take_listed(life.zone);
         self.device
             .append(life.zone, buf.freeze(), placement.handle())
             .await?;
@@ -226,7 +226,7 @@ impl Engine {
     /// that it is full. Without a summary recovery scans the zone: slower, not wrong.
     async fn close_zone(self: Arc<Self>, zone: ZoneId) {
         let life = self.states.life(zone);
-        let entries = std::mem::take(&mut *self.unclosed[zone.index()].lock());
+        let entries = self.take_listed(zone);
         let summary = self.write_summary(life, &entries).await;
         let finished = self.device.finish(zone).await;
         if let Err(error) = &finished {

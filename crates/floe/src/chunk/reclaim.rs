@@ -27,7 +27,9 @@ impl Engine {
     pub(super) async fn run_reclaim(self: Arc<Self>) {
         while !self.is_stopped() {
             self.reclaim_wake.notified().await;
-            if self.free_zones() <= self.plan.water.high || self.journal.is_pressed() {
+            if let Some(slots) = self.slots() {
+                self.evict_slots(slots);
+            } else if self.free_zones() <= self.plan.water.high || self.journal.is_pressed() {
                 self.reclaim_to_low_water().await;
             }
         }
@@ -149,7 +151,7 @@ impl Engine {
         // If it could not be emptied the originals are still on flash, and every
         // death of one of their keys must go on being noted there.
         if self.zones.lock().info(zone).phase == ZonePhase::Empty {
-            self.relocating.lock().clear();
+            self.end_relocating();
         }
         done
     }
@@ -164,7 +166,7 @@ impl Engine {
 
     async fn relocate_zone(self: &Arc<Self>, zone: ZoneId) -> Result<(), GcError> {
         let life = self.states.life(zone);
-        self.relocating.lock().insert(zone);
+        self.start_relocating(zone);
         let scan = scan_zone(
             &self.device,
             &self.plan,
@@ -263,7 +265,7 @@ impl Engine {
             .ok_or(GcError::NoZone)?;
         let life = placement.life();
         // From here a copy may reach flash there: deaths of these keys are noted there, too.
-        self.relocating.lock().insert(life.zone);
+        self.start_relocating(life.zone);
         let mut buf = self.device.allocate(plan.batch_bytes());
         let mut encoder = SmallBatchEncoder::new(plan, self.id, life, &mut buf)?;
         let mut placed = Vec::with_capacity(batch.len());
@@ -307,7 +309,7 @@ impl Engine {
                 checksum: placed.checksum,
                 ..moved.from
             };
-            self.unclosed[life.zone.index()].lock().push(SummaryEntry {
+            let summary = SummaryEntry {
                 hash: moved.hash,
                 sequence: moved.sequence,
                 block: (offset / block) as u32,
@@ -316,7 +318,8 @@ impl Engine {
                 expiry_unix_s: to.expiry_unix_s,
                 kind: ValueKind::Small,
                 key_bytes: moved.key.len() as u16,
-            });
+            };
+            self.list_records(life.zone, &[summary]);
             if self
                 .shard_of(moved.hash)
                 .lock()

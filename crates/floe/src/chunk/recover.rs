@@ -2,15 +2,18 @@
 //!
 //! The newest complete metadata zone says which zones are full and which
 //! records are dead; summaries say what full zones hold; only zones without a
-//! summary are scanned, from descriptor to descriptor. Then a new metadata
+//! summary are scanned, from descriptor to descriptor. Of zones of slots the
+//! tables are read instead. Then a new metadata
 //! zone is started, so that the old one is never appended to again.
+
+mod slots;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use floe_core::ZoneId;
-use floe_core::chunk::{ConfigError, Entry, Eviction, Found, Plan, ShardIndex, ZoneTable};
+use floe_core::chunk::{ConfigError, Entry, Eviction, Found, Plan, ShardIndex, SlotMap, ZoneTable};
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::{
     BatchHeader, BatchKind, CacheId, Generation, Identified, LargeDescriptor, LayoutError, Note,
@@ -27,6 +30,8 @@ use tokio::sync::{Notify, Semaphore};
 use super::journal::{Journal, JournalError, JournalTask, METADATA, filter_notes, scan_journal};
 use super::large::descriptor_cache;
 use super::shard::Shard;
+use super::slots::SlotSpace;
+use super::space::{LogSpace, Space};
 use super::write::WriteQueue;
 use super::zone_state::ZoneStates;
 use super::{Engine, ROOM_UNIT_BYTES, RamPlan};
@@ -171,6 +176,8 @@ struct Recovery {
     sequences: HashMap<ZoneId, Vec<(u32, Sequence)>>,
     /// The same of the last zone whose records had to be compared with newer ones, to look up.
     compared: Option<(ZoneId, HashMap<u32, Sequence>)>,
+    /// Which slots are taken, if there are slots.
+    slots: Option<SlotMap>,
 }
 
 type Found1 = (ZoneId, Superblock, Vec<Note>);
@@ -181,14 +188,17 @@ impl Recovery {
         let item = plan.chunk_bytes.min(ram.value_bytes_max).max(4096);
         let shards = (0..plan.shards)
             .map(|_| {
-                Shard::new(
-                    ShardIndex::new(&plan.geometry, plan.eviction == Eviction::Clru),
-                    shard_ram,
-                    item,
-                )
+                let index = match plan.slots {
+                    Some(_) => ShardIndex::over_slots(&plan.geometry),
+                    None => ShardIndex::new(&plan.geometry, plan.eviction == Eviction::Clru),
+                };
+                Shard::new(index, shard_ram, item)
             })
             .collect();
         let states = ZoneStates::new(plan.geometry.zone_count);
+        let slots = plan
+            .slots
+            .map(|geometry| SlotMap::new(geometry, plan.geometry.zone_count));
         Recovery {
             device,
             clock,
@@ -205,6 +215,7 @@ impl Recovery {
             doubtful: Vec::new(),
             sequences: HashMap::new(),
             compared: None,
+            slots,
         }
     }
 
@@ -304,6 +315,11 @@ impl Recovery {
         } else {
             self.read_headers(superblock.id).await?
         };
+        if let Some(geometry) = self.plan.slots {
+            return self
+                .recover_slots(geometry, zone, superblock, &notes, lives)
+                .await;
+        }
         let active = |state| matches!(state, ZoneState::Open | ZoneState::Closed);
         let report = self.device.report().await?;
         self.still_active = report
@@ -592,9 +608,18 @@ impl Recovery {
         let gc_reserve = u32::from(self.plan.eviction == Eviction::Clru);
         let mut zones = ZoneTable::new(&self.plan, floor, policy, gc_reserve);
         for (life, used_bytes, records) in filled {
-            zones.recovered(life.zone, life.generation, used_bytes, records);
+            match self.slots {
+                None => zones.recovered(life.zone, life.generation, used_bytes, records),
+                Some(_) => zones.recovered_slots(life.zone, life.generation),
+            }
         }
-        let zone_count = self.plan.geometry.zone_count;
+        let placement = match self.slots {
+            Some(map) => Space::Slots(SlotSpace::new(&self.plan, map)),
+            None => Space::Log(LogSpace::new(
+                self.plan.geometry.zone_count,
+                self.plan.batch_bytes,
+            )),
+        };
         let journal_counters = task.counters();
         let (journal, journal_task) = Journal::start(task, floor);
         let engine = Arc::new(Engine {
@@ -602,15 +627,11 @@ impl Recovery {
             sequence: AtomicU64::new(self.next_sequence),
             zones: Mutex::new(zones),
             states: self.states,
-            unclosed: (0..zone_count).map(|_| Mutex::new(Vec::new())).collect(),
-            relocating: Mutex::new(HashSet::new()),
+            placement,
             space: Notify::new(),
             reclaim_wake: Notify::new(),
             room: Arc::new(Semaphore::new(
                 (self.plan.write_buffer_bytes / ROOM_UNIT_BYTES) as usize,
-            )),
-            gc_room: Arc::new(Semaphore::new(
-                (8 * self.plan.batch_bytes.max(1 << 20) / ROOM_UNIT_BYTES) as usize,
             )),
             write_permits: Arc::new(Semaphore::new(self.plan.write_depth as usize)),
             queue: WriteQueue::new(),
@@ -630,6 +651,10 @@ impl Recovery {
         let writer = tokio::spawn(Arc::clone(&engine).run_writer());
         let reclaim = tokio::spawn(Arc::clone(&engine).run_reclaim());
         engine.tasks.lock().extend([writer, reclaim]);
+        if engine.slots().is_some() {
+            let tables = tokio::spawn(Arc::clone(&engine).run_tables());
+            engine.tasks.lock().push(tables);
+        }
         engine.reclaim_wake.notify_one();
         Ok((engine, self.report))
     }

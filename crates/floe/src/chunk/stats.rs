@@ -73,6 +73,8 @@ stats! {
     journal_moves,
     /// Batches appended.
     batches,
+    /// Slot table blocks written.
+    table_writes,
     /// Large values whose writer was dropped or failed.
     large_aborted,
 }

@@ -24,7 +24,7 @@ use crate::error::CacheError;
 use crate::store::{Admission, PutOptions};
 
 /// Appends of one batch that are tried, each in another zone, before its values are given up.
-const ATTEMPTS: usize = 4;
+pub(super) const ATTEMPTS: usize = 4;
 
 /// Values waiting for a batch.
 #[derive(Debug)]
@@ -103,12 +103,12 @@ impl Engine {
         let room = self.take_room(bytes + PENDING_BYTES).await?;
         let hash = self.hash(key);
         let expiry_unix_s = self.expiry(options);
-        let (record, notes) = {
+        let (record, deaths) = {
             let mut shard = self.shard_of(hash).lock();
             // Two steps, so that a death note written for what this replaces can never cover this.
             let replaced_up_to = self.next_sequence();
             let sequence = self.next_sequence();
-            let (_, notes) = self.displace(&mut shard, hash, replaced_up_to);
+            let (_, deaths) = self.displace(&mut shard, hash, replaced_up_to);
             let record = Arc::new(Pending {
                 hash,
                 key: key.into(),
@@ -128,15 +128,15 @@ impl Engine {
                     life: None,
                 },
             );
-            (record, notes)
+            (record, deaths)
         };
         self.queue.push(record);
         add(&self.counters.puts, 1);
         add(&self.counters.put_bytes, bytes);
         if options.relaxed {
-            self.journal.commit_later(notes).await;
+            self.settle_later(deaths).await;
         } else {
-            self.journal.commit(notes).await?;
+            self.settle(deaths).await?;
         }
         Ok(Admission::Admitted)
     }
@@ -178,7 +178,10 @@ impl Engine {
             }
             let engine = Arc::clone(&self);
             tokio::spawn(async move {
-                engine.append_batch(records).await;
+                match engine.slots() {
+                    None => engine.append_batch(records).await,
+                    Some(slots) => engine.write_to_slots(slots, records).await,
+                }
                 drop(permit);
             });
         }
@@ -295,9 +298,7 @@ impl Engine {
         for summary in &mut summaries {
             summary.block += first_block;
         }
-        self.unclosed[life.zone.index()]
-            .lock()
-            .extend_from_slice(&summaries);
+        self.list_records(life.zone, &summaries);
         for (record, summary) in records.iter().zip(&summaries) {
             self.land(record, life, summary);
         }
@@ -305,7 +306,7 @@ impl Engine {
     }
 
     /// Whether `record` still is the newest value of its key.
-    fn is_wanted(&self, record: &Arc<Pending>) -> bool {
+    pub(super) fn is_wanted(&self, record: &Arc<Pending>) -> bool {
         let shard = self.shard_of(record.hash).lock();
         let wanted = shard
             .pending
@@ -359,14 +360,14 @@ impl Engine {
         }
     }
 
-    fn refuse(&self, hash: KeyHash, shard: &mut super::Shard, len: u32) {
+    pub(super) fn refuse(&self, hash: KeyHash, shard: &mut super::Shard, len: u32) {
         shard.ram_remove(hash);
         add(&self.counters.refused, 1);
         add(&self.counters.refused_bytes, u64::from(len));
     }
 
     /// No zone took `record`: it is forgotten, and counted.
-    fn give_up(&self, record: &Arc<Pending>) {
+    pub(super) fn give_up(&self, record: &Arc<Pending>) {
         let mut shard = self.shard_of(record.hash).lock();
         if shard
             .pending

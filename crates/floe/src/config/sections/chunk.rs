@@ -23,6 +23,21 @@ const EVICTION: &[Choice] = &[
     },
 ];
 
+const CLRU_LAYOUT: &[Choice] = &[
+    Choice {
+        word: "auto",
+        doc: "Slots where the device takes writes in place, a log elsewhere.",
+    },
+    Choice {
+        word: "log",
+        doc: "A log of batches; live chunks are moved together to free zones.",
+    },
+    Choice {
+        word: "slots",
+        doc: "Slots of one chunk each, written again in place. Every value takes a whole slot, however short it is.",
+    },
+];
+
 const DURABILITY: &[Choice] = &[
     Choice {
         word: "power",
@@ -74,6 +89,11 @@ pub(super) fn section() -> Result<Section, String> {
                 "With `clru` where chunks cannot be rewritten in place: the share of a zone's bytes, in percent, that must be garbage before it is collected while free zones are not scarce.",
             )
             .limits(Limits::between(0, 100)),
+            key(
+                "clru_layout",
+                Kind::Choice(CLRU_LAYOUT),
+                "How `clru` lays zones out. Part of the format: changing it needs a reformat.",
+            ),
             key(
                 "durability",
                 Kind::Choice(DURABILITY),

@@ -1,0 +1,382 @@
+//! Recovery of zones of slots: tables only, no payloads.
+//!
+//! What the tables should not claim any more is cleared, and stable, before
+//! anything is served: entries that lost against a newer one of their key,
+//! that expired, or that the journal says are dead, and blocks that could not
+//! be read, for they may be readable the next time. After that no death in the
+//! journal matters any more, and none is kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use floe_core::ZoneId;
+use floe_core::chunk::{Entry, Found, SlotId, SlotMap, slot_at};
+use floe_core::hash::fast_range;
+use floe_core::layout::{
+    CacheId, LayoutError, Note, SMALL_MAX_BYTES, Sequence, SlotEntry, SlotGeometry, Superblock,
+    ValueKind, ZoneHeader, ZoneLayout, ZoneLife, decode_slot_block, encode_slot_block,
+};
+use floe_device::{Address, DeviceError, Placement as Handle, SharedDevice};
+use futures::{StreamExt, TryStreamExt};
+
+use super::{Deaths, Digest, Engine, OpenError, PARALLEL, Recovery, RecoveryReport};
+use crate::chunk::shard::is_expired;
+use crate::chunk::slots::place;
+
+/// Table bytes read at once.
+const READ_BYTES: u64 = 1 << 20;
+/// Writes of a table block before opening fails.
+const ATTEMPTS: usize = 3;
+
+/// A zone's table: each block's entries, or `None` where it is not sound.
+type Table = Vec<Option<Vec<(u32, Option<SlotEntry>)>>>;
+
+/// How a table block is to be put right.
+#[derive(Debug)]
+enum Repair {
+    /// It was not sound: nothing in it is believed, whatever it reads as later.
+    Empty,
+    /// These slots' entries are not to come back.
+    Clear(BTreeSet<u32>),
+}
+
+type Repairs = BTreeMap<(ZoneId, u32), Repair>;
+
+impl Recovery {
+    pub(super) async fn recover_slots(
+        mut self,
+        geometry: SlotGeometry,
+        metadata: ZoneId,
+        superblock: Superblock,
+        notes: &[Note],
+        mut lives: Vec<ZoneHeader>,
+    ) -> Result<(Arc<Engine>, RecoveryReport), OpenError> {
+        let Digest { deaths, .. } = self.digest(notes);
+        lives.retain(|header| {
+            let sound = header.layout == ZoneLayout::Slots;
+            if !sound {
+                self.states.mark_unknown(header.life.zone);
+                self.doubtful.push(header.life.zone);
+            }
+            sound
+        });
+        let mut repairs = Repairs::new();
+        let mut map = SlotMap::new(geometry, self.plan.geometry.zone_count);
+        let mut filled = Vec::new();
+        for header in &lives {
+            let life = header.life;
+            self.states.open(life.zone, life.generation, 0);
+            filled.push((life, 0, 0));
+        }
+        // A few zones ahead of what is being entered, so that few tables are in memory.
+        let device = Arc::clone(&self.device);
+        let mut tables = futures::stream::iter(lives.iter().map(|header| header.life))
+            .map(|life| {
+                let device = Arc::clone(&device);
+                async move {
+                    (
+                        life,
+                        read_table(&device, &geometry, superblock.id, life).await,
+                    )
+                }
+            })
+            .buffered(PARALLEL);
+        while let Some((life, table)) = tables.next().await {
+            self.report.zones_from_summaries += 1;
+            let mut entering = Entering {
+                geometry: &geometry,
+                id: superblock.id,
+                deaths: &deaths,
+                now_unix_s: self.clock.unix_seconds(),
+                life,
+                taken: vec![false; geometry.slots as usize],
+                map: &mut map,
+                repairs: &mut repairs,
+            };
+            for (number, block) in (0..).zip(table) {
+                let Some(entries) = block else {
+                    entering.repairs.insert((life.zone, number), Repair::Empty);
+                    continue;
+                };
+                for (slot, entry) in entries {
+                    if let Some(entry) = entry
+                        && let Some(older) = self.enter_slot(&mut entering, slot, &entry)
+                    {
+                        self.decide(&mut entering, slot, &entry, older).await;
+                    }
+                }
+            }
+            let taken = entering.taken;
+            map.open_with(life.zone, &taken);
+        }
+        drop(tables);
+        self.repair(&geometry, superblock.id, repairs).await?;
+        self.slots = Some(map);
+        let superblock = Superblock {
+            epoch: self.epoch_max + 1,
+            ..superblock
+        };
+        let next = super::METADATA[1 - metadata.index()];
+        self.start(next, superblock, Vec::new(), filled).await
+    }
+
+    /// Enters one record unless it is dead. Returns the one that it replaced.
+    fn enter_slot(
+        &mut self,
+        entering: &mut Entering<'_>,
+        slot: u32,
+        found: &SlotEntry,
+    ) -> Option<Entry> {
+        self.next_sequence = self.next_sequence.max(found.sequence.0.saturating_add(1));
+        let dead = entering.is_dead(found);
+        if dead || is_expired(found.expiry_unix_s, entering.now_unix_s) || !self.can_be(found) {
+            self.report.dead_records += u64::from(dead);
+            entering.clear(entering.slot(slot));
+            return None;
+        }
+        let entry = entering.entry(slot, found);
+        let shard = fast_range(found.hash.0, self.shards.len());
+        let Ok(replaced) = self.shards[shard].index.insert(found.hash, entry) else {
+            entering.clear(entering.slot(slot));
+            return None;
+        };
+        self.count_in(entering, &entry);
+        self.report.records += 1;
+        replaced.map(Found::entry)
+    }
+
+    /// Two records of one key: a crash came between the newer one's table
+    /// block and the clearing of the older one. The newer one stays.
+    async fn decide(
+        &mut self,
+        entering: &mut Entering<'_>,
+        slot: u32,
+        found: &SlotEntry,
+        other: Entry,
+    ) {
+        self.report.superseded_records += 1;
+        self.report.records -= 1;
+        let entry = entering.entry(slot, found);
+        let index = fast_range(found.hash.0, self.shards.len());
+        match self.slot_sequence(entering, other.place).await {
+            Some(sequence) if sequence > found.sequence => {
+                self.count_out(entering, &entry);
+                // It was there a moment ago, so there is room for it.
+                let _ = self.shards[index].index.insert(found.hash, other);
+            }
+            Some(_) => self.count_out(entering, &other),
+            None => {
+                // Which is newer cannot be told: neither is believed.
+                self.count_out(entering, &entry);
+                self.count_out(entering, &other);
+                self.shards[index].index.remove(found.hash);
+                self.report.records -= 1;
+            }
+        }
+    }
+
+    fn count_in(&self, entering: &mut Entering<'_>, entry: &Entry) {
+        self.states.add_live(entry.place.zone, u64::from(entry.len));
+        entering.set_taken(entry, true);
+    }
+
+    fn count_out(&self, entering: &mut Entering<'_>, entry: &Entry) {
+        self.states
+            .remove_live(entry.place.zone, u64::from(entry.len));
+        entering.set_taken(entry, false);
+        if let Some(slot) = slot_at(entering.geometry, entry.place) {
+            entering.clear(slot);
+        }
+    }
+
+    /// Whether this cache may have written such an entry.
+    fn can_be(&self, entry: &SlotEntry) -> bool {
+        let is_small = entry.value_bytes as usize <= SMALL_MAX_BYTES;
+        u64::from(entry.value_bytes) <= self.plan.chunk_bytes
+            && is_small == (entry.kind == ValueKind::Small)
+    }
+
+    /// The sequence in the table entry of the value at `place`, which the index does not keep.
+    async fn slot_sequence(&self, entering: &Entering<'_>, place: Address) -> Option<Sequence> {
+        let slot = slot_at(entering.geometry, place)?;
+        let geometry = entering.geometry;
+        let life = self.states.life(slot.zone);
+        let number = geometry.table_block_of(slot.slot);
+        let entries = read_block(&self.device, geometry, entering.id, life, number).await?;
+        let (_, entry) = entries.into_iter().find(|(s, _)| *s == slot.slot)?;
+        entry.map(|entry| entry.sequence)
+    }
+
+    /// Puts table blocks right, durably.
+    async fn repair(
+        &self,
+        geometry: &SlotGeometry,
+        id: CacheId,
+        repairs: Repairs,
+    ) -> Result<(), OpenError> {
+        if repairs.is_empty() {
+            return Ok(());
+        }
+        futures::stream::iter(repairs)
+            .map(|((zone, number), repair)| async move {
+                let life = self.states.life(zone);
+                let known = match &repair {
+                    Repair::Empty => None,
+                    Repair::Clear(_) => read_block(&self.device, geometry, id, life, number).await,
+                };
+                let mut entries: Vec<Option<SlotEntry>> = match known {
+                    Some(known) => known.into_iter().map(|(_, entry)| entry).collect(),
+                    None => vec![None; geometry.slots_of_block(number).len()],
+                };
+                let first = geometry.slots_of_block(number).start;
+                if let Repair::Clear(slots) = repair {
+                    for slot in slots {
+                        if let Some(entry) = entries.get_mut((slot - first) as usize) {
+                            *entry = None;
+                        }
+                    }
+                }
+                write_block(&self.device, geometry, id, life, number, &entries).await
+            })
+            .buffer_unordered(PARALLEL)
+            .try_collect::<Vec<()>>()
+            .await?;
+        self.device.flush().await?;
+        Ok(())
+    }
+}
+
+/// What entering a zone's records needs to know and changes.
+struct Entering<'a> {
+    geometry: &'a SlotGeometry,
+    id: CacheId,
+    deaths: &'a Deaths,
+    now_unix_s: u64,
+    life: ZoneLife,
+    /// This zone's slots, which the map learns of at the end.
+    taken: Vec<bool>,
+    /// The zones before.
+    map: &'a mut SlotMap,
+    repairs: &'a mut Repairs,
+}
+
+impl Entering<'_> {
+    fn slot(&self, slot: u32) -> SlotId {
+        SlotId {
+            zone: self.life.zone,
+            slot,
+        }
+    }
+
+    fn entry(&self, slot: u32, found: &SlotEntry) -> Entry {
+        Entry {
+            place: place(self.geometry, self.slot(slot), found.kind),
+            len: found.value_bytes,
+            checksum: found.checksum,
+            expiry_unix_s: found.expiry_unix_s,
+        }
+    }
+
+    fn is_dead(&self, found: &SlotEntry) -> bool {
+        !self.deaths.is_empty()
+            && self
+                .deaths
+                .get(&(self.life.zone, self.life.generation, found.hash))
+                .is_some_and(|&up_to| found.sequence <= up_to)
+    }
+
+    fn set_taken(&mut self, entry: &Entry, taken: bool) {
+        let Some(id) = slot_at(self.geometry, entry.place) else {
+            return;
+        };
+        if id.zone == self.life.zone {
+            if let Some(slot) = self.taken.get_mut(id.slot as usize) {
+                *slot = taken;
+            }
+        } else if !taken {
+            self.map.give_back(id);
+        }
+    }
+
+    /// The entry of `slot` is to go.
+    fn clear(&mut self, slot: SlotId) {
+        let block = (slot.zone, self.geometry.table_block_of(slot.slot));
+        let repair = self
+            .repairs
+            .entry(block)
+            .or_insert_with(|| Repair::Clear(BTreeSet::new()));
+        if let Repair::Clear(slots) = repair {
+            slots.insert(slot.slot);
+        }
+    }
+}
+
+async fn read_table(
+    device: &SharedDevice,
+    geometry: &SlotGeometry,
+    id: CacheId,
+    life: ZoneLife,
+) -> Table {
+    let block = u64::from(geometry.block_size);
+    let at_once = (READ_BYTES / block).max(1) as u32;
+    let mut table = Vec::with_capacity(geometry.table_blocks as usize);
+    let mut first = 0;
+    while first < geometry.table_blocks {
+        let count = at_once.min(geometry.table_blocks - first);
+        let at = Address::new(life.zone, geometry.table_block_offset(first));
+        let buf = device.allocate((u64::from(count) * block) as usize);
+        match device.read(at, buf).await {
+            Ok(buf) => {
+                for (number, bytes) in (first..).zip(buf.chunks(block as usize)) {
+                    table.push(decode_slot_block(id, life, geometry, number, bytes).ok());
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, zone = %life.zone, "a part of a slot table could not be read at once");
+                for number in first..first + count {
+                    table.push(read_block(device, geometry, id, life, number).await);
+                }
+            }
+        }
+        first += count;
+    }
+    table
+}
+
+async fn read_block(
+    device: &SharedDevice,
+    geometry: &SlotGeometry,
+    id: CacheId,
+    life: ZoneLife,
+    number: u32,
+) -> Option<Vec<(u32, Option<SlotEntry>)>> {
+    let at = Address::new(life.zone, geometry.table_block_offset(number));
+    let buf = device.allocate(geometry.block_size as usize);
+    let buf = device.read(at, buf).await.ok()?;
+    decode_slot_block(id, life, geometry, number, &buf).ok()
+}
+
+async fn write_block(
+    device: &SharedDevice,
+    geometry: &SlotGeometry,
+    id: CacheId,
+    life: ZoneLife,
+    number: u32,
+    entries: &[Option<SlotEntry>],
+) -> Result<(), OpenError> {
+    let at = Address::new(life.zone, geometry.table_block_offset(number));
+    let mut failure: Option<DeviceError> = None;
+    for _ in 0..ATTEMPTS {
+        let mut buf = device.allocate(geometry.block_size as usize);
+        encode_slot_block(id, life, geometry, number, entries, &mut buf)
+            .map_err(|error: LayoutError| OpenError::Metadata(error.to_string()))?;
+        match device.write(at, buf.freeze(), Handle(0)).await {
+            Ok(()) => return Ok(()),
+            Err(error) => failure = Some(error),
+        }
+    }
+    match failure {
+        Some(error) => Err(OpenError::Device(error)),
+        None => Ok(()),
+    }
+}
