@@ -5,22 +5,24 @@
 //! |---|---|
 //! | `lookup.rs` | a get, from shard to flash and back into the RAM tier |
 //! | `write.rs` | small values: buffered, batched, appended |
-//! | `large.rs` | large values: streamed in pieces, read in pieces |
+//! | `large.rs`, `large_read.rs` | large values: streamed in pieces, read in pieces |
 //! | `place.rs` | finding room: open zones, headers, closing, summaries |
 //! | `reclaim.rs` | eviction between the water marks, host GC |
 //! | `space.rs` | a log of batches, or slots: what is different and what is not |
 //! | `slots/` | values in slots that are written again in place |
 //! | `journal.rs` | deaths made durable; superblock and journal zones |
-//! | `recover.rs` | from flash to a running engine |
+//! | `recover.rs`, `scan.rs` | from flash to a running engine |
 //!
 //! **No lock is held across an await; every pool and queue is bounded.**
 
 mod journal;
 mod large;
+mod large_read;
 mod lookup;
 mod place;
 mod reclaim;
 mod recover;
+mod scan;
 mod shard;
 mod slots;
 mod space;
@@ -42,7 +44,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::CacheError;
 use journal::{Journal, JournalCounters};
-use large::DescriptorCache;
+use large_read::DescriptorCache;
 use shard::{Pending, Shard};
 use slots::{Change, Settled, SlotSpace};
 use space::{Deaths, LogSpace, Space};
@@ -50,7 +52,8 @@ use stats::ChunkCounters;
 use write::WriteQueue;
 use zone_state::ZoneStates;
 
-pub(crate) use large::{LargeReader, LargeWriter};
+pub(crate) use large::LargeWriter;
+pub(crate) use large_read::LargeReader;
 pub(crate) use lookup::Lookup;
 pub(crate) use recover::OpenOptions;
 pub use recover::{OpenError, RecoveryReport};

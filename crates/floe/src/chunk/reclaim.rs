@@ -16,7 +16,7 @@ use floe_device::Address;
 
 use super::lookup::FlashValue;
 use super::place::Purpose;
-use super::recover::{ScannedRecord, scan_zone};
+use super::scan::{ScannedRecord, scan_zone};
 use super::stats::add;
 use super::write::WriteError;
 use super::{Engine, LargeReader, LargeWriter};
