@@ -614,7 +614,7 @@ impl Recovery {
             }
         }
         let placement = match self.slots {
-            Some(map) => Space::Slots(SlotSpace::new(&self.plan, map)),
+            Some(map) => Space::Slots(Box::new(SlotSpace::new(&self.plan, map))),
             None => Space::Log(LogSpace::new(
                 self.plan.geometry.zone_count,
                 self.plan.batch_bytes,

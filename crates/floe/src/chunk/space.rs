@@ -20,7 +20,7 @@ pub(crate) enum Space {
     /// Batches appended to zones, which are evicted or collected as a whole.
     Log(LogSpace),
     /// Chunks in slots.
-    Slots(SlotSpace),
+    Slots(Box<SlotSpace>),
 }
 
 /// What placement in a log keeps.

@@ -169,7 +169,7 @@ type BlockId = (ZoneId, u32);
 type Held = (SlotId, u64);
 
 fn held(slot: SlotId, hash: KeyHash) -> Held {
-    (slot, hash.0 & (1 << 48) - 1)
+    (slot, hash.0 & ((1 << 48) - 1))
 }
 
 /// A table block in memory.
