@@ -25,8 +25,7 @@
 //! enough to hop to the next one safely, and the header's checksum, which
 //! covers the body's, stands for the whole descriptor.
 
-use crc32c::{crc32c, crc32c_append};
-
+use super::checksum::crc32c;
 use super::error::LayoutError;
 use super::frame::{Frame, Structure, open, seal};
 use super::ids::{CacheId, Sequence, ZoneLife};
@@ -253,7 +252,7 @@ pub(super) fn seal_header(
 }
 
 fn body_checksum(id: CacheId, body: &[u8]) -> u32 {
-    crc32c_append(crc32c(&id.0), body)
+    crc32c([&id.0, body])
 }
 
 /// Length of a piece batch whose payload is `payload_bytes` long.

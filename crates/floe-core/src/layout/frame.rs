@@ -3,8 +3,7 @@
 
 use std::fmt;
 
-use crc32c::{crc32c, crc32c_append};
-
+use super::checksum::crc32c;
 use super::error::LayoutError;
 use super::ids::CacheId;
 use super::wire::{first, first_mut, narrow, put_u16, put_u32, u16_at, u32_at};
@@ -125,7 +124,7 @@ pub(super) fn seal(id: CacheId, frame: Frame, covered: &mut [u8]) -> Result<u32,
     put_u16(head, 14, frame.kind);
     put_u32(head, 16, len);
     put_u32(head, 20, frame.count);
-    let checksum = crc32c_append(crc32c(&id.0), &covered[CHECKED_FROM..]);
+    let checksum = crc32c([&id.0, &covered[CHECKED_FROM..]]);
     put_u32(first_mut::<FRAME_BYTES>(covered)?, 8, checksum);
     Ok(checksum)
 }
@@ -159,7 +158,7 @@ pub(super) fn open(
         available: bytes.len(),
     })?;
     let checksum = u32_at(head, 8);
-    if checksum != crc32c_append(crc32c(&id.0), &covered[CHECKED_FROM..]) {
+    if checksum != crc32c([&id.0, &covered[CHECKED_FROM..]]) {
         return Err(LayoutError::BadChecksum);
     }
     // Only now: a flipped bit in the version is damage, not a newer format.

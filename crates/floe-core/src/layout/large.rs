@@ -25,9 +25,8 @@
 
 use std::ops::Range;
 
-use crc32c::{crc32c, crc32c_append};
-
 use super::batch::{BATCH_HEADER_BYTES, BatchHeader, BatchKind, NewHeader, seal_header};
+use super::checksum::crc32c;
 use super::error::LayoutError;
 use super::ids::{
     CacheId, Generation, KEY_MAX_BYTES, LARGE_MAX_BYTES, Sequence, UNIT_BYTES, ZoneLife,
@@ -83,7 +82,7 @@ pub fn unit_checksum(
     put_u64(&mut prefix, 4, hash.0);
     put_u64(&mut prefix, 12, stream.0);
     put_u32(&mut prefix, 20, unit);
-    crc32c_append(crc32c(&prefix), bytes)
+    crc32c([&prefix, bytes])
 }
 
 /// What is known about a large value.

@@ -25,6 +25,7 @@
 //! next block boundary is padding, written as zeros and never read.
 
 mod batch;
+mod checksum;
 mod error;
 mod frame;
 mod ids;

@@ -16,9 +16,8 @@
 //!
 //! The payloads follow the region in the same order.
 
-use crc32c::{crc32c, crc32c_append};
-
 use super::batch::{BATCH_HEADER_BYTES, BatchHeader, BatchKind, NewHeader, seal_header};
+use super::checksum::crc32c;
 use super::error::LayoutError;
 use super::ids::{CacheId, Generation, KEY_MAX_BYTES, SMALL_MAX_BYTES, Sequence, ZoneLife};
 use super::wire::{
@@ -36,8 +35,7 @@ pub fn small_checksum(key: &[u8], generation: Generation, payload: &[u8]) -> u32
     put_u32(&mut prefix, 0, generation.0);
     // Keys are limited to 2048 bytes; a longer one still has its own checksum.
     put_u16(&mut prefix, 4, key.len() as u16);
-    let crc = crc32c_append(crc32c(&prefix), key);
-    crc32c_append(crc, payload)
+    crc32c([&prefix, key, payload])
 }
 
 /// What a record says about itself besides its numbers.
