@@ -431,12 +431,23 @@ impl ShardIndex {
         self.used -= 1;
     }
 
+    /// Makes room in the table for `records` keys at once, as recovery does
+    /// that knows about how many come.
+    pub fn reserve(&mut self, records: usize) {
+        let len = records + records / 4;
+        if len > self.table.len() {
+            self.grow_table(len);
+        }
+    }
+
     /// Keeps the table at most 90 % full, growing by a quarter.
     fn reserve_table(&mut self) {
-        if (self.used + 1) * 10 <= self.table.len() * 9 {
-            return;
+        if (self.used + 1) * 10 > self.table.len() * 9 {
+            self.grow_table((self.table.len() + self.table.len() / 4).max(64));
         }
-        let len = (self.table.len() + self.table.len() / 4).max(64);
+    }
+
+    fn grow_table(&mut self, len: usize) {
         let mut table = Vec::new();
         table.reserve_exact(len);
         table.resize(len, NONE);

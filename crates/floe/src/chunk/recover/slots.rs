@@ -68,6 +68,11 @@ impl Recovery {
             self.states.open(life.zone, life.generation, 0);
             filled.push((life, 0, 0));
         }
+        // Zones are filled before further ones are divided, so about that many come.
+        let expected = lives.len() * geometry.slots as usize / self.shards.len();
+        for shard in &mut self.shards {
+            shard.index.reserve(expected);
+        }
         // A few zones ahead of what is being entered, so that few tables are in memory.
         let device = Arc::clone(&self.device);
         let mut tables = futures::stream::iter(lives.iter().map(|header| header.life))
