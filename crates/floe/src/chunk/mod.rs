@@ -19,6 +19,7 @@ mod journal;
 mod large;
 mod large_read;
 mod lookup;
+mod opening;
 mod place;
 mod reclaim;
 mod recover;
@@ -55,8 +56,8 @@ use zone_state::ZoneStates;
 pub(crate) use large::LargeWriter;
 pub(crate) use large_read::LargeReader;
 pub(crate) use lookup::Lookup;
-pub(crate) use recover::OpenOptions;
-pub use recover::{OpenError, RecoveryReport};
+pub(crate) use opening::OpenOptions;
+pub use opening::{OpenError, RecoveryReport};
 pub use stats::ChunkCounts;
 
 /// Permits of the write-buffer semaphore are this many bytes each.

@@ -13,21 +13,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use floe_core::ZoneId;
-use floe_core::chunk::{ConfigError, Entry, Eviction, Found, Plan, ShardIndex, SlotMap, ZoneTable};
+use floe_core::chunk::{Entry, Eviction, Found, Plan, ShardIndex, SlotMap, ZoneTable};
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::{
-    CacheId, Generation, Identified, LayoutError, Note, PlanMismatch, Sequence, SummaryEntry,
-    Superblock, ZoneHeader, ZoneLife, identify,
+    CacheId, Generation, Identified, LayoutError, Note, Sequence, SummaryEntry, Superblock,
+    ZoneHeader, ZoneLife, identify,
 };
 use floe_core::policy::zone::ZonePolicy;
-use floe_device::{Address, Clock, DeviceError, SharedDevice, ZoneState};
+use floe_device::{Address, Clock, SharedDevice, ZoneState};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use rand::RngExt;
 use tokio::sync::{Notify, Semaphore};
 
-use super::journal::{Journal, JournalError, JournalTask, METADATA, filter_notes, scan_journal};
+use super::journal::{Journal, JournalTask, METADATA, filter_notes, scan_journal};
 use super::large_read::descriptor_cache;
+use super::opening::{OpenError, OpenOptions, RecoveryReport};
 use super::scan::{Noted, ZoneContent, place, read_zone};
 use super::shard::Shard;
 use super::slots::SlotSpace;
@@ -40,84 +41,6 @@ use super::{Engine, ROOM_UNIT_BYTES, RamPlan};
 const PARALLEL: usize = 16;
 /// Bytes at the device's start that must be blank before it is formatted unasked.
 const FOREIGN_CHECK_BYTES: u64 = 64 << 10;
-
-/// Why a cache could not be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// A setting cannot work on this device.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The device failed.
-    #[error("the cache device failed: {0}")]
-    Device(#[from] DeviceError),
-    /// The device holds something that is not a Floe cache.
-    #[error(
-        "{device} holds data that Floe did not write; `floe format --force` wipes it, or choose another path or device"
-    )]
-    ForeignData {
-        /// The device.
-        device: String,
-    },
-    /// The device holds a Floe cache of another shape.
-    #[error(
-        "{device} holds a Floe cache of another plan: {mismatch}; change the setting back, or reformat with `floe format` (the cached data is lost, nothing else)"
-    )]
-    OtherPlan {
-        /// The device.
-        device: String,
-        /// What differs.
-        mismatch: PlanMismatch,
-    },
-    /// A newer Floe wrote this cache.
-    #[error("{device} was written by a newer Floe: {source}")]
-    NewerFormat {
-        /// The device.
-        device: String,
-        /// The versions.
-        source: LayoutError,
-    },
-    /// The metadata zones could not be written.
-    #[error("the cache's metadata could not be written: {0}")]
-    Metadata(String),
-}
-
-impl From<JournalError> for OpenError {
-    fn from(error: JournalError) -> Self {
-        match error {
-            JournalError::Device(error) => OpenError::Device(error),
-            other => OpenError::Metadata(other.to_string()),
-        }
-    }
-}
-
-/// What opening a cache found.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct RecoveryReport {
-    /// The device was blank and was formatted.
-    pub formatted: bool,
-    /// The journal was damaged: to be safe everything was forgotten.
-    pub journal_damaged: bool,
-    /// Zones whose summaries were read.
-    pub zones_from_summaries: u32,
-    /// Zones that were scanned.
-    pub zones_scanned: u32,
-    /// Records that are served again.
-    pub records: u64,
-    /// Records that were found dead in the journal.
-    pub dead_records: u64,
-    /// Older records of keys that had a newer one.
-    pub superseded_records: u64,
-}
-
-/// What a new cache needs besides its plan.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OpenOptions {
-    /// Wipe whatever the device holds.
-    pub(crate) format: bool,
-    /// Makes identity and hash seed deterministic, for simulations.
-    pub(crate) seed: Option<u64>,
-}
 
 impl Engine {
     /// Opens the cache on `device`, formatting it if it is blank.

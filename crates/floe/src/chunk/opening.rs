@@ -1,0 +1,85 @@
+//! What opening a cache takes, finds, and fails with.
+
+use floe_core::chunk::ConfigError;
+use floe_core::layout::{LayoutError, PlanMismatch};
+use floe_device::DeviceError;
+
+use super::journal::JournalError;
+
+/// Why a cache could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A setting cannot work on this device.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The device failed.
+    #[error("the cache device failed: {0}")]
+    Device(#[from] DeviceError),
+    /// The device holds something that is not a Floe cache.
+    #[error(
+        "{device} holds data that Floe did not write; `floe format --force` wipes it, or choose another path or device"
+    )]
+    ForeignData {
+        /// The device.
+        device: String,
+    },
+    /// The device holds a Floe cache of another shape.
+    #[error(
+        "{device} holds a Floe cache of another plan: {mismatch}; change the setting back, or reformat with `floe format` (the cached data is lost, nothing else)"
+    )]
+    OtherPlan {
+        /// The device.
+        device: String,
+        /// What differs.
+        mismatch: PlanMismatch,
+    },
+    /// A newer Floe wrote this cache.
+    #[error("{device} was written by a newer Floe: {source}")]
+    NewerFormat {
+        /// The device.
+        device: String,
+        /// The versions.
+        source: LayoutError,
+    },
+    /// The metadata zones could not be written.
+    #[error("the cache's metadata could not be written: {0}")]
+    Metadata(String),
+}
+
+impl From<JournalError> for OpenError {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::Device(error) => OpenError::Device(error),
+            other => OpenError::Metadata(other.to_string()),
+        }
+    }
+}
+
+/// What opening a cache found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct RecoveryReport {
+    /// The device was blank and was formatted.
+    pub formatted: bool,
+    /// The journal was damaged: to be safe everything was forgotten.
+    pub journal_damaged: bool,
+    /// Zones whose summaries were read.
+    pub zones_from_summaries: u32,
+    /// Zones that were scanned.
+    pub zones_scanned: u32,
+    /// Records that are served again.
+    pub records: u64,
+    /// Records that were found dead in the journal.
+    pub dead_records: u64,
+    /// Older records of keys that had a newer one.
+    pub superseded_records: u64,
+}
+
+/// What a new cache needs besides its plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OpenOptions {
+    /// Wipe whatever the device holds.
+    pub(crate) format: bool,
+    /// Makes identity and hash seed deterministic, for simulations.
+    pub(crate) seed: Option<u64>,
+}
