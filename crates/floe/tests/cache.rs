@@ -185,3 +185,41 @@ fn values_expire() {
         );
     });
 }
+
+/// More overwrites than a journal zone has room for notes: zones with many
+/// deaths are evicted for it, and nothing is refused.
+#[test]
+fn overwrites_never_fill_the_journal() {
+    virtual_time::run(1, |clock: Clock| async move {
+        let device = floe::device::DeviceConfig {
+            zone_size: ByteSize::mib(1),
+            ..floe::device::DeviceConfig::memory(ByteSize::mib(400))
+        };
+        let device = floe::device::open(&device, &clock).unwrap();
+        let mut config = floe::StoreConfig::default();
+        config.ram.size = ByteSize(0);
+        config.chunk.flush_delay_ms = 0;
+        let cache = Cache::open_on(device, clock.clone(), &config)
+            .await
+            .unwrap();
+        let value = |n: u32| Bytes::from(n.to_le_bytes().repeat(64));
+        for n in 0..60_000u32 {
+            cache.put(&(n % 500).to_le_bytes(), value(n)).await.unwrap();
+            if n.is_multiple_of(500) {
+                // On flash, so that overwriting it takes a note.
+                cache.flush().await.unwrap();
+            }
+        }
+        let stats = cache.stats().engine;
+        assert!(stats.counts.journal_moves > 0, "{stats:?}");
+        assert_eq!(stats.counts.refused, 0);
+        let mut hits = 0;
+        for n in 59_500..60_000u32 {
+            if let Some(found) = cache.get(&(n % 500).to_le_bytes()).await.unwrap() {
+                assert_eq!(found, value(n));
+                hits += 1;
+            }
+        }
+        assert!(hits > 400, "{hits} of 500");
+    });
+}

@@ -23,7 +23,7 @@ const DEAD: u32 = u32::MAX;
 const GHOST_BIT: u32 = 1 << 31;
 const HASH_MASK: u64 = (1 << 48) - 1;
 /// Entries are allocated a page at a time, so that growth never copies or doubles.
-const PAGE: usize = 512;
+const PAGE: usize = 128;
 
 /// Where a record lies: its zone and the byte offset of its payload (or, for
 /// a large value, of its descriptor) in it.

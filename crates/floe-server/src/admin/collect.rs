@@ -105,6 +105,14 @@ fn store(samples: &mut Samples, store: &Store) {
         let help = "Zones of the device by state; some are in none of the others";
         samples.gauge("floe_store_zones", help, &[("state", state)], value as f64);
     }
+    for (state, value) in [
+        ("free", engine.slots_free),
+        ("withdrawn", engine.slots_withdrawn),
+        ("all", engine.slots_total),
+    ] {
+        let help = "Slots by state, with CLRU in place; all zero otherwise";
+        samples.gauge("floe_store_slots", help, &[("state", state)], value as f64);
+    }
     if let Some(alwa) = stats.alwa() {
         let help = "Bytes written to the device per byte of keys and values accepted";
         samples.gauge("floe_store_write_amplification", help, &[], alwa);

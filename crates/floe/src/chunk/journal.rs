@@ -7,15 +7,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use floe_core::ZoneId;
 use floe_core::chunk::{Durability, Plan};
 use floe_core::hash::KeyHash;
-use floe_core::layout::{Generation, JournalChain, LayoutError, Note, Superblock};
+use floe_core::layout::{Generation, JournalChain, LayoutError, NOTE_BYTES, Note, Superblock};
 use floe_device::{Address, DeviceError, IoBuf, Placement, SharedDevice};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::zone_state::ZoneStates;
@@ -56,9 +56,58 @@ pub(crate) struct Journal {
     requests: mpsc::Sender<Request>,
     /// Generations below this are journaled as used.
     generation_floor: AtomicU32,
-    /// Live notes take too much of a metadata zone: reclaim should evict zones with many deaths.
-    pressed: Arc<AtomicBool>,
+    pressure: Arc<Pressure>,
     owed: Arc<Owed>,
+}
+
+/// How much of a metadata zone the deaths take that still matter. Reclaim
+/// evicts the zones with most of them before a whole zone would not hold them.
+#[derive(Debug)]
+pub(crate) struct Pressure {
+    live_bytes: AtomicU64,
+    limit_bytes: u64,
+    wake: Notify,
+}
+
+impl Pressure {
+    fn new(zone_capacity: u64) -> Arc<Self> {
+        Arc::new(Pressure {
+            live_bytes: AtomicU64::new(0),
+            // The other half is for what comes while zones are being evicted.
+            limit_bytes: zone_capacity / 2,
+            wake: Notify::new(),
+        })
+    }
+
+    fn set(&self, bytes: u64) {
+        self.live_bytes.store(bytes, SeqCst);
+        self.add(0);
+    }
+
+    fn add(&self, deaths: u64) {
+        let bytes = deaths * NOTE_BYTES as u64;
+        self.live_bytes.fetch_add(bytes, SeqCst);
+        if self.is_high() {
+            self.wake.notify_one();
+        }
+    }
+
+    /// A zone is empty: its deaths matter no more.
+    pub(crate) fn relieve(&self, deaths: u32) {
+        let bytes = u64::from(deaths) * NOTE_BYTES as u64;
+        let less = |live: u64| Some(live.saturating_sub(bytes));
+        // The closure never declines.
+        let _ = self.live_bytes.fetch_update(SeqCst, SeqCst, less);
+    }
+
+    pub(crate) fn is_high(&self) -> bool {
+        self.live_bytes.load(SeqCst) > self.limit_bytes
+    }
+
+    /// Waits until the pressure has become high.
+    pub(crate) async fn risen(&self) {
+        self.wake.notified().await;
+    }
 }
 
 /// Deaths that could not be written. What they name may come back after a
@@ -128,14 +177,14 @@ impl Journal {
     /// Starts the task that owns the metadata zones.
     pub(crate) fn start(task: JournalTask, generation_floor: Generation) -> (Self, JoinHandle<()>) {
         let (requests, inbox) = mpsc::channel(QUEUE);
-        let pressed = Arc::clone(&task.pressed);
+        let pressure = Arc::clone(&task.pressure);
         let owed = Arc::clone(&task.owed);
         let running = tokio::spawn(task.run(inbox));
         (
             Journal {
                 requests,
                 generation_floor: AtomicU32::new(generation_floor.0),
-                pressed,
+                pressure,
                 owed,
             },
             running,
@@ -201,9 +250,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether deaths take so much of the journal that zones should go for it.
-    pub(crate) fn is_pressed(&self) -> bool {
-        self.pressed.load(SeqCst)
+    /// How full of deaths the journal is.
+    pub(crate) fn pressure(&self) -> &Pressure {
+        &self.pressure
     }
 
     /// Waits until everything sent so far is written, and ends the task.
@@ -234,7 +283,7 @@ pub(crate) struct JournalTask {
     chain: JournalChain,
     written_bytes: u64,
     counters: Arc<JournalCounters>,
-    pressed: Arc<AtomicBool>,
+    pressure: Arc<Pressure>,
     owed: Arc<Owed>,
 }
 
@@ -263,6 +312,7 @@ impl JournalTask {
         notes: Vec<Note>,
     ) -> Result<Self, JournalError> {
         let chain = JournalChain::new(superblock.id, superblock.epoch);
+        let pressure = Pressure::new(plan.geometry.zone_capacity);
         let mut task = JournalTask {
             device,
             plan,
@@ -272,7 +322,7 @@ impl JournalTask {
             chain,
             written_bytes: 0,
             counters: Arc::default(),
-            pressed: Arc::default(),
+            pressure,
             owed: Arc::default(),
         };
         task.write_checkpoint(zone, task.superblock.epoch, notes)
@@ -329,6 +379,10 @@ impl JournalTask {
                 }
             }
             self.counters.notes.fetch_add(notes.len() as u64, SeqCst);
+            let deaths = notes
+                .iter()
+                .filter(|note| matches!(note, Note::Death { .. }));
+            self.pressure.add(deaths.count() as u64);
         }
         if self.plan.durability == Durability::Power {
             self.device.flush().await?;
@@ -418,9 +472,7 @@ impl JournalTask {
             return Err(error);
         }
         self.superblock = superblock;
-        let capacity = self.plan.geometry.zone_capacity;
-        self.pressed
-            .store(self.written_bytes > capacity / 2, SeqCst);
+        self.pressure.set(self.written_bytes);
         Ok(())
     }
 }

@@ -26,27 +26,27 @@ impl Engine {
     /// Reclaims whenever woken, until the engine stops.
     pub(super) async fn run_reclaim(self: Arc<Self>) {
         while !self.is_stopped() {
-            self.reclaim_wake.notified().await;
+            tokio::select! {
+                biased;
+                () = self.reclaim_wake.notified() => {}
+                () = self.journal.pressure().risen() => {}
+            }
             if let Some(slots) = self.slots() {
                 self.evict_slots(slots);
-            } else if self.free_zones() <= self.plan.water.high || self.journal.is_pressed() {
+            } else if self.free_zones() <= self.plan.water.high || self.journal.pressure().is_high()
+            {
                 self.reclaim_to_low_water().await;
             }
         }
     }
 
     async fn reclaim_to_low_water(self: &Arc<Self>) {
-        let mut rounds_for_the_journal = 0;
         while !self.is_stopped() {
             let enough = self.free_zones() >= self.plan.water.low;
-            let for_the_journal = enough
-                && self.journal.is_pressed()
-                && rounds_for_the_journal < self.plan.geometry.zone_count;
-            if enough && !for_the_journal {
+            if enough && !self.journal.pressure().is_high() {
                 return;
             }
-            rounds_for_the_journal += u32::from(for_the_journal);
-            if !self.reclaim_one(for_the_journal).await {
+            if !self.reclaim_one(enough).await {
                 return;
             }
         }
@@ -106,6 +106,7 @@ impl Engine {
             shard.lock().index.end_evict(zone);
         }
         self.states.emptied(zone);
+        self.journal.pressure().relieve(self.states.deaths(zone));
         self.zones.lock().end_evict(zone);
         add(&self.counters.zones_evicted, 1);
         add(&self.counters.records_evicted, dropped as u64);
