@@ -30,33 +30,56 @@ fn smoke(options: &Options) -> anyhow::Result<Outcome> {
     if !project::root().join("fuzz/Cargo.toml").is_file() {
         bail!("there is no fuzz/ workspace");
     }
-    project::run(targets_command().arg("seeds"))?;
-    if let Err(reason) = fuzzer() {
-        if options.require {
-            return Ok(Outcome::Skipped(reason));
-        }
-        eprintln!("fuzz-smoke: without coverage, on this compiler: {reason}");
-        project::run(targets_command().arg("smoke").args(blind_seconds(options)))?;
-        return Ok(Outcome::Passed);
-    }
-    let listed = project::output(fuzz_command().arg("list"))?;
-    let targets: Vec<&str> = listed
-        .lines()
-        .map(str::trim)
-        .filter(|t| !t.is_empty())
-        .collect();
-    if targets.is_empty() {
-        bail!("fuzz/ has no targets");
-    }
+    let layouts = project::output(targets_command().arg("list"))?;
+    let layouts: Vec<&str> = layouts.lines().map(str::trim).collect();
+    let targets = layouts.len() as u64 + READERS;
     let seconds = options
         .seconds
-        .unwrap_or_else(|| (SHARED_SECONDS / targets.len() as u64).max(SECONDS_MIN));
+        .unwrap_or_else(|| (SHARED_SECONDS / targets).max(SECONDS_MIN));
+    let without_coverage = fuzzer().err();
+    if let Some(reason) = &without_coverage
+        && options.require
+    {
+        return Ok(Outcome::Skipped(reason.clone()));
+    }
+
+    feed_readers(seconds * READERS)?;
+    match without_coverage {
+        None => fuzz_layouts(&layouts, seconds)?,
+        Some(reason) => {
+            eprintln!("fuzz-smoke: without coverage, on this compiler: {reason}");
+            let all = (seconds * layouts.len() as u64).to_string();
+            project::run(targets_command().args(["smoke", "--seconds", &all]))?;
+        }
+    }
+    println!("fuzz-smoke: {targets} targets, {seconds} s each, no crash");
+    Ok(Outcome::Passed)
+}
+
+/// Targets in `fuzz/readers`. They link all of Floe, which takes minutes to
+/// build for coverage, so a smoke run feeds them blindly, in a test whose
+/// dependencies the other tests have built: same packages, same features.
+const READERS: u64 = 4;
+
+fn feed_readers(seconds: u64) -> anyhow::Result<()> {
+    println!("fuzz-smoke: the {READERS} readers, without coverage, for {seconds} s");
+    let mut command = project::cargo();
+    command
+        .args(["test", "--quiet", "--workspace", "--test", "fuzz_smoke"])
+        .args(["--", "--nocapture"])
+        .env("FLOE_FUZZ_SECONDS", seconds.to_string());
+    project::run(&mut command)
+}
+
+fn fuzz_layouts(targets: &[&str], seconds: u64) -> anyhow::Result<()> {
+    project::run(targets_command().arg("seeds"))?;
     // One build for all; without the release flags, because a smoke run wants its assertions.
-    project::run(fuzz_command().args(["build", "--sanitizer", "none"]))?;
-    for target in &targets {
+    project::run(fuzz_command("build").args(LAYOUTS_ONLY))?;
+    for target in targets {
         println!("fuzz-smoke: {target} for {seconds} s");
-        let output = fuzz_command()
-            .args(["run", "--sanitizer", "none", target, "--"])
+        let output = fuzz_command("run")
+            .args(LAYOUTS_ONLY)
+            .args([target, "--"])
             .arg(format!("-max_total_time={seconds}"))
             .args(["-rss_limit_mb=2048", "-timeout=10"])
             .output()
@@ -68,12 +91,11 @@ fn smoke(options: &Options) -> anyhow::Result<Outcome> {
             );
         }
     }
-    println!(
-        "fuzz-smoke: {} targets, {seconds} s each, no crash",
-        targets.len()
-    );
-    Ok(Outcome::Passed)
+    Ok(())
 }
+
+/// Without the readers there is little to build.
+const LAYOUTS_ONLY: [&str; 3] = ["--no-default-features", "--sanitizer", "none"];
 
 /// Whether a real fuzzer can run here; else why not.
 fn fuzzer() -> Result<(), String> {
@@ -102,20 +124,11 @@ fn targets_command() -> Command {
     command
 }
 
-/// The stable runner shares its seconds among all targets.
-fn blind_seconds(options: &Options) -> Vec<String> {
-    const TARGETS_ABOUT: u64 = 10;
-    let seconds = options
-        .seconds
-        .map_or(SHARED_SECONDS, |each| each * TARGETS_ABOUT);
-    vec!["--seconds".into(), seconds.to_string()]
-}
-
 /// `cargo +nightly fuzz`, free of the stable toolchain that runs this task.
-fn fuzz_command() -> Command {
+fn fuzz_command(subcommand: &str) -> Command {
     let mut command = Command::new("rustup");
     command
-        .args(["run", "nightly", "cargo", "fuzz"])
+        .args(["run", "nightly", "cargo", "fuzz", subcommand])
         .current_dir(project::root());
     for variable in [
         "CARGO",

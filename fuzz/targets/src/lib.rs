@@ -1,32 +1,26 @@
-//! Floe's fuzz targets.
+//! Floe's fuzz targets of the layouts on flash, and what all targets share.
 //!
 //! A target is a name, a function that takes any bytes and must return, and
 //! seeds: sound inputs to start from. `cargo fuzz` drives them with coverage
 //! on a nightly compiler; the program of this crate drives them without on any.
-//!
-//! To add one: write its two functions, add a line to [`TARGETS`], copy a file
-//! in `fuzz_targets/` and a `[[bin]]` in `fuzz/Cargo.toml`. A test holds the
-//! three lists against each other.
 
+mod collection;
 mod layout;
 mod mutate;
 mod sealed;
+mod smoke;
 
+pub use collection::{Collection, Target};
 pub use mutate::Mutator;
 
-/// Something to feed arbitrary bytes to.
-#[derive(Clone, Copy, Debug)]
-pub struct Target {
-    /// Its name, which is also its driver's.
-    pub name: &'static str,
-    /// Takes any bytes; a panic is a finding.
-    pub run: fn(&[u8]),
-    /// Sound inputs, which reach deep at once.
-    pub seeds: fn() -> Vec<Vec<u8>>,
-}
+/// The decoders of everything on flash.
+pub const LAYOUTS: Collection = Collection {
+    crate_name: "floe_fuzz_targets",
+    program: "cargo run --manifest-path fuzz/targets/Cargo.toml",
+    targets: TARGETS,
+};
 
-/// All targets.
-pub const TARGETS: &[Target] = &[
+const TARGETS: &[Target] = &[
     Target {
         name: "superblock",
         run: layout::superblock,
@@ -64,18 +58,10 @@ pub const TARGETS: &[Target] = &[
     },
 ];
 
-/// The target of this name.
-pub fn target(name: &str) -> Option<&'static Target> {
-    TARGETS.iter().find(|target| target.name == name)
-}
-
 /// Runs the target of this name once.
 ///
 /// # Panics
 /// If there is no such target, or if it has found something.
 pub fn run(name: &str, data: &[u8]) {
-    match target(name) {
-        Some(target) => (target.run)(data),
-        None => panic!("no fuzz target is called {name}"),
-    }
+    LAYOUTS.run(name, data);
 }

@@ -110,6 +110,11 @@ const HOUSE: &[(&str, &[&str], &[&str])] = &[
         ],
         &["io-uring"],
     ),
+    (
+        "floe-fuzz-readers",
+        &["floe", "floe-server", "floe-eval"],
+        &["io-uring"],
+    ),
     ("xtask", &[], &[]),
 ];
 

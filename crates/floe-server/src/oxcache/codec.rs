@@ -147,7 +147,7 @@ fn head(tag: u8, payload_len: u64) -> Option<Bytes> {
 }
 
 /// An answer as a client reads it.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Response {
     /// The request could not be answered.
     Error(String),
@@ -160,13 +160,31 @@ pub enum Response {
 /// # Errors
 /// If the bytes are not an answer.
 pub fn decode_response(body: &[u8]) -> Result<Response, FrameError> {
-    let (response, used): (Response, usize) =
-        bincode::decode_from_slice(body, bincode::config::standard())
-            .map_err(|e| FrameError::Encoding(e.to_string()))?;
-    if used != body.len() {
-        return Err(FrameError::Trailing(body.len() - used));
+    let encoding = |e: bincode::error::DecodeError| FrameError::Encoding(e.to_string());
+    // bincode would allocate whatever length is announced, before it finds
+    // that the bytes are not there.
+    let ((tag, announced), used): ((u32, u64), usize) =
+        bincode::decode_from_slice(body, bincode::config::standard()).map_err(encoding)?;
+    let payload = &body[used..];
+    let present = payload.len() as u64;
+    if announced > present {
+        return Err(FrameError::Encoding(format!(
+            "{announced} bytes are announced, but {present} are there"
+        )));
     }
-    Ok(response)
+    if announced < present {
+        return Err(FrameError::Trailing((present - announced) as usize));
+    }
+    let payload = payload.to_vec();
+    if tag == u32::from(TAG_RESPONSE) {
+        return Ok(Response::Response(payload));
+    }
+    if tag != u32::from(TAG_ERROR) {
+        return Err(FrameError::Encoding(format!("there is no answer {tag}")));
+    }
+    String::from_utf8(payload)
+        .map(Response::Error)
+        .map_err(|e| FrameError::Encoding(e.to_string()))
 }
 
 #[cfg(test)]

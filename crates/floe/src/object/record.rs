@@ -122,10 +122,10 @@ impl RecordedObject {
         let has_time = input.flag()?;
         let seconds = i64::from_le_bytes(input.array()?);
         let nanoseconds = u32::from_le_bytes(input.array()?);
-        let last_modified = if has_time {
-            Some(join_time(seconds, nanoseconds).ok_or(NotARecord)?)
-        } else {
-            None
+        let last_modified = match (has_time, seconds, nanoseconds) {
+            (true, ..) => Some(join_time(seconds, nanoseconds).ok_or(NotARecord)?),
+            (false, 0, 0) => None,
+            (false, ..) => return Err(NotARecord),
         };
         let etag = input.optional_text()?;
         let mut attributes = Attributes {

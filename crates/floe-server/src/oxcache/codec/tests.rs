@@ -65,6 +65,25 @@ fn junk_is_refused() {
 }
 
 #[test]
+fn answers_that_announce_more_or_less_than_they_hold_are_refused() {
+    let mut claim = vec![1, 253];
+    claim.extend(u64::MAX.to_le_bytes());
+    for (body, what) in [
+        (&claim[..], "2^64 bytes"),
+        (&[1, 2, b'a'], "one byte more"),
+        (&[7, 1, b'a'], "an unknown answer"),
+        (&[0, 1, 0xff], "a text that is not UTF-8"),
+        (&[], "nothing"),
+    ] {
+        assert!(
+            matches!(decode_response(body), Err(FrameError::Encoding(_))),
+            "{what}"
+        );
+    }
+    assert_eq!(decode_response(&[1, 0, 1]), Err(FrameError::Trailing(1)));
+}
+
+#[test]
 fn answers_too_long_for_their_length_field_have_no_head() {
     assert!(response_head(u64::from(u32::MAX) - 6).is_some());
     assert!(response_head(u64::from(u32::MAX) - 5).is_none());

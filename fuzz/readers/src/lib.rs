@@ -1,0 +1,48 @@
+//! Floe's fuzz targets of what comes from clients, origins and files of others.
+//!
+//! These need more of Floe than its core, so they live apart from the targets
+//! of the layouts: this crate is a member of the main workspace, whose tests
+//! have built its dependencies already.
+
+mod frames;
+mod headers;
+mod metadata;
+mod traces;
+
+use floe_fuzz_targets::{Collection, Target};
+
+/// The readers of frames, headers, metadata and traces.
+pub const READERS: Collection = Collection {
+    crate_name: "floe_fuzz_readers",
+    program: "cargo run --package floe-fuzz-readers",
+    targets: &[
+        Target {
+            name: "oxcache_frames",
+            run: frames::oxcache_frames,
+            seeds: frames::seeds,
+        },
+        Target {
+            name: "s3_headers",
+            run: headers::s3_headers,
+            seeds: headers::seeds,
+        },
+        Target {
+            name: "object_metadata",
+            run: metadata::object_metadata,
+            seeds: metadata::seeds,
+        },
+        Target {
+            name: "trace_readers",
+            run: traces::trace_readers,
+            seeds: traces::seeds,
+        },
+    ],
+};
+
+/// Runs the target of this name once.
+///
+/// # Panics
+/// If there is no such target, or if it has found something.
+pub fn run(name: &str, data: &[u8]) {
+    READERS.run(name, data);
+}

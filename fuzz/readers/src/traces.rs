@@ -1,0 +1,139 @@
+//! The readers of all trace formats.
+//!
+//! An input's first byte chooses the format. The rest is taken as one line or
+//! record, as a whole trace that may have bad lines and as one that may not,
+//! and as a file whose format is to be recognised.
+
+use floe_eval::trace::{Decoded, Request, Trace, TraceFormat, TraceOptions};
+
+/// A line may stand for 2^64 requests; a few are as good.
+const REQUESTS_MAX: usize = 2000;
+
+pub(crate) fn trace_readers(data: &[u8]) {
+    let (choice, content) = data.split_first().unwrap_or((&0, &[]));
+    let formats: Vec<TraceFormat> = TraceFormat::all().collect();
+    let format = formats[usize::from(*choice) % formats.len()];
+
+    match format.decode_one(content) {
+        Ok(Decoded::One(request) | Decoded::Repeat(request, _)) => check_request(&request),
+        Ok(Decoded::Run(first, count)) => assert!(first.checked_add(count).is_some()),
+        Ok(Decoded::Nothing) => {}
+        Err(reason) => assert!(!reason.is_empty()),
+    }
+    check_trace(format, content);
+    if let Ok(trace) = open(None, false, content) {
+        trace
+            .take(REQUESTS_MAX)
+            .flatten()
+            .for_each(|request| check_request(&request));
+    }
+}
+
+/// A reader that skips bad lines gives what a strict one gives, and goes on.
+fn check_trace(format: TraceFormat, content: &[u8]) {
+    let (Ok(mut strict), Ok(mut lenient)) = (
+        open(Some(format), false, content),
+        open(Some(format), true, content),
+    ) else {
+        panic!("a trace of a given format cannot be opened");
+    };
+    let mut strict_is_over = false;
+    for _ in 0..REQUESTS_MAX {
+        let Some(request) = lenient.next() else {
+            break;
+        };
+        let Ok(request) = request else {
+            panic!("a bad line was not skipped: {request:?}");
+        };
+        check_request(&request);
+        if strict_is_over {
+            continue;
+        }
+        match strict.next() {
+            Some(Ok(same)) => assert_eq!(same, request),
+            Some(Err(_)) => strict_is_over = true,
+            None => panic!("only the reader that skips bad lines got {request:?}"),
+        }
+        assert!(!strict_is_over || lenient.skipped() > 0);
+    }
+    if strict_is_over {
+        assert!(strict.next().is_none(), "it goes on after an error");
+    }
+    assert!(lenient.skipped() <= lenient.records());
+    assert!(lenient.consumed_bytes() <= content.len() as u64);
+}
+
+fn open(format: Option<TraceFormat>, skip_bad: bool, content: &[u8]) -> Result<Trace, ()> {
+    let options = TraceOptions { format, skip_bad };
+    Trace::from_vec("fuzz", content.to_vec(), options).map_err(|error| {
+        assert!(!error.to_string().is_empty());
+    })
+}
+
+fn check_request(request: &Request) {
+    assert!(!request.key.to_bytes().is_empty());
+    request.key.to_u64();
+    if let Some(range) = request.range {
+        assert!(range.offset.checked_add(range.length).is_some());
+    }
+}
+
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    TraceFormat::all()
+        .zip(0u8..)
+        .flat_map(|(format, choice)| {
+            samples(format)
+                .into_iter()
+                .map(move |sample| [&[choice], &sample[..]].concat())
+        })
+        .collect()
+}
+
+/// A few lines or records of each kind that a format has, one bad.
+fn samples(format: TraceFormat) -> Vec<Vec<u8>> {
+    let text: &[&str] = match format {
+        TraceFormat::MetaCdn => &[
+            "timestamp,cacheKey,OpType,objectSize,responseSize,responseHeaderSize,rangeStart,rangeEnd,TTL,SamplingRate\n\
+             7,cdn:a,1,1000,10,3,100,199,60,0.001\n\
+             8,cdn:b,2,-1,10,3,-1,-1,0,0.001\r\n\
+             9,cdn:c,9,1000,10,3,400,-1,60,0.001\n\
+             9,cdn:c,1,1000,10,3,400,-1,60,0.001\n",
+            "OpType,cacheKey,vip_type,timestamp,cdn_content_type_id\n1,x,3,5,-\n",
+        ],
+        TraceFormat::MetaKv => &[
+            "op_time,key,key_size,op,op_count,size,cache_hits,ttl,usecase,sub_usecase\n\
+             10,aa,20,GET,3,80,3,0,1,1\n10,bb,20,NONE,1,5,0,30,1,1\n\
+             11,bb,20,SET_LEASE,18446744073709551615,5,0,30,1,1\n",
+            "key,op,size\na,DELETE,0\n",
+        ],
+        TraceFormat::Twitter => {
+            &["0,q:q:1:8WTw,17,249,1,get,0\n4,k,1,0,2,cas,0\nx,k,1,0,2,get,0\n5,k,1,9,2,set,3600\n"]
+        }
+        TraceFormat::Spc => {
+            &["0,303567,3584,w,0.026214\n1,2,512,x,1\n1,36028797018963967,512,R,1,extra\n"]
+        }
+        TraceFormat::TencentPhoto => &[
+            "20160201164604 085abb 5 m 12903 1 PHONE 1\n20160230000000 0 5 m 1 1 PC 1\n\
+             19700101000000 f 0 o 0 0 PC 0\n",
+        ],
+        TraceFormat::Lirs => &["1\n*\n 2 \n\nnone\n18446744073709551615"],
+        TraceFormat::Arc => &["10 3 0 0\n7 0 0 1\n7\n8 4294967295 0 2\n"],
+        TraceFormat::OracleGeneral
+        | TraceFormat::Cache2k
+        | TraceFormat::Corda
+        | TraceFormat::Zncache => return vec![binary_sample()],
+    };
+    text.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+/// Two records of oracleGeneral; keys to every other binary format.
+fn binary_sample() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (time, key, size, next) in [(5u32, 42u64, 512u32, 1i64), (6, 42, 512, -1)] {
+        bytes.extend_from_slice(&time.to_le_bytes());
+        bytes.extend_from_slice(&key.to_le_bytes());
+        bytes.extend_from_slice(&size.to_le_bytes());
+        bytes.extend_from_slice(&next.to_le_bytes());
+    }
+    bytes
+}
