@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`workload`] | drawing ids: uniform, Zipfian as YCSB, hotspots, scans, mixes |
 //! | [`trace`] | reading recorded requests |
-//! | [`replay`] | miss ratios of eviction policies on traces |
+//! | [`mod@replay`] | miss ratios of eviction policies on traces |
 //! | [`run`] | driving a cache, closed or open loop, in real or virtual time |
 //! | [`metrics`] | the series that a run measures |
 //! | [`results`] | figures with their provenance, one per row |

@@ -93,8 +93,6 @@ impl Origin {
     /// The flags that point the server here.
     pub(super) fn flags(&self) -> Vec<String> {
         [
-            // Without keys, signatures are only dispensed with unasked where the origin is the demo folder.
-            "--s3-anonymous=loopback",
             "--origin-kind=http",
             "--origin-allow-http=true",
             &format!("--origin-endpoint=http://{}", self.address),

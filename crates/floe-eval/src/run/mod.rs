@@ -1,6 +1,6 @@
 //! Driving a cache with requests and measuring it.
 //!
-//! [`bench`] takes what to ask ([`RequestSource`]), how fast ([`Pacing`]) and
+//! [`bench()`] takes what to ask ([`RequestSource`]), how fast ([`Pacing`]) and
 //! whom ([`Target`]), and answers with a [`RunResult`]. It waits only through
 //! the clock it is given, so that the same run works in real and in virtual
 //! time.
