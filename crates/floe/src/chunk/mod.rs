@@ -10,11 +10,12 @@
 //! | `reclaim.rs` | eviction between the water marks, host GC |
 //! | `space.rs` | a log of batches, or slots: what is different and what is not |
 //! | `slots/` | values in slots that are written again in place |
-//! | `journal.rs` | deaths made durable; superblock and journal zones |
+//! | `journal.rs`, `deaths.rs` | deaths made durable; superblock and journal zones |
 //! | `recover.rs`, `scan.rs` | from flash to a running engine |
 //!
 //! **No lock is held across an await; every pool and queue is bounded.**
 
+mod deaths;
 mod journal;
 mod large;
 mod large_read;
