@@ -167,6 +167,10 @@ impl ShardIndex {
 
     /// Notes a use of `hash` for chunk-granular recency; nothing under zone policies.
     pub fn touch(&mut self, hash: KeyHash) {
+        // Asked at every hit: without recency there is nothing to look up for.
+        if self.recency.is_none() {
+            return;
+        }
         let Some(position) = self.find(hash) else {
             return;
         };
