@@ -27,7 +27,7 @@ use rand::RngExt;
 use tokio::sync::{Notify, Semaphore};
 
 use super::journal::{Journal, JournalTask, METADATA, filter_notes, scan_journal};
-use super::large_read::descriptor_cache;
+use super::large_read::{descriptor_cache, read_ahead};
 use super::opening::{OpenError, OpenOptions, RecoveryReport};
 use super::scan::{Noted, ZoneContent, place, read_zone};
 use super::shard::Shard;
@@ -544,6 +544,7 @@ impl Recovery {
             journal,
             tasks: Mutex::new(vec![journal_task]),
             descriptors: descriptor_cache(),
+            read_ahead: read_ahead(),
             counters: Default::default(),
             stopping: AtomicBool::new(false),
             device: self.device,
