@@ -39,8 +39,10 @@ use super::{Engine, ROOM_UNIT_BYTES, RamPlan};
 
 /// Zones whose headers or summaries are read at once.
 const PARALLEL: usize = 16;
-/// Bytes at the device's start that must be blank before it is formatted unasked.
-const FOREIGN_CHECK_BYTES: u64 = 64 << 10;
+/// Bytes at the beginning of each metadata zone that must be blank before a
+/// device is formatted unasked: file systems, volume managers and partition
+/// tables leave their first bytes blank, but sign somewhere in the first MiB.
+const FOREIGN_CHECK_BYTES: u64 = 1 << 20;
 
 impl Engine {
     /// Opens the cache on `device`, formatting it if it is blank.
