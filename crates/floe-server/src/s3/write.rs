@@ -342,7 +342,6 @@ impl S3 for Writes {
             .map_err(|error| s3_error(&error))?;
         Ok(S3Response::new(CreateBucketOutput {
             location: Some(format!("/{bucket}")),
-            ..CreateBucketOutput::default()
         }))
     }
 
