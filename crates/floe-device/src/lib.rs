@@ -37,6 +37,7 @@ pub use error::{DeviceError, DeviceErrorKind, Operation};
 pub use faulty::{Faults, Faulty};
 pub use file::FileDevice;
 pub use floe_core::{Address, ByteSize, Geometry, ZoneId};
+pub use medium::Keeping;
 pub use memory::MemoryDevice;
 pub use metered::Metered;
 pub use platter::WriteCache;

@@ -11,7 +11,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::contract::ZoneState;
 use crate::counters::Counters;
-use crate::medium::{Extents, Medium};
+use crate::medium::{Extents, Keeping, Medium};
 use crate::zones::ZoneTable;
 
 /// What a device does with completed writes until they are flushed.
@@ -83,8 +83,8 @@ impl Before {
 
 impl Platter {
     /// An empty platter.
-    pub(crate) fn new(geometry: Geometry, cache: WriteCache) -> Self {
-        let medium = Arc::new(Medium::new(&geometry));
+    pub(crate) fn new(geometry: Geometry, cache: WriteCache, keeping: Keeping) -> Self {
+        let medium = Arc::new(Medium::new(&geometry, keeping));
         let zones = ZoneTable::new(&geometry, ZoneState::Empty);
         Platter::over(geometry, cache, medium, zones)
     }

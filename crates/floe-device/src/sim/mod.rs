@@ -10,6 +10,7 @@ use std::sync::Arc;
 use floe_core::{Address, Geometry, ZoneId};
 use parking_lot::Mutex;
 
+use crate::arena::Arena;
 use crate::buffer::{IoBuf, IoData};
 use crate::clock::Clock;
 use crate::config::{DeviceConfig, OpenDeviceError};
@@ -23,6 +24,9 @@ use crate::zones::{ResetTurn, check_append, check_range, check_zone};
 pub use timing::SimConfig;
 use timing::{Command, Timing};
 
+/// Most bytes of buffers that are kept to be used again.
+const BUFFER_BYTES: usize = 128 << 20;
+
 /// A simulated SSD. Clones share the device.
 ///
 /// With `native_append`, where an append lands is decided when its turn has
@@ -35,6 +39,9 @@ struct Inner {
     platter: Platter,
     clock: Clock,
     config: SimConfig,
+    /// Buffers that are used again: getting pages from the system costs more
+    /// than all the rest of a simulated read.
+    arena: Option<Arc<Arena>>,
     controller: Mutex<Controller>,
 }
 
@@ -81,7 +88,11 @@ impl SimDevice {
             },
             false => WriteCache::None,
         };
-        Ok(SimDevice::over(Platter::new(geometry, cache), sim, clock))
+        Ok(SimDevice::over(
+            Platter::new(geometry, cache, sim.data),
+            sim,
+            clock,
+        ))
     }
 
     /// As [`SimDevice::open`], with the switch that cuts its power.
@@ -108,6 +119,7 @@ impl SimDevice {
             platter,
             clock: clock.clone(),
             config,
+            arena: Arena::new(BUFFER_BYTES).ok().map(Arc::new),
             controller: Mutex::new(controller),
         }))
     }
@@ -190,6 +202,12 @@ impl Device for SimDevice {
             "conventional"
         };
         format!("simulated {kind} SSD")
+    }
+
+    fn allocate(&self, len: usize) -> IoBuf {
+        let arena = self.0.arena.as_ref();
+        let reused = arena.and_then(|arena| IoBuf::from_arena(arena, len));
+        reused.unwrap_or_else(|| IoBuf::zeroed(len))
     }
 
     fn read(&self, at: Address, buf: IoBuf) -> OpFuture<IoBuf> {

@@ -6,6 +6,8 @@ use std::time::Duration;
 use floe_core::{ByteSize, Tick};
 use serde::{Deserialize, Serialize};
 
+use crate::medium::Keeping;
+
 /// The simulated SSD's behaviour. Latencies are what an idle device takes for
 /// one command, in microseconds; transfers add to them by bandwidth.
 ///
@@ -42,6 +44,8 @@ pub struct SimConfig {
     pub volatile_cache: bool,
     /// Most bytes that can be lost so.
     pub volatile_cache_bytes: ByteSize,
+    /// How bytes are kept.
+    pub data: Keeping,
 }
 
 impl Default for SimConfig {
@@ -61,6 +65,7 @@ impl Default for SimConfig {
             write_bandwidth: ByteSize(2_000_000_000),
             volatile_cache: true,
             volatile_cache_bytes: ByteSize::mib(64),
+            data: Keeping::default(),
         }
     }
 }

@@ -34,6 +34,16 @@ const DIRECT: &[Choice] = &[
     },
 ];
 
+const KEEPING: &[Choice] = &[
+    Choice {
+        word: "elided",
+        doc: "what an emulated origin made up as the numbers it follows from: terabytes fit.",
+    },
+    Choice {
+        word: "whole",
+        doc: "all bytes as they are.",
+    },
+];
 const IO: &[Choice] = &[
     Choice {
         word: "auto",
@@ -200,6 +210,11 @@ fn sim_keys() -> Vec<Key> {
             "sim.volatile_cache_bytes",
             Kind::Size,
             "`sim`: most bytes that can be lost so.",
+        ),
+        key(
+            "sim.data",
+            Kind::Choice(KEEPING),
+            "`sim`: how bytes are kept. It reads the same either way.",
         ),
     ]
 }
