@@ -43,4 +43,4 @@ pub use metered::Metered;
 pub use platter::WriteCache;
 pub use power::PowerSwitch;
 pub use recorded::Recorded;
-pub use sim::{SimConfig, SimDevice};
+pub use sim::{SimConfig, SimDevice, SimModel};
