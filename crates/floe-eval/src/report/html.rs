@@ -68,10 +68,19 @@ fn header(data: &ReportData, page: &mut String) {
     };
     let _ = write!(
         page,
-        "<p class=\"facts\">{} · {}{device}</p></header>",
+        "<p class=\"facts\">{} · {}{device}</p>",
         escape(&from.date),
         escape(&from.machine)
     );
+    if !data.missing.is_empty() {
+        let _ = write!(
+            page,
+            "<details><summary>{} cases were not run</summary><p class=\"facts\">{}</p></details>",
+            data.missing.len(),
+            escape(&data.missing.join(" · "))
+        );
+    }
+    page.push_str("</header>");
 }
 
 fn section(title: &str, body: &str, page: &mut String) {

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::EvalError;
+use crate::experiment::PanelKind;
 use crate::replay::ReplayResult;
 use crate::results::{Provenance, Row, replay_figures, run_figures};
 use crate::run::RunResult;
@@ -38,8 +39,36 @@ pub struct ReportData {
     pub replays: Vec<ReplayResult>,
     /// Charts of figures over cases.
     pub curves: Vec<Curve>,
+    /// Charts of groups of runs.
+    #[serde(default)]
+    pub panels: Vec<Panel>,
     /// Every figure.
     pub rows: Vec<Row>,
+    /// Cases that have not run, where the report is of a part.
+    #[serde(default)]
+    pub missing: Vec<String>,
+}
+
+/// A chart of one series of some of the runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Panel {
+    /// What is drawn.
+    pub kind: PanelKind,
+    /// Which of the nine series.
+    pub series: String,
+    /// What the runs have in common.
+    pub group: String,
+    /// The runs.
+    pub lines: Vec<PanelLine>,
+}
+
+/// A line or box of a panel.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PanelLine {
+    /// The run's place in [`ReportData::runs`].
+    pub run: usize,
+    /// What tells it apart.
+    pub name: String,
 }
 
 /// A chart of one metric over the cases of an experiment.
@@ -89,24 +118,16 @@ impl ReportData {
             runs,
             replays,
             curves: Vec::new(),
+            panels: Vec::new(),
             rows: Vec::new(),
+            missing: Vec::new(),
         };
         data.rows = data.all_rows();
         data
     }
 
     fn all_rows(&self) -> Vec<Row> {
-        let row = |case: &str, figure: crate::results::Figure| Row {
-            experiment: self.name.clone(),
-            case: case.to_owned(),
-            metric: figure.metric,
-            unit: figure.unit.to_owned(),
-            measured: figure.value,
-            paper: None,
-            source: None,
-            verdict: None,
-            provenance: self.provenance.clone(),
-        };
+        let row = |case: &str, figure| Row::new(&self.name, case, figure, self.provenance.clone());
         let of_runs = self
             .runs
             .iter()

@@ -56,7 +56,7 @@ fn data() -> ReportData {
         "golden",
         "A <title> & more",
         "key = 1",
-        Provenance::here("key = 1", 1, "memory"),
+        Provenance::here(None, "key = 1", 1, "memory"),
         vec![run("one \"quoted\""), run("two")],
         Vec::new(),
     )

@@ -7,6 +7,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::Published;
 use crate::metrics::{LatencySummary, Measures, SERIES, SeriesKind};
 use crate::replay::ReplayResult;
 use crate::run::RunResult;
@@ -29,6 +30,9 @@ pub struct Row {
     /// The value that a paper or another implementation gives.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub paper: Option<f64>,
+    /// How far the measured value is off, as a share of the other.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub relative_error: Option<f64>,
     /// Where it is given.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub source: Option<String>,
@@ -38,6 +42,39 @@ pub struct Row {
     /// Where the figure comes from.
     #[serde(flatten)]
     pub provenance: Provenance,
+}
+
+impl Row {
+    /// A figure that is compared with nothing.
+    pub fn new(
+        experiment: &str,
+        case: impl Into<String>,
+        figure: Figure,
+        provenance: Provenance,
+    ) -> Self {
+        Row {
+            experiment: experiment.to_owned(),
+            case: case.into(),
+            metric: figure.metric,
+            unit: figure.unit.to_owned(),
+            measured: figure.value,
+            paper: None,
+            relative_error: None,
+            source: None,
+            verdict: None,
+            provenance,
+        }
+    }
+
+    /// Puts a published figure beside; `factor` times its value is in the row's
+    /// unit.
+    pub(crate) fn compare(&mut self, published: &Published, factor: f64) {
+        let measured = self.measured / factor;
+        self.paper = Some(published.value * factor);
+        self.relative_error = Some(published.relative_error(measured));
+        self.source = Some(published.source.clone());
+        self.verdict = Some(published.verdict(measured));
+    }
 }
 
 /// A figure before it has a provenance.

@@ -16,8 +16,11 @@ mod tests;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use floe_device::Clock;
+use floe_device::virtual_time::VirtualTime;
 use serde::{Deserialize, Serialize};
 
+use crate::error::EvalError;
 use crate::metrics::Measures;
 use crate::trace::TraceOptions;
 use crate::workload::WorkloadSpec;
@@ -25,6 +28,21 @@ use crate::workload::WorkloadSpec;
 pub use driver::bench;
 pub use requests::{Planned, RequestStream};
 pub use target::{BENCH_BUCKET, ObjectTarget, StoreTarget, Target, object_key};
+
+/// Runs something in virtual time; blocks, and must be called outside of any
+/// runtime.
+///
+/// # Errors
+/// What `main` says; or that virtual time came to a halt, as it does when
+/// everything waits for something that nobody will do.
+pub fn in_virtual_time<T, E, F>(seed: u64, main: impl FnOnce(Clock) -> F) -> Result<T, E>
+where
+    E: From<EvalError>,
+    F: Future<Output = Result<T, E>>,
+{
+    let run = VirtualTime::new(seed).run(main);
+    run.unwrap_or_else(|halt| Err(EvalError::from(halt).into()))
+}
 
 /// What is asked of the cache.
 #[derive(Clone, Debug)]
