@@ -10,7 +10,7 @@ use crate::run::RunResult;
 pub(super) fn curve(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> Curve {
     let mut lines: Vec<CurveLine> = Vec::new();
     let mut ticks: Vec<(f64, String)> = Vec::new();
-    let mut unit = "";
+    let mut unit = String::new();
     for metric in &spec.y {
         for (case, run) in runs {
             let figures = run_figures(run);
@@ -18,7 +18,7 @@ pub(super) fn curve(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> Curve {
             let (Some(x), Some(figure)) = (place(spec, case, &mut ticks), figure) else {
                 continue;
             };
-            unit = figure.unit;
+            unit = figure.unit.clone();
             let name = line_name(spec, metric, case);
             let point = (x, figure.value);
             match lines.iter_mut().find(|line| line.name == name) {
@@ -30,7 +30,7 @@ pub(super) fn curve(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> Curve {
             }
         }
     }
-    let y_label = match scale_rates(unit, &mut lines) {
+    let y_label = match scale_rates(&unit, &mut lines) {
         "ratio" | "count" | "" => spec.y_label.clone(),
         unit => format!("{} ({unit})", spec.y_label),
     };
@@ -69,7 +69,7 @@ fn line_name(spec: &CurveSpec, metric: &str, case: &Case) -> String {
 }
 
 /// Shows rates in MiB/s; returns the unit that is shown.
-fn scale_rates(unit: &'static str, lines: &mut [CurveLine]) -> &'static str {
+fn scale_rates<'a>(unit: &'a str, lines: &mut [CurveLine]) -> &'a str {
     if unit != "B/s" {
         return unit;
     }

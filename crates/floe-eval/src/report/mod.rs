@@ -1,10 +1,16 @@
 //! Reports: a folder with `results.jsonl`, `report.html` (self-contained),
 //! `figures/*.svg`, and `data.json`, from which the others can be made again.
 
+mod boxes;
 mod chart;
+mod compare;
+mod export;
 mod figures;
 mod html;
+mod panels;
 mod scale;
+mod table;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -19,6 +25,9 @@ use crate::experiment::PanelKind;
 use crate::replay::ReplayResult;
 use crate::results::{Provenance, Row, replay_figures, run_figures};
 use crate::run::RunResult;
+
+pub use compare::{Comparison, Pair};
+pub use export::export;
 
 /// Everything that a report shows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -152,9 +161,9 @@ impl ReportData {
             reason: error.to_string(),
         })?;
         write(&folder.join("data.json"), &json)?;
-        for chart in figures::all(self) {
-            let path = figures.join(format!("{}.svg", chart.name));
-            write(&path, chart.svg(true).as_bytes())?;
+        for figure in figures::all(self) {
+            let path = figures.join(format!("{}.svg", figure.name()));
+            write(&path, figure.svg(true).as_bytes())?;
         }
         let page = folder.join("report.html");
         write(&page, self.html().as_bytes())?;
@@ -187,13 +196,20 @@ impl ReportData {
 /// # Errors
 /// When the folder holds no results that can be read, or cannot be written.
 pub fn report(folder: &Path) -> Result<PathBuf, EvalError> {
+    read_data(folder)?.write(folder)
+}
+
+/// Reads a results folder.
+///
+/// # Errors
+/// When the folder holds no results that can be read.
+pub fn read_data(folder: &Path) -> Result<ReportData, EvalError> {
     let path = folder.join("data.json");
     let json = std::fs::read(&path).map_err(EvalError::file("read", &path))?;
-    let data: ReportData = serde_json::from_slice(&json).map_err(|error| EvalError::Results {
+    serde_json::from_slice(&json).map_err(|error| EvalError::Results {
         path,
         reason: format!("{error}; it is not of this version, run the experiment again"),
-    })?;
-    data.write(folder)
+    })
 }
 
 fn write(path: &Path, content: &[u8]) -> Result<(), EvalError> {

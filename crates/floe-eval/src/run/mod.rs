@@ -21,7 +21,7 @@ use floe_device::virtual_time::VirtualTime;
 use serde::{Deserialize, Serialize};
 
 use crate::error::EvalError;
-use crate::metrics::Measures;
+use crate::metrics::{Distributions, Measures};
 use crate::trace::TraceOptions;
 use crate::workload::WorkloadSpec;
 
@@ -208,6 +208,9 @@ pub struct RunResult {
     pub verified_bytes: u64,
     /// The series over the whole run.
     pub whole: Measures,
+    /// How the latencies of the whole run are distributed.
+    #[serde(default)]
+    pub distributions: Distributions,
     /// The series over time.
     pub bins: Vec<Measures>,
     /// Greatest resident memory seen at the end of a bin, in bytes.
@@ -217,4 +220,18 @@ pub struct RunResult {
     /// Bytes that the device was given per byte that was stored; `None` where
     /// nothing was stored or the device is not metered.
     pub write_amplification: Option<f64>,
+    /// What else is known, as of a simulated device.
+    #[serde(default)]
+    pub extra: Vec<ExtraFigure>,
+}
+
+/// A figure that only some runs have.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExtraFigure {
+    /// What was measured.
+    pub metric: String,
+    /// In which unit.
+    pub unit: String,
+    /// The value.
+    pub value: f64,
 }
