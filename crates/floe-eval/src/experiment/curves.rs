@@ -95,12 +95,12 @@ pub(super) fn panels(spec: &PanelSpec, runs: &[(&Case, &RunResult)]) -> Vec<Pane
                 let picked = case.coordinates.iter();
                 let picked = picked.filter(|c| spec.lines.contains(&c.label) == is_line);
                 let parts: Vec<String> = picked
-                    .map(|c| match is_line && spec.lines.len() == 1 {
+                    .map(|c| match is_line {
                         true => c.name.clone(),
                         false => format!("{} {}", c.label, c.name),
                     })
                     .collect();
-                parts.join(", ")
+                parts.join(if is_line { " " } else { ", " })
             };
             let line = PanelLine {
                 run,

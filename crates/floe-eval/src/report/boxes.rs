@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::chart::{COLOURS, STYLE, ScaleKind};
+use super::chart::{COLOURS, LETTER, STYLE, ScaleKind};
 use super::scale::{Scale, ticks};
 use super::text::escape;
 
@@ -36,9 +36,7 @@ const TOP: f64 = 40.0;
 const BOTTOM: f64 = 52.0;
 const RIGHT: f64 = 30.0;
 const ROW: f64 = 24.0;
-/// A letter of the labels.
-const LETTER: f64 = 6.3;
-const NAME_MAX: usize = 34;
+const NAME_MAX: usize = 30;
 
 impl BoxChart {
     /// The chart as an SVG document, or as an element of an HTML page.

@@ -77,8 +77,8 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 30.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 52.0;
-/// A letter of the labels.
-const LETTER: f64 = 6.3;
+/// The width of a letter of the labels, in the widest of the usual fonts.
+pub(crate) const LETTER: f64 = 7.3;
 /// Above so many points, markers only blur a line.
 const MARKERS_MAX: usize = 40;
 
@@ -94,7 +94,7 @@ pub(crate) const STYLE: &str = "\
 .fl .b{stroke:var(--faint);stroke-width:1}\
 .fl path{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}\
 .fl path.g,.fl path.b{stroke-width:1}\
-.fl circle{stroke:var(--back);stroke-width:1}";
+.fl circle{stroke:var(--back);stroke-width:1}.fl circle.m{stroke:none}";
 
 /// Where the colours of dark pages begin in the style.
 pub(crate) const DARK_FROM: &str = "@media(prefers-color-scheme:dark){";
@@ -197,7 +197,7 @@ pub(crate) fn dashes(style: usize) -> &'static str {
 }
 
 fn legend_width(line: &Line) -> f64 {
-    40.0 + 6.6 * line.name.chars().count() as f64
+    44.0 + LETTER * line.name.chars().count() as f64
 }
 
 fn legend(lines: &[&Line], y: f64, svg: &mut String) {
@@ -326,11 +326,14 @@ impl Plot {
             let _ = write!(svg, "{command}{:.1} {:.1}", self.px(*x), self.py(*y));
         }
         svg.push_str("\"/>");
-        let radius = if points.len() > MARKERS_MAX { 1.6 } else { 3.4 };
+        let (radius, class) = match points.len() > MARKERS_MAX {
+            true => (1.2, " class=\"m\""),
+            false => (3.4, ""),
+        };
         for (x, y) in points {
             let _ = write!(
                 svg,
-                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius}\" fill=\"var(--c{colour})\"><title>{}\n{}: {}\n{}: {}</title></circle>",
+                "<circle{class} cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius}\" fill=\"var(--c{colour})\"><title>{}\n{}: {}\n{}: {}</title></circle>",
                 self.px(*x),
                 self.py(*y),
                 escape(&line.name),
