@@ -15,6 +15,7 @@ pub mod hash;
 pub mod layout;
 pub mod policy;
 pub mod size;
+pub mod ssd;
 pub mod tick;
 
 pub use geometry::{Address, Geometry, GeometryError, ZoneId};

@@ -21,8 +21,8 @@ pub use device::{DeviceProbe, DeviceReading};
 pub use export::{write_metrics_csv, write_metrics_jsonl};
 pub use process::{ProcessProbe, ProcessSample};
 pub use quantiles::{Distribution, Distributions};
-pub(crate) use recorder::Tally;
 pub use recorder::{LiveCounts, Recorder, Served};
+pub(crate) use recorder::{Tally, histogram};
 
 /// How a set of latencies is distributed, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -166,7 +166,7 @@ impl Series {
 }
 
 /// Bytes, operations or seconds over a length of time; zero where it has none.
-fn per_second(amount: f64, length: Duration) -> f64 {
+pub(crate) fn per_second(amount: f64, length: Duration) -> f64 {
     match length.as_secs_f64() {
         seconds if seconds > 0.0 => amount / seconds,
         _ => 0.0,
