@@ -8,6 +8,7 @@
 mod device;
 mod export;
 mod process;
+mod quantiles;
 mod recorder;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use device::{DeviceProbe, DeviceReading};
 pub use export::{write_metrics_csv, write_metrics_jsonl};
 pub use process::{ProcessProbe, ProcessSample};
+pub use quantiles::{Distribution, Distributions};
 pub use recorder::{LiveCounts, Recorder, Served};
 pub(crate) use recorder::{Tally, histogram};
 
