@@ -51,6 +51,34 @@ impl SsdConfig {
         self.validate()?;
         Ok(self)
     }
+
+    /// The same device with its superblocks, hence its capacity, shrunk to a
+    /// `part`-th. Their number stays, and with it how garbage collection
+    /// behaves; everything just fills up so much sooner. The mapping unit is
+    /// halved until it fits.
+    ///
+    /// # Errors
+    /// When so little makes no device.
+    pub fn shrunk(mut self, part: u32) -> Result<Self, ConfigFault> {
+        if let Medium::Flash(flash) = &mut self.medium {
+            let row = flash.nand.row_bytes().max(1);
+            let before = flash.superblock.bytes().max(1);
+            let rows = (before / row / u64::from(part.max(1))).max(1);
+            flash.superblock = ByteSize(rows * row);
+            if let Interface::Conventional(ftl) = &mut flash.interface {
+                let mut unit = ftl.mapping_unit.bytes().max(1);
+                while unit > 1 && !flash.superblock.bytes().is_multiple_of(unit) {
+                    unit /= 2;
+                }
+                ftl.mapping_unit = ByteSize(unit);
+                let share = u128::from(ftl.capacity.bytes()) * u128::from(rows * row);
+                let capacity = (share / u128::from(before)) as u64;
+                ftl.capacity = ByteSize(capacity - capacity % unit);
+            }
+        }
+        self.validate()?;
+        Ok(self)
+    }
 }
 
 impl HostInterface {
@@ -176,8 +204,7 @@ impl FlashConfig {
                 ftl.throttle_at
             ));
         }
-        let needed =
-            capacity.div_ceil(self.superblock.bytes()) + ftl.superblocks_beside_capacity();
+        let needed = capacity.div_ceil(self.superblock.bytes()) + ftl.superblocks_beside_capacity();
         if u64::from(self.superblocks) < needed {
             return fail(format!(
                 "{} superblocks are too few for a capacity of {}: with open ones and those that collection keeps free it takes {needed}",
