@@ -6,8 +6,10 @@ use std::time::Duration;
 use floe_device::{Clock, Device as _};
 
 use super::cases::Case;
+use super::host;
 use super::schema::{BenchCase, ReplayCase, TimeKind};
 use crate::error::EvalError;
+use crate::hosts;
 use crate::replay::policy::CacheUnit;
 use crate::replay::{ReplayOptions, ReplayResult, ReplaySizes, UnitChoice, replay};
 use crate::run::{BenchOptions, Progress, RequestSource, RunResult, Stop, bench, in_virtual_time};
@@ -47,6 +49,14 @@ pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError
             reason: "give either [bench] or [replay]".into(),
         });
     };
+    if let Some(config) = host::config(&case.name, driven)? {
+        let found = hosts::run(&config, case.experiment.seed, &mut |_| {})?;
+        return Ok(Found {
+            run: Some(host::figures(&config, found)?),
+            replay: None,
+            device: host::device(&config),
+        });
+    }
     let scratch = place.scratch;
     std::fs::create_dir_all(scratch).map_err(EvalError::file("create", scratch))?;
     let found = match case.experiment.time {
