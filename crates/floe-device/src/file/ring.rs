@@ -207,6 +207,7 @@ impl Ring {
             inner: Arc::downgrade(inner),
             events,
             link: Arc::clone(&link),
+            defers: handle.runtime_flavor() == RuntimeFlavor::MultiThread,
             yielded: false,
         });
         Ok(link)
@@ -521,8 +522,26 @@ struct Driver {
     inner: Weak<Inner>,
     events: AsyncFd<OwnedFd>,
     link: Arc<DriverLink>,
+    /// Whether to let others go first by tokio's deferred wake-ups; see [`Driver::step_back`].
+    defers: bool,
     /// Whether the last poll only let other tasks go first.
     yielded: bool,
+}
+
+impl Driver {
+    /// Has this task polled again after the tasks that are ready now.
+    ///
+    /// A task that wakes itself on a multi_thread runtime makes it wake an
+    /// idle worker, too, which finds nothing to do but to take this task away;
+    /// a deferred one runs when its worker has nothing else left.
+    fn step_back(cx: &mut Context<'_>, defers: bool) {
+        if defers {
+            let deferred = std::pin::pin!(tokio::task::yield_now()).poll(cx);
+            debug_assert!(deferred.is_pending(), "it has given way at its first poll");
+        } else {
+            cx.waker().wake_by_ref();
+        }
+    }
 }
 
 impl Future for Driver {
@@ -546,7 +565,7 @@ impl Future for Driver {
         // tasks that have something to submit: let them go first.
         if !events && !self.yielded {
             self.yielded = true;
-            cx.waker().wake_by_ref();
+            Self::step_back(cx, self.defers);
             return Poll::Pending;
         }
         self.yielded = false;

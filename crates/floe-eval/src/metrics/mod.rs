@@ -7,6 +7,7 @@
 
 mod device;
 mod export;
+mod media;
 mod process;
 mod quantiles;
 mod recorder;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use device::{DeviceProbe, DeviceReading};
 pub use export::{write_metrics_csv, write_metrics_jsonl};
+pub use media::media_figures;
 pub use process::{ProcessProbe, ProcessSample};
 pub use quantiles::{Distribution, Distributions};
 pub use recorder::{LiveCounts, Recorder, Served};
