@@ -1,6 +1,6 @@
 //! Charts over the cases of an experiment.
 
-use super::cases::Case;
+use super::cases::{Case, is_selected};
 use super::schema::{CurveSpec, PanelSpec};
 use crate::report::{Curve, CurveLine, Panel, PanelLine};
 use crate::results::run_figures;
@@ -84,11 +84,7 @@ pub(super) fn panels(spec: &PanelSpec, runs: &[(&Case, &RunResult)]) -> Vec<Pane
     let mut panels: Vec<Panel> = Vec::new();
     for series in &spec.series {
         for (run, (case, _)) in runs.iter().enumerate() {
-            let is_wanted = case.coordinates.iter().all(|c| {
-                let only = spec.only.get(&c.label);
-                only.is_none_or(|names| names.contains(&c.name))
-            });
-            if !is_wanted {
+            if !is_selected(&spec.only, &case.coordinates) {
                 continue;
             }
             let named = |is_line: bool| -> String {

@@ -4,13 +4,14 @@
 
 use floe::origin::emulated::{LatencyPreset, LatencyRule};
 use floe_core::ByteSize;
-use floe_core::ssd::SsdConfig;
+use floe_core::ssd::{SsdConfig, Statistics};
 use serde::{Deserialize, Serialize};
 
 use super::cache::TargetKind;
 use super::schema::BenchCase;
 use crate::error::EvalError;
 use crate::hosts::{DeviceChoice, HostBehaviour, HostConfig, HostResult, Remote, StartState};
+use crate::metrics::media_figures;
 use crate::run::{ExtraFigure, Pacing, RunResult};
 
 /// What the papers' hosts need beside what every cache needs.
@@ -143,14 +144,9 @@ pub(super) fn figures(config: &HostConfig, found: HostResult) -> Result<RunResul
     let device = config.device.config()?;
     let mut run = found.run;
     // The host itself writes what it stores and nothing else.
-    let amplification = run.write_amplification.take();
+    run.write_amplification = None;
     let counted = &found.device;
-    let busy: Vec<f64> = counted
-        .dies
-        .iter()
-        .map(|die| die.total_ns() as f64 / 1e7 / found.elapsed_s.max(1e-9))
-        .collect();
-    let mean_busy = busy.iter().sum::<f64>() / busy.len().max(1) as f64;
+    run.extra = media_figures(&Statistics::default(), counted, found.elapsed_s);
     let mut add = |metric: &str, unit: &str, value: Option<f64>| {
         run.extra.extend(value.map(|value| ExtraFigure {
             metric: metric.into(),
@@ -158,39 +154,15 @@ pub(super) fn figures(config: &HostConfig, found: HostResult) -> Result<RunResul
             value,
         }));
     };
-    add("device_write_amplification", "ratio", amplification);
-    let programmed = &counted.programmed;
-    for (metric, bytes) in [
-        ("host_programmed", programmed.host_bytes),
-        ("gc_programmed", programmed.collected_bytes),
-        ("rewrite_programmed", programmed.rewritten_bytes),
-        ("padding_programmed", programmed.padding_bytes),
-    ] {
-        add(metric, "B", Some(bytes as f64));
-    }
-    add(
-        "die_utilisation",
-        "%",
-        (!busy.is_empty()).then_some(mean_busy),
-    );
-    add(
-        "gc_superblocks",
-        "count",
-        Some(counted.collection.victims as f64),
-    );
-    let onset = counted.collection.first_at_host_bytes;
+    let collection = &counted.collection;
+    add("gc_superblocks", "count", Some(collection.victims as f64));
+    let onset = collection.first_at_host_bytes;
     let capacity = device.capacity_bytes() as f64;
     add(
         "gc_onset",
         "ratio",
         onset.map(|bytes| bytes as f64 / capacity),
     );
-    add(
-        "erases_per_superblock",
-        "count",
-        Some(counted.wear.erases_mean),
-    );
-    add("gc_throttled", "s", Some(counted.throttled_ns as f64 / 1e9));
     add("zone_wait_max", "s", Some(found.zone_wait_max_s));
     let drop = throughput_drop(&run, capacity);
     run.extra.extend(drop.map(|value| ExtraFigure {

@@ -55,7 +55,8 @@ pub use cache::{CacheSpec, CacheUnderTest, TargetKind};
 pub use host::HostSpec;
 pub use published::{Expectation, Published, PublishedTable};
 pub use schema::{
-    BenchCase, CurveSpec, Experiment, PanelKind, PanelSpec, ReplayCase, TimeKind, TraceCase, Vary,
+    Adjust, BenchCase, CurveSpec, Experiment, PanelKind, PanelSpec, ReplayCase, Selection,
+    TimeKind, TraceCase, Vary,
 };
 pub use sweep::{ExperimentOptions, are_pieces, merge, run};
 
