@@ -170,6 +170,9 @@ fn check(experiment: &Experiment) -> Result<(), String> {
             ));
         }
     }
+    for curve in &experiment.curves {
+        check_selection(&curve.only, &experiment.vary)?;
+    }
     for panel in &experiment.panels {
         check_panel(panel, &labels)?;
         check_selection(&panel.only, &experiment.vary)?;

@@ -300,4 +300,7 @@ pub struct CurveSpec {
     /// Whether the vertical axis is logarithmic.
     #[serde(default)]
     pub y_log: bool,
+    /// Only cases whose values of these labels are named here.
+    #[serde(default)]
+    pub only: Selection,
 }
