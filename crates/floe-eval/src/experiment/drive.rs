@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use floe_device::{Clock, Device as _};
+use floe_device::config::DeviceKind;
+use floe_device::sim::SimModel;
+use floe_device::{Clock, Device as _, DeviceConfig};
 
 use super::cases::Case;
 use super::host;
@@ -107,17 +109,20 @@ async fn drive(
     Ok(Found {
         run: Some(result),
         replay: None,
-        device: format!(
-            "{:?}, {} zones of {}",
-            driven.cache.device.kind,
-            geometry.zone_count,
-            floe_core::ByteSize(geometry.zone_capacity)
-        )
-        .to_lowercase()
-        .replace("mib", "MiB")
-        .replace("gib", "GiB")
-        .replace("kib", "KiB"),
+        device: describe(&driven.cache.device, &geometry),
     })
+}
+
+/// The device in words.
+fn describe(device: &DeviceConfig, geometry: &floe_core::Geometry) -> String {
+    let kind = match (device.kind, device.sim.model) {
+        (DeviceKind::File, _) => "file".to_owned(),
+        (DeviceKind::Memory, _) => "memory".to_owned(),
+        (DeviceKind::Sim, SimModel::Queues) => "sim".to_owned(),
+        (DeviceKind::Sim, model) => format!("simulated {model:?}").to_lowercase(),
+    };
+    let zone = floe_core::ByteSize(geometry.zone_capacity);
+    format!("{kind}, {} zones of {zone}", geometry.zone_count)
 }
 
 fn source(
