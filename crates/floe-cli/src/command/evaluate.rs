@@ -347,6 +347,7 @@ impl Scratch {
             ram: effective.section("ram")?,
             origin_latency: latency(&args.origin_latency)?,
             origin_bandwidth_per_stream: args.origin_bandwidth,
+            ..CacheSpec::default()
         };
         match &spec.device.path {
             Some(path) if !args.wipe => refuse_to_wipe(path)?,

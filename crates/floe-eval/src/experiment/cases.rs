@@ -4,7 +4,7 @@ use std::path::Path;
 
 use floe_core::ByteSize;
 
-use super::schema::{Experiment, PanelSpec, Vary};
+use super::schema::{Experiment, PanelSpec, Selection, Vary};
 use crate::error::EvalError;
 use crate::metrics::SERIES;
 use crate::results::digest;
@@ -24,12 +24,14 @@ pub(super) struct Case {
 }
 
 /// What only says how results are named and shown; a case is the same without.
-const KEYS_OF_SHOWING: [&str; 9] = [
+const KEYS_OF_SHOWING: [&str; 10] = [
     "name",
     "title",
     "about",
     "case-name",
     "vary",
+    // Its values are in place already.
+    "adjust",
     "curves",
     "panels",
     "published",
@@ -62,6 +64,15 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(Experiment, Vec<Case>), 
             vary_to(&mut table, vary, index).map_err(fail)?;
             coordinates.push(coordinate(vary, index));
         }
+        for adjust in base
+            .adjust
+            .iter()
+            .filter(|a| is_selected(&a.only, &coordinates))
+        {
+            let mut keys = adjust.set.iter();
+            keys.try_for_each(|(key, value)| set(&mut table, key, value.clone()))
+                .map_err(fail)?;
+        }
         let name = case_name(&base, &coordinates);
         let digest = case_digest(&table).map_err(fail)?;
         let experiment: Experiment = table
@@ -77,6 +88,14 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(Experiment, Vec<Case>), 
     check_names(&cases).map_err(fail)?;
     check_published(&base, &cases).map_err(fail)?;
     Ok((base, cases))
+}
+
+/// Whether a case with these coordinates is one of a selection.
+pub(super) fn is_selected(only: &Selection, coordinates: &[Coordinate]) -> bool {
+    coordinates.iter().all(|c| {
+        only.get(&c.label)
+            .is_none_or(|names| names.contains(&c.name))
+    })
 }
 
 /// Tables are sorted by key, so that the same case has the same text however
@@ -151,8 +170,15 @@ fn check(experiment: &Experiment) -> Result<(), String> {
             ));
         }
     }
+    for curve in &experiment.curves {
+        check_selection(&curve.only, &experiment.vary)?;
+    }
     for panel in &experiment.panels {
         check_panel(panel, &labels)?;
+        check_selection(&panel.only, &experiment.vary)?;
+    }
+    for adjust in &experiment.adjust {
+        check_selection(&adjust.only, &experiment.vary)?;
     }
     Ok(())
 }
@@ -176,8 +202,28 @@ fn check_vary(vary: &Vary) -> Result<(), String> {
     }
 }
 
+/// A misspelt name would select nothing.
+fn check_selection(only: &Selection, vary: &[Vary]) -> Result<(), String> {
+    for (label, names) in only {
+        let Some(vary) = vary.iter().find(|vary| vary.label == *label) else {
+            return Err(format!(
+                "`only` names `{label}`, and nothing that is varied is labelled so"
+            ));
+        };
+        let known = (0..vary.count()).map(|index| coordinate(vary, index).name);
+        let known: Vec<String> = known.collect();
+        if let Some(name) = names.iter().find(|name| !known.contains(name)) {
+            return Err(format!(
+                "`only` names `{label} {name}`; there is: {}",
+                known.join(", ")
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn check_panel(panel: &PanelSpec, labels: &[&str]) -> Result<(), String> {
-    for label in panel.lines.iter().chain(panel.only.keys()) {
+    for label in &panel.lines {
         if !labels.contains(&label.as_str()) {
             return Err(format!(
                 "a panel names `{label}`, and nothing that is varied is labelled so"

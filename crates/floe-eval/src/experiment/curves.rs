@@ -1,6 +1,6 @@
 //! Charts over the cases of an experiment.
 
-use super::cases::Case;
+use super::cases::{Case, is_selected};
 use super::schema::{CurveSpec, PanelSpec};
 use crate::report::{Curve, CurveLine, Panel, PanelLine};
 use crate::results::run_figures;
@@ -13,6 +13,9 @@ pub(super) fn curve(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> Curve {
     let mut unit = String::new();
     for metric in &spec.y {
         for (case, run) in runs {
+            if !is_selected(&spec.only, &case.coordinates) {
+                continue;
+            }
             let figures = run_figures(run);
             let figure = figures.iter().find(|figure| figure.metric == *metric);
             let (Some(x), Some(figure)) = (place(spec, case, &mut ticks), figure) else {
@@ -61,6 +64,8 @@ fn place(spec: &CurveSpec, case: &Case, ticks: &mut Vec<(f64, String)>) -> Optio
 
 fn line_name(spec: &CurveSpec, metric: &str, case: &Case) -> String {
     let others = case.coordinates.iter().filter(|c| c.label != spec.x);
+    // One that is picked out is in the title.
+    let others = others.filter(|c| spec.only.get(&c.label).is_none_or(|names| names.len() > 1));
     let mut parts: Vec<String> = others.map(|c| format!("{} {}", c.label, c.name)).collect();
     if spec.y.len() > 1 || parts.is_empty() {
         parts.insert(0, metric.replace('_', " "));
@@ -79,21 +84,28 @@ fn scale_rates<'a>(unit: &'a str, lines: &mut [CurveLine]) -> &'a str {
     "MiB/s"
 }
 
+fn varies(label: &str, runs: &[(&Case, &RunResult)]) -> bool {
+    let mut names = runs.iter().filter_map(|(case, _)| {
+        let mut coordinates = case.coordinates.iter();
+        coordinates.find(|c| c.label == label).map(|c| &c.name)
+    });
+    let first = names.next();
+    names.any(|name| Some(name) != first)
+}
+
 /// The charts of one panel; a run is named by its place among `runs`.
 pub(super) fn panels(spec: &PanelSpec, runs: &[(&Case, &RunResult)]) -> Vec<Panel> {
     let mut panels: Vec<Panel> = Vec::new();
     for series in &spec.series {
         for (run, (case, _)) in runs.iter().enumerate() {
-            let is_wanted = case.coordinates.iter().all(|c| {
-                let only = spec.only.get(&c.label);
-                only.is_none_or(|names| names.contains(&c.name))
-            });
-            if !is_wanted {
+            if !is_selected(&spec.only, &case.coordinates) {
                 continue;
             }
             let named = |is_line: bool| -> String {
                 let picked = case.coordinates.iter();
                 let picked = picked.filter(|c| spec.lines.contains(&c.label) == is_line);
+                // What is the same for all says nothing.
+                let picked = picked.filter(|c| is_line || varies(&c.label, runs));
                 let parts: Vec<String> = picked
                     .map(|c| match is_line {
                         true => c.name.clone(),

@@ -3,11 +3,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use floe_device::{Clock, Device as _};
+use floe_device::config::DeviceKind;
+use floe_device::sim::SimModel;
+use floe_device::{Clock, Device as _, DeviceConfig};
 
 use super::cases::Case;
+use super::host;
 use super::schema::{BenchCase, ReplayCase, TimeKind};
 use crate::error::EvalError;
+use crate::hosts;
 use crate::replay::policy::CacheUnit;
 use crate::replay::{ReplayOptions, ReplayResult, ReplaySizes, UnitChoice, replay};
 use crate::run::{BenchOptions, Progress, RequestSource, RunResult, Stop, bench, in_virtual_time};
@@ -47,6 +51,14 @@ pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError
             reason: "give either [bench] or [replay]".into(),
         });
     };
+    if let Some(config) = host::config(&case.name, driven)? {
+        let found = hosts::run(&config, case.experiment.seed, &mut |_| {})?;
+        return Ok(Found {
+            run: Some(host::figures(&config, found)?),
+            replay: None,
+            device: host::device(&config),
+        });
+    }
     let scratch = place.scratch;
     std::fs::create_dir_all(scratch).map_err(EvalError::file("create", scratch))?;
     let found = match case.experiment.time {
@@ -97,17 +109,20 @@ async fn drive(
     Ok(Found {
         run: Some(result),
         replay: None,
-        device: format!(
-            "{:?}, {} zones of {}",
-            driven.cache.device.kind,
-            geometry.zone_count,
-            floe_core::ByteSize(geometry.zone_capacity)
-        )
-        .to_lowercase()
-        .replace("mib", "MiB")
-        .replace("gib", "GiB")
-        .replace("kib", "KiB"),
+        device: describe(&driven.cache.device, &geometry),
     })
+}
+
+/// The device in words.
+fn describe(device: &DeviceConfig, geometry: &floe_core::Geometry) -> String {
+    let kind = match (device.kind, device.sim.model) {
+        (DeviceKind::File, _) => "file".to_owned(),
+        (DeviceKind::Memory, _) => "memory".to_owned(),
+        (DeviceKind::Sim, SimModel::Queues) => "sim".to_owned(),
+        (DeviceKind::Sim, model) => format!("simulated {model:?}").to_lowercase(),
+    };
+    let zone = floe_core::ByteSize(geometry.zone_capacity);
+    format!("{kind}, {} zones of {zone}", geometry.zone_count)
 }
 
 fn source(

@@ -41,6 +41,7 @@ mod cache;
 mod cases;
 mod curves;
 mod drive;
+mod host;
 mod published;
 mod records;
 mod schema;
@@ -51,9 +52,11 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 pub use cache::{CacheSpec, CacheUnderTest, TargetKind};
+pub use host::HostSpec;
 pub use published::{Expectation, Published, PublishedTable};
 pub use schema::{
-    BenchCase, CurveSpec, Experiment, PanelKind, PanelSpec, ReplayCase, TimeKind, TraceCase, Vary,
+    Adjust, BenchCase, CurveSpec, Experiment, PanelKind, PanelSpec, ReplayCase, Selection,
+    TimeKind, TraceCase, Vary,
 };
 pub use sweep::{ExperimentOptions, are_pieces, merge, run};
 

@@ -37,6 +37,9 @@ pub struct Experiment {
     /// What is varied: every combination is a case.
     #[serde(default)]
     pub vary: Vec<Vary>,
+    /// What is different for some of the cases.
+    #[serde(default)]
+    pub adjust: Vec<Adjust>,
     /// What a case is called, with labels in braces: `{device}-{chunk}`; by
     /// default every label with its value.
     pub case_name: Option<String>,
@@ -236,6 +239,19 @@ fn default_policies() -> Vec<ObjectPolicyKind> {
     ObjectPolicyKind::ALL.to_vec()
 }
 
+/// Values of keys for some of the cases, which stand over what is varied.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Adjust {
+    /// Cases whose values of these labels are named here.
+    pub only: Selection,
+    /// Keys, with dots, in quotes, and their values.
+    pub set: toml::Table,
+}
+
+/// Some of an experiment's cases: by label, the names of values.
+pub type Selection = std::collections::BTreeMap<String, Vec<String>>;
+
 /// Charts of groups of cases: for each combination of all labels but `lines`,
 /// one chart per series.
 #[derive(Clone, Debug, Deserialize)]
@@ -249,7 +265,7 @@ pub struct PanelSpec {
     pub lines: Vec<String>,
     /// Only cases whose values of these labels are named here.
     #[serde(default)]
-    pub only: std::collections::BTreeMap<String, Vec<String>>,
+    pub only: Selection,
 }
 
 /// What a panel shows.
@@ -284,4 +300,7 @@ pub struct CurveSpec {
     /// Whether the vertical axis is logarithmic.
     #[serde(default)]
     pub y_log: bool,
+    /// Only cases whose values of these labels are named here.
+    #[serde(default)]
+    pub only: Selection,
 }

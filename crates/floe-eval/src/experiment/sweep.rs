@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::Shard;
 use super::assemble::assemble;
+use super::cache::TargetKind;
 use super::cases::{self, Case};
 use super::drive::{Place, run_case};
 use super::records::{Record, Sweep, experiment_text};
@@ -296,7 +297,13 @@ impl Work<'_> {
 
 /// Whether other cases beside it cannot change what a case finds.
 fn is_independent(case: &Case) -> bool {
-    case.experiment.replay.is_some() || case.experiment.time == TimeKind::Virtual
+    let target = case
+        .experiment
+        .bench
+        .as_ref()
+        .map(|bench| bench.cache.target);
+    let is_model = matches!(target, Some(TargetKind::Zncache | TargetKind::Oxcache));
+    is_model || case.experiment.replay.is_some() || case.experiment.time == TimeKind::Virtual
 }
 
 fn bar(progress: Progress, due: usize, all: usize) -> ProgressBar {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::chart::{COLOURS, LETTER, STYLE, ScaleKind};
+use super::chart::{COLOURS, LETTER, STYLE, ScaleKind, title};
 use super::scale::{Scale, ticks};
 use super::text::escape;
 
@@ -32,7 +32,7 @@ pub(crate) struct BoxMark {
 }
 
 const WIDTH: f64 = 520.0;
-const TOP: f64 = 40.0;
+const TOP: f64 = 48.0;
 const BOTTOM: f64 = 52.0;
 const RIGHT: f64 = 30.0;
 const ROW: f64 = 24.0;
@@ -47,7 +47,7 @@ impl BoxChart {
         let height = bottom + BOTTOM;
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"fl\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">",
-            escape(&self.title)
+            escape(&self.title.replace('\n', ", "))
         );
         if is_document {
             let _ = write!(
@@ -55,11 +55,7 @@ impl BoxChart {
                 "<style>{STYLE}</style><rect width=\"{WIDTH}\" height=\"{height}\" fill=\"var(--back)\"/>"
             );
         }
-        let _ = write!(
-            svg,
-            "<text class=\"t\" x=\"12\" y=\"22\">{}</text>",
-            escape(&self.title)
-        );
+        svg += &title(&self.title, 12.0);
         let scale = self.scale();
         let place = |value: f64| left + scale.share(value) * (WIDTH - left - RIGHT);
         for tick in ticks(&scale, 6) {

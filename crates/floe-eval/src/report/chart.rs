@@ -65,6 +65,7 @@ pub(crate) enum ScaleKind {
 pub(crate) struct Chart {
     /// Its name as a file.
     pub(crate) name: String,
+    /// A second line says what of.
     pub(crate) title: String,
     pub(crate) x: Axis,
     pub(crate) y: Axis,
@@ -72,10 +73,10 @@ pub(crate) struct Chart {
 }
 
 const WIDTH: f64 = 520.0;
-const HEIGHT: f64 = 310.0;
+const HEIGHT: f64 = 318.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 30.0;
-const TOP: f64 = 40.0;
+const TOP: f64 = 48.0;
 const BOTTOM: f64 = 52.0;
 /// The width of a letter of the labels, in the widest of the usual fonts.
 pub(crate) const LETTER: f64 = 7.3;
@@ -136,7 +137,7 @@ impl Chart {
         let _ = write!(
             svg,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"fl\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">",
-            escape(&self.title)
+            escape(&self.title.replace('\n', ", "))
         );
         if is_document {
             let _ = write!(svg, "<style>{STYLE}</style>");
@@ -145,11 +146,7 @@ impl Chart {
                 "<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"var(--back)\"/>"
             );
         }
-        let _ = write!(
-            svg,
-            "<text class=\"t\" x=\"{LEFT}\" y=\"22\">{}</text>",
-            escape(&self.title)
-        );
+        let _ = write!(svg, "{}", title(&self.title, LEFT));
         let plot = Plot::new(self);
         plot.axes(self, &mut svg);
         for line in &self.lines {
@@ -179,6 +176,23 @@ impl Chart {
         }
         rows
     }
+}
+
+/// A title and, below it, what it is of.
+pub(crate) fn title(text: &str, x: f64) -> String {
+    let (title, of) = text.split_once('\n').unwrap_or((text, ""));
+    let mut svg = format!(
+        "<text class=\"t\" x=\"{x}\" y=\"18\">{}</text>",
+        escape(title)
+    );
+    if !of.is_empty() {
+        let _ = write!(
+            svg,
+            "<text class=\"a\" x=\"{x}\" y=\"36\">{}</text>",
+            escape(of)
+        );
+    }
+    svg
 }
 
 /// The style that reports need once for all of their charts.

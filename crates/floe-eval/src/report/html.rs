@@ -225,7 +225,7 @@ pub(super) fn grid(charts: &[Figure], names: &[(usize, String)]) -> String {
         let body = if chart.is_empty() {
             format!(
                 "<p class=\"none\"><b>{}</b>nothing happened</p>",
-                escape(chart.title())
+                escape(&chart.title().replace('\n', ", "))
             )
         } else {
             chart.svg(false)

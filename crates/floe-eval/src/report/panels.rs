@@ -29,7 +29,7 @@ fn figure(panel: &Panel, data: &ReportData) -> Option<Figure> {
     let name = slug(&format!("{kind}-{}-{}", series.name, panel.group));
     let title = match panel.group.as_str() {
         "" => series.title.to_owned(),
-        group => format!("{}: {group}", series.title),
+        group => format!("{}\n{group}", series.title),
     };
     Some(match panel.kind {
         PanelKind::Time => Figure::Lines(time_chart(name, title, series, runs)),

@@ -29,6 +29,19 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// The table without columns in which no row has anything.
+    pub(crate) fn without_empty_columns(mut self) -> Self {
+        let has = |at: usize| self.rows.iter().any(|row| row[at] != "–");
+        let kept: Vec<bool> = (0..self.head.len()).map(|at| at == 0 || has(at)).collect();
+        let keep = |cells: &mut Vec<String>| {
+            let mut columns = kept.iter();
+            cells.retain(|_| columns.next().copied().unwrap_or(true));
+        };
+        keep(&mut self.head);
+        self.rows.iter_mut().for_each(keep);
+        self
+    }
+
     /// The table without its title. Verdicts are coloured.
     pub(crate) fn html(&self) -> String {
         let mut html = String::from("<div class=\"scroll\"><table><thead><tr>");

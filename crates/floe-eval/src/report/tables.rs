@@ -148,7 +148,7 @@ pub(super) fn costs(runs: &[RunResult]) -> Table {
             or_none(run.write_amplification.map(|factor| format!("{factor:.3}"))),
         ]
     }));
-    table
+    table.without_empty_columns()
 }
 
 /// What only some runs have, a column per metric.
@@ -174,7 +174,7 @@ pub(super) fn extras(runs: &[RunResult]) -> Table {
         let cells = metrics.iter().map(cell);
         std::iter::once(run.name.clone()).chain(cells).collect()
     }));
-    table
+    table.without_empty_columns()
 }
 
 /// Miss ratios and misses, a row per size, a column per policy.
