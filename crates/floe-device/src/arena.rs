@@ -22,7 +22,8 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 pub(crate) struct Arena {
     base: NonNull<u8>,
     len: usize,
-    mapping: Mapping,
+    /// Unmapped with the arena.
+    _mapping: Mapping,
     state: Mutex<State>,
 }
 
@@ -73,7 +74,7 @@ impl Arena {
         Ok(Arena {
             base,
             len,
-            mapping,
+            _mapping: mapping,
             state: Mutex::new(state),
         })
     }

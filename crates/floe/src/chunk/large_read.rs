@@ -16,7 +16,7 @@ use quick_cache::sync::Cache;
 use super::Engine;
 use super::lookup::FlashValue;
 use super::stats::add;
-use super::zone_state::Pin;
+use super::zone_state::{Pin, ZoneStates};
 use crate::store::ReadFault;
 
 /// Pieces of one value that are being read at once.
@@ -58,7 +58,7 @@ impl LargeReader {
     pub(crate) async fn open(
         engine: Arc<Engine>,
         key: &[u8],
-        value: FlashValue,
+        value: FlashValue<'_>,
         range: Range<u64>,
     ) -> Option<Self> {
         let FlashValue {
@@ -105,7 +105,8 @@ impl LargeReader {
             }
         };
         drop(pin);
-        let bytes = buf.into_bytes().slice(..read.bytes as usize);
+        let mut bytes = buf.into_bytes();
+        bytes.truncate(read.bytes as usize);
         if !self
             .descriptor
             .verify_read(self.life.generation, &read, &bytes)
@@ -139,7 +140,8 @@ impl LargeReader {
                 return;
             };
             // Pinned read by read, so that a slow consumer never holds up an eviction.
-            let Some(pin) = self.engine.states.pin(self.life.zone, self.life.generation) else {
+            let states = Arc::clone(&self.engine.states);
+            let Some(pin) = ZoneStates::pin(states, self.life.zone, self.life.generation) else {
                 return;
             };
             let bytes = self.engine.plan.geometry.round_up(u64::from(read.bytes));
