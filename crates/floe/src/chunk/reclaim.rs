@@ -20,6 +20,7 @@ use super::place::Purpose;
 use super::scan::{ScannedRecord, scan_zone};
 use super::stats::add;
 use super::write::WriteError;
+use super::zone_state::ZoneStates;
 use super::{Engine, LargeReader, LargeWriter};
 use crate::error::CacheError;
 
@@ -391,7 +392,7 @@ impl Engine {
         from: Entry,
         life: ZoneLife,
     ) -> Result<(), GcError> {
-        let Some(pin) = self.states.pin(life.zone, life.generation) else {
+        let Some(pin) = ZoneStates::pin(&*self.states, life.zone, life.generation) else {
             return Ok(());
         };
         let value = FlashValue {
