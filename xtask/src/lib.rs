@@ -11,6 +11,7 @@ pub mod crash;
 pub mod faults;
 pub mod fuzz;
 pub mod licences;
+pub mod memory;
 pub mod project;
 pub mod report_shot;
 pub mod tidy;

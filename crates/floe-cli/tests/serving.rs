@@ -142,6 +142,34 @@ fn foreign_data_is_never_wiped_unasked() {
         .expect(2, &["already", "nothing was changed"]);
 }
 
+/// Where what others write can be told from a blank device, if only there.
+#[test]
+fn a_signature_further_in_is_seen() {
+    let signatures: [(&str, u64, &[u8]); 5] = [
+        ("ext4", 0x438, &[0x53, 0xef]),
+        ("iso9660", 0x8001, b"CD001"),
+        ("btrfs", 0x1_0040, b"_BHRfS_M"),
+        ("zfs", 0x2_1000, &0x00ba_b10c_u64.to_le_bytes()),
+        ("the end of the first MiB", (1 << 20) - 1, &[1]),
+    ];
+    for (name, at, signature) in signatures {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("precious.img");
+        let mut precious = vec![0; 16 << 20];
+        precious[at as usize..][..signature.len()].copy_from_slice(signature);
+        fs::write(&path, &precious).unwrap();
+        let flags = [
+            "serve",
+            "--device-path",
+            "precious.img",
+            "--device-zone-size",
+            "2MiB",
+        ];
+        run(folder.path(), &flags).expect(3, &["did not write", "format --force"]);
+        assert!(fs::read(&path).unwrap() == precious, "{name}: written to");
+    }
+}
+
 #[test]
 fn another_plan_is_refused_with_both_cures() {
     let folder = tempfile::tempdir().unwrap();

@@ -10,11 +10,13 @@
 #![forbid(unsafe_code)]
 
 pub mod chunk;
+pub mod content;
 pub mod geometry;
 pub mod hash;
 pub mod layout;
 pub mod policy;
 pub mod size;
+pub mod ssd;
 pub mod tick;
 
 pub use geometry::{Address, Geometry, GeometryError, ZoneId};

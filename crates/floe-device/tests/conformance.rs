@@ -5,7 +5,7 @@ use std::sync::Arc;
 use floe_core::ByteSize;
 use floe_device::config::{DeviceConfig, DeviceKind, Direct, IoChoice};
 use floe_device::{
-    Clock, Faults, Faulty, Metered, Recorded, SharedDevice, SimConfig, conformance, open,
+    Clock, Faults, Faulty, Metered, Recorded, SharedDevice, SimConfig, SimModel, conformance, open,
     virtual_time,
 };
 
@@ -103,6 +103,34 @@ fn sim_in_virtual_time() {
                 conformance::check(&wrapped(device)).await;
             });
         }
+    }
+}
+
+#[test]
+fn whole_ssds_in_virtual_time() {
+    let zone = ByteSize::kib(1536);
+    for (model, size) in [
+        (SimModel::Zn540, ByteSize::mib(48)),
+        (SimModel::Sn540, ByteSize::mib(400)),
+        (SimModel::Fdp, ByteSize::mib(400)),
+        (SimModel::Optane, ByteSize::mib(48)),
+    ] {
+        let config = DeviceConfig {
+            size: Some(size),
+            zone_size: zone,
+            zone_capacity: Some(zone),
+            sim: SimConfig {
+                model,
+                mapping_unit: Some(ByteSize::kib(64)),
+                ..SimConfig::default()
+            },
+            ..small(DeviceKind::Sim)
+        };
+        virtual_time::run(1, |clock| async move {
+            let device = open(&config, &clock).unwrap();
+            conformance::check(&device).await;
+            conformance::check(&wrapped(device)).await;
+        });
     }
 }
 

@@ -6,6 +6,7 @@
 //! | [`trace`] | reading recorded requests |
 //! | [`mod@replay`] | miss ratios of eviction policies on traces |
 //! | [`run`] | driving a cache, closed or open loop, in real or virtual time |
+//! | [`hosts`] | the hosts of ZNCache and OxCache on the simulated SSD |
 //! | [`metrics`] | the series that a run measures |
 //! | [`results`] | figures with their provenance, one per row |
 //!
@@ -15,6 +16,7 @@
 
 pub mod error;
 pub mod experiment;
+pub mod hosts;
 pub mod metrics;
 pub mod replay;
 pub mod report;

@@ -117,9 +117,9 @@ fn a_report_opens_without_console_messages() {
     let path = folder.path().join("browser.toml");
     std::fs::write(&path, EXPERIMENT).expect("written");
     let results = run(&ExperimentOptions {
-        path,
         results: folder.path().join("results"),
         progress: Progress::Off,
+        ..ExperimentOptions::new(path)
     })
     .expect("runs");
 

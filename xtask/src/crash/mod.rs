@@ -22,7 +22,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use self::ledger::{Ledger, State};
 use self::load::{BUCKET, World};
 use crate::blackbox::content;
-use crate::blackbox::server::{Server, Setup, log_tail};
+use crate::blackbox::server::{SMALL_CHUNK, SMALL_ZONE, Server, Setup, log_tail};
 use crate::project::{self, Profile};
 
 /// What to run.
@@ -122,6 +122,8 @@ fn one_cache(
         binary: binary.to_path_buf(),
         data_dir: folder.path().to_path_buf(),
         cache_size: if roomy { "512MiB" } else { "40MiB" }.to_owned(),
+        zone_size: SMALL_ZONE,
+        chunk_size: SMALL_CHUNK,
         ram_size: "4MiB".to_owned(),
         consistency: MODES[group as usize % MODES.len()],
         more: vec![format!("--chunk-eviction={policy}")],

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use self::origin::{Mood, OBJECT_BYTES, Origin};
 use crate::blackbox::content;
 use crate::blackbox::http::{Connection, Response};
-use crate::blackbox::server::{Server, Setup, log_tail};
+use crate::blackbox::server::{SMALL_CHUNK, SMALL_ZONE, Server, Setup, log_tail};
 use crate::project::{self, Profile};
 
 /// What to run.
@@ -97,6 +97,8 @@ impl Place {
             binary: self.binary.clone(),
             data_dir: self.folder.clone(),
             cache_size: "64MiB".to_owned(),
+            zone_size: SMALL_ZONE,
+            chunk_size: SMALL_CHUNK,
             ram_size: "0".to_owned(),
             consistency: "immutable",
             more,

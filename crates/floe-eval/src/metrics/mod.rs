@@ -7,7 +7,9 @@
 
 mod device;
 mod export;
+mod media;
 mod process;
+mod quantiles;
 mod recorder;
 #[cfg(test)]
 mod tests;
@@ -18,9 +20,11 @@ use serde::{Deserialize, Serialize};
 
 pub use device::{DeviceProbe, DeviceReading};
 pub use export::{write_metrics_csv, write_metrics_jsonl};
+pub use media::media_figures;
 pub use process::{ProcessProbe, ProcessSample};
-pub(crate) use recorder::Tally;
+pub use quantiles::{Distribution, Distributions};
 pub use recorder::{LiveCounts, Recorder, Served};
+pub(crate) use recorder::{Tally, histogram};
 
 /// How a set of latencies is distributed, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -164,7 +168,7 @@ impl Series {
 }
 
 /// Bytes, operations or seconds over a length of time; zero where it has none.
-fn per_second(amount: f64, length: Duration) -> f64 {
+pub(crate) fn per_second(amount: f64, length: Duration) -> f64 {
     match length.as_secs_f64() {
         seconds if seconds > 0.0 => amount / seconds,
         _ => 0.0,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
-use super::{LatencySummary, Measures, per_second, share};
+use super::{Distribution, Distributions, LatencySummary, Measures, per_second, share};
 
 const SHARDS: usize = 8;
 /// Latencies are told apart to a thousandth.
@@ -76,7 +76,8 @@ impl Default for Tally {
     }
 }
 
-fn histogram() -> Histogram<u64> {
+/// An empty histogram of latencies, in nanoseconds.
+pub(crate) fn histogram() -> Histogram<u64> {
     // Refuses only digits above 5.
     Histogram::new(SIGNIFICANT_DIGITS).expect("three digits are allowed")
 }
@@ -153,7 +154,7 @@ impl Recorder {
 }
 
 impl Tally {
-    fn record(&mut self, served: Served, latency: Duration, bytes: u64) {
+    pub(crate) fn record(&mut self, served: Served, latency: Duration, bytes: u64) {
         let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         // These histograms grow to hold any value.
         let _ = match served {
@@ -189,9 +190,9 @@ impl Tally {
         Measures {
             start_s: start.as_secs_f64(),
             length_s: length.as_secs_f64(),
-            get: summary(&self.get),
-            hit: summary(&self.hit),
-            miss: summary(&self.miss),
+            get: LatencySummary::of(&self.get),
+            hit: LatencySummary::of(&self.hit),
+            miss: LatencySummary::of(&self.miss),
             get_bytes_per_s: per_second(bytes as f64, length),
             requests_per_s: per_second(self.requests as f64, length),
             hit_ratio: share(self.hit.len(), self.get.len()),
@@ -200,24 +201,53 @@ impl Tally {
         }
     }
 
+    /// How the latencies of requests are distributed; the device's are left
+    /// empty.
+    pub(crate) fn distributions(&self) -> Distributions {
+        Distributions {
+            get: Distribution::of_histogram(&self.get),
+            hit: Distribution::of_histogram(&self.hit),
+            miss: Distribution::of_histogram(&self.miss),
+            ..Distributions::default()
+        }
+    }
+
     pub(crate) fn requests(&self) -> u64 {
         self.requests
     }
 }
 
-fn summary(latencies: &Histogram<u64>) -> LatencySummary {
-    if latencies.is_empty() {
-        return LatencySummary::default();
+impl Distribution {
+    /// What a histogram of nanoseconds says.
+    pub(crate) fn of_histogram(latencies: &Histogram<u64>) -> Self {
+        if latencies.is_empty() {
+            return Distribution::default();
+        }
+        let at = |share| match share {
+            // The histogram's value at 0 is that of its first bucket's end.
+            0.0 => latencies.min(),
+            share => latencies.value_at_quantile(share).min(latencies.max()),
+        };
+        Distribution::of(|share| at(share) as f64 / 1e6)
     }
-    let ms = |ns: u64| ns as f64 / 1e6;
-    let at = |quantile| ms(latencies.value_at_quantile(quantile).min(latencies.max()));
-    LatencySummary {
-        count: latencies.len(),
-        mean_ms: latencies.mean() / 1e6,
-        p50_ms: at(0.5),
-        p99_ms: at(0.99),
-        p999_ms: at(0.999),
-        p9999_ms: at(0.9999),
-        max_ms: ms(latencies.max()),
+}
+
+impl LatencySummary {
+    /// What a histogram of nanoseconds says.
+    pub(crate) fn of(latencies: &Histogram<u64>) -> Self {
+        if latencies.is_empty() {
+            return LatencySummary::default();
+        }
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let at = |quantile| ms(latencies.value_at_quantile(quantile).min(latencies.max()));
+        LatencySummary {
+            count: latencies.len(),
+            mean_ms: latencies.mean() / 1e6,
+            p50_ms: at(0.5),
+            p99_ms: at(0.99),
+            p999_ms: at(0.999),
+            p9999_ms: at(0.9999),
+            max_ms: ms(latencies.max()),
+        }
     }
 }

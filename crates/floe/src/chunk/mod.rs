@@ -96,6 +96,8 @@ pub(crate) struct Engine {
     queue: WriteQueue,
     journal: Journal,
     descriptors: DescriptorCache,
+    /// What readers of large values read before it is asked for.
+    read_ahead: Arc<Semaphore>,
     counters: ChunkCounters,
     journal_counters: Arc<JournalCounters>,
     stopping: AtomicBool,

@@ -1,0 +1,264 @@
+//! What an SSD is made of. Every number has a unit in its name; sizes read and
+//! print as `96KiB`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ByteSize;
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct SsdConfig {
+    /// What the device is called in results.
+    pub name: String,
+    /// The unit of addresses and lengths of commands.
+    pub block: ByteSize,
+    /// How the host reaches it.
+    pub host: HostInterface,
+    /// What it keeps data on.
+    pub medium: Medium,
+}
+
+/// The front end: link, buffer, command processing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct HostInterface {
+    /// Bytes per second from the host; must be positive.
+    pub write_bytes_per_s: u64,
+    /// Bytes per second to the host; must be positive.
+    pub read_bytes_per_s: u64,
+    /// What every command takes beside its data: queues, doorbells, interrupt
+    /// and firmware. Commands overlap in it.
+    pub command_overhead_ns: u64,
+    /// Power-protected write buffer. A write is answered when it is in there.
+    pub buffer: ByteSize,
+    /// Most bytes of one read command that are under way to the medium at
+    /// once: what a kernel that splits large reads keeps in its queue.
+    pub read_window: ByteSize,
+}
+
+/// What a device keeps data on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
+pub enum Medium {
+    /// NAND flash, which must be erased in large pieces.
+    Flash(FlashConfig),
+    /// Anything that is overwritten where it lies: 3D XPoint, RAM, discs.
+    InPlace(InPlaceConfig),
+}
+
+/// Flash and who manages it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct FlashConfig {
+    /// The dies.
+    pub nand: NandConfig,
+    /// Bytes of data, without parity, in one erase block of every die: what is
+    /// erased at once. A zone of a zoned device, a reclaim unit with FDP.
+    pub superblock: ByteSize,
+    /// How many superblocks there are.
+    pub superblocks: u32,
+    /// Whether the device or the host manages them.
+    pub interface: Interface,
+}
+
+/// The dies and how data lies on them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct NandConfig {
+    /// Dies that work at the same time.
+    pub dies: u32,
+    /// Dies over which consecutive pages alternate. This many program units
+    /// are filled and programmed together.
+    pub stripe_dies: u32,
+    /// The unit of reading.
+    pub page: ByteSize,
+    /// The unit of programming one die: pages of all planes and bits per cell.
+    pub program_unit: ByteSize,
+    /// To sense a page and move it to the controller.
+    pub read_page_ns: u64,
+    /// To program a program unit.
+    pub program_ns: u64,
+    /// To erase a die's part of a superblock.
+    pub erase_ns: u64,
+    /// One program unit of this many holds parity; zero for none.
+    pub parity_every: u32,
+    /// How often a program may be suspended for reads.
+    pub suspends_per_program: u32,
+    /// How long reads may go before what else waits; zero for one read between
+    /// any two other operations and no suspension.
+    pub read_burst_ns: u64,
+}
+
+/// Who manages the flash.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
+pub enum Interface {
+    /// The device: a translation layer with garbage collection; with more
+    /// than one placement handle it is an FDP drive.
+    Conventional(FtlConfig),
+    /// The host: zones.
+    Zoned(ZonedConfig),
+}
+
+/// A translation layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct FtlConfig {
+    /// What the host sees; the rest of the superblocks is over-provisioning.
+    pub capacity: ByteSize,
+    /// The unit of mapping. A write of a part of it reads and writes the rest
+    /// of it too, unless the rest is written while it is still buffered.
+    pub mapping_unit: ByteSize,
+    /// Reclaim-unit handles; 1 on a drive without FDP.
+    pub handles: u16,
+    /// Whose data garbage collection may mix.
+    pub isolation: Isolation,
+    /// Garbage is collected while fewer superblocks than this are free.
+    pub collect_below: u32,
+    /// With this many free superblocks or fewer, the host may write only as
+    /// much as collection frees.
+    pub throttle_at: u32,
+    /// Most bytes that collection has under way.
+    pub collect_window: ByteSize,
+    /// Which superblock is collected.
+    pub victim: Victim,
+}
+
+/// Whose data garbage collection may mix (NVMe FDP, reclaim-unit handle types).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Isolation {
+    /// Data of all handles: one stream for what is collected.
+    #[default]
+    Initial,
+    /// Only data of the same handle: a stream per handle.
+    Persistent,
+}
+
+/// Which superblock is collected next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Victim {
+    /// The highest (1 − u) · √age / 2u, where u is the share of valid data and
+    /// age what was written since the superblock was filled: cost-benefit
+    /// (Rosenblum and Ousterhout, LFS) with the root of the age. Cold data is
+    /// compacted although it has little garbage.
+    #[default]
+    AgeAware,
+    /// The least valid data. Never compacts cold data.
+    Greedy,
+}
+
+/// Zones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ZonedConfig {
+    /// How many there are; their capacity is that of a superblock.
+    pub zones: u32,
+    /// The distance between the starts of two zones.
+    pub zone_size: ByteSize,
+    /// Most zones that may be open at once.
+    pub open_max: u32,
+    /// Most zones that may be active at once.
+    pub active_max: u32,
+    /// Most bytes of one append.
+    pub append_max: ByteSize,
+}
+
+/// A medium that is overwritten in place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct InPlaceConfig {
+    /// What it holds.
+    pub capacity: ByteSize,
+    /// Channels, banks or spindles that work at the same time.
+    pub lanes: u32,
+    /// Consecutive stripes of this size lie on consecutive lanes.
+    pub stripe: ByteSize,
+    /// Before the first byte of a read.
+    pub read_ns: u64,
+    /// Before the first byte of a write.
+    pub write_ns: u64,
+    /// Added where an access does not continue the lane's last one: seek and
+    /// half a turn of a disc.
+    pub seek_ns: u64,
+    /// Bytes per second of one lane, reading.
+    pub read_bytes_per_s: u64,
+    /// Bytes per second of one lane, writing.
+    pub write_bytes_per_s: u64,
+}
+
+/// Why a device cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("ssd: {0}")]
+pub struct ConfigFault(pub String);
+
+impl NandConfig {
+    /// Bytes that are programmed together: a stripe of program units.
+    pub fn row_bytes(&self) -> u64 {
+        self.program_unit.bytes() * u64::from(self.stripe_dies)
+    }
+
+    /// The same flash on fewer dies, each as much wider: the same bandwidth
+    /// with fewer operations to simulate. Throughput of accesses of 1 MiB and
+    /// more changes by a few percent at most.
+    ///
+    /// Does nothing where `dies` does not divide the number of dies.
+    pub fn on_dies(mut self, dies: u32) -> Self {
+        if dies == 0 || !self.dies.is_multiple_of(dies) {
+            return self;
+        }
+        let factor = self.dies / dies;
+        let narrower = self.stripe_dies / factor;
+        self.dies = dies;
+        self.stripe_dies = narrower.max(1);
+        self.page = ByteSize(self.page.bytes() * u64::from(factor));
+        self.program_unit = ByteSize(self.program_unit.bytes() * u64::from(factor));
+        self
+    }
+}
+
+impl SsdConfig {
+    /// Bytes of addresses that the host sees, holes between zones included.
+    pub fn address_bytes(&self) -> u64 {
+        match &self.medium {
+            Medium::InPlace(medium) => medium.capacity.bytes(),
+            Medium::Flash(flash) => match &flash.interface {
+                Interface::Conventional(ftl) => ftl.capacity.bytes(),
+                Interface::Zoned(zoned) => zoned
+                    .zone_size
+                    .bytes()
+                    .saturating_mul(u64::from(zoned.zones)),
+            },
+        }
+    }
+
+    /// Bytes that the host can store.
+    pub fn capacity_bytes(&self) -> u64 {
+        match &self.medium {
+            Medium::Flash(FlashConfig {
+                interface: Interface::Zoned(zoned),
+                superblock,
+                ..
+            }) => superblock.bytes() * u64::from(zoned.zones),
+            _ => self.address_bytes(),
+        }
+    }
+
+    /// The flash, where there is any.
+    pub fn flash(&self) -> Option<&FlashConfig> {
+        match &self.medium {
+            Medium::Flash(flash) => Some(flash),
+            Medium::InPlace(_) => None,
+        }
+    }
+
+    /// The flash, where there is any, to be changed.
+    pub fn flash_mut(&mut self) -> Option<&mut FlashConfig> {
+        match &mut self.medium {
+            Medium::Flash(flash) => Some(flash),
+            Medium::InPlace(_) => None,
+        }
+    }
+}

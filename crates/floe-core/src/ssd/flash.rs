@@ -1,0 +1,628 @@
+//! A flash device: the front end, the dies and whoever manages them, moved on
+//! event by event.
+
+use super::command::{Command, CommandId, Completion, Refusal, Stored, ZoneDescriptor};
+use super::config::{FlashConfig, HostInterface, Interface};
+use super::front::{Front, Read as HostRead, Stall, Target, Write as HostWrite};
+use super::ftl::Ftl;
+use super::layout::{Layout, Pages};
+use super::nand::{Finished, Nand, Portions, Program, Read, Work};
+use super::statistics::{Programmed, Statistics};
+use super::zones::Zones;
+use crate::ByteSize;
+
+#[derive(Clone, Debug)]
+pub(super) struct Flash {
+    front: Front,
+    flash: Array,
+    manager: Manager,
+    piece_bytes: u64,
+    /// Empty; kept for its room.
+    pages: Vec<Pages>,
+}
+
+#[derive(Clone, Debug)]
+enum Manager {
+    Ftl(Box<Ftl>),
+    Zones(Zones),
+}
+
+/// The flash array: dies, and what lies in which superblock.
+#[derive(Clone, Debug)]
+pub(super) struct Array {
+    pub(super) nand: Nand,
+    pub(super) layout: Layout,
+    pub(super) superblock_bytes: u64,
+    blocks: Vec<Block>,
+    programmed: Programmed,
+    buffered: Programmed,
+    pub(super) discarded_bytes: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Block {
+    /// How often it was given up: what is programmed later belongs to another
+    /// life.
+    life: u32,
+    programmed: u64,
+    erasing_dies: u32,
+    erases: u32,
+}
+
+/// A superblock that is being filled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    pub(super) superblock: u32,
+    pub(super) filled: u64,
+    row: Portions,
+}
+
+/// Why bytes are programmed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cause {
+    Host,
+    Collected,
+    Rewritten,
+    Padding,
+}
+
+/// A stretch that lies together: where, or in no superblock at all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    pub(super) bytes: u64,
+    pub(super) place: Option<(u32, u64)>,
+}
+
+impl Stream {
+    pub(super) fn new(superblock: u32) -> Self {
+        Stream {
+            superblock,
+            filled: 0,
+            row: Portions::default(),
+        }
+    }
+
+    /// What of the row that is not yet full would be lost.
+    pub(super) fn unprogrammed(&self) -> Portions {
+        self.row
+    }
+}
+
+impl Array {
+    fn new(config: &FlashConfig) -> Self {
+        Array {
+            nand: Nand::new(&config.nand),
+            layout: Layout::new(&config.nand),
+            superblock_bytes: config.superblock.bytes(),
+            blocks: vec![Block::default(); config.superblocks as usize],
+            programmed: Programmed::default(),
+            buffered: Programmed::default(),
+            discarded_bytes: 0,
+        }
+    }
+
+    /// Adds bytes to a stream that has room for them; programs full rows.
+    pub(super) fn place(&mut self, now: u64, stream: &mut Stream, cause: Cause, mut bytes: u64) {
+        let row = self.layout.row_bytes();
+        while bytes > 0 {
+            let piece = bytes.min(row - stream.filled % row);
+            // A row is far below 4 GiB (validated).
+            let piece_u32 = piece as u32;
+            let (portion, counter) = match cause {
+                Cause::Host => (&mut stream.row.host, &mut self.buffered.host_bytes),
+                Cause::Collected => (
+                    &mut stream.row.collected,
+                    &mut self.buffered.collected_bytes,
+                ),
+                Cause::Rewritten => (
+                    &mut stream.row.rewritten,
+                    &mut self.buffered.rewritten_bytes,
+                ),
+                Cause::Padding => (&mut stream.row.padding, &mut self.buffered.padding_bytes),
+            };
+            *portion += piece_u32;
+            *counter += piece;
+            stream.filled += piece;
+            bytes -= piece;
+            if stream.filled.is_multiple_of(row) {
+                let number = (stream.filled / row - 1) as u32;
+                self.program_row(now, stream.superblock, number, stream.row);
+                stream.row = Portions::default();
+            }
+        }
+    }
+
+    fn program_row(&mut self, now: u64, superblock: u32, row: u32, mut rest: Portions) {
+        let life = self.blocks[superblock as usize].life;
+        let mut left = self.layout.stripe();
+        for unit in self.layout.units(superblock, row) {
+            let share = Portions {
+                host: rest.host / left,
+                collected: rest.collected / left,
+                rewritten: rest.rewritten / left,
+                padding: rest.padding / left,
+            };
+            rest.host -= share.host;
+            rest.collected -= share.collected;
+            rest.rewritten -= share.rewritten;
+            rest.padding -= share.padding;
+            left -= 1;
+            let mut program = Program {
+                superblock,
+                life,
+                bytes: share,
+            };
+            self.nand.work(now, unit.die, Work::Program(program));
+            if let Some(die) = unit.parity_die {
+                program.bytes = Portions::default();
+                self.nand.work(now, die, Work::Program(program));
+            }
+        }
+    }
+
+    /// Forgets what of a stream is not programmed; how much of it was in the
+    /// write buffer.
+    pub(super) fn discard(&mut self, stream: &Stream) -> u64 {
+        self.buffered.subtract(&stream.row.programmed());
+        self.discarded_bytes += u64::from(stream.row.host);
+        u64::from(stream.row.host) + u64::from(stream.row.rewritten)
+    }
+
+    /// Gives up what a superblock holds, and erases it.
+    pub(super) fn erase(&mut self, now: u64, superblock: u32) {
+        let block = &mut self.blocks[superblock as usize];
+        block.life += 1;
+        block.programmed = 0;
+        block.erasing_dies += self.nand.dies();
+        block.erases += 1;
+        for die in 0..self.nand.dies() {
+            self.nand.work(now, die, Work::Erase { superblock });
+        }
+    }
+
+    /// The page reads for a stretch of a superblock, without what is still in
+    /// the buffer.
+    pub(super) fn reads(
+        &self,
+        superblock: u32,
+        offset: u64,
+        bytes: u64,
+        mut each: impl FnMut(Pages),
+    ) {
+        let programmed = self.blocks[superblock as usize].programmed;
+        let end = (offset + bytes).min(programmed);
+        let row = self.layout.row_bytes();
+        let mut at = offset;
+        while at < end {
+            let piece = (row - at % row).min(end - at);
+            self.layout.reads(superblock, at, piece, &mut each);
+            at += piece;
+        }
+    }
+
+    /// All programmed, as after a precondition.
+    pub(super) fn assume_programmed(&mut self, superblock: u32, bytes: u64) {
+        let row = self.layout.row_bytes();
+        self.blocks[superblock as usize].programmed = bytes - bytes % row;
+    }
+
+    fn programmed(&mut self, program: &Program) {
+        let bytes = program.bytes.programmed();
+        self.programmed.add(&bytes);
+        self.buffered.subtract(&bytes);
+        let block = &mut self.blocks[program.superblock as usize];
+        if block.life == program.life {
+            block.programmed += program.bytes.total();
+        }
+    }
+
+    /// Whether that was the last die.
+    fn erased(&mut self, superblock: u32) -> bool {
+        let block = &mut self.blocks[superblock as usize];
+        block.erasing_dies -= 1;
+        block.erasing_dies == 0
+    }
+}
+
+impl Flash {
+    pub(super) fn new(config: &FlashConfig, host: &HostInterface, block: ByteSize) -> Self {
+        const PIECE: u64 = 256 << 10;
+        let (manager, unit) = match &config.interface {
+            Interface::Conventional(ftl) => {
+                let manager = Manager::Ftl(Box::new(Ftl::new(ftl, config)));
+                (manager, ftl.mapping_unit.bytes())
+            }
+            Interface::Zoned(zoned) => {
+                let manager = Manager::Zones(Zones::new(zoned, config));
+                (manager, block.bytes())
+            }
+        };
+        Flash {
+            front: Front::new(host),
+            flash: Array::new(config),
+            manager,
+            piece_bytes: PIECE.next_multiple_of(unit),
+            pages: Vec::new(),
+        }
+    }
+
+    pub(super) fn submit(
+        &mut self,
+        now: u64,
+        id: CommandId,
+        command: Command,
+    ) -> Result<(), Refusal> {
+        match command {
+            Command::Read { offset, bytes } => {
+                if let Manager::Zones(zones) = &self.manager {
+                    zones.check_read(offset, bytes)?;
+                }
+                self.front.host_read_bytes += bytes;
+                let number = self.front.reads.insert(HostRead {
+                    id,
+                    next: offset,
+                    end: offset + bytes,
+                    under_way: 0,
+                    under_way_bytes: 0,
+                    delivered: now,
+                });
+                self.go_on_reading(now, number);
+            }
+            Command::Write {
+                offset,
+                bytes,
+                handle,
+            } => {
+                let (target, offset) = match &mut self.manager {
+                    Manager::Ftl(ftl) => (Target::Handle(ftl.handle(handle)), offset),
+                    Manager::Zones(zones) => zones.claim_write(offset, bytes)?,
+                };
+                self.write(now, id, target, offset, bytes, None);
+            }
+            Command::Append { zone, bytes } => {
+                let Manager::Zones(zones) = &mut self.manager else {
+                    return Err(Refusal::InvalidOpcode);
+                };
+                let (target, offset) = zones.claim_append(zone, bytes)?;
+                self.write(now, id, target, offset, bytes, Some(offset));
+            }
+            Command::Trim { offset, bytes } => {
+                if let Manager::Ftl(ftl) = &mut self.manager {
+                    let released = ftl.trim(&mut self.flash, offset, bytes);
+                    self.front.buffer_used -= released;
+                    self.front.finish(now, id, None);
+                    self.go_on(now);
+                } else {
+                    self.front.finish(now, id, None);
+                }
+            }
+            Command::Flush => self.front.finish(now, id, None),
+            Command::UpdateHandle { handle } => {
+                let Manager::Ftl(ftl) = &mut self.manager else {
+                    return Err(Refusal::InvalidOpcode);
+                };
+                ftl.update_handle(now, &mut self.flash, handle)?;
+                self.front.finish(now, id, None);
+                self.go_on(now);
+            }
+            _ => {
+                let Manager::Zones(zones) = &mut self.manager else {
+                    return Err(Refusal::InvalidOpcode);
+                };
+                let outcome = zones.manage(now, &mut self.flash, id, command)?;
+                self.front.buffer_used -= outcome.released_bytes;
+                if outcome.is_finished {
+                    self.front.finish(now, id, None);
+                }
+                self.go_on(now);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn next_wakeup(&self) -> Option<u64> {
+        let event = self.next_event();
+        let answer = self.front.next_answer();
+        event.into_iter().chain(answer).min()
+    }
+
+    pub(super) fn advance(
+        &mut self,
+        until: u64,
+        done: &mut Vec<Completion>,
+        stop_at_first: bool,
+    ) -> u64 {
+        loop {
+            let event = self.next_event().filter(|&at| at <= until);
+            if stop_at_first
+                && let Some(answer) = self.front.next_answer()
+                && answer <= until
+                && event.is_none_or(|at| answer <= at)
+            {
+                self.front.answer(answer, done);
+                return answer;
+            }
+            match event {
+                Some(at) => self.step(at),
+                None => break,
+            }
+        }
+        self.front.answer(until, done);
+        until
+    }
+
+    pub(super) fn precondition(&mut self, seed: u64) {
+        if let Manager::Ftl(ftl) = &mut self.manager {
+            ftl.precondition(&mut self.flash, seed);
+        }
+    }
+
+    pub(super) fn stored(&self, offset: u64) -> Stored {
+        match &self.manager {
+            Manager::Ftl(ftl) => ftl.stored(offset),
+            Manager::Zones(zones) => zones.stored(offset),
+        }
+    }
+
+    pub(super) fn zone(&self, zone: u32) -> Option<ZoneDescriptor> {
+        match &self.manager {
+            Manager::Ftl(_) => None,
+            Manager::Zones(zones) => zones.describe(zone),
+        }
+    }
+
+    pub(super) fn reclaim_unit_rest(&self, handle: u16) -> Option<u64> {
+        match &self.manager {
+            Manager::Ftl(ftl) => ftl.reclaim_unit_rest(&self.flash, handle),
+            Manager::Zones(_) => None,
+        }
+    }
+
+    pub(super) fn free_superblocks(&self) -> Option<u32> {
+        match &self.manager {
+            Manager::Ftl(ftl) => Some(ftl.free()),
+            Manager::Zones(_) => None,
+        }
+    }
+
+    pub(super) fn statistics(&self) -> Statistics {
+        let erases: Vec<u32> = self.flash.blocks.iter().map(|b| b.erases).collect();
+        let collection = match &self.manager {
+            Manager::Ftl(ftl) => ftl.collection().clone(),
+            Manager::Zones(_) => super::Collection::default(),
+        };
+        let mut buffered = self.flash.buffered;
+        if let Manager::Ftl(ftl) = &self.manager {
+            buffered.host_bytes += ftl.staged_bytes();
+        }
+        Statistics {
+            host_written_bytes: self.front.host_written_bytes,
+            host_read_bytes: self.front.host_read_bytes,
+            programmed: self.flash.programmed,
+            buffered,
+            discarded_bytes: self.flash.discarded_bytes,
+            die_operations: self.flash.nand.operations(),
+            dies: self.flash.nand.busy(),
+            collection,
+            wear: super::Wear::of(&erases),
+            throttled_ns: self.front.throttled_ns,
+            buffer_full_ns: self.front.buffer_full_ns,
+        }
+    }
+
+    /// Checks every invariant of the manager; for tests.
+    #[cfg(test)]
+    pub(super) fn audit(&self) {
+        if let Manager::Ftl(ftl) = &self.manager {
+            ftl.audit();
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn buffer_used(&self) -> u64 {
+        self.front.buffer_used
+    }
+
+    fn write(
+        &mut self,
+        now: u64,
+        id: CommandId,
+        target: Target,
+        offset: u64,
+        bytes: u64,
+        appended_at: Option<u64>,
+    ) {
+        let number = self.front.writes.insert(HostWrite {
+            id,
+            next: offset,
+            end: offset + bytes,
+            target,
+            appended_at,
+        });
+        self.front.line.push_back(number);
+        self.go_on(now);
+    }
+
+    fn next_event(&self) -> Option<u64> {
+        let die = self.flash.nand.next().map(|(at, _)| at);
+        let crossing = self.front.crossing.map(|crossing| crossing.until);
+        die.into_iter().chain(crossing).min()
+    }
+
+    /// Handles the next event, which is due at `now`.
+    fn step(&mut self, now: u64) {
+        if let Some(crossing) = self.front.crossing
+            && crossing.until <= now
+        {
+            self.front.crossing = None;
+            self.land(now, crossing.write, crossing.bytes);
+            self.go_on(now);
+            return;
+        }
+        let Some((_, die)) = self.flash.nand.next() else {
+            return;
+        };
+        match self.flash.nand.finish(now, die) {
+            Some(Finished::Read(read)) => self.read_done(now, read),
+            Some(Finished::Work(work)) => {
+                self.work_done(now, work);
+                self.go_on(now);
+            }
+            None => {}
+        }
+    }
+
+    fn work_done(&mut self, now: u64, work: Work) {
+        match work {
+            Work::Program(program) => {
+                self.flash.programmed(&program);
+                let bytes = &program.bytes;
+                self.front.buffer_used -= u64::from(bytes.host) + u64::from(bytes.rewritten);
+                match &mut self.manager {
+                    Manager::Ftl(ftl) => ftl.programmed(u64::from(bytes.collected)),
+                    Manager::Zones(zones) => zones.padded(u64::from(bytes.padding)),
+                }
+            }
+            Work::Erase { superblock } => {
+                if !self.flash.erased(superblock) {
+                    return;
+                }
+                match &mut self.manager {
+                    Manager::Ftl(ftl) => ftl.erased(now, &mut self.flash, superblock),
+                    Manager::Zones(zones) => {
+                        while let Some(id) = zones.erased(superblock) {
+                            self.front.finish(now, id, None);
+                        }
+                    }
+                }
+            }
+            Work::Read { move_number, .. } => {
+                if let (Some(number), Manager::Ftl(ftl)) = (move_number, &mut self.manager) {
+                    ftl.move_read(now, &mut self.flash, number);
+                }
+            }
+        }
+    }
+
+    /// Starts whatever can be started: collection, padding, the next piece of
+    /// a write.
+    fn go_on(&mut self, now: u64) {
+        match &mut self.manager {
+            Manager::Ftl(ftl) => ftl.collect(now, &mut self.flash, self.front.host_written_bytes),
+            Manager::Zones(zones) => {
+                while let Some(id) = zones.pad(now, &mut self.flash) {
+                    self.front.finish(now, id, None);
+                }
+            }
+        }
+        if self.front.crossing.is_some() {
+            return;
+        }
+        let Some(&number) = self.front.line.front() else {
+            self.front.stalled(now, None);
+            return;
+        };
+        let Some(write) = self.front.writes.get_mut(number) else {
+            return;
+        };
+        let to_boundary = self.piece_bytes - write.next % self.piece_bytes;
+        let bytes = to_boundary.min(write.end - write.next);
+        let target = write.target;
+        if self.front.buffer_used + bytes > self.front.buffer_bytes {
+            self.front.stalled(now, Some(Stall::Buffer));
+            return;
+        }
+        if let (Manager::Ftl(ftl), Target::Handle(handle)) = (&mut self.manager, target)
+            && !ftl.admit(handle, bytes)
+        {
+            self.front.stalled(now, Some(Stall::Throttle));
+            return;
+        }
+        self.front.cross(now, bytes);
+    }
+
+    fn land(&mut self, now: u64, number: u32, bytes: u64) {
+        let Some(write) = self.front.writes.get_mut(number) else {
+            return;
+        };
+        let offset = write.next;
+        write.next += bytes;
+        let (target, is_last) = (write.target, write.next == write.end);
+        let (id, appended_at) = (write.id, write.appended_at);
+        self.front.host_written_bytes += bytes;
+        let delta = match (&mut self.manager, target) {
+            (Manager::Ftl(ftl), Target::Handle(handle)) => {
+                ftl.land(now, &mut self.flash, handle, offset, bytes)
+            }
+            (Manager::Zones(zones), Target::Zone(zone, resets)) => {
+                match zones.land(now, &mut self.flash, zone, resets, bytes) {
+                    true => 0,
+                    false => -(bytes as i64),
+                }
+            }
+            _ => 0,
+        };
+        self.front.buffer_used = self.front.buffer_used.saturating_add_signed(delta);
+        if is_last {
+            self.front.writes.remove(number);
+            self.front.finish(now, id, appended_at);
+        } else {
+            self.front.line.push_back(number);
+        }
+    }
+
+    fn read_done(&mut self, now: u64, read: Read) {
+        let delivered = self.front.deliver(now, u64::from(read.bytes));
+        let Some(command) = self.front.reads.get_mut(read.command) else {
+            return;
+        };
+        command.delivered = delivered;
+        command.under_way -= 1;
+        command.under_way_bytes -= u64::from(read.bytes);
+        if command.next < command.end || command.under_way == 0 {
+            self.go_on_reading(now, read.command);
+        }
+    }
+
+    /// Hands as much of a read to the dies as its window allows.
+    fn go_on_reading(&mut self, now: u64, number: u32) {
+        let Some(mut command) = self.front.reads.get_mut(number).copied() else {
+            return;
+        };
+        let mut pages = std::mem::take(&mut self.pages);
+        while command.next < command.end && command.under_way_bytes < self.front.read_window {
+            let longest = (command.end - command.next).min(self.piece_bytes);
+            let extent = match &self.manager {
+                Manager::Ftl(ftl) => ftl.find(command.next, longest),
+                Manager::Zones(zones) => zones.find(command.next, longest),
+            };
+            command.next += extent.bytes;
+            if let Some((superblock, offset)) = extent.place {
+                let each = |read| pages.push(read);
+                self.flash.reads(superblock, offset, extent.bytes, each);
+            }
+            let mut from_dies = 0;
+            for Pages { die, pages, bytes } in pages.drain(..) {
+                from_dies += u64::from(bytes);
+                command.under_way += 1;
+                let read = Read {
+                    command: number,
+                    pages,
+                    bytes,
+                };
+                self.flash.nand.read(now, die, read);
+            }
+            command.under_way_bytes += from_dies;
+            if from_dies < extent.bytes {
+                command.delivered = self.front.deliver(now, extent.bytes - from_dies);
+            }
+        }
+        self.pages = pages;
+        if command.next == command.end && command.under_way == 0 {
+            self.front.reads.remove(number);
+            self.front.finish(command.delivered, command.id, None);
+        } else if let Some(kept) = self.front.reads.get_mut(number) {
+            *kept = command;
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The front end: the link in both directions, the write buffer's room, and
+//! commands under way.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::command::{CommandId, Completion};
+use super::config::HostInterface;
+use super::slab::Slab;
+use crate::Tick;
+
+#[derive(Clone, Debug)]
+pub(super) struct Front {
+    to_device: Link,
+    to_host: Link,
+    overhead_ns: u64,
+    pub(super) read_window: u64,
+    pub(super) buffer_bytes: u64,
+    pub(super) buffer_used: u64,
+    /// Writes with data that the device does not have yet, in turn: each gets
+    /// a piece across, then goes to the end of the line.
+    pub(super) line: VecDeque<u32>,
+    /// The piece that is crossing.
+    pub(super) crossing: Option<Crossing>,
+    pub(super) writes: Slab<Write>,
+    pub(super) reads: Slab<Read>,
+    finished: BinaryHeap<Reverse<Finished>>,
+    sequence: u64,
+    pub(super) host_written_bytes: u64,
+    pub(super) host_read_bytes: u64,
+    stall: Option<(Stall, u64)>,
+    pub(super) throttled_ns: u64,
+    pub(super) buffer_full_ns: u64,
+}
+
+/// One direction of the link: one transfer after another.
+#[derive(Clone, Debug)]
+struct Link {
+    bytes_per_s: u64,
+    free_at: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crossing {
+    pub(super) write: u32,
+    pub(super) bytes: u64,
+    pub(super) until: u64,
+}
+
+/// Why the first write in line does not cross.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stall {
+    Buffer,
+    Throttle,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Write {
+    pub(super) id: CommandId,
+    /// Where the next piece goes.
+    pub(super) next: u64,
+    pub(super) end: u64,
+    pub(super) target: Target,
+    pub(super) appended_at: Option<u64>,
+}
+
+/// Which stream of the device a write belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target {
+    Handle(u16),
+    /// A zone, and how often it had been reset.
+    Zone(u32, u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Read {
+    pub(super) id: CommandId,
+    /// Up to where it was handed to the dies.
+    pub(super) next: u64,
+    pub(super) end: u64,
+    pub(super) under_way: u32,
+    pub(super) under_way_bytes: u64,
+    /// When the last byte so far is at the host.
+    pub(super) delivered: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Finished {
+    at: u64,
+    sequence: u64,
+    id: CommandId,
+    appended_at: Option<u64>,
+}
+
+impl Link {
+    fn new(bytes_per_s: u64) -> Self {
+        Link {
+            bytes_per_s,
+            free_at: 0,
+        }
+    }
+
+    /// When `bytes` that are ready at `now` are across.
+    fn cross(&mut self, now: u64, bytes: u64) -> u64 {
+        let takes = transfer_ns(bytes, self.bytes_per_s);
+        self.free_at = self.free_at.max(now) + takes;
+        self.free_at
+    }
+}
+
+/// Nanoseconds for `bytes`, rounded up, so that something always takes time.
+pub(super) fn transfer_ns(bytes: u64, bytes_per_s: u64) -> u64 {
+    let product = u128::from(bytes) * 1_000_000_000;
+    product.div_ceil(u128::from(bytes_per_s.max(1))) as u64
+}
+
+impl Front {
+    pub(super) fn new(host: &HostInterface) -> Self {
+        Front {
+            to_device: Link::new(host.write_bytes_per_s),
+            to_host: Link::new(host.read_bytes_per_s),
+            overhead_ns: host.command_overhead_ns,
+            read_window: host.read_window.bytes().max(1),
+            buffer_bytes: host.buffer.bytes(),
+            buffer_used: 0,
+            line: VecDeque::new(),
+            crossing: None,
+            writes: Slab::new(),
+            reads: Slab::new(),
+            finished: BinaryHeap::new(),
+            sequence: 0,
+            host_written_bytes: 0,
+            host_read_bytes: 0,
+            stall: None,
+            throttled_ns: 0,
+            buffer_full_ns: 0,
+        }
+    }
+
+    /// Sends a piece of the first write in line across.
+    pub(super) fn cross(&mut self, now: u64, bytes: u64) {
+        self.stalled(now, None);
+        let Some(write) = self.line.pop_front() else {
+            return;
+        };
+        self.buffer_used += bytes;
+        self.crossing = Some(Crossing {
+            write,
+            bytes,
+            until: self.to_device.cross(now, bytes),
+        });
+    }
+
+    /// Bytes from the host to the device; when they are there.
+    pub(super) fn receive(&mut self, now: u64, bytes: u64) -> u64 {
+        self.to_device.cross(now, bytes)
+    }
+
+    /// Bytes from the device to the host; when they are there.
+    pub(super) fn deliver(&mut self, now: u64, bytes: u64) -> u64 {
+        self.to_host.cross(now, bytes)
+    }
+
+    /// Answers a command whose data and work were done at `at`.
+    pub(super) fn finish(&mut self, at: u64, id: CommandId, appended_at: Option<u64>) {
+        self.sequence += 1;
+        self.finished.push(Reverse(Finished {
+            at: at + self.overhead_ns,
+            sequence: self.sequence,
+            id,
+            appended_at,
+        }));
+    }
+
+    /// When the next answer is due.
+    pub(super) fn next_answer(&self) -> Option<u64> {
+        self.finished.peek().map(|Reverse(finished)| finished.at)
+    }
+
+    /// Hands out the answers due by `now`.
+    pub(super) fn answer(&mut self, now: u64, done: &mut Vec<Completion>) {
+        while let Some(Reverse(finished)) = self.finished.peek().copied() {
+            if finished.at > now {
+                return;
+            }
+            self.finished.pop();
+            done.push(Completion {
+                id: finished.id,
+                at: Tick(finished.at),
+                appended_at: finished.appended_at,
+            });
+        }
+    }
+
+    /// Counts the time for which the first write in line has waited, and why
+    /// it waits from now on.
+    pub(super) fn stalled(&mut self, now: u64, stall: Option<Stall>) {
+        if let Some((why, since)) = self.stall.take() {
+            match why {
+                Stall::Buffer => self.buffer_full_ns += now - since,
+                Stall::Throttle => self.throttled_ns += now - since,
+            }
+        }
+        self.stall = stall.map(|why| (why, now));
+    }
+}

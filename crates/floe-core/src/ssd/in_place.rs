@@ -1,0 +1,126 @@
+//! A medium that is overwritten where it lies. Each lane serves one access
+//! after another; an access is spread over the lanes of its stripes.
+
+use super::command::{Command, CommandId, Completion, Refusal};
+use super::config::{HostInterface, InPlaceConfig};
+use super::front::{Front, transfer_ns};
+use super::statistics::{Programmed, Statistics};
+
+#[derive(Clone, Debug)]
+pub(super) struct InPlace {
+    config: InPlaceConfig,
+    front: Front,
+    lanes: Vec<Lane>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Lane {
+    free_at: u64,
+    /// Where the last access ended.
+    position: u64,
+}
+
+impl InPlace {
+    pub(super) fn new(config: &InPlaceConfig, host: &HostInterface) -> Self {
+        InPlace {
+            config: config.clone(),
+            front: Front::new(host),
+            lanes: vec![Lane::default(); config.lanes as usize],
+        }
+    }
+
+    pub(super) fn submit(
+        &mut self,
+        now: u64,
+        id: CommandId,
+        command: Command,
+    ) -> Result<(), Refusal> {
+        let at = match command {
+            Command::Read { offset, bytes } => {
+                let read = self.access(now, offset, bytes, true);
+                self.front.host_read_bytes += bytes;
+                read.max(self.front.deliver(now, bytes))
+            }
+            Command::Write { offset, bytes, .. } => {
+                let arrived = self.front.receive(now, bytes);
+                self.front.host_written_bytes += bytes;
+                self.access(now, offset, bytes, false).max(arrived)
+            }
+            Command::Trim { .. } | Command::Flush => now,
+            _ => return Err(Refusal::InvalidOpcode),
+        };
+        self.front.finish(at, id, None);
+        Ok(())
+    }
+
+    pub(super) fn next_wakeup(&self) -> Option<u64> {
+        self.front.next_answer()
+    }
+
+    pub(super) fn advance(
+        &mut self,
+        until: u64,
+        done: &mut Vec<Completion>,
+        stop_at_first: bool,
+    ) -> u64 {
+        let until = match self.front.next_answer() {
+            Some(answer) if stop_at_first => until.min(answer),
+            _ => until,
+        };
+        self.front.answer(until, done);
+        until
+    }
+
+    pub(super) fn statistics(&self) -> Statistics {
+        Statistics {
+            host_written_bytes: self.front.host_written_bytes,
+            host_read_bytes: self.front.host_read_bytes,
+            programmed: Programmed {
+                host_bytes: self.front.host_written_bytes,
+                ..Programmed::default()
+            },
+            ..Statistics::default()
+        }
+    }
+
+    /// Lets the lanes of a range serve it; when the last one has.
+    fn access(&mut self, now: u64, offset: u64, bytes: u64, is_read: bool) -> u64 {
+        let stripe = self.config.stripe.bytes();
+        let lanes = self.lanes.len() as u64;
+        let (first, last) = (offset / stripe, (offset + bytes - 1) / stripe);
+        let mut done = now;
+        for ahead in 0..lanes.min(last - first + 1) {
+            let begin = first + ahead;
+            let stripes = (last - begin) / lanes + 1;
+            let mut length = stripes * stripe;
+            if ahead == 0 {
+                length -= offset % stripe;
+            }
+            if (last - begin).is_multiple_of(lanes) {
+                length -= (last + 1) * stripe - (offset + bytes);
+            }
+            // Stripes of one lane lie behind each other on it.
+            let position = begin / lanes * stripe + if ahead == 0 { offset % stripe } else { 0 };
+            let number = (begin % lanes) as usize;
+            done = done.max(self.serve(now, number, position, length, is_read));
+        }
+        done
+    }
+
+    fn serve(&mut self, now: u64, lane: usize, position: u64, bytes: u64, is_read: bool) -> u64 {
+        let config = &self.config;
+        let lane = &mut self.lanes[lane];
+        let (access_ns, bytes_per_s) = match is_read {
+            true => (config.read_ns, config.read_bytes_per_s),
+            false => (config.write_ns, config.write_bytes_per_s),
+        };
+        let seek_ns = match lane.position == position {
+            true => 0,
+            false => config.seek_ns,
+        };
+        lane.position = position + bytes;
+        lane.free_at =
+            lane.free_at.max(now) + access_ns + seek_ns + transfer_ns(bytes, bytes_per_s);
+        lane.free_at
+    }
+}

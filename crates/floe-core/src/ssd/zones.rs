@@ -1,0 +1,363 @@
+//! A zoned drive: the zone state machine of NVMe ZNS, with its limits.
+
+use std::collections::VecDeque;
+
+use super::command::{
+    Command, CommandId, Refusal, Stored, ZoneCondition as Condition, ZoneDescriptor,
+};
+use super::config::{FlashConfig, ZonedConfig};
+use super::flash::{Array, Cause, Extent, Stream};
+use super::front::Target;
+
+#[derive(Clone, Debug)]
+pub(super) struct Zones {
+    zones: Vec<Zone>,
+    zone_size: u64,
+    capacity: u64,
+    open_max: u32,
+    active_max: u32,
+    append_max: u64,
+    open: u32,
+    active: u32,
+    /// Openings so far: what was opened implicitly longest ago is closed first.
+    openings: u64,
+    /// Zones whose rest is being padded.
+    padding: VecDeque<u32>,
+    padding_under_way: u64,
+    padding_window: u64,
+    resetting: Vec<(u32, CommandId)>,
+}
+
+#[derive(Clone, Debug)]
+struct Zone {
+    condition: Condition,
+    /// Claimed by commands.
+    write_pointer: u64,
+    /// Arrived in the buffer.
+    landed: u64,
+    resets: u32,
+    opened: u64,
+    stream: Stream,
+    padding_left: u64,
+    finishing: Option<CommandId>,
+}
+
+/// What a zone management command did at once.
+pub(super) struct Managed {
+    pub(super) is_finished: bool,
+    /// How much of the write buffer it freed.
+    pub(super) released_bytes: u64,
+}
+
+impl Zones {
+    pub(super) fn new(config: &ZonedConfig, flash: &FlashConfig) -> Self {
+        let zone = |number| Zone {
+            condition: Condition::Empty,
+            write_pointer: 0,
+            landed: 0,
+            resets: 0,
+            opened: 0,
+            stream: Stream::new(number),
+            padding_left: 0,
+            finishing: None,
+        };
+        Zones {
+            zones: (0..config.zones).map(zone).collect(),
+            zone_size: config.zone_size.bytes(),
+            capacity: flash.superblock.bytes(),
+            open_max: config.open_max,
+            active_max: config.active_max,
+            append_max: config.append_max.bytes(),
+            open: 0,
+            active: 0,
+            openings: 0,
+            padding: VecDeque::new(),
+            padding_under_way: 0,
+            padding_window: flash.nand.program_unit.bytes() * u64::from(flash.nand.dies),
+            resetting: Vec::new(),
+        }
+    }
+
+    pub(super) fn describe(&self, zone: u32) -> Option<ZoneDescriptor> {
+        self.zones.get(zone as usize).map(|zone| ZoneDescriptor {
+            condition: zone.condition,
+            write_pointer: zone.write_pointer,
+            resets: zone.resets,
+        })
+    }
+
+    pub(super) fn check_read(&self, offset: u64, bytes: u64) -> Result<(), Refusal> {
+        match offset % self.zone_size + bytes > self.zone_size {
+            true => Err(Refusal::ZoneBoundary),
+            false => Ok(()),
+        }
+    }
+
+    /// Claims the range for a write at the write pointer.
+    pub(super) fn claim_write(
+        &mut self,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(Target, u64), Refusal> {
+        let zone = (offset / self.zone_size) as u32;
+        self.claim(zone, Some(offset % self.zone_size), bytes)
+    }
+
+    /// Claims the next bytes of a zone.
+    pub(super) fn claim_append(&mut self, zone: u32, bytes: u64) -> Result<(Target, u64), Refusal> {
+        if zone as usize >= self.zones.len() {
+            return Err(Refusal::OutOfRange);
+        }
+        if bytes > self.append_max {
+            return Err(Refusal::InvalidField);
+        }
+        self.claim(zone, None, bytes)
+    }
+
+    /// Zone management.
+    pub(super) fn manage(
+        &mut self,
+        now: u64,
+        flash: &mut Array,
+        id: CommandId,
+        command: Command,
+    ) -> Result<Managed, Refusal> {
+        let number = match command {
+            Command::Open { zone }
+            | Command::Close { zone }
+            | Command::Reset { zone }
+            | Command::Finish { zone } => zone,
+            _ => return Err(Refusal::InvalidOpcode),
+        };
+        if number as usize >= self.zones.len() {
+            return Err(Refusal::OutOfRange);
+        }
+        let mut managed = Managed {
+            is_finished: true,
+            released_bytes: 0,
+        };
+        match command {
+            Command::Open { .. } => self.open_explicitly(number)?,
+            Command::Close { .. } => self.close(number)?,
+            Command::Reset { .. } => {
+                managed = self.reset(now, flash, id, number);
+            }
+            _ => managed.is_finished = !self.finish(id, number),
+        }
+        Ok(managed)
+    }
+
+    /// Takes in what has crossed the link. Whether it belongs to the zone's
+    /// present life.
+    pub(super) fn land(
+        &mut self,
+        now: u64,
+        flash: &mut Array,
+        zone: u32,
+        resets: u32,
+        bytes: u64,
+    ) -> bool {
+        let zone = &mut self.zones[zone as usize];
+        if zone.resets != resets {
+            flash.discarded_bytes += bytes;
+            return false;
+        }
+        zone.landed += bytes;
+        flash.place(now, &mut zone.stream, Cause::Host, bytes);
+        true
+    }
+
+    /// Pads finished zones while the window has room; whose finish is over.
+    pub(super) fn pad(&mut self, now: u64, flash: &mut Array) -> Option<CommandId> {
+        let number = *self.padding.front()?;
+        let zone = &mut self.zones[number as usize];
+        let row = flash.layout.row_bytes();
+        while zone.padding_left > 0 {
+            let piece = (row - zone.stream.filled % row).min(zone.padding_left);
+            if self.padding_under_way + piece > self.padding_window.max(row) {
+                return None;
+            }
+            self.padding_under_way += piece;
+            zone.padding_left -= piece;
+            flash.place(now, &mut zone.stream, Cause::Padding, piece);
+        }
+        self.padding.pop_front();
+        zone.finishing.take()
+    }
+
+    /// So much padding has reached flash.
+    pub(super) fn padded(&mut self, bytes: u64) {
+        self.padding_under_way -= bytes;
+    }
+
+    /// The zone's last die is erased; whose reset is over.
+    pub(super) fn erased(&mut self, superblock: u32) -> Option<CommandId> {
+        let position = self
+            .resetting
+            .iter()
+            .position(|(zone, _)| *zone == superblock)?;
+        Some(self.resetting.remove(position).1)
+    }
+
+    pub(super) fn find(&self, offset: u64, bytes: u64) -> Extent {
+        let number = (offset / self.zone_size) as u32;
+        let within = offset % self.zone_size;
+        let landed = self.zones[number as usize].landed;
+        if within >= landed {
+            return Extent { bytes, place: None };
+        }
+        Extent {
+            bytes: bytes.min(landed - within),
+            place: Some((number, within)),
+        }
+    }
+
+    pub(super) fn stored(&self, offset: u64) -> Stored {
+        let number = offset / self.zone_size;
+        let zone = &self.zones[number as usize];
+        let is_written = offset % self.zone_size < zone.landed;
+        Stored {
+            offset: number * self.zone_size,
+            bytes: self.capacity,
+            generation: is_written.then_some(zone.resets),
+        }
+    }
+
+    fn claim(
+        &mut self,
+        number: u32,
+        at: Option<u64>,
+        bytes: u64,
+    ) -> Result<(Target, u64), Refusal> {
+        let zone = &self.zones[number as usize];
+        if zone.condition == Condition::Full {
+            return Err(Refusal::ZoneFull);
+        }
+        let begin = at.unwrap_or(zone.write_pointer);
+        if begin
+            .checked_add(bytes)
+            .is_none_or(|end| end > self.capacity)
+        {
+            return Err(Refusal::ZoneBoundary);
+        }
+        if begin != zone.write_pointer {
+            return Err(Refusal::ZoneInvalidWrite);
+        }
+        self.open(number, Condition::ImplicitlyOpen)?;
+        let zone = &mut self.zones[number as usize];
+        let at = zone.write_pointer;
+        zone.write_pointer += bytes;
+        let target = Target::Zone(number, zone.resets);
+        if zone.write_pointer == self.capacity {
+            self.set(number, Condition::Full);
+        }
+        Ok((target, u64::from(number) * self.zone_size + at))
+    }
+
+    /// Opens a zone for writing, closing another that was opened by a write
+    /// if too many are open.
+    fn open(&mut self, number: u32, condition: Condition) -> Result<(), Refusal> {
+        let before = self.zones[number as usize].condition;
+        if before.is_open() {
+            return Ok(());
+        }
+        if !before.is_active() && self.active >= self.active_max {
+            return Err(Refusal::TooManyActiveZones);
+        }
+        if self.open >= self.open_max {
+            let oldest = (0..self.zones.len())
+                .filter(|&zone| self.zones[zone].condition == Condition::ImplicitlyOpen)
+                .min_by_key(|&zone| self.zones[zone].opened);
+            match oldest {
+                Some(zone) => self.set(zone as u32, Condition::Closed),
+                None => return Err(Refusal::TooManyOpenZones),
+            }
+        }
+        self.openings += 1;
+        self.zones[number as usize].opened = self.openings;
+        self.set(number, condition);
+        Ok(())
+    }
+
+    fn open_explicitly(&mut self, number: u32) -> Result<(), Refusal> {
+        match self.zones[number as usize].condition {
+            Condition::Full => Err(Refusal::InvalidTransition),
+            Condition::ExplicitlyOpen => Ok(()),
+            Condition::ImplicitlyOpen => {
+                self.set(number, Condition::ExplicitlyOpen);
+                Ok(())
+            }
+            Condition::Empty | Condition::Closed => self.open(number, Condition::ExplicitlyOpen),
+        }
+    }
+
+    fn close(&mut self, number: u32) -> Result<(), Refusal> {
+        let zone = &self.zones[number as usize];
+        match zone.condition {
+            Condition::Closed => Ok(()),
+            // A zone that was opened and never written goes back to empty.
+            condition if condition.is_open() && zone.write_pointer == 0 => {
+                self.set(number, Condition::Empty);
+                Ok(())
+            }
+            condition if condition.is_open() => {
+                self.set(number, Condition::Closed);
+                Ok(())
+            }
+            _ => Err(Refusal::InvalidTransition),
+        }
+    }
+
+    /// Whether it still has something to do.
+    fn finish(&mut self, id: CommandId, number: u32) -> bool {
+        if self.zones[number as usize].condition == Condition::Full {
+            return false;
+        }
+        self.set(number, Condition::Full);
+        let zone = &mut self.zones[number as usize];
+        zone.padding_left = self.capacity - zone.write_pointer;
+        zone.finishing = Some(id);
+        self.padding.push_back(number);
+        true
+    }
+
+    fn reset(&mut self, now: u64, flash: &mut Array, id: CommandId, number: u32) -> Managed {
+        let zone = &self.zones[number as usize];
+        if zone.write_pointer == 0 && zone.condition != Condition::Full {
+            // Nothing to erase.
+            self.set(number, Condition::Empty);
+            return Managed {
+                is_finished: true,
+                released_bytes: 0,
+            };
+        }
+        self.set(number, Condition::Empty);
+        let zone = &mut self.zones[number as usize];
+        let released_bytes = flash.discard(&zone.stream);
+        self.padding_under_way -= u64::from(zone.stream.unprogrammed().padding);
+        zone.write_pointer = 0;
+        zone.landed = 0;
+        zone.resets = zone.resets.wrapping_add(1);
+        zone.stream = Stream::new(number);
+        zone.padding_left = 0;
+        let interrupted = zone.finishing.take();
+        self.padding.retain(|&padded| padded != number);
+        // A finish that is overtaken by a reset is over when the reset is.
+        self.resetting.extend(interrupted.map(|id| (number, id)));
+        self.resetting.push((number, id));
+        flash.erase(now, number);
+        Managed {
+            is_finished: false,
+            released_bytes,
+        }
+    }
+
+    fn set(&mut self, number: u32, condition: Condition) {
+        let zone = &mut self.zones[number as usize];
+        self.open -= u32::from(zone.condition.is_open());
+        self.active -= u32::from(zone.condition.is_active());
+        zone.condition = condition;
+        self.open += u32::from(condition.is_open());
+        self.active += u32::from(condition.is_active());
+    }
+}

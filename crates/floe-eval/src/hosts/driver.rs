@@ -1,0 +1,693 @@
+//! Clients of a host, from one request to the next. Events are clients that
+//! wake up, and commands that the device has finished.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use floe_core::Tick;
+use floe_core::ssd::{Command, CommandId, Completion, Interface, Refusal, Ssd, Statistics};
+use rand::{RngExt as _, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::config::{HostConfig, Placement, StartState, Waiters};
+use super::series::Series;
+use super::zones::{Place, Written, Zones};
+use super::{HostProgress, HostResult};
+use crate::error::EvalError;
+use crate::metrics::Served;
+use crate::run::RunResult;
+use crate::workload::{Workload, WorkloadSpec};
+
+/// Command ids of resets and trims begin here; below are the clients' own.
+const ZONE_COMMANDS: u64 = 1 << 32;
+const ABSENT: u64 = u64::MAX;
+const PENDING: u64 = u64::MAX - 1;
+
+pub(super) struct Driver<'a> {
+    config: &'a HostConfig,
+    plan: Plan,
+    ssd: Ssd,
+    before: Statistics,
+    now: Tick,
+    rng: Xoshiro256PlusPlus,
+    workload: Workload,
+    left: u64,
+    answered: u64,
+    clients: Vec<Client>,
+    wakes: BinaryHeap<Reverse<(Tick, u64, u32)>>,
+    sequence: u64,
+    /// Where each key's chunk is.
+    index: Vec<u64>,
+    /// Clients that wait for a key that another one fetches.
+    key_waiters: BTreeMap<u32, Vec<u32>>,
+    zones: Zones,
+    zone_waiters: VecDeque<u32>,
+    zone_wait_max: Duration,
+    /// Where each call of each chunk was appended.
+    appended: Vec<u64>,
+    writers: Pool,
+    readers: Pool,
+    copies_free_at: Tick,
+    series: Series,
+}
+
+/// What follows from the configuration.
+struct Plan {
+    requests: u64,
+    is_zoned: bool,
+    zone_distance: u64,
+    chunk: u64,
+    call: u64,
+    calls: u32,
+    slots: u32,
+    fills_zone: bool,
+    appends: bool,
+}
+
+struct Client {
+    key: u32,
+    started: Tick,
+    /// When what it does now began.
+    since: Tick,
+    step: Step,
+    served: Served,
+    place: Place,
+    calls_done: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Idle,
+    WaitForKey,
+    WaitForZone,
+    Fetch,
+    Copy,
+    WaitForWriter,
+    Write,
+    Finish,
+    WaitForReader,
+    Read,
+    Answer,
+}
+
+/// Threads that serve in turn.
+struct Pool {
+    /// None: everybody serves himself.
+    free: Option<u32>,
+    line: VecDeque<u32>,
+}
+
+impl Pool {
+    fn new(threads: Option<u32>) -> Self {
+        Pool {
+            free: threads,
+            line: VecDeque::new(),
+        }
+    }
+
+    /// Whether the client is served now; otherwise it stands in line.
+    fn take(&mut self, client: u32) -> bool {
+        match &mut self.free {
+            None => true,
+            Some(0) => {
+                self.line.push_back(client);
+                false
+            }
+            Some(free) => {
+                *free -= 1;
+                true
+            }
+        }
+    }
+
+    /// Who is served next by the thread that has become free.
+    fn give_back(&mut self) -> Option<u32> {
+        let next = self.line.pop_front();
+        if let (Some(free), None) = (&mut self.free, next) {
+            *free += 1;
+        }
+        next
+    }
+}
+
+impl<'a> Driver<'a> {
+    pub(super) fn new(config: &'a HostConfig, seed: u64) -> Result<Self, EvalError> {
+        let device = config.device.config()?;
+        let plan = Plan::new(config, &device)?;
+        let mut ssd = Ssd::new(device.clone(), seed).map_err(|fault| EvalError::Option {
+            option: "device",
+            reason: fault.to_string(),
+        })?;
+        if config.start == StartState::Preconditioned {
+            ssd.precondition();
+        }
+        let handles = match device.flash().map(|flash| &flash.interface) {
+            Some(Interface::Conventional(ftl)) if config.host.handle_per_zone => ftl.handles,
+            _ => 1,
+        };
+        let host = &config.host;
+        let active_max = match plan.is_zoned {
+            true => host.active_zones_zoned,
+            false => host.active_zones_conventional.unwrap_or(u32::MAX),
+        };
+        let keys = config.keys();
+        let spec = WorkloadSpec {
+            distribution: config.distribution.clone(),
+            items: keys,
+            seed,
+        };
+        let client = || Client {
+            key: 0,
+            started: Tick::ZERO,
+            since: Tick::ZERO,
+            step: Step::Idle,
+            served: Served::Other,
+            place: Place { zone: 0, slot: 0 },
+            calls_done: 0,
+        };
+        let places = plan.slots as usize * config.zones as usize;
+        let appended = match plan.appends {
+            true => vec![0; places * plan.calls as usize],
+            false => Vec::new(),
+        };
+        Ok(Driver {
+            before: ssd.statistics(),
+            ssd,
+            now: Tick::ZERO,
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x686f_7374),
+            workload: Workload::new(&spec)?,
+            left: plan.requests,
+            answered: 0,
+            clients: (0..host.threads).map(|_| client()).collect(),
+            wakes: BinaryHeap::new(),
+            sequence: 0,
+            index: vec![ABSENT; keys as usize],
+            key_waiters: BTreeMap::new(),
+            zones: Zones::new(host, config.zones, plan.slots, active_max, handles),
+            zone_waiters: VecDeque::new(),
+            zone_wait_max: Duration::ZERO,
+            appended,
+            writers: Pool::new(host.writers),
+            readers: Pool::new(host.readers),
+            copies_free_at: Tick::ZERO,
+            series: Series::new(config.bin()),
+            config,
+            plan,
+        })
+    }
+
+    pub(super) fn run(
+        mut self,
+        progress: &mut dyn FnMut(HostProgress),
+    ) -> Result<HostResult, EvalError> {
+        let every = (self.plan.requests / 1000).max(1);
+        let mut next_report = every;
+        for client in 0..self.clients.len() as u32 {
+            self.next_request(client)?;
+        }
+        let mut done = Vec::new();
+        while self.answered < self.plan.requests {
+            self.step(&mut done)?;
+            if self.answered >= next_report {
+                next_report = self.answered + every;
+                progress(HostProgress {
+                    done: self.answered,
+                    requests: self.plan.requests,
+                });
+            }
+        }
+        Ok(self.result())
+    }
+
+    /// Lets time pass to the next event and handles it.
+    fn step(&mut self, done: &mut Vec<Completion>) -> Result<(), EvalError> {
+        let wake = self.wakes.peek().map(|Reverse((at, ..))| *at);
+        if wake.is_none() && self.ssd.next_wakeup().is_none() {
+            return Err(self.deadlock());
+        }
+        self.now = self
+            .ssd
+            .advance_to_completion(wake.unwrap_or(Tick::MAX), done);
+        for completion in done.drain(..) {
+            self.completed(completion)?;
+        }
+        while let Some(&Reverse((at, _, client))) = self.wakes.peek() {
+            if at > self.now {
+                break;
+            }
+            self.wakes.pop();
+            self.woken(client)?;
+        }
+        Ok(())
+    }
+
+    fn completed(&mut self, completion: Completion) -> Result<(), EvalError> {
+        let Some(number) = completion.id.0.checked_sub(ZONE_COMMANDS) else {
+            return self.call_done(completion.id.0 as u32, completion.appended_at);
+        };
+        self.zones.emptied(number as u32);
+        self.serve_zone_waiters()
+    }
+
+    fn woken(&mut self, client: u32) -> Result<(), EvalError> {
+        match self.clients[client as usize].step {
+            Step::Fetch => self.copy(client),
+            Step::Copy => self.store(client),
+            Step::Answer => self.answer(client),
+            step => Err(self.broken(&format!("client {client} was woken in {step:?}"))),
+        }
+    }
+
+    fn next_request(&mut self, client: u32) -> Result<(), EvalError> {
+        if self.left == 0 {
+            self.clients[client as usize].step = Step::Idle;
+            return Ok(());
+        }
+        self.left -= 1;
+        let key = self.workload.next_id() as u32;
+        let now = self.now;
+        let state = &mut self.clients[client as usize];
+        state.key = key;
+        state.started = now;
+        self.look_up(client)
+    }
+
+    fn look_up(&mut self, client: u32) -> Result<(), EvalError> {
+        let key = self.clients[client as usize].key;
+        match self.index[key as usize] {
+            PENDING => {
+                self.clients[client as usize].step = Step::WaitForKey;
+                self.key_waiters.entry(key).or_default().push(client);
+                Ok(())
+            }
+            ABSENT => {
+                self.index[key as usize] = PENDING;
+                self.clients[client as usize].served = Served::Miss;
+                match self.config.host.placement {
+                    Placement::HeldDuringFetch => self.want_zone(client),
+                    Placement::TakenForWrite => self.fetch(client),
+                }
+            }
+            at => {
+                let place = Place {
+                    zone: (at >> 32) as u32,
+                    slot: at as u32,
+                };
+                self.zones.pin(place.zone);
+                let state = &mut self.clients[client as usize];
+                state.served = Served::Hit;
+                state.place = place;
+                state.step = Step::WaitForReader;
+                match self.readers.take(client) {
+                    true => self.read(client),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn fetch(&mut self, client: u32) -> Result<(), EvalError> {
+        let remote = &self.config.remote;
+        let mean_ns = remote.latency_us * 1000;
+        let spread = (mean_ns as f64 * remote.jitter) as u64;
+        let latency_ns = mean_ns - spread + self.rng.random_range(0..=2 * spread);
+        let overhead_ns = self.config.host.miss_overhead_us * 1000;
+        self.wake(client, Step::Fetch, self.now, latency_ns + overhead_ns);
+        Ok(())
+    }
+
+    fn copy(&mut self, client: u32) -> Result<(), EvalError> {
+        if let Some(rate) = self.config.host.copy_bytes_per_s {
+            let ns = transfer_ns(self.plan.chunk, rate);
+            self.wake(client, Step::Copy, self.now, ns);
+            return Ok(());
+        }
+        let ready = self.shared_copy();
+        self.wake(client, Step::Copy, ready, 0);
+        Ok(())
+    }
+
+    /// When the host has copied a chunk to a client, among its other copies.
+    fn shared_copy(&mut self) -> Tick {
+        let Some(rate) = self.config.host.copies_bytes_per_s else {
+            return self.now;
+        };
+        let ns = transfer_ns(self.plan.chunk, rate);
+        self.copies_free_at = self.copies_free_at.max(self.now) + Duration::from_nanos(ns);
+        self.copies_free_at
+    }
+
+    fn store(&mut self, client: u32) -> Result<(), EvalError> {
+        if self.config.host.placement == Placement::HeldDuringFetch {
+            return self.write(client);
+        }
+        self.clients[client as usize].step = Step::WaitForWriter;
+        match self.writers.take(client) {
+            true => self.want_zone(client),
+            false => Ok(()),
+        }
+    }
+
+    fn want_zone(&mut self, client: u32) -> Result<(), EvalError> {
+        let now = self.now;
+        let state = &mut self.clients[client as usize];
+        state.step = Step::WaitForZone;
+        state.since = now;
+        self.zone_waiters.push_back(client);
+        self.serve_zone_waiters()
+    }
+
+    /// Evicts if it is time to, then hands zones to those that wait.
+    fn serve_zone_waiters(&mut self) -> Result<(), EvalError> {
+        self.evict()?;
+        while !self.zone_waiters.is_empty() {
+            let position = match self.config.host.waiters {
+                Waiters::Fifo => 0,
+                Waiters::Random => self.rng.random_range(0..self.zone_waiters.len()),
+            };
+            let client = self.zone_waiters[position];
+            let key = self.clients[client as usize].key;
+            let Some(place) = self.zones.take(key) else {
+                break;
+            };
+            self.zone_waiters.remove(position);
+            let state = &mut self.clients[client as usize];
+            state.place = place;
+            self.zone_wait_max = self.zone_wait_max.max(self.now.since(state.since));
+            match self.config.host.placement {
+                Placement::HeldDuringFetch => self.fetch(client)?,
+                Placement::TakenForWrite => self.write(client)?,
+            }
+            self.evict()?;
+        }
+        Ok(())
+    }
+
+    fn evict(&mut self) -> Result<(), EvalError> {
+        if !self.zones.needs_eviction() {
+            return Ok(());
+        }
+        while !self.zones.has_enough() {
+            let Some((zone, can_be_emptied)) = self.zones.evict() else {
+                break;
+            };
+            for slot in 0..self.plan.slots {
+                let key = self.zones.keys(zone)[slot as usize];
+                let here = u64::from(zone) << 32 | u64::from(slot);
+                if let Some(at) = self.index.get_mut(key as usize)
+                    && *at == here
+                {
+                    *at = ABSENT;
+                }
+            }
+            if can_be_emptied {
+                self.empty(zone)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Resets or trims a zone that nobody reads in any more.
+    fn empty(&mut self, zone: u32) -> Result<(), EvalError> {
+        let command = if self.plan.is_zoned {
+            Command::Reset { zone }
+        } else if self.config.host.trims {
+            Command::Trim {
+                offset: u64::from(zone) * self.plan.zone_distance,
+                bytes: self.plan.zone_distance,
+            }
+        } else {
+            self.zones.emptied(zone);
+            return Ok(());
+        };
+        self.submit(ZONE_COMMANDS + u64::from(zone), command)
+    }
+
+    fn write(&mut self, client: u32) -> Result<(), EvalError> {
+        self.begin_calls(client, Step::Write);
+        self.next_call(client)
+    }
+
+    fn read(&mut self, client: u32) -> Result<(), EvalError> {
+        self.begin_calls(client, Step::Read);
+        self.next_call(client)
+    }
+
+    fn begin_calls(&mut self, client: u32, step: Step) {
+        let now = self.now;
+        let state = &mut self.clients[client as usize];
+        state.step = step;
+        state.since = now;
+        state.calls_done = 0;
+    }
+
+    fn next_call(&mut self, client: u32) -> Result<(), EvalError> {
+        let Client {
+            place,
+            calls_done,
+            step,
+            ..
+        } = self.clients[client as usize];
+        let within = u64::from(calls_done) * self.plan.call;
+        let bytes = self.plan.call.min(self.plan.chunk - within);
+        let zone_start = u64::from(place.zone) * self.plan.zone_distance;
+        let planned = zone_start + u64::from(place.slot) * self.plan.chunk + within;
+        let number = self.call_number(place, calls_done);
+        let command = match step {
+            Step::Read => Command::Read {
+                offset: self.appended.get(number).copied().unwrap_or(planned),
+                bytes,
+            },
+            _ if self.plan.appends => Command::Append {
+                zone: place.zone,
+                bytes,
+            },
+            _ => Command::Write {
+                offset: planned,
+                bytes,
+                handle: self.zones.handle(place.zone),
+            },
+        };
+        self.submit(u64::from(client), command)
+    }
+
+    /// The number of a call among all calls of all places.
+    fn call_number(&self, place: Place, call: u32) -> usize {
+        let place = place.zone as usize * self.plan.slots as usize + place.slot as usize;
+        place * self.plan.calls as usize + call as usize
+    }
+
+    fn call_done(&mut self, client: u32, appended_at: Option<u64>) -> Result<(), EvalError> {
+        let state = &self.clients[client as usize];
+        let (place, step, call) = (state.place, state.step, state.calls_done);
+        if step == Step::Finish {
+            self.zones.filled(place.zone);
+            return self.stored(client);
+        }
+        if let Some(at) = appended_at {
+            let number = self.call_number(place, call);
+            self.appended[number] = at;
+        }
+        self.clients[client as usize].calls_done += 1;
+        if call + 1 < self.plan.calls {
+            return self.next_call(client);
+        }
+        let latency = self.now.since(self.clients[client as usize].since);
+        if step == Step::Read {
+            self.series.read(self.now, latency, self.plan.chunk);
+            return self.read_done(client);
+        }
+        self.series.write(self.now, latency, self.plan.chunk);
+        match self.zones.written(place) {
+            Written::Open => self.stored(client),
+            Written::Last if self.plan.is_zoned && !self.plan.fills_zone => {
+                self.clients[client as usize].step = Step::Finish;
+                self.submit(u64::from(client), Command::Finish { zone: place.zone })
+            }
+            Written::Last => {
+                self.zones.filled(place.zone);
+                self.stored(client)
+            }
+        }
+    }
+
+    /// A chunk is on the device: others may have it.
+    fn stored(&mut self, client: u32) -> Result<(), EvalError> {
+        let Client { key, place, .. } = self.clients[client as usize];
+        self.index[key as usize] = u64::from(place.zone) << 32 | u64::from(place.slot);
+        let waiters = self.key_waiters.remove(&key).unwrap_or_default();
+        for waiter in waiters {
+            self.look_up(waiter)?;
+        }
+        if self.config.host.placement == Placement::TakenForWrite
+            && let Some(next) = self.writers.give_back()
+        {
+            self.want_zone(next)?;
+        }
+        self.serve_zone_waiters()?;
+        self.answer(client)
+    }
+
+    fn read_done(&mut self, client: u32) -> Result<(), EvalError> {
+        let zone = self.clients[client as usize].place.zone;
+        if let Some(next) = self.readers.give_back() {
+            self.read(next)?;
+        }
+        if self.zones.unpin(zone) {
+            self.empty(zone)?;
+        }
+        let ready = self.shared_copy();
+        let overhead_ns = self.config.host.hit_overhead_us * 1000;
+        if ready == self.now && overhead_ns == 0 {
+            return self.answer(client);
+        }
+        self.wake(client, Step::Answer, ready, overhead_ns);
+        Ok(())
+    }
+
+    fn answer(&mut self, client: u32) -> Result<(), EvalError> {
+        let state = &self.clients[client as usize];
+        let latency = self.now.since(state.started);
+        self.series
+            .get(self.now, state.served, latency, self.plan.chunk);
+        self.answered += 1;
+        self.next_request(client)
+    }
+
+    fn wake(&mut self, client: u32, step: Step, from: Tick, after_ns: u64) {
+        self.clients[client as usize].step = step;
+        self.sequence += 1;
+        let at = from + Duration::from_nanos(after_ns);
+        self.wakes.push(Reverse((at, self.sequence, client)));
+    }
+
+    fn submit(&mut self, id: u64, command: Command) -> Result<(), EvalError> {
+        self.ssd
+            .submit(self.now, CommandId(id), command)
+            .map_err(|refusal: Refusal| {
+                self.broken(&format!("the device refused {command:?}: {refusal}"))
+            })
+    }
+
+    fn result(self) -> HostResult {
+        let device = self.ssd.statistics().since(&self.before);
+        let (whole, distributions, bins) = self.series.end(self.now);
+        HostResult {
+            run: RunResult {
+                name: self.config.name.clone(),
+                started_unix_s: 0.0,
+                is_virtual: true,
+                requests: self.answered,
+                failed: 0,
+                first_failure: None,
+                skipped: 0,
+                verified_bytes: 0,
+                whole,
+                distributions,
+                bins,
+                rss_bytes_max: None,
+                cpu_us_per_request: None,
+                write_amplification: device.write_amplification(),
+                extra: Vec::new(),
+            },
+            device,
+            elapsed_s: self.now.since(Tick::ZERO).as_secs_f64(),
+            zone_wait_max_s: self.zone_wait_max.as_secs_f64(),
+        }
+    }
+
+    fn deadlock(&self) -> EvalError {
+        let mut steps: BTreeMap<String, u32> = BTreeMap::new();
+        for client in &self.clients {
+            *steps.entry(format!("{:?}", client.step)).or_default() += 1;
+        }
+        self.broken(&format!("every client waits: {steps:?}"))
+    }
+
+    fn broken(&self, why: &str) -> EvalError {
+        EvalError::Option {
+            option: "host",
+            reason: format!(
+                "{why}, at {} after {} of {} requests; {}",
+                self.now,
+                self.answered,
+                self.plan.requests,
+                self.zones.describe()
+            ),
+        }
+    }
+}
+
+impl Plan {
+    fn new(config: &HostConfig, device: &floe_core::ssd::SsdConfig) -> Result<Self, EvalError> {
+        let fail = |option, reason: String| Err(EvalError::Option { option, reason });
+        let Some(flash) = device.flash() else {
+            return fail(
+                "device",
+                format!("`{}` has no superblocks, hence no zones", device.name),
+            );
+        };
+        let zoned = match &flash.interface {
+            Interface::Zoned(zoned) => Some(zoned),
+            Interface::Conventional(_) => None,
+        };
+        let capacity = flash.superblock.bytes();
+        let chunk = config.chunk.bytes();
+        let block = device.block.bytes();
+        if chunk == 0 || !chunk.is_multiple_of(block) || chunk > capacity {
+            return fail(
+                "chunk",
+                format!(
+                    "{} is not a multiple of the device's block up to a zone's capacity, {}",
+                    config.chunk, flash.superblock
+                ),
+            );
+        }
+        let zones_max = match zoned {
+            Some(zoned) => u64::from(zoned.zones),
+            None => device.capacity_bytes() / capacity,
+        };
+        if config.zones == 0 || u64::from(config.zones) > zones_max {
+            return fail(
+                "zones",
+                format!(
+                    "{} zones are not between 1 and the device's {zones_max}",
+                    config.zones
+                ),
+            );
+        }
+        let keys = config.keys();
+        if keys == 0 || keys >= u64::from(u32::MAX) {
+            return fail("ratio", format!("{keys} keys are not between 1 and 2^32"));
+        }
+        let requests = config.requests();
+        if requests == 0 {
+            return fail("io", "there must be I/O for at least one chunk".into());
+        }
+        config.check_behaviour(zoned.map(|zoned| zoned.active_max))?;
+        let io = match zoned {
+            Some(_) => config.host.io_zoned,
+            None => config.host.io_conventional,
+        };
+        let call = io.map_or(chunk, |io| io.bytes().clamp(block, chunk));
+        let call = call - call % block;
+        let slots = capacity / chunk;
+        Ok(Plan {
+            requests,
+            is_zoned: zoned.is_some(),
+            zone_distance: zoned.map_or(capacity, |zoned| zoned.zone_size.bytes()),
+            chunk,
+            call,
+            calls: chunk.div_ceil(call) as u32,
+            slots: slots as u32,
+            fills_zone: slots * chunk == capacity,
+            appends: zoned.is_some() && config.host.placement == Placement::TakenForWrite,
+        })
+    }
+}
+
+fn transfer_ns(bytes: u64, bytes_per_s: u64) -> u64 {
+    let product = u128::from(bytes) * 1_000_000_000;
+    (product / u128::from(bytes_per_s.max(1))) as u64
+}

@@ -1,0 +1,68 @@
+//! The papers' hosts, straight over the simulated SSD: a discrete-event driver
+//! without threads, I/O or a runtime.
+//!
+//! ZNCache and OxCache differ from Floe's engine in how they hold zones, wait
+//! and copy, and these differences explain most of their results. They are
+//! settings here ([`HostBehaviour`]), each documented, so that a paper's
+//! result can be told apart from its device's.
+//!
+//! | file | for |
+//! |---|---|
+//! | `config` | the settings, and the papers' values |
+//! | `driver` | clients: from one request to the next |
+//! | `zones` | which zone a chunk goes to, which is evicted |
+//! | `series` | measuring |
+
+mod config;
+mod driver;
+mod series;
+#[cfg(test)]
+mod tests;
+mod zones;
+
+use floe_core::ssd::Statistics;
+use serde::{Deserialize, Serialize};
+
+use crate::error::EvalError;
+use crate::run::RunResult;
+
+pub use config::{
+    DeviceChoice, HostBehaviour, HostConfig, Left, Placement, Remote, StartState, Waiters,
+};
+
+/// What a run found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostResult {
+    /// The series, as those of any other run. Its write amplification is that
+    /// of the device: bytes programmed per byte written.
+    pub run: RunResult,
+    /// What the device counted during the run.
+    pub device: Statistics,
+    /// How long the run was, in seconds of its own time.
+    pub elapsed_s: f64,
+    /// Greatest wait of a client for a zone, in seconds.
+    pub zone_wait_max_s: f64,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostProgress {
+    /// Requests answered.
+    pub done: u64,
+    /// Of how many.
+    pub requests: u64,
+}
+
+/// Runs a host. The same configuration and seed give the same result. Calls
+/// `progress` about a thousand times.
+///
+/// # Errors
+/// When the configuration makes no sense, or the host stops for ever: then the
+/// error says who waits for what.
+pub fn run(
+    config: &HostConfig,
+    seed: u64,
+    progress: &mut dyn FnMut(HostProgress),
+) -> Result<HostResult, EvalError> {
+    driver::Driver::new(config, seed)?.run(progress)
+}

@@ -1,0 +1,1 @@
+//! Small runs of the papers' hosts.
