@@ -670,6 +670,11 @@ impl Plan {
         };
         let call = io.map_or(chunk, |io| io.bytes().clamp(block, chunk));
         let call = call - call % block;
+        let appends = zoned.is_some() && config.host.placement == Placement::TakenForWrite;
+        if appends && zoned.is_some_and(|zoned| call > zoned.append_max.bytes()) {
+            let reason = format!("calls of {call} bytes are more than the device appends at once");
+            return fail("io_zoned", reason);
+        }
         let slots = capacity / chunk;
         Ok(Plan {
             requests,
@@ -680,7 +685,7 @@ impl Plan {
             calls: chunk.div_ceil(call) as u32,
             slots: slots as u32,
             fills_zone: slots * chunk == capacity,
-            appends: zoned.is_some() && config.host.placement == Placement::TakenForWrite,
+            appends,
         })
     }
 }
