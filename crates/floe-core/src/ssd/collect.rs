@@ -8,8 +8,8 @@
 
 use std::collections::VecDeque;
 
+use super::array::{Array, Cause, Stream};
 use super::config::{FtlConfig, Victim};
-use super::flash::{Array, Cause, Stream};
 use super::ftl::{Ftl, NONE, Use};
 use super::nand::Work;
 use super::slab::Slab;

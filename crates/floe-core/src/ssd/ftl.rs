@@ -4,10 +4,10 @@
 //! and which write of it it holds. **A place has an owner while the map points
 //! at it, and only then.** Garbage collection is in `collect`.
 
+use super::array::{Array, Cause, Extent, Stream};
 use super::collect::Collector;
 use super::command::{Refusal, Stored};
 use super::config::{FlashConfig, FtlConfig, Isolation};
-use super::flash::{Array, Cause, Extent, Stream};
 use super::statistics::Collection;
 use std::collections::VecDeque;
 

@@ -7,6 +7,7 @@
 //! | `command` | what hosts ask and are told, with the status codes of NVMe |
 //! | `flash` | a flash device: front end, dies and their manager together |
 //! | `front` | link, write buffer, commands under way |
+//! | `array` | superblocks over dies |
 //! | `nand` | dies: programs, reads that suspend them, erases |
 //! | `layout` | where bytes of a superblock lie on the dies |
 //! | `ftl`, `collect` | a conventional or FDP drive: mapping, garbage collection |
@@ -41,6 +42,7 @@
 //! with drives (FEMU, FAST 2018; Amber, MICRO 2018; ConfZNS, SYSTOR 2023) and
 //! of ZNCache and OxCache, whose results it reproduces.
 
+mod array;
 mod collect;
 mod command;
 mod config;
@@ -81,7 +83,7 @@ pub struct Ssd {
 #[derive(Clone, Debug)]
 enum Device {
     Flash(Box<Flash>),
-    InPlace(InPlace),
+    InPlace(Box<InPlace>),
 }
 
 impl Ssd {
@@ -96,7 +98,9 @@ impl Ssd {
             Medium::Flash(flash) => {
                 Device::Flash(Box::new(Flash::new(flash, &config.host, config.block)))
             }
-            Medium::InPlace(medium) => Device::InPlace(InPlace::new(medium, &config.host)),
+            Medium::InPlace(medium) => {
+                Device::InPlace(Box::new(InPlace::new(medium, &config.host)))
+            }
         };
         Ok(Ssd {
             config,

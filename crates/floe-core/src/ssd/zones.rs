@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
+use super::array::{Array, Cause, Extent, Stream};
 use super::command::{
     Command, CommandId, Refusal, Stored, ZoneCondition as Condition, ZoneDescriptor,
 };
 use super::config::{FlashConfig, ZonedConfig};
-use super::flash::{Array, Cause, Extent, Stream};
 use super::front::Target;
 
 #[derive(Clone, Debug)]

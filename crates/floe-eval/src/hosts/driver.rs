@@ -11,6 +11,8 @@ use rand::{RngExt as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::config::{HostConfig, Placement, StartState, Waiters};
+use super::plan::Plan;
+use super::pool::Pool;
 use super::series::Series;
 use super::zones::{Place, Written, Zones};
 use super::{HostProgress, HostResult};
@@ -52,19 +54,6 @@ pub(super) struct Driver<'a> {
     series: Series,
 }
 
-/// What follows from the configuration.
-struct Plan {
-    requests: u64,
-    is_zoned: bool,
-    zone_distance: u64,
-    chunk: u64,
-    call: u64,
-    calls: u32,
-    slots: u32,
-    fills_zone: bool,
-    appends: bool,
-}
-
 struct Client {
     key: u32,
     started: Tick,
@@ -89,46 +78,6 @@ enum Step {
     WaitForReader,
     Read,
     Answer,
-}
-
-/// Threads that serve in turn.
-struct Pool {
-    /// None: everybody serves himself.
-    free: Option<u32>,
-    line: VecDeque<u32>,
-}
-
-impl Pool {
-    fn new(threads: Option<u32>) -> Self {
-        Pool {
-            free: threads,
-            line: VecDeque::new(),
-        }
-    }
-
-    /// Whether the client is served now; otherwise it stands in line.
-    fn take(&mut self, client: u32) -> bool {
-        match &mut self.free {
-            None => true,
-            Some(0) => {
-                self.line.push_back(client);
-                false
-            }
-            Some(free) => {
-                *free -= 1;
-                true
-            }
-        }
-    }
-
-    /// Who is served next by the thread that has become free.
-    fn give_back(&mut self) -> Option<u32> {
-        let next = self.line.pop_front();
-        if let (Some(free), None) = (&mut self.free, next) {
-            *free += 1;
-        }
-        next
-    }
 }
 
 impl<'a> Driver<'a> {
@@ -616,74 +565,6 @@ impl<'a> Driver<'a> {
                 self.zones.describe()
             ),
         }
-    }
-}
-
-impl Plan {
-    fn new(config: &HostConfig, device: &floe_core::ssd::SsdConfig) -> Result<Self, EvalError> {
-        let fail = |option, reason: String| Err(EvalError::Option { option, reason });
-        let Some(flash) = device.flash() else {
-            return fail(
-                "device",
-                format!("`{}` has no superblocks, hence no zones", device.name),
-            );
-        };
-        let zoned = match &flash.interface {
-            Interface::Zoned(zoned) => Some(zoned),
-            Interface::Conventional(_) => None,
-        };
-        let capacity = flash.superblock.bytes();
-        let chunk = config.chunk.bytes();
-        let block = device.block.bytes();
-        if chunk == 0 || !chunk.is_multiple_of(block) || chunk > capacity {
-            return fail(
-                "chunk",
-                format!(
-                    "{} is not a multiple of the device's block up to a zone's capacity, {}",
-                    config.chunk, flash.superblock
-                ),
-            );
-        }
-        let zones_max = match zoned {
-            Some(zoned) => u64::from(zoned.zones),
-            None => device.capacity_bytes() / capacity,
-        };
-        if config.zones == 0 || u64::from(config.zones) > zones_max {
-            return fail(
-                "zones",
-                format!(
-                    "{} zones are not between 1 and the device's {zones_max}",
-                    config.zones
-                ),
-            );
-        }
-        let keys = config.keys();
-        if keys == 0 || keys >= u64::from(u32::MAX) {
-            return fail("ratio", format!("{keys} keys are not between 1 and 2^32"));
-        }
-        let requests = config.requests();
-        if requests == 0 {
-            return fail("io", "there must be I/O for at least one chunk".into());
-        }
-        config.check_behaviour(zoned.map(|zoned| zoned.active_max))?;
-        let io = match zoned {
-            Some(_) => config.host.io_zoned,
-            None => config.host.io_conventional,
-        };
-        let call = io.map_or(chunk, |io| io.bytes().clamp(block, chunk));
-        let call = call - call % block;
-        let slots = capacity / chunk;
-        Ok(Plan {
-            requests,
-            is_zoned: zoned.is_some(),
-            zone_distance: zoned.map_or(capacity, |zoned| zoned.zone_size.bytes()),
-            chunk,
-            call,
-            calls: chunk.div_ceil(call) as u32,
-            slots: slots as u32,
-            fills_zone: slots * chunk == capacity,
-            appends: zoned.is_some() && config.host.placement == Placement::TakenForWrite,
-        })
     }
 }
 

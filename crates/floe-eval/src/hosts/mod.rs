@@ -10,11 +10,15 @@
 //! |---|---|
 //! | `config` | the settings, and the papers' values |
 //! | `driver` | clients: from one request to the next |
+//! | `plan` | what follows from them |
 //! | `zones` | which zone a chunk goes to, which is evicted |
+//! | `pool` | threads that serve clients in turn |
 //! | `series` | measuring |
 
 mod config;
 mod driver;
+mod plan;
+mod pool;
 mod series;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,209 @@
+//! The flash array: superblocks over dies, filled row by row.
+
+use super::config::FlashConfig;
+use super::layout::{Layout, Pages};
+use super::nand::{Nand, Portions, Program, Work};
+use super::statistics::{Programmed, Wear};
+
+/// The flash array: dies, and what lies in which superblock.
+#[derive(Clone, Debug)]
+pub(super) struct Array {
+    pub(super) nand: Nand,
+    pub(super) layout: Layout,
+    pub(super) superblock_bytes: u64,
+    blocks: Vec<Block>,
+    pub(super) programmed: Programmed,
+    /// Accepted and not yet programmed.
+    pub(super) buffered: Programmed,
+    pub(super) discarded_bytes: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Block {
+    /// How often it was given up: what is programmed later belongs to another
+    /// life.
+    life: u32,
+    programmed: u64,
+    erasing_dies: u32,
+    erases: u32,
+}
+
+/// A superblock that is being filled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    pub(super) superblock: u32,
+    pub(super) filled: u64,
+    row: Portions,
+}
+
+/// Why bytes are programmed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cause {
+    Host,
+    Collected,
+    Rewritten,
+    Padding,
+}
+
+/// A stretch that lies together: where, or in no superblock at all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    pub(super) bytes: u64,
+    pub(super) place: Option<(u32, u64)>,
+}
+
+impl Stream {
+    pub(super) fn new(superblock: u32) -> Self {
+        Stream {
+            superblock,
+            filled: 0,
+            row: Portions::default(),
+        }
+    }
+
+    /// What of the row that is not yet full would be lost.
+    pub(super) fn unprogrammed(&self) -> Portions {
+        self.row
+    }
+}
+
+impl Array {
+    pub(super) fn new(config: &FlashConfig) -> Self {
+        Array {
+            nand: Nand::new(&config.nand),
+            layout: Layout::new(&config.nand),
+            superblock_bytes: config.superblock.bytes(),
+            blocks: vec![Block::default(); config.superblocks as usize],
+            programmed: Programmed::default(),
+            buffered: Programmed::default(),
+            discarded_bytes: 0,
+        }
+    }
+
+    /// Adds bytes to a stream that has room for them; programs full rows.
+    pub(super) fn place(&mut self, now: u64, stream: &mut Stream, cause: Cause, mut bytes: u64) {
+        let row = self.layout.row_bytes();
+        while bytes > 0 {
+            let piece = bytes.min(row - stream.filled % row);
+            // A row is far below 4 GiB (validated).
+            let piece_u32 = piece as u32;
+            let (portion, counter) = match cause {
+                Cause::Host => (&mut stream.row.host, &mut self.buffered.host_bytes),
+                Cause::Collected => (
+                    &mut stream.row.collected,
+                    &mut self.buffered.collected_bytes,
+                ),
+                Cause::Rewritten => (
+                    &mut stream.row.rewritten,
+                    &mut self.buffered.rewritten_bytes,
+                ),
+                Cause::Padding => (&mut stream.row.padding, &mut self.buffered.padding_bytes),
+            };
+            *portion += piece_u32;
+            *counter += piece;
+            stream.filled += piece;
+            bytes -= piece;
+            if stream.filled.is_multiple_of(row) {
+                let number = (stream.filled / row - 1) as u32;
+                self.program_row(now, stream.superblock, number, stream.row);
+                stream.row = Portions::default();
+            }
+        }
+    }
+
+    fn program_row(&mut self, now: u64, superblock: u32, row: u32, mut rest: Portions) {
+        let life = self.blocks[superblock as usize].life;
+        let mut left = self.layout.stripe();
+        for unit in self.layout.units(superblock, row) {
+            let share = Portions {
+                host: rest.host / left,
+                collected: rest.collected / left,
+                rewritten: rest.rewritten / left,
+                padding: rest.padding / left,
+            };
+            rest.host -= share.host;
+            rest.collected -= share.collected;
+            rest.rewritten -= share.rewritten;
+            rest.padding -= share.padding;
+            left -= 1;
+            let mut program = Program {
+                superblock,
+                life,
+                bytes: share,
+            };
+            self.nand.work(now, unit.die, Work::Program(program));
+            if let Some(die) = unit.parity_die {
+                program.bytes = Portions::default();
+                self.nand.work(now, die, Work::Program(program));
+            }
+        }
+    }
+
+    /// Forgets what of a stream is not programmed; how much of it was in the
+    /// write buffer.
+    pub(super) fn discard(&mut self, stream: &Stream) -> u64 {
+        self.buffered.subtract(&stream.row.programmed());
+        self.discarded_bytes += u64::from(stream.row.host);
+        u64::from(stream.row.host) + u64::from(stream.row.rewritten)
+    }
+
+    /// Gives up what a superblock holds, and erases it.
+    pub(super) fn erase(&mut self, now: u64, superblock: u32) {
+        let block = &mut self.blocks[superblock as usize];
+        block.life += 1;
+        block.programmed = 0;
+        block.erasing_dies += self.nand.dies();
+        block.erases += 1;
+        for die in 0..self.nand.dies() {
+            self.nand.work(now, die, Work::Erase { superblock });
+        }
+    }
+
+    /// The page reads for a stretch of a superblock, without what is still in
+    /// the buffer.
+    pub(super) fn reads(
+        &self,
+        superblock: u32,
+        offset: u64,
+        bytes: u64,
+        mut each: impl FnMut(Pages),
+    ) {
+        let programmed = self.blocks[superblock as usize].programmed;
+        let end = (offset + bytes).min(programmed);
+        let row = self.layout.row_bytes();
+        let mut at = offset;
+        while at < end {
+            let piece = (row - at % row).min(end - at);
+            self.layout.reads(superblock, at, piece, &mut each);
+            at += piece;
+        }
+    }
+
+    /// All programmed, as after a precondition.
+    pub(super) fn assume_programmed(&mut self, superblock: u32, bytes: u64) {
+        let row = self.layout.row_bytes();
+        self.blocks[superblock as usize].programmed = bytes - bytes % row;
+    }
+
+    pub(super) fn programmed(&mut self, program: &Program) {
+        let bytes = program.bytes.programmed();
+        self.programmed.add(&bytes);
+        self.buffered.subtract(&bytes);
+        let block = &mut self.blocks[program.superblock as usize];
+        if block.life == program.life {
+            block.programmed += program.bytes.total();
+        }
+    }
+
+    /// Whether that was the last die.
+    pub(super) fn erased(&mut self, superblock: u32) -> bool {
+        let block = &mut self.blocks[superblock as usize];
+        block.erasing_dies -= 1;
+        block.erasing_dies == 0
+    }
+
+    pub(super) fn wear(&self) -> Wear {
+        let erases: Vec<u32> = self.blocks.iter().map(|block| block.erases).collect();
+        Wear::of(&erases)
+    }
+}
