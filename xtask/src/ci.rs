@@ -52,6 +52,7 @@ const STEPS: &[Step] = &[
         cargo: &["doc", "--no-deps", "--workspace"],
         environment: &[("RUSTDOCFLAGS", "-Dwarnings")],
     },
+    step("devices", &["xtask", "devices"]),
     step("clients", &["xtask", "clients", "--debug"]),
     step("crash", &["xtask", "crash", "--debug", "--rounds", "6"]),
     step("faults", &["xtask", "faults", "--debug"]),

@@ -8,6 +8,7 @@ pub mod blackbox;
 pub mod ci;
 pub mod clients;
 pub mod crash;
+pub mod devices;
 pub mod faults;
 pub mod fuzz;
 pub mod licences;

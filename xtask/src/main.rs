@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::{
-    bench, ci, clients, crash, faults, fuzz, licences, memory, project, report_shot, tidy,
+    bench, ci, clients, crash, devices, faults, fuzz, licences, memory, project, report_shot, tidy,
 };
 
 /// What developers and CI run besides cargo's own commands.
@@ -32,6 +32,8 @@ enum Task {
     Faults(faults::Options),
     /// Check how much RAM the server takes with the biggest chunks and many clients.
     Memory(memory::Options),
+    /// Run the devices' conformance suite on a real block device.
+    Devices(devices::Options),
     /// Run every fuzz target for a short while.
     FuzzSmoke(fuzz::Options),
     /// Run the benches and write docs/benchmarks.md.
@@ -59,6 +61,7 @@ fn run(task: Task) -> Result<()> {
         Task::Crash(options) => crash::run(&options),
         Task::Faults(options) => faults::run(&options),
         Task::Memory(options) => memory::run(&options),
+        Task::Devices(options) => devices::run(&options),
         Task::FuzzSmoke(options) => fuzz::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::ReportShot(options) => report_shot::run(&options),

@@ -70,6 +70,39 @@ fn a_flipped_byte_is_found_by_check_and_not_served() {
     assert_eq!(get(serving.s3, "/demo/hello.txt"), hello);
 }
 
+/// The same over slots, whose tables are checked too.
+#[test]
+fn slots_are_inspected_and_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || Serving::spawn(floe(folder.path()).env("FLOE_CHUNK_EVICTION", "clru"));
+    let serving = start();
+    let hello = get(serving.s3, "/demo/hello.txt");
+    serving.stop();
+    run(folder.path(), &["inspect"])
+        .expect(0, &["layout slots", "slots, open: 2 records", "in 2 slots"]);
+    run(folder.path(), &["check"]).expect(0, &["no damage", "2 records"]);
+
+    let path = folder.path().join("floe-data/cache.floe");
+    let whole = fs::read(&path).unwrap();
+    let text = b"Hello from Floe";
+    // Zone 2 is the first that holds values: its header is one block, its tables follow.
+    let table = (2 << 20) + 4096 + 64;
+    let value = (table..whole.len() - text.len())
+        .find(|&at| whole[at..].starts_with(text))
+        .expect("the value is on flash");
+    // A small value is checked with its key, which slots do not hold: only a read can tell.
+    for (at, code, words) in [(table, 4, "slot table"), (value, 0, "no damage")] {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        fs::write(&path, damaged).unwrap();
+        run(folder.path(), &["check"]).expect(code, &[words]);
+        let serving = start();
+        assert_eq!(get(serving.s3, "/demo/hello.txt"), hello, "{words}");
+        serving.stop();
+        run(folder.path(), &["check"]).expect(0, &["no damage"]);
+    }
+}
+
 #[test]
 fn systemd_is_told() {
     let folder = tempfile::tempdir().unwrap();

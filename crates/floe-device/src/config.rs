@@ -289,12 +289,17 @@ pub enum OpenDeviceError {
     )]
     InUse(PathBuf),
     /// The file system is full or the file would be too large for it.
-    #[error("cannot allocate {wanted} for `{path}`: {source}; free some space or lower `size`")]
+    #[error(
+        "cannot allocate {wanted} for `{path}`: {source}; its file system has {free} free: \
+         free some space, lower `size`, or use another file system"
+    )]
     NoSpace {
         /// The file.
         path: PathBuf,
         /// Its size.
         wanted: ByteSize,
+        /// What may still be written to its file system, the file's own blocks included.
+        free: ByteSize,
         /// What the system said.
         source: std::io::Error,
     },

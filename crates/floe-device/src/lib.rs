@@ -18,6 +18,7 @@ pub mod counters;
 pub mod error;
 pub mod faulty;
 pub mod file;
+mod mapping;
 mod medium;
 pub mod memory;
 pub mod metered;

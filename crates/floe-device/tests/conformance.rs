@@ -163,7 +163,7 @@ fn file_threads() {
 }
 
 /// Overwrites the block device that `FLOE_TEST_BLOCK_DEVICE` names, of at
-/// least 8 MiB; for example a loop device over a scratch file.
+/// least 8 MiB; `cargo xtask devices` gives it a loop device over a scratch file.
 #[test]
 #[ignore = "needs a scratch block device in FLOE_TEST_BLOCK_DEVICE"]
 fn block_device() {

@@ -251,11 +251,19 @@ fn collection_evaluation() -> Vec<Job> {
     jobs
 }
 
+/// A handle per open zone: on the whole trimmed device, and on one that was
+/// filled at random before, beside which the cache is small.
 fn placement() -> Vec<Job> {
-    let chunk = ByteSize::mib(512);
-    vec![Job {
-        name: "FDP-512M-UNIF-10".into(),
-        config: HostConfig::zncache("fdp", chunk, Distribution::Uniform, 10.0),
+    let on = |chunk| HostConfig::zncache("fdp", ByteSize::mib(chunk), Distribution::Uniform, 10.0);
+    let mut trimmed = on(256).on_trimmed_device(850);
+    trimmed.remote.latency_us = 0;
+    let job = |name: &str, config| Job {
+        name: name.into(),
+        config,
         paper: None,
-    }]
+    };
+    vec![
+        job("FDP-256M-UNIF-10-trimmed", trimmed),
+        job("FDP-512M-UNIF-10-preconditioned", on(512)),
+    ]
 }

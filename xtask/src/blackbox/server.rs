@@ -147,14 +147,18 @@ impl Server {
         Ok(kib.trim().parse::<u64>()? << 10)
     }
 
-    /// The sum of the counter `name` over the samples whose labels contain one of `labels`.
+    /// The sum of the metric `name` over the samples whose labels contain one
+    /// of `labels`; `""` is in all of them, also in none.
     pub fn metric(&self, name: &str, labels: &[&str]) -> Result<f64> {
         let response = Connection::open(self.admin)?.request("GET", "/metrics", &[], b"")?;
         let text = String::from_utf8_lossy(&response.body).into_owned();
         let mut found = false;
         let mut sum = 0.0;
         for line in text.lines() {
-            let Some(rest) = line.strip_prefix(name).filter(|rest| rest.starts_with('{')) else {
+            let Some(rest) = line
+                .strip_prefix(name)
+                .filter(|rest| rest.starts_with(['{', ' ']))
+            else {
                 continue;
             };
             let Some((own_labels, value)) = rest.rsplit_once(' ') else {

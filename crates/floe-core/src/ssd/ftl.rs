@@ -1,8 +1,8 @@
 //! A conventional or FDP drive: which mapping unit lies where.
 //!
 //! Every unit that was written has one place, and that place knows which unit
-//! and which write of it it holds. **A place is valid while the map points at
-//! it.** Garbage collection is in `collect`.
+//! and which write of it it holds. **A place has an owner while the map points
+//! at it, and only then.** Garbage collection is in `collect`.
 
 use super::collect::Collector;
 use super::command::{Refusal, Stored};
@@ -23,7 +23,7 @@ pub(super) struct Ftl {
     map: Vec<u32>,
     /// How often a unit was written.
     generation: Vec<u32>,
-    /// Place to unit.
+    /// Place to unit; none where the place is garbage or empty.
     owner: Vec<u32>,
     /// Which write of its unit a place holds.
     stamp: Vec<u32>,
@@ -122,7 +122,6 @@ impl Ftl {
 
     /// Whether `bytes` of a handle may be taken in now; if so, there is room.
     pub(super) fn admit(&mut self, handle: u16, bytes: u64) -> bool {
-        let reserve = self.collector.reserve();
         let needed = bytes.next_multiple_of(self.unit) + 2 * self.unit;
         let block_bytes = self.unit * u64::from(self.units_per_block);
         let number = usize::from(handle);
@@ -130,17 +129,23 @@ impl Ftl {
             .stream
             .map_or(0, |stream| block_bytes - stream.filled);
         let needs_block = rest < needed && self.handles[number].next.is_none();
-        if needs_block && self.free.len() <= reserve {
+        if needs_block && self.free.len() <= self.collector.reserve() {
             return false;
         }
-        if !self.collector.grants(self.free.len(), bytes) {
+        self.collector.grants(self.free.len(), bytes) && (!needs_block || self.promise(handle))
+    }
+
+    /// Keeps a free superblock for a handle, if there is one to spare.
+    fn promise(&mut self, handle: u16) -> bool {
+        if self.free.len() <= self.collector.reserve() {
             return false;
         }
-        if needs_block && let Some(block) = self.free.pop_front() {
-            self.blocks[block as usize].use_ = Use::Open;
-            self.blocks[block as usize].handle = handle;
-            self.handles[number].next = Some(block);
-        }
+        let Some(block) = self.free.pop_front() else {
+            return false;
+        };
+        self.blocks[block as usize].use_ = Use::Open;
+        self.blocks[block as usize].handle = handle;
+        self.handles[usize::from(handle)].next = Some(block);
         true
     }
 
@@ -261,21 +266,29 @@ impl Ftl {
         Some(flash.superblock_bytes - filled)
     }
 
-    /// Abandons the handle's superblock: its rest is padded.
+    /// Abandons the handle's superblock: its rest is padded. While there is no
+    /// other to be had, the handle keeps what it has.
     pub(super) fn update_handle(
         &mut self,
         now: u64,
         flash: &mut Array,
         handle: u16,
     ) -> Result<(), Refusal> {
-        let Some(state) = self.handles.get_mut(usize::from(handle)) else {
+        if usize::from(handle) >= self.handles.len() {
             return Err(Refusal::InvalidField);
-        };
-        if let Some(mut stream) = state.stream.take() {
-            let rest = flash.superblock_bytes - stream.filled;
-            flash.place(now, &mut stream, Cause::Padding, rest);
-            self.close(stream.superblock);
         }
+        let number = usize::from(handle);
+        let Some(mut stream) = self.handles[number].stream else {
+            return Ok(());
+        };
+        // A write that is crossing the link counts on a place.
+        if self.handles[number].next.is_none() && !self.promise(handle) {
+            return Ok(());
+        }
+        self.handles[number].stream = None;
+        let rest = flash.superblock_bytes - stream.filled;
+        flash.place(now, &mut stream, Cause::Padding, rest);
+        self.close(stream.superblock);
         Ok(())
     }
 
@@ -309,7 +322,7 @@ impl Ftl {
     /// The unit that a place holds, if it is valid.
     pub(super) fn valid_owner(&self, place: u32) -> Option<u32> {
         let unit = self.owner[place as usize];
-        (unit != NONE && self.map[unit as usize] == place).then_some(unit)
+        (unit != NONE).then_some(unit)
     }
 
     /// Puts a unit, or a copy of it, at a place; its old one is garbage.
@@ -331,6 +344,7 @@ impl Ftl {
     fn unmap(&mut self, unit: u32) {
         let place = std::mem::replace(&mut self.map[unit as usize], NONE);
         if place != NONE {
+            self.owner[place as usize] = NONE;
             self.blocks[(place / self.units_per_block) as usize].valid -= 1;
         }
     }
@@ -493,6 +507,9 @@ impl Ftl {
             let block = (place / self.units_per_block) as usize;
             assert_ne!(self.blocks[block].use_, Use::Free, "data in a free block");
             valid[block] += 1;
+        }
+        for (place, &unit) in self.owner.iter().enumerate() {
+            assert!(unit == NONE || self.map[unit as usize] == place as u32);
         }
         for (block, state) in self.blocks.iter().enumerate() {
             assert_eq!(valid[block], state.valid, "valid units of block {block}");

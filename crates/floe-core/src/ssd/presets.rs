@@ -100,6 +100,9 @@ impl SsdConfig {
             && let Interface::Conventional(ftl) = &mut flash.interface
         {
             ftl.handles = 16;
+            // A superblock in hand for every handle.
+            ftl.collect_below += u32::from(ftl.handles);
+            ftl.throttle_at += u32::from(ftl.handles);
         }
         config
     }

@@ -31,8 +31,9 @@ impl SsdConfig {
     }
 
     /// The same device with another number of superblocks: capacity, zones and
-    /// the thresholds of garbage collection shrink or grow with it. A device
-    /// without superblocks is returned as it is.
+    /// the thresholds of garbage collection shrink or grow with it. Where few
+    /// superblocks have many handles, capacity shrinks more. A device without
+    /// superblocks is returned as it is.
     ///
     /// # Errors
     /// When so few superblocks make no device.
@@ -43,20 +44,37 @@ impl SsdConfig {
                 Interface::Zoned(zoned) => {
                     zoned.zones = (u64::from(zoned.zones) * now / before) as u32;
                 }
-                Interface::Conventional(ftl) => {
-                    let share = u128::from(ftl.capacity.bytes()) * u128::from(now);
-                    let capacity = (share / u128::from(before)) as u64;
-                    let unit = ftl.mapping_unit.bytes().max(1);
-                    ftl.capacity = ByteSize(capacity - capacity % unit);
-                    let spare = (now * flash.superblock.bytes()).saturating_sub(capacity)
-                        / flash.superblock.bytes().max(1);
-                    let least = ftl.streams() + 1;
-                    let collect_below = u32::try_from(spare / 3).unwrap_or(u32::MAX);
-                    ftl.collect_below = ftl.collect_below.min(collect_below.max(least));
-                    ftl.throttle_at = ftl.throttle_at.min(ftl.collect_below / 2).max(1);
-                }
+                Interface::Conventional(ftl) => ftl.scale(flash.superblock, now, before),
             }
             flash.superblocks = superblocks;
+        }
+        self.validate()?;
+        Ok(self)
+    }
+
+    /// The same device with its superblocks, hence its capacity, shrunk to a
+    /// `part`-th. Their number stays, and with it how garbage collection
+    /// behaves; everything just fills up so much sooner. The mapping unit is
+    /// halved until it fits.
+    ///
+    /// # Errors
+    /// When so little makes no device.
+    pub fn shrunk(mut self, part: u32) -> Result<Self, ConfigFault> {
+        if let Medium::Flash(flash) = &mut self.medium {
+            let row = flash.nand.row_bytes().max(1);
+            let before = flash.superblock.bytes().max(1);
+            let rows = (before / row / u64::from(part.max(1))).max(1);
+            flash.superblock = ByteSize(rows * row);
+            if let Interface::Conventional(ftl) = &mut flash.interface {
+                let mut unit = ftl.mapping_unit.bytes().max(1);
+                while unit > 1 && !flash.superblock.bytes().is_multiple_of(unit) {
+                    unit /= 2;
+                }
+                ftl.mapping_unit = ByteSize(unit);
+                let share = u128::from(ftl.capacity.bytes()) * u128::from(rows * row);
+                let capacity = (share / u128::from(before)) as u64;
+                ftl.capacity = ByteSize(capacity - capacity % unit);
+            }
         }
         self.validate()?;
         Ok(self)
@@ -76,6 +94,28 @@ impl HostInterface {
 }
 
 impl FtlConfig {
+    fn scale(&mut self, superblock: ByteSize, now: u64, before: u64) {
+        let share = u128::from(self.capacity.bytes()) * u128::from(now) / u128::from(before);
+        let spare = now.saturating_sub((share as u64).div_ceil(superblock.bytes().max(1)));
+        let handles = u32::from(self.handles);
+        // One collected and one filled beside what is kept for handles.
+        let least = self.streams().max(handles / 2) + 1;
+        let third = u32::try_from(spare / 3).unwrap_or(u32::MAX);
+        let below = self.collect_below.min(third.max(least));
+        self.throttle_at = self.throttle_at * below / self.collect_below.max(1);
+        self.throttle_at = self.throttle_at.clamp(1, below.max(2) - 1);
+        self.collect_below = below;
+        let room = now.saturating_sub(self.superblocks_beside_capacity()) * superblock.bytes();
+        let capacity = (share as u64).min(room);
+        self.capacity = ByteSize(capacity - capacity % self.mapping_unit.bytes().max(1));
+    }
+
+    /// Open, promised and kept free: each handle may have a superblock open
+    /// and one promised.
+    fn superblocks_beside_capacity(&self) -> u64 {
+        2 * u64::from(self.handles) + 2 * u64::from(self.streams()) + u64::from(self.collect_below)
+    }
+
     /// Streams of what is collected: superblocks that the host cannot have.
     fn streams(&self) -> u32 {
         match self.isolation {
@@ -164,10 +204,7 @@ impl FlashConfig {
                 ftl.throttle_at
             ));
         }
-        // Each handle may have a superblock open and one promised.
-        let open = 2 * u64::from(ftl.handles) + 2 * u64::from(ftl.streams());
-        let needed =
-            capacity.div_ceil(self.superblock.bytes()) + open + u64::from(ftl.collect_below);
+        let needed = capacity.div_ceil(self.superblock.bytes()) + ftl.superblocks_beside_capacity();
         if u64::from(self.superblocks) < needed {
             return fail(format!(
                 "{} superblocks are too few for a capacity of {}: with open ones and those that collection keeps free it takes {needed}",

@@ -2,17 +2,21 @@
 
 mod spans;
 
+use std::ops::{Deref, DerefMut};
+
 use floe_core::{Geometry, ZoneId};
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
 use spans::Spans;
 
+use crate::mapping::{HUGE_PAGE_BYTES, Mapping};
+
 /// Most bytes that are taken at once when something is written.
-const EXTENT_BYTES_MAX: u64 = 1 << 20;
+const EXTENT_BYTES_MAX: u64 = HUGE_PAGE_BYTES as u64;
 /// Extents kept for the next writer: getting pages from the system costs more
 /// than all the rest of a write.
-const SPARES_MAX: usize = 16;
+const SPARES_MAX: usize = 8;
 
 /// How a device in memory keeps bytes. It reads the same either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +35,7 @@ pub(crate) struct Medium {
     zones: Vec<RwLock<Extents>>,
     keeping: Keeping,
     extent_bytes: usize,
-    spares: Mutex<Vec<Box<[u8]>>>,
+    spares: Mutex<Vec<Space>>,
 }
 
 /// What a zone holds; takes no space while nothing of the zone is written.
@@ -43,9 +47,52 @@ pub(crate) struct Extents {
 
 /// A run of a zone's bytes.
 struct Extent {
-    bytes: Box<[u8]>,
+    bytes: Space,
     /// Bytes from the start that mean something; the rest stands for zeros.
     written: usize,
+}
+
+/// An extent's memory: a huge page where it has that size, for copying into
+/// small ones misses the translation cache at each.
+enum Space {
+    Heap(Box<[u8]>),
+    HugePage(Mapping),
+}
+
+impl Space {
+    fn new(len: usize) -> Self {
+        if len == HUGE_PAGE_BYTES
+            && let Ok(mapping) = Mapping::new(len)
+        {
+            return Space::HugePage(mapping);
+        }
+        Space::Heap(vec![0; len].into_boxed_slice())
+    }
+}
+
+impl Deref for Space {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Space::Heap(bytes) => bytes,
+            // SAFETY: the mapping has so many initialised bytes, and is borrowed.
+            Space::HugePage(mapping) => unsafe {
+                std::slice::from_raw_parts(mapping.start().as_ptr(), HUGE_PAGE_BYTES)
+            },
+        }
+    }
+}
+
+impl DerefMut for Space {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Space::Heap(bytes) => bytes,
+            // SAFETY: as above, and borrowed uniquely.
+            Space::HugePage(mapping) => unsafe {
+                std::slice::from_raw_parts_mut(mapping.start().as_ptr(), HUGE_PAGE_BYTES)
+            },
+        }
+    }
 }
 
 impl Extent {
@@ -120,7 +167,7 @@ impl Medium {
     fn new_extent(&self) -> Extent {
         let spare = self.spares.lock().pop();
         Extent {
-            bytes: spare.unwrap_or_else(|| vec![0; self.extent_bytes].into_boxed_slice()),
+            bytes: spare.unwrap_or_else(|| Space::new(self.extent_bytes)),
             written: 0,
         }
     }

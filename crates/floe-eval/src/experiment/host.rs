@@ -25,6 +25,8 @@ pub struct HostSpec {
     pub start: StartState,
     /// How many zones the cache has.
     pub zones: u32,
+    /// What a zone is counted as when there are `ratio` keys per chunk.
+    pub zone_unit: ByteSize,
     /// How far a fetch may be from its mean latency, as a share.
     pub jitter: f64,
     /// Settings of the host that differ from the paper's.
@@ -40,6 +42,7 @@ impl Default for HostSpec {
             device: DeviceChoice::preset("zn540"),
             start: StartState::default(),
             zones: HostConfig::ZONES_512M,
+            zone_unit: ByteSize::gib(1),
             jitter: 0.02,
             behaviour: toml::Table::new(),
         }
@@ -75,9 +78,6 @@ pub(super) fn config(name: &str, driven: &BenchCase) -> Result<Option<HostConfig
         }
         _ => return fail("pacing", "a host of a paper is driven in a closed loop"),
     }
-    if driven.bin_s < 1.0 || driven.bin_s.fract() != 0.0 {
-        return fail("bin-s", "for a host of a paper it must be whole seconds");
-    }
     Ok(Some(HostConfig {
         name: name.to_owned(),
         host,
@@ -86,13 +86,14 @@ pub(super) fn config(name: &str, driven: &BenchCase) -> Result<Option<HostConfig
         chunk: cache.chunk.size,
         zones: cache.host.zones,
         ratio,
+        zone_unit: cache.host.zone_unit,
         distribution: distribution.clone(),
         remote: Remote {
             latency_us: latency_us(&cache.origin_latency)?,
             jitter: cache.host.jitter,
         },
         io: ByteSize(requests.saturating_mul(cache.chunk.size.bytes())),
-        bin_s: driven.bin_s as u64,
+        bin_s: driven.bin_s,
     }))
 }
 

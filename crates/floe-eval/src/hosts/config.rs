@@ -27,9 +27,12 @@ pub struct HostConfig {
     /// How many zones the cache has; their capacity is that of the device's
     /// superblocks, on a conventional device too.
     pub zones: u32,
-    /// Keys per chunk that fits the cache, a zone counted as 1 GiB, as the
-    /// papers' generator does.
+    /// Keys per chunk of the cache.
     pub ratio: f64,
+    /// What a zone is counted as when there are `ratio` keys per chunk: 1 GiB
+    /// in the papers' generator.
+    #[serde(default = "default_zone_unit")]
+    pub zone_unit: ByteSize,
     /// Which keys are asked for.
     pub distribution: Distribution,
     /// What a fetch from the remote store takes.
@@ -38,7 +41,7 @@ pub struct HostConfig {
     pub io: ByteSize,
     /// Length of a bin of the time plots, in seconds.
     #[serde(default = "default_bin_s")]
-    pub bin_s: u64,
+    pub bin_s: f64,
 }
 
 /// A device by its preset, and how it differs from that.
@@ -54,6 +57,9 @@ pub struct DeviceChoice {
     /// Another number of superblocks: another capacity.
     #[serde(default)]
     pub superblocks: Option<u32>,
+    /// Superblocks, and with them zones and capacity, so many times smaller.
+    #[serde(default)]
+    pub shrunk: Option<u32>,
     /// Another mapping unit of a conventional device.
     #[serde(default)]
     pub mapping_unit: Option<ByteSize>,
@@ -170,8 +176,12 @@ pub enum Left {
     WithRoom,
 }
 
-fn default_bin_s() -> u64 {
-    60
+fn default_bin_s() -> f64 {
+    60.0
+}
+
+fn default_zone_unit() -> ByteSize {
+    ByteSize::gib(1)
 }
 
 fn default_jitter() -> f64 {
@@ -244,6 +254,7 @@ impl DeviceChoice {
             preset: name.into(),
             dies: None,
             superblocks: None,
+            shrunk: None,
             mapping_unit: None,
         }
     }
@@ -282,11 +293,13 @@ impl DeviceChoice {
                 ftl.capacity = ByteSize(capacity - capacity % unit.bytes().max(1));
             }
         }
-        match self.superblocks {
+        let scaled = match self.superblocks {
             Some(superblocks) => config.scaled(superblocks),
-            None => config.validate().map(|()| config),
-        }
-        .map_err(|fault| fail(fault.to_string()))
+            None => Ok(config),
+        };
+        scaled
+            .and_then(|config| config.shrunk(self.shrunk.unwrap_or(1)))
+            .map_err(|fault| fail(fault.to_string()))
     }
 }
 
@@ -340,6 +353,7 @@ impl HostConfig {
                 HostConfig::ZONES_64K
             },
             ratio,
+            zone_unit: default_zone_unit(),
             distribution,
             remote: Remote {
                 latency_us: paper_latency_us(chunk),
@@ -363,23 +377,24 @@ impl HostConfig {
         self
     }
 
-    /// A `part`-th of the device, of the cache, of its watermarks and of the
-    /// requests, at the same speed.
+    /// The same experiment in small: zones, chunks, remote latency, I/O and
+    /// time bins are a `part`-th of what they were, so that a run takes a
+    /// `part`-th of the time, in reality too. Numbers of zones and of chunks
+    /// in them stay, and so does what garbage collection does.
     ///
     /// # Errors
     /// When the preset is unknown or so small a part makes no device.
     pub fn scaled_down(mut self, part: u32) -> Result<Self, EvalError> {
         let part = part.max(1);
-        let full = SsdConfig::preset(&self.device.preset).and_then(|c| {
-            let superblocks = self.device.superblocks;
-            superblocks.or(c.flash().map(|flash| flash.superblocks))
-        });
-        self.device.superblocks = full.map(|superblocks| superblocks / part);
-        self.zones = (self.zones / part).max(1);
-        self.io = ByteSize(self.io.bytes() / u64::from(part));
-        self.host.evict_at = (self.host.evict_at / part).max(1);
-        self.host.evict_to = (self.host.evict_to / part).max(self.host.evict_at + 1);
-        self.device.config()?;
+        self.device.shrunk = Some(self.device.shrunk.unwrap_or(1).saturating_mul(part));
+        let shrink = |size: ByteSize| ByteSize(size.bytes() / u64::from(part));
+        let block = self.device.config()?.block.bytes();
+        let chunk = shrink(self.chunk).bytes();
+        self.zone_unit = shrink(self.zone_unit);
+        self.chunk = ByteSize((chunk - chunk % block).max(block));
+        self.io = shrink(self.io);
+        self.remote.latency_us /= u64::from(part);
+        self.bin_s /= f64::from(part);
         Ok(self)
     }
 
@@ -430,7 +445,7 @@ impl HostConfig {
 
     /// Length of a bin.
     pub fn bin(&self) -> Duration {
-        Duration::from_secs(self.bin_s.max(1))
+        Duration::from_secs_f64(self.bin_s.clamp(1e-3, 1e6))
     }
 
     /// How many requests the run makes.
@@ -440,7 +455,7 @@ impl HostConfig {
 
     /// How many keys there are.
     pub fn keys(&self) -> u64 {
-        let per_zone = (1u64 << 30) / self.chunk.bytes().max(1);
+        let per_zone = self.zone_unit.bytes() / self.chunk.bytes().max(1);
         let chunks = per_zone.max(1) * u64::from(self.zones);
         (self.ratio * chunks as f64).floor() as u64
     }

@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::Engine;
 use super::lookup::FlashValue;
 use super::stats::add;
-use super::zone_state::Pin;
+use super::zone_state::{Pin, ZoneStates};
 use crate::store::ReadFault;
 
 /// Parts of one value that are being read at once, or wait for their consumer.
@@ -80,7 +80,7 @@ impl LargeReader {
     pub(crate) async fn open(
         engine: Arc<Engine>,
         key: &[u8],
-        value: FlashValue,
+        value: FlashValue<'_>,
         range: Range<u64>,
     ) -> Option<Self> {
         let FlashValue {
@@ -135,7 +135,8 @@ impl LargeReader {
             }
         };
         drop(pin);
-        let bytes = buf.into_bytes().slice(..read.bytes as usize);
+        let mut bytes = buf.into_bytes();
+        bytes.truncate(read.bytes as usize);
         if !self
             .descriptor
             .verify_read(self.life.generation, &read, &bytes)
@@ -177,7 +178,8 @@ impl LargeReader {
                 }
             };
             // Pinned read by read, so that a slow consumer never holds up an eviction.
-            let Some(pin) = self.engine.states.pin(self.life.zone, self.life.generation) else {
+            let states = Arc::clone(&self.engine.states);
+            let Some(pin) = ZoneStates::pin(states, self.life.zone, self.life.generation) else {
                 return;
             };
             let bytes = self.engine.plan.geometry.round_up(u64::from(read.bytes));

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -45,7 +45,7 @@ fn hash(key: u64) -> KeyHash {
 #[test]
 fn it_agrees_with_a_map_while_numbers_outgrow_their_bits() {
     let mut index = ShardIndex::new(&geometry(), false);
-    let mut oracle = HashMap::new();
+    let mut oracle = BTreeMap::new();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
     for step in 0..600_000_u64 {
         let key = random.random_range(0..200_000);

@@ -1,1 +1,175 @@
 //! The device as a host sees it.
+
+mod ftl;
+mod speed;
+mod zones;
+
+use super::*;
+use crate::ByteSize;
+
+/// A drive small enough that garbage is collected all the time: 24 superblocks
+/// of 1.5 MiB behind 16 that the host sees, units of 64 KiB.
+fn small_config(handles: u16) -> SsdConfig {
+    let mut config = SsdConfig::sn540();
+    config.host.buffer = ByteSize::mib(8);
+    if let Some(flash) = config.flash_mut() {
+        flash.superblock = ByteSize::kib(1536);
+        flash.superblocks = 24 + 3 * u32::from(handles);
+        flash.nand.dies = 8;
+        if let Interface::Conventional(ftl) = &mut flash.interface {
+            ftl.capacity = ByteSize::kib(16 * 1536);
+            ftl.mapping_unit = ByteSize::kib(64);
+            ftl.handles = handles;
+            ftl.collect_below = 3 + u32::from(handles);
+            ftl.throttle_at = 1 + u32::from(handles);
+            ftl.collect_window = ByteSize::mib(1);
+        }
+    }
+    config
+}
+
+/// A zoned drive of eight zones of 1.5 MiB, at most two open and three active.
+fn small_zoned() -> SsdConfig {
+    let mut config = SsdConfig::zn540();
+    if let Some(flash) = config.flash_mut() {
+        flash.superblock = ByteSize::kib(1536);
+        flash.superblocks = 8;
+        flash.nand.dies = 8;
+        if let Interface::Zoned(zoned) = &mut flash.interface {
+            zoned.zones = 8;
+            zoned.zone_size = ByteSize::mib(2);
+            zoned.open_max = 2;
+            zoned.active_max = 3;
+        }
+    }
+    config
+}
+
+/// Lets everything finish; panics if that takes more than a virtual hour.
+fn settle(ssd: &mut Ssd) -> Vec<Completion> {
+    let mut done = Vec::new();
+    while let Some(at) = ssd.next_wakeup() {
+        assert!(
+            at < Tick(3_600_000_000_000),
+            "the device never comes to rest"
+        );
+        ssd.advance(at, &mut done);
+    }
+    done
+}
+
+fn flash(ssd: &Ssd) -> &Flash {
+    match &ssd.device {
+        Device::Flash(flash) => flash,
+        Device::InPlace(_) => panic!("not a flash device"),
+    }
+}
+
+#[test]
+fn every_preset_makes_a_device() {
+    for name in SsdConfig::PRESETS {
+        let config = SsdConfig::preset(name).unwrap();
+        assert_eq!(config.validate(), Ok(()), "{name}");
+        let scaled = config.clone().scaled(128).unwrap();
+        let json = serde_json_like(&scaled);
+        assert!(json.contains(&config.name), "{json}");
+    }
+    assert_eq!(SsdConfig::preset("floppy"), None);
+}
+
+fn serde_json_like(config: &SsdConfig) -> String {
+    format!("{config:?}")
+}
+
+#[test]
+fn a_write_is_answered_from_the_buffer_and_a_read_by_the_dies() {
+    let mut ssd = Ssd::new(SsdConfig::zn540().scaled(16).unwrap(), 1).unwrap();
+    let bytes = 384 << 10;
+    let append = Command::Append { zone: 0, bytes };
+    ssd.submit(Tick::ZERO, CommandId(1), append).unwrap();
+    let mut done = Vec::new();
+    let at = ssd.advance_to_completion(Tick::MAX, &mut done);
+    // 384 KiB at 3.2 GB/s in two pieces, and 55 µs.
+    assert_eq!(at.0 / 1000, 122 + 55);
+    settle(&mut ssd);
+    let start = Tick(1_000_000_000);
+    let read = Command::Read {
+        offset: 0,
+        bytes: 65536,
+    };
+    ssd.submit(start, CommandId(2), read).unwrap();
+    done.clear();
+    let at = ssd.advance_to_completion(Tick::MAX, &mut done);
+    // A page on each of four dies, four pages over the link.
+    assert_eq!(at.since(start).as_micros(), 175 + 20 + 55);
+    assert_eq!(done.len(), 1);
+}
+
+#[test]
+fn a_read_suspends_a_program_once() {
+    let mut ssd = Ssd::new(SsdConfig::zn540().scaled(16).unwrap(), 1).unwrap();
+    for zone in [0, 1] {
+        let append = Command::Append {
+            zone,
+            bytes: 384 << 10,
+        };
+        ssd.submit(Tick::ZERO, CommandId(zone.into()), append)
+            .unwrap();
+    }
+    settle(&mut ssd);
+    // Zone 0 is programmed; zone 2 is being programmed on the same dies when
+    // the read comes.
+    let start = Tick(1_000_000_000);
+    let mut latencies = Vec::new();
+    for zone in 2..10 {
+        let append = Command::Append {
+            zone,
+            bytes: 384 << 10,
+        };
+        ssd.submit(start, CommandId(zone.into()), append).unwrap();
+    }
+    let mut done = Vec::new();
+    ssd.advance(start + std::time::Duration::from_millis(2), &mut done);
+    done.clear();
+    let begin = start + std::time::Duration::from_millis(2);
+    let read = Command::Read {
+        offset: 0,
+        bytes: 65536,
+    };
+    ssd.submit(begin, CommandId(99), read).unwrap();
+    while let Some(at) = ssd.next_wakeup() {
+        ssd.advance(at, &mut done);
+    }
+    latencies.extend(
+        done.iter()
+            .filter(|c| c.id.0 == 99)
+            .map(|c| c.at.since(begin)),
+    );
+    assert_eq!(latencies.len(), 1);
+    assert!(latencies[0].as_micros() <= 300, "{latencies:?}");
+}
+
+#[test]
+fn media_in_place_seek_and_stream() {
+    let mut ssd = Ssd::new(SsdConfig::hdd_array(), 1).unwrap();
+    let mut done = Vec::new();
+    let read = |offset| Command::Read {
+        offset,
+        bytes: 256 << 10,
+    };
+    ssd.submit(Tick::ZERO, CommandId(1), read(1 << 40)).unwrap();
+    let first = ssd.advance_to_completion(Tick::MAX, &mut done);
+    assert!((12..16).contains(&first.since(Tick::ZERO).as_millis()));
+    let next = (1 << 40) + 12 * (256 << 10);
+    ssd.submit(first, CommandId(2), read(next)).unwrap();
+    let second = ssd.advance_to_completion(Tick::MAX, &mut done);
+    assert!(second.since(first).as_micros() < 1200, "no seek");
+    let append = Command::Append {
+        zone: 0,
+        bytes: 4096,
+    };
+    assert_eq!(
+        ssd.submit(second, CommandId(3), append),
+        Err(Refusal::InvalidOpcode)
+    );
+}
