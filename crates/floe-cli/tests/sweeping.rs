@@ -225,3 +225,65 @@ fn the_recipes_for_clusters_are_well_formed() {
         .args(["-euc", &script]);
     said(pod.output().unwrap()).expect(0, &["pods/shard-1-of-16/sweep-"]);
 }
+
+#[test]
+fn one_seed_gives_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("sweep.toml"), SWEEP).unwrap();
+    let bytes = |jobs: &str| {
+        let mut command = common::floe(folder.path());
+        command.env("SOURCE_DATE_EPOCH", "1767225600");
+        command.args(["bench", "sweep.toml", "--quiet", "--jobs", jobs]);
+        let said = said(command.output().unwrap()).expect(0, &[]);
+        let results = folder.path().join(folder_said(&said.out));
+        ["results.jsonl", "report.html"].map(|name| fs::read(results.join(name)).unwrap())
+    };
+    let first = bytes("1");
+    assert!(String::from_utf8_lossy(&first[0]).contains("2026-01-01 00:00:00 UTC"));
+    assert_eq!(first, bytes("3"));
+}
+
+#[test]
+fn two_sets_are_compared_and_exported() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, rule) in [("before", "1.0, 2.0"), ("after", "2.0, 4.0")] {
+        let text = SWEEP.replace("[1.0, 2.0, 3.0]", &format!("[{rule}]"));
+        let text = text.replace(
+            "label = \"origin ms\"",
+            "label = \"origin\"\nnames = [\"near\", \"far\"]",
+        );
+        let file = format!("{name}.toml");
+        fs::write(folder.path().join(&file), text).unwrap();
+        run(folder.path(), &["bench", &file, "--quiet", "--out", name]).expect(0, &[]);
+    }
+    let results = |name: &str| {
+        let made = fs::read_dir(folder.path().join(name))
+            .unwrap()
+            .next()
+            .unwrap();
+        format!("{name}/{}", made.unwrap().file_name().to_string_lossy())
+    };
+    let (before, after) = (results("before"), results("after"));
+    let arguments = [
+        "report", &before, &after, "--out", "both", "--export", "files",
+    ];
+    let said = run(folder.path(), &arguments);
+    // Without fonts, figures are not drawn as PNG; that is said.
+    if said.code != 0 {
+        assert!(said.err.contains("font"), "{said:#?}");
+        return;
+    }
+    said.expect(0, &["get_latency_mean", "near", "both/report.html"]);
+    let table = fs::read_to_string(folder.path().join("files/comparison-figures.md")).unwrap();
+    assert!(
+        table.contains("| case | metric | first | second | ratio | difference |"),
+        "{table}"
+    );
+    let pictures = fs::read_dir(folder.path().join("files")).unwrap();
+    let pictures = pictures.filter(|entry| {
+        let name = entry.as_ref().unwrap().file_name();
+        name.to_string_lossy().ends_with(".png")
+    });
+    assert_eq!(pictures.count(), 4);
+    run(folder.path(), &["report", &before, &before, &after]).expect(2, &["neither the shards"]);
+}

@@ -11,7 +11,7 @@ use super::cases::Case;
 use super::host;
 use super::schema::{BenchCase, ReplayCase, TimeKind};
 use crate::error::EvalError;
-use crate::hosts;
+use crate::hosts::{self, HostProgress};
 use crate::replay::policy::CacheUnit;
 use crate::replay::{ReplayOptions, ReplayResult, ReplaySizes, UnitChoice, replay};
 use crate::run::{BenchOptions, Progress, RequestSource, RunResult, Stop, bench, in_virtual_time};
@@ -52,7 +52,11 @@ pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError
         });
     };
     if let Some(config) = host::config(&case.name, driven)? {
-        let found = hosts::run(&config, case.experiment.seed, &mut |_| {})?;
+        let bar = host::bar(place.progress, &config);
+        let mut show = |progress: HostProgress| bar.set_position(progress.done);
+        let found = hosts::run(&config, case.experiment.seed, &mut show);
+        bar.finish_and_clear();
+        let found = found?;
         return Ok(Found {
             run: Some(host::figures(&config, found)?),
             replay: None,

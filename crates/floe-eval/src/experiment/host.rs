@@ -5,6 +5,7 @@
 use floe::origin::emulated::{LatencyPreset, LatencyRule};
 use floe_core::ByteSize;
 use floe_core::ssd::{SsdConfig, Statistics};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use super::cache::TargetKind;
@@ -12,7 +13,7 @@ use super::schema::BenchCase;
 use crate::error::EvalError;
 use crate::hosts::{DeviceChoice, HostBehaviour, HostConfig, HostResult, Remote, StartState};
 use crate::metrics::media_figures;
-use crate::run::{ExtraFigure, Pacing, RunResult};
+use crate::run::{ExtraFigure, Pacing, Progress, RunResult};
 
 /// What the papers' hosts need beside what every cache needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -242,6 +243,20 @@ impl Mean {
     }
 }
 
+/// A bar over the requests of a case that is alone.
+pub(super) fn bar(progress: Progress, config: &HostConfig) -> ProgressBar {
+    if progress == Progress::Off {
+        return ProgressBar::hidden();
+    }
+    // Draws on standard error, and only if that is a terminal.
+    let bar = ProgressBar::new(config.requests());
+    let template = "{prefix} {bar:24} {human_pos}/{human_len} {eta}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.with_prefix(config.name.clone())
+}
+
 /// What a host ran on, in words.
 pub(super) fn device(config: &HostConfig) -> String {
     let dies = config.device.dies;
@@ -260,4 +275,92 @@ pub(super) fn device(config: &HostConfig) -> String {
         "simulated {}{dies}{size}, {start}, {} zones",
         config.device.preset, config.zones
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: &str = r#"
+        ratio = 2.0
+        requests = 40
+        bin-s = 60.0
+        workload = { kind = "uniform" }
+        pacing = { mode = "closed", clients = 8 }
+        [cache]
+        target = "zncache"
+        chunk = { size = "64KiB" }
+        origin-latency = { rule = "measured", preset = "64KiB" }
+        host = { zones = 40, device = { preset = "sn540", mapping-unit = "64KiB" } }
+    "#;
+
+    fn of(text: &str) -> Result<Option<HostConfig>, EvalError> {
+        config("case", &toml::from_str(text).expect("a case"))
+    }
+
+    #[test]
+    fn a_case_says_everything_that_the_host_needs() {
+        let found = of(HOST).expect("good").expect("a host");
+        assert_eq!((found.host.threads, found.requests()), (8, 40));
+        assert_eq!((found.host.evict_at, found.host.evict_to), (1, 2));
+        assert_eq!(found.remote.latency_us, 40_632);
+        let changed = HOST.replace(
+            "host = { zones",
+            "host = { behaviour = { waiters = \"fifo\", evict-to = 3 }, zones",
+        );
+        let found = of(&changed).expect("good").expect("a host");
+        assert_eq!(found.host.waiters, crate::hosts::Waiters::Fifo);
+        assert_eq!(found.host.evict_to, 3);
+        let store = HOST.replace("zncache", "store");
+        assert_eq!(of(&store).expect("good"), None);
+    }
+
+    #[test]
+    fn what_a_host_cannot_do_is_refused() {
+        for (from, to, said) in [
+            ("ratio = 2.0", "items = 9", "ratio"),
+            ("bin-s = 60.0", "bin-s = 0.5", "whole seconds"),
+            (
+                "\"closed\", clients = 8",
+                "\"open\", rate = 8.0",
+                "closed loop",
+            ),
+            ("zones = 40", "behaviour = { spins = true }", "spins"),
+            (
+                "\"measured\", preset = \"64KiB\"",
+                "\"normal\", mean_ms = 1.0, sd_ms = 1.0",
+                "constant",
+            ),
+        ] {
+            assert!(HOST.contains(from), "{from}");
+            let error = of(&HOST.replace(from, to)).expect_err(to);
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_drop_is_found_where_it_is() {
+        let bin = |number: u32, rate: f64| crate::metrics::Measures {
+            start_s: f64::from(number),
+            length_s: 1.0,
+            get_bytes_per_s: rate,
+            write_bytes_per_s: 10.0,
+            ..Default::default()
+        };
+        let bins = (0..30).map(|n| bin(n, if n < 10 { 100.0 } else { 70.0 }));
+        let mut run: RunResult = serde_json::from_value(serde_json::json!({
+            "name": "", "started_unix_s": 0.0, "is_virtual": true, "requests": 0, "failed": 0,
+            "first_failure": null, "skipped": 0, "verified_bytes": 0,
+            "whole": bin(0, 80.0), "bins": [], "rss_bytes_max": null,
+            "cpu_us_per_request": null, "write_amplification": null
+        }))
+        .expect("a run");
+        assert_eq!(throughput_drop(&run, 100.0), None);
+        run.bins = bins.collect();
+        let drop = throughput_drop(&run, 100.0).expect("it writes so much");
+        assert!((drop - 0.3).abs() < 1e-9, "{drop}");
+        assert_eq!(throughput_drop(&run, 1e6), None);
+        let worst = worst_and_last(&run);
+        assert_eq!((worst[0].value, worst[1].value), (0.875, 0.875));
+    }
 }

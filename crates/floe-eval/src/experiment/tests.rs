@@ -392,3 +392,31 @@ fn parts_parse() {
         assert!(text.parse::<Shard>().is_err(), "{text}");
     }
 }
+
+#[test]
+fn some_cases_are_adjusted() {
+    let adjusted = SMALL.to_owned()
+        + r#"
+[[adjust]]
+only = { target = ["object"], "origin ms" = ["4.0"] }
+set = { "bench.requests" = 7, "bench.cache.chunk.size" = "128KiB" }
+"#;
+    let (_, plain) = parse(Path::new("x.toml"), SMALL).expect("a good file");
+    let (_, cases) = parse(Path::new("x.toml"), &adjusted).expect("a good file");
+    let requests = |case: &cases::Case| case.experiment.bench.as_ref().and_then(|b| b.requests);
+    let requests: Vec<_> = cases.iter().map(requests).collect();
+    assert_eq!(requests, [Some(300), Some(300), Some(300), Some(7)]);
+    for (case, before) in cases.iter().zip(&plain).take(3) {
+        assert_eq!(case.digest, before.digest);
+    }
+    assert_ne!(cases[3].digest, plain[3].digest);
+    for (from, to, said) in [
+        ("target = [\"object\"]", "traget = []", "traget"),
+        ("[\"object\"]", "[\"objekt\"]", "there is: store, object"),
+    ] {
+        let at = adjusted.find("[[adjust]]").expect("it is there");
+        let (head, tail) = adjusted.split_at(at);
+        let said_really = refused(&(head.to_owned() + &tail.replace(from, to)));
+        assert!(said_really.contains(said), "{said_really}");
+    }
+}

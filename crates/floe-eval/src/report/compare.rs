@@ -72,6 +72,9 @@ pub struct Pair {
     pub difference: f64,
 }
 
+/// A fact of where a row comes from.
+type FactOf = fn(&Provenance) -> String;
+
 impl Comparison {
     /// Reads two folders of results (or their `results.jsonl`).
     ///
@@ -240,7 +243,7 @@ impl Comparison {
             "Where they come from",
             &["", "first", "second", ""],
         );
-        let facts: [(&str, fn(&Provenance) -> String); 6] = [
+        let facts: [(&str, FactOf); 6] = [
             ("commit", |p| p.commit.clone()),
             ("configuration", |p| p.config_digest.clone()),
             ("seed", |p| p.seed.to_string()),
