@@ -78,6 +78,9 @@ pub(super) fn config(name: &str, driven: &BenchCase) -> Result<Option<HostConfig
         }
         _ => return fail("pacing", "a host of a paper is driven in a closed loop"),
     }
+    if !(1e-3..=1e6).contains(&driven.bin_s) {
+        return fail("bin-s", "must lie between 0.001 and 1000000 seconds");
+    }
     Ok(Some(HostConfig {
         name: name.to_owned(),
         host,
@@ -319,7 +322,7 @@ mod tests {
     fn what_a_host_cannot_do_is_refused() {
         for (from, to, said) in [
             ("ratio = 2.0", "items = 9", "ratio"),
-            ("bin-s = 60.0", "bin-s = 0.5", "whole seconds"),
+            ("bin-s = 60.0", "bin-s = 0.0", "0.001"),
             (
                 "\"closed\", clients = 8",
                 "\"open\", rate = 8.0",
