@@ -91,6 +91,11 @@ pub struct SimConfig {
     /// same bandwidth with less to compute. For accesses of 1 MiB and more it
     /// makes no difference of more than a few percent. Must divide their number.
     pub dies: Option<u32>,
+    /// What a conventional drive erases at once, which on an FDP drive is its
+    /// reclaim unit. Default: as small a part of the drive's own as `size` is
+    /// of its capacity. A multiple of what is programmed together and of the
+    /// mapping unit.
+    pub superblock: Option<ByteSize>,
     /// The unit of a conventional drive's mapping table.
     pub mapping_unit: Option<ByteSize>,
     /// Whether a conventional drive begins with one pass of random writes over
@@ -121,6 +126,7 @@ impl Default for SimConfig {
             volatile_cache: true,
             volatile_cache_bytes: ByteSize::mib(64),
             dies: None,
+            superblock: None,
             mapping_unit: None,
             precondition: true,
             trim: true,
@@ -262,16 +268,19 @@ impl SimConfig {
             let row = flash.nand.row_bytes();
             if let Interface::Conventional(ftl) = &mut flash.interface {
                 ftl.mapping_unit = self.mapping_unit.unwrap_or(ftl.mapping_unit);
-                // Smaller superblocks rather than fewer, so that what is over
-                // for garbage collection stays as many of them.
-                let before = flash.superblock.bytes();
                 let unit = ftl.mapping_unit.bytes().max(1);
+                let own = flash.superblock.bytes();
+                // Smaller superblocks rather than fewer, so that as many of
+                // them stay for garbage collection.
                 let step = least_common_multiple(row, unit);
-                let share = u128::from(before) * u128::from(size) / u128::from(capacity);
-                let superblock = (share as u64 / step).max(1) * step;
-                flash.superblock = ByteSize(superblock);
-                let visible = u128::from(ftl.capacity.bytes()) * u128::from(superblock);
-                ftl.capacity = ByteSize((visible / u128::from(before)) as u64 / unit * unit);
+                let share = u128::from(own) * u128::from(size) / u128::from(capacity);
+                let small = (share as u64 / step).max(1) * step;
+                flash.superblock = self.superblock.unwrap_or(ByteSize(small));
+                let superblock = flash.superblock.bytes().max(1);
+                let total = u128::from(flash.superblocks) * u128::from(small);
+                let visible = u128::from(ftl.capacity.bytes()) * u128::from(small);
+                flash.superblocks = (total / u128::from(superblock)) as u32;
+                ftl.capacity = ByteSize((visible / u128::from(own)) as u64 / unit * unit);
                 return Ok(config);
             }
             if let (Some(capacity), Interface::Zoned(zoned)) =

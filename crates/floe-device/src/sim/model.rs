@@ -58,6 +58,7 @@ impl Model {
             None => Model::Queues(Queues::new(config.clone())),
             Some(ssd) => Model::Ssd(Box::new(Simulated {
                 trims: config.trim,
+                handles: Vec::new(),
                 is_zoned: ssd.zone(0).is_some(),
                 ssd,
                 pump_at: None,
@@ -118,12 +119,17 @@ pub(super) struct Simulated {
     ssd: Ssd,
     is_zoned: bool,
     trims: bool,
+    /// On a drive with placement handles, that of a zone's last append.
+    handles: Vec<Option<u16>>,
     /// When the SSD will be looked at again.
     pump_at: Option<Tick>,
 }
 
 impl Simulated {
     fn submit(&mut self, now: Tick, number: u64, command: Command) -> Result<End, DeviceErrorKind> {
+        if let Command::Append { zone, handle, .. } = command {
+            self.remember(zone, handle);
+        }
         let command = match command {
             Command::Read { offset, bytes } => ssd::Command::Read { offset, bytes },
             Command::Append { zone, bytes, .. } if self.is_zoned => ssd::Command::Append {
@@ -150,12 +156,33 @@ impl Simulated {
                 ssd::Command::Trim { offset, bytes }
             }
             Command::Finish { zone } if self.is_zoned => ssd::Command::Finish { zone: zone.0 },
+            // The next zone of this handle begins in a reclaim unit of its
+            // own, so that the two are reclaimed apart.
+            Command::Finish { zone } if self.handle_of(zone).is_some() => {
+                ssd::Command::UpdateHandle {
+                    handle: self.handle_of(zone).unwrap_or_default(),
+                }
+            }
             // A region of a conventional drive has no state of its own.
             Command::Reset { .. } | Command::Finish { .. } => return Ok(End::At(now)),
             Command::Flush => ssd::Command::Flush,
         };
         let submitted = self.ssd.submit(now, CommandId(number), command);
         submitted.map(|()| End::Later).map_err(refused)
+    }
+
+    fn remember(&mut self, zone: ZoneId, handle: u16) {
+        if self.ssd.reclaim_unit_rest(1).is_none() {
+            return;
+        }
+        if self.handles.len() <= zone.index() {
+            self.handles.resize(zone.index() + 1, None);
+        }
+        self.handles[zone.index()] = Some(handle);
+    }
+
+    fn handle_of(&self, zone: ZoneId) -> Option<u16> {
+        self.handles.get(zone.index()).copied().flatten()
     }
 
     /// Lets the SSD work until `now`; what ended meanwhile.

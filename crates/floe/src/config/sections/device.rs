@@ -257,6 +257,12 @@ fn sim_keys() -> Vec<Key> {
         )
         .limits(Limits::between(1, 65_535)),
         key(
+            "sim.superblock",
+            Kind::Size,
+            "`sim`, whole SSDs: what a conventional drive erases at once, on an FDP drive its reclaim unit. When not set, as small a part of the drive's own as `size` is of its capacity.",
+        )
+        .limits(Limits::at_least(4096)),
+        key(
             "sim.mapping_unit",
             Kind::Size,
             "`sim`, whole SSDs: the unit of a conventional drive's mapping table.",
