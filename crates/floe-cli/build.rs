@@ -8,6 +8,10 @@ fn main() {
         .ok()
         .or_else(|| git(&["rev-parse", "--short=12", "HEAD"]));
     let version = env!("CARGO_PKG_VERSION");
+    println!(
+        "cargo:rustc-env=FLOE_COMMIT={}",
+        commit.as_deref().unwrap_or_default()
+    );
     let version = match commit.filter(|text| !text.is_empty()) {
         Some(commit) => format!("{version} ({commit})"),
         None => version.to_owned(),

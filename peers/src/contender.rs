@@ -12,8 +12,11 @@ use crate::foyer_cache::{FoyerCache, FoyerIo};
 /// Which cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Name {
-    /// Floe's `Store`.
+    /// Floe's `Store` as it is by default: what an acknowledged put replaced
+    /// stays dead even after a crash.
     Floe,
+    /// The same without that promise, which foyer does not make either.
+    FloeRelaxed,
     /// foyer's block engine over its pread/pwrite thread pool.
     FoyerPsync,
     /// foyer's block engine over its io_uring threads.
@@ -24,6 +27,7 @@ impl Name {
     pub fn label(self) -> &'static str {
         match self {
             Name::Floe => "floe",
+            Name::FloeRelaxed => "floe-relaxed",
             Name::FoyerPsync => "foyer-psync",
             Name::FoyerUring => "foyer-uring",
         }
@@ -49,7 +53,8 @@ impl Cache {
     /// Opens what lies in `folder`, or makes it.
     pub async fn open(name: Name, folder: &Path, sizes: Sizes) -> Result<Self> {
         Ok(match name {
-            Name::Floe => Cache::Floe(FloeCache::open(folder, sizes).await?),
+            Name::Floe => Cache::Floe(FloeCache::open(folder, sizes, false).await?),
+            Name::FloeRelaxed => Cache::Floe(FloeCache::open(folder, sizes, true).await?),
             Name::FoyerPsync => {
                 Cache::Foyer(FoyerCache::open(folder, sizes, FoyerIo::Psync).await?)
             }

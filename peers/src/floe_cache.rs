@@ -17,10 +17,14 @@ use crate::contender::Sizes;
 const ZONE: ByteSize = ByteSize::mib(16);
 
 #[derive(Clone)]
-pub struct FloeCache(Store);
+pub struct FloeCache {
+    store: Store,
+    /// Whether what a put replaces may come back after a crash.
+    relaxed: bool,
+}
 
 impl FloeCache {
-    pub async fn open(folder: &Path, sizes: Sizes) -> Result<Self> {
+    pub async fn open(folder: &Path, sizes: Sizes, relaxed: bool) -> Result<Self> {
         let clock = Clock::real();
         let device = DeviceConfig {
             zone_size: ZONE,
@@ -39,26 +43,30 @@ impl FloeCache {
             },
             ..StoreConfig::default()
         };
-        Ok(FloeCache(Store::open(device, clock, &config).await?))
+        Ok(FloeCache {
+            store: Store::open(device, clock, &config).await?,
+            relaxed,
+        })
     }
 
     pub async fn get(&self, key: u64) -> Result<Option<Bytes>> {
         Ok(self
-            .0
+            .store
             .get(&key.to_le_bytes())
             .await?
             .map(|value| value.bytes))
     }
 
     pub async fn put(&self, key: u64, value: Bytes) -> Result<bool> {
-        let admission = self
-            .0
-            .put(&key.to_le_bytes(), value, PutOptions::default())
-            .await?;
+        let options = PutOptions {
+            relaxed: self.relaxed,
+            ..PutOptions::default()
+        };
+        let admission = self.store.put(&key.to_le_bytes(), value, options).await?;
         Ok(admission == Admission::Admitted)
     }
 
     pub async fn close(self) -> Result<()> {
-        Ok(self.0.close().await?)
+        Ok(self.store.close().await?)
     }
 }

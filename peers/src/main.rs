@@ -129,7 +129,12 @@ fn print(result: &impl Serialize) -> Result<()> {
 }
 
 fn compare(arguments: &Arguments) -> Result<()> {
-    let all = [Name::Floe, Name::FoyerPsync, Name::FoyerUring];
+    let all = [
+        Name::Floe,
+        Name::FloeRelaxed,
+        Name::FoyerPsync,
+        Name::FoyerUring,
+    ];
     let names: Vec<Name> = all
         .into_iter()
         .filter(|name| arguments.only.is_empty() || arguments.only.contains(name))

@@ -14,6 +14,7 @@ import urllib.request
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import ClientError
 from moto.server import ThreadedMotoServer
 
 # The origin's log of requests would hide the checks.
@@ -28,6 +29,16 @@ STOP_SECONDS = 30
 
 class Failure(Exception):
     """A check that did not hold."""
+
+
+def refused(call, **arguments):
+    """The status and code with which a call is refused; (200, "") where it is not."""
+    try:
+        call(**arguments)
+    except ClientError as error:
+        response = error.response
+        return response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"]
+    return 200, ""
 
 
 def check(what, holds, detail=""):
@@ -59,16 +70,22 @@ def s3_client(endpoint, keys, **config):
 
 
 class Rig:
-    """An origin with one bucket, Floe in front of it, and clients of both."""
+    """An origin with one bucket, Floe in front of it, and clients of both.
 
-    def __init__(self):
+    The origin is an S3 server, or a folder, which then has no client."""
+
+    def __init__(self, origin="s3"):
         self.folder = tempfile.mkdtemp(prefix="floe-clients-")
-        self.origin_server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        self.origin_server.start()
-        host, port = self.origin_server.get_host_and_port()
-        self.origin_endpoint = f"http://{host}:{port}"
-        self.origin = s3_client(self.origin_endpoint, ORIGIN_KEYS)
-        self.origin.create_bucket(Bucket=BUCKET)
+        self.origin_server = None
+        if origin == "s3":
+            self._start_origin()
+        else:
+            self.origin_folder = os.path.join(self.folder, "origin")
+            os.makedirs(os.path.join(self.origin_folder, BUCKET))
+            self.origin_config = f"""
+kind = "directory"
+root = "{self.origin_folder}"
+"""
         self.process = None
         try:
             self._start_floe()
@@ -77,6 +94,21 @@ class Rig:
             self.close(started=False)
             raise
         self.floe = s3_client(self.endpoint, FLOE_KEYS)
+
+    def _start_origin(self):
+        self.origin_server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self.origin_server.start()
+        host, port = self.origin_server.get_host_and_port()
+        self.origin_endpoint = f"http://{host}:{port}"
+        self.origin = s3_client(self.origin_endpoint, ORIGIN_KEYS)
+        self.origin.create_bucket(Bucket=BUCKET)
+        self.origin_config = f"""
+kind = "s3"
+endpoint = "{self.origin_endpoint}"
+allow_http = true
+access_key = "{ORIGIN_KEYS[0]}"
+secret_key = "{ORIGIN_KEYS[1]}"
+"""
 
     def _start_floe(self):
         binary = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("FLOE_BINARY")
@@ -93,12 +125,7 @@ path = "{self.folder}/cache.floe"
 size = "1GiB"
 
 [origin]
-kind = "s3"
-endpoint = "{self.origin_endpoint}"
-allow_http = true
-access_key = "{ORIGIN_KEYS[0]}"
-secret_key = "{ORIGIN_KEYS[1]}"
-
+{self.origin_config}
 [s3]
 listen = "127.0.0.1:0"
 anonymous = false
@@ -187,13 +214,14 @@ listen = "127.0.0.1:0"
                 raise Failure(f"floe did not stop in {STOP_SECONDS} s") from None
             finally:
                 self.log.close()
-        self.origin_server.stop()
+        if self.origin_server is not None:
+            self.origin_server.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def run(body):
+def run(body, origin="s3"):
     """Runs a script's body on a rig and exits with what became of it."""
-    rig = Rig()
+    rig = Rig(origin)
     try:
         try:
             body(rig)

@@ -6,21 +6,10 @@ import urllib.request
 
 from boto3.s3.transfer import TransferConfig
 from botocore import UNSIGNED
-from botocore.exceptions import ClientError
 
-from _floe import BUCKET, FLOE_KEYS, check, pattern, run, s3_client
+from _floe import BUCKET, FLOE_KEYS, check, pattern, refused, run, s3_client
 
 MIB = 1 << 20
-
-
-def refused(call, **arguments):
-    """The status and code with which a call is refused; (200, "") where it is not."""
-    try:
-        call(**arguments)
-    except ClientError as error:
-        response = error.response
-        return response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"]
-    return 200, ""
 
 
 def reads(rig):
@@ -138,6 +127,45 @@ def multipart(rig):
           refused(rig.floe.get_object, Bucket=BUCKET, Key="multi/aborted")[0] == 404)
 
 
+def copied_parts(rig):
+    """Uploads in parts that are copied from other objects."""
+    key, size = "multi/copied", 20 * MIB
+    upload = rig.floe.create_multipart_upload(Bucket=BUCKET, Key=key)["UploadId"]
+    source = {"Bucket": BUCKET, "Key": f"read/{size}"}
+    parts = []
+    for number, (first, last) in enumerate([(0, 8 * MIB - 1), (8 * MIB, size - 1)], 1):
+        answer = rig.floe.upload_part_copy(
+            Bucket=BUCKET, Key=key, UploadId=upload, PartNumber=number,
+            CopySource=source, CopySourceRange=f"bytes={first}-{last}",
+        )
+        parts.append({"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]})
+    rig.floe.complete_multipart_upload(
+        Bucket=BUCKET, Key=key, UploadId=upload, MultipartUpload={"Parts": parts}
+    )
+    check("parts copied by ranges make the whole", rig.at_origin(key) == pattern(6, size))
+
+
+def left_to_the_origin(rig):
+    """What this origin must be asked for itself, and keys that it cannot name."""
+    location = rig.floe.get_bucket_location(Bucket=BUCKET)
+    check("the bucket has a location", location["LocationConstraint"] in (None, "us-east-1"), location)
+    upload = rig.floe.create_multipart_upload(Bucket=BUCKET, Key="multi/open")["UploadId"]
+    for name, call, arguments in [
+        ("ListParts", rig.floe.list_parts, {"Bucket": BUCKET, "Key": "multi/open", "UploadId": upload}),
+        ("ListMultipartUploads", rig.floe.list_multipart_uploads, {"Bucket": BUCKET}),
+        ("CreateBucket", rig.floe.create_bucket, {"Bucket": "another-bucket"}),
+        ("a version", rig.floe.get_object, {"Bucket": BUCKET, "Key": "read/1000", "VersionId": "7"}),
+        ("PutBucketVersioning", rig.floe.put_bucket_versioning,
+         {"Bucket": BUCKET, "VersioningConfiguration": {"Status": "Enabled"}}),
+    ]:
+        got = refused(call, **arguments)
+        check(f"{name} is refused clearly", got == (501, "NotImplemented"), got)
+    rig.floe.abort_multipart_upload(Bucket=BUCKET, Key="multi/open", UploadId=upload)
+    for key in ("a//b", "a/", "a/./b", "a/../b"):
+        got = refused(rig.floe.put_object, Bucket=BUCKET, Key=key, Body=b"x")
+        check(f"the key {key!r} is refused clearly", got == (400, "InvalidArgument"), got)
+
+
 def listings(rig):
     """Listings as at the origin."""
     for index in range(25):
@@ -240,7 +268,7 @@ def metrics(rig):
 def everything(rig):
     """All of it, in an order in which later parts use earlier ones' objects."""
     for part in (
-        reads, ranges, conditions, writes, multipart, listings, copies_and_deletes, signatures, metrics,
+        reads, ranges, conditions, writes, multipart, copied_parts, left_to_the_origin, listings, copies_and_deletes, signatures, metrics,
     ):
         print(f"-- {part.__doc__}")
         part(rig)

@@ -52,9 +52,11 @@ const STEPS: &[Step] = &[
         cargo: &["doc", "--no-deps", "--workspace"],
         environment: &[("RUSTDOCFLAGS", "-Dwarnings")],
     },
+    step("devices", &["xtask", "devices"]),
     step("clients", &["xtask", "clients", "--debug"]),
     step("crash", &["xtask", "crash", "--debug", "--rounds", "6"]),
     step("faults", &["xtask", "faults", "--debug"]),
+    step("memory", &["xtask", "memory", "--debug"]),
     step("fuzz", &["xtask", "fuzz-smoke"]),
     step(
         "deny",

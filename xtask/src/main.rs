@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::{bench, ci, clients, crash, faults, fuzz, licences, project, report_shot, tidy};
+use xtask::{
+    bench, ci, clients, crash, devices, faults, fuzz, licences, memory, project, report_shot, tidy,
+};
 
 /// What developers and CI run besides cargo's own commands.
 #[derive(Parser)]
@@ -28,6 +30,10 @@ enum Task {
     Crash(crash::Options),
     /// Give the server bad input, an ill origin and a failing device, and check its answers.
     Faults(faults::Options),
+    /// Check how much RAM the server takes with the biggest chunks and many clients.
+    Memory(memory::Options),
+    /// Run the devices' conformance suite on a real block device.
+    Devices(devices::Options),
     /// Run every fuzz target for a short while.
     FuzzSmoke(fuzz::Options),
     /// Run the benches and write docs/benchmarks.md.
@@ -54,6 +60,8 @@ fn run(task: Task) -> Result<()> {
         Task::Clients(options) => clients::run(&options),
         Task::Crash(options) => crash::run(&options),
         Task::Faults(options) => faults::run(&options),
+        Task::Memory(options) => memory::run(&options),
+        Task::Devices(options) => devices::run(&options),
         Task::FuzzSmoke(options) => fuzz::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::ReportShot(options) => report_shot::run(&options),

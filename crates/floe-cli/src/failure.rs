@@ -70,6 +70,12 @@ impl Failure {
         self
     }
 
+    /// Says where it happened, before what happened.
+    pub(crate) fn within(mut self, place: impl fmt::Display) -> Self {
+        self.what = format!("{place}: {}", self.what);
+        self
+    }
+
     /// Adds what to do.
     pub(crate) fn cure(mut self, cure: impl Into<String>) -> Self {
         self.cure = Some(cure.into());

@@ -64,7 +64,8 @@ fn virtual_time_gives_the_same_figures_every_time() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = [
         "bench",
-        "--virtual-time",
+        "--clock",
+        "virtual",
         "--device-kind",
         "sim",
         "--device-size",

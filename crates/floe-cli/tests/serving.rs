@@ -70,6 +70,39 @@ fn a_flipped_byte_is_found_by_check_and_not_served() {
     assert_eq!(get(serving.s3, "/demo/hello.txt"), hello);
 }
 
+/// The same over slots, whose tables are checked too.
+#[test]
+fn slots_are_inspected_and_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || Serving::spawn(floe(folder.path()).env("FLOE_CHUNK_EVICTION", "clru"));
+    let serving = start();
+    let hello = get(serving.s3, "/demo/hello.txt");
+    serving.stop();
+    run(folder.path(), &["inspect"])
+        .expect(0, &["layout slots", "slots, open: 2 records", "in 2 slots"]);
+    run(folder.path(), &["check"]).expect(0, &["no damage", "2 records"]);
+
+    let path = folder.path().join("floe-data/cache.floe");
+    let whole = fs::read(&path).unwrap();
+    let text = b"Hello from Floe";
+    // Zone 2 is the first that holds values: its header is one block, its tables follow.
+    let table = (2 << 20) + 4096 + 64;
+    let value = (table..whole.len() - text.len())
+        .find(|&at| whole[at..].starts_with(text))
+        .expect("the value is on flash");
+    // A small value is checked with its key, which slots do not hold: only a read can tell.
+    for (at, code, words) in [(table, 4, "slot table"), (value, 0, "no damage")] {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        fs::write(&path, damaged).unwrap();
+        run(folder.path(), &["check"]).expect(code, &[words]);
+        let serving = start();
+        assert_eq!(get(serving.s3, "/demo/hello.txt"), hello, "{words}");
+        serving.stop();
+        run(folder.path(), &["check"]).expect(0, &["no damage"]);
+    }
+}
+
 #[test]
 fn systemd_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -140,6 +173,34 @@ fn foreign_data_is_never_wiped_unasked() {
     run(folder.path(), &["check", "--device-path", "precious.img"]).expect(0, &["no damage"]);
     run(folder.path(), &[&["format"][..], &device].concat())
         .expect(2, &["already", "nothing was changed"]);
+}
+
+/// Where what others write can be told from a blank device, if only there.
+#[test]
+fn a_signature_further_in_is_seen() {
+    let signatures: [(&str, u64, &[u8]); 5] = [
+        ("ext4", 0x438, &[0x53, 0xef]),
+        ("iso9660", 0x8001, b"CD001"),
+        ("btrfs", 0x1_0040, b"_BHRfS_M"),
+        ("zfs", 0x2_1000, &0x00ba_b10c_u64.to_le_bytes()),
+        ("the end of the first MiB", (1 << 20) - 1, &[1]),
+    ];
+    for (name, at, signature) in signatures {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("precious.img");
+        let mut precious = vec![0; 16 << 20];
+        precious[at as usize..][..signature.len()].copy_from_slice(signature);
+        fs::write(&path, &precious).unwrap();
+        let flags = [
+            "serve",
+            "--device-path",
+            "precious.img",
+            "--device-zone-size",
+            "2MiB",
+        ];
+        run(folder.path(), &flags).expect(3, &["did not write", "format --force"]);
+        assert!(fs::read(&path).unwrap() == precious, "{name}: written to");
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod chunk;
+pub mod content;
 pub mod geometry;
 pub mod hash;
 pub mod layout;

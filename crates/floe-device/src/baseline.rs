@@ -121,7 +121,9 @@ impl Offsets {
 }
 
 /// Carries out `reads` with O_DIRECT by one thread on one ring, with the file
-/// and, if `registered`, the buffers registered.
+/// and, if `registered`, the buffers registered: one of the heap's for each
+/// read in flight, used again and again. It submits what it has and waits for
+/// at least one completion with the same call, and never looks at the data.
 ///
 /// # Errors
 /// Whatever the system says; a short read is an error too.

@@ -60,12 +60,15 @@ pub struct DeviceConfig {
     pub kind: DeviceKind,
     /// The file or block device; required where `kind` is `file`.
     pub path: Option<PathBuf>,
-    /// Bytes to use. A file is created or extended (sparse) to this size and
+    /// Bytes to use; of a simulated SSD, to store, where the default is what the
+    /// simulated drive has. A file is created or extended (sparse) to this size and
     /// never shortened. Default: all of an existing file or block device.
     pub size: Option<ByteSize>,
-    /// Distance between the starts of two zones.
+    /// Distance between the starts of two zones. A simulated zoned drive has
+    /// its own.
     pub zone_size: ByteSize,
-    /// Writable bytes of a zone. Default: `zone_size`.
+    /// Writable bytes of a zone. Default: `zone_size`, or the simulated zoned
+    /// drive's.
     pub zone_capacity: Option<ByteSize>,
     /// The unit of reading and writing.
     pub block_size: ByteSize,
@@ -109,6 +112,12 @@ impl Default for DeviceConfig {
             registered_buffers: ByteSize::mib(32),
             sim: SimConfig::default(),
         }
+    }
+}
+
+impl OpenDeviceError {
+    pub(crate) fn sim(fault: floe_core::ssd::ConfigFault) -> Self {
+        OpenDeviceError::Sim(fault.0)
     }
 }
 
@@ -280,12 +289,17 @@ pub enum OpenDeviceError {
     )]
     InUse(PathBuf),
     /// The file system is full or the file would be too large for it.
-    #[error("cannot allocate {wanted} for `{path}`: {source}; free some space or lower `size`")]
+    #[error(
+        "cannot allocate {wanted} for `{path}`: {source}; its file system has {free} free: \
+         free some space, lower `size`, or use another file system"
+    )]
     NoSpace {
         /// The file.
         path: PathBuf,
         /// Its size.
         wanted: ByteSize,
+        /// What may still be written to its file system, the file's own blocks included.
+        free: ByteSize,
         /// What the system said.
         source: std::io::Error,
     },

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use floe_core::ssd::Statistics;
 use floe_core::{Address, Geometry, ZoneId};
 use parking_lot::Mutex;
 
@@ -246,4 +247,10 @@ pub trait Device: Send + Sync + fmt::Debug + 'static {
 
     /// Bytes and operations so far.
     fn counters(&self) -> &Counters;
+
+    /// What the device itself has written, erased and done since it exists,
+    /// where it says so: its write amplification ([`Statistics::write_amplification`]).
+    fn media_statistics(&self) -> Option<Statistics> {
+        None
+    }
 }

@@ -107,6 +107,11 @@ impl DeviceError {
         }
     }
 
+    /// Whether there was no space left below the device.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self.kind, DeviceErrorKind::NoSpace)
+    }
+
     /// Wraps a system error, recognising a full disk.
     pub fn io(operation: Operation, zone: impl Into<Option<ZoneId>>, error: io::Error) -> Self {
         DeviceError::new(operation, zone, DeviceErrorKind::from_io(error))

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use floe_core::ssd::Statistics;
 use floe_core::{Address, Geometry, ZoneId};
 use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
@@ -266,5 +267,9 @@ impl Device for Faulty {
 
     fn counters(&self) -> &Counters {
         self.below.counters()
+    }
+
+    fn media_statistics(&self) -> Option<Statistics> {
+        self.below.media_statistics()
     }
 }

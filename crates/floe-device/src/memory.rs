@@ -10,6 +10,7 @@ use crate::config::{DeviceConfig, OpenDeviceError};
 use crate::contract::{Device, OpFuture, Placement, SharedDevice, ZoneReport};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
+use crate::medium::Keeping;
 use crate::platter::{Platter, WriteCache};
 use crate::power::{PowerSwitch, Powered};
 use crate::zones::{ResetTurn, check_append, check_range, check_zone};
@@ -22,13 +23,17 @@ pub struct MemoryDevice(Arc<Platter>);
 impl MemoryDevice {
     /// An empty device of this shape.
     pub fn new(geometry: Geometry) -> Self {
-        MemoryDevice(Arc::new(Platter::new(geometry, WriteCache::None)))
+        MemoryDevice(Arc::new(Platter::new(
+            geometry,
+            WriteCache::None,
+            Keeping::Whole,
+        )))
     }
 
     /// An empty device of this shape that can lose its power. After a restart
     /// its zones are in state `Unknown` if the geometry has random writes.
     pub fn with_power(geometry: Geometry, cache: WriteCache) -> (SharedDevice, PowerSwitch) {
-        let device = MemoryDevice(Arc::new(Platter::new(geometry, cache)));
+        let device = MemoryDevice(Arc::new(Platter::new(geometry, cache, Keeping::Whole)));
         let power = PowerSwitch::new(Powered::Memory(device.clone()));
         (Arc::new(device), power)
     }

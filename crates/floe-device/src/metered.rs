@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use floe_core::ssd::Statistics;
 use floe_core::{Address, Geometry, Tick, ZoneId};
 
 use crate::buffer::{IoBuf, IoData};
@@ -148,6 +149,10 @@ impl Device for Metered {
 
     fn counters(&self) -> &Counters {
         self.below.counters()
+    }
+
+    fn media_statistics(&self) -> Option<Statistics> {
+        self.below.media_statistics()
     }
 }
 

@@ -11,7 +11,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::contract::ZoneState;
 use crate::counters::Counters;
-use crate::medium::{Extents, Medium};
+use crate::medium::{Extents, Keeping, Medium};
 use crate::zones::ZoneTable;
 
 /// What a device does with completed writes until they are flushed.
@@ -19,6 +19,8 @@ use crate::zones::ZoneTable;
 pub enum WriteCache {
     /// They are on stable media.
     None,
+    /// They are safe, and so is what is under way when the power fails.
+    Protected,
     /// They may be lost with the power, beyond the newest so many bytes not.
     Volatile {
         /// Most bytes that are not on stable media.
@@ -83,8 +85,8 @@ impl Before {
 
 impl Platter {
     /// An empty platter.
-    pub(crate) fn new(geometry: Geometry, cache: WriteCache) -> Self {
-        let medium = Arc::new(Medium::new(&geometry));
+    pub(crate) fn new(geometry: Geometry, cache: WriteCache, keeping: Keeping) -> Self {
+        let medium = Arc::new(Medium::new(&geometry, keeping));
         let zones = ZoneTable::new(&geometry, ZoneState::Empty);
         Platter::over(geometry, cache, medium, zones)
     }
@@ -103,6 +105,11 @@ impl Platter {
         }
     }
 
+    /// Bytes from the start of the device.
+    pub(crate) fn position(&self, zone: ZoneId, offset: u64) -> u64 {
+        u64::from(zone.0) * self.geometry.zone_size + offset
+    }
+
     pub(crate) fn load(&self, zone: ZoneId, offset: u64, buf: &mut [u8]) {
         self.medium.read(zone, offset, buf);
     }
@@ -110,7 +117,7 @@ impl Platter {
     /// Writes data, remembering what was there if that may be needed.
     pub(crate) fn store(&self, zone: ZoneId, offset: u64, data: &[u8]) {
         match self.cache {
-            WriteCache::None => self.medium.write(zone, offset, data),
+            WriteCache::None | WriteCache::Protected => self.medium.write(zone, offset, data),
             WriteCache::Volatile { bytes_max } => {
                 let mut unflushed = self.unflushed.lock();
                 self.store_into(&mut unflushed, zone, offset, data);
@@ -140,7 +147,7 @@ impl Platter {
     /// Empties a zone whose state is still that from before the reset.
     pub(crate) fn clear(&self, zone: ZoneId) {
         match self.cache {
-            WriteCache::None => self.medium.clear(zone),
+            WriteCache::None | WriteCache::Protected => self.medium.clear(zone),
             WriteCache::Volatile { .. } => self.clear_into(&mut self.unflushed.lock(), zone),
         }
     }
@@ -182,7 +189,7 @@ impl Platter {
     /// Keeps appends in the order of their places, where a power loss may
     /// keep a prefix of them.
     pub(crate) fn keep_order(&self) -> Option<MutexGuard<'_, ()>> {
-        (self.cache != WriteCache::None).then(|| self.order.lock())
+        matches!(self.cache, WriteCache::Volatile { .. }).then(|| self.order.lock())
     }
 
     /// Sets the power to fail at the start of the `operations`-th operation
@@ -213,6 +220,11 @@ impl Platter {
     pub(crate) fn lose_power(&self, seed: u64, interrupted: Vec<Interrupted>) {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut unflushed = std::mem::take(&mut *self.unflushed.lock());
+        if self.cache == WriteCache::Protected {
+            // The drive has taken it all in.
+            let changes = interrupted.into_iter();
+            return changes.for_each(|change| self.interrupt(&mut unflushed, change));
+        }
         for change in interrupted {
             if random.random() {
                 self.interrupt(&mut unflushed, change);

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use floe_core::ssd::Statistics;
 use floe_core::{Address, Geometry, Tick, ZoneId};
 use parking_lot::Mutex;
 
@@ -247,5 +248,9 @@ impl Device for Recorded {
 
     fn counters(&self) -> &Counters {
         self.below.counters()
+    }
+
+    fn media_statistics(&self) -> Option<Statistics> {
+        self.below.media_statistics()
     }
 }

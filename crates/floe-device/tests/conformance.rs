@@ -5,7 +5,7 @@ use std::sync::Arc;
 use floe_core::ByteSize;
 use floe_device::config::{DeviceConfig, DeviceKind, Direct, IoChoice};
 use floe_device::{
-    Clock, Faults, Faulty, Metered, Recorded, SharedDevice, SimConfig, conformance, open,
+    Clock, Faults, Faulty, Metered, Recorded, SharedDevice, SimConfig, SimModel, conformance, open,
     virtual_time,
 };
 
@@ -107,6 +107,34 @@ fn sim_in_virtual_time() {
 }
 
 #[test]
+fn whole_ssds_in_virtual_time() {
+    let zone = ByteSize::kib(1536);
+    for (model, size) in [
+        (SimModel::Zn540, ByteSize::mib(48)),
+        (SimModel::Sn540, ByteSize::mib(400)),
+        (SimModel::Fdp, ByteSize::mib(400)),
+        (SimModel::Optane, ByteSize::mib(48)),
+    ] {
+        let config = DeviceConfig {
+            size: Some(size),
+            zone_size: zone,
+            zone_capacity: Some(zone),
+            sim: SimConfig {
+                model,
+                mapping_unit: Some(ByteSize::kib(64)),
+                ..SimConfig::default()
+            },
+            ..small(DeviceKind::Sim)
+        };
+        virtual_time::run(1, |clock| async move {
+            let device = open(&config, &clock).unwrap();
+            conformance::check(&device).await;
+            conformance::check(&wrapped(device)).await;
+        });
+    }
+}
+
+#[test]
 fn file_uring_direct() {
     conforms(DeviceConfig {
         io: IoChoice::Uring,
@@ -135,7 +163,7 @@ fn file_threads() {
 }
 
 /// Overwrites the block device that `FLOE_TEST_BLOCK_DEVICE` names, of at
-/// least 8 MiB; for example a loop device over a scratch file.
+/// least 8 MiB; `cargo xtask devices` gives it a loop device over a scratch file.
 #[test]
 #[ignore = "needs a scratch block device in FLOE_TEST_BLOCK_DEVICE"]
 fn block_device() {

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use floe_eval::experiment::{ExperimentOptions, run};
-use floe_eval::run::Progress;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
@@ -13,13 +12,10 @@ fn main() -> ExitCode {
         eprintln!("usage: experiment <file.toml> [results folder]");
         return ExitCode::from(2);
     };
-    let options = ExperimentOptions {
-        path: path.into(),
-        results: arguments
-            .next()
-            .map_or_else(|| "results".into(), PathBuf::from),
-        progress: Progress::Auto,
-    };
+    let mut options = ExperimentOptions::new(path);
+    if let Some(results) = arguments.next() {
+        options.results = PathBuf::from(results);
+    }
     match run(&options) {
         Ok(folder) => {
             println!("{}", folder.join("report.html").display());

@@ -78,6 +78,23 @@ pub enum EvalError {
         /// What is wrong.
         reason: String,
     },
+    /// A case of an experiment failed.
+    #[error(
+        "case `{case}` failed; the cases that are done are kept in {}, go on with --resume {}: {source}",
+        .folder.display(),
+        .folder.display()
+    )]
+    Case {
+        /// Which case.
+        case: String,
+        /// Where the others are kept.
+        folder: PathBuf,
+        /// Why.
+        source: Box<EvalError>,
+    },
+    /// Virtual time came to a halt: a deadlock, or no end.
+    #[error("virtual time came to a halt")]
+    VirtualTime(#[from] floe_device::virtual_time::VirtualTimeError),
     /// A result cannot be read.
     #[error("results {path}: {reason}")]
     Results {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use floe::object::ObjectCache;
 use floe_device::Clock;
+use floe_device::metered::Meters;
 use tokio::net::TcpListener;
 
 use crate::admin::{self, Known};
@@ -66,7 +67,8 @@ struct Listeners {
 
 impl Server {
     /// Opens the configured faces on a cache. Must be called inside a tokio
-    /// runtime with I/O and time.
+    /// runtime with I/O and time. `device` are the meters of the cache's
+    /// device, if it is metered; they are shown with the other metrics.
     ///
     /// # Errors
     /// If the configuration cannot be served, or an address not be taken.
@@ -74,6 +76,7 @@ impl Server {
         config: ServerConfig,
         cache: ObjectCache,
         clock: Clock,
+        device: Option<Arc<Meters>>,
     ) -> Result<Self, StartError> {
         config.validate()?;
         let listeners = Listeners::open(&config).await?;
@@ -84,7 +87,7 @@ impl Server {
             faces: Shutdown::default(),
             admin: Shutdown::default(),
         };
-        server.serve(config, cache, listeners);
+        server.serve(config, cache, device, listeners);
         Ok(server)
     }
 
@@ -114,7 +117,13 @@ impl Server {
         drained
     }
 
-    fn serve(&self, config: ServerConfig, cache: ObjectCache, listeners: Listeners) {
+    fn serve(
+        &self,
+        config: ServerConfig,
+        cache: ObjectCache,
+        device: Option<Arc<Meters>>,
+        listeners: Listeners,
+    ) {
         let mut faces = Vec::new();
         let mut statistics = |name| {
             let statistics = Arc::new(FaceStatistics::default());
@@ -136,6 +145,7 @@ impl Server {
         if let (Some(config), Some(listener)) = (config.admin, listeners.admin) {
             let known = Arc::new(Known {
                 cache,
+                device,
                 faces,
                 started: self.clock.now(),
                 clock: self.clock.clone(),

@@ -3,6 +3,8 @@
 //!
 //! `cargo bench -p floe --bench store [-- --quick] [--json]`
 //!
+//! For profiling one case: `-- --only <KiB of values>,<depth>,<runtime> [--seconds <n>]`.
+//!
 //! Contenders take turns in short slices, so that a disturbance hits both.
 //! Every row is one JSON object or, without `--json`, one line of text.
 
@@ -36,9 +38,33 @@ struct Options {
     large_values: u64,
     time: Duration,
     depths: &'static [usize],
+    only: Option<Only>,
+}
+
+/// The one case to measure.
+struct Only {
+    value_bytes: usize,
+    depth: usize,
+    runtime: String,
+}
+
+impl Only {
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(',');
+        Some(Only {
+            value_bytes: parts.next()?.parse::<usize>().ok()? << 10,
+            depth: parts.next()?.parse().ok()?,
+            runtime: parts.next()?.to_owned(),
+        })
+    }
+
+    fn is(&self, depth: usize, runtime: &str) -> bool {
+        self.depth == depth && self.runtime == runtime
+    }
 }
 
 fn main() {
+    let after = |flag: &str| std::env::args().skip_while(|a| a != flag).nth(1);
     let given = |flag: &str| std::env::args().any(|argument| argument == flag);
     let mut options = Options {
         json: given("--json"),
@@ -46,6 +72,9 @@ fn main() {
         large_values: 16_384,
         time: Duration::from_secs(4),
         depths: &[1, 8, 64],
+        only: after("--only").map(|text| {
+            Only::parse(&text).expect("--only takes <KiB of values>,<depth>,<runtime>")
+        }),
     };
     if given("--quick") {
         options = Options {
@@ -56,20 +85,38 @@ fn main() {
             ..options
         };
     }
+    if let Some(seconds) = after("--seconds") {
+        options.time = Duration::from_secs(seconds.parse().expect("--seconds takes a number"));
+    }
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch folder");
     for (bytes, values) in [
         (64 << 10, options.large_values),
         (4 << 10, options.small_values),
     ] {
+        if options
+            .only
+            .as_ref()
+            .is_some_and(|only| only.value_bytes != bytes)
+        {
+            continue;
+        }
         let case = Case::new(folder.path(), bytes, values);
         options.show(&case.fill());
-        for depth in options.depths {
+        for &depth in options.depths {
             for (name, runtime) in runtimes() {
-                options.show(&case.compare_hits(name, &runtime, *depth, options.time));
+                if options
+                    .only
+                    .as_ref()
+                    .is_none_or(|only| only.is(depth, name))
+                {
+                    options.show(&case.compare_hits(name, &runtime, depth, options.time));
+                }
             }
         }
-        for row in case.recoveries() {
-            options.show(&row);
+        if options.only.is_none() {
+            for row in case.recoveries() {
+                options.show(&row);
+            }
         }
         for file in [&case.path, &case.plain] {
             std::fs::remove_file(file).expect("the scratch file was there");

@@ -38,10 +38,15 @@ impl Response {
 impl Connection {
     /// Connects to `host`.
     pub fn open(host: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&host, PATIENCE)?;
+        Self::open_with_patience(host, PATIENCE)
+    }
+
+    /// Connects to `host`, for requests that may take longer than others.
+    pub fn open_with_patience(host: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&host, patience)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
         Ok(Connection {
             stream: BufReader::new(stream),
             host,
@@ -57,6 +62,39 @@ impl Connection {
         headers: &[(&str, String)],
         body: &[u8],
     ) -> io::Result<Response> {
+        let message = self.message(method, path, headers, body);
+        self.stream.get_mut().write_all(&message)?;
+        let mut response = self.head()?;
+        let empty = method == "HEAD" || response.status == 204 || response.status == 304;
+        if !empty {
+            response.body = self.body(&response)?;
+        }
+        Ok(response)
+    }
+
+    /// Sends one GET and reads only the head of its answer; the body, which
+    /// must have a length, is read piece by piece. One that is not read to its
+    /// end leaves the connection unusable.
+    pub fn stream(
+        &mut self,
+        path: &str,
+        headers: &[(&str, String)],
+    ) -> io::Result<(Response, Body<'_>)> {
+        let message = self.message("GET", path, headers, b"");
+        self.stream.get_mut().write_all(&message)?;
+        let head = self.head()?;
+        let left = content_length(&head)?;
+        let stream = &mut self.stream;
+        Ok((head, Body { stream, left }))
+    }
+
+    fn message(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, String)],
+        body: &[u8],
+    ) -> Vec<u8> {
         let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.host);
         for (name, value) in headers {
             head += &format!("{name}: {value}\r\n");
@@ -67,27 +105,21 @@ impl Connection {
         head += "\r\n";
         let mut message = head.into_bytes();
         message.extend_from_slice(body);
-        self.stream.get_mut().write_all(&message)?;
-        self.response(method)
+        message
     }
 
-    fn response(&mut self, method: &str) -> io::Result<Response> {
+    /// Everything before the body.
+    fn head(&mut self) -> io::Result<Response> {
         loop {
             let status = self.status()?;
             let headers = self.headers()?;
-            if (100..200).contains(&status) {
-                continue;
+            if !(100..200).contains(&status) {
+                return Ok(Response {
+                    status,
+                    headers,
+                    body: Vec::new(),
+                });
             }
-            let mut response = Response {
-                status,
-                headers,
-                body: Vec::new(),
-            };
-            let empty = method == "HEAD" || status == 204 || status == 304;
-            if !empty {
-                response.body = self.body(&response)?;
-            }
-            return Ok(response);
         }
     }
 
@@ -120,13 +152,8 @@ impl Connection {
         {
             return self.chunked_body();
         }
-        let Some(length) = response.header("content-length") else {
-            return Err(malformed("an answer without a length"));
-        };
-        let length: usize = length
-            .parse()
-            .map_err(|_| malformed(&format!("a length that is none: {length:?}")))?;
-        let mut body = vec![0; length];
+        let length = content_length(response)?;
+        let mut body = vec![0; length as usize];
         self.stream.read_exact(&mut body)?;
         Ok(body)
     }
@@ -156,6 +183,37 @@ impl Connection {
         }
         Ok(line.trim_end_matches(['\r', '\n']).to_owned())
     }
+}
+
+/// A body that is read piece by piece.
+pub struct Body<'a> {
+    stream: &'a mut BufReader<TcpStream>,
+    left: u64,
+}
+
+impl Body<'_> {
+    /// Bytes that were not read yet.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Fills `buffer` with the next bytes; fails where fewer are left.
+    pub fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        self.left = self
+            .left
+            .checked_sub(buffer.len() as u64)
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        self.stream.read_exact(buffer)
+    }
+}
+
+fn content_length(response: &Response) -> io::Result<u64> {
+    let Some(length) = response.header("content-length") else {
+        return Err(malformed("an answer without a length"));
+    };
+    length
+        .parse()
+        .map_err(|_| malformed(&format!("a length that is none: {length:?}")))
 }
 
 fn malformed(what: &str) -> io::Error {

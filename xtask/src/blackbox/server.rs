@@ -13,9 +13,10 @@ use super::http::Connection;
 
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Small, so that the load fills many zones, and several chunks make an object.
-const ZONE_SIZE: &str = "4MiB";
-const CHUNK_SIZE: &str = "128KiB";
+/// Small, so that a short load fills many zones.
+pub const SMALL_ZONE: &str = "4MiB";
+/// Small, so that several chunks make an object.
+pub const SMALL_CHUNK: &str = "128KiB";
 
 /// How the server is started.
 #[derive(Clone, Debug)]
@@ -26,6 +27,10 @@ pub struct Setup {
     pub data_dir: PathBuf,
     /// Bytes of flash, as the flag takes it.
     pub cache_size: String,
+    /// Bytes of a zone, as the flag takes it.
+    pub zone_size: &'static str,
+    /// Bytes of a chunk, as the flag takes it.
+    pub chunk_size: &'static str,
     /// Bytes of the RAM tier, as the flag takes it.
     pub ram_size: String,
     /// The consistency mode.
@@ -130,14 +135,30 @@ impl Server {
         bail!("the server did not stop in {START_PATIENCE:?}")
     }
 
-    /// The sum of the counter `name` over the samples whose labels contain one of `labels`.
+    /// The most RAM that the process has had resident at once, in bytes.
+    pub fn peak_rss_bytes(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+        let kib = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .and_then(|rest| rest.trim().strip_suffix(" kB"))
+            .with_context(|| format!("{path} has no VmHWM"))?;
+        Ok(kib.trim().parse::<u64>()? << 10)
+    }
+
+    /// The sum of the metric `name` over the samples whose labels contain one
+    /// of `labels`; `""` is in all of them, also in none.
     pub fn metric(&self, name: &str, labels: &[&str]) -> Result<f64> {
         let response = Connection::open(self.admin)?.request("GET", "/metrics", &[], b"")?;
         let text = String::from_utf8_lossy(&response.body).into_owned();
         let mut found = false;
         let mut sum = 0.0;
         for line in text.lines() {
-            let Some(rest) = line.strip_prefix(name).filter(|rest| rest.starts_with('{')) else {
+            let Some(rest) = line
+                .strip_prefix(name)
+                .filter(|rest| rest.starts_with(['{', ' ']))
+            else {
                 continue;
             };
             let Some((own_labels, value)) = rest.rsplit_once(' ') else {
@@ -172,8 +193,8 @@ fn flags(setup: &Setup, s3: SocketAddr, admin: SocketAddr) -> Vec<String> {
         ("--s3-listen", s3.to_string()),
         ("--admin-listen", admin.to_string()),
         ("--device-size", setup.cache_size.clone()),
-        ("--device-zone-size", ZONE_SIZE.to_owned()),
-        ("--chunk-size", CHUNK_SIZE.to_owned()),
+        ("--device-zone-size", setup.zone_size.to_owned()),
+        ("--chunk-size", setup.chunk_size.to_owned()),
         ("--ram-size", setup.ram_size.clone()),
         ("--object-consistency", setup.consistency.to_owned()),
     ];

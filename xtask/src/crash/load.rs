@@ -86,10 +86,10 @@ impl World {
         Ok(())
     }
 
-    /// Reads every fixed object once, whole, and judges it.
-    pub(super) fn probe(&self, s3: SocketAddr) -> io::Result<()> {
+    /// Reads the first `count` fixed objects once, whole, and judges them.
+    pub(super) fn probe(&self, s3: SocketAddr, count: usize) -> io::Result<()> {
         let mut connection = Connection::open(s3)?;
-        for ledger in &self.fixed {
+        for ledger in self.fixed.iter().take(count) {
             match self.read(&mut connection, ledger, None) {
                 Ok(()) => {}
                 Err(Stop::Lie(lie)) => self.record(lie),
@@ -97,6 +97,12 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Reads the first `count` fixed objects again and again until `stop` or
+    /// until the connection breaks.
+    pub(super) fn reread(&self, s3: SocketAddr, count: usize, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) && self.probe(s3, count).is_ok() {}
     }
 
     fn record(&self, lie: String) {

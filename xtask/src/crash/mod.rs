@@ -22,7 +22,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use self::ledger::{Ledger, State};
 use self::load::{BUCKET, World};
 use crate::blackbox::content;
-use crate::blackbox::server::{Server, Setup, log_tail};
+use crate::blackbox::server::{SMALL_CHUNK, SMALL_ZONE, Server, Setup, log_tail};
 use crate::project::{self, Profile};
 
 /// What to run.
@@ -45,6 +45,8 @@ pub struct Options {
 const CONNECTIONS: u64 = 6;
 const CHANGING_OBJECTS: usize = 120;
 const FIXED_OBJECTS: usize = 48;
+/// So many of the fixed objects, 7 MiB, have room on the flash of every cache.
+const RESIDENT_OBJECTS: usize = 34;
 
 /// Every policy runs on a roomy and on a tight cache in turn.
 const POLICIES: &[&str] = &["zplru", "clru", "sieve", "fifo"];
@@ -54,6 +56,9 @@ const POLICIES: &[&str] = &["zplru", "clru", "sieve", "fifo"];
 fn rounds_per_cache(rounds: u32) -> u32 {
     (rounds / 10).clamp(2, 5)
 }
+
+/// The share of those that must be on flash before a kill, or nothing is measured.
+const RESIDENT_RATIO_MIN: f64 = 0.9;
 
 /// How far the hit ratio may fall over a crash, in points.
 const RATIO_LOSS_MAX: f64 = 1.0;
@@ -112,7 +117,8 @@ fn one_cache(
     figures: &mut Figures,
 ) -> Result<()> {
     // Every second cache is too small for the data, so that eviction runs
-    // while the crash comes; the hit ratio can only be compared in the others.
+    // while the crash comes; there the load itself pushes out what was read
+    // before, so only `flash_survives` can compare.
     let roomy = group.is_multiple_of(2);
     let folder = tempfile::Builder::new()
         .prefix("crash-")
@@ -122,6 +128,8 @@ fn one_cache(
         binary: binary.to_path_buf(),
         data_dir: folder.path().to_path_buf(),
         cache_size: if roomy { "512MiB" } else { "40MiB" }.to_owned(),
+        zone_size: SMALL_ZONE,
+        chunk_size: SMALL_CHUNK,
         ram_size: "4MiB".to_owned(),
         consistency: MODES[group as usize % MODES.len()],
         more: vec![format!("--chunk-eviction={policy}")],
@@ -129,7 +137,7 @@ fn one_cache(
     let world = new_world(&setup.data_dir, group)?;
     for round in rounds {
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(u64::from(round));
-        one_round(&setup, &world, seed, roomy, figures).with_context(|| {
+        one_round(&setup, &world, seed, roomy, policy, figures).with_context(|| {
             format!(
                 "round {round} ({} cache, {policy}, consistency {}) failed; the server's last words:\n{}",
                 if roomy { "roomy" } else { "tight" },
@@ -148,12 +156,13 @@ fn one_round(
     world: &World,
     seed: u64,
     roomy: bool,
+    policy: &str,
     figures: &mut Figures,
 ) -> Result<()> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let server = Server::start(setup)?;
-    world.probe(server.s3)?; // fills the cache
-    let before = probe_ratio(world, &server)?;
+    world.probe(server.s3, FIXED_OBJECTS)?; // fills the cache
+    let before = probe_ratio(world, &server, FIXED_OBJECTS)?;
     let moment = Duration::from_millis(random.random_range(30..900));
     load_until_killed(world, server, seed, moment)?;
     truthful(world)?;
@@ -166,7 +175,7 @@ fn one_round(
 
     let server = Server::start(setup)?;
     figures.restart_times.push(server.start_time);
-    let after = probe_ratio(world, &server)?;
+    let after = probe_ratio(world, &server, FIXED_OBJECTS)?;
     world.verify(server.s3)?;
     truthful(world)?;
     let loss = (before - after) * 100.0;
@@ -182,7 +191,8 @@ fn one_round(
         }
         figures.ratio_losses.push(loss);
     }
-    server.stop()
+    server.stop()?;
+    flash_survives(setup, world, seed, roomy || policy != "clru", figures)
 }
 
 /// Runs the load, kills the server at `moment`, and waits for every connection to notice.
@@ -201,11 +211,69 @@ fn load_until_killed(world: &World, server: Server, seed: u64, moment: Duration)
     })
 }
 
-/// The share of chunk lookups that hit while every fixed object is read once.
-fn probe_ratio(world: &World, server: &Server) -> Result<f64> {
+/// Kills the server while only what lies on its flash is read, and compares.
+/// Without a RAM tier, because what was only there is rightly gone.
+///
+/// `comparable` is false where slots are short: evicting one writes nothing, so
+/// a restart finds evicted values again and, with recency forgotten, may evict
+/// others in their place.
+fn flash_survives(
+    setup: &Setup,
+    world: &World,
+    seed: u64,
+    comparable: bool,
+    figures: &mut Figures,
+) -> Result<()> {
+    let setup = Setup {
+        ram_size: "0".to_owned(),
+        ..setup.clone()
+    };
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(!seed);
+    let server = Server::start(&setup)?;
+    for _ in 0..2 {
+        world.probe(server.s3, RESIDENT_OBJECTS)?; // brings them onto flash
+    }
+    let before = probe_ratio(world, &server, RESIDENT_OBJECTS)?;
+    if before < RESIDENT_RATIO_MIN {
+        bail!(
+            "only {:.1} % of what should fit the flash is there",
+            before * 100.0
+        );
+    }
+    let (stop, s3) = (AtomicBool::new(false), server.s3);
+    thread::scope(|scope| {
+        for _ in 0..CONNECTIONS {
+            scope.spawn(|| world.reread(s3, RESIDENT_OBJECTS, &stop));
+        }
+        thread::sleep(Duration::from_millis(random.random_range(10..200)));
+        let killed = server.kill();
+        stop.store(true, Ordering::Relaxed);
+        killed
+    })?;
+    let server = Server::start(&setup)?;
+    figures.restart_times.push(server.start_time);
+    let after = probe_ratio(world, &server, RESIDENT_OBJECTS)?;
+    truthful(world)?;
+    let loss = (before - after) * 100.0;
+    println!(
+        "crash: on flash before a kill {:.1} %, after it {:.1} %",
+        before * 100.0,
+        after * 100.0
+    );
+    if comparable && loss > RATIO_LOSS_MAX {
+        bail!("the restart lost flash: the hit ratio fell by {loss:.2} points");
+    }
+    if comparable {
+        figures.ratio_losses.push(loss);
+    }
+    server.stop()
+}
+
+/// The share of chunk lookups that hit while the first `count` fixed objects are read once.
+fn probe_ratio(world: &World, server: &Server, count: usize) -> Result<f64> {
     let counts = || anyhow::Ok((server.metric(CHUNKS, HITS)?, server.metric(CHUNKS, MISSES)?));
     let (hits_before, misses_before) = counts()?;
-    world.probe(server.s3)?;
+    world.probe(server.s3, count)?;
     let (hits, misses) = counts()?;
     let (hits, misses) = (hits - hits_before, misses - misses_before);
     if hits + misses == 0.0 {

@@ -1,6 +1,7 @@
 //! `cargo xtask faults`: bad input, an ill origin, a damaged device, given to
 //! the real server. It must answer clearly, keep serving, and never lie.
 
+mod disk;
 mod origin;
 
 use std::fs;
@@ -14,8 +15,8 @@ use anyhow::{Context, Result, bail, ensure};
 use self::origin::{Mood, OBJECT_BYTES, Origin};
 use crate::blackbox::content;
 use crate::blackbox::http::{Connection, Response};
-use crate::blackbox::server::{Server, Setup, log_tail};
-use crate::project::{self, Profile};
+use crate::blackbox::server::{SMALL_CHUNK, SMALL_ZONE, Server, Setup, log_tail};
+use crate::project::{self, Outcome, Profile};
 
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]
@@ -28,28 +29,49 @@ pub struct Options {
     /// Use this binary instead of building one.
     #[arg(long)]
     pub binary: Option<PathBuf>,
+    /// Fail where a scenario is not possible on this machine.
+    #[arg(long)]
+    pub require: bool,
 }
 
-type Scenario = fn(&Place) -> Result<()>;
+type Scenario = fn(&Place) -> Result<Outcome>;
 
 const SCENARIOS: &[(&str, Scenario)] = &[
-    ("an unknown setting", unknown_setting),
-    ("a chunk larger than a zone", chunk_over_zone),
-    ("a device that is too small", device_too_small),
-    ("a device with foreign data", foreign_data),
-    ("a port that is taken", port_taken),
-    ("an origin that is down", origin_down),
-    ("an origin that is slow", origin_slow),
-    ("an origin whose bodies break off", origin_short),
-    ("an origin whose objects change", origin_changing),
-    ("flash that returns other bytes", flash_corrupted),
-    ("junk on the wire", junk),
+    ("an unknown setting", |p| passed(unknown_setting(p))),
+    ("a chunk larger than a zone", |p| passed(chunk_over_zone(p))),
+    ("a device that is too small", |p| {
+        passed(device_too_small(p))
+    }),
+    ("a device with foreign data", |p| passed(foreign_data(p))),
+    ("a port that is taken", |p| passed(port_taken(p))),
+    ("an origin that is down", |p| passed(origin_down(p))),
+    ("an origin that is slow", |p| passed(origin_slow(p))),
+    ("an origin whose bodies break off", |p| {
+        passed(origin_short(p))
+    }),
+    ("an origin whose objects change", |p| {
+        passed(origin_changing(p))
+    }),
+    ("flash that returns other bytes", |p| {
+        passed(flash_corrupted(p))
+    }),
+    ("a disk that is full", disk::full),
+    ("a disk too small for a preallocated cache", disk::too_small),
+    ("junk on the wire", |p| passed(junk(p))),
 ];
+
+/// Most scenarios are possible everywhere.
+fn passed(result: Result<()>) -> Result<Outcome> {
+    result.map(|()| Outcome::Passed)
+}
 
 /// Runs every scenario, even where one fails.
 pub fn run(options: &Options) -> Result<()> {
     let binary = match &options.binary {
-        Some(given) => given.clone(),
+        // Started from other folders, too.
+        Some(given) => given
+            .canonicalize()
+            .with_context(|| given.display().to_string())?,
         None => project::build_floe(Profile::from_flag(options.debug))?,
     };
     let mut failed = Vec::new();
@@ -66,7 +88,8 @@ pub fn run(options: &Options) -> Result<()> {
             folder: folder.path().to_path_buf(),
         };
         match scenario(&place) {
-            Ok(()) => println!("faults: {name}: as it should be"),
+            Ok(Outcome::Passed) => println!("faults: {name}: as it should be"),
+            Ok(skipped) => skipped.settle(&format!("faults: {name}"), options.require)?,
             Err(error) => {
                 println!(
                     "faults: {name}: FAILED: {error:#}\n{}",
@@ -97,6 +120,8 @@ impl Place {
             binary: self.binary.clone(),
             data_dir: self.folder.clone(),
             cache_size: "64MiB".to_owned(),
+            zone_size: SMALL_ZONE,
+            chunk_size: SMALL_CHUNK,
             ram_size: "0".to_owned(),
             consistency: "immutable",
             more,

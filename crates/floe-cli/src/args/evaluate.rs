@@ -1,11 +1,13 @@
 //! The flags of `floe bench`, `floe replay` and `floe report`.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
 use floe_core::ByteSize;
 use floe_core::policy::object::ObjectPolicyKind;
+use floe_eval::experiment::Shard;
 use floe_eval::trace::TraceFormat;
 
 /// What ids a bench draws from.
@@ -37,6 +39,15 @@ pub(crate) enum ArrivalName {
     Poisson,
     /// At equal distances
     Fixed,
+}
+
+/// In which time a bench runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ClockName {
+    /// The machine's
+    Real,
+    /// As fast as it can be computed
+    Virtual,
 }
 
 /// How fast requests follow each other, and when they end.
@@ -75,8 +86,11 @@ pub(crate) struct LoadArgs {
     /// Seed of everything random
     #[arg(long, value_name = "SEED", default_value_t = 42)]
     pub(crate) seed: u64,
-    /// Run in virtual time: on a simulated SSD (--device-kind sim) or memory, the same result every time
-    #[arg(long)]
+    /// Run in real or in virtual time, which needs a simulated SSD (--device-kind sim) or memory and gives the same result every time
+    #[arg(long, value_enum, value_name = "TIME", default_value = "real")]
+    pub(crate) clock: ClockName,
+    /// The same as --clock virtual
+    #[arg(long, conflicts_with = "clock")]
     pub(crate) virtual_time: bool,
     /// Compare every byte with the origin's
     #[arg(long)]
@@ -116,12 +130,52 @@ pub(crate) struct OutputArgs {
     pub(crate) quiet: bool,
 }
 
+/// Which of an experiment's cases are run, and how many at a time.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Experiment")]
+pub(crate) struct SweepArgs {
+    /// Run so many cases at a time, where time is virtual [default: one per core]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) jobs: Option<NonZeroUsize>,
+    /// Run only a part of the cases: 2/5 is the second of five
+    #[arg(long, value_name = "PART")]
+    pub(crate) shard: Option<Shard>,
+    /// Go on in a folder of results; cases that are done there are kept
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "out")]
+    pub(crate) resume: Option<PathBuf>,
+}
+
+/// `floe report`.
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Folders of results; one is reported, two are compared, shards are merged
+    #[arg(required = true, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub(crate) folders: Vec<PathBuf>,
+    /// Write what is compared or merged into this folder [default: beside the first]
+    #[arg(long, short, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) out: Option<PathBuf>,
+    /// Write tables and figures for papers and pages into this folder
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) export: Option<PathBuf>,
+}
+
 /// `floe bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// An experiment; without one the flags say what is run
     #[arg(value_name = "EXPERIMENT.toml", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+    /// The same as EXPERIMENT.toml
+    #[arg(
+        long,
+        value_name = "EXPERIMENT.toml",
+        conflicts_with = "file",
+        value_hint = ValueHint::FilePath,
+        help_heading = "Experiment"
+    )]
     pub(crate) experiment: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) sweep: SweepArgs,
     /// Draw requests like this
     #[arg(long, value_enum, default_value = "zipf", help_heading = "Requests")]
     pub(crate) workload: WorkloadName,

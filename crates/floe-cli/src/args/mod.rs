@@ -12,11 +12,15 @@ use floe::config::Schema;
 use crate::settings;
 
 pub(crate) use evaluate::{
-    ArrivalName, BenchArgs, CacheArgs, LoadArgs, OutputArgs, ReplayArgs, TargetName, WorkloadName,
+    ArrivalName, BenchArgs, CacheArgs, ClockName, LoadArgs, OutputArgs, ReplayArgs, ReportArgs,
+    SweepArgs, TargetName, WorkloadName,
 };
 
 /// The version, with the commit where it is known.
 pub(crate) const VERSION: &str = env!("FLOE_VERSION");
+
+/// The commit this was built from; empty where it is not known.
+pub(crate) const COMMIT: &str = env!("FLOE_COMMIT");
 
 pub(crate) const CONFIG: &str = "config-file";
 pub(crate) const DATA_DIR: &str = "data-dir";
@@ -64,7 +68,9 @@ pub(crate) enum Action {
         floe bench experiments/zero-latency.toml             run an experiment, write results/…\n  \
         floe bench --duration 30s --clients 64               Zipfian reads, a cache file of 1GiB\n  \
         floe bench --rate 20000 --device-kind memory --device-size 256MiB --origin-latency 64KiB\n  \
-        floe bench --virtual-time --device-kind sim --requests 100000 --origin-latency 64KiB\n  \
+        floe bench --clock virtual --device-kind sim --requests 100000 --origin-latency 64KiB\n  \
+        floe bench experiments/zncache-table5.toml --shard 2/8 --out results/shard-2\n  \
+        floe bench experiments/zncache-table5.toml --resume results/zncache-table5-20260101-120000\n  \
         floe bench --device-path /dev/nvme1n1 --wipe --chunk-size 1MiB --out results/nvme\n\n\
         Without a --device-path the cache is a file that is removed afterwards.")]
     Bench(Box<BenchArgs>),
@@ -74,13 +80,14 @@ pub(crate) enum Action {
         floe replay spc.csv --engine --device-size 2GiB --speed 10 --out results/spc\n\n\
         Against policies the miss counts are exact: no bytes are stored and no time passes.")]
     Replay(Box<ReplayArgs>),
-    /// Make the report of a results folder again
-    #[command(after_help = "Example:\n  floe report results/zero-latency")]
-    Report {
-        /// The folder, as `floe bench` or `floe replay` wrote it
-        #[arg(value_hint = ValueHint::DirPath)]
-        folder: PathBuf,
-    },
+    /// Make a report again, compare two, or merge the shards of one
+    #[command(after_help = "Examples:\n  \
+        floe report results/smoke-20260101-120000                    make the page again\n  \
+        floe report results/before results/after                     compare two sets of results\n  \
+        floe report results/shard-*/zncache-table5-*                 merge what --shard spread\n  \
+        floe report results/smoke-20260101-120000 --export paper     tables and figures as files\n\n\
+        --export writes tables as Markdown, CSV and LaTeX, and figures as SVG and PNG.")]
+    Report(ReportArgs),
     /// Print what lies on a cache's device
     #[command(after_help = "Examples:\n  \
         floe inspect --data-dir /var/lib/floe\n  \

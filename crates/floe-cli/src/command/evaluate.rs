@@ -9,7 +9,6 @@ use floe::config::Schema;
 use floe::origin::emulated::{LatencyPreset, LatencyRule};
 use floe_core::ByteSize;
 use floe_device::config::DeviceKind;
-use floe_device::virtual_time::VirtualTime;
 use floe_device::{Clock, Device as _};
 use floe_eval::EvalError;
 use floe_eval::experiment::{CacheSpec, ExperimentOptions, TargetKind};
@@ -17,14 +16,17 @@ use floe_eval::replay::policy::CacheUnit;
 use floe_eval::replay::{ReplayOptions, ReplayResult, ReplaySizes, UnitChoice};
 use floe_eval::report::ReportData;
 use floe_eval::results::Provenance;
-use floe_eval::run::{Arrivals, BenchOptions, Pacing, Progress, RequestSource, RunResult, Stop};
+use floe_eval::run::{
+    Arrivals, BenchOptions, Pacing, Progress, RequestSource, RunResult, Stop, in_virtual_time,
+};
 use floe_eval::trace::TraceOptions;
 use floe_eval::workload::{Distribution, WorkloadSpec, working_set_items};
 use tokio::runtime::Builder;
 
 use super::figures;
 use crate::args::{
-    ArrivalName, BenchArgs, CacheArgs, LoadArgs, OutputArgs, ReplayArgs, TargetName, WorkloadName,
+    ArrivalName, BenchArgs, COMMIT, CacheArgs, ClockName, LoadArgs, OutputArgs, ReplayArgs,
+    SweepArgs, TargetName, WorkloadName,
 };
 use crate::device;
 use crate::failure::Failure;
@@ -44,9 +46,10 @@ pub(crate) fn bench(
     args: &BenchArgs,
     json: bool,
 ) -> Result<(), Failure> {
-    if let Some(path) = &args.experiment {
-        return experiment(path, matches, &args.output, json);
+    if let Some(path) = args.file.as_ref().or(args.experiment.as_ref()) {
+        return experiment(path, matches, args, json);
     }
+    refuse_sweep_flags(&args.sweep)?;
     let scratch = Scratch::new(schema, matches, &args.cache, &args.load, &args.output)?;
     let source = bench_source(args, &scratch.spec)?;
     let mut options = options("bench", source, &args.load, &args.output, json);
@@ -69,17 +72,19 @@ pub(crate) fn bench(
 fn experiment(
     path: &Path,
     matches: &ArgMatches,
-    output: &OutputArgs,
+    args: &BenchArgs,
     json: bool,
 ) -> Result<(), Failure> {
     refuse_other_flags(matches)?;
+    let defaults = ExperimentOptions::new(path);
     let options = ExperimentOptions {
-        path: path.to_owned(),
-        results: output
-            .out
-            .clone()
-            .unwrap_or_else(|| PathBuf::from("results")),
-        progress: progress(output, json),
+        results: args.output.out.clone().unwrap_or(defaults.results),
+        progress: progress(&args.output, json),
+        jobs: args.sweep.jobs,
+        shard: args.sweep.shard,
+        resume: args.sweep.resume.clone(),
+        commit: Some(COMMIT.to_owned()),
+        ..defaults
     };
     let folder = floe_eval::experiment::run(&options).map_err(explain)?;
     let page = folder.join("report.html");
@@ -89,9 +94,32 @@ fn experiment(
     output::print(&format!("report: {}\n", page.display()))
 }
 
+/// Cases are an experiment's.
+fn refuse_sweep_flags(sweep: &SweepArgs) -> Result<(), Failure> {
+    let flag = match sweep {
+        SweepArgs { jobs: Some(_), .. } => "--jobs",
+        SweepArgs { shard: Some(_), .. } => "--shard",
+        SweepArgs {
+            resume: Some(_), ..
+        } => "--resume",
+        _ => return Ok(()),
+    };
+    Err(Failure::usage(format!("`{flag}` needs an experiment file"))
+        .cure("name one: floe bench experiments/smoke.toml"))
+}
+
 /// An experiment says everything itself; a flag beside it would be ignored.
 fn refuse_other_flags(matches: &ArgMatches) -> Result<(), Failure> {
-    const ALLOWED: [&str; 4] = ["experiment", "out", "quiet", "json"];
+    const ALLOWED: [&str; 8] = [
+        "file",
+        "experiment",
+        "jobs",
+        "shard",
+        "resume",
+        "out",
+        "quiet",
+        "json",
+    ];
     // Groups of flags are listed too, under their types' names.
     let is_flag = |id: &&str| id.starts_with(|first: char| first.is_ascii_lowercase());
     let given = matches
@@ -158,15 +186,6 @@ pub(crate) fn replay(
         device,
         Done::Run(Box::new(run)),
     )
-}
-
-/// `floe report`: makes the page of a results folder again.
-pub(crate) fn report(folder: &Path, json: bool) -> Result<(), Failure> {
-    let page = floe_eval::report::report(folder).map_err(explain)?;
-    if json {
-        return output::print_json(&serde_json::json!({ "report": page }));
-    }
-    output::print(&format!("{}\n", page.display()))
 }
 
 fn bench_source(args: &BenchArgs, spec: &CacheSpec) -> Result<RequestSource, Failure> {
@@ -328,6 +347,7 @@ impl Scratch {
             ram: effective.section("ram")?,
             origin_latency: latency(&args.origin_latency)?,
             origin_bandwidth_per_stream: args.origin_bandwidth,
+            ..CacheSpec::default()
         };
         match &spec.device.path {
             Some(path) if !args.wipe => refuse_to_wipe(path)?,
@@ -354,7 +374,7 @@ impl Scratch {
             spec,
             folder,
             seed: load.seed,
-            virtual_time: load.virtual_time,
+            virtual_time: load.virtual_time || load.clock == ClockName::Virtual,
         })
     }
 
@@ -370,17 +390,14 @@ impl Scratch {
             })?;
         }
         let result = if self.virtual_time {
-            VirtualTime::new(self.seed)
-                .run(|clock| self.drive(options, clock))
-                .unwrap_or_else(|error| {
-                    Err(Failure::bug("virtual time came to a halt").because(error))
-                })
+            in_virtual_time(self.seed, |clock| self.drive(options, clock)).map_err(explain)
         } else {
             Builder::new_multi_thread()
                 .enable_all()
                 .build()
                 .map_err(|error| Failure::environment("cannot start the runtime").because(error))?
                 .block_on(self.drive(options, Clock::real()))
+                .map_err(explain)
         };
         if is_own_file {
             // What is left of a cache under test is of no use to anybody.
@@ -394,17 +411,13 @@ impl Scratch {
         &self,
         options: &BenchOptions,
         clock: Clock,
-    ) -> Result<(RunResult, String), Failure> {
-        let cache = self
-            .spec
-            .open(&clock, self.seed, &self.folder)
-            .await
-            .map_err(explain)?;
+    ) -> Result<(RunResult, String), EvalError> {
+        let cache = self.spec.open(&clock, self.seed, &self.folder).await?;
         let run = floe_eval::bench(&cache.target, &clock, Some(&cache.device), options).await;
         let device = cache.device.describe();
         let closed = cache.close().await;
-        let run = run.map_err(explain)?;
-        closed.map_err(explain)?;
+        let run = run?;
+        closed?;
         Ok((run, device))
     }
 }
@@ -477,7 +490,7 @@ fn finish(
         Done::Run(run) => (vec![*run], Vec::new()),
         Done::Replay(replay) => (Vec::new(), vec![replay]),
     };
-    let provenance = Provenance::here(config, seed, device);
+    let provenance = Provenance::here(Some(COMMIT), config, seed, device);
     let title = format!("floe {name}");
     let data = ReportData::new(name, title, config, provenance, runs, replays);
     let page = match &output.out {
@@ -498,10 +511,23 @@ fn finish(
 pub(crate) fn explain(error: EvalError) -> Failure {
     match error {
         EvalError::Device(error) => device::explain(error),
+        EvalError::Case {
+            case,
+            folder,
+            source,
+        } => {
+            let failure = explain(*source).within(format!("case `{case}`"));
+            failure.cure(format!(
+                "cases that are done are kept: go on with --resume {}",
+                folder.display()
+            ))
+        }
+        EvalError::VirtualTime(halt) => Failure::bug("virtual time came to a halt").because(halt),
         EvalError::Option { .. }
         | EvalError::Workload(_)
         | EvalError::WorkloadFile(_)
         | EvalError::Trace(_)
+        | EvalError::Origin(_)
         | EvalError::Experiment { .. } => Failure::usage("this cannot be run").because(error),
         EvalError::File { ref source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             Failure::usage("this cannot be run").because(error)

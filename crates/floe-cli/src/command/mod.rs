@@ -6,6 +6,7 @@ mod figures;
 mod format;
 mod inspect;
 mod manual;
+mod report;
 mod serve;
 
 use std::process::ExitCode;
@@ -29,7 +30,7 @@ pub(crate) fn run(schema: &Schema, matches: &ArgMatches) -> Result<ExitCode, Fai
         Action::Format(args) => format::run(schema, below, &args, cli.json)?,
         Action::Bench(args) => evaluate::bench(schema, below, &args, cli.json)?,
         Action::Replay(args) => evaluate::replay(schema, below, &args, cli.json)?,
-        Action::Report { folder } => evaluate::report(&folder, cli.json)?,
+        Action::Report(args) => report::run(&args, cli.json)?,
         Action::Inspect(args) => inspect::run(schema, below, &args, cli.json)?,
         Action::Check(args) => inspect::check(schema, below, &args, cli.json)?,
         Action::Config(action) => config::run(schema, below, action, cli.json)?,

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::ArgMatches;
 use floe::config::Schema;
@@ -11,7 +12,8 @@ use floe::object::ObjectCache;
 use floe::origin::{Origin, OriginKind};
 use floe::store::{Store, StoreConfig};
 use floe_core::ByteSize;
-use floe_device::Clock;
+use floe_device::metered::Meters;
+use floe_device::{Clock, Metered};
 use floe_server::{Addresses, Drained, Server, StartError};
 use serde::Serialize;
 use tokio::runtime::Builder;
@@ -117,6 +119,8 @@ async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> 
     let device = device::open_patiently(&plan.device, &clock).await?;
     plan.check_chunks(device.geometry())?;
     let description = device.describe();
+    let device = Arc::new(Metered::new(device, clock.clone()));
+    let meters = Arc::clone(device.meters());
     let store_config = StoreConfig {
         chunk: plan.chunk.clone(),
         ram: plan.ram.clone(),
@@ -127,7 +131,7 @@ async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> 
         .map_err(|error| explain_open(error, &plan.device))?;
     let recovery = store.recovery().clone();
     tracing::info!(?recovery, device = description, "the cache is open");
-    let started = start_faces(&plan, &store, &clock).await;
+    let started = start_faces(&plan, &store, meters, &clock).await;
     let server = match started {
         Ok(server) => server,
         Err(failure) => {
@@ -167,12 +171,17 @@ async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> 
     }
 }
 
-async fn start_faces(plan: &Plan, store: &Store, clock: &Clock) -> Result<Server, Failure> {
+async fn start_faces(
+    plan: &Plan,
+    store: &Store,
+    device: Arc<Meters>,
+    clock: &Clock,
+) -> Result<Server, Failure> {
     let origin = Origin::open(&plan.origin, clock.clone())
         .map_err(|error| Failure::environment("the origin cannot be used").because(error))?;
     let cache = ObjectCache::new(store.clone(), origin, clock.clone(), plan.object.clone())
         .map_err(|error| Failure::usage("objects cannot be cached like this").because(error))?;
-    Server::start(plan.server.clone(), cache, clock.clone())
+    Server::start(plan.server.clone(), cache, clock.clone(), Some(device))
         .await
         .map_err(|error| match error {
             StartError::Config(_) => Failure::usage("the faces cannot be served").because(error),

@@ -1,9 +1,9 @@
 //! One shard of the exact index: key hash to place on flash.
 //!
 //! Memory is the point of this file. Each record on flash costs one 24-byte
-//! entry; each live key costs 4 more bytes in an open-addressing table of
-//! entry numbers that is kept between 64 and 90 % full. Expiry times cost 4
-//! bytes per entry, only once a shard has any.
+//! entry; each live key costs 4 more bytes in an open-addressing table that is
+//! kept between 64 and 90 % full. Expiry times cost 4 bytes per entry, only
+//! once a shard has any.
 //!
 //! An entry is *live* (served), a *ghost* (no longer served, its bytes still
 //! on flash: whoever replaces or deletes the key must journal its death), or
@@ -13,9 +13,14 @@
 //! Over slots, which are freed one by one, there are no such lists and no dead
 //! entries: an entry is forgotten as soon as it is out of the table.
 
+mod cells;
+#[cfg(test)]
+mod tests;
+
 use super::clru::Recency;
-use crate::hash::{KeyHash, fast_range};
+use crate::hash::KeyHash;
 use crate::{Geometry, ZoneId};
+use cells::Cells;
 
 const NONE: u32 = u32::MAX;
 /// `len` of a dead or free entry. No value is this long.
@@ -87,8 +92,7 @@ impl Slot {
 pub struct ShardIndex {
     block_size: u32,
     zone_blocks: u32,
-    table: Vec<u32>,
-    used: usize,
+    table: Cells,
     pages: Vec<Box<[Slot]>>,
     expiry: Vec<Box<[u32]>>,
     free: u32,
@@ -111,8 +115,7 @@ impl ShardIndex {
         ShardIndex {
             block_size: geometry.block_size,
             zone_blocks: (geometry.zone_size / u64::from(geometry.block_size)) as u32,
-            table: Vec::new(),
-            used: 0,
+            table: Cells::new(),
             pages: Vec::new(),
             expiry: Vec::new(),
             free: NONE,
@@ -144,7 +147,7 @@ impl ShardIndex {
     /// Bytes of memory that this shard holds, counted from its live structures.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>()
-            + self.table.capacity() * size_of::<u32>()
+            + self.table.memory_bytes()
             + self.pages.len() * (PAGE * size_of::<Slot>())
             + self.pages.capacity() * size_of::<Box<[Slot]>>()
             + self.expiry.len() * PAGE * size_of::<u32>()
@@ -154,14 +157,16 @@ impl ShardIndex {
 
     /// Looks `hash` up.
     pub fn get(&self, hash: KeyHash) -> Option<Found> {
-        let id = self.table[self.find(hash)?];
-        let slot = self.slot(id);
+        Some(self.found(self.table.id_at(self.find(hash)?)))
+    }
+
+    fn found(&self, id: u32) -> Found {
         let mut entry = self.entry(id);
-        if slot.len & GHOST_BIT == 0 {
-            Some(Found::Live(entry))
+        if entry.len & GHOST_BIT == 0 {
+            Found::Live(entry)
         } else {
             entry.len &= !GHOST_BIT;
-            Some(Found::Ghost(entry))
+            Found::Ghost(entry)
         }
     }
 
@@ -174,7 +179,7 @@ impl ShardIndex {
         let Some(position) = self.find(hash) else {
             return;
         };
-        let id = self.table[position];
+        let id = self.table.id_at(position);
         let live = self.live;
         if let Some(recency) = &mut self.recency {
             let slot = &mut self.pages[id as usize / PAGE][id as usize % PAGE];
@@ -193,7 +198,7 @@ impl ShardIndex {
     pub fn insert(&mut self, hash: KeyHash, entry: Entry) -> Result<Option<Found>, IndexFull> {
         let id = self.allocate()?;
         let replaced = self.remove(hash);
-        self.reserve_table();
+        self.table.reserve_one(|id| hash_in(&self.pages, id));
         let zone = entry.place.zone;
         let h48 = hash.0 & HASH_MASK;
         let epoch = match &mut self.recency {
@@ -215,8 +220,7 @@ impl ShardIndex {
             next,
         };
         self.set_expiry(id, entry.expiry_unix_s);
-        self.place_in_table(h48, id);
-        self.used += 1;
+        self.table.insert(h48, id);
         self.live += 1;
         Ok(replaced)
     }
@@ -224,15 +228,15 @@ impl ShardIndex {
     /// Takes `hash` out: it becomes dead. Returns what it was.
     pub fn remove(&mut self, hash: KeyHash) -> Option<Found> {
         let position = self.find(hash)?;
-        let found = self.get(hash);
-        let id = self.table[position];
-        self.remove_from_table(position);
+        let id = self.table.id_at(position);
+        let found = self.found(id);
+        self.table.remove(position, |id| hash_in(&self.pages, id));
         self.kill(id);
         if self.heads.is_empty() {
             self.slot_mut(id).next = std::mem::replace(&mut self.free, id);
             self.entries -= 1;
         }
-        found
+        Some(found)
     }
 
     /// Over slots: what was stopped being served at `place` is gone from
@@ -248,7 +252,7 @@ impl ShardIndex {
     /// expired or unreadable value).
     pub fn ghost(&mut self, hash: KeyHash) {
         if let Some(position) = self.find(hash) {
-            self.ghost_entry(self.table[position]);
+            self.ghost_entry(self.table.id_at(position));
         }
     }
 
@@ -263,11 +267,11 @@ impl ShardIndex {
         }
         let epoch = self
             .find(hash)
-            .map(|position| self.slot(self.table[position]).epoch);
+            .map(|position| self.slot(self.table.id_at(position)).epoch);
         if self.insert(hash, to).is_err() {
             return false;
         }
-        let moved = self.find(hash).map(|position| self.table[position]);
+        let moved = self.find(hash).map(|position| self.table.id_at(position));
         if let (Some(recency), Some(epoch), Some(id)) = (&mut self.recency, epoch, moved) {
             let slot = &mut self.pages[id as usize / PAGE][id as usize % PAGE];
             slot.epoch = recency.restore(slot.epoch, epoch);
@@ -299,9 +303,8 @@ impl ShardIndex {
         while id != NONE {
             let slot = *self.slot(id);
             if slot.len != DEAD {
-                let hash = KeyHash(slot.hash());
-                if let Some(position) = self.table_position_of_id(hash, id) {
-                    self.remove_from_table(position);
+                if let Some(position) = self.table.position_of(slot.hash(), id) {
+                    self.table.remove(position, |id| hash_in(&self.pages, id));
                 }
                 self.kill(id);
             }
@@ -372,93 +375,14 @@ impl ShardIndex {
     }
 
     fn find(&self, hash: KeyHash) -> Option<usize> {
-        self.probe(hash.0 & HASH_MASK, |slot, _, h48| slot.hash() == h48)
-    }
-
-    fn table_position_of_id(&self, hash: KeyHash, wanted: u32) -> Option<usize> {
-        self.probe(hash.0 & HASH_MASK, |_, id, _| id == wanted)
-    }
-
-    fn probe(&self, h48: u64, is_it: impl Fn(&Slot, u32, u64) -> bool) -> Option<usize> {
-        if self.table.is_empty() {
-            return None;
-        }
-        let mut position = fast_range(h48 << 16, self.table.len());
-        loop {
-            let id = self.table[position];
-            if id == NONE {
-                return None;
-            }
-            if is_it(self.slot(id), id, h48) {
-                return Some(position);
-            }
-            position = self.after(position);
-        }
-    }
-
-    fn after(&self, position: usize) -> usize {
-        if position + 1 == self.table.len() {
-            0
-        } else {
-            position + 1
-        }
-    }
-
-    fn place_in_table(&mut self, h48: u64, id: u32) {
-        let mut position = fast_range(h48 << 16, self.table.len());
-        while self.table[position] != NONE {
-            position = self.after(position);
-        }
-        self.table[position] = id;
-    }
-
-    /// Removes by shifting followers back, so that no tombstones accumulate.
-    fn remove_from_table(&mut self, mut hole: usize) {
-        let len = self.table.len();
-        let mut position = hole;
-        loop {
-            position = self.after(position);
-            let id = self.table[position];
-            if id == NONE {
-                break;
-            }
-            let home = fast_range(self.slot(id).hash() << 16, len);
-            // Move it back unless its home lies cyclically in (hole, position].
-            let distance_home = (position + len - home) % len;
-            let distance_hole = (position + len - hole) % len;
-            if distance_home >= distance_hole {
-                self.table[hole] = id;
-                hole = position;
-            }
-        }
-        self.table[hole] = NONE;
-        self.used -= 1;
+        let h48 = hash.0 & HASH_MASK;
+        self.table.find(h48, |id| self.slot(id).hash() == h48)
     }
 
     /// Makes room in the table for `records` keys at once, as recovery does
     /// that knows about how many come.
     pub fn reserve(&mut self, records: usize) {
-        let len = records + records / 4;
-        if len > self.table.len() {
-            self.grow_table(len);
-        }
-    }
-
-    /// Keeps the table at most 90 % full, growing by a quarter.
-    fn reserve_table(&mut self) {
-        if (self.used + 1) * 10 > self.table.len() * 9 {
-            self.grow_table((self.table.len() + self.table.len() / 4).max(64));
-        }
-    }
-
-    fn grow_table(&mut self, len: usize) {
-        let mut table = Vec::new();
-        table.reserve_exact(len);
-        table.resize(len, NONE);
-        let old = std::mem::replace(&mut self.table, table);
-        for id in old.into_iter().filter(|&id| id != NONE) {
-            self.place_in_table(self.slot(id).hash(), id);
-        }
+        self.table.reserve(records, |id| hash_in(&self.pages, id));
     }
 
     fn allocate(&mut self) -> Result<u32, IndexFull> {
@@ -467,6 +391,7 @@ impl ShardIndex {
             if first + PAGE > (NONE - 1) as usize {
                 return Err(IndexFull);
             }
+            self.table.widen_ids(first + PAGE);
             let dead = Slot {
                 len: DEAD,
                 next: NONE,
@@ -541,6 +466,10 @@ impl ShardIndex {
     fn slot_mut(&mut self, id: u32) -> &mut Slot {
         &mut self.pages[id as usize / PAGE][id as usize % PAGE]
     }
+}
+
+fn hash_in(pages: &[Box<[Slot]>], id: u32) -> u64 {
+    pages[id as usize / PAGE][id as usize % PAGE].hash()
 }
 
 fn place_of(block: u32, block_size: u32, zone_blocks: u32) -> Place {

@@ -98,6 +98,8 @@ pub struct ZoneTable {
     next_generation: u32,
     fills: u64,
     policy: ZonePolicy,
+    /// Retired only because there is no space below the device for them.
+    withdrawn: Vec<ZoneId>,
 }
 
 impl ZoneTable {
@@ -142,6 +144,7 @@ impl ZoneTable {
             next_generation: first_generation.0.max(1),
             fills: 0,
             policy,
+            withdrawn: Vec::new(),
         }
     }
 
@@ -306,6 +309,53 @@ impl ZoneTable {
         false
     }
 
+    /// There is no space below the device for a write to `zone` (to none in
+    /// particular if `None`), which is not the zone's fault: the device is
+    /// smaller than it says. Free zones are withdrawn, so that others are
+    /// evicted, whose reset gives space back. Returns how many were.
+    pub fn out_of_space(&mut self, zone: Option<ZoneId>) -> usize {
+        let before = self.withdrawn.len();
+        if let Some(zone) = zone {
+            match self.zones[zone.index()].info.phase {
+                ZonePhase::Open => {
+                    if let Some(index) = self.open.iter().position(|&z| z == zone) {
+                        self.start_closing(index);
+                    }
+                }
+                ZonePhase::Opening => {
+                    self.retire(zone);
+                    self.withdrawn.push(zone);
+                }
+                _ => {}
+            }
+        }
+        while let Some(&zone) = self.free.front() {
+            self.retire(zone);
+            self.withdrawn.push(zone);
+        }
+        self.withdrawn.len() - before
+    }
+
+    /// Puts back what was withdrawn for want of space: there may be some again.
+    /// Returns how many zones that were.
+    pub fn restore_withdrawn(&mut self) -> usize {
+        let zones = std::mem::take(&mut self.withdrawn);
+        for zone in &zones {
+            let info = &mut self.zones[zone.index()].info;
+            info.phase = ZonePhase::Empty;
+            info.used_bytes = 0;
+            info.records = 0;
+            info.in_flight = 0;
+            self.free.push_back(*zone);
+        }
+        zones.len()
+    }
+
+    /// Whether zones are out of use for want of space.
+    pub fn any_withdrawn(&self) -> bool {
+        !self.withdrawn.is_empty()
+    }
+
     /// Takes a zone out of use for good. What it holds stays readable.
     pub fn retire(&mut self, zone: ZoneId) {
         self.open.retain(|&z| z != zone);
@@ -468,3 +518,6 @@ impl ZoneTable {
         self.closing += 1;
     }
 }
+
+#[cfg(test)]
+mod tests;

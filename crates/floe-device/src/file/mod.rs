@@ -4,6 +4,7 @@
 //! written, so after opening every zone is [`ZoneState::Unknown`](crate::ZoneState::Unknown) until it is
 //! reset; appends then go by a write pointer in memory.
 
+mod driver;
 mod open;
 mod request;
 mod ring;

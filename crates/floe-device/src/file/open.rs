@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -140,19 +140,59 @@ fn size_file(
         None if found.bytes() == 0 => return Err(OpenDeviceError::Missing("size")),
         None => found,
     };
+    make_room(file, path, found, wanted, config.preallocate)?;
+    Ok((false, wanted))
+}
+
+/// Extends a regular file to `wanted`; with `preallocate` every block of it has
+/// a place on the disk afterwards, without it a full disk shows when it is written.
+fn make_room(
+    file: &File,
+    path: &Path,
+    found: ByteSize,
+    wanted: ByteSize,
+    preallocate: bool,
+) -> Result<(), OpenDeviceError> {
+    let free = free_for(file).map_err(|error| io_error(path, error))?;
     let no_space = |source: io::Error| OpenDeviceError::NoSpace {
         path: path.to_owned(),
         wanted,
+        free,
         source,
     };
-    if found < wanted {
+    let grows = found < wanted;
+    if preallocate && free < wanted {
+        // Before half of the disk is taken in vain.
+        return Err(no_space(io::ErrorKind::StorageFull.into()));
+    }
+    if grows {
         file.set_len(wanted.bytes()).map_err(no_space)?;
     }
-    if config.preallocate {
-        rustix::fs::fallocate(file, FallocateFlags::empty(), 0, wanted.bytes())
-            .map_err(|error| no_space(error.into()))?;
+    if preallocate
+        && let Err(error) = rustix::fs::fallocate(file, FallocateFlags::empty(), 0, wanted.bytes())
+    {
+        if grows {
+            // What was allocated before it failed is given back. If that fails too, the first error tells more.
+            let _ = file.set_len(found.bytes());
+        }
+        return Err(no_space(error.into()));
     }
-    Ok((false, wanted))
+    if free < wanted {
+        tracing::warn!(
+            path = %path.display(),
+            "the file system has room for {free} of a cache of {wanted}; what does not fit is not cached"
+        );
+    }
+    Ok(())
+}
+
+/// What `file` can take: its own blocks and those that are free.
+fn free_for(file: &File) -> io::Result<ByteSize> {
+    const STAT_BLOCK: u64 = 512;
+    let system = rustix::fs::fstatvfs(file)?;
+    let own = file.metadata()?.blocks().saturating_mul(STAT_BLOCK);
+    let free = system.f_bavail.saturating_mul(system.f_frsize);
+    Ok(ByteSize(free.saturating_add(own)))
 }
 
 fn block_device_size(file: &File) -> io::Result<u64> {

@@ -10,14 +10,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::Future;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::pin::Pin;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
 
 use io_uring::{IoUring, opcode, squeue, types};
 use parking_lot::Mutex;
@@ -26,6 +23,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::{self, Handle, RuntimeFlavor};
 
 use super::Inner;
+use super::driver::{Driver, DriverLink};
 use super::request::{Request, Transfer, Verdict};
 use crate::arena::Arena;
 use crate::error::DeviceErrorKind;
@@ -44,7 +42,7 @@ const IN_KERNEL_MAX: usize = 2 * ENTRIES as usize;
 const TRANSFER_MAX: usize = 1 << 30;
 
 pub(super) struct Ring {
-    queue: Mutex<VecDeque<Request>>,
+    intake: Mutex<Intake>,
     core: Mutex<Core>,
     /// Set by whoever wants the ring looked after, and cannot tell whether the
     /// present holder of the lock still will.
@@ -52,7 +50,13 @@ pub(super) struct Ring {
     /// Requests accepted and not over.
     in_flight: AtomicUsize,
     eventfd: OwnedFd,
-    residents: Mutex<Vec<Resident>>,
+}
+
+/// What a submitter needs, behind one lock.
+#[derive(Default)]
+struct Intake {
+    queue: VecDeque<Request>,
+    residents: Vec<Resident>,
 }
 
 impl Ring {
@@ -68,7 +72,7 @@ impl Ring {
         submitter.register_eventfd(eventfd.as_raw_fd())?;
         let registered = arena.and_then(|arena| register_arena(&uring, arena));
         Ok(Ring {
-            queue: Mutex::new(VecDeque::new()),
+            intake: Mutex::default(),
             core: Mutex::new(Core {
                 uring,
                 table: Table::default(),
@@ -79,22 +83,28 @@ impl Ring {
             wanted: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             eventfd,
-            residents: Mutex::default(),
         })
     }
 
     /// Starts `request`.
     pub(super) fn submit(&self, inner: &Arc<Inner>, request: Request) {
-        let driver = match self.driver(inner) {
+        let mut intake = self.intake.lock();
+        let driver = match self.driver(&mut intake.residents, inner) {
             Ok(driver) => driver,
-            Err(error) => return inner.finished(request, Err(DeviceErrorKind::Io(error))),
+            Err(error) => {
+                drop(intake);
+                return inner.finished(request, Err(DeviceErrorKind::Io(error)));
+            }
         };
-        let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed);
-        self.queue.lock().push_back(request);
-        if in_flight < INLINE_MAX {
+        let is_inline = self.in_flight.fetch_add(1, Ordering::Relaxed) < INLINE_MAX;
+        // Woken outside the lock, and kept alive only for that.
+        let sleeping = (!is_inline && driver.claim_notice()).then(|| Arc::clone(driver));
+        intake.queue.push_back(request);
+        drop(intake);
+        if is_inline {
             self.turn(inner);
-        } else {
-            driver.notify();
+        } else if let Some(driver) = sleeping {
+            driver.wake();
         }
     }
 
@@ -110,7 +120,7 @@ impl Ring {
                 return;
             };
             self.wanted.store(false, Ordering::SeqCst);
-            let answers = core.step(&self.queue, Wait::No);
+            let answers = core.step(&self.intake, Wait::No);
             let refused = core.unsubmitted;
             drop(core);
             self.settle(inner, answers);
@@ -129,7 +139,7 @@ impl Ring {
         for (mut request, answer) in answers {
             match request.advance(answer) {
                 Verdict::Again => {
-                    self.queue.lock().push_back(request);
+                    self.intake.lock().queue.push_back(request);
                     self.wanted.store(true, Ordering::SeqCst);
                 }
                 Verdict::Over(result) => {
@@ -150,7 +160,7 @@ impl Ring {
     pub(super) fn drain(&self, inner: &Arc<Inner>) {
         while self.is_busy() {
             let mut core = self.core.lock();
-            let answers = core.step(&self.queue, Wait::One);
+            let answers = core.step(&self.intake, Wait::One);
             if core.is_broken {
                 return;
             }
@@ -165,29 +175,31 @@ impl Ring {
 
     /// A driver that will run: one on a multi_thread runtime, which always
     /// does, else one on the runtime of the caller, who is running it.
-    fn driver(&self, inner: &Arc<Inner>) -> io::Result<Arc<DriverLink>> {
-        let mut residents = self.residents.lock();
-        if let Some(first) = residents.first()
-            && first.always_runs
-            && first.link.is_running()
+    fn driver<'r>(
+        &self,
+        residents: &'r mut Vec<Resident>,
+        inner: &Arc<Inner>,
+    ) -> io::Result<&'r Arc<DriverLink>> {
+        if residents
+            .first()
+            .is_some_and(|first| first.always_runs && first.link.is_running())
         {
-            return Ok(Arc::clone(&first.link));
+            return Ok(&residents[0].link);
         }
         let handle = Handle::try_current()
             .map_err(|_| io::Error::other("the device is used outside a tokio runtime"))?;
         residents.retain(|resident| resident.link.is_running());
         let runtime = handle.id();
-        if let Some(found) = residents.iter().find(|found| found.runtime == runtime) {
-            return Ok(Arc::clone(&found.link));
+        if let Some(found) = residents.iter().position(|found| found.runtime == runtime) {
+            return Ok(&residents[found].link);
         }
         let resident = Resident {
             runtime,
             always_runs: handle.runtime_flavor() == RuntimeFlavor::MultiThread,
             link: self.start_driver(&handle, inner)?,
         };
-        let link = Arc::clone(&resident.link);
         residents.insert(0, resident);
-        Ok(link)
+        Ok(&residents[0].link)
     }
 
     fn start_driver(&self, handle: &Handle, inner: &Arc<Inner>) -> io::Result<Arc<DriverLink>> {
@@ -203,17 +215,17 @@ impl Ring {
             })?
             .map_err(io::Error::from)?;
         let link = Arc::new(DriverLink::default());
-        handle.spawn(Driver {
-            inner: Arc::downgrade(inner),
+        handle.spawn(Driver::new(
+            Arc::downgrade(inner),
             events,
-            link: Arc::clone(&link),
-            yielded: false,
-        });
+            Arc::clone(&link),
+            handle.runtime_flavor(),
+        ));
         Ok(link)
     }
 
     fn notify_all(&self) {
-        for resident in &*self.residents.lock() {
+        for resident in &self.intake.lock().residents {
             resident.link.notify();
         }
     }
@@ -291,13 +303,13 @@ struct Core {
 }
 
 impl Core {
-    fn step(&mut self, queue: &Mutex<VecDeque<Request>>, wait: Wait) -> Vec<Answer> {
+    fn step(&mut self, intake: &Mutex<Intake>, wait: Wait) -> Vec<Answer> {
         let mut answers = Vec::new();
         loop {
             // What is reaped here needs no event.
             self.uring.completion().disable_eventfd();
             self.reap(&mut answers);
-            let more = self.exchange(queue, wait, &mut answers);
+            let more = self.exchange(intake, wait, &mut answers);
             self.uring.completion().enable_eventfd();
             // Completions from before the line above come without an event,
             // and may have made room for what is still queued.
@@ -311,14 +323,9 @@ impl Core {
 
     /// Submits and reaps until the queue is empty (false) or the kernel has
     /// its fill (true).
-    fn exchange(
-        &mut self,
-        queue: &Mutex<VecDeque<Request>>,
-        wait: Wait,
-        answers: &mut Vec<Answer>,
-    ) -> bool {
+    fn exchange(&mut self, intake: &Mutex<Intake>, wait: Wait, answers: &mut Vec<Answer>) -> bool {
         loop {
-            let more = self.fill(queue);
+            let more = self.fill(&mut intake.lock().queue);
             let waiting = wait == Wait::One && answers.is_empty() && !self.table.is_empty();
             if self.unsubmitted || waiting {
                 self.enter(usize::from(waiting));
@@ -332,8 +339,7 @@ impl Core {
 
     /// Moves queued requests to the submission queue while there is room in
     /// it and in the table. True if some are left.
-    fn fill(&mut self, queue: &Mutex<VecDeque<Request>>) -> bool {
-        let mut queue = queue.lock();
+    fn fill(&mut self, queue: &mut VecDeque<Request>) -> bool {
         let mut entries = self.uring.submission();
         while self.table.len() < IN_KERNEL_MAX && !entries.is_full() {
             let Some(request) = queue.pop_front() else {
@@ -483,100 +489,4 @@ struct Resident {
     /// Whether its runtime runs of itself, without being in `block_on`.
     always_runs: bool,
     link: Arc<DriverLink>,
-}
-
-/// What submitters and a driver share.
-#[derive(Debug, Default)]
-struct DriverLink {
-    waker: Mutex<Option<Waker>>,
-    /// Whether the driver was woken and has not run since.
-    notified: AtomicBool,
-    has_ended: AtomicBool,
-}
-
-impl DriverLink {
-    fn is_running(&self) -> bool {
-        !self.has_ended.load(Ordering::Acquire)
-    }
-
-    fn notify(&self) {
-        if self.notified.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        if let Some(waker) = &*self.waker.lock() {
-            waker.wake_by_ref();
-        }
-    }
-
-    fn register(&self, waker: &Waker) {
-        let mut slot = self.waker.lock();
-        if !slot.as_ref().is_some_and(|old| old.will_wake(waker)) {
-            *slot = Some(waker.clone());
-        }
-    }
-}
-
-/// The task that looks after the ring; one per runtime that uses it, all alike.
-struct Driver {
-    inner: Weak<Inner>,
-    events: AsyncFd<OwnedFd>,
-    link: Arc<DriverLink>,
-    /// Whether the last poll only let other tasks go first.
-    yielded: bool,
-}
-
-impl Future for Driver {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.link.register(cx.waker());
-        let mut events = false;
-        // The eventfd is edge-triggered and never read: each completion is a
-        // new edge. Readiness is cleared before reaping, so none is missed.
-        while let Poll::Ready(ready) = self.events.poll_read_ready(cx) {
-            match ready {
-                Ok(mut guard) => {
-                    guard.clear_ready();
-                    events = true;
-                }
-                Err(_) => return Poll::Ready(()),
-            }
-        }
-        // A submitter woke us. Tokio runs such a task next, before the other
-        // tasks that have something to submit: let them go first.
-        if !events && !self.yielded {
-            self.yielded = true;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        self.yielded = false;
-        // Before looking at the queue, so that later submitters wake us again.
-        self.link.notified.store(false, Ordering::SeqCst);
-        match self.inner.upgrade() {
-            Some(inner) => {
-                inner.turn_ring();
-                Poll::Pending
-            }
-            None => Poll::Ready(()),
-        }
-    }
-}
-
-impl Drop for Driver {
-    /// A driver whose runtime shuts down leaves nothing behind: the next
-    /// submission starts another, and what is in flight is seen out by a
-    /// thread that ends with it, for its waiters may live on other runtimes.
-    fn drop(&mut self) {
-        *self.link.waker.lock() = None;
-        self.link.has_ended.store(true, Ordering::SeqCst);
-        let inner = self.inner.upgrade();
-        if let Some(inner) = inner.filter(|inner| inner.has_in_flight()) {
-            let drained = std::thread::Builder::new()
-                .name("floe-drain".to_owned())
-                .spawn(move || inner.drain_ring());
-            if let Err(error) = drained {
-                tracing::error!(%error, "no thread to see device operations out");
-            }
-        }
-    }
 }

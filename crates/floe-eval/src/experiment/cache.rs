@@ -13,6 +13,7 @@ use floe_device::config::DeviceKind;
 use floe_device::{Clock, DeviceConfig, Metered, SharedDevice};
 use serde::{Deserialize, Serialize};
 
+use super::host::HostSpec;
 use crate::error::EvalError;
 use crate::run::{ObjectTarget, StoreTarget, Target};
 
@@ -25,6 +26,10 @@ pub enum TargetKind {
     Store,
     /// Objects, read through: single-flight, chunks, metadata.
     Object,
+    /// A model of ZNCache over a simulated SSD; see [`crate::hosts`].
+    Zncache,
+    /// A model of OxCache, likewise.
+    Oxcache,
 }
 
 /// A cache with an emulated origin.
@@ -44,6 +49,9 @@ pub struct CacheSpec {
     pub origin_latency: LatencyRule,
     /// Bytes per second of one origin stream; unlimited if absent.
     pub origin_bandwidth_per_stream: Option<ByteSize>,
+    /// For the targets `zncache` and `oxcache`, which have neither `device` nor
+    /// `ram`.
+    pub host: HostSpec,
 }
 
 /// An open cache, its device metered.
@@ -85,6 +93,12 @@ impl CacheSpec {
         let origin = self.origin(clock, seed)?;
         let target = match self.target {
             TargetKind::Store => Target::Store(StoreTarget::new(store, origin).into()),
+            TargetKind::Zncache | TargetKind::Oxcache => {
+                return Err(EvalError::Option {
+                    option: "target",
+                    reason: "a paper's host is a model and has no cache to open; run it as an experiment".into(),
+                });
+            }
             TargetKind::Object => {
                 let config = ObjectConfig {
                     chunk_size: self.chunk.size,

@@ -4,8 +4,10 @@ use std::path::Path;
 
 use floe_core::ByteSize;
 
-use super::schema::{Experiment, Vary};
+use super::schema::{Experiment, PanelSpec, Selection, Vary};
 use crate::error::EvalError;
+use crate::metrics::SERIES;
+use crate::results::digest;
 
 /// Most cases of an experiment; more is a mistake.
 const CASES_MAX: usize = 1000;
@@ -17,7 +19,24 @@ pub(super) struct Case {
     pub(super) experiment: Experiment,
     /// The value of each varied key, in their order.
     pub(super) coordinates: Vec<Coordinate>,
+    /// Names everything that decides what the case finds.
+    pub(super) digest: String,
 }
+
+/// What only says how results are named and shown; a case is the same without.
+const KEYS_OF_SHOWING: [&str; 10] = [
+    "name",
+    "title",
+    "about",
+    "case-name",
+    "vary",
+    // Its values are in place already.
+    "adjust",
+    "curves",
+    "panels",
+    "published",
+    "published-table",
+];
 
 /// A varied key's value in a case.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,10 +61,20 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(Experiment, Vec<Case>), 
         let mut table = table.clone();
         let mut coordinates = Vec::new();
         for (vary, index) in base.vary.iter().zip(choice) {
-            set(&mut table, &vary.key, vary.values[index].clone()).map_err(fail)?;
+            vary_to(&mut table, vary, index).map_err(fail)?;
             coordinates.push(coordinate(vary, index));
         }
+        for adjust in base
+            .adjust
+            .iter()
+            .filter(|a| is_selected(&a.only, &coordinates))
+        {
+            let mut keys = adjust.set.iter();
+            keys.try_for_each(|(key, value)| set(&mut table, key, value.clone()))
+                .map_err(fail)?;
+        }
         let name = case_name(&base, &coordinates);
+        let digest = case_digest(&table).map_err(fail)?;
         let experiment: Experiment = table
             .try_into()
             .map_err(|error| fail(format!("case `{name}`: {error}")))?;
@@ -53,9 +82,64 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(Experiment, Vec<Case>), 
             name,
             experiment,
             coordinates,
+            digest,
         });
     }
+    check_names(&cases).map_err(fail)?;
+    check_published(&base, &cases).map_err(fail)?;
     Ok((base, cases))
+}
+
+/// Whether a case with these coordinates is one of a selection.
+pub(super) fn is_selected(only: &Selection, coordinates: &[Coordinate]) -> bool {
+    coordinates.iter().all(|c| {
+        only.get(&c.label)
+            .is_none_or(|names| names.contains(&c.name))
+    })
+}
+
+/// Tables are sorted by key, so that the same case has the same text however
+/// its file is written.
+fn case_digest(table: &toml::Table) -> Result<String, String> {
+    let mut table = table.clone();
+    for key in KEYS_OF_SHOWING {
+        table.remove(key);
+    }
+    let text = toml::to_string(&table).map_err(|error| error.to_string())?;
+    Ok(digest(&text))
+}
+
+fn check_names(cases: &[Case]) -> Result<(), String> {
+    let mut names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(format!(
+            "two cases are called `{}`; name every label in case-name",
+            pair[0]
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A published figure of a case that is not there would never be compared.
+fn check_published(base: &Experiment, cases: &[Case]) -> Result<(), String> {
+    if base.bench.is_none() {
+        // The cases of replays are only known afterwards.
+        return Ok(());
+    }
+    for published in base.all_published()? {
+        let named = std::iter::once(&published.case).chain(&published.relative_to);
+        for name in named {
+            if !cases.iter().any(|case| case.name == *name) {
+                return Err(format!(
+                    "{}: there is no case `{name}`; the first is `{}`",
+                    published.source,
+                    cases.first().map_or("", |case| &case.name)
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn check(experiment: &Experiment) -> Result<(), String> {
@@ -69,16 +153,8 @@ fn check(experiment: &Experiment) -> Result<(), String> {
     if experiment.bench.is_some() == experiment.replay.is_some() {
         return Err("give either [bench] or [replay]".into());
     }
-    for vary in &experiment.vary {
-        if vary.values.is_empty() {
-            return Err(format!("`{}` is varied over no values", vary.key));
-        }
-        let names = vary.names.as_ref().map(Vec::len);
-        if names.is_some_and(|count| count != vary.values.len()) {
-            return Err(format!("`{}` has not as many names as values", vary.key));
-        }
-    }
-    let sizes = experiment.vary.iter().map(|vary| vary.values.len());
+    experiment.vary.iter().try_for_each(check_vary)?;
+    let sizes = experiment.vary.iter().map(Vary::count);
     let count = sizes.fold(1usize, usize::saturating_mul);
     if count > CASES_MAX {
         return Err(format!("{count} cases are more than {CASES_MAX}"));
@@ -94,6 +170,75 @@ fn check(experiment: &Experiment) -> Result<(), String> {
             ));
         }
     }
+    for curve in &experiment.curves {
+        check_selection(&curve.only, &experiment.vary)?;
+    }
+    for panel in &experiment.panels {
+        check_panel(panel, &labels)?;
+        check_selection(&panel.only, &experiment.vary)?;
+    }
+    for adjust in &experiment.adjust {
+        check_selection(&adjust.only, &experiment.vary)?;
+    }
+    Ok(())
+}
+
+fn check_vary(vary: &Vary) -> Result<(), String> {
+    let label = &vary.label;
+    if vary.count() == 0 {
+        return Err(format!("`{label}` is varied over no values"));
+    }
+    if vary.key.is_some() == vary.values.is_empty()
+        || vary.values.is_empty() == vary.sets.is_empty()
+    {
+        return Err(format!("`{label}` needs either key and values, or sets"));
+    }
+    match vary.names.as_ref().map(Vec::len) {
+        None if !vary.sets.is_empty() => Err(format!("`{label}` has sets, which need names")),
+        Some(count) if count != vary.count() => {
+            Err(format!("`{label}` has not as many names as values"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A misspelt name would select nothing.
+fn check_selection(only: &Selection, vary: &[Vary]) -> Result<(), String> {
+    for (label, names) in only {
+        let Some(vary) = vary.iter().find(|vary| vary.label == *label) else {
+            return Err(format!(
+                "`only` names `{label}`, and nothing that is varied is labelled so"
+            ));
+        };
+        let known = (0..vary.count()).map(|index| coordinate(vary, index).name);
+        let known: Vec<String> = known.collect();
+        if let Some(name) = names.iter().find(|name| !known.contains(name)) {
+            return Err(format!(
+                "`only` names `{label} {name}`; there is: {}",
+                known.join(", ")
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_panel(panel: &PanelSpec, labels: &[&str]) -> Result<(), String> {
+    for label in &panel.lines {
+        if !labels.contains(&label.as_str()) {
+            return Err(format!(
+                "a panel names `{label}`, and nothing that is varied is labelled so"
+            ));
+        }
+    }
+    for name in &panel.series {
+        if !SERIES.iter().any(|series| series.name == name) {
+            let known: Vec<&str> = SERIES.iter().map(|series| series.name).collect();
+            return Err(format!(
+                "a panel names the series `{name}`; there is: {}",
+                known.join(", ")
+            ));
+        }
+    }
     Ok(())
 }
 
@@ -101,7 +246,7 @@ fn check(experiment: &Experiment) -> Result<(), String> {
 fn product(vary: &[Vary]) -> Vec<Vec<usize>> {
     vary.iter().fold(vec![Vec::new()], |combinations, vary| {
         let extend = |combination: Vec<usize>| {
-            (0..vary.values.len()).map(move |index| {
+            (0..vary.count()).map(move |index| {
                 let mut longer = combination.clone();
                 longer.push(index);
                 longer
@@ -109,6 +254,15 @@ fn product(vary: &[Vary]) -> Vec<Vec<usize>> {
         };
         combinations.into_iter().flat_map(extend).collect()
     })
+}
+
+fn vary_to(table: &mut toml::Table, vary: &Vary, index: usize) -> Result<(), String> {
+    if let Some(key) = &vary.key {
+        return set(table, key, vary.values[index].clone());
+    }
+    let keys = vary.sets[index].iter();
+    keys.into_iter()
+        .try_for_each(|(key, value)| set(table, key, value.clone()))
 }
 
 fn set(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), String> {
@@ -130,21 +284,25 @@ fn set(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), Str
 }
 
 fn coordinate(vary: &Vary, index: usize) -> Coordinate {
-    let value = &vary.values[index];
-    let written = match value {
-        toml::Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    let position = match value {
-        toml::Value::Integer(number) => Some(*number as f64),
-        toml::Value::Float(number) => Some(*number),
-        toml::Value::String(text) => text.parse().ok().map(|size: ByteSize| size.0 as f64),
-        _ => None,
-    };
+    let value = vary.values.get(index);
     let named = vary.names.as_ref().and_then(|names| names.get(index));
+    let written = || match value {
+        Some(toml::Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+        None => index.to_string(),
+    };
+    let name = named.cloned().unwrap_or_else(written);
+    let size_of = |text: &str| text.parse().ok().map(|size: ByteSize| size.0 as f64);
+    let position = match value {
+        Some(toml::Value::Integer(number)) => Some(*number as f64),
+        Some(toml::Value::Float(number)) => Some(*number),
+        Some(toml::Value::String(text)) => size_of(text),
+        Some(_) => None,
+        None => size_of(&name),
+    };
     Coordinate {
         label: vary.label.clone(),
-        name: named.cloned().unwrap_or(written),
+        name,
         position,
     }
 }
@@ -152,6 +310,11 @@ fn coordinate(vary: &Vary, index: usize) -> Coordinate {
 fn case_name(experiment: &Experiment, coordinates: &[Coordinate]) -> String {
     if coordinates.is_empty() {
         return experiment.name.clone();
+    }
+    if let Some(template) = &experiment.case_name {
+        return coordinates.iter().fold(template.clone(), |name, c| {
+            name.replace(&format!("{{{}}}", c.label), &c.name)
+        });
     }
     let parts = coordinates
         .iter()

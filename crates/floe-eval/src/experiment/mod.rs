@@ -36,15 +36,58 @@
 //! Instead of `[bench]`, `[replay]` replays a trace against pure policies; see
 //! [`ReplayCase`]. Unknown keys are errors.
 
+mod assemble;
 mod cache;
 mod cases;
-mod execute;
+mod curves;
+mod drive;
+mod host;
+mod published;
+mod records;
 mod schema;
+mod sweep;
 #[cfg(test)]
 mod tests;
 
+use serde::{Deserialize, Serialize};
+
 pub use cache::{CacheSpec, CacheUnderTest, TargetKind};
-pub use execute::{ExperimentOptions, run};
+pub use host::HostSpec;
+pub use published::{Expectation, Published, PublishedTable};
 pub use schema::{
-    BenchCase, CurveSpec, Expectation, Experiment, Published, ReplayCase, TimeKind, TraceCase, Vary,
+    Adjust, BenchCase, CurveSpec, Experiment, PanelKind, PanelSpec, ReplayCase, Selection,
+    TimeKind, TraceCase, Vary,
 };
+pub use sweep::{ExperimentOptions, are_pieces, merge, run};
+
+/// A part of an experiment's cases: every `count`th, from the `index`th on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shard {
+    /// Which part, from 1 to `count`.
+    pub index: usize,
+    /// How many parts there are.
+    pub count: usize,
+}
+
+impl Shard {
+    /// Whether the case with this number, from 0 on, is one of the part's.
+    pub fn has(self, case: usize) -> bool {
+        case % self.count == self.index - 1
+    }
+}
+
+impl std::str::FromStr for Shard {
+    type Err = String;
+
+    /// Reads `2/5`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('/');
+        let number = |text: &str| text.trim().parse::<usize>().ok();
+        match parts.and_then(|(index, count)| Some((number(index)?, number(count)?))) {
+            Some((index, count)) if index >= 1 && index <= count => Ok(Shard { index, count }),
+            _ => Err(format!(
+                "`{text}` is no part; write 2/5 for the second of five"
+            )),
+        }
+    }
+}

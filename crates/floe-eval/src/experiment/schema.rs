@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use floe_core::ByteSize;
 use floe_core::policy::object::ObjectPolicyKind;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::cache::CacheSpec;
+use super::published::{Published, PublishedTable};
 use crate::error::EvalError;
 use crate::run::Pacing;
 use crate::trace::TraceFormat;
@@ -36,12 +37,38 @@ pub struct Experiment {
     /// What is varied: every combination is a case.
     #[serde(default)]
     pub vary: Vec<Vary>,
+    /// What is different for some of the cases.
+    #[serde(default)]
+    pub adjust: Vec<Adjust>,
+    /// What a case is called, with labels in braces: `{device}-{chunk}`; by
+    /// default every label with its value.
+    pub case_name: Option<String>,
     /// Charts over the cases.
     #[serde(default)]
     pub curves: Vec<CurveSpec>,
+    /// Charts over time, of distributions, and box plots, of groups of cases.
+    #[serde(default)]
+    pub panels: Vec<PanelSpec>,
     /// Figures of others to compare with.
     #[serde(default)]
     pub published: Vec<Published>,
+    /// Tables of others to compare with.
+    #[serde(default)]
+    pub published_table: Vec<PublishedTable>,
+}
+
+impl Experiment {
+    /// All published figures, those of tables included.
+    ///
+    /// # Errors
+    /// When a table's row has not as many values as the table has metrics.
+    pub fn all_published(&self) -> Result<Vec<Published>, String> {
+        let mut all = self.published.clone();
+        for table in &self.published_table {
+            all.extend(table.figures()?);
+        }
+        Ok(all)
+    }
 }
 
 fn default_seed() -> u64 {
@@ -60,18 +87,30 @@ pub enum TimeKind {
     Virtual,
 }
 
-/// A key that is varied.
+/// What is varied: a key with `values`, or several keys together with `sets`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Vary {
     /// The key, with dots: `bench.cache.chunk.size`.
-    pub key: String,
+    pub key: Option<String>,
     /// What it is called in the names of cases.
     pub label: String,
     /// Its values.
+    #[serde(default)]
     pub values: Vec<toml::Value>,
+    /// Instead of `key` and `values`: for each name, keys (with dots, in
+    /// quotes) and their values.
+    #[serde(default)]
+    pub sets: Vec<toml::Table>,
     /// What the values are called; by default as they are written.
     pub names: Option<Vec<String>>,
+}
+
+impl Vary {
+    /// How many values there are.
+    pub fn count(&self) -> usize {
+        self.values.len().max(self.sets.len())
+    }
 }
 
 /// Drives a cache. Exactly one of `workload`, `workload-file` and `trace` says
@@ -200,6 +239,47 @@ fn default_policies() -> Vec<ObjectPolicyKind> {
     ObjectPolicyKind::ALL.to_vec()
 }
 
+/// Values of keys for some of the cases, which stand over what is varied.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Adjust {
+    /// Cases whose values of these labels are named here.
+    pub only: Selection,
+    /// Keys, with dots, in quotes, and their values.
+    pub set: toml::Table,
+}
+
+/// Some of an experiment's cases: by label, the names of values.
+pub type Selection = std::collections::BTreeMap<String, Vec<String>>;
+
+/// Charts of groups of cases: for each combination of all labels but `lines`,
+/// one chart per series.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PanelSpec {
+    /// What is drawn.
+    pub kind: PanelKind,
+    /// Which of the nine series.
+    pub series: Vec<String>,
+    /// The labels whose values are the lines (or boxes) of one chart.
+    pub lines: Vec<String>,
+    /// Only cases whose values of these labels are named here.
+    #[serde(default)]
+    pub only: Selection,
+}
+
+/// What a panel shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PanelKind {
+    /// A series over time, in bins.
+    Time,
+    /// The cumulative distribution of latencies, or of a rate over its bins.
+    Cdf,
+    /// A box per case: quartiles, median, 1st and 99th percentile.
+    Box,
+}
+
 /// A chart over the cases. What is varied besides `x` makes lines.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -220,57 +300,7 @@ pub struct CurveSpec {
     /// Whether the vertical axis is logarithmic.
     #[serde(default)]
     pub y_log: bool,
-}
-
-/// A figure of others.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Published {
-    /// The case it is compared with.
-    pub case: String,
-    /// The metric.
-    pub metric: String,
-    /// The value they found, in the metric's unit.
-    pub value: f64,
-    /// Where it is written.
-    pub source: String,
-    /// What is expected of ours.
+    /// Only cases whose values of these labels are named here.
     #[serde(default)]
-    pub expect: Expectation,
-    /// How far ours may be off, as a share of theirs.
-    #[serde(default)]
-    pub tolerance: f64,
-}
-
-/// What is expected in comparison with a published figure.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Expectation {
-    /// The same, within the tolerance.
-    #[default]
-    Equal,
-    /// At most as much.
-    AtMost,
-    /// At least as much.
-    AtLeast,
-    /// Nothing: other hardware, shown for orientation.
-    Context,
-}
-
-impl Published {
-    /// How `measured` compares.
-    pub fn verdict(&self, measured: f64) -> String {
-        let off = (measured - self.value) / self.value.abs().max(f64::MIN_POSITIVE);
-        let holds = match self.expect {
-            Expectation::Equal => off.abs() <= self.tolerance,
-            Expectation::AtMost => off <= self.tolerance,
-            Expectation::AtLeast => -off <= self.tolerance,
-            Expectation::Context => return "for orientation".into(),
-        };
-        match (holds, measured == self.value) {
-            (true, true) => "equal".into(),
-            (true, false) => format!("holds ({:+.2} %)", 100.0 * off),
-            (false, _) => format!("DIFFERS ({:+.2} %)", 100.0 * off),
-        }
-    }
+    pub only: Selection,
 }

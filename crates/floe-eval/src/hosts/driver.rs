@@ -521,7 +521,7 @@ impl<'a> Driver<'a> {
 
     fn result(self) -> HostResult {
         let device = self.ssd.statistics().since(&self.before);
-        let (whole, bins) = self.series.end(self.now);
+        let (whole, distributions, bins) = self.series.end(self.now);
         HostResult {
             run: RunResult {
                 name: self.config.name.clone(),
@@ -533,10 +533,12 @@ impl<'a> Driver<'a> {
                 skipped: 0,
                 verified_bytes: 0,
                 whole,
+                distributions,
                 bins,
                 rss_bytes_max: None,
                 cpu_us_per_request: None,
                 write_amplification: device.write_amplification(),
+                extra: Vec::new(),
             },
             device,
             elapsed_s: self.now.since(Tick::ZERO).as_secs_f64(),

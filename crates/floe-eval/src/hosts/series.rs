@@ -5,7 +5,7 @@ use std::time::Duration;
 use floe_core::Tick;
 use hdrhistogram::Histogram;
 
-use crate::metrics::{LatencySummary, Measures, Served, Tally};
+use crate::metrics::{Distribution, Distributions, LatencySummary, Measures, Served, Tally};
 
 /// Measures a run, bin by bin and as a whole.
 pub(super) struct Series {
@@ -40,6 +40,14 @@ impl Counts {
         self.tally.merge(&other.tally);
         self.read.merge(&other.read);
         self.write.merge(&other.write);
+    }
+
+    fn distributions(&self) -> Distributions {
+        Distributions {
+            disk_read: Distribution::of_histogram(&self.read.latencies),
+            disk_write: Distribution::of_histogram(&self.write.latencies),
+            ..self.tally.distributions()
+        }
     }
 
     fn measures(&self, start: Tick, end: Tick) -> Measures {
@@ -105,14 +113,15 @@ impl Series {
 
     /// The whole run, which ends now, and its bins. A rest shorter than half a
     /// bin is left to the whole.
-    pub(super) fn end(mut self, now: Tick) -> (Measures, Vec<Measures>) {
+    pub(super) fn end(mut self, now: Tick) -> (Measures, Distributions, Vec<Measures>) {
         self.roll(now);
         let rest = now.since(self.bin_start);
         if rest >= self.bin / 2 || self.bins.is_empty() {
             self.bins.push(self.current.measures(self.bin_start, now));
         }
         self.whole.merge(&self.current);
-        (self.whole.measures(Tick::ZERO, now), self.bins)
+        let whole = self.whole.measures(Tick::ZERO, now);
+        (whole, self.whole.distributions(), self.bins)
     }
 
     fn roll(&mut self, now: Tick) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use floe_device::metered::{Meter, Meters};
 use floe_device::{Metered, Operation};
 
-use super::{LatencySummary, Measures, per_second};
+use super::{Distribution, Distributions, LatencySummary, Measures, per_second};
 
 /// Watches a metered device.
 #[derive(Debug)]
@@ -86,6 +86,12 @@ impl DeviceReading {
         self.write.bytes
     }
 
+    /// Fills the device's part of `distributions`.
+    pub fn fill_distributions(&self, distributions: &mut Distributions) {
+        distributions.disk_read = self.read.distribution();
+        distributions.disk_write = self.write.distribution();
+    }
+
     /// Fills the disk series of `measures`, whose length is that of the stretch.
     pub fn fill(&self, measures: &mut Measures) {
         let length = Duration::from_secs_f64(measures.length_s.max(0.0));
@@ -138,6 +144,13 @@ impl Counted {
             p999_ms: self.quantile_ms(count, 0.999),
             p9999_ms: self.quantile_ms(count, 0.9999),
             max_ms: self.quantile_ms(count, 1.0),
+        }
+    }
+
+    fn distribution(&self) -> Distribution {
+        match self.latencies.values().sum() {
+            0 => Distribution::default(),
+            count => Distribution::of(|share| self.quantile_ms(count, share)),
         }
     }
 

@@ -7,7 +7,9 @@
 
 mod device;
 mod export;
+mod media;
 mod process;
+mod quantiles;
 mod recorder;
 #[cfg(test)]
 mod tests;
@@ -18,7 +20,9 @@ use serde::{Deserialize, Serialize};
 
 pub use device::{DeviceProbe, DeviceReading};
 pub use export::{write_metrics_csv, write_metrics_jsonl};
+pub use media::media_figures;
 pub use process::{ProcessProbe, ProcessSample};
+pub use quantiles::{Distribution, Distributions};
 pub use recorder::{LiveCounts, Recorder, Served};
 pub(crate) use recorder::{Tally, histogram};
 

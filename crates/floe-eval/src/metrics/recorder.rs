@@ -7,7 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
-use super::{LatencySummary, Measures, per_second, share};
+use super::{Distribution, Distributions, LatencySummary, Measures, per_second, share};
 
 const SHARDS: usize = 8;
 /// Latencies are told apart to a thousandth.
@@ -201,8 +201,34 @@ impl Tally {
         }
     }
 
+    /// How the latencies of requests are distributed; the device's are left
+    /// empty.
+    pub(crate) fn distributions(&self) -> Distributions {
+        Distributions {
+            get: Distribution::of_histogram(&self.get),
+            hit: Distribution::of_histogram(&self.hit),
+            miss: Distribution::of_histogram(&self.miss),
+            ..Distributions::default()
+        }
+    }
+
     pub(crate) fn requests(&self) -> u64 {
         self.requests
+    }
+}
+
+impl Distribution {
+    /// What a histogram of nanoseconds says.
+    pub(crate) fn of_histogram(latencies: &Histogram<u64>) -> Self {
+        if latencies.is_empty() {
+            return Distribution::default();
+        }
+        let at = |share| match share {
+            // The histogram's value at 0 is that of its first bucket's end.
+            0.0 => latencies.min(),
+            share => latencies.value_at_quantile(share).min(latencies.max()),
+        };
+        Distribution::of(|share| at(share) as f64 / 1e6)
     }
 }
 

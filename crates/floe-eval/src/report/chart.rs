@@ -65,6 +65,7 @@ pub(crate) enum ScaleKind {
 pub(crate) struct Chart {
     /// Its name as a file.
     pub(crate) name: String,
+    /// A second line says what of.
     pub(crate) title: String,
     pub(crate) x: Axis,
     pub(crate) y: Axis,
@@ -72,18 +73,20 @@ pub(crate) struct Chart {
 }
 
 const WIDTH: f64 = 520.0;
-const HEIGHT: f64 = 310.0;
+const HEIGHT: f64 = 318.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 30.0;
-const TOP: f64 = 40.0;
+const TOP: f64 = 48.0;
 const BOTTOM: f64 = 52.0;
+/// The width of a letter of the labels, in the widest of the usual fonts.
+pub(crate) const LETTER: f64 = 7.3;
 /// Above so many points, markers only blur a line.
 const MARKERS_MAX: usize = 40;
 
 /// Colours that differ in lightness as well, for light and dark pages.
-const STYLE: &str = "\
+pub(crate) const STYLE: &str = "\
 .fl{font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;\
---ink:#1c2430;--faint:#6b7685;--grid:#e3e7ec;--back:#ffffff;\
+--ink:#1c2430;--faint:#5b6675;--grid:#e3e7ec;--back:#ffffff;\
 --c0:#1f6fd6;--c1:#d9631e;--c2:#188a5b;--c3:#a23db5;--c4:#c22f44;--c5:#7d6a12;--c6:#0f8b99;--c7:#6d5ae0}\
 @media(prefers-color-scheme:dark){.fl{--ink:#e8ecf2;--faint:#9aa6b6;--grid:#2c3542;--back:#161c25;\
 --c0:#6aa8ff;--c1:#ff9a5c;--c2:#4fd19a;--c3:#e08bf0;--c4:#ff7f8f;--c5:#d8c15c;--c6:#53d3df;--c7:#aa9dff}}\
@@ -91,7 +94,27 @@ const STYLE: &str = "\
 .fl .a{fill:var(--faint)}.fl .g{stroke:var(--grid);stroke-width:1}\
 .fl .b{stroke:var(--faint);stroke-width:1}\
 .fl path{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}\
-.fl circle{stroke:var(--back);stroke-width:1}";
+.fl path.g,.fl path.b{stroke-width:1}\
+.fl circle{stroke:var(--back);stroke-width:1}.fl circle.m{stroke:none}";
+
+/// Where the colours of dark pages begin in the style.
+pub(crate) const DARK_FROM: &str = "@media(prefers-color-scheme:dark){";
+
+/// The style's colours for light pages.
+pub(crate) const LIGHT: [(&str, &str); 12] = [
+    ("ink", "#1c2430"),
+    ("faint", "#5b6675"),
+    ("grid", "#e3e7ec"),
+    ("back", "#ffffff"),
+    ("c0", "#1f6fd6"),
+    ("c1", "#d9631e"),
+    ("c2", "#188a5b"),
+    ("c3", "#a23db5"),
+    ("c4", "#c22f44"),
+    ("c5", "#7d6a12"),
+    ("c6", "#0f8b99"),
+    ("c7", "#6d5ae0"),
+];
 
 /// The colours' number; lines beyond it repeat them with dashes.
 pub(crate) const COLOURS: usize = 8;
@@ -114,7 +137,7 @@ impl Chart {
         let _ = write!(
             svg,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"fl\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">",
-            escape(&self.title)
+            escape(&self.title.replace('\n', ", "))
         );
         if is_document {
             let _ = write!(svg, "<style>{STYLE}</style>");
@@ -123,11 +146,7 @@ impl Chart {
                 "<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"var(--back)\"/>"
             );
         }
-        let _ = write!(
-            svg,
-            "<text class=\"t\" x=\"{LEFT}\" y=\"22\">{}</text>",
-            escape(&self.title)
-        );
+        let _ = write!(svg, "{}", title(&self.title, LEFT));
         let plot = Plot::new(self);
         plot.axes(self, &mut svg);
         for line in &self.lines {
@@ -159,6 +178,23 @@ impl Chart {
     }
 }
 
+/// A title and, below it, what it is of.
+pub(crate) fn title(text: &str, x: f64) -> String {
+    let (title, of) = text.split_once('\n').unwrap_or((text, ""));
+    let mut svg = format!(
+        "<text class=\"t\" x=\"{x}\" y=\"18\">{}</text>",
+        escape(title)
+    );
+    if !of.is_empty() {
+        let _ = write!(
+            svg,
+            "<text class=\"a\" x=\"{x}\" y=\"36\">{}</text>",
+            escape(of)
+        );
+    }
+    svg
+}
+
 /// The style that reports need once for all of their charts.
 pub(crate) fn style() -> &'static str {
     STYLE
@@ -175,7 +211,7 @@ pub(crate) fn dashes(style: usize) -> &'static str {
 }
 
 fn legend_width(line: &Line) -> f64 {
-    40.0 + 6.6 * line.name.chars().count() as f64
+    44.0 + LETTER * line.name.chars().count() as f64
 }
 
 fn legend(lines: &[&Line], y: f64, svg: &mut String) {
@@ -236,22 +272,14 @@ impl Plot {
                 tick.label
             );
         }
-        for tick in chart.x.ticks(&self.x, 8) {
-            let x = self.px(tick.value);
-            let _ = write!(
-                svg,
-                "<path class=\"b\" d=\"M{x:.1} {bottom}v5\"/><text class=\"a\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-                bottom + 18.0,
-                tick.label
-            );
-        }
+        self.x_ticks(chart, bottom, svg);
         let _ = write!(svg, "<path class=\"b\" d=\"M{LEFT} {bottom}H{right}\"/>");
         let _ = write!(
             svg,
             "<text class=\"a\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
             (LEFT + right) / 2.0,
             HEIGHT - 14.0,
-            escape(&chart.x.label)
+            escape(&axis_label(&chart.x))
         );
         let _ = write!(
             svg,
@@ -259,6 +287,39 @@ impl Plot {
             (TOP + bottom) / 2.0,
             escape(&axis_label(&chart.y))
         );
+    }
+
+    /// Where labels would run into each other, every other one is left out;
+    /// names are needed, and are turned instead.
+    fn x_ticks(&self, chart: &Chart, bottom: f64, svg: &mut String) {
+        let ticks = chart.x.ticks(&self.x, 8);
+        let width = |tick: &Tick| LETTER * tick.label.chars().count() as f64 + 6.0;
+        let widest = ticks.iter().map(width).fold(0.0, f64::max);
+        let places: Vec<f64> = ticks.iter().map(|tick| self.px(tick.value)).collect();
+        let closest = places.windows(2).map(|two| two[1] - two[0]);
+        let closest = closest.fold(f64::INFINITY, f64::min);
+        let is_tight = widest > closest;
+        let is_named = !chart.x.named_ticks.is_empty();
+        let every = match is_tight && !is_named {
+            true => (widest / closest.max(1.0)).ceil() as usize,
+            false => 1,
+        };
+        for (number, (tick, x)) in ticks.iter().zip(places).enumerate() {
+            let _ = write!(svg, "<path class=\"b\" d=\"M{x:.1} {bottom}v5\"/>");
+            if number % every > 0 {
+                continue;
+            }
+            let y = bottom + 18.0;
+            let turned = match is_tight && is_named {
+                true => format!("transform=\"rotate(-24 {x:.1} {y:.1})\" text-anchor=\"end\""),
+                false => "text-anchor=\"middle\"".to_owned(),
+            };
+            let label = escape(&tick.label);
+            let _ = write!(
+                svg,
+                "<text class=\"a\" x=\"{x:.1}\" y=\"{y:.1}\" {turned}>{label}</text>"
+            );
+        }
     }
 
     fn line(&self, line: &Line, chart: &Chart, svg: &mut String) {
@@ -279,11 +340,14 @@ impl Plot {
             let _ = write!(svg, "{command}{:.1} {:.1}", self.px(*x), self.py(*y));
         }
         svg.push_str("\"/>");
-        let radius = if points.len() > MARKERS_MAX { 1.6 } else { 3.4 };
+        let (radius, class) = match points.len() > MARKERS_MAX {
+            true => (1.2, " class=\"m\""),
+            false => (3.4, ""),
+        };
         for (x, y) in points {
             let _ = write!(
                 svg,
-                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius}\" fill=\"var(--c{colour})\"><title>{}\n{}: {}\n{}: {}</title></circle>",
+                "<circle{class} cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius}\" fill=\"var(--c{colour})\"><title>{}\n{}: {}\n{}: {}</title></circle>",
                 self.px(*x),
                 self.py(*y),
                 escape(&line.name),

@@ -1,10 +1,16 @@
 //! Reports: a folder with `results.jsonl`, `report.html` (self-contained),
 //! `figures/*.svg`, and `data.json`, from which the others can be made again.
 
+mod boxes;
 mod chart;
+mod compare;
+mod export;
 mod figures;
 mod html;
+mod panels;
 mod scale;
+mod table;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -15,9 +21,13 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::EvalError;
+use crate::experiment::PanelKind;
 use crate::replay::ReplayResult;
 use crate::results::{Provenance, Row, replay_figures, run_figures};
 use crate::run::RunResult;
+
+pub use compare::{Comparison, Pair};
+pub use export::export;
 
 /// Everything that a report shows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,8 +48,36 @@ pub struct ReportData {
     pub replays: Vec<ReplayResult>,
     /// Charts of figures over cases.
     pub curves: Vec<Curve>,
+    /// Charts of groups of runs.
+    #[serde(default)]
+    pub panels: Vec<Panel>,
     /// Every figure.
     pub rows: Vec<Row>,
+    /// Cases that have not run, where the report is of a part.
+    #[serde(default)]
+    pub missing: Vec<String>,
+}
+
+/// A chart of one series of some of the runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Panel {
+    /// What is drawn.
+    pub kind: PanelKind,
+    /// Which of the nine series.
+    pub series: String,
+    /// What the runs have in common.
+    pub group: String,
+    /// The runs.
+    pub lines: Vec<PanelLine>,
+}
+
+/// A line or box of a panel.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PanelLine {
+    /// The run's place in [`ReportData::runs`].
+    pub run: usize,
+    /// What tells it apart.
+    pub name: String,
 }
 
 /// A chart of one metric over the cases of an experiment.
@@ -89,24 +127,16 @@ impl ReportData {
             runs,
             replays,
             curves: Vec::new(),
+            panels: Vec::new(),
             rows: Vec::new(),
+            missing: Vec::new(),
         };
         data.rows = data.all_rows();
         data
     }
 
     fn all_rows(&self) -> Vec<Row> {
-        let row = |case: &str, figure: crate::results::Figure| Row {
-            experiment: self.name.clone(),
-            case: case.to_owned(),
-            metric: figure.metric,
-            unit: figure.unit.to_owned(),
-            measured: figure.value,
-            paper: None,
-            source: None,
-            verdict: None,
-            provenance: self.provenance.clone(),
-        };
+        let row = |case: &str, figure| Row::new(&self.name, case, figure, self.provenance.clone());
         let of_runs = self
             .runs
             .iter()
@@ -131,9 +161,9 @@ impl ReportData {
             reason: error.to_string(),
         })?;
         write(&folder.join("data.json"), &json)?;
-        for chart in figures::all(self) {
-            let path = figures.join(format!("{}.svg", chart.name));
-            write(&path, chart.svg(true).as_bytes())?;
+        for figure in figures::all(self) {
+            let path = figures.join(format!("{}.svg", figure.name()));
+            write(&path, figure.svg(true).as_bytes())?;
         }
         let page = folder.join("report.html");
         write(&page, self.html().as_bytes())?;
@@ -166,13 +196,20 @@ impl ReportData {
 /// # Errors
 /// When the folder holds no results that can be read, or cannot be written.
 pub fn report(folder: &Path) -> Result<PathBuf, EvalError> {
+    read_data(folder)?.write(folder)
+}
+
+/// Reads a results folder.
+///
+/// # Errors
+/// When the folder holds no results that can be read.
+pub fn read_data(folder: &Path) -> Result<ReportData, EvalError> {
     let path = folder.join("data.json");
     let json = std::fs::read(&path).map_err(EvalError::file("read", &path))?;
-    let data: ReportData = serde_json::from_slice(&json).map_err(|error| EvalError::Results {
+    serde_json::from_slice(&json).map_err(|error| EvalError::Results {
         path,
         reason: format!("{error}; it is not of this version, run the experiment again"),
-    })?;
-    data.write(folder)
+    })
 }
 
 fn write(path: &Path, content: &[u8]) -> Result<(), EvalError> {

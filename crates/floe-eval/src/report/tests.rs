@@ -1,6 +1,6 @@
 use super::chart::{Axis, Chart, Line, ScaleKind};
 use super::*;
-use crate::metrics::{LatencySummary, Measures};
+use crate::metrics::{Distribution, Distributions, LatencySummary, Measures};
 
 fn measures(start_s: f64, ms: f64) -> Measures {
     let latency = LatencySummary {
@@ -45,6 +45,11 @@ fn run(name: &str) -> RunResult {
         bins: (0..3)
             .map(|bin| measures(f64::from(bin), f64::from(bin) + 1.0))
             .collect(),
+        distributions: Distributions {
+            get: Distribution::of(|share| 1.0 + share),
+            ..Distributions::default()
+        },
+        extra: Vec::new(),
         rss_bytes_max: Some(1 << 28),
         cpu_us_per_request: Some(12.0),
         write_amplification: Some(1.03),
@@ -56,7 +61,7 @@ fn data() -> ReportData {
         "golden",
         "A <title> & more",
         "key = 1",
-        Provenance::here("key = 1", 1, "memory"),
+        Provenance::here(None, "key = 1", 1, "memory"),
         vec![run("one \"quoted\""), run("two")],
         Vec::new(),
     )
@@ -121,8 +126,8 @@ fn the_page_has_the_nine_plots_tables_and_provenance() {
     ] {
         assert!(page.contains(part), "{part}");
     }
-    // Nine series and the percentiles.
-    assert_eq!(page.matches("role=\"img\"").count(), 10);
+    // Nine series, the percentiles, a distribution, two box plots.
+    assert_eq!(page.matches("role=\"img\"").count(), 13);
     assert!(page.contains("A &lt;title&gt; &amp; more") && !page.contains("<title>A <title>"));
 }
 
@@ -146,4 +151,144 @@ fn a_folder_that_holds_no_results_is_named() {
         error.to_string().contains("run the experiment again"),
         "{error}"
     );
+}
+
+fn table() -> table::Table {
+    let mut table = table::Table::new("t", "50 % of a_b", &["case", "value|x"]);
+    table.rows.push(vec!["a, \"b\"".into(), "1 µs".into()]);
+    table
+}
+
+#[test]
+fn tables_are_written_for_each_reader() {
+    assert_eq!(table().csv(), "case,value|x\r\n\"a, \"\"b\"\"\",1 µs\r\n");
+    assert_eq!(
+        table().markdown(),
+        "### 50 % of a_b\n\n| case | value\\|x |\n|---|---:|\n| a, \"b\" | 1 µs |\n"
+    );
+    let latex = table().latex();
+    for part in [
+        "{50 \\% of a\\_b}",
+        "\\begin{tabular}{lr}",
+        "a, \"b\" & 1 \\textmu{}s \\\\",
+    ] {
+        assert!(latex.contains(part), "{part} in {latex}");
+    }
+}
+
+#[test]
+fn exports_need_nothing_but_themselves() {
+    let folder = tempfile::tempdir().expect("a folder");
+    match export(&data(), folder.path()) {
+        Ok(()) => {
+            let png = std::fs::read(folder.path().join("get-latency.png")).expect("a picture");
+            let pixels = resvg::tiny_skia::Pixmap::decode_png(&png).expect("a picture");
+            assert_eq!(pixels.width(), 1040);
+            // The first line's colour, the second's, and text.
+            for (red, green, blue) in [(0x1f, 0x6f, 0xd6), (0xd9, 0x63, 0x1e), (0x1c, 0x24, 0x30)] {
+                let is_it = |p: &&resvg::tiny_skia::PremultipliedColorU8| {
+                    (p.red(), p.green(), p.blue()) == (red, green, blue)
+                };
+                let seen = pixels.pixels().iter().filter(is_it).count();
+                assert!(seen > 20, "{seen} pixels of {red:x}{green:x}{blue:x}");
+            }
+        }
+        // A machine without fonts says so, and has all the rest.
+        Err(error) => assert!(error.to_string().contains("font"), "{error}"),
+    }
+    for name in [
+        "get-latency.svg",
+        "box-get-latency.svg",
+        "cdf-get-latency.svg",
+    ] {
+        let svg = std::fs::read_to_string(folder.path().join(name)).expect("a figure");
+        assert!(
+            !svg.contains("var(") && !svg.contains("@media") && !svg.contains("--"),
+            "{svg}"
+        );
+    }
+    for name in [
+        "results.csv",
+        "get-latency.md",
+        "get-latency.csv",
+        "get-latency.tex",
+        "provenance.md",
+    ] {
+        assert!(folder.path().join(name).is_file(), "{name}");
+    }
+    let rows = std::fs::read_to_string(folder.path().join("results.csv")).expect("rows");
+    let columns = |line: &str| line.split(',').count();
+    let mut lines = rows.lines();
+    assert_eq!(columns(lines.next().unwrap_or_default()), 15);
+    assert_eq!(rows.lines().count(), data().rows.len() + 1);
+}
+
+#[test]
+fn two_sets_are_compared() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (before, after) = (folder.path().join("before"), folder.path().join("after"));
+    data().write(&before).expect("written");
+    let mut faster = data();
+    faster.runs[0].whole.get_bytes_per_s *= 1.5;
+    faster.runs[1].name = "three".into();
+    let faster = ReportData::new("other", "t", "", faster.provenance, faster.runs, Vec::new());
+    faster.write(&after).expect("written");
+
+    let comparison = Comparison::read(&before, &after).expect("both are there");
+    let is_rate = |pair: &&Pair| pair.metric == "get_throughput";
+    let pair = comparison.pairs.iter().find(is_rate).expect("a rate");
+    assert_eq!((pair.ratio, pair.difference), (Some(1.5), 1.5e8));
+    assert!(comparison.pairs.iter().all(|pair| pair.case != "two"));
+    assert!(comparison.text().contains("1.5"));
+    let page = comparison
+        .write(&folder.path().join("out"))
+        .expect("written");
+    let page = std::fs::read_to_string(page).expect("a page");
+    for part in [
+        "Cases that only the first has",
+        "two",
+        "three",
+        "What changed most",
+        "role=\"img\"",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    let lines = std::fs::read_to_string(folder.path().join("out/comparison.jsonl")).expect("rows");
+    assert_eq!(lines.lines().count(), comparison.pairs.len());
+
+    let mut other = data();
+    other.rows.iter_mut().for_each(|row| row.case.push('x'));
+    other.write(&after).expect("written");
+    let error = Comparison::read(&before, &after).expect_err("nothing in common");
+    assert!(error.to_string().contains("no case and metric"), "{error}");
+}
+
+#[test]
+fn distributions_are_kept_and_drawn() {
+    let values: Vec<f64> = (1..=1000).map(f64::from).collect();
+    let distribution = Distribution::of_values(&values);
+    assert_eq!(distribution.at(0.0), Some(1.0));
+    assert_eq!(distribution.at(0.25), Some(250.0));
+    assert_eq!(distribution.at(0.99), Some(990.0));
+    assert_eq!(distribution.at(1.0), Some(1000.0));
+    assert!(distribution.points().is_sorted_by(|a, b| a.1 <= b.1));
+    assert!(Distribution::of_values(&[f64::NAN]).is_empty());
+    let mut data = data();
+    data.panels.push(Panel {
+        kind: crate::experiment::PanelKind::Box,
+        series: "get_latency".into(),
+        group: "a group".into(),
+        lines: vec![PanelLine {
+            run: 1,
+            name: "a very long name of a case that has to be cut".into(),
+        }],
+    });
+    let figures = figures::all(&data);
+    let names: Vec<&str> = figures.iter().map(|figure| figure.name()).collect();
+    assert!(names.contains(&"box-get-latency-a-group"), "{names:?}");
+    let boxes = figures
+        .iter()
+        .find(|f| f.name() == "box-get-latency-a-group")
+        .expect("there");
+    assert!(boxes.svg(true).contains("…") && boxes.svg(true).contains("p99: "));
 }

@@ -72,3 +72,18 @@ pub(crate) fn bytes(bytes: f64) -> String {
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.2} %", 100.0 * share)
 }
+
+/// A value of a unit of results, with the unit in which it is read best.
+pub(crate) fn value(value: f64, unit: &str) -> String {
+    match unit {
+        "ms" => time(value),
+        "us" => time(value / 1e3),
+        "s" => time(value * 1e3),
+        "B/s" => rate(value),
+        "B" => bytes(value),
+        "%" => format!("{} %", short(value)),
+        "count" if value.fract() == 0.0 && value.abs() < 9e15 => format!("{value:.0}"),
+        "ratio" | "count" | "" => short(value),
+        unit => format!("{} {unit}", short(value)),
+    }
+}

@@ -7,7 +7,8 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::{LatencySummary, Measures, SERIES, SeriesKind};
+use crate::experiment::Published;
+use crate::metrics::{Distribution, LatencySummary, Measures, SERIES, Series, SeriesKind};
 use crate::replay::ReplayResult;
 use crate::run::RunResult;
 
@@ -29,6 +30,9 @@ pub struct Row {
     /// The value that a paper or another implementation gives.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub paper: Option<f64>,
+    /// How far the measured value is off, as a share of the other.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub relative_error: Option<f64>,
     /// Where it is given.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub source: Option<String>,
@@ -40,22 +44,55 @@ pub struct Row {
     pub provenance: Provenance,
 }
 
+impl Row {
+    /// A figure that is compared with nothing.
+    pub fn new(
+        experiment: &str,
+        case: impl Into<String>,
+        figure: Figure,
+        provenance: Provenance,
+    ) -> Self {
+        Row {
+            experiment: experiment.to_owned(),
+            case: case.into(),
+            metric: figure.metric,
+            unit: figure.unit,
+            measured: figure.value,
+            paper: None,
+            relative_error: None,
+            source: None,
+            verdict: None,
+            provenance,
+        }
+    }
+
+    /// Puts a published figure beside; `factor` times its value is in the row's
+    /// unit.
+    pub(crate) fn compare(&mut self, published: &Published, factor: f64) {
+        let measured = self.measured / factor;
+        self.paper = Some(published.value * factor);
+        self.relative_error = Some(published.relative_error(measured));
+        self.source = Some(published.source.clone());
+        self.verdict = Some(published.verdict(measured));
+    }
+}
+
 /// A figure before it has a provenance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// What was measured.
     pub metric: String,
     /// In which unit.
-    pub unit: &'static str,
+    pub unit: String,
     /// The value.
     pub value: f64,
 }
 
 impl Figure {
-    fn new(metric: impl Into<String>, unit: &'static str, value: f64) -> Self {
+    fn new(metric: impl Into<String>, unit: impl Into<String>, value: f64) -> Self {
         Figure {
             metric: metric.into(),
-            unit,
+            unit: unit.into(),
             value,
         }
     }
@@ -69,10 +106,7 @@ pub fn run_figures(run: &RunResult) -> Vec<Figure> {
             SeriesKind::Latency(of) => latency_figures(series.name, of(&run.whole), &mut figures),
             SeriesKind::Rate(of) => {
                 figures.push(Figure::new(series.name, series.unit(), of(&run.whole)));
-                if let Some(slowest) = slowest_bin(run, of) {
-                    let name = format!("{}_slowest_bin", series.name);
-                    figures.push(Figure::new(name, series.unit(), slowest));
-                }
+                bin_figures(series, run, of, &mut figures);
             }
             SeriesKind::Ratio(of) => {
                 figures.push(Figure::new(series.name, series.unit(), of(&run.whole)));
@@ -91,6 +125,8 @@ pub fn run_figures(run: &RunResult) -> Vec<Figure> {
     add("cpu_per_request", "us", run.cpu_us_per_request);
     add("rss_max", "B", run.rss_bytes_max.map(|bytes| bytes as f64));
     add("write_amplification", "ratio", run.write_amplification);
+    let extra = run.extra.iter();
+    figures.extend(extra.map(|extra| Figure::new(&extra.metric, &extra.unit, extra.value)));
     figures
 }
 
@@ -110,11 +146,31 @@ fn latency_figures(name: &str, summary: &LatencySummary, figures: &mut Vec<Figur
     }
 }
 
-/// The papers' "P99" of a throughput is its low tail over bins; with few bins
-/// the slowest is the honest form of it.
-fn slowest_bin(run: &RunResult, of: fn(&Measures) -> f64) -> Option<f64> {
-    let whole_bins = run.bins.len() > 1;
-    whole_bins.then(|| run.bins.iter().map(of).fold(f64::INFINITY, f64::min))
+/// How a rate varies over bins. The papers' "P99" of a throughput is its 1st
+/// percentile in ZNCache and its 99th in OxCache; with few bins the slowest is
+/// the honest form of the first.
+fn bin_figures(
+    series: &Series,
+    run: &RunResult,
+    of: fn(&Measures) -> f64,
+    figures: &mut Vec<Figure>,
+) {
+    if run.bins.len() < 2 {
+        return;
+    }
+    let bins: Vec<f64> = run.bins.iter().map(of).collect();
+    let bins = Distribution::of_values(&bins);
+    for (suffix, share) in [
+        ("slowest_bin", 0.0),
+        ("p1_bin", 0.01),
+        ("p50_bin", 0.5),
+        ("p99_bin", 0.99),
+    ] {
+        let value = bins.at(share);
+        figures.extend(
+            value.map(|v| Figure::new(format!("{}_{suffix}", series.name), series.unit(), v)),
+        );
+    }
 }
 
 /// Every figure of a replay, each with its case: the policy and the size.

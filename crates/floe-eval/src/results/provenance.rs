@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 /// Where a figure comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
-    /// Floe's version, and the commit of the working directory where there is
-    /// one, with `+` if it was changed.
+    /// Floe's version and the commit it was built from, with `+` if the working
+    /// directory is a checkout of that commit with changes. Where the build's
+    /// commit is not known, the working directory's stands for it.
     pub commit: String,
     /// A digest of the configuration.
     pub config_digest: String,
@@ -21,10 +22,16 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// Here and now, for the given configuration, seed and device.
-    pub fn here(config: &str, seed: u64, device: impl Into<String>) -> Self {
+    /// Here and now, for the given configuration, seed and device; `built_from`
+    /// is the program's commit, if it is known.
+    pub fn here(
+        built_from: Option<&str>,
+        config: &str,
+        seed: u64,
+        device: impl Into<String>,
+    ) -> Self {
         Provenance {
-            commit: commit(),
+            commit: commit(built_from),
             config_digest: digest(config),
             seed,
             device: device.into(),
@@ -39,36 +46,47 @@ pub fn digest(config: &str) -> String {
     format!("{:016x}", xxhash_rust::xxh3::xxh3_64(config.as_bytes()))
 }
 
+/// The time of day; or what `SOURCE_DATE_EPOCH` says, so that results can be
+/// made that are the same byte for byte.
 fn now() -> String {
-    let now = time::OffsetDateTime::now_utc();
+    let fixed = std::env::var("SOURCE_DATE_EPOCH").ok();
+    let fixed = fixed.and_then(|text| text.parse().ok());
+    let fixed = fixed.and_then(|unix_s| time::OffsetDateTime::from_unix_timestamp(unix_s).ok());
+    let now = fixed.unwrap_or_else(time::OffsetDateTime::now_utc);
     let format =
         time::macros::format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
     now.format(format).unwrap_or_default()
 }
 
-fn commit() -> String {
+fn commit(built_from: Option<&str>) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    let git = |arguments: &[&str]| -> Option<String> {
-        let output = std::process::Command::new("git")
-            .args(arguments)
-            .stderr(std::process::Stdio::null())
-            .output()
-            .ok()?;
-        let text = String::from_utf8(output.stdout).ok()?;
-        output.status.success().then(|| text.trim().to_owned())
+    let here = git(&["rev-parse", "--short=12", "HEAD"]);
+    let is_changed = || {
+        let changed = git(&["status", "--porcelain", "--untracked-files=no"]);
+        changed.is_some_and(|list| !list.is_empty())
     };
-    match git(&["rev-parse", "--short=12", "HEAD"]) {
-        Some(hash) => {
-            let changed = git(&["status", "--porcelain", "--untracked-files=no"]);
-            let mark = if changed.is_some_and(|list| !list.is_empty()) {
-                "+"
-            } else {
-                ""
-            };
-            format!("{version} ({hash}{mark})")
-        }
+    let commit = built_from.filter(|commit| !commit.is_empty());
+    let mark = match (commit, &here) {
+        (_, None) => "",
+        // Elsewhere, changes say nothing about this program.
+        (Some(commit), Some(here)) if !here.starts_with(commit) && !commit.starts_with(here) => "",
+        _ if is_changed() => "+",
+        _ => "",
+    };
+    match commit.or(here.as_deref()) {
+        Some(commit) => format!("{version} ({commit}{mark})"),
         None => version.to_owned(),
     }
+}
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = std::process::Command::new("git")
+        .args(arguments)
+        .stderr(std::process::Stdio::null())
+        .output()
+        .ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
 }
 
 fn machine() -> String {

@@ -11,7 +11,8 @@ fn rows_are_flat_json_with_everything_asked_for() {
         paper: Some(2.0),
         source: Some("ZNCache, table 5".into()),
         verdict: Some("lower".into()),
-        provenance: Provenance::here("config", 7, "memory"),
+        relative_error: Some(-0.25),
+        provenance: Provenance::here(None, "config", 7, "memory"),
     };
     let json: serde_json::Value = serde_json::to_value(&row).expect("JSON");
     for field in [

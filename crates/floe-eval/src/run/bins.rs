@@ -115,6 +115,10 @@ impl Bins {
         if let Some(device) = &device {
             device.fill(&mut whole);
         }
+        let mut distributions = self.whole.distributions();
+        if let Some(device) = &device {
+            device.fill_distributions(&mut distributions);
+        }
         let requests = self.whole.requests();
         let cpu = self.rss_bytes_max.map(|_| self.cpu_time);
         whole.rss_bytes = self.bins.last().and_then(|bin| bin.rss_bytes);
@@ -129,6 +133,7 @@ impl Bins {
             skipped: 0,
             verified_bytes: 0,
             whole,
+            distributions,
             bins: self.bins,
             rss_bytes_max: self.rss_bytes_max,
             cpu_us_per_request: cpu
@@ -137,6 +142,7 @@ impl Bins {
             write_amplification: device
                 .filter(|_| stored_bytes > 0)
                 .map(|device| device.written_bytes() as f64 / stored_bytes as f64),
+            extra: Vec::new(),
         }
     }
 }

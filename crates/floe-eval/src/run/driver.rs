@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use floe_core::Tick;
-use floe_device::{Clock, Metered};
+use floe_device::{Clock, Device as _, Metered};
 use parking_lot::Mutex;
 use rand::{RngExt as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -18,7 +18,7 @@ use super::progress::Display;
 use super::target::Failure;
 use super::{Arrivals, BenchOptions, Pacing, Planned, RequestStream, RunResult, Target};
 use crate::error::EvalError;
-use crate::metrics::{Recorder, Served};
+use crate::metrics::{Recorder, Served, media_figures};
 
 /// Drives `target` as `options` say and measures it; `device` is the metered
 /// device under the cache, if there is one. Must run inside a tokio runtime.
@@ -70,6 +70,7 @@ async fn measure(
         None => Tick::MAX,
     };
     let stored_before = stored_bytes(shared);
+    let media_before = device.and_then(|device| device.media_statistics());
     let started_unix_s = shared.clock.unix_seconds() as f64;
     let mut bins = Bins::new(start, options.bin, device, shared.clock.is_virtual());
     {
@@ -78,6 +79,9 @@ async fn measure(
     }
     bins.end(&shared.recorder, shared.clock.now());
     let stored = stored_bytes(shared).saturating_sub(stored_before);
+    let media_now = device.and_then(|device| device.media_statistics());
+    let elapsed_s = shared.clock.now().since(start).as_secs_f64();
+    let media = media_before.zip(media_now);
     let outcome = std::mem::take(&mut *shared.outcome.lock());
     if outcome.failed > shared.recorder.live().requests / 2 {
         return Err(EvalError::TooManyFailures {
@@ -91,6 +95,9 @@ async fn measure(
         failed: outcome.failed,
         first_failure: outcome.first_failure,
         verified_bytes: outcome.verified_bytes,
+        extra: media.map_or_else(Vec::new, |(before, now)| {
+            media_figures(&before, &now, elapsed_s)
+        }),
         ..bins.result(options, started_unix_s, stored)
     })
 }

@@ -16,15 +16,33 @@ mod tests;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use floe_device::Clock;
+use floe_device::virtual_time::VirtualTime;
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::Measures;
+use crate::error::EvalError;
+use crate::metrics::{Distributions, Measures};
 use crate::trace::TraceOptions;
 use crate::workload::WorkloadSpec;
 
 pub use driver::bench;
 pub use requests::{Planned, RequestStream};
 pub use target::{BENCH_BUCKET, ObjectTarget, StoreTarget, Target, object_key};
+
+/// Runs something in virtual time; blocks, and must be called outside of any
+/// runtime.
+///
+/// # Errors
+/// What `main` says; or that virtual time came to a halt, as it does when
+/// everything waits for something that nobody will do.
+pub fn in_virtual_time<T, E, F>(seed: u64, main: impl FnOnce(Clock) -> F) -> Result<T, E>
+where
+    E: From<EvalError>,
+    F: Future<Output = Result<T, E>>,
+{
+    let run = VirtualTime::new(seed).run(main);
+    run.unwrap_or_else(|halt| Err(EvalError::from(halt).into()))
+}
 
 /// What is asked of the cache.
 #[derive(Clone, Debug)]
@@ -190,6 +208,9 @@ pub struct RunResult {
     pub verified_bytes: u64,
     /// The series over the whole run.
     pub whole: Measures,
+    /// How the latencies of the whole run are distributed.
+    #[serde(default)]
+    pub distributions: Distributions,
     /// The series over time.
     pub bins: Vec<Measures>,
     /// Greatest resident memory seen at the end of a bin, in bytes.
@@ -199,4 +220,18 @@ pub struct RunResult {
     /// Bytes that the device was given per byte that was stored; `None` where
     /// nothing was stored or the device is not metered.
     pub write_amplification: Option<f64>,
+    /// What else is known, as of a simulated device.
+    #[serde(default)]
+    pub extra: Vec<ExtraFigure>,
+}
+
+/// A figure that only some runs have.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExtraFigure {
+    /// What was measured.
+    pub metric: String,
+    /// In which unit.
+    pub unit: String,
+    /// The value.
+    pub value: f64,
 }

@@ -292,3 +292,10 @@ async fn nonsense_is_refused() {
         assert!(error.to_string().starts_with(named), "{error}");
     }
 }
+
+#[test]
+fn a_deadlock_is_named() {
+    let halted: Result<(), EvalError> = in_virtual_time(1, |_clock| std::future::pending());
+    let error = halted.expect_err("nobody will do it");
+    assert!(crate::error::chain(&error).contains("deadlock at virtual time"));
+}

@@ -1,8 +1,12 @@
 //! Which numbers there are, under which names. One line each.
 
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
 use floe::Store;
 use floe::object::ObjectCache;
 use floe::origin::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation};
+use floe_device::metered::{self, MEASURED, Meters};
 
 use super::samples::Samples;
 use crate::statistics::{FaceStatistics, HistogramSnapshot, METHODS, STATUS_CLASSES};
@@ -116,6 +120,73 @@ fn store(samples: &mut Samples, store: &Store) {
     if let Some(alwa) = stats.alwa() {
         let help = "Bytes written to the device per byte of keys and values accepted";
         samples.gauge("floe_store_write_amplification", help, &[], alwa);
+    }
+}
+
+/// Upper bounds of the buckets of device latencies, in microseconds; one more
+/// holds what is slower.
+const DEVICE_BOUNDS_US: [u32; 18] = [
+    10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000,
+    500_000, 1_000_000, 2_000_000, 5_000_000,
+];
+
+/// What a metered device measured, operation by operation.
+pub(crate) fn device(samples: &mut Samples, meters: &Meters) {
+    for operation in MEASURED {
+        let meter = meters.of(operation);
+        let name = operation.to_string();
+        let labels = [("operation", name.as_str())];
+        for (metric, help, value) in [
+            (
+                "floe_device_operation_bytes",
+                "Bytes moved by operations of the device that succeeded",
+                &meter.bytes,
+            ),
+            (
+                "floe_device_operation_errors",
+                "Operations of the device that failed",
+                &meter.errors,
+            ),
+            (
+                "floe_device_operation_abandoned",
+                "Operations of the device whose result nobody waited for",
+                &meter.abandoned,
+            ),
+        ] {
+            samples.counter(metric, help, &labels, value.load(Relaxed));
+        }
+        samples.gauge(
+            "floe_device_operations_in_flight",
+            "Operations of the device under way",
+            &labels,
+            meter.in_flight.load(Relaxed) as f64,
+        );
+        samples.histogram(
+            "floe_device_operation_seconds",
+            "Time that operations of the device took",
+            &labels,
+            device_latency(&meter.latency),
+        );
+    }
+}
+
+/// The fine buckets of a meter in fewer ones. Each goes where its upper end
+/// belongs, so that no latency is told lower than it was, and at most an
+/// eighth higher.
+fn device_latency(latency: &metered::Histogram) -> HistogramSnapshot {
+    let mut counts = [0; DEVICE_BOUNDS_US.len() + 1];
+    for (end, count) in latency.buckets() {
+        let bucket =
+            DEVICE_BOUNDS_US.partition_point(|us| Duration::from_micros(u64::from(*us)) < end);
+        counts[bucket] += count;
+    }
+    let bounds = DEVICE_BOUNDS_US
+        .iter()
+        .map(|us| f64::from(*us) / 1e6)
+        .chain([f64::INFINITY]);
+    HistogramSnapshot {
+        buckets: bounds.zip(counts).collect(),
+        sum_seconds: latency.sum().as_secs_f64(),
     }
 }
 

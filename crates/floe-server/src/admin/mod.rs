@@ -15,6 +15,7 @@ use axum::routing::get;
 use floe::object::ObjectCache;
 use floe_core::Tick;
 use floe_device::Clock;
+use floe_device::metered::Meters;
 use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
@@ -38,6 +39,7 @@ const HELP: &str = "Floe\n\n\
 /// What the pages are made of.
 pub(crate) struct Known {
     pub(crate) cache: ObjectCache,
+    pub(crate) device: Option<Arc<Meters>>,
     pub(crate) faces: Vec<(&'static str, Arc<FaceStatistics>)>,
     pub(crate) clock: Clock,
     pub(crate) started: Tick,
@@ -52,6 +54,9 @@ impl Known {
         let uptime = self.clock.now().since(self.started).as_secs_f64();
         samples.gauge("floe_uptime_seconds", "Time since the start", &[], uptime);
         collect::cache(&mut samples, &self.cache);
+        if let Some(meters) = &self.device {
+            collect::device(&mut samples, meters);
+        }
         for (name, statistics) in &self.faces {
             collect::face(&mut samples, name, statistics);
         }

@@ -32,8 +32,14 @@ pub(crate) async fn copy_object(
              without changing the object's metadata.",
         ));
     }
+    let conditions = conditions(
+        &input.copy_source_if_match,
+        &input.copy_source_if_none_match,
+        &input.copy_source_if_modified_since,
+        &input.copy_source_if_unmodified_since,
+    );
     let read = match cache
-        .get_if(&source, None, &conditions(&input))
+        .get_if(&source, None, &conditions)
         .await
         .map_err(|error| s3_error(&error))?
     {
@@ -71,7 +77,7 @@ pub(crate) async fn copy_object(
     }))
 }
 
-fn source_key(source: &CopySource) -> S3Result<ObjectKey> {
+pub(super) fn source_key(source: &CopySource) -> S3Result<ObjectKey> {
     match source {
         CopySource::Bucket {
             bucket,
@@ -85,7 +91,13 @@ fn source_key(source: &CopySource) -> S3Result<ObjectKey> {
     }
 }
 
-fn conditions(input: &CopyObjectInput) -> Conditions {
+/// The conditions of the headers `x-amz-copy-source-if-…`.
+pub(super) fn conditions(
+    if_match: &Option<ETagCondition>,
+    if_none_match: &Option<ETagCondition>,
+    if_modified_since: &Option<Timestamp>,
+    if_unmodified_since: &Option<Timestamp>,
+) -> Conditions {
     let tags = |condition: &Option<ETagCondition>| {
         condition.as_ref().map(|condition| match condition {
             ETagCondition::Any => EtagCondition::Any,
@@ -97,10 +109,10 @@ fn conditions(input: &CopyObjectInput) -> Conditions {
             .map(|time| SystemTime::from(time::OffsetDateTime::from(time)))
     };
     Conditions {
-        if_match: tags(&input.copy_source_if_match),
-        if_unmodified_since: date(&input.copy_source_if_unmodified_since),
-        if_none_match: tags(&input.copy_source_if_none_match),
-        if_modified_since: date(&input.copy_source_if_modified_since),
+        if_match: tags(if_match),
+        if_unmodified_since: date(if_unmodified_since),
+        if_none_match: tags(if_none_match),
+        if_modified_since: date(if_modified_since),
         if_range: None,
     }
 }

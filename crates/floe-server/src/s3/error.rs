@@ -33,6 +33,12 @@ fn origin_error(error: &OriginError, message: String) -> S3Error {
             S3ErrorCode::NoSuchBucket,
             "The specified bucket does not exist.".into(),
         ),
+        OriginError::BucketExists(_) => with(
+            S3ErrorCode::BucketAlreadyOwnedByYou,
+            "Your previous request to create the named bucket succeeded and you already own it."
+                .into(),
+        ),
+        OriginError::InvalidBucketName(_) => with(S3ErrorCode::InvalidBucketName, message),
         OriginError::NoSuchUpload(_) => with(
             S3ErrorCode::NoSuchUpload,
             "The specified upload does not exist. It may have been aborted or completed.".into(),

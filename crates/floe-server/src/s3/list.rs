@@ -152,13 +152,13 @@ fn decode_token(token: &str) -> S3Result<String> {
 
 /// How keys are written in the answer.
 #[derive(Clone, Copy)]
-enum Text {
+pub(crate) enum Text {
     Plain,
     Url,
 }
 
 impl Text {
-    fn of(encoding: Option<&EncodingType>) -> S3Result<Self> {
+    pub(crate) fn of(encoding: Option<&EncodingType>) -> S3Result<Self> {
         match encoding.map(EncodingType::as_str) {
             None => Ok(Text::Plain),
             Some("url") => Ok(Text::Url),
@@ -166,7 +166,7 @@ impl Text {
         }
     }
 
-    fn encode(self, text: &str) -> String {
+    pub(crate) fn encode(self, text: &str) -> String {
         match self {
             Text::Plain => text.to_owned(),
             Text::Url => utf8_percent_encode(text, KEPT).to_string(),

@@ -1,8 +1,8 @@
 //! The S3 face: any client of S3, read through the cache.
 //!
 //! The library `s3s` parses requests, checks signatures and writes XML. Reads
-//! of objects are answered in `read`, everything else in `write`, `list` and
-//! `copy`, which pass it through to the origin.
+//! of objects are answered in `read`, everything else in `write`, `list`,
+//! `multipart` and `copy`, which pass it through to the origin.
 
 mod auth;
 mod body;
@@ -10,6 +10,7 @@ mod condition;
 mod copy;
 mod error;
 mod list;
+mod multipart;
 mod range;
 mod read;
 mod target;

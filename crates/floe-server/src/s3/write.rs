@@ -10,6 +10,7 @@ use s3s::{S3, S3Request, S3Response, S3Result};
 
 use super::error::{invalid_argument, not_implemented, s3_error};
 use super::list;
+use super::multipart;
 use super::upload::{Announced, Upload};
 
 /// Deletes of one `DeleteObjects` that are under way at once.
@@ -17,6 +18,42 @@ const DELETES_AT_ONCE: usize = 8;
 
 /// Most keys of one `DeleteObjects`, as in S3.
 const DELETES_MAX: usize = 1000;
+
+/// What the input of an upload announces. The inputs of `PutObject` and
+/// `UploadPart` have these fields in common, but no trait.
+macro_rules! announced {
+    ($input:ident, $trailers:expr) => {
+        Announced {
+            length: $input.content_length,
+            content_md5: $input.content_md5,
+            checksums: Checksum {
+                checksum_crc32: $input.checksum_crc32,
+                checksum_crc32c: $input.checksum_crc32c,
+                checksum_crc64nvme: $input.checksum_crc64nvme,
+                checksum_sha1: $input.checksum_sha1,
+                checksum_sha256: $input.checksum_sha256,
+                ..Checksum::default()
+            },
+            trailers: $trailers,
+        }
+    };
+}
+
+/// What is answered to an upload, likewise.
+macro_rules! stored {
+    ($output:ident, $stored:ident, $upload:ident) => {{
+        let checksums = $upload.checksums();
+        $output {
+            e_tag: $stored.etag.as_deref().and_then(etag),
+            checksum_crc32: checksums.checksum_crc32,
+            checksum_crc32c: checksums.checksum_crc32c,
+            checksum_crc64nvme: checksums.checksum_crc64nvme,
+            checksum_sha1: checksums.checksum_sha1,
+            checksum_sha256: checksums.checksum_sha256,
+            ..$output::default()
+        }
+    }};
+}
 
 /// The operations of S3 on a cache.
 pub(crate) struct Writes {
@@ -101,19 +138,7 @@ impl S3 for Writes {
     ) -> S3Result<S3Response<PutObjectOutput>> {
         refuse_what_is_not_kept(&request.headers)?;
         let input = request.input;
-        let announced = Announced {
-            length: input.content_length,
-            content_md5: input.content_md5,
-            checksums: Checksum {
-                checksum_crc32: input.checksum_crc32,
-                checksum_crc32c: input.checksum_crc32c,
-                checksum_crc64nvme: input.checksum_crc64nvme,
-                checksum_sha1: input.checksum_sha1,
-                checksum_sha256: input.checksum_sha256,
-                ..Checksum::default()
-            },
-            trailers: request.trailing_headers,
-        };
+        let announced = announced!(input, request.trailing_headers);
         let (upload, body) = Upload::new(
             input.body,
             announced,
@@ -132,16 +157,7 @@ impl S3 for Writes {
             .put(&key, put)
             .await
             .map_err(|error| upload.error(&error))?;
-        let checksums = upload.checksums();
-        Ok(S3Response::new(PutObjectOutput {
-            e_tag: stored.etag.as_deref().and_then(etag),
-            checksum_crc32: checksums.checksum_crc32,
-            checksum_crc32c: checksums.checksum_crc32c,
-            checksum_crc64nvme: checksums.checksum_crc64nvme,
-            checksum_sha1: checksums.checksum_sha1,
-            checksum_sha256: checksums.checksum_sha256,
-            ..PutObjectOutput::default()
-        }))
+        Ok(S3Response::new(stored!(PutObjectOutput, stored, upload)))
     }
 
     async fn delete_object(
@@ -216,19 +232,7 @@ impl S3 for Writes {
         refuse_what_is_not_kept(&request.headers)?;
         let input = request.input;
         let number = part_number(input.part_number)?;
-        let announced = Announced {
-            length: input.content_length,
-            content_md5: input.content_md5,
-            checksums: Checksum {
-                checksum_crc32: input.checksum_crc32,
-                checksum_crc32c: input.checksum_crc32c,
-                checksum_crc64nvme: input.checksum_crc64nvme,
-                checksum_sha1: input.checksum_sha1,
-                checksum_sha256: input.checksum_sha256,
-                ..Checksum::default()
-            },
-            trailers: request.trailing_headers,
-        };
+        let announced = announced!(input, request.trailing_headers);
         let (upload, body) = Upload::new(
             input.body,
             announced,
@@ -241,16 +245,7 @@ impl S3 for Writes {
             .upload_part(&key, &input.upload_id, number, upload.length, body)
             .await
             .map_err(|error| upload.error(&error))?;
-        let checksums = upload.checksums();
-        Ok(S3Response::new(UploadPartOutput {
-            e_tag: stored.etag.as_deref().and_then(etag),
-            checksum_crc32: checksums.checksum_crc32,
-            checksum_crc32c: checksums.checksum_crc32c,
-            checksum_crc64nvme: checksums.checksum_crc64nvme,
-            checksum_sha1: checksums.checksum_sha1,
-            checksum_sha256: checksums.checksum_sha256,
-            ..UploadPartOutput::default()
-        }))
+        Ok(S3Response::new(stored!(UploadPartOutput, stored, upload)))
     }
 
     async fn complete_multipart_upload(
@@ -307,11 +302,18 @@ impl S3 for Writes {
 
     async fn list_parts(
         &self,
-        _: S3Request<ListPartsInput>,
+        request: S3Request<ListPartsInput>,
     ) -> S3Result<S3Response<ListPartsOutput>> {
-        Err(not_implemented(
-            "ListParts; the client that uploads keeps the list",
-        ))
+        let parts = multipart::list_parts(&self.cache, request.input).await?;
+        Ok(S3Response::new(parts))
+    }
+
+    async fn list_multipart_uploads(
+        &self,
+        request: S3Request<ListMultipartUploadsInput>,
+    ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
+        let uploads = multipart::list_uploads(&self.cache, request.input).await?;
+        Ok(S3Response::new(uploads))
     }
 
     async fn copy_object(
@@ -323,18 +325,24 @@ impl S3 for Writes {
 
     async fn upload_part_copy(
         &self,
-        _: S3Request<UploadPartCopyInput>,
+        request: S3Request<UploadPartCopyInput>,
     ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-        Err(not_implemented(
-            "UploadPartCopy; copy the object whole, or read it and upload its parts",
-        ))
+        multipart::upload_part_copy(&self.cache, request).await
     }
 
     async fn create_bucket(
         &self,
-        _: S3Request<CreateBucketInput>,
+        request: S3Request<CreateBucketInput>,
     ) -> S3Result<S3Response<CreateBucketOutput>> {
-        Err(not_implemented("CreateBucket; create it at the origin"))
+        refuse_what_is_not_kept(&request.headers)?;
+        let bucket = request.input.bucket;
+        self.cache
+            .create_bucket(&bucket)
+            .await
+            .map_err(|error| s3_error(&error))?;
+        Ok(S3Response::new(CreateBucketOutput {
+            location: Some(format!("/{bucket}")),
+        }))
     }
 
     async fn delete_bucket(
@@ -466,7 +474,7 @@ fn put_condition(
     }
 }
 
-fn part_number(number: i32) -> S3Result<u32> {
+pub(crate) fn part_number(number: i32) -> S3Result<u32> {
     u32::try_from(number)
         .ok()
         .filter(|number| (1..=10_000).contains(number))

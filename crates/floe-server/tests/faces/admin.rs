@@ -86,6 +86,10 @@ async fn metrics_count_what_happened() {
         "floe_store_index_bytes",
         "floe_store_zones",
         "floe_device_append_bytes_total",
+        "floe_device_operation_errors_total{operation=\"flush\"} 0",
+        "floe_device_operation_abandoned_total{operation=\"read\"} 0",
+        "floe_device_operations_in_flight{operation=\"reset\"} 0",
+        "floe_device_operation_seconds_bucket{le=\"0.00001\",operation=\"append\"}",
     ] {
         assert!(text.text().contains(&format!("\n{metric}")), "{metric}");
     }
@@ -100,6 +104,26 @@ async fn metrics_count_what_happened() {
                 "{line}"
             ),
         }
+    }
+}
+
+#[tokio::test]
+async fn the_device_is_metered() {
+    let rig = rig().await;
+    let (count, bytes) = (
+        "floe_device_operation_seconds_count",
+        "floe_device_operation_bytes_total",
+    );
+    let appended = metric_sum(&rig, bytes, "operation=\"append\"").await;
+    rig.origin.store("bucket", "key", pattern(1, 2_500_000));
+    rig.get("/bucket/key", &[]).await;
+    rig.cache.store().flush().await.unwrap();
+    let appended = metric_sum(&rig, bytes, "operation=\"append\"").await - appended;
+    assert!(appended >= 2_500_000.0, "{appended} bytes appended");
+    for operation in ["append", "flush", "read"] {
+        let label = format!("operation=\"{operation}\"");
+        let operations = metric_sum(&rig, count, &label).await;
+        assert!(operations >= 1.0, "{operation}: {operations}");
     }
 }
 

@@ -197,6 +197,147 @@ async fn a_directory_is_an_origin() {
 }
 
 #[tokio::test]
+async fn a_directory_makes_buckets() {
+    let directory = tempfile::tempdir().unwrap();
+    let rig = rig_over(&OriginConfig::directory(directory.path())).await;
+    let made = rig.send("PUT", "/new-bucket", &[], "").await;
+    assert_eq!(made.status, 200, "{}", made.text());
+    assert_eq!(made.header("location"), "/new-bucket");
+    assert!(directory.path().join("new-bucket").is_dir());
+    assert_eq!(
+        rig.send("PUT", "/new-bucket/key", &[], "x").await.status,
+        200
+    );
+    let again = rig.send("PUT", "/new-bucket", &[], "").await;
+    assert_eq!(
+        (again.status, again.code()),
+        (409, "BucketAlreadyOwnedByYou")
+    );
+    for name in ["no", "-hyphen", "under_score", "UPPER", "a..b"] {
+        let refused = rig.send("PUT", &format!("/{name}"), &[], "").await;
+        let code = refused.code();
+        assert_eq!((refused.status, code), (400, "InvalidBucketName"), "{name}");
+    }
+    assert_eq!(rig.get("/", &[]).await.tags("Name"), ["new-bucket"]);
+    let location = rig.get("/new-bucket?location", &[]).await;
+    assert_eq!(location.status, 200, "{}", location.text());
+}
+
+#[tokio::test]
+async fn uploads_under_way_are_listed_and_parts_copied() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("bucket")).unwrap();
+    let rig = rig_over(&OriginConfig::directory(directory.path())).await;
+    let source = pattern(9, 3_000_000);
+    let put = rig.send("PUT", "/bucket/source", &[], source.clone()).await;
+    assert_eq!(put.status, 200);
+    let mut ids = Vec::new();
+    for key in ["a", "big", "c"] {
+        let created = rig
+            .send("POST", &format!("/bucket/{key}?uploads"), &[], "")
+            .await;
+        ids.push(created.tags("UploadId")[0].to_owned());
+    }
+    let uploads = rig.get("/bucket?uploads", &[]).await;
+    assert_eq!(uploads.tags("Key"), ["a", "big", "c"]);
+    assert_eq!(uploads.tags("UploadId"), ids);
+    let page = rig.get("/bucket?uploads&max-uploads=2", &[]).await;
+    assert_eq!(page.tags("IsTruncated"), ["true"]);
+    let next = format!(
+        "/bucket?uploads&key-marker={}&upload-id-marker={}",
+        page.tags("NextKeyMarker")[0],
+        page.tags("NextUploadIdMarker")[0]
+    );
+    assert_eq!(rig.get(&next, &[]).await.tags("Key"), ["c"]);
+    let prefixed = rig.get("/bucket?uploads&prefix=bi", &[]).await;
+    assert_eq!(prefixed.tags("Key"), ["big"]);
+
+    let upload = |rest: &str| format!("/bucket/big?{rest}uploadId={}", ids[1]);
+    let part = rig
+        .send("PUT", &upload("partNumber=3&"), &[], "the end")
+        .await;
+    let mut etags = vec![part.header("etag").to_owned()];
+    for (number, range) in [(1, "bytes=0-999999"), (2, "bytes=1000000-2999999")] {
+        let headers = [
+            ("x-amz-copy-source", "/bucket/source"),
+            ("x-amz-copy-source-range", range),
+        ];
+        let copied = rig
+            .send(
+                "PUT",
+                &upload(&format!("partNumber={number}&")),
+                &headers,
+                "",
+            )
+            .await;
+        assert_eq!(copied.status, 200, "{}", copied.text());
+        etags.insert(number - 1, copied.tags("ETag")[0].replace("&quot;", "\""));
+    }
+    let parts = rig.get(&upload(""), &[]).await;
+    assert_eq!(parts.tags("PartNumber"), ["1", "2", "3"]);
+    assert_eq!(parts.tags("Size"), ["1000000", "2000000", "7"]);
+    let page = rig
+        .get(&upload("max-parts=1&part-number-marker=1&"), &[])
+        .await;
+    assert_eq!(page.tags("PartNumber"), ["2"]);
+    assert_eq!(page.tags("NextPartNumberMarker"), ["2"]);
+
+    for (header, status, code) in [
+        ("bytes=0-3000000", 400, "InvalidArgument"),
+        ("bytes=5-4", 400, "InvalidArgument"),
+        ("bytes=-5", 400, "InvalidArgument"),
+        ("bytes=3000000-3000001", 416, "InvalidRange"),
+    ] {
+        let headers = [
+            ("x-amz-copy-source", "/bucket/source"),
+            ("x-amz-copy-source-range", header),
+        ];
+        let refused = rig
+            .send("PUT", &upload("partNumber=4&"), &headers, "")
+            .await;
+        assert_eq!((refused.status, refused.code()), (status, code), "{header}");
+    }
+
+    let list: String = (1..)
+        .zip(&etags)
+        .map(|(n, tag)| format!("<Part><PartNumber>{n}</PartNumber><ETag>{tag}</ETag></Part>"))
+        .collect();
+    let xml = format!("<CompleteMultipartUpload>{list}</CompleteMultipartUpload>");
+    let done = rig.send("POST", &upload(""), &[], xml).await;
+    assert_eq!(done.status, 200, "{}", done.text());
+    let whole = [&source[..], b"the end"].concat();
+    assert!(rig.get("/bucket/big", &[]).await.body == whole);
+    assert_eq!(
+        rig.get("/bucket?uploads", &[]).await.tags("Key"),
+        ["a", "c"]
+    );
+    assert_eq!(rig.get(&upload(""), &[]).await.code(), "NoSuchUpload");
+}
+
+/// What `object_store` cannot name is refused by name, not mistaken for another key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_real_s3_server_behind_says_what_it_is_not_asked() {
+    let real = real_s3().await;
+    let rig = rig_over(&s3_config(&real, SECRET_KEY)).await;
+    for key in ["a//b", "a/", "a/./b", "a/%2e%2e/b"] {
+        for (method, body) in [("PUT", "x"), ("GET", "")] {
+            let refused = rig.send(method, &format!("/bucket/{key}"), &[], body).await;
+            let code = refused.code();
+            assert_eq!(
+                (refused.status, code),
+                (400, "InvalidArgument"),
+                "{method} {key}"
+            );
+        }
+    }
+    let bucket = rig.send("PUT", "/another", &[], "").await;
+    assert_eq!((bucket.status, bucket.code()), (501, "NotImplemented"));
+    assert!(bucket.text().contains("at the origin"), "{}", bucket.text());
+    let uploads = rig.get("/bucket?uploads", &[]).await;
+    assert_eq!((uploads.status, uploads.code()), (501, "NotImplemented"));
+}
+
+#[tokio::test]
 async fn made_up_objects_are_the_same_over_both_faces() {
     let emulated = EmulatedConfig::default();
     let seed = emulated.seed;

@@ -226,7 +226,7 @@ async fn an_address_in_use_is_named() {
         ..Default::default()
     };
     let clock = floe_device::Clock::real();
-    let error = Server::start(config, first.cache.clone(), clock)
+    let error = Server::start(config, first.cache.clone(), clock, None)
         .await
         .unwrap_err();
     assert!(matches!(error, StartError::Bind(_)));

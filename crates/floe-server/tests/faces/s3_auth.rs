@@ -300,7 +300,7 @@ async fn anonymous_faces_keep_to_loopback_unless_told() {
         }),
         ..Default::default()
     };
-    let refused = floe_server::Server::start(config, cache, clock).await;
+    let refused = floe_server::Server::start(config, cache, clock, None).await;
     assert!(matches!(refused, Err(StartError::Config(_))));
 }
 

@@ -15,6 +15,8 @@ use tokio::sync::Notify;
 pub(crate) struct Pressure {
     live_bytes: AtomicU64,
     limit_bytes: u64,
+    /// The journal found no space below the device since this was last asked.
+    starved: AtomicBool,
     wake: Notify,
 }
 
@@ -24,6 +26,7 @@ impl Pressure {
             live_bytes: AtomicU64::new(0),
             // The other half is for what comes while zones are being evicted.
             limit_bytes: zone_capacity / 2,
+            starved: AtomicBool::new(false),
             wake: Notify::new(),
         })
     }
@@ -49,11 +52,22 @@ impl Pressure {
         let _ = self.live_bytes.fetch_update(SeqCst, SeqCst, less);
     }
 
+    /// The journal found no space below the device: reclaim must give some back.
+    pub(super) fn starve(&self) {
+        self.starved.store(true, SeqCst);
+        self.wake.notify_one();
+    }
+
+    /// Whether the journal found no space since this was last asked.
+    pub(crate) fn take_starved(&self) -> bool {
+        self.starved.swap(false, SeqCst)
+    }
+
     pub(crate) fn is_high(&self) -> bool {
         self.live_bytes.load(SeqCst) > self.limit_bytes
     }
 
-    /// Waits until the pressure has become high.
+    /// Waits until the pressure has become high, or the journal was starved.
     pub(crate) async fn risen(&self) {
         self.wake.notified().await;
     }

@@ -238,7 +238,11 @@ impl JournalTask {
                 waiting.extend(next.done);
                 last |= next.last;
             }
-            let result = self.write(&notes).await.map_err(|e| e.to_string());
+            let result = self.write(&notes).await;
+            if matches!(&result, Err(JournalError::Device(error)) if error.is_no_space()) {
+                self.pressure.starve();
+            }
+            let result = result.map_err(|e| e.to_string());
             match &result {
                 Ok(()) => self.owed.paid(&notes),
                 // Before the callers hear of it: their next write must find it.

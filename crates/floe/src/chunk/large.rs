@@ -344,10 +344,11 @@ impl LargeWriter {
         add(&self.engine.counters.write_errors, 1);
         self.failed = true;
         if let Some(placement) = self.placement.take() {
-            placement.fail();
+            placement.fail(error);
         }
         if let Some(slot) = self.slot.take() {
             slot.fail();
+            self.engine.note_no_space(error.is_no_space());
         }
     }
 

@@ -12,15 +12,22 @@ use floe_core::layout::{LargeDescriptor, PieceRead, ZoneLife, large_descriptor_b
 use floe_device::{Address, IoBuf, OpFuture};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Engine;
 use super::lookup::FlashValue;
 use super::stats::add;
-use super::zone_state::Pin;
+use super::zone_state::{Pin, ZoneStates};
 use crate::store::ReadFault;
 
-/// Pieces of one value that are being read at once.
+/// Parts of one value that are being read at once, or wait for their consumer.
 const WINDOW: usize = 4;
+/// Bytes of a part: enough for the device's bandwidth with [`WINDOW`] of them,
+/// little enough for thousands of slow consumers.
+const PART_BYTES: u32 = 256 << 10;
+/// What all readers of an engine together may read ahead. One part each is
+/// not counted, so that nobody waits for somebody else's consumer.
+const READ_AHEAD_BYTES: usize = 32 << 20;
 /// RAM for parsed descriptors of recently read values, per engine.
 const DESCRIPTOR_CACHE_BYTES: u64 = 8 << 20;
 
@@ -36,6 +43,11 @@ impl Weighter<(KeyHash, u32), Arc<LargeDescriptor>> for DescriptorWeight {
     }
 }
 
+/// One permit for each part that may be read ahead.
+pub(crate) fn read_ahead() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(READ_AHEAD_BYTES / PART_BYTES as usize))
+}
+
 pub(crate) fn descriptor_cache() -> DescriptorCache {
     Cache::with_weighter(4096, DESCRIPTOR_CACHE_BYTES, DescriptorWeight)
 }
@@ -49,8 +61,18 @@ pub(crate) struct LargeReader {
     life: ZoneLife,
     descriptor: Arc<LargeDescriptor>,
     range: Range<u64>,
-    ahead: VecDeque<(PieceRead, Pin, OpFuture<IoBuf>)>,
+    ahead: VecDeque<Ahead>,
     reads: VecDeque<PieceRead>,
+}
+
+/// A part that is being read, or was read and waits for its consumer.
+#[derive(Debug)]
+struct Ahead {
+    read: PieceRead,
+    pin: Pin,
+    done: OpFuture<IoBuf>,
+    /// None for the part that everybody may have.
+    _room: Option<OwnedSemaphorePermit>,
 }
 
 impl LargeReader {
@@ -58,7 +80,7 @@ impl LargeReader {
     pub(crate) async fn open(
         engine: Arc<Engine>,
         key: &[u8],
-        value: FlashValue,
+        value: FlashValue<'_>,
         range: Range<u64>,
     ) -> Option<Self> {
         let FlashValue {
@@ -70,9 +92,14 @@ impl LargeReader {
         let life = ZoneLife::new(entry.place.zone, generation);
         let descriptor = engine.large_descriptor(key, hash, entry, life).await?;
         drop(pin);
+        // What is no longer than a window costs the same RAM in few parts as in many.
+        let part_bytes = match range.end - range.start <= WINDOW as u64 * u64::from(PART_BYTES) {
+            true => engine.plan.stream_bytes(),
+            false => PART_BYTES,
+        };
         let reads = descriptor
             .reads(range.clone(), engine.plan.geometry.block_size)
-            .flat_map(|read| parts(read, engine.plan.stream_bytes(), descriptor.piece_bytes))
+            .flat_map(|read| parts(read, part_bytes, descriptor.piece_bytes))
             .collect();
         Some(LargeReader {
             engine,
@@ -89,7 +116,10 @@ impl LargeReader {
     /// The next bytes of the range.
     pub(crate) async fn next(&mut self) -> Option<Result<Bytes, ReadFault>> {
         self.fill_window();
-        let Some((read, pin, done)) = self.ahead.pop_front() else {
+        let Some(Ahead {
+            read, pin, done, ..
+        }) = self.ahead.pop_front()
+        else {
             return if self.reads.is_empty() {
                 None
             } else {
@@ -105,7 +135,8 @@ impl LargeReader {
             }
         };
         drop(pin);
-        let bytes = buf.into_bytes().slice(..read.bytes as usize);
+        let mut bytes = buf.into_bytes();
+        bytes.truncate(read.bytes as usize);
         if !self
             .descriptor
             .verify_read(self.life.generation, &read, &bytes)
@@ -138,8 +169,17 @@ impl LargeReader {
             let Some(read) = self.reads.front().copied() else {
                 return;
             };
+            let room = if self.ahead.is_empty() {
+                None
+            } else {
+                match Arc::clone(&self.engine.read_ahead).try_acquire_owned() {
+                    Ok(room) => Some(room),
+                    Err(_) => return,
+                }
+            };
             // Pinned read by read, so that a slow consumer never holds up an eviction.
-            let Some(pin) = self.engine.states.pin(self.life.zone, self.life.generation) else {
+            let states = Arc::clone(&self.engine.states);
+            let Some(pin) = ZoneStates::pin(states, self.life.zone, self.life.generation) else {
                 return;
             };
             let bytes = self.engine.plan.geometry.round_up(u64::from(read.bytes));
@@ -152,7 +192,12 @@ impl LargeReader {
                 .engine
                 .device
                 .read(Address::new(self.life.zone, read.zone_offset), buf);
-            self.ahead.push_back((read, pin, done));
+            self.ahead.push_back(Ahead {
+                read,
+                pin,
+                done,
+                _room: room,
+            });
         }
     }
 

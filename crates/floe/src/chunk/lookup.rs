@@ -8,44 +8,47 @@ use floe_core::hash::KeyHash;
 use floe_core::layout::{Generation, SMALL_MAX_BYTES, small_checksum};
 use floe_device::Address;
 
-use super::shard::is_expired;
+use super::shard::has_expired;
 use super::stats::add;
-use super::zone_state::Pin;
+use super::zone_state::{Pin, ZoneStates};
 use super::{Engine, LargeReader};
 use crate::error::CacheError;
 use crate::store::Tier;
 
 /// Where a key's value is.
-pub(crate) enum Lookup {
+pub(crate) enum Lookup<'e> {
     /// In memory, whole.
     Memory(Bytes, Tier),
     /// On flash.
-    Flash(FlashValue),
+    Flash(FlashValue<'e>),
     /// Nowhere.
     Absent,
 }
 
 /// A value on flash, pinned there.
-pub(crate) struct FlashValue {
+pub(crate) struct FlashValue<'e> {
     pub(crate) hash: KeyHash,
     pub(crate) entry: Entry,
     pub(crate) generation: Generation,
-    pub(crate) pin: Pin,
+    pub(crate) pin: Pin<&'e ZoneStates>,
 }
 
 impl Engine {
     /// Finds `key`, touching whatever tracks recency.
-    pub(crate) fn lookup(&self, key: &[u8]) -> Result<Lookup, CacheError> {
+    pub(crate) fn lookup(&self, key: &[u8]) -> Result<Lookup<'_>, CacheError> {
         self.check_key(key)?;
         let hash = self.hash(key);
-        let now_unix_s = self.clock.unix_seconds();
         let mut shard = self.shard_of(hash).lock();
-        let in_ram = shard.ram_get(hash, key, now_unix_s);
-        if in_ram.is_none()
-            && let Some(slot) = shard.pending.get(&hash)
-        {
+        if let Some(bytes) = shard.ram_get(hash, key, &self.clock) {
+            self.touch_on_flash(&mut shard, hash);
+            drop(shard);
+            add(&self.counters.ram_hits, 1);
+            add(&self.counters.ram_hit_bytes, bytes.len() as u64);
+            return Ok(Lookup::Memory(bytes, Tier::Ram));
+        }
+        if let Some(slot) = shard.pending.get(&hash) {
             let record = &slot.record;
-            if *record.key == *key && !is_expired(record.expiry_unix_s, now_unix_s) {
+            if *record.key == *key && !has_expired(record.expiry_unix_s, &self.clock) {
                 let bytes = record.value.clone();
                 drop(shard);
                 add(&self.counters.buffer_hits, 1);
@@ -54,38 +57,28 @@ impl Engine {
             }
             return Ok(self.absent());
         }
-        let on_flash = self.find_on_flash(&mut shard, hash, now_unix_s);
+        let on_flash = self.find_on_flash(&mut shard, hash);
         drop(shard);
-        if let Some(bytes) = in_ram {
-            add(&self.counters.ram_hits, 1);
-            add(&self.counters.ram_hit_bytes, bytes.len() as u64);
-            return Ok(Lookup::Memory(bytes, Tier::Ram));
-        }
         Ok(on_flash.map_or_else(|| self.absent(), Lookup::Flash))
     }
 
-    fn absent(&self) -> Lookup {
+    fn absent(&self) -> Lookup<'static> {
         add(&self.counters.misses, 1);
         Lookup::Absent
     }
 
-    fn find_on_flash(
-        &self,
-        shard: &mut super::Shard,
-        hash: KeyHash,
-        now_unix_s: u64,
-    ) -> Option<FlashValue> {
+    fn find_on_flash(&self, shard: &mut super::Shard, hash: KeyHash) -> Option<FlashValue<'_>> {
         let Found::Live(entry) = shard.index.get(hash)? else {
             return None;
         };
-        if is_expired(entry.expiry_unix_s, now_unix_s) {
+        if has_expired(entry.expiry_unix_s, &self.clock) {
             add(&self.counters.expired, 1);
             self.ghost(shard, hash, entry);
             return None;
         }
         shard.index.touch(hash);
         let life = self.states.life(entry.place.zone);
-        let pin = self.states.pin(life.zone, life.generation)?;
+        let pin = ZoneStates::pin(&*self.states, life.zone, life.generation)?;
         self.states.touch(life.zone, self.clock.now().0);
         Some(FlashValue {
             hash,
@@ -93,6 +86,15 @@ impl Engine {
             generation: life.generation,
             pin,
         })
+    }
+
+    /// Notes a hit in the RAM tier where recency on flash is tracked, so that
+    /// flash does not give up first what is asked for most.
+    fn touch_on_flash(&self, shard: &mut super::Shard, hash: KeyHash) {
+        if let Some(Found::Live(entry)) = shard.index.get(hash) {
+            shard.index.touch(hash);
+            self.states.touch(entry.place.zone, self.clock.now().0);
+        }
     }
 
     /// Stops serving a record whose bytes stay on flash.
@@ -131,7 +133,7 @@ impl Engine {
     pub(crate) async fn read_whole(
         self: &Arc<Self>,
         key: &[u8],
-        value: FlashValue,
+        value: FlashValue<'_>,
     ) -> Option<Bytes> {
         let (hash, entry) = (value.hash, value.entry);
         let bytes = if entry.len as usize <= SMALL_MAX_BYTES {
@@ -158,19 +160,18 @@ impl Engine {
     pub(crate) fn contains(&self, key: &[u8]) -> Result<bool, CacheError> {
         self.check_key(key)?;
         let hash = self.hash(key);
-        let now_unix_s = self.clock.unix_seconds();
         let shard = self.shard_of(hash).lock();
         if let Some(slot) = shard.pending.get(&hash) {
             return Ok(
-                *slot.record.key == *key && !is_expired(slot.record.expiry_unix_s, now_unix_s)
+                *slot.record.key == *key && !has_expired(slot.record.expiry_unix_s, &self.clock)
             );
         }
         Ok(
-            matches!(shard.index.get(hash), Some(Found::Live(entry)) if !is_expired(entry.expiry_unix_s, now_unix_s)),
+            matches!(shard.index.get(hash), Some(Found::Live(entry)) if !has_expired(entry.expiry_unix_s, &self.clock)),
         )
     }
 
-    async fn read_small(&self, key: &[u8], value: &FlashValue) -> Option<Bytes> {
+    async fn read_small(&self, key: &[u8], value: &FlashValue<'_>) -> Option<Bytes> {
         let entry = value.entry;
         let len = entry.len as usize;
         let bytes = if len == 0 {
@@ -184,7 +185,11 @@ impl Engine {
                 .read(Address::new(entry.place.zone, entry.place.offset), buf)
                 .await
             {
-                Ok(buf) => buf.into_bytes().slice(..len),
+                Ok(buf) => {
+                    let mut bytes = buf.into_bytes();
+                    bytes.truncate(len);
+                    bytes
+                }
                 Err(error) => {
                     tracing::warn!(%error, "a value could not be read; it is now a miss");
                     add(&self.counters.read_errors, 1);
@@ -217,7 +222,7 @@ impl Engine {
 
     /// Puts a value read from flash into the RAM tier, unless it was replaced meanwhile.
     fn promote(&self, hash: KeyHash, key: &[u8], entry: Entry, value: &Bytes) {
-        if value.len() as u64 > self.ram.value_bytes_max {
+        if self.ram.bytes == 0 || value.len() as u64 > self.ram.value_bytes_max {
             return;
         }
         let mut shard = self.shard_of(hash).lock();

@@ -96,6 +96,8 @@ pub(crate) struct Engine {
     queue: WriteQueue,
     journal: Journal,
     descriptors: DescriptorCache,
+    /// What readers of large values read before it is asked for.
+    read_ahead: Arc<Semaphore>,
     counters: ChunkCounters,
     journal_counters: Arc<JournalCounters>,
     stopping: AtomicBool,
@@ -188,7 +190,7 @@ impl Engine {
         };
         let (entry, frees) = match found {
             Found::Live(entry) => {
-                was_served |= !shard::is_expired(entry.expiry_unix_s, self.clock.unix_seconds());
+                was_served |= !shard::has_expired(entry.expiry_unix_s, &self.clock);
                 self.states
                     .remove_live(entry.place.zone, u64::from(entry.len));
                 shard.index.ghost(hash);
@@ -237,7 +239,7 @@ impl Engine {
         if let Some(found) = shard.index.remove(hash) {
             let entry = found.entry();
             if let Found::Live(entry) = found {
-                was_served |= !shard::is_expired(entry.expiry_unix_s, self.clock.unix_seconds());
+                was_served |= !shard::has_expired(entry.expiry_unix_s, &self.clock);
                 self.states
                     .remove_live(entry.place.zone, u64::from(entry.len));
             }

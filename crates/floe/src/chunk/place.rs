@@ -40,15 +40,26 @@ impl Placement {
     }
 
     /// The device failed a write there: the zone takes no more until it was reset.
-    pub(crate) fn fail(mut self) {
+    pub(crate) fn fail(mut self, error: &WriteError) {
         self.ended = true;
+        let zone = self.life.zone;
         let retired = {
             let mut zones = self.engine.zones.lock();
-            zones.done(self.life.zone);
-            zones.failed(self.life.zone)
+            zones.done(zone);
+            match error.is_no_space() {
+                true => zones.out_of_space(Some(zone)),
+                false => usize::from(zones.failed(zone)),
+            }
         };
-        if retired {
-            add(&self.engine.counters.zones_retired, 1);
+        if retired > 0 {
+            add(&self.engine.counters.zones_retired, retired as u64);
+            if error.is_no_space() {
+                tracing::warn!(
+                    zones = retired,
+                    "no space below the device: zones are withdrawn for a while"
+                );
+            }
+            self.engine.reclaim_wake.notify_one();
         }
         if self.engine.states.life(self.life.zone) != self.life {
             // It was never opened: what its header's write left there is unknown.
@@ -123,7 +134,7 @@ impl Engine {
                         Err(error) => {
                             tracing::warn!(%error, %zone, "a zone could not be opened");
                             add(&self.counters.write_errors, 1);
-                            placement.fail();
+                            placement.fail(&error);
                         }
                     }
                 }

@@ -4,14 +4,15 @@
 //! one. Writers that find no zone wait for it: that is the foreground.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use floe_core::ZoneId;
 use floe_core::chunk::{Durability, Entry, Eviction, Found, ZonePhase};
 use floe_core::hash::KeyHash;
 use floe_core::layout::{
     LayoutError, NewRecord, Note, RecordFlags, SMALL_MAX_BYTES, Sequence, SmallBatchEncoder,
     SmallBatchPlan, SummaryEntry, ValueKind, ZoneLife, small_checksum,
 };
+use floe_core::{Tick, ZoneId};
 use floe_device::Address;
 
 use super::lookup::FlashValue;
@@ -19,23 +20,62 @@ use super::place::Purpose;
 use super::scan::{ScannedRecord, scan_zone};
 use super::stats::add;
 use super::write::WriteError;
+use super::zone_state::ZoneStates;
 use super::{Engine, LargeReader, LargeWriter};
 use crate::error::CacheError;
+
+/// How long zones without space below the device rest before they are tried again.
+const WITHDRAWN_REST: Duration = Duration::from_secs(60);
 
 impl Engine {
     /// Reclaims whenever woken, until the engine stops.
     pub(super) async fn run_reclaim(self: Arc<Self>) {
+        let mut retry_at = None;
         while !self.is_stopped() {
             tokio::select! {
                 biased;
                 () = self.reclaim_wake.notified() => {}
                 () = self.journal.pressure().risen() => {}
+                () = self.wait_until(retry_at) => {}
+            }
+            retry_at = self.restore_withdrawn(retry_at);
+            if self.journal.pressure().take_starved() {
+                // Its notes take little: what one zone gives back is enough.
+                self.zones.lock().out_of_space(None);
             }
             if let Some(slots) = self.slots() {
                 self.evict_slots(slots);
             } else if self.free_zones() <= self.plan.water.high || self.journal.pressure().is_high()
             {
                 self.reclaim_to_low_water().await;
+            }
+        }
+    }
+
+    async fn wait_until(&self, at: Option<Tick>) {
+        match at {
+            Some(at) => self.clock.sleep(at.since(self.clock.now())).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Puts zones back that were withdrawn for want of space, if it is time.
+    /// Returns when it will be.
+    fn restore_withdrawn(&self, retry_at: Option<Tick>) -> Option<Tick> {
+        let now = self.clock.now();
+        let mut zones = self.zones.lock();
+        match retry_at {
+            _ if !zones.any_withdrawn() => None,
+            None => Some(now + WITHDRAWN_REST),
+            Some(at) if now < at => Some(at),
+            Some(_) => {
+                let restored = zones.restore_withdrawn();
+                tracing::info!(
+                    zones = restored,
+                    "looking whether there is space for all zones"
+                );
+                self.space.notify_waiters();
+                None
             }
         }
     }
@@ -288,7 +328,8 @@ impl Engine {
         {
             Ok(at) => at,
             Err(error) => {
-                placement.fail();
+                let error = WriteError::from(error);
+                placement.fail(&error);
                 let notes = batch
                     .iter()
                     .map(|m| Note::Death {
@@ -298,7 +339,7 @@ impl Engine {
                     })
                     .collect();
                 self.journal.commit(notes).await?;
-                return Err(GcError::Device(error));
+                return Err(error.into());
             }
         };
         let block = u64::from(self.plan.geometry.block_size);
@@ -351,7 +392,7 @@ impl Engine {
         from: Entry,
         life: ZoneLife,
     ) -> Result<(), GcError> {
-        let Some(pin) = self.states.pin(life.zone, life.generation) else {
+        let Some(pin) = ZoneStates::pin(&*self.states, life.zone, life.generation) else {
             return Ok(());
         };
         let value = FlashValue {

@@ -27,7 +27,7 @@ use rand::RngExt;
 use tokio::sync::{Notify, Semaphore};
 
 use super::journal::{Journal, JournalTask, METADATA, filter_notes, scan_journal};
-use super::large_read::descriptor_cache;
+use super::large_read::{descriptor_cache, read_ahead};
 use super::opening::{OpenError, OpenOptions, RecoveryReport};
 use super::scan::{Noted, ZoneContent, place, read_zone};
 use super::shard::Shard;
@@ -39,8 +39,10 @@ use super::{Engine, ROOM_UNIT_BYTES, RamPlan};
 
 /// Zones whose headers or summaries are read at once.
 const PARALLEL: usize = 16;
-/// Bytes at the device's start that must be blank before it is formatted unasked.
-const FOREIGN_CHECK_BYTES: u64 = 64 << 10;
+/// Bytes at the beginning of each metadata zone that must be blank before a
+/// device is formatted unasked: file systems, volume managers and partition
+/// tables leave their first bytes blank, but sign somewhere in the first MiB.
+const FOREIGN_CHECK_BYTES: u64 = 1 << 20;
 
 impl Engine {
     /// Opens the cache on `device`, formatting it if it is blank.
@@ -544,6 +546,7 @@ impl Recovery {
             journal,
             tasks: Mutex::new(vec![journal_task]),
             descriptors: descriptor_cache(),
+            read_ahead: read_ahead(),
             counters: Default::default(),
             stopping: AtomicBool::new(false),
             device: self.device,

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use floe_core::chunk::ShardIndex;
 use floe_core::hash::KeyHash;
 use floe_core::layout::{Sequence, ZoneLife};
+use floe_device::Clock;
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -78,13 +79,13 @@ impl Shard {
         }
     }
 
-    pub(crate) fn ram_get(&mut self, hash: KeyHash, key: &[u8], now_unix_s: u64) -> Option<Bytes> {
+    pub(crate) fn ram_get(&mut self, hash: KeyHash, key: &[u8], clock: &Clock) -> Option<Bytes> {
         let ram = self.ram.as_mut()?;
         let found = ram.get(&hash)?;
         if *found.key != *key {
             return None;
         }
-        if is_expired(found.expiry_unix_s, now_unix_s) {
+        if has_expired(found.expiry_unix_s, clock) {
             ram.remove(&hash);
             return None;
         }
@@ -123,6 +124,12 @@ impl Shard {
     pub(crate) fn ram_len(&self) -> usize {
         self.ram.as_ref().map_or(0, Cache::len)
     }
+}
+
+/// Whether a value that expires at `expiry` (0 = never) is expired now; asks
+/// the clock only about values that expire at all.
+pub(crate) fn has_expired(expiry_unix_s: u32, clock: &Clock) -> bool {
+    expiry_unix_s != 0 && is_expired(expiry_unix_s, clock.unix_seconds())
 }
 
 /// Whether a value that expires at `expiry` (0 = never) is expired at `now`.

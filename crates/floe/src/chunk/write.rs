@@ -424,7 +424,7 @@ impl Engine {
         tracing::warn!(%error, zone = %placement.life().zone, "an append failed; its values move to another zone");
         add(&self.counters.write_errors, 1);
         let life = placement.life();
-        placement.fail();
+        placement.fail(error);
         let notes = records
             .iter()
             .map(|r| Note::Death {
@@ -446,4 +446,11 @@ pub(super) enum WriteError {
     Device(#[from] floe_device::DeviceError),
     #[error("encoding: {0}")]
     Layout(#[from] LayoutError),
+}
+
+impl WriteError {
+    /// Whether there was no space left below the device.
+    pub(super) fn is_no_space(&self) -> bool {
+        matches!(self, WriteError::Device(error) if error.is_no_space())
+    }
 }

@@ -1,5 +1,6 @@
 //! What readers and writers of a zone share without a lock.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -28,14 +29,15 @@ pub(crate) struct ZoneStates {
     unpinned: Notify,
 }
 
-/// While it lives, its zone is not reset.
+/// While it lives, its zone is not reset. Owned, or borrowed by those who
+/// would otherwise share the owners' count with every core at every hit.
 #[derive(Debug)]
-pub(crate) struct Pin {
-    zones: Arc<ZoneStates>,
+pub(crate) struct Pin<Z: Deref<Target = ZoneStates> = Arc<ZoneStates>> {
+    zones: Z,
     zone: ZoneId,
 }
 
-impl Drop for Pin {
+impl<Z: Deref<Target = ZoneStates>> Drop for Pin<Z> {
     fn drop(&mut self) {
         let state = &self.zones.states[self.zone.index()];
         // SeqCst pairs with `wait_unpinned`: either this sees `evicting`, or the waiter sees the count.
@@ -58,16 +60,17 @@ impl ZoneStates {
     }
 
     /// Pins `zone` if it still is in the life `generation` and not being evicted.
-    pub(crate) fn pin(self: &Arc<Self>, zone: ZoneId, generation: Generation) -> Option<Pin> {
-        let state = self.of(zone);
-        state.pins.fetch_add(1, SeqCst);
-        let pin = Pin {
-            zones: Arc::clone(self),
-            zone,
-        };
+    pub(crate) fn pin<Z>(zones: Z, zone: ZoneId, generation: Generation) -> Option<Pin<Z>>
+    where
+        Z: Deref<Target = ZoneStates>,
+    {
+        zones.of(zone).pins.fetch_add(1, SeqCst);
+        let pin = Pin { zones, zone };
+        let state = pin.zones.of(zone);
         // Checked after the pin is visible: an eviction that starts later waits for it.
-        (state.generation.load(SeqCst) == generation.0 && !state.evicting.load(SeqCst))
-            .then_some(pin)
+        let may_be_read =
+            state.generation.load(SeqCst) == generation.0 && !state.evicting.load(SeqCst);
+        may_be_read.then_some(pin)
     }
 
     /// The current life of `zone`.

@@ -41,8 +41,8 @@ pub use stats::ObjectStats;
 
 use crate::error::CacheError;
 use crate::origin::{
-    BucketInfo, ListPage, ListRequest, Origin, OriginError, PutRequest, PutResponse, UploadBody,
-    UploadedPart,
+    BucketInfo, ListPage, ListRequest, Origin, OriginError, PartInfo, PutRequest, PutResponse,
+    UploadBody, UploadInfo, UploadedPart,
 };
 use crate::store::{Store, Tier, ValueReader};
 use budget::Budget;
@@ -379,6 +379,34 @@ impl ObjectCache {
     /// The origin's.
     pub async fn head_bucket(&self, bucket: &str) -> Result<(), ObjectError> {
         Ok(self.inner.origin.head_bucket(bucket).await?)
+    }
+
+    /// Makes a bucket at the origin, where that can.
+    ///
+    /// # Errors
+    /// The origin's.
+    pub async fn create_bucket(&self, bucket: &str) -> Result<(), ObjectError> {
+        Ok(self.inner.origin.create_bucket(bucket).await?)
+    }
+
+    /// The parts of an upload so far, in ascending order of their numbers.
+    ///
+    /// # Errors
+    /// The origin's.
+    pub async fn list_parts(
+        &self,
+        key: &ObjectKey,
+        upload: &str,
+    ) -> Result<Vec<PartInfo>, ObjectError> {
+        Ok(self.inner.origin.list_parts(key, upload).await?)
+    }
+
+    /// The uploads under way in a bucket, in byte order of key and id.
+    ///
+    /// # Errors
+    /// The origin's.
+    pub async fn list_uploads(&self, bucket: &str) -> Result<Vec<UploadInfo>, ObjectError> {
+        Ok(self.inner.origin.list_uploads(bucket).await?)
     }
 
     /// Begins a multipart upload and returns its id.

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use super::error::OriginError;
 use super::types::{
     Attributes, BucketInfo, GetRequest, ListPage, ListRequest, ObjectKey, ObjectMeta, OriginRead,
-    PutRequest, PutResponse, UploadBody, UploadedPart,
+    PartInfo, PutRequest, PutResponse, UploadBody, UploadInfo, UploadedPart,
 };
 
 /// One kind of origin: a single attempt of each operation, without retries,
@@ -61,6 +61,34 @@ pub trait Backend: Send + Sync + 'static {
             ..ListRequest::default()
         };
         self.list(bucket, request).await.map(drop)
+    }
+
+    /// Makes a bucket. One that is there already is [`OriginError::BucketExists`].
+    async fn create_bucket(&self, bucket: &str) -> Result<(), OriginError> {
+        let _ = bucket;
+        Err(OriginError::Unsupported(
+            "make buckets through the cache; make it at the origin itself".into(),
+        ))
+    }
+
+    /// The parts of an upload so far, in ascending order of their numbers.
+    async fn list_parts(
+        &self,
+        key: &ObjectKey,
+        upload: &str,
+    ) -> Result<Vec<PartInfo>, OriginError> {
+        let _ = (key, upload);
+        Err(OriginError::Unsupported(
+            "list the parts of uploads; the client that uploads keeps the list, or asks the origin itself".into(),
+        ))
+    }
+
+    /// The uploads under way in a bucket, in byte order of key and id.
+    async fn list_uploads(&self, bucket: &str) -> Result<Vec<UploadInfo>, OriginError> {
+        let _ = bucket;
+        Err(OriginError::Unsupported(
+            "list uploads under way; ask the origin itself".into(),
+        ))
     }
 
     /// Begins a multipart upload and returns its id.

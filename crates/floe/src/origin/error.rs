@@ -14,6 +14,15 @@ pub enum OriginError {
     /// There is no such bucket.
     #[error("the origin has no bucket {0:?}")]
     NoSuchBucket(String),
+    /// The bucket that is to be made is there already.
+    #[error("the origin has a bucket {0:?} already")]
+    BucketExists(String),
+    /// The name cannot be a bucket's.
+    #[error(
+        "{0:?} cannot be a bucket: 3 to 63 lower-case letters, digits, dots and hyphens can, \
+         with a letter or digit at both ends"
+    )]
+    InvalidBucketName(String),
     /// There is no such multipart upload.
     #[error("the origin knows no upload {0:?}")]
     NoSuchUpload(String),

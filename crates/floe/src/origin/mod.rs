@@ -27,8 +27,8 @@ pub use error::OriginError;
 pub use stats::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation, OriginStats};
 pub use types::{
     Attributes, BoxError, BucketInfo, ByteRange, GetRequest, ListPage, ListRequest, ListedObject,
-    ObjectKey, ObjectMeta, OriginBody, OriginRead, PutCondition, PutRequest, PutResponse,
-    UploadBody, UploadedPart,
+    ObjectKey, ObjectMeta, OriginBody, OriginRead, PartInfo, PutCondition, PutRequest, PutResponse,
+    UploadBody, UploadInfo, UploadedPart,
 };
 
 use directory::DirectoryOrigin;
@@ -167,6 +167,34 @@ impl Origin {
     pub async fn head_bucket(&self, bucket: &str) -> Result<(), OriginError> {
         self.guard
             .run(OriginOperation::Head, || self.backend.head_bucket(bucket))
+            .await
+    }
+
+    /// Makes a bucket. One that is there already is an error.
+    pub async fn create_bucket(&self, bucket: &str) -> Result<(), OriginError> {
+        // Not retried: a second try would find the first one's bucket.
+        self.guard
+            .once(OriginOperation::Put, self.backend.create_bucket(bucket))
+            .await
+    }
+
+    /// The parts of an upload so far, in ascending order of their numbers.
+    pub async fn list_parts(
+        &self,
+        key: &ObjectKey,
+        upload: &str,
+    ) -> Result<Vec<PartInfo>, OriginError> {
+        self.guard
+            .run(OriginOperation::List, || {
+                self.backend.list_parts(key, upload)
+            })
+            .await
+    }
+
+    /// The uploads under way in a bucket, in byte order of key and id.
+    pub async fn list_uploads(&self, bucket: &str) -> Result<Vec<UploadInfo>, OriginError> {
+        self.guard
+            .run(OriginOperation::List, || self.backend.list_uploads(bucket))
             .await
     }
 

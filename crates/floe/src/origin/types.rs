@@ -291,3 +291,27 @@ pub struct UploadedPart {
     /// The entity tag that [`upload_part`](super::Origin::upload_part) gave.
     pub etag: String,
 }
+
+/// A part of a multipart upload that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartInfo {
+    /// The part's number, 1 to 10,000.
+    pub number: u32,
+    /// Its entity tag, as HTTP writes it.
+    pub etag: Option<String>,
+    /// Its bytes.
+    pub size: u64,
+    /// When it was uploaded.
+    pub last_modified: Option<SystemTime>,
+}
+
+/// A multipart upload that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadInfo {
+    /// The key that its object will have.
+    pub key: String,
+    /// Its id.
+    pub upload: String,
+    /// When it was begun.
+    pub initiated: Option<SystemTime>,
+}

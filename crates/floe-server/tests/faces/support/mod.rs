@@ -12,7 +12,8 @@ use floe::origin::RequestConfig;
 use floe::store::StoreConfig;
 use floe::{Origin, Store};
 use floe_core::{ByteSize, Geometry};
-use floe_device::{Clock, MemoryDevice};
+use floe_device::metered::Meters;
+use floe_device::{Clock, MemoryDevice, Metered};
 use floe_server::{
     AccessKey, AdminConfig, Anonymous, OxCacheConfig, S3Config, Server, ServerConfig,
 };
@@ -60,7 +61,7 @@ pub(crate) async fn rig_on(
 ) -> Rig {
     let directory = tempfile::tempdir().unwrap();
     let config = ObjectConfig::default();
-    let store = store(&clock).await;
+    let (store, meters) = metered_store(&clock).await;
     let cache = ObjectCache::new(store, guarded, clock.clone(), config).unwrap();
     let mut config = ServerConfig {
         s3: Some(S3Config {
@@ -82,7 +83,9 @@ pub(crate) async fn rig_on(
         drain_timeout_seconds: 10,
     };
     change(&mut config);
-    let server = Server::start(config, cache.clone(), clock).await.unwrap();
+    let server = Server::start(config, cache.clone(), clock, Some(meters))
+        .await
+        .unwrap();
     Rig {
         server,
         origin,
@@ -93,6 +96,10 @@ pub(crate) async fn rig_on(
 
 /// A small cache in memory.
 pub(crate) async fn store(clock: &Clock) -> Store {
+    metered_store(clock).await.0
+}
+
+async fn metered_store(clock: &Clock) -> (Store, Arc<Meters>) {
     let geometry = Geometry {
         block_size: 4096,
         zone_size: 4 << 20,
@@ -108,7 +115,10 @@ pub(crate) async fn store(clock: &Clock) -> Store {
     let mut config = StoreConfig::default();
     config.chunk.size = ByteSize::mib(1);
     let device = Arc::new(MemoryDevice::new(geometry));
-    Store::open(device, clock.clone(), &config).await.unwrap()
+    let device = Arc::new(Metered::new(device, clock.clone()));
+    let meters = Arc::clone(device.meters());
+    let store = Store::open(device, clock.clone(), &config).await.unwrap();
+    (store, meters)
 }
 
 pub(crate) fn loopback() -> SocketAddr {

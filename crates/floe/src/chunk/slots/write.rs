@@ -119,12 +119,29 @@ impl Engine {
                         slots.map.lock().withdraw(ids[index]);
                         failed.push(Arc::clone(&records[index]));
                     }
+                    self.note_no_space(error.is_no_space());
                     // Perhaps those were the last ones that somebody waited for.
                     self.space.notify_waiters();
                 }
             }
         }
         failed
+    }
+
+    /// Where a write failed for want of space below the device, zones that were
+    /// never divided have none either: they go out of use, and slots that were
+    /// written before are evicted and written again.
+    pub(in crate::chunk) fn note_no_space(&self, no_space: bool) {
+        if no_space {
+            let zones = self.zones.lock().out_of_space(None);
+            if zones > 0 {
+                tracing::warn!(
+                    zones,
+                    "no space below the device: zones are withdrawn for a while"
+                );
+            }
+            self.reclaim_wake.notify_one();
+        }
     }
 
     /// How many of `records`, written side by side, leave no gap between them.

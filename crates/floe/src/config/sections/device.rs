@@ -34,6 +34,50 @@ const DIRECT: &[Choice] = &[
     },
 ];
 
+const MODEL: &[Choice] = &[
+    Choice {
+        word: "queues",
+        doc: "queues with latencies and bandwidths, for any geometry.",
+    },
+    Choice {
+        word: "zn540",
+        doc: "WD Ultrastar DC ZN540, 1 TB, zoned.",
+    },
+    Choice {
+        word: "sn540",
+        doc: "WD Ultrastar DC SN540, 960 GB, conventional.",
+    },
+    Choice {
+        word: "fdp",
+        doc: "the SN540's flash with 16 placement handles.",
+    },
+    Choice {
+        word: "sata",
+        doc: "a SATA SSD of 960 GB.",
+    },
+    Choice {
+        word: "optane",
+        doc: "a drive of 3D XPoint.",
+    },
+    Choice {
+        word: "ram_disk",
+        doc: "memory.",
+    },
+    Choice {
+        word: "hdd_array",
+        doc: "an array of hard discs.",
+    },
+];
+const KEEPING: &[Choice] = &[
+    Choice {
+        word: "elided",
+        doc: "what an emulated origin made up as the numbers it follows from: terabytes fit.",
+    },
+    Choice {
+        word: "whole",
+        doc: "all bytes as they are.",
+    },
+];
 const IO: &[Choice] = &[
     Choice {
         word: "auto",
@@ -141,65 +185,97 @@ fn sim_keys() -> Vec<Key> {
     let microseconds = |name, doc| Key::new(name, Kind::Float, doc);
     vec![
         key(
+            "sim.model",
+            Kind::Choice(MODEL),
+            "`sim`: what is simulated: plain queues or a whole SSD.",
+        ),
+        key(
             "sim.zoned",
             Kind::Bool,
-            "`sim`: zoned: writes go only where the write pointer is, and zones keep their states over a restart. Otherwise a conventional SSD.",
+            "`sim`, queues: zoned: writes go only where the write pointer is, and zones keep their states over a restart. Otherwise a conventional SSD.",
         ),
         key(
             "sim.native_append",
             Kind::Bool,
-            "`sim`: whether the device chooses where appends land. When not set, as `sim.zoned`.",
+            "`sim`, queues: whether the device chooses where appends land. When not set, as `sim.zoned`.",
         ),
         key(
             "sim.placement_handles",
             Kind::Integer,
-            "`sim`: placement handles (reclaim-unit handles) that the device offers.",
+            "`sim`, queues: placement handles (reclaim-unit handles) that the device offers.",
         )
         .limits(Limits::between(0, 65_535)),
         key(
             "sim.units",
             Kind::Integer,
-            "`sim`: commands that are worked on at once; each is a first-in, first-out queue.",
+            "`sim`, queues: commands that are worked on at once; each is a first-in, first-out queue.",
         )
         .limits(Limits::at_least(1)),
         key(
             "sim.stripe",
             Kind::Size,
-            "`sim`: bytes that lie on one unit before the next unit's begin.",
+            "`sim`, queues: bytes that lie on one unit before the next unit's begin.",
         )
         .limits(Limits::at_least(512)),
         microseconds(
             "sim.read_us",
-            "`sim`: microseconds to read a stripe from flash.",
+            "`sim`, queues: microseconds to read a stripe from flash.",
         ),
         microseconds(
             "sim.write_us",
-            "`sim`: microseconds until an append or write is in the device's buffer.",
+            "`sim`, queues: microseconds until an append or write is in the device's buffer.",
         ),
-        microseconds("sim.reset_us", "`sim`: microseconds to reset a zone."),
-        microseconds("sim.finish_us", "`sim`: microseconds to finish a zone."),
-        microseconds("sim.flush_us", "`sim`: microseconds to flush."),
+        microseconds("sim.reset_us", "`sim`, queues: microseconds to reset a zone."),
+        microseconds("sim.finish_us", "`sim`, queues: microseconds to finish a zone."),
+        microseconds("sim.flush_us", "`sim`, queues: microseconds to flush."),
         key(
             "sim.read_bandwidth",
             Kind::Size,
-            "`sim`: bytes per second from the device.",
+            "`sim`, queues: bytes per second from the device.",
         )
         .limits(Limits::at_least(1)),
         key(
             "sim.write_bandwidth",
             Kind::Size,
-            "`sim`: bytes per second to the device.",
+            "`sim`, queues: bytes per second to the device.",
         )
         .limits(Limits::at_least(1)),
         key(
             "sim.volatile_cache",
             Kind::Bool,
-            "`sim`: whether completed writes can be lost with the power until flushed.",
+            "`sim`, queues: whether completed writes can be lost with the power until flushed.",
         ),
         key(
             "sim.volatile_cache_bytes",
             Kind::Size,
-            "`sim`: most bytes that can be lost so.",
+            "`sim`, queues: most bytes that can be lost so.",
+        ),
+        key(
+            "sim.dies",
+            Kind::Integer,
+            "`sim`, whole SSDs: dies to simulate, fewer than the drive has and each as much wider, to compute less. Must divide their number.",
+        )
+        .limits(Limits::between(1, 65_535)),
+        key(
+            "sim.mapping_unit",
+            Kind::Size,
+            "`sim`, whole SSDs: the unit of a conventional drive's mapping table.",
+        )
+        .limits(Limits::at_least(4096)),
+        key(
+            "sim.precondition",
+            Kind::Bool,
+            "`sim`, whole SSDs: whether a conventional drive begins with one pass of random writes behind it, as one that has been in use.",
+        ),
+        key(
+            "sim.trim",
+            Kind::Bool,
+            "`sim`, whole SSDs: whether resetting a zone of a conventional drive trims it.",
+        ),
+        key(
+            "sim.data",
+            Kind::Choice(KEEPING),
+            "`sim`: how bytes are kept. It reads the same either way.",
         ),
     ]
 }

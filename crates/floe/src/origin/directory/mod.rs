@@ -30,7 +30,7 @@ use super::emulated::{check_conditions, clip};
 use super::error::OriginError;
 use super::types::{
     Attributes, BucketInfo, GetRequest, ListPage, ListRequest, ObjectKey, ObjectMeta, OriginBody,
-    OriginRead, PutRequest, PutResponse, UploadBody, UploadedPart,
+    OriginRead, PartInfo, PutRequest, PutResponse, UploadBody, UploadInfo, UploadedPart,
 };
 use upload::{Staged, Staging};
 
@@ -250,6 +250,34 @@ impl Backend for DirectoryOrigin {
         let bucket = bucket.to_owned();
         self.blocking(move |shared| shared.bucket(&bucket).map(drop))
             .await
+    }
+
+    async fn create_bucket(&self, bucket: &str) -> Result<(), OriginError> {
+        let bucket = bucket.to_owned();
+        self.blocking(move |shared| path::create_bucket(&shared.root, &bucket))
+            .await
+    }
+
+    async fn list_parts(
+        &self,
+        key: &ObjectKey,
+        upload: &str,
+    ) -> Result<Vec<PartInfo>, OriginError> {
+        let (name, id) = (key.clone(), upload.to_owned());
+        self.blocking(move |shared| {
+            shared.bucket(name.bucket())?;
+            shared.staging.parts(&name, &id)
+        })
+        .await
+    }
+
+    async fn list_uploads(&self, bucket: &str) -> Result<Vec<UploadInfo>, OriginError> {
+        let bucket = bucket.to_owned();
+        self.blocking(move |shared| {
+            shared.bucket(&bucket)?;
+            shared.staging.uploads(&bucket)
+        })
+        .await
     }
 
     async fn create_upload(

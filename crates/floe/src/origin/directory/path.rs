@@ -45,6 +45,27 @@ pub(super) fn is_bucket(name: &str) -> bool {
         && !name.contains(['/', '\0'])
 }
 
+/// Makes the directory of a bucket. Only names that S3 allows: what is made
+/// here can be moved to any other origin.
+pub(super) fn create_bucket(root: &OwnedFd, name: &str) -> Result<(), OriginError> {
+    let at_the_ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let inside = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-';
+    let bytes = name.as_bytes();
+    let allowed = (3..=63).contains(&bytes.len())
+        && bytes.iter().all(|&byte| inside(byte))
+        && at_the_ends(bytes.first())
+        && at_the_ends(bytes.last())
+        && !name.contains("..");
+    if !allowed {
+        return Err(OriginError::InvalidBucketName(name.to_owned()));
+    }
+    match rustix::fs::mkdirat(root, name, Mode::from_raw_mode(0o777)) {
+        Ok(()) => Ok(()),
+        Err(Errno::EXIST) => Err(OriginError::BucketExists(name.to_owned())),
+        Err(errno) => Err(failed(name, errno)),
+    }
+}
+
 pub(super) fn invalid(key: &str, reason: impl Into<String>) -> OriginError {
     OriginError::InvalidKey {
         key: key.to_owned(),

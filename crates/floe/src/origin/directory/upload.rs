@@ -16,7 +16,9 @@ use super::path::{
     cannot_be, make_parent, not_there, open_beneath, parent_and_name, remove_empty_parents,
 };
 use crate::origin::error::OriginError;
-use crate::origin::types::{Attributes, ObjectKey, PutCondition, PutResponse, UploadedPart};
+use crate::origin::types::{
+    Attributes, ObjectKey, PartInfo, PutCondition, PutResponse, UploadInfo, UploadedPart,
+};
 
 /// How often a rename is tried whose directory another delete removes.
 const RENAMES_MAX: u32 = 16;
@@ -124,6 +126,64 @@ impl Staging {
             std::io::copy(&mut file, &mut whole.file)?;
         }
         Ok((whole, about.attributes))
+    }
+
+    /// The parts that were kept, in ascending order of their numbers.
+    pub(super) fn parts(
+        &self,
+        key: &ObjectKey,
+        upload: &str,
+    ) -> Result<Vec<PartInfo>, OriginError> {
+        let (directory, _) = self.about(key, upload)?;
+        let mut parts = Vec::new();
+        for entry in std::fs::read_dir(directory)? {
+            let entry = entry?;
+            let number = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
+            // One that was replaced meanwhile is told the next time.
+            let (Some(number), Ok(metadata)) = (number, entry.metadata()) else {
+                continue;
+            };
+            let meta = stat_meta(&metadata);
+            parts.push(PartInfo {
+                number,
+                etag: meta.etag,
+                size: meta.size,
+                last_modified: meta.last_modified,
+            });
+        }
+        parts.sort_unstable_by_key(|part| part.number);
+        Ok(parts)
+    }
+
+    /// The uploads under way in a bucket, in byte order of key and id.
+    pub(super) fn uploads(&self, bucket: &str) -> Result<Vec<UploadInfo>, OriginError> {
+        let mut uploads = Vec::new();
+        for entry in std::fs::read_dir(self.directory.join("uploads"))? {
+            let entry = entry?;
+            // One that is being begun or ended is not under way.
+            let Ok(json) = std::fs::read(entry.path().join("about.json")) else {
+                continue;
+            };
+            let (Ok(upload), Ok(about)) = (
+                entry.file_name().into_string(),
+                serde_json::from_slice::<About>(&json),
+            ) else {
+                continue;
+            };
+            if about.bucket == bucket {
+                let begun = std::fs::metadata(entry.path().join("about.json"));
+                uploads.push(UploadInfo {
+                    key: about.key,
+                    upload,
+                    initiated: begun.and_then(|about| about.modified()).ok(),
+                });
+            }
+        }
+        uploads.sort_unstable_by(|a, b| (&a.key, &a.upload).cmp(&(&b.key, &b.upload)));
+        Ok(uploads)
     }
 
     pub(super) fn forget_upload(&self, key: &ObjectKey, upload: &str) -> Result<(), OriginError> {

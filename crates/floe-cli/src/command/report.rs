@@ -1,0 +1,68 @@
+//! `floe report`: one set of results again, two compared, shards merged.
+
+use std::path::{Path, PathBuf};
+
+use floe_eval::experiment;
+use floe_eval::report::{Comparison, export, read_data};
+
+use super::evaluate::explain;
+use crate::args::ReportArgs;
+use crate::failure::Failure;
+use crate::output;
+
+/// `floe report`.
+pub(crate) fn run(args: &ReportArgs, json: bool) -> Result<(), Failure> {
+    let (page, text) = match &args.folders[..] {
+        [folder] => (again(folder, args)?, String::new()),
+        folders if experiment::are_pieces(folders) => (merge(folders, args)?, String::new()),
+        [first, second] => compare(first, second, args)?,
+        _ => {
+            return Err(Failure::usage(
+                "these folders are neither the shards of one experiment nor two sets to compare",
+            )
+            .cure("name two folders, or what `floe bench --shard` made of one file"));
+        }
+    };
+    if json {
+        return output::print_json(&serde_json::json!({ "report": page }));
+    }
+    output::print(&format!("{text}{}\n", page.display()))
+}
+
+fn again(folder: &Path, args: &ReportArgs) -> Result<PathBuf, Failure> {
+    let data = read_data(folder).map_err(explain)?;
+    let into = args.out.as_deref().unwrap_or(folder);
+    let page = data.write(into).map_err(explain)?;
+    if let Some(folder) = &args.export {
+        export(&data, folder).map_err(explain)?;
+    }
+    Ok(page)
+}
+
+fn merge(folders: &[PathBuf], args: &ReportArgs) -> Result<PathBuf, Failure> {
+    let into = beside(&folders[0], "merged", args);
+    experiment::merge(folders, &into).map_err(explain)?;
+    if let Some(folder) = &args.export {
+        let data = read_data(&into).map_err(explain)?;
+        export(&data, folder).map_err(explain)?;
+    }
+    Ok(into.join("report.html"))
+}
+
+fn compare(first: &Path, second: &Path, args: &ReportArgs) -> Result<(PathBuf, String), Failure> {
+    let comparison = Comparison::read(first, second).map_err(explain)?;
+    let into = beside(first, "comparison", args);
+    let page = comparison.write(&into).map_err(explain)?;
+    if let Some(folder) = &args.export {
+        comparison.export(folder).map_err(explain)?;
+    }
+    Ok((page, comparison.text()))
+}
+
+/// Where to write: as told, or beside what is read.
+fn beside(folder: &Path, name: &str, args: &ReportArgs) -> PathBuf {
+    match &args.out {
+        Some(out) => out.clone(),
+        None => folder.parent().unwrap_or(Path::new(".")).join(name),
+    }
+}

@@ -1,0 +1,164 @@
+//! The open-addressing table of entry numbers.
+//!
+//! A cell is an entry's number and, in the bits that numbers do not need yet,
+//! a tag of its hash: a lookup steps over the cells of other keys without
+//! touching their entries, which would be a cache miss each.
+
+use crate::hash::fast_range;
+
+const EMPTY: u32 = u32::MAX;
+/// Fewest bits of a cell that hold the entry's number.
+const ID_BITS_MIN: u32 = 16;
+
+/// Entry numbers by 48-bit hash.
+#[derive(Debug)]
+pub(super) struct Cells {
+    cells: Vec<u32>,
+    /// The low bits of a cell, which are the number. So many that no number has
+    /// all of them set: a used cell is never [`EMPTY`].
+    id_bits: u32,
+    used: usize,
+}
+
+impl Cells {
+    pub(super) fn new() -> Self {
+        Cells {
+            cells: Vec::new(),
+            id_bits: ID_BITS_MIN,
+            used: 0,
+        }
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.cells.capacity() * size_of::<u32>()
+    }
+
+    /// Where `hash` is, of which only `is_it` can be sure.
+    pub(super) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<usize> {
+        let (tag, ids) = (self.tag(hash), self.ids());
+        self.probe(hash, |cell| cell & !ids == tag && is_it(cell & ids))
+    }
+
+    /// Where the number `id` of `hash` is.
+    pub(super) fn position_of(&self, hash: u64, id: u32) -> Option<usize> {
+        let wanted = self.tag(hash) | id;
+        self.probe(hash, |cell| cell == wanted)
+    }
+
+    pub(super) fn id_at(&self, position: usize) -> u32 {
+        self.cells[position] & self.ids()
+    }
+
+    /// Adds `id`, for which there must be room.
+    pub(super) fn insert(&mut self, hash: u64, id: u32) {
+        self.put(hash, id);
+        self.used += 1;
+    }
+
+    /// Removes by shifting followers back, so that no tombstones accumulate.
+    pub(super) fn remove(&mut self, mut hole: usize, hash_of: impl Fn(u32) -> u64) {
+        let len = self.cells.len();
+        let mut position = hole;
+        loop {
+            position = self.after(position);
+            let cell = self.cells[position];
+            if cell == EMPTY {
+                break;
+            }
+            let home = fast_range(hash_of(cell & self.ids()) << 16, len);
+            // Move it back unless its home lies cyclically in (hole, position].
+            let distance_home = (position + len - home) % len;
+            let distance_hole = (position + len - hole) % len;
+            if distance_home >= distance_hole {
+                self.cells[hole] = cell;
+                hole = position;
+            }
+        }
+        self.cells[hole] = EMPTY;
+        self.used -= 1;
+    }
+
+    /// Makes room for `records` keys at once.
+    pub(super) fn reserve(&mut self, records: usize, hash_of: impl Fn(u32) -> u64) {
+        let len = records + records / 4;
+        if len > self.cells.len() {
+            self.grow(len, hash_of);
+        }
+    }
+
+    /// Makes room for one more: at most 90 % full, growing by a quarter.
+    pub(super) fn reserve_one(&mut self, hash_of: impl Fn(u32) -> u64) {
+        let len = self.cells.len();
+        if (self.used + 1) * 10 > len * 9 {
+            self.grow((len + len / 4).max(64), hash_of);
+        }
+    }
+
+    /// Lets numbers below `end` be stored, at the tags' expense.
+    pub(super) fn widen_ids(&mut self, end: usize) {
+        let needed = usize::BITS - end.leading_zeros();
+        if needed <= self.id_bits {
+            return;
+        }
+        debug_assert!(needed <= u32::BITS, "numbers have 32 bits");
+        let (ids, id_bits) = (self.ids(), self.id_bits);
+        self.id_bits = needed;
+        for cell in self.cells.iter_mut().filter(|cell| **cell != EMPTY) {
+            *cell = (*cell & ids) | (u64::from(*cell >> id_bits) << needed) as u32;
+        }
+    }
+
+    fn probe(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<usize> {
+        if self.cells.is_empty() {
+            return None;
+        }
+        let mut position = fast_range(hash << 16, self.cells.len());
+        loop {
+            let cell = self.cells[position];
+            if cell == EMPTY {
+                return None;
+            }
+            if is_it(cell) {
+                return Some(position);
+            }
+            position = self.after(position);
+        }
+    }
+
+    fn put(&mut self, hash: u64, id: u32) {
+        let mut position = fast_range(hash << 16, self.cells.len());
+        while self.cells[position] != EMPTY {
+            position = self.after(position);
+        }
+        self.cells[position] = self.tag(hash) | id;
+    }
+
+    fn grow(&mut self, len: usize, hash_of: impl Fn(u32) -> u64) {
+        let mut cells = Vec::new();
+        cells.reserve_exact(len);
+        cells.resize(len, EMPTY);
+        let old = std::mem::replace(&mut self.cells, cells);
+        for cell in old.into_iter().filter(|&cell| cell != EMPTY) {
+            let id = cell & self.ids();
+            self.put(hash_of(id), id);
+        }
+    }
+
+    fn after(&self, position: usize) -> usize {
+        if position + 1 == self.cells.len() {
+            0
+        } else {
+            position + 1
+        }
+    }
+
+    /// The bits of a cell that are the number.
+    fn ids(&self) -> u32 {
+        u32::MAX >> (u32::BITS - self.id_bits)
+    }
+
+    /// The low bits of the hash, which say little about the position, above the number's.
+    fn tag(&self, hash: u64) -> u32 {
+        (hash << self.id_bits) as u32
+    }
+}

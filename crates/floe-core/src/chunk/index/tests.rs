@@ -1,0 +1,74 @@
+use std::collections::BTreeMap;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::*;
+
+const BLOCK: u64 = 4096;
+
+fn geometry() -> Geometry {
+    Geometry {
+        block_size: BLOCK as u32,
+        zone_size: 1 << 20,
+        zone_capacity: 1 << 20,
+        zone_count: 1024,
+        max_open_zones: None,
+        max_active_zones: None,
+        max_append_bytes: 1 << 20,
+        random_writes: true,
+        native_append: false,
+        placement_handles: 0,
+    }
+}
+
+fn entry(number: u64) -> Entry {
+    let block = number % (1024 << 8);
+    Entry {
+        place: Place::new(ZoneId((block >> 8) as u32), (block & 255) * BLOCK),
+        len: (number % 5000) as u32,
+        checksum: number as u32,
+        expiry_unix_s: 0,
+    }
+}
+
+/// Keys whose hashes share the bits that tags are made of, and others.
+fn hash(key: u64) -> KeyHash {
+    let spread = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) & HASH_MASK;
+    KeyHash(if key.is_multiple_of(3) {
+        spread & !0xFFFF
+    } else {
+        spread
+    })
+}
+
+#[test]
+fn it_agrees_with_a_map_while_numbers_outgrow_their_bits() {
+    let mut index = ShardIndex::new(&geometry(), false);
+    let mut oracle = BTreeMap::new();
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
+    for step in 0..600_000_u64 {
+        let key = random.random_range(0..200_000);
+        if random.random_range(0..8) == 0 {
+            let removed = index.remove(hash(key));
+            assert_eq!(removed.map(Found::entry), oracle.remove(&hash(key).0));
+        } else {
+            let replaced = index.insert(hash(key), entry(step)).expect("there is room");
+            let before = oracle.insert(hash(key).0, entry(step));
+            assert_eq!(replaced.map(Found::entry), before);
+        }
+        // Dead entries keep their numbers until their zone is emptied.
+        if step % 50_000 == 49_999 {
+            let zone = ZoneId(random.random_range(0..1024));
+            index.begin_evict(zone);
+            index.end_evict(zone);
+            oracle.retain(|_, entry| entry.place.zone != zone);
+        }
+    }
+    assert!(index.entries() > 1 << 18, "numbers took more bits twice");
+    assert_eq!(index.live(), oracle.len());
+    for key in 0..200_000 {
+        let found = index.get(hash(key)).map(Found::entry);
+        assert_eq!(found.as_ref(), oracle.get(&hash(key).0));
+    }
+}

@@ -1,0 +1,68 @@
+//! Memory straight from the system, in huge pages where it has some.
+
+use std::io;
+use std::ptr::NonNull;
+
+/// Size of a huge page: what mappings are aligned to.
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// A private mapping of zeros.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    /// What the system gave, which is a huge page longer than what is used.
+    base: NonNull<u8>,
+    mapped: usize,
+}
+
+// SAFETY: the mapping is plain memory that whoever has it owns alone.
+unsafe impl Send for Mapping {}
+// SAFETY: shared access to it gives nothing but its address.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// At least `len` bytes.
+    pub(crate) fn new(len: usize) -> io::Result<Self> {
+        let mapped = len
+            .checked_add(HUGE_PAGE_BYTES)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: a new private anonymous mapping affects no existing memory.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                mapped,
+                rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
+                rustix::mm::MapFlags::PRIVATE,
+            )?
+        };
+        let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mapping = Mapping { base, mapped };
+        // SAFETY: advice on a mapping of ours changes no content.
+        let advised = unsafe {
+            rustix::mm::madvise(
+                mapping.start().as_ptr().cast(),
+                len,
+                rustix::mm::Advice::LinuxHugepage,
+            )
+        };
+        if let Err(error) = advised {
+            tracing::debug!(%error, "no huge pages here");
+        }
+        Ok(mapping)
+    }
+
+    /// The first byte, on the boundary of a huge page.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        let skip = self.base.as_ptr().align_offset(HUGE_PAGE_BYTES);
+        debug_assert!(skip <= HUGE_PAGE_BYTES, "bytes can be aligned to anything");
+        // SAFETY: the mapping is a huge page longer than what is used of it.
+        unsafe { self.base.add(skip) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`; whoever used the memory is gone with its owner.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped) };
+        debug_assert!(unmapped.is_ok(), "the mapping was made by `new`");
+    }
+}

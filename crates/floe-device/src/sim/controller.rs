@@ -1,0 +1,311 @@
+//! What a simulated SSD has under way, and how it ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use floe_core::{Address, ZoneId};
+use parking_lot::{Mutex, MutexGuard};
+
+use super::config::SimConfig;
+use super::model::{Command, End, Model};
+use crate::arena::Arena;
+use crate::buffer::{IoBuf, IoData};
+use crate::clock::Clock;
+use crate::contract::Completer;
+use crate::counters::Counters;
+use crate::error::{DeviceError, DeviceErrorKind, Operation};
+use crate::platter::{Interrupted, Platter};
+
+pub(super) struct Inner {
+    pub(super) platter: Platter,
+    pub(super) clock: Clock,
+    pub(super) config: SimConfig,
+    pub(super) description: String,
+    /// Whether an append gets its place when its turn comes, not at once.
+    pub(super) places_late: bool,
+    /// Buffers that are used again: getting pages from the system costs more
+    /// than all the rest of a simulated read.
+    pub(super) arena: Option<Arc<Arena>>,
+    pub(super) controller: Mutex<Controller>,
+}
+
+/// What the device is busy with.
+pub(super) struct Controller {
+    pub(super) model: Model,
+    /// By start.
+    pub(super) in_flight: BTreeMap<u64, Work>,
+    pub(super) started: u64,
+    /// Resets that wait for the writes before them, oldest first.
+    pub(super) waiting_resets: Vec<WaitingReset>,
+}
+
+pub(super) type WaitingReset = (ZoneId, Completer<()>);
+
+pub(super) enum Work {
+    Read(Address, IoBuf, Completer<IoBuf>),
+    /// The place is known where the driver, not the device, chose it.
+    Append(ZoneId, Option<u64>, IoData, Completer<Address>),
+    Write(Address, IoData, Completer<()>),
+    Reset(ZoneId, Completer<()>),
+    Finish(ZoneId, Completer<()>),
+    /// Up to which change.
+    Flush(u64, Completer<()>),
+}
+
+impl Inner {
+    pub(super) fn begin(self: &Arc<Self>, command: Command, work: Work) {
+        // What is due comes first, as the model takes things in their order.
+        self.pump();
+        let mut controller = self.controller.lock();
+        // Once the power is off nothing may be begun: see `crash`.
+        if self.platter.is_off() {
+            return;
+        }
+        let number = controller.started;
+        controller.started += 1;
+        let now = self.clock.now();
+        let end = match controller.model.submit(now, number, command) {
+            Ok(end) => end,
+            Err(kind) => return self.refuse(controller, work, kind),
+        };
+        controller.in_flight.insert(number, work);
+        let inner = Arc::clone(self);
+        match end {
+            End::At(end) => {
+                drop(controller);
+                self.clock.at(end, move || inner.end(number));
+            }
+            End::Later => self.plan_pump(controller),
+        }
+    }
+
+    /// Ends what the simulated SSD has finished by now.
+    fn pump(self: &Arc<Self>) {
+        let mut controller = self.controller.lock();
+        let Model::Ssd(ssd) = &mut controller.model else {
+            return;
+        };
+        let ended = ssd.advance(self.clock.now());
+        self.plan_pump(controller);
+        for completion in ended {
+            self.end(completion.id.0);
+        }
+    }
+
+    fn plan_pump(self: &Arc<Self>, mut controller: MutexGuard<'_, Controller>) {
+        let Model::Ssd(ssd) = &mut controller.model else {
+            return;
+        };
+        let planned = ssd.plan(self.clock.now());
+        drop(controller);
+        if let Some(at) = planned {
+            let inner = Arc::clone(self);
+            self.clock.at(at, move || inner.pump());
+        }
+    }
+
+    pub(super) fn reset_of(&self, zone: ZoneId) -> Command {
+        Command::Reset {
+            zone,
+            offset: self.platter.position(zone, 0),
+            bytes: self.platter.geometry.zone_capacity,
+        }
+    }
+
+    /// Fails what the simulated SSD does not accept: an append to a zone that
+    /// is being finished.
+    fn refuse(
+        self: &Arc<Self>,
+        controller: MutexGuard<'_, Controller>,
+        work: Work,
+        kind: DeviceErrorKind,
+    ) {
+        Counters::add(&self.platter.counters.errors, 1);
+        let failed = |operation, zone| DeviceError::new(operation, zone, kind);
+        match work {
+            Work::Read(at, _, completer) => {
+                drop(controller);
+                completer.complete(Err(failed(Operation::Read, Some(at.zone))));
+            }
+            Work::Append(zone, _, _, completer) => {
+                self.writer_done(controller, zone);
+                completer.complete(Err(failed(Operation::Append, Some(zone))));
+            }
+            Work::Write(at, _, completer) => {
+                self.writer_done(controller, at.zone);
+                completer.complete(Err(failed(Operation::Write, Some(at.zone))));
+            }
+            Work::Reset(zone, completer) => {
+                let another = self.platter.zones.lock().reset_done(zone, false);
+                self.run_waiting_reset(controller, zone, another);
+                completer.complete(Err(failed(Operation::Reset, Some(zone))));
+            }
+            Work::Finish(zone, completer) => {
+                drop(controller);
+                completer.complete(Err(failed(Operation::Finish, Some(zone))));
+            }
+            Work::Flush(_, completer) => {
+                drop(controller);
+                completer.complete(Err(failed(Operation::Flush, None)));
+            }
+        }
+    }
+
+    /// The turn of a command has come.
+    fn end(self: &Arc<Self>, number: u64) {
+        // One at a time, so that writes land in the order of their places.
+        let mut controller = self.controller.lock();
+        // It is not there if the power failed.
+        let Some(work) = controller.in_flight.remove(&number) else {
+            return;
+        };
+        let platter = &self.platter;
+        let counters = &platter.counters;
+        match work {
+            Work::Read(at, mut buf, completer) => {
+                platter.load(at.zone, at.offset, &mut buf);
+                Counters::add(&counters.reads, 1);
+                Counters::add(&counters.read_bytes, buf.len() as u64);
+                drop(controller);
+                completer.complete(Ok(buf));
+            }
+            Work::Append(zone, offset, data, completer) => {
+                let landed = self.land(zone, offset, &data);
+                self.writer_done(controller, zone);
+                completer.complete(landed);
+            }
+            Work::Write(at, data, completer) => {
+                platter.store(at.zone, at.offset, &data);
+                Counters::add(&counters.writes, 1);
+                Counters::add(&counters.write_bytes, data.len() as u64);
+                self.writer_done(controller, at.zone);
+                completer.complete(Ok(()));
+            }
+            Work::Reset(zone, completer) => {
+                platter.clear(zone);
+                Counters::add(&counters.resets, 1);
+                let another = platter.zones.lock().reset_done(zone, true);
+                self.run_waiting_reset(controller, zone, another);
+                completer.complete(Ok(()));
+            }
+            Work::Finish(zone, completer) => {
+                let finished = platter.zones.lock().finish(zone);
+                drop(controller);
+                completer.complete(self.count(
+                    finished,
+                    &counters.finishes,
+                    Operation::Finish,
+                    zone,
+                ));
+            }
+            Work::Flush(mark, completer) => {
+                platter.flush(mark);
+                Counters::add(&counters.flushes, 1);
+                drop(controller);
+                completer.complete(Ok(()));
+            }
+        }
+    }
+
+    fn land(
+        &self,
+        zone: ZoneId,
+        offset: Option<u64>,
+        data: &IoData,
+    ) -> Result<Address, DeviceError> {
+        let platter = &self.platter;
+        let landed = match offset {
+            Some(offset) => Ok(offset),
+            None => platter.zones.lock().land(zone, data.len() as u64),
+        };
+        if let Ok(offset) = landed {
+            platter.store(zone, offset, data);
+            Counters::add(&platter.counters.append_bytes, data.len() as u64);
+        }
+        let landed = landed.map(|offset| Address::new(zone, offset));
+        self.count(landed, &platter.counters.appends, Operation::Append, zone)
+    }
+
+    fn count<T>(
+        &self,
+        result: Result<T, DeviceErrorKind>,
+        counter: &std::sync::atomic::AtomicU64,
+        operation: Operation,
+        zone: ZoneId,
+    ) -> Result<T, DeviceError> {
+        let errors = &self.platter.counters.errors;
+        Counters::add(if result.is_ok() { counter } else { errors }, 1);
+        result.map_err(|kind| DeviceError::new(operation, zone, kind))
+    }
+
+    fn writer_done(self: &Arc<Self>, controller: MutexGuard<'_, Controller>, zone: ZoneId) {
+        let start = self.platter.zones.lock().writer_done(zone);
+        self.run_waiting_reset(controller, zone, start);
+    }
+
+    fn run_waiting_reset(
+        self: &Arc<Self>,
+        mut controller: MutexGuard<'_, Controller>,
+        zone: ZoneId,
+        start: bool,
+    ) {
+        let waiting = &mut controller.waiting_resets;
+        let position = waiting
+            .iter()
+            .position(|(waiter, _)| start && *waiter == zone);
+        let next = position.map(|position| waiting.remove(position).1);
+        drop(controller);
+        if let Some(completer) = next {
+            self.begin(self.reset_of(zone), Work::Reset(zone, completer));
+        }
+    }
+
+    /// Takes everything that is under way or waits; what it holds is failed
+    /// by dropping it.
+    pub(super) fn stop(&self) -> (BTreeMap<u64, Work>, Vec<WaitingReset>) {
+        let mut controller = self.controller.lock();
+        let in_flight = std::mem::take(&mut controller.in_flight);
+        (in_flight, std::mem::take(&mut controller.waiting_resets))
+    }
+
+    pub(super) fn crash(&self, seed: u64) {
+        if !self.platter.turn_off() {
+            return;
+        }
+        let (in_flight, waiting) = self.stop();
+        let (interrupted, completers): (Vec<_>, Vec<_>) =
+            in_flight.into_values().map(Work::interrupt).unzip();
+        let interrupted = interrupted.into_iter().flatten().collect();
+        self.platter.lose_power(seed, interrupted);
+        // Dropping a completer fails its operation as gone.
+        drop((completers, waiting));
+    }
+}
+
+/// A completer of any kind, kept only to be dropped.
+type Waiter = Box<dyn std::any::Any + Send>;
+
+impl Work {
+    /// What of this work a power loss may leave behind, and who waits for it.
+    fn interrupt(self) -> (Option<Interrupted>, Waiter) {
+        match self {
+            Work::Read(_, _, completer) => (None, Box::new(completer)),
+            Work::Append(zone, offset, data, completer) => {
+                let change = match offset {
+                    Some(offset) => Interrupted::Write { zone, offset, data },
+                    None => Interrupted::Append { zone, data },
+                };
+                (Some(change), Box::new(completer))
+            }
+            Work::Write(at, data, completer) => {
+                let (zone, offset) = (at.zone, at.offset);
+                let change = Interrupted::Write { zone, offset, data };
+                (Some(change), Box::new(completer))
+            }
+            Work::Reset(zone, completer) => {
+                (Some(Interrupted::Reset { zone }), Box::new(completer))
+            }
+            Work::Finish(_, completer) | Work::Flush(_, completer) => (None, Box::new(completer)),
+        }
+    }
+}

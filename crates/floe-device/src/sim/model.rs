@@ -1,0 +1,191 @@
+//! How long commands take: by plain queues, or by a model of a whole SSD.
+
+use floe_core::ssd::{self, CommandId, Completion, Refusal, Ssd, Statistics};
+use floe_core::{Tick, ZoneId};
+
+use super::config::SimConfig;
+use super::queues::Queues;
+use crate::error::DeviceErrorKind;
+
+/// A command as the models see it; offsets are those of the whole device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    Read {
+        offset: u64,
+        bytes: u64,
+    },
+    Append {
+        zone: ZoneId,
+        offset: u64,
+        bytes: u64,
+        handle: u16,
+    },
+    Write {
+        offset: u64,
+        bytes: u64,
+        handle: u16,
+    },
+    Reset {
+        zone: ZoneId,
+        offset: u64,
+        bytes: u64,
+    },
+    Finish {
+        zone: ZoneId,
+    },
+    Flush,
+}
+
+/// What decides when commands end.
+#[derive(Debug)]
+pub(super) enum Model {
+    /// Knows when a command ends as soon as it begins.
+    Queues(Queues),
+    /// Finds out while time passes.
+    Ssd(Box<Simulated>),
+}
+
+/// When a command ends.
+pub(super) enum End {
+    At(Tick),
+    /// [`Simulated::advance`] will say.
+    Later,
+}
+
+impl Model {
+    pub(super) fn new(config: &SimConfig, ssd: Option<Ssd>) -> Self {
+        match ssd {
+            None => Model::Queues(Queues::new(config.clone())),
+            Some(ssd) => Model::Ssd(Box::new(Simulated {
+                trims: config.trim,
+                is_zoned: ssd.zone(0).is_some(),
+                ssd,
+                pump_at: None,
+            })),
+        }
+    }
+
+    /// Starts a command. `now` never lies before that of an earlier call.
+    pub(super) fn submit(
+        &mut self,
+        now: Tick,
+        number: u64,
+        command: Command,
+    ) -> Result<End, DeviceErrorKind> {
+        match self {
+            Model::Queues(queues) => Ok(End::At(queues.schedule(now, command))),
+            Model::Ssd(simulated) => simulated.submit(now, number, command),
+        }
+    }
+
+    /// The SSD's name; none for queues.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self {
+            Model::Queues(_) => None,
+            Model::Ssd(simulated) => Some(&simulated.ssd.config().name),
+        }
+    }
+
+    pub(super) fn is_ssd(&self) -> bool {
+        matches!(self, Model::Ssd(_))
+    }
+
+    /// What a device that starts again takes over. Of an SSD that is all of
+    /// it; queues are empty after a restart.
+    pub(super) fn take(&mut self, config: &SimConfig) -> Model {
+        let empty = || Model::Queues(Queues::new(config.clone()));
+        let mut taken = std::mem::replace(self, empty());
+        match &mut taken {
+            Model::Queues(_) => empty(),
+            Model::Ssd(simulated) => {
+                simulated.pump_at = None;
+                taken
+            }
+        }
+    }
+
+    pub(super) fn statistics(&self) -> Option<Statistics> {
+        match self {
+            Model::Queues(_) => None,
+            Model::Ssd(simulated) => Some(simulated.ssd.statistics()),
+        }
+    }
+}
+
+/// A simulated SSD.
+#[derive(Debug)]
+pub(super) struct Simulated {
+    ssd: Ssd,
+    is_zoned: bool,
+    trims: bool,
+    /// When the SSD will be looked at again.
+    pump_at: Option<Tick>,
+}
+
+impl Simulated {
+    fn submit(&mut self, now: Tick, number: u64, command: Command) -> Result<End, DeviceErrorKind> {
+        let command = match command {
+            Command::Read { offset, bytes } => ssd::Command::Read { offset, bytes },
+            Command::Append { zone, bytes, .. } if self.is_zoned => ssd::Command::Append {
+                zone: zone.0,
+                bytes,
+            },
+            Command::Append {
+                offset,
+                bytes,
+                handle,
+                ..
+            }
+            | Command::Write {
+                offset,
+                bytes,
+                handle,
+            } => ssd::Command::Write {
+                offset,
+                bytes,
+                handle,
+            },
+            Command::Reset { zone, .. } if self.is_zoned => ssd::Command::Reset { zone: zone.0 },
+            Command::Reset { offset, bytes, .. } if self.trims => {
+                ssd::Command::Trim { offset, bytes }
+            }
+            Command::Finish { zone } if self.is_zoned => ssd::Command::Finish { zone: zone.0 },
+            // A region of a conventional drive has no state of its own.
+            Command::Reset { .. } | Command::Finish { .. } => return Ok(End::At(now)),
+            Command::Flush => ssd::Command::Flush,
+        };
+        let submitted = self.ssd.submit(now, CommandId(number), command);
+        submitted.map(|()| End::Later).map_err(refused)
+    }
+
+    /// Lets the SSD work until `now`; what ended meanwhile.
+    pub(super) fn advance(&mut self, now: Tick) -> Vec<Completion> {
+        let mut ended = Vec::new();
+        if self.ssd.next_wakeup().is_some_and(|due| due <= now) {
+            self.ssd.advance(now, &mut ended);
+        }
+        ended
+    }
+
+    /// When the SSD must be looked at, if that is earlier than planned so far.
+    pub(super) fn plan(&mut self, now: Tick) -> Option<Tick> {
+        if self.pump_at.is_some_and(|planned| planned <= now) {
+            self.pump_at = None;
+        }
+        let due = self.ssd.next_wakeup()?;
+        if self.pump_at.is_some_and(|planned| planned <= due) {
+            return None;
+        }
+        self.pump_at = Some(due);
+        Some(due)
+    }
+}
+
+fn refused(refusal: Refusal) -> DeviceErrorKind {
+    match refusal {
+        Refusal::ZoneFull | Refusal::ZoneBoundary => {
+            DeviceErrorKind::ZoneFull { wanted: 0, left: 0 }
+        }
+        other => DeviceErrorKind::Invalid(format!("the simulated SSD says: {other}")),
+    }
+}

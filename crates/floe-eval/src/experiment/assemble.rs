@@ -1,0 +1,132 @@
+//! From the records of cases to a report: rows with their provenance, published
+//! figures beside them, curves and panels.
+
+use super::cases::Case;
+use super::curves;
+use super::published::Published;
+use super::records::Record;
+use super::schema::Experiment;
+use crate::error::EvalError;
+use crate::report::ReportData;
+use crate::results::{Provenance, Row, replay_figures, run_figures};
+use crate::run::RunResult;
+
+/// A report of `done`, in the order of the cases; `missing` are the others.
+pub(super) fn assemble(
+    experiment: &Experiment,
+    text: &str,
+    done: Vec<(&Case, Record)>,
+    missing: Vec<String>,
+) -> Result<ReportData, EvalError> {
+    let mut rows = Vec::new();
+    for (case, record) in &done {
+        rows.extend(rows_of(experiment, case, record));
+    }
+    let published = experiment.all_published();
+    let published = published.and_then(|all| compare(&mut rows, &all));
+    published.map_err(|reason| EvalError::Results {
+        path: experiment.name.clone().into(),
+        reason,
+    })?;
+    let provenance = provenance(text, experiment.seed, &done);
+    let (mut cases, mut runs, mut replays) = (Vec::new(), Vec::new(), Vec::new());
+    for (case, record) in done {
+        replays.extend(record.replay);
+        if let Some(run) = record.run {
+            cases.push(case);
+            runs.push(run);
+        }
+    }
+    let pairs: Vec<(&Case, &RunResult)> = cases.into_iter().zip(&runs).collect();
+    let curves = experiment.curves.iter();
+    let curves = curves.map(|spec| curves::curve(spec, &pairs)).collect();
+    let panels = experiment.panels.iter();
+    let panels = panels
+        .flat_map(|spec| curves::panels(spec, &pairs))
+        .collect();
+    Ok(ReportData {
+        name: experiment.name.clone(),
+        title: experiment.title.clone(),
+        about: experiment.about.clone(),
+        config: text.to_owned(),
+        provenance,
+        runs,
+        replays,
+        curves,
+        panels,
+        rows,
+        missing,
+    })
+}
+
+fn rows_of(experiment: &Experiment, case: &Case, record: &Record) -> Vec<Row> {
+    let of_run = record.run.iter().flat_map(|run| {
+        let figures = run_figures(run).into_iter();
+        figures.map(|figure| (case.name.clone(), figure))
+    });
+    let of_replay = record.replay.iter().flat_map(replay_figures);
+    of_run
+        .chain(of_replay)
+        .map(|(case, figure)| Row::new(&experiment.name, case, figure, record.provenance.clone()))
+        .collect()
+}
+
+/// What all cases have in common.
+fn provenance(text: &str, seed: u64, done: &[(&Case, Record)]) -> Provenance {
+    let together = |of: fn(&Provenance) -> &String| {
+        let mut different: Vec<&str> = done
+            .iter()
+            .map(|(_, r)| of(&r.provenance).as_str())
+            .collect();
+        different.sort_unstable();
+        different.dedup();
+        different.join("; ")
+    };
+    Provenance {
+        commit: together(|p| &p.commit),
+        config_digest: crate::results::digest(text),
+        seed,
+        device: together(|p| &p.device),
+        machine: together(|p| &p.machine),
+        // Dates sort as text.
+        date: done
+            .iter()
+            .map(|(_, record)| record.provenance.date.clone())
+            .max()
+            .unwrap_or_default(),
+    }
+}
+
+/// Writes each published figure beside the row it belongs to. A row that is
+/// compared twice is there twice; one that compares two cases is added.
+fn compare(rows: &mut Vec<Row>, published: &[Published]) -> Result<(), String> {
+    for published in published {
+        let find = |rows: &[Row], case: &str| {
+            let is_of = |row: &Row| row.case == case && row.metric == published.metric;
+            rows.iter().position(is_of)
+        };
+        let Some(at) = find(rows, &published.case) else {
+            continue;
+        };
+        let Some(other) = &published.relative_to else {
+            let mut row = rows[at].clone();
+            let factor = published.factor(&row.unit)?;
+            row.compare(published, factor);
+            match rows[at].paper {
+                None => rows[at] = row,
+                Some(_) => rows.insert(at + 1, row),
+            }
+            continue;
+        };
+        let below = find(rows, other).map(|below| rows[below].measured);
+        if let Some(below) = below.filter(|below| *below != 0.0) {
+            let mut row = rows[at].clone();
+            row.case = format!("{} / {other}", published.case);
+            row.unit = "ratio".into();
+            row.measured /= below;
+            row.compare(published, 1.0);
+            rows.push(row);
+        }
+    }
+    Ok(())
+}

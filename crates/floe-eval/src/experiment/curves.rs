@@ -1,0 +1,135 @@
+//! Charts over the cases of an experiment.
+
+use super::cases::{Case, is_selected};
+use super::schema::{CurveSpec, PanelSpec};
+use crate::report::{Curve, CurveLine, Panel, PanelLine};
+use crate::results::run_figures;
+use crate::run::RunResult;
+
+/// A chart of metrics over one coordinate; the other coordinates make lines.
+pub(super) fn curve(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> Curve {
+    let mut lines: Vec<CurveLine> = Vec::new();
+    let mut ticks: Vec<(f64, String)> = Vec::new();
+    let mut unit = String::new();
+    for metric in &spec.y {
+        for (case, run) in runs {
+            if !is_selected(&spec.only, &case.coordinates) {
+                continue;
+            }
+            let figures = run_figures(run);
+            let figure = figures.iter().find(|figure| figure.metric == *metric);
+            let (Some(x), Some(figure)) = (place(spec, case, &mut ticks), figure) else {
+                continue;
+            };
+            unit = figure.unit.clone();
+            let name = line_name(spec, metric, case);
+            let point = (x, figure.value);
+            match lines.iter_mut().find(|line| line.name == name) {
+                Some(line) => line.points.push(point),
+                None => lines.push(CurveLine {
+                    name,
+                    points: vec![point],
+                }),
+            }
+        }
+    }
+    let y_label = match scale_rates(&unit, &mut lines) {
+        "ratio" | "count" | "" => spec.y_label.clone(),
+        unit => format!("{} ({unit})", spec.y_label),
+    };
+    Curve {
+        title: spec.title.clone(),
+        x_label: spec.x_label.clone().unwrap_or_else(|| spec.x.clone()),
+        y_label,
+        x_ticks: ticks,
+        y_is_log: spec.y_log,
+        lines,
+    }
+}
+
+/// Where a case lies along a curve. On an even axis that is the order in which
+/// the values are met, which are remembered in `ticks`.
+fn place(spec: &CurveSpec, case: &Case, ticks: &mut Vec<(f64, String)>) -> Option<f64> {
+    let along = case.coordinates.iter().find(|c| c.label == spec.x)?;
+    if !spec.x_even {
+        return along.position;
+    }
+    if let Some((at, _)) = ticks.iter().find(|(_, name)| *name == along.name) {
+        return Some(*at);
+    }
+    let at = ticks.len() as f64;
+    ticks.push((at, along.name.clone()));
+    Some(at)
+}
+
+fn line_name(spec: &CurveSpec, metric: &str, case: &Case) -> String {
+    let others = case.coordinates.iter().filter(|c| c.label != spec.x);
+    // One that is picked out is in the title.
+    let others = others.filter(|c| spec.only.get(&c.label).is_none_or(|names| names.len() > 1));
+    let mut parts: Vec<String> = others.map(|c| format!("{} {}", c.label, c.name)).collect();
+    if spec.y.len() > 1 || parts.is_empty() {
+        parts.insert(0, metric.replace('_', " "));
+    }
+    parts.join(", ")
+}
+
+/// Shows rates in MiB/s; returns the unit that is shown.
+fn scale_rates<'a>(unit: &'a str, lines: &mut [CurveLine]) -> &'a str {
+    if unit != "B/s" {
+        return unit;
+    }
+    for point in lines.iter_mut().flat_map(|line| &mut line.points) {
+        point.1 /= f64::from(1 << 20);
+    }
+    "MiB/s"
+}
+
+fn varies(label: &str, runs: &[(&Case, &RunResult)]) -> bool {
+    let mut names = runs.iter().filter_map(|(case, _)| {
+        let mut coordinates = case.coordinates.iter();
+        coordinates.find(|c| c.label == label).map(|c| &c.name)
+    });
+    let first = names.next();
+    names.any(|name| Some(name) != first)
+}
+
+/// The charts of one panel; a run is named by its place among `runs`.
+pub(super) fn panels(spec: &PanelSpec, runs: &[(&Case, &RunResult)]) -> Vec<Panel> {
+    let mut panels: Vec<Panel> = Vec::new();
+    for series in &spec.series {
+        for (run, (case, _)) in runs.iter().enumerate() {
+            if !is_selected(&spec.only, &case.coordinates) {
+                continue;
+            }
+            let named = |is_line: bool| -> String {
+                let picked = case.coordinates.iter();
+                let picked = picked.filter(|c| spec.lines.contains(&c.label) == is_line);
+                // What is the same for all says nothing.
+                let picked = picked.filter(|c| is_line || varies(&c.label, runs));
+                let parts: Vec<String> = picked
+                    .map(|c| match is_line {
+                        true => c.name.clone(),
+                        false => format!("{} {}", c.label, c.name),
+                    })
+                    .collect();
+                parts.join(if is_line { " " } else { ", " })
+            };
+            let line = PanelLine {
+                run,
+                name: named(true),
+            };
+            let group = named(false);
+            let of_group = |p: &&mut Panel| p.series == *series && p.group == group;
+            match panels.iter_mut().find(of_group) {
+                Some(panel) => panel.lines.push(line),
+                None => panels.push(Panel {
+                    kind: spec.kind,
+                    series: series.clone(),
+                    group,
+                    lines: vec![line],
+                }),
+            }
+        }
+    }
+    panels
+}

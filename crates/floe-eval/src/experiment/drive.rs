@@ -1,0 +1,224 @@
+//! One case: opening what it describes, driving it, closing it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use floe_device::config::DeviceKind;
+use floe_device::sim::SimModel;
+use floe_device::{Clock, Device as _, DeviceConfig};
+
+use super::cases::Case;
+use super::host;
+use super::schema::{BenchCase, ReplayCase, TimeKind};
+use crate::error::EvalError;
+use crate::hosts::{self, HostProgress};
+use crate::replay::policy::CacheUnit;
+use crate::replay::{ReplayOptions, ReplayResult, ReplaySizes, UnitChoice, replay};
+use crate::run::{BenchOptions, Progress, RequestSource, RunResult, Stop, bench, in_virtual_time};
+use crate::trace::TraceOptions;
+use crate::workload::{WorkloadSpec, working_set_items};
+
+/// What a case found.
+pub(super) struct Found {
+    pub(super) run: Option<RunResult>,
+    pub(super) replay: Option<ReplayResult>,
+    /// What it ran on.
+    pub(super) device: String,
+}
+
+/// Where a case is run.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// The experiment's file: traces may lie beside it.
+    pub(super) experiment: &'a Path,
+    /// A folder of its own for files that are gone afterwards.
+    pub(super) scratch: &'a Path,
+    pub(super) progress: Progress,
+}
+
+/// Runs one case; blocks, and must be called outside of any runtime.
+pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError> {
+    if let Some(replayed) = &case.experiment.replay {
+        return Ok(Found {
+            run: None,
+            replay: Some(replay(&replay_options(case, replayed, place)?)?),
+            device: "none".into(),
+        });
+    }
+    let Some(driven) = &case.experiment.bench else {
+        return Err(EvalError::Experiment {
+            path: place.experiment.to_owned(),
+            reason: "give either [bench] or [replay]".into(),
+        });
+    };
+    if let Some(config) = host::config(&case.name, driven)? {
+        let bar = host::bar(place.progress, &config);
+        let mut show = |progress: HostProgress| bar.set_position(progress.done);
+        let found = hosts::run(&config, case.experiment.seed, &mut show);
+        bar.finish_and_clear();
+        let found = found?;
+        return Ok(Found {
+            run: Some(host::figures(&config, found)?),
+            replay: None,
+            device: host::device(&config),
+        });
+    }
+    let scratch = place.scratch;
+    std::fs::create_dir_all(scratch).map_err(EvalError::file("create", scratch))?;
+    let found = match case.experiment.time {
+        TimeKind::Virtual => in_virtual_time(case.experiment.seed, |clock| {
+            drive(case, driven, place, clock)
+        }),
+        TimeKind::Real => tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| EvalError::Cache(format!("no runtime: {error}")))?
+            .block_on(drive(case, driven, place, Clock::real())),
+    };
+    let removed = std::fs::remove_dir_all(scratch).map_err(EvalError::file("remove", scratch));
+    let found = found?;
+    removed?;
+    Ok(found)
+}
+
+async fn drive(
+    case: &Case,
+    driven: &BenchCase,
+    place: Place<'_>,
+    clock: Clock,
+) -> Result<Found, EvalError> {
+    let seed = case.experiment.seed;
+    let cache = driven.cache.open(&clock, seed, place.scratch).await?;
+    let geometry = cache.device.geometry().clone();
+    let object_bytes = driven
+        .object_size
+        .unwrap_or(driven.cache.chunk.size)
+        .bytes();
+    let source = source(case, driven, place.experiment, object_bytes, &geometry)?;
+    let run = BenchOptions {
+        pacing: driven.pacing,
+        stop: Stop {
+            requests: driven.requests,
+            duration: driven.duration_s.map(seconds).transpose()?,
+        },
+        warm_up_requests: driven.warm_up_requests,
+        bin: seconds(driven.bin_s)?,
+        verify_seed: driven.verify.then_some(seed),
+        progress: place.progress,
+        seed,
+        ..BenchOptions::new(&case.name, source)
+    };
+    let result = bench(&cache.target, &clock, Some(&cache.device), &run).await?;
+    cache.close().await?;
+    Ok(Found {
+        run: Some(result),
+        replay: None,
+        device: describe(&driven.cache.device, &geometry),
+    })
+}
+
+/// The device in words.
+fn describe(device: &DeviceConfig, geometry: &floe_core::Geometry) -> String {
+    let kind = match (device.kind, device.sim.model) {
+        (DeviceKind::File, _) => "file".to_owned(),
+        (DeviceKind::Memory, _) => "memory".to_owned(),
+        (DeviceKind::Sim, SimModel::Queues) => "sim".to_owned(),
+        (DeviceKind::Sim, model) => format!("simulated {model:?}").to_lowercase(),
+    };
+    let zone = floe_core::ByteSize(geometry.zone_capacity);
+    format!("{kind}, {} zones of {zone}", geometry.zone_count)
+}
+
+fn source(
+    case: &Case,
+    driven: &BenchCase,
+    experiment: &Path,
+    object_bytes: u64,
+    geometry: &floe_core::Geometry,
+) -> Result<RequestSource, EvalError> {
+    match (&driven.workload, &driven.workload_file, &driven.trace) {
+        (Some(distribution), None, None) => Ok(RequestSource::Synthetic {
+            workload: WorkloadSpec {
+                distribution: distribution.clone(),
+                items: items(driven, object_bytes, geometry)?,
+                seed: case.experiment.seed,
+            },
+            object_bytes,
+            read_bytes: driven.read_size.map(|size| size.bytes()),
+        }),
+        (None, Some(path), None) => Ok(RequestSource::WorkloadFile {
+            path: path.clone(),
+            object_bytes,
+        }),
+        (None, None, Some(trace)) => Ok(RequestSource::Trace {
+            path: trace.find(experiment)?,
+            options: TraceOptions {
+                format: trace.format()?,
+                skip_bad: trace.skip_bad,
+            },
+            object_bytes,
+        }),
+        _ => Err(EvalError::Experiment {
+            path: experiment.to_owned(),
+            reason: "[bench] needs exactly one of workload, workload-file and trace".into(),
+        }),
+    }
+}
+
+fn items(
+    driven: &BenchCase,
+    object_bytes: u64,
+    geometry: &floe_core::Geometry,
+) -> Result<u64, EvalError> {
+    match (driven.items, driven.ratio) {
+        (Some(items), None) => Ok(items),
+        (None, Some(ratio)) => {
+            let per_zone = geometry.zone_capacity / object_bytes.max(1);
+            let zones = u64::from(geometry.zone_count);
+            Ok(working_set_items(ratio, per_zone, zones)?)
+        }
+        _ => Err(EvalError::Option {
+            option: "items",
+            reason: "a workload needs exactly one of items and ratio".into(),
+        }),
+    }
+}
+
+fn seconds(seconds: f64) -> Result<Duration, EvalError> {
+    Duration::try_from_secs_f64(seconds).map_err(|error| EvalError::Option {
+        option: "seconds",
+        reason: format!("{seconds} s is no length of time: {error}"),
+    })
+}
+
+fn replay_options(
+    case: &Case,
+    replayed: &ReplayCase,
+    place: Place<'_>,
+) -> Result<ReplayOptions, EvalError> {
+    let sizes = match (&replayed.sizes, &replayed.shares) {
+        (Some(sizes), None) => ReplaySizes::Bytes(sizes.iter().map(|size| size.bytes()).collect()),
+        (None, Some(shares)) => ReplaySizes::WorkingSetShares(shares.clone()),
+        (None, None) => ReplaySizes::default(),
+        (Some(_), Some(_)) => {
+            return Err(EvalError::Option {
+                option: "sizes",
+                reason: "give sizes or shares, not both".into(),
+            });
+        }
+    };
+    Ok(ReplayOptions {
+        options: TraceOptions {
+            format: replayed.trace.format()?,
+            skip_bad: replayed.trace.skip_bad,
+        },
+        unit: match replayed.chunk {
+            Some(size) => UnitChoice::Fixed(CacheUnit::Chunk(size.bytes())),
+            None => UnitChoice::Auto,
+        },
+        policies: replayed.policies.clone(),
+        sizes,
+        progress: place.progress,
+        ..ReplayOptions::new(&case.name, replayed.trace.find(place.experiment)?)
+    })
+}

@@ -1,0 +1,366 @@
+//! From an experiment's case to a run of one of the papers' hosts, and from its
+//! result to figures. The hosts are models of others' caches over the simulated
+//! SSD; see [`crate::hosts`].
+
+use floe::origin::emulated::{LatencyPreset, LatencyRule};
+use floe_core::ByteSize;
+use floe_core::ssd::{SsdConfig, Statistics};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+
+use super::cache::TargetKind;
+use super::schema::BenchCase;
+use crate::error::EvalError;
+use crate::hosts::{DeviceChoice, HostBehaviour, HostConfig, HostResult, Remote, StartState};
+use crate::metrics::media_figures;
+use crate::run::{ExtraFigure, Pacing, Progress, RunResult};
+
+/// What the papers' hosts need beside what every cache needs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct HostSpec {
+    /// The simulated device.
+    pub device: DeviceChoice,
+    /// How it is when the run begins.
+    pub start: StartState,
+    /// How many zones the cache has.
+    pub zones: u32,
+    /// What a zone is counted as when there are `ratio` keys per chunk.
+    pub zone_unit: ByteSize,
+    /// How far a fetch may be from its mean latency, as a share.
+    pub jitter: f64,
+    /// Settings of the host that differ from the paper's.
+    pub behaviour: toml::Table,
+}
+
+/// Below this, a chunk is one of the papers' small ones.
+const SMALL_CHUNK: ByteSize = ByteSize::mib(16);
+
+impl Default for HostSpec {
+    fn default() -> Self {
+        HostSpec {
+            device: DeviceChoice::preset("zn540"),
+            start: StartState::default(),
+            zones: HostConfig::ZONES_512M,
+            zone_unit: ByteSize::gib(1),
+            jitter: 0.02,
+            behaviour: toml::Table::new(),
+        }
+    }
+}
+
+/// The host's configuration of a case; `None` where the target is no host.
+pub(super) fn config(name: &str, driven: &BenchCase) -> Result<Option<HostConfig>, EvalError> {
+    let cache = &driven.cache;
+    let behaviour = match cache.target {
+        // With so few zones as it has for small chunks it evicts one by one.
+        TargetKind::Zncache if cache.chunk.size < SMALL_CHUNK => HostBehaviour {
+            evict_at: 1,
+            evict_to: 2,
+            ..HostBehaviour::zncache()
+        },
+        TargetKind::Zncache => HostBehaviour::zncache(),
+        TargetKind::Oxcache => HostBehaviour::oxcache(),
+        TargetKind::Store | TargetKind::Object => return Ok(None),
+    };
+    let (Some(distribution), Some(ratio), Some(requests)) =
+        (&driven.workload, driven.ratio, driven.requests)
+    else {
+        return fail(
+            "target",
+            "a host of a paper needs workload, ratio and requests",
+        );
+    };
+    let mut host = adjusted(behaviour, &cache.host.behaviour)?;
+    match driven.pacing {
+        Pacing::Closed { clients } => {
+            host.threads = u32::try_from(clients).unwrap_or(u32::MAX);
+        }
+        _ => return fail("pacing", "a host of a paper is driven in a closed loop"),
+    }
+    Ok(Some(HostConfig {
+        name: name.to_owned(),
+        host,
+        device: cache.host.device.clone(),
+        start: cache.host.start,
+        chunk: cache.chunk.size,
+        zones: cache.host.zones,
+        ratio,
+        zone_unit: cache.host.zone_unit,
+        distribution: distribution.clone(),
+        remote: Remote {
+            latency_us: latency_us(&cache.origin_latency)?,
+            jitter: cache.host.jitter,
+        },
+        io: ByteSize(requests.saturating_mul(cache.chunk.size.bytes())),
+        bin_s: driven.bin_s,
+    }))
+}
+
+fn fail<T>(option: &'static str, reason: &str) -> Result<T, EvalError> {
+    Err(EvalError::Option {
+        option,
+        reason: reason.to_owned(),
+    })
+}
+
+fn adjusted(behaviour: HostBehaviour, changes: &toml::Table) -> Result<HostBehaviour, EvalError> {
+    if changes.is_empty() {
+        return Ok(behaviour);
+    }
+    let refused = |error: &dyn std::fmt::Display| EvalError::Option {
+        option: "behaviour",
+        reason: error.to_string(),
+    };
+    let mut table = toml::Table::try_from(behaviour).map_err(|error| refused(&error))?;
+    table.extend(changes.iter().map(|(k, v)| (k.clone(), v.clone())));
+    table
+        .try_into()
+        .map_err(|error: toml::de::Error| refused(&error))
+}
+
+/// The mean; the model spreads it itself.
+fn latency_us(rule: &LatencyRule) -> Result<u64, EvalError> {
+    let ms = match rule {
+        LatencyRule::None => 0.0,
+        LatencyRule::Constant { ms } => *ms,
+        // Appendix A of both papers.
+        LatencyRule::Measured { preset, .. } => match preset {
+            LatencyPreset::Kib64 => 40.632,
+            LatencyPreset::Mib256 => 3209.583,
+            LatencyPreset::Mib512 => 5413.781,
+            LatencyPreset::Gib1 => 11524.248,
+        },
+        _ => {
+            return fail(
+                "origin-latency",
+                "a host of a paper needs rule none, constant or measured",
+            );
+        }
+    };
+    Ok((ms * 1e3).round() as u64)
+}
+
+/// What a host's run found, with the device's part of it.
+pub(super) fn figures(config: &HostConfig, found: HostResult) -> Result<RunResult, EvalError> {
+    let device = config.device.config()?;
+    let mut run = found.run;
+    // The host itself writes what it stores and nothing else.
+    run.write_amplification = None;
+    let counted = &found.device;
+    run.extra = media_figures(&Statistics::default(), counted, found.elapsed_s);
+    let mut add = |metric: &str, unit: &str, value: Option<f64>| {
+        run.extra.extend(value.map(|value| ExtraFigure {
+            metric: metric.into(),
+            unit: unit.into(),
+            value,
+        }));
+    };
+    let collection = &counted.collection;
+    add("gc_superblocks", "count", Some(collection.victims as f64));
+    let onset = collection.first_at_host_bytes;
+    let capacity = device.capacity_bytes() as f64;
+    add(
+        "gc_onset",
+        "ratio",
+        onset.map(|bytes| bytes as f64 / capacity),
+    );
+    add("zone_wait_max", "s", Some(found.zone_wait_max_s));
+    let drop = throughput_drop(&run, capacity);
+    run.extra.extend(drop.map(|value| ExtraFigure {
+        metric: "throughput_drop".into(),
+        unit: "ratio".into(),
+        value,
+    }));
+    let worst = worst_and_last(&run);
+    run.extra.extend(worst);
+    Ok(run)
+}
+
+/// How much slower a run is when the device has been written once over than
+/// before, as a share; `None` for runs that do not write so much.
+fn throughput_drop(run: &RunResult, capacity: f64) -> Option<f64> {
+    let (mut written, mut before, mut after) = (0.0, Mean::default(), Mean::default());
+    for bin in &run.bins {
+        let bytes = bin.write_bytes_per_s * bin.length_s;
+        let (from, to) = (written / capacity, (written + bytes) / capacity);
+        written += bytes;
+        // What lies between is the transition; at first the cache is empty.
+        if from > 0.2 && to < 1.0 {
+            before.add(bin.get_bytes_per_s, bin.length_s);
+        } else if from > 1.25 {
+            after.add(bin.get_bytes_per_s, bin.length_s);
+        }
+    }
+    Some(1.0 - after.value()? / before.value()?)
+}
+
+/// The worst bin and the last third, each over the mean: whether a device
+/// recovers within a run.
+fn worst_and_last(run: &RunResult) -> Vec<ExtraFigure> {
+    let mean = run.whole.get_bytes_per_s;
+    if run.bins.len() < 6 || mean <= 0.0 {
+        return Vec::new();
+    }
+    let mut last = Mean::default();
+    for bin in &run.bins[run.bins.len() * 2 / 3..] {
+        last.add(bin.get_bytes_per_s, bin.length_s);
+    }
+    // The last bin is a part of one.
+    let whole = &run.bins[..run.bins.len() - 1];
+    let worst = whole.iter().map(|bin| bin.get_bytes_per_s);
+    let figure = |metric: &str, value: f64| ExtraFigure {
+        metric: metric.into(),
+        unit: "ratio".into(),
+        value: value / mean,
+    };
+    let mut figures = vec![figure(
+        "worst_bin_over_mean",
+        worst.fold(f64::INFINITY, f64::min),
+    )];
+    figures.extend(
+        last.value()
+            .map(|last| figure("last_third_over_mean", last)),
+    );
+    figures
+}
+
+/// A mean over time.
+#[derive(Default)]
+struct Mean {
+    sum: f64,
+    length_s: f64,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64, length_s: f64) {
+        self.sum += value * length_s;
+        self.length_s += length_s;
+    }
+
+    fn value(&self) -> Option<f64> {
+        (self.length_s > 0.0).then(|| self.sum / self.length_s)
+    }
+}
+
+/// A bar over the requests of a case that is alone.
+pub(super) fn bar(progress: Progress, config: &HostConfig) -> ProgressBar {
+    if progress == Progress::Off {
+        return ProgressBar::hidden();
+    }
+    // Draws on standard error, and only if that is a terminal.
+    let bar = ProgressBar::new(config.requests());
+    let template = "{prefix} {bar:24} {human_pos}/{human_len} {eta}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.with_prefix(config.name.clone())
+}
+
+/// What a host ran on, in words.
+pub(super) fn device(config: &HostConfig) -> String {
+    let dies = config.device.dies;
+    let dies = dies.map_or_else(String::new, |dies| format!(" on {dies} dies"));
+    let full = SsdConfig::preset(&config.device.preset);
+    let full = full.and_then(|full| full.flash().map(|flash| flash.superblocks));
+    let size = match config.device.superblocks {
+        Some(superblocks) if Some(superblocks) != full => format!(", {superblocks} superblocks"),
+        _ => String::new(),
+    };
+    let start = match config.start {
+        StartState::Preconditioned => "preconditioned",
+        StartState::Trimmed => "trimmed",
+    };
+    format!(
+        "simulated {}{dies}{size}, {start}, {} zones",
+        config.device.preset, config.zones
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: &str = r#"
+        ratio = 2.0
+        requests = 40
+        bin-s = 60.0
+        workload = { kind = "uniform" }
+        pacing = { mode = "closed", clients = 8 }
+        [cache]
+        target = "zncache"
+        chunk = { size = "64KiB" }
+        origin-latency = { rule = "measured", preset = "64KiB" }
+        host = { zones = 40, device = { preset = "sn540", mapping-unit = "64KiB" } }
+    "#;
+
+    fn of(text: &str) -> Result<Option<HostConfig>, EvalError> {
+        config("case", &toml::from_str(text).expect("a case"))
+    }
+
+    #[test]
+    fn a_case_says_everything_that_the_host_needs() {
+        let found = of(HOST).expect("good").expect("a host");
+        assert_eq!((found.host.threads, found.requests()), (8, 40));
+        assert_eq!((found.host.evict_at, found.host.evict_to), (1, 2));
+        assert_eq!(found.remote.latency_us, 40_632);
+        let changed = HOST.replace(
+            "host = { zones",
+            "host = { behaviour = { waiters = \"fifo\", evict-to = 3 }, zones",
+        );
+        let found = of(&changed).expect("good").expect("a host");
+        assert_eq!(found.host.waiters, crate::hosts::Waiters::Fifo);
+        assert_eq!(found.host.evict_to, 3);
+        let store = HOST.replace("zncache", "store");
+        assert_eq!(of(&store).expect("good"), None);
+    }
+
+    #[test]
+    fn what_a_host_cannot_do_is_refused() {
+        for (from, to, said) in [
+            ("ratio = 2.0", "items = 9", "ratio"),
+            ("bin-s = 60.0", "bin-s = 0.5", "whole seconds"),
+            (
+                "\"closed\", clients = 8",
+                "\"open\", rate = 8.0",
+                "closed loop",
+            ),
+            ("zones = 40", "behaviour = { spins = true }", "spins"),
+            (
+                "\"measured\", preset = \"64KiB\"",
+                "\"normal\", mean_ms = 1.0, sd_ms = 1.0",
+                "constant",
+            ),
+        ] {
+            assert!(HOST.contains(from), "{from}");
+            let error = of(&HOST.replace(from, to)).expect_err(to);
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_drop_is_found_where_it_is() {
+        let bin = |number: u32, rate: f64| crate::metrics::Measures {
+            start_s: f64::from(number),
+            length_s: 1.0,
+            get_bytes_per_s: rate,
+            write_bytes_per_s: 10.0,
+            ..Default::default()
+        };
+        let bins = (0..30).map(|n| bin(n, if n < 10 { 100.0 } else { 70.0 }));
+        let mut run: RunResult = serde_json::from_value(serde_json::json!({
+            "name": "", "started_unix_s": 0.0, "is_virtual": true, "requests": 0, "failed": 0,
+            "first_failure": null, "skipped": 0, "verified_bytes": 0,
+            "whole": bin(0, 80.0), "bins": [], "rss_bytes_max": null,
+            "cpu_us_per_request": null, "write_amplification": null
+        }))
+        .expect("a run");
+        assert_eq!(throughput_drop(&run, 100.0), None);
+        run.bins = bins.collect();
+        let drop = throughput_drop(&run, 100.0).expect("it writes so much");
+        assert!((drop - 0.3).abs() < 1e-9, "{drop}");
+        assert_eq!(throughput_drop(&run, 1e6), None);
+        let worst = worst_and_last(&run);
+        assert_eq!((worst[0].value, worst[1].value), (0.875, 0.875));
+    }
+}

@@ -1,0 +1,149 @@
+//! Distributions and groups of runs: cumulative curves, box plots, and the
+//! panels that experiments ask for.
+
+use super::boxes::{BoxChart, BoxMark};
+use super::chart::{Axis, Chart, Line, ScaleKind};
+use super::figures::{Figure, ValueAxis, slug, time_chart};
+use super::{Panel, ReportData};
+use crate::experiment::PanelKind;
+use crate::metrics::{Distribution, SERIES, Series, SeriesKind};
+use crate::run::RunResult;
+
+/// The panels that an experiment asks for.
+pub(super) fn all(data: &ReportData) -> Vec<Figure> {
+    let panels = data.panels.iter();
+    panels.filter_map(|panel| figure(panel, data)).collect()
+}
+
+fn figure(panel: &Panel, data: &ReportData) -> Option<Figure> {
+    let series = SERIES.iter().find(|series| series.name == panel.series)?;
+    let lines = panel.lines.iter();
+    let runs: Vec<(String, &RunResult)> = lines
+        .filter_map(|line| Some((line.name.clone(), data.runs.get(line.run)?)))
+        .collect();
+    let kind = match panel.kind {
+        PanelKind::Time => "time",
+        PanelKind::Cdf => "cdf",
+        PanelKind::Box => "box",
+    };
+    let name = slug(&format!("{kind}-{}-{}", series.name, panel.group));
+    let title = match panel.group.as_str() {
+        "" => series.title.to_owned(),
+        group => format!("{}\n{group}", series.title),
+    };
+    Some(match panel.kind {
+        PanelKind::Time => Figure::Lines(time_chart(name, title, series, runs)),
+        PanelKind::Cdf => Figure::Lines(cumulative(name, title, series, &runs)),
+        PanelKind::Box => Figure::Boxes(boxes(name, title, series, &runs)),
+    })
+}
+
+/// What every report of runs shows of distributions: latencies by share, and
+/// latencies and throughputs as boxes.
+pub(super) fn distributions(runs: &[RunResult]) -> Vec<Figure> {
+    let named: Vec<(String, &RunResult)> = runs.iter().map(|run| (run.name.clone(), run)).collect();
+    let mut figures = Vec::new();
+    for series in &SERIES {
+        let of = series.title.to_lowercase();
+        match series.name {
+            "get_latency" | "hit_latency" | "miss_latency" | "read_latency" | "write_latency" => {
+                let name = slug(&format!("cdf-{}", series.name));
+                let title = format!("Distribution of {of}");
+                figures.push(Figure::Lines(cumulative(name, title, series, &named)));
+            }
+            _ => {}
+        }
+        if matches!(series.name, "get_latency" | "get_throughput") {
+            let name = slug(&format!("box-{}", series.name));
+            let title = match series.kind {
+                SeriesKind::Latency(_) => format!("Spread of {of}"),
+                _ => format!("Spread of {of} over time bins"),
+            };
+            figures.push(Figure::Boxes(boxes(name, title, series, &named)));
+        }
+    }
+    figures
+}
+
+/// Latencies of requests, or a rate's values in the bins.
+fn distribution(series: &Series, run: &RunResult) -> Distribution {
+    match run.distributions.of_series(series) {
+        Some(distribution) => distribution.clone(),
+        None => {
+            let bins = run.bins.iter().filter_map(|bin| series.value(bin));
+            Distribution::of_values(&bins.collect::<Vec<f64>>())
+        }
+    }
+}
+
+/// The share of values that are at most so great, a line per run.
+fn cumulative(
+    name: String,
+    title: String,
+    series: &Series,
+    runs: &[(String, &RunResult)],
+) -> Chart {
+    let distributions: Vec<Distribution> = runs
+        .iter()
+        .map(|(_, run)| distribution(series, run))
+        .collect();
+    let axis = axis(series, &distributions);
+    let lines = runs.iter().zip(&distributions).enumerate();
+    Chart {
+        name,
+        title,
+        x: Axis::new(axis.label, axis.scale),
+        y: Axis::new("Share at most this", ScaleKind::Percent),
+        lines: lines
+            .map(|(style, ((name, _), distribution))| Line {
+                name: name.clone(),
+                style,
+                points: distribution
+                    .points()
+                    .map(|(share, value)| (value * axis.factor, share))
+                    .collect(),
+            })
+            .collect(),
+    }
+}
+
+/// A box per run, with whiskers at the 1st and 99th percentile.
+fn boxes(name: String, title: String, series: &Series, runs: &[(String, &RunResult)]) -> BoxChart {
+    let distributions: Vec<Distribution> = runs
+        .iter()
+        .map(|(_, run)| distribution(series, run))
+        .collect();
+    let axis = axis(series, &distributions);
+    let marks = runs.iter().zip(&distributions).enumerate();
+    BoxChart {
+        name,
+        title,
+        label: axis.label,
+        is_log: axis.scale == ScaleKind::Log,
+        boxes: marks
+            .filter_map(|(style, ((name, _), distribution))| {
+                let at = |share| Some(distribution.at(share)? * axis.factor);
+                Some(BoxMark {
+                    name: name.clone(),
+                    style,
+                    low: at(0.01)?,
+                    quartile1: at(0.25)?,
+                    median: at(0.5)?,
+                    quartile3: at(0.75)?,
+                    high: at(0.99)?,
+                })
+            })
+            .collect(),
+    }
+}
+
+/// An axis of values, chosen by what lies between the 1st and 99th percentile:
+/// a single outlier must not press everything else together.
+fn axis(series: &Series, distributions: &[Distribution]) -> ValueAxis {
+    let inner = distributions.iter().flat_map(|distribution| {
+        let points = distribution.points();
+        points.filter(|(share, _)| (0.01..=0.99).contains(share))
+    });
+    let values: Vec<f64> = inner.map(|(_, value)| value).collect();
+    ValueAxis::of(series, values.iter().copied())
+}

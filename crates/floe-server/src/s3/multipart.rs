@@ -1,0 +1,197 @@
+//! Multipart uploads besides their bytes: which parts and uploads there are,
+//! and parts that are copied from other objects.
+
+use std::time::SystemTime;
+
+use floe::object::{Answer, ObjectCache, ObjectKey};
+use floe::origin::{BoxError, ByteRange, PartInfo, UploadInfo};
+use futures::StreamExt;
+use s3s::dto::{
+    CopyPartResult, ListMultipartUploadsInput, ListMultipartUploadsOutput, ListPartsInput,
+    ListPartsOutput, MultipartUpload, Part, Timestamp, UploadPartCopyInput, UploadPartCopyOutput,
+};
+use s3s::{S3Error, S3Request, S3Response, S3Result};
+
+use super::copy::{conditions, source_key};
+use super::error::{invalid_argument, not_implemented, precondition_failed, s3_error};
+use super::list::{Text, timestamp};
+use super::write::{etag, part_number, refuse_what_is_not_kept};
+
+/// S3's most entries of a page.
+const PAGE_MAX: i32 = 1000;
+
+pub(crate) async fn list_parts(
+    cache: &ObjectCache,
+    input: ListPartsInput,
+) -> S3Result<ListPartsOutput> {
+    let key = ObjectKey::new(input.bucket.as_str(), input.key.as_str());
+    let after = match input.part_number_marker {
+        Some(marker) => u32::try_from(marker)
+            .map_err(|_| invalid_argument("part-number-marker must not be negative"))?,
+        None => 0,
+    };
+    let most = page_size("max-parts", input.max_parts)?;
+    let mut parts: Vec<PartInfo> = cache
+        .list_parts(&key, &input.upload_id)
+        .await
+        .map_err(|error| s3_error(&error))?;
+    parts.retain(|part| part.number > after);
+    let is_truncated = parts.len() > most;
+    parts.truncate(most);
+    let last = parts.last().map(|part| part.number as i32);
+    Ok(ListPartsOutput {
+        bucket: Some(input.bucket),
+        key: Some(input.key),
+        upload_id: Some(input.upload_id),
+        part_number_marker: input.part_number_marker,
+        next_part_number_marker: last.filter(|_| is_truncated),
+        max_parts: Some(most as i32),
+        is_truncated: Some(is_truncated),
+        parts: Some(parts.into_iter().map(part).collect()),
+        ..ListPartsOutput::default()
+    })
+}
+
+fn part(part: PartInfo) -> Part {
+    Part {
+        part_number: Some(part.number as i32),
+        e_tag: part.etag.as_deref().and_then(etag),
+        size: i64::try_from(part.size).ok(),
+        last_modified: Some(timestamp(part.last_modified)),
+        ..Part::default()
+    }
+}
+
+pub(crate) async fn list_uploads(
+    cache: &ObjectCache,
+    input: ListMultipartUploadsInput,
+) -> S3Result<ListMultipartUploadsOutput> {
+    if input.delimiter.as_deref().is_some_and(|d| !d.is_empty()) {
+        return Err(not_implemented(
+            "listings of uploads with a delimiter; list them with a prefix",
+        ));
+    }
+    let text = Text::of(input.encoding_type.as_ref())?;
+    let most = page_size("max-uploads", input.max_uploads)?;
+    let mut uploads = cache
+        .list_uploads(&input.bucket)
+        .await
+        .map_err(|error| s3_error(&error))?;
+    let prefix = input.prefix.clone().unwrap_or_default();
+    let key_marker = input.key_marker.clone().unwrap_or_default();
+    let id_marker = input
+        .upload_id_marker
+        .clone()
+        .filter(|_| !key_marker.is_empty());
+    uploads.retain(|upload| {
+        let behind = match &id_marker {
+            Some(id) => (upload.key.as_str(), &upload.upload) > (key_marker.as_str(), id),
+            None => upload.key > key_marker,
+        };
+        upload.key.starts_with(&prefix) && behind
+    });
+    let is_truncated = uploads.len() > most;
+    uploads.truncate(most);
+    let last = uploads.last().filter(|_| is_truncated).cloned();
+    Ok(ListMultipartUploadsOutput {
+        bucket: Some(input.bucket),
+        prefix: input.prefix.map(|prefix| text.encode(&prefix)),
+        key_marker: Some(text.encode(&key_marker)),
+        upload_id_marker: Some(id_marker.unwrap_or_default()),
+        next_key_marker: last.as_ref().map(|last| text.encode(&last.key)),
+        next_upload_id_marker: last.map(|last| last.upload),
+        max_uploads: Some(most as i32),
+        is_truncated: Some(is_truncated),
+        encoding_type: input.encoding_type,
+        uploads: Some(uploads.into_iter().map(|u| upload(text, u)).collect()),
+        ..ListMultipartUploadsOutput::default()
+    })
+}
+
+fn upload(text: Text, upload: UploadInfo) -> MultipartUpload {
+    MultipartUpload {
+        key: Some(text.encode(&upload.key)),
+        upload_id: Some(upload.upload),
+        initiated: Some(timestamp(upload.initiated)),
+        ..MultipartUpload::default()
+    }
+}
+
+/// Reads the source through the cache and sends it on as a part.
+pub(crate) async fn upload_part_copy(
+    cache: &ObjectCache,
+    request: S3Request<UploadPartCopyInput>,
+) -> S3Result<S3Response<UploadPartCopyOutput>> {
+    refuse_what_is_not_kept(&request.headers)?;
+    let input = request.input;
+    let source = source_key(&input.copy_source)?;
+    let target = ObjectKey::new(input.bucket.as_str(), input.key.as_str());
+    let number = part_number(input.part_number)?;
+    let range = input.copy_source_range.as_deref().map(copied).transpose()?;
+    let conditions = conditions(
+        &input.copy_source_if_match,
+        &input.copy_source_if_none_match,
+        &input.copy_source_if_modified_since,
+        &input.copy_source_if_unmodified_since,
+    );
+    let read = match cache
+        .get_if(&source, range, &conditions)
+        .await
+        .map_err(|error| s3_error(&error))?
+    {
+        Answer::Read(read) => read,
+        // A copy answers 412 where a GET answers 304.
+        Answer::NotModified(_) | Answer::PreconditionFailed(_) => {
+            return Err(precondition_failed());
+        }
+    };
+    if let Some(ByteRange::Inclusive { last, .. }) = range
+        && last >= read.meta.size
+    {
+        return Err(wrong_range(read.meta.size));
+    }
+    let length = read.range.end - read.range.start;
+    let body = read.body.map(|piece| piece.map_err(BoxError::from)).boxed();
+    let stored = cache
+        .upload_part(&target, &input.upload_id, number, Some(length), body)
+        .await
+        .map_err(|error| s3_error(&error))?;
+    Ok(S3Response::new(UploadPartCopyOutput {
+        copy_part_result: Some(CopyPartResult {
+            e_tag: stored.etag.as_deref().and_then(etag),
+            last_modified: Some(Timestamp::from(SystemTime::now())),
+            ..CopyPartResult::default()
+        }),
+        ..UploadPartCopyOutput::default()
+    }))
+}
+
+/// `bytes=first-last`, the only form that a copied part may have.
+fn copied(header: &str) -> S3Result<ByteRange> {
+    let both = || -> Option<(u64, u64)> {
+        let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;
+        Some((first.parse().ok()?, last.parse().ok()?))
+    };
+    match both() {
+        Some((first, last)) if first <= last => Ok(ByteRange::Inclusive { first, last }),
+        _ => Err(invalid_argument(
+            "The x-amz-copy-source-range value must be of the form bytes=first-last where first \
+             and last are the zero-based offsets of the first and last bytes to copy",
+        )),
+    }
+}
+
+/// Unlike a GET, a copied part is not cut at the end of its source.
+fn wrong_range(size: u64) -> S3Error {
+    invalid_argument(format!(
+        "Range specified is not valid for source object of size: {size}"
+    ))
+}
+
+fn page_size(name: &str, asked: Option<i32>) -> S3Result<usize> {
+    match asked.unwrap_or(PAGE_MAX) {
+        // A page of nothing would never end.
+        ..1 => Err(invalid_argument(format!("{name} must be at least 1"))),
+        asked => Ok(asked.min(PAGE_MAX) as usize),
+    }
+}

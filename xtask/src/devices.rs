@@ -1,0 +1,85 @@
+//! `cargo xtask devices`: the conformance suite on a real block device, which
+//! a loop device over a scratch file is to the kernel.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::project::{self, Outcome};
+
+/// What to run.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Fail where no loop device can be had.
+    #[arg(long)]
+    pub require: bool,
+}
+
+/// The suite takes 8 MiB at least.
+const DEVICE_BYTES: u64 = 64 << 20;
+
+/// Runs the suite, or says why it could not.
+pub fn run(options: &Options) -> Result<()> {
+    suite()?.settle("devices", options.require)
+}
+
+fn suite() -> Result<Outcome> {
+    if fs::metadata("/proc/self")?.uid() != 0 {
+        return Ok(Outcome::Skipped(
+            "only root can set up a loop device; run it with sudo".to_owned(),
+        ));
+    }
+    if !project::available("losetup") {
+        return Ok(Outcome::Skipped(
+            "losetup is not installed; it is part of util-linux".to_owned(),
+        ));
+    }
+    let folder = tempfile::Builder::new()
+        .prefix("devices-")
+        .tempdir_in(project::scratch()?)?;
+    let backing = folder.path().join("disk");
+    fs::File::create(&backing)?.set_len(DEVICE_BYTES)?;
+    let device = match LoopDevice::over(&backing) {
+        Ok(device) => device,
+        Err(error) => {
+            return Ok(Outcome::Skipped(format!(
+                "no loop device could be set up: {error:#}"
+            )));
+        }
+    };
+    let mut tests = project::cargo();
+    tests
+        .args(["test", "--package", "floe-device", "--test", "conformance"])
+        .args(["--", "--ignored", "--exact", "block_device"])
+        .env("FLOE_TEST_BLOCK_DEVICE", &device.path);
+    project::run(&mut tests)?;
+    println!("devices: {} keeps the contract", device.path.display());
+    Ok(Outcome::Passed)
+}
+
+/// A loop device, detached when it is dropped.
+struct LoopDevice {
+    path: PathBuf,
+}
+
+impl LoopDevice {
+    fn over(file: &Path) -> Result<Self> {
+        let mut command = Command::new("losetup");
+        let printed = project::output(command.args(["--find", "--show"]).arg(file))?;
+        Ok(LoopDevice {
+            path: PathBuf::from(printed.trim()),
+        })
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let mut command = Command::new("losetup");
+        if let Err(error) = project::output(command.arg("--detach").arg(&self.path)) {
+            eprintln!("devices: {} stays attached: {error:#}", self.path.display());
+        }
+    }
+}

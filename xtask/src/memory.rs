@@ -1,0 +1,262 @@
+//! `cargo xtask memory`: the biggest chunks, many clients, and what the server
+//! holds in RAM meanwhile.
+//!
+//! Clients stream whole objects and ranges, from flash and from the origin,
+//! some of them slowly, and small objects fill the RAM tier. The kernel's
+//! high-water mark of the resident set is compared with the promise.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::blackbox::http::Connection;
+use crate::blackbox::server::{Server, Setup};
+use crate::project::{self, Profile};
+
+/// What to run.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Use the debug build.
+    #[arg(long)]
+    pub debug: bool,
+    /// Use this binary instead of building one.
+    #[arg(long)]
+    pub binary: Option<PathBuf>,
+    /// How long the clients go on, in seconds.
+    #[arg(long, default_value_t = 40)]
+    pub seconds: u64,
+    /// Chooses the load.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+const MIB: u64 = 1 << 20;
+const CLIENTS: u64 = 64;
+/// Objects are one chunk each.
+const CHUNK_BYTES: u64 = 512 * MIB;
+/// Fit on flash together, with room for others.
+const HOT_OBJECTS: u64 = 2;
+const COLD_OBJECTS: u64 = 256;
+const SMALL_BYTES: u64 = 64 << 10;
+/// Four times what the RAM tier holds.
+const SMALL_OBJECTS: u64 = 4 * RAM_TIER_BYTES / SMALL_BYTES;
+const RAM_TIER_BYTES: u64 = 64 * MIB;
+/// What the server may take besides its RAM tier.
+const REST_BYTES_MAX: u64 = 256 * MIB;
+/// Reads begin at such offsets, so that what two clients see can be compared.
+const BLOCK_BYTES: u64 = 64 << 10;
+/// The end of a chunk that is being fetched comes when all of it came.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// One client in this many reads slowly.
+const SLOW_ONE_IN: u64 = 4;
+
+/// Runs the load and compares.
+pub fn run(options: &Options) -> Result<()> {
+    let binary = match &options.binary {
+        Some(given) => given.clone(),
+        None => project::build_floe(Profile::from_flag(options.debug))?,
+    };
+    let folder = tempfile::Builder::new()
+        .prefix("memory-")
+        .tempdir_in(project::scratch()?)?;
+    let setup = Setup {
+        binary,
+        data_dir: folder.path().to_path_buf(),
+        // Two metadata zones, of which little is written, and eight for data.
+        cache_size: "5440MiB".to_owned(),
+        zone_size: "544MiB",
+        chunk_size: "512MiB",
+        ram_size: format!("{}MiB", RAM_TIER_BYTES / MIB),
+        consistency: "immutable",
+        more: [
+            "--origin-kind=emulated",
+            "--origin-emulated-size={ rule = \"from_key\", otherwise = \"1KiB\" }",
+            "--origin-emulated-bandwidth-per-stream=128MiB",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+    };
+    let server = Server::start(&setup)?;
+    let idle = server.peak_rss_bytes()?;
+    let mut load = Load {
+        s3: server.s3,
+        until: Instant::now() + PATIENCE,
+        blocks: Mutex::default(),
+        bytes: AtomicU64::new(0),
+        wrong: AtomicU64::new(0),
+    };
+    load.warm_up()?;
+    for crowd in [Crowd::Mixed, Crowd::SlowOnFlash] {
+        load.until = Instant::now() + Duration::from_secs(options.seconds) / 2;
+        load.run(crowd, options.seed)?;
+        println!(
+            "memory: {} MiB at most after {crowd:?}",
+            server.peak_rss_bytes()? / MIB
+        );
+    }
+    let hits = server.metric("floe_object_chunks_total", &["event=\"flash\""])?;
+    let peak = server.peak_rss_bytes()?;
+    // Fetches that go on for the next reader need not be waited for.
+    server.kill()?;
+
+    let wrong = load.wrong.into_inner();
+    ensure!(
+        wrong == 0,
+        "{wrong} blocks differ from what other clients saw"
+    );
+    ensure!(hits > 0.0, "nothing was read from flash");
+    let limit = RAM_TIER_BYTES + REST_BYTES_MAX;
+    let figures = format!(
+        "{} MiB at most ({} MiB idle), with {CLIENTS} clients of {} MiB chunks and a RAM tier of {} MiB, \
+         {} MiB read, {hits} chunks from flash",
+        peak / MIB,
+        idle / MIB,
+        CHUNK_BYTES / MIB,
+        RAM_TIER_BYTES / MIB,
+        load.bytes.into_inner() / MIB,
+    );
+    ensure!(
+        peak < limit,
+        "resident set of {figures}: over {} MiB",
+        limit / MIB
+    );
+    println!(
+        "memory: resident set of {figures}; the limit is {} MiB",
+        limit / MIB
+    );
+    Ok(())
+}
+
+/// What the clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Crowd {
+    /// A quarter is slow; all read whatever there is.
+    Mixed,
+    /// Everybody is slow and reads what lies on flash, so that every answer
+    /// waits for its client.
+    SlowOnFlash,
+}
+
+/// What all clients share.
+struct Load {
+    s3: SocketAddr,
+    until: Instant,
+    /// The first sum seen of every block of every object.
+    blocks: Mutex<HashMap<(String, u64), u64>>,
+    bytes: AtomicU64,
+    wrong: AtomicU64,
+}
+
+impl Load {
+    /// Brings the hot objects onto flash.
+    fn warm_up(&self) -> Result<()> {
+        for number in 0..HOT_OBJECTS {
+            let key = object("hot", number, CHUNK_BYTES);
+            self.read(&key, 0, CHUNK_BYTES, false)?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, crowd: Crowd, seed: u64) -> Result<()> {
+        thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|client| {
+                    scope.spawn(move || {
+                        self.client(
+                            client,
+                            crowd,
+                            seed.wrapping_mul(1_000_003).wrapping_add(client),
+                        )
+                    })
+                })
+                .collect();
+            for client in clients {
+                client
+                    .join()
+                    .map_err(|_| anyhow::anyhow!("a client panicked"))??;
+            }
+            Ok(())
+        })
+    }
+
+    fn client(&self, client: u64, crowd: Crowd, seed: u64) -> Result<()> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let is_slow = crowd == Crowd::SlowOnFlash || client.is_multiple_of(SLOW_ONE_IN);
+        while Instant::now() < self.until {
+            let (key, size) = choose_object(crowd, &mut random);
+            let start = random.random_range(0..size / BLOCK_BYTES) * BLOCK_BYTES;
+            let (start, end) = match random.random_range(0..3) {
+                0 => (0, size),
+                1 => (start, size),
+                _ => (start, size.min(start + 16 * MIB)),
+            };
+            self.read(&key, start, end, is_slow)
+                .with_context(|| format!("client {client}, {key}, bytes {start} to {end}"))?;
+        }
+        Ok(())
+    }
+
+    /// Streams a range and compares it block by block; leaves when time is up.
+    fn read(&self, key: &str, start: u64, end: u64, is_slow: bool) -> Result<()> {
+        const SLOW_PAUSE: Duration = Duration::from_millis(20);
+        let range = [("Range", format!("bytes={start}-{}", end - 1))];
+        let mut connection = Connection::open_with_patience(self.s3, PATIENCE)?;
+        let (head, mut body) = connection.stream(&format!("/bucket/{key}"), &range)?;
+        ensure!(head.status == 206, "status {}", head.status);
+        ensure!(
+            body.left() == end - start,
+            "an answer of {} bytes",
+            body.left()
+        );
+        let mut block = vec![0; BLOCK_BYTES as usize];
+        let mut at = start;
+        while at < end && Instant::now() < self.until {
+            let len = BLOCK_BYTES.min(end - at) as usize;
+            body.read_exact(&mut block[..len])?;
+            self.compare(key, at, &block[..len]);
+            at += len as u64;
+            self.bytes.fetch_add(len as u64, Ordering::Relaxed);
+            if is_slow {
+                thread::sleep(SLOW_PAUSE);
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&self, key: &str, at: u64, block: &[u8]) {
+        let sum = xxh3_64(block);
+        let Ok(mut blocks) = self.blocks.lock() else {
+            return; // whoever panicked is reported by `run`
+        };
+        let first = *blocks.entry((key.to_owned(), at)).or_insert(sum);
+        if first != sum {
+            self.wrong.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A key, whose last number is its size.
+fn choose_object(crowd: Crowd, random: &mut Xoshiro256PlusPlus) -> (String, u64) {
+    let (kind, count, size) = match random.random_range(0..100) {
+        _ if crowd == Crowd::SlowOnFlash => ("hot", HOT_OBJECTS, CHUNK_BYTES),
+        0..50 => ("hot", HOT_OBJECTS, CHUNK_BYTES),
+        50..60 => ("cold", COLD_OBJECTS, CHUNK_BYTES),
+        _ => ("small", SMALL_OBJECTS, SMALL_BYTES),
+    };
+    let number = random.random_range(0..count);
+    (object(kind, number, size), size)
+}
+
+/// The emulated origin makes objects as long as their keys say.
+fn object(kind: &str, number: u64, bytes: u64) -> String {
+    format!("{kind}-{number}-{bytes}")
+}
