@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 const UNIT: u64 = 64 << 10;
-const CAPACITY: u64 = 16 * 1536 << 10;
+const CAPACITY: u64 = (16 * 1536) << 10;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {

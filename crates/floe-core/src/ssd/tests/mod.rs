@@ -1,7 +1,6 @@
 //! The device as a host sees it.
 
 mod ftl;
-mod speed;
 mod zones;
 
 use super::*;

@@ -1,11 +1,13 @@
-//! How fast the model is.
+//! How fast the SSD model is: die operations per second of one processor.
+//!
+//! ```text
+//! cargo run --release -p floe-eval --example ssd_speed
+//! ```
 
-use super::*;
+use floe_core::Tick;
+use floe_core::ssd::{Command, CommandId, ConfigFault, Interface, Ssd, SsdConfig};
 
-/// Prints die operations per second of this processor; run it in release.
-#[test]
-#[ignore = "a measurement"]
-fn die_operations_per_second() {
+fn main() -> Result<(), ConfigFault> {
     for (name, config) in [
         ("zoned, appends", SsdConfig::zn540()),
         (
@@ -17,7 +19,7 @@ fn die_operations_per_second() {
             config.flash().map(|flash| &flash.interface),
             Some(Interface::Zoned(_))
         );
-        let mut ssd = Ssd::new(config, 42).unwrap();
+        let mut ssd = Ssd::new(config, 42)?;
         ssd.precondition();
         let mut done = Vec::new();
         let bytes = 1 << 20;
@@ -44,7 +46,9 @@ fn die_operations_per_second() {
                     handle: 0,
                 },
             };
-            ssd.submit(now, CommandId(id), command).unwrap();
+            if let Err(refusal) = ssd.submit(now, CommandId(id), command) {
+                println!("{command:?} was refused: {refusal}");
+            }
         };
         for id in 0..32 {
             issue(&mut ssd, now, id);
@@ -64,4 +68,5 @@ fn die_operations_per_second() {
             operations / seconds / 1e6
         );
     }
+    Ok(())
 }
