@@ -96,7 +96,9 @@ pub struct SimConfig {
     /// of its capacity. A multiple of what is programmed together and of the
     /// mapping unit.
     pub superblock: Option<ByteSize>,
-    /// The unit of a conventional drive's mapping table.
+    /// The unit of a conventional drive's mapping table. Default: 16 KiB, or
+    /// more where that makes a table of more than four million entries. What
+    /// is written in pieces that are no multiple of it is rewritten in part.
     pub mapping_unit: Option<ByteSize>,
     /// Whether a conventional drive begins with one pass of random writes over
     /// all of it behind it, as one that has been in use.
@@ -267,7 +269,7 @@ impl SimConfig {
             }
             let row = flash.nand.row_bytes();
             if let Interface::Conventional(ftl) = &mut flash.interface {
-                ftl.mapping_unit = self.mapping_unit.unwrap_or(ftl.mapping_unit);
+                ftl.mapping_unit = self.mapping_unit.unwrap_or(default_mapping_unit(size));
                 let unit = ftl.mapping_unit.bytes().max(1);
                 let own = flash.superblock.bytes();
                 // Smaller superblocks rather than fewer, so that as many of
@@ -334,6 +336,13 @@ fn geometry_of(config: &SsdConfig, device: &DeviceConfig) -> Result<Geometry, Op
             Ok(geometry)
         }
     }
+}
+
+fn default_mapping_unit(size: u64) -> ByteSize {
+    let units = [ByteSize::kib(16), ByteSize::kib(64)];
+    let mut fine = units.into_iter();
+    fine.find(|unit| size / unit.bytes() <= 4 << 20)
+        .unwrap_or(ByteSize::kib(256))
 }
 
 fn least_common_multiple(a: u64, b: u64) -> u64 {

@@ -265,7 +265,7 @@ fn sim_keys() -> Vec<Key> {
         key(
             "sim.mapping_unit",
             Kind::Size,
-            "`sim`, whole SSDs: the unit of a conventional drive's mapping table.",
+            "`sim`, whole SSDs: the unit of a conventional drive's mapping table. When not set, 16 KiB, or more for a drive of more than 64 GiB.",
         )
         .limits(Limits::at_least(4096)),
         key(
