@@ -161,6 +161,16 @@ fn notes() -> impl Strategy<Value = Note> {
         }),
         (life.clone(), any::<u64>())
             .prop_map(|(life, end_offset)| Note::ZoneClosed { life, end_offset }),
+        (life.clone(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(
+            |(life, first_slot, low, high)| Note::SlotUse {
+                life,
+                first_slot,
+                uses: SlotUses { low, high },
+            }
+        ),
+        any::<u64>().prop_map(|sequence| Note::UseNoted {
+            sequence: Sequence(sequence)
+        }),
         (life, any::<u64>(), any::<u64>()).prop_map(|(life, hash, sequence)| Note::Death {
             life,
             hash: KeyHash(hash),
