@@ -129,6 +129,45 @@ fn hot_and_new_values_outlive_a_kill() {
     }
 }
 
+/// What had been evicted is not served after a kill, but its tables still name
+/// it: deleting its key takes it out of them for good, as before the kill.
+#[test]
+fn deleting_what_a_restart_evicted_again_clears_its_table() {
+    const WRITTEN: u64 = 2000;
+    let device = device();
+    let below = device.clone();
+    let live = virtual_time::run(1, |clock: Clock| async move {
+        let store = open(&below, clock.clone()).await;
+        for key in 0..WRITTEN {
+            put(&store, key).await;
+        }
+        store.flush().await.unwrap();
+        clock.sleep(Duration::from_millis(300)).await;
+        live_keys(&store, 0..WRITTEN).await
+    });
+    let below = device.clone();
+    virtual_time::run(2, |clock: Clock| async move {
+        let store = open(&below, clock.clone()).await;
+        assert!(store.recovery().evicted_records > 50);
+        assert_eq!(live_keys(&store, 0..WRITTEN).await, live);
+        let stats = store.stats().engine;
+        assert_eq!(stats.slots_total, stats.live_records + stats.slots_free);
+        // Every second key again, so that slots of evicted values are written too.
+        for key in (0..WRITTEN).step_by(2) {
+            put(&store, key).await;
+        }
+        for key in 0..WRITTEN {
+            store.delete(&name(key)).await.unwrap();
+        }
+    });
+    virtual_time::run(3, |clock: Clock| async move {
+        let store = open(&device, clock).await;
+        let recovery = store.recovery();
+        assert_eq!((recovery.records, recovery.evicted_records), (0, 0));
+        assert!(live_keys(&store, 0..WRITTEN).await.is_empty());
+    });
+}
+
 /// A part of one sequence of requests: skewed, and what is popular changes
 /// slowly. Returns the hit ratio.
 async fn requests(store: &Store, clock: &Clock, part: u64) -> f64 {

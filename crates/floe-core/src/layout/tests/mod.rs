@@ -205,3 +205,20 @@ fn large_descriptor(value: &[u8], key: &[u8], piece_bytes: u32) -> LargeDescript
             .collect(),
     }
 }
+
+proptest! {
+    #[test]
+    fn slot_uses_keep_each_slots_use(set in proptest::collection::vec((0..SLOTS_PER_NOTE, 0..4u8), 0..200)) {
+        let kinds = [SlotUse::Evicted, SlotUse::Cold, SlotUse::Warm, SlotUse::Hot];
+        let mut uses = SlotUses::default();
+        let mut expected = [SlotUse::Evicted; SLOTS_PER_NOTE as usize];
+        for (slot, kind) in set {
+            let slot_use = kinds[usize::from(kind)];
+            uses.set(slot, slot_use);
+            expected[slot as usize] = slot_use;
+        }
+        for (slot, expected) in (0..).zip(expected) {
+            prop_assert_eq!(uses.get(slot), expected);
+        }
+    }
+}

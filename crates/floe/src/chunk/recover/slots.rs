@@ -102,7 +102,8 @@ impl Recovery {
                 now_unix_s: self.clock.unix_seconds(),
                 life,
                 taken: vec![false; geometry.slots as usize],
-                uses: &uses,
+                uses: uses.of_zone(life, geometry.slots),
+                uses_up_to: uses.up_to,
                 evicted: &mut evicted,
                 map: &mut map,
                 repairs: &mut repairs,
@@ -152,7 +153,7 @@ impl Recovery {
         }
         let entry = entering.entry(slot, found);
         let shard = fast_range(found.hash.0, self.shards.len());
-        let age = entering.uses.age(entering.life, slot, found.sequence);
+        let age = entering.age(slot, found.sequence);
         let Ok(replaced) =
             self.shards[shard]
                 .index
@@ -302,7 +303,10 @@ struct Entering<'a> {
     deaths: &'a Deaths,
     now_unix_s: u64,
     life: ZoneLife,
-    uses: &'a KnownUses,
+    /// What is known of this zone's slots, some at once.
+    uses: Vec<Option<SlotUses>>,
+    /// Younger records were used later than all that is known.
+    uses_up_to: Sequence,
     /// Records that had been evicted, if they turn out to be the newest of their keys.
     evicted: &'a mut Vec<(KeyHash, Address)>,
     /// This zone's slots, which the map learns of at the end.
@@ -335,6 +339,25 @@ impl Entering<'_> {
                 .deaths
                 .get(&(self.life.zone, self.life.generation, found.hash))
                 .is_some_and(|&up_to| found.sequence <= up_to)
+    }
+
+    /// How long ago a record was used, in epochs of recency; `None` if it had been evicted.
+    fn age(&self, slot: u32, sequence: Sequence) -> Option<u16> {
+        let Some(older_by) = self.uses_up_to.0.checked_sub(sequence.0) else {
+            return Some(0);
+        };
+        let Some(&Some(uses)) = self.uses.get((slot / SLOTS_PER_NOTE) as usize) else {
+            return Some(0);
+        };
+        let least = match uses.get(slot % SLOTS_PER_NOTE) {
+            SlotUse::Evicted => return None,
+            SlotUse::Hot => 1,
+            SlotUse::Warm => 65,
+            SlotUse::Cold => 129,
+        };
+        // Among those that were used alike, the one that was written last is the youngest.
+        let bits = u64::BITS - older_by.leading_zeros();
+        Some(least + bits.min(63) as u16)
     }
 
     fn set_taken(&mut self, entry: &Entry, taken: bool) {
@@ -393,24 +416,12 @@ impl KnownUses {
         known
     }
 
-    /// How long ago a record was used, in epochs of recency; `None` if it had been evicted.
-    fn age(&self, life: ZoneLife, slot: u32, sequence: Sequence) -> Option<u16> {
-        let Some(older_by) = self.up_to.0.checked_sub(sequence.0) else {
-            return Some(0);
-        };
-        let first = slot - slot % SLOTS_PER_NOTE;
-        let Some(uses) = self.by_slots.get(&(life, first)) else {
-            return Some(0);
-        };
-        let least = match uses.get(slot % SLOTS_PER_NOTE) {
-            SlotUse::Evicted => return None,
-            SlotUse::Hot => 1,
-            SlotUse::Warm => 65,
-            SlotUse::Cold => 129,
-        };
-        // Among those that were used alike, the one that was written last is the youngest.
-        let bits = u64::BITS - older_by.leading_zeros();
-        Some(least + bits.min(63) as u16)
+    /// What is known of the slots of `life`, in order.
+    fn of_zone(&self, life: ZoneLife, slots: u32) -> Vec<Option<SlotUses>> {
+        (0..slots)
+            .step_by(SLOTS_PER_NOTE as usize)
+            .map(|first| self.by_slots.get(&(life, first)).copied())
+            .collect()
     }
 
     /// The notes to keep: a crash may come before there are new ones.
