@@ -213,12 +213,7 @@ fn load_until_killed(world: &World, server: Server, seed: u64, moment: Duration)
 /// Kills the server while only what lies on its flash is read, and compares.
 /// Without a RAM tier, because what was only there is rightly gone. The reading
 /// goes on longer than caches of slots take to note what was used.
-fn flash_survives(
-    setup: &Setup,
-    world: &World,
-    seed: u64,
-    figures: &mut Figures,
-) -> Result<()> {
+fn flash_survives(setup: &Setup, world: &World, seed: u64, figures: &mut Figures) -> Result<()> {
     let setup = Setup {
         ram_size: "0".to_owned(),
         ..setup.clone()
