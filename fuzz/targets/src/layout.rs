@@ -9,7 +9,7 @@ use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::{
     BatchHeader, BatchKind, CacheId, FormatPlan, Generation, JournalChain, KEY_MAX_BYTES,
     LARGE_MAX_BYTES, LargeDescriptor, NewRecord, Note, PieceHeader, RecordFlags, Sequence,
-    SlotEntry, SlotGeometry, SmallBatch, SmallBatchEncoder, SmallBatchPlan, Structure,
+    SlotEntry, SlotGeometry, SlotUses, SmallBatch, SmallBatchEncoder, SmallBatchPlan, Structure,
     SummaryEntry, SummaryPage, SummaryShape, Superblock, UNIT_BYTES, ValueKind, ZoneHeader,
     ZoneLayout, ZoneLife, decode_slot_block, encode_piece_header, encode_slot_block,
     encode_summary, identify, journal_block_position, large_descriptor_bytes, summary_bytes,
@@ -383,6 +383,14 @@ pub(crate) fn journal_seeds() -> Vec<Vec<u8>> {
         Note::ZoneClosed {
             life: LIFE,
             end_offset: 1 << 20,
+        },
+        Note::SlotUse {
+            life: LIFE,
+            first_slot: 64,
+            uses: SlotUses { low: 5, high: 6 },
+        },
+        Note::UseNoted {
+            sequence: Sequence(7),
         },
     ];
     let mut chain = JournalChain::new(ID, EPOCH);

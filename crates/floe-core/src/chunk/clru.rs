@@ -14,6 +14,9 @@ const EPOCHS_PER_TURNOVER: usize = 256;
 /// epoch numbers wrap.
 const EPOCHS_MOST: usize = 4096;
 
+/// Ages that recovery can give: as many as epochs make one turnover.
+pub const RECOVERED_AGES: u16 = 256;
+
 /// The recency of one shard's chunks.
 #[derive(Debug)]
 pub struct Recency {
@@ -46,6 +49,40 @@ impl Recency {
         self.tick(live);
         *self.count_mut(self.current) += 1;
         self.current
+    }
+
+    /// A recovered entry that was last used `age` epochs ago, of
+    /// [`RECOVERED_AGES`]: its epoch. Time does not pass.
+    pub fn admit_aged(&mut self, age: u16) -> u16 {
+        let age = age.min(RECOVERED_AGES - 1);
+        while self.counts.len() <= usize::from(age) {
+            self.counts.push_front(0);
+        }
+        let epoch = self.current.wrapping_sub(age);
+        *self.count_mut(epoch) += 1;
+        epoch
+    }
+
+    /// Whether an entry of `epoch` among `live` was not used for a quarter of a turnover.
+    pub fn is_old(&self, epoch: u16, live: usize) -> bool {
+        let turnover = EPOCHS_PER_TURNOVER.min(live.max(1));
+        usize::from(self.age(epoch)) * 4 >= turnover
+    }
+
+    /// The youngest epochs of the oldest eighth and of the oldest half of the entries.
+    pub fn quantiles(&self) -> (u16, u16) {
+        let all: usize = self.counts.iter().map(|&count| count as usize).sum();
+        let youngest_of = |share: usize| {
+            let mut seen = 0;
+            let epochs = self.counts.iter().take_while(|&&count| {
+                seen += count as usize;
+                seen <= share
+            });
+            self.first()
+                .wrapping_add(epochs.count() as u16)
+                .wrapping_sub(1)
+        };
+        (youngest_of(all / 8), youngest_of(all / 2))
     }
 
     /// An entry of epoch `old` was used just now: its new epoch.

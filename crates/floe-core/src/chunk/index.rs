@@ -16,11 +16,13 @@
 mod cells;
 #[cfg(test)]
 mod tests;
+mod uses;
 
 use super::clru::Recency;
 use crate::hash::KeyHash;
 use crate::{Geometry, ZoneId};
 use cells::Cells;
+pub use uses::UseBounds;
 
 const NONE: u32 = u32::MAX;
 /// `len` of a dead or free entry. No value is this long.
@@ -170,22 +172,26 @@ impl ShardIndex {
         }
     }
 
-    /// Notes a use of `hash` for chunk-granular recency; nothing under zone policies.
-    pub fn touch(&mut self, hash: KeyHash) {
+    /// Notes a use of `hash` for chunk-granular recency; nothing under zone
+    /// policies. Says whether it had not been used for a quarter of a turnover.
+    pub fn touch(&mut self, hash: KeyHash) -> bool {
         // Asked at every hit: without recency there is nothing to look up for.
         if self.recency.is_none() {
-            return;
+            return false;
         }
         let Some(position) = self.find(hash) else {
-            return;
+            return false;
         };
         let id = self.table.id_at(position);
         let live = self.live;
-        if let Some(recency) = &mut self.recency {
-            let slot = &mut self.pages[id as usize / PAGE][id as usize % PAGE];
-            if slot.len & GHOST_BIT == 0 {
+        let slot = &mut self.pages[id as usize / PAGE][id as usize % PAGE];
+        match &mut self.recency {
+            Some(recency) if slot.len & GHOST_BIT == 0 => {
+                let was_old = recency.is_old(slot.epoch, live);
                 slot.epoch = recency.touch(slot.epoch, live);
+                was_old
             }
+            _ => false,
         }
     }
 
@@ -196,13 +202,36 @@ impl ShardIndex {
     /// # Errors
     /// [`IndexFull`] when there is no entry number left; nothing has changed then.
     pub fn insert(&mut self, hash: KeyHash, entry: Entry) -> Result<Option<Found>, IndexFull> {
+        self.insert_used(hash, entry, Recency::admit)
+    }
+
+    /// The same for a recovered record that was last used `age` epochs ago, of
+    /// [`RECOVERED_AGES`](super::RECOVERED_AGES).
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn insert_aged(
+        &mut self,
+        hash: KeyHash,
+        entry: Entry,
+        age: u16,
+    ) -> Result<Option<Found>, IndexFull> {
+        self.insert_used(hash, entry, |recency, _| recency.admit_aged(age))
+    }
+
+    fn insert_used(
+        &mut self,
+        hash: KeyHash,
+        entry: Entry,
+        admit: impl FnOnce(&mut Recency, usize) -> u16,
+    ) -> Result<Option<Found>, IndexFull> {
         let id = self.allocate()?;
         let replaced = self.remove(hash);
         self.table.reserve_one(|id| hash_in(&self.pages, id));
         let zone = entry.place.zone;
         let h48 = hash.0 & HASH_MASK;
         let epoch = match &mut self.recency {
-            Some(recency) => recency.admit(self.live),
+            Some(recency) => admit(recency, self.live),
             None => 0,
         };
         let block = self.block_of(entry.place);

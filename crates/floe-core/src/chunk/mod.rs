@@ -11,8 +11,8 @@ mod plan;
 mod slots;
 mod zones;
 
-pub use clru::Recency;
-pub use index::{Entry, Found, IndexFull, Place, ShardIndex};
+pub use clru::{RECOVERED_AGES, Recency};
+pub use index::{Entry, Found, IndexFull, Place, ShardIndex, UseBounds};
 pub use plan::{
     ChunkConfig, ClruLayout, ConfigError, Durability, Eviction, METADATA_ZONES, Plan, WaterMarks,
 };

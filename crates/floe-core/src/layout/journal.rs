@@ -13,14 +13,14 @@
 //!
 //! and a note:
 //!
-//! | offset | bytes | zone full | death | checkpoint end | generation floor | zone closed |
-//! |---|---|---|---|---|---|---|
-//! | 0 | 4 | 1 | 2 | 3 | 4 | 5 |
-//! | 4 | 4 | zone | zone | zero | zero | zone |
-//! | 8 | 4 | generation | generation | zero | zero | generation |
-//! | 12 | 4 | record count | zero | zero | zero | zero |
-//! | 16 | 8 | summary offset | key hash | number of notes before it | generation | end offset |
-//! | 24 | 8 | zero | sequence | zero | zero | zero |
+//! | offset | bytes | zone full | death | checkpoint end | generation floor | zone closed | slot use | use noted |
+//! |---|---|---|---|---|---|---|---|---|
+//! | 0 | 4 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |
+//! | 4 | 4 | zone | zone | zero | zero | zone | zone | zero |
+//! | 8 | 4 | generation | generation | zero | zero | generation | generation | zero |
+//! | 12 | 4 | record count | zero | zero | zero | zero | first slot | zero |
+//! | 16 | 8 | summary offset | key hash | number of notes before it | generation | end offset | low bits | sequence |
+//! | 24 | 8 | zero | sequence | zero | zero | zero | high bits | zero |
 //!
 //! A reader stops at the first block that is not the next of this epoch.
 
@@ -83,11 +83,73 @@ pub enum Note {
         /// Bytes from the zone's start.
         end_offset: u64,
     },
+    /// How recently the values of some slots were used: a hint that only says
+    /// what is evicted first. Of several notes for the same slots the last counts.
+    SlotUse {
+        /// The zone's life.
+        life: ZoneLife,
+        /// The first of the [`SLOTS_PER_NOTE`] slots; a multiple of that.
+        first_slot: u32,
+        /// What is known of them.
+        uses: SlotUses,
+    },
+    /// The slot-use notes before this one know the records with this sequence
+    /// or a lower one; younger ones were used later than all of those.
+    UseNoted {
+        /// The highest sequence that they know.
+        sequence: Sequence,
+    },
+}
+
+/// Slots that one note tells the use of.
+pub const SLOTS_PER_NOTE: u32 = 64;
+
+/// How recently the value in a slot was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SlotUse {
+    /// Not served: the slot is free, whatever its table says.
+    Evicted = 0,
+    /// Among the first to be evicted.
+    Cold = 1,
+    /// In between.
+    Warm = 2,
+    /// Among the last to be evicted.
+    Hot = 3,
+}
+
+/// The use of [`SLOTS_PER_NOTE`] neighbouring slots, two bits each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SlotUses {
+    /// The low bit of each slot's use.
+    pub low: u64,
+    /// The high bit of each.
+    pub high: u64,
+}
+
+impl SlotUses {
+    /// The use of the slot with this number among them, below [`SLOTS_PER_NOTE`].
+    pub fn get(&self, slot: u32) -> SlotUse {
+        let bit = |bits: u64| bits >> (slot % SLOTS_PER_NOTE) & 1 != 0;
+        match (bit(self.high), bit(self.low)) {
+            (false, false) => SlotUse::Evicted,
+            (false, true) => SlotUse::Cold,
+            (true, false) => SlotUse::Warm,
+            (true, true) => SlotUse::Hot,
+        }
+    }
+
+    /// Sets that slot's use.
+    pub fn set(&mut self, slot: u32, slot_use: SlotUse) {
+        let mask = 1 << (slot % SLOTS_PER_NOTE);
+        let with = |bits: u64, bit: bool| if bit { bits | mask } else { bits & !mask };
+        self.low = with(self.low, slot_use as u8 & 1 != 0);
+        self.high = with(self.high, slot_use as u8 & 2 != 0);
+    }
 }
 
 impl Note {
     fn put(&self, bytes: &mut [u8; NOTE_BYTES]) {
-        let (kind, life, records, first, second) = match *self {
+        let (kind, life, number, first, second) = match *self {
             Note::ZoneFull {
                 life,
                 summary_offset,
@@ -101,11 +163,17 @@ impl Note {
             Note::CheckpointEnd { notes } => (3, None, 0, notes, 0),
             Note::GenerationFloor { generation } => (4, None, 0, u64::from(generation.0), 0),
             Note::ZoneClosed { life, end_offset } => (5, Some(life), 0, end_offset, 0),
+            Note::SlotUse {
+                life,
+                first_slot,
+                uses,
+            } => (6, Some(life), first_slot, uses.low, uses.high),
+            Note::UseNoted { sequence } => (7, None, 0, sequence.0, 0),
         };
         put_u32(bytes, 0, kind);
         put_u32(bytes, 4, life.map_or(0, |life| life.zone.0));
         put_u32(bytes, 8, life.map_or(0, |life| life.generation.0));
-        put_u32(bytes, 12, records);
+        put_u32(bytes, 12, number);
         put_u64(bytes, 16, first);
         put_u64(bytes, 24, second);
     }
@@ -113,7 +181,7 @@ impl Note {
     fn read(bytes: &[u8; NOTE_BYTES]) -> Option<Self> {
         let life = ZoneLife::new(ZoneId(u32_at(bytes, 4)), Generation(u32_at(bytes, 8)));
         match u32_at(bytes, 0) {
-            1 | 2 | 5 if life.generation < Generation::FIRST => None,
+            1 | 2 | 5 | 6 if life.generation < Generation::FIRST => None,
             1 => Some(Note::ZoneFull {
                 life,
                 summary_offset: u64_at(bytes, 16),
@@ -133,6 +201,17 @@ impl Note {
             5 => Some(Note::ZoneClosed {
                 life,
                 end_offset: u64_at(bytes, 16),
+            }),
+            6 => Some(Note::SlotUse {
+                life,
+                first_slot: u32_at(bytes, 12),
+                uses: SlotUses {
+                    low: u64_at(bytes, 16),
+                    high: u64_at(bytes, 24),
+                },
+            }),
+            7 => Some(Note::UseNoted {
+                sequence: Sequence(u64_at(bytes, 16)),
             }),
             _ => None,
         }

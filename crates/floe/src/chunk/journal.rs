@@ -5,7 +5,7 @@
 //! matter are copied to the other, which counts only once its
 //! `CheckpointEnd` note is there; then the old one is reset.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -387,6 +387,8 @@ pub(crate) fn filter_notes(
     let mut floor = None;
     let mut closed = HashMap::new();
     let mut deaths = HashMap::new();
+    let mut slot_uses = BTreeMap::new();
+    let mut use_noted = None;
     let mut kept = Vec::new();
     for note in notes {
         match note {
@@ -403,6 +405,12 @@ pub(crate) fn filter_notes(
                 let end = closed.entry(life).or_insert(end_offset);
                 *end = end_offset.min(*end);
             }
+            Note::SlotUse {
+                life, first_slot, ..
+            } if current(&life) => {
+                slot_uses.insert((life, first_slot), note);
+            }
+            Note::UseNoted { sequence } => use_noted = use_noted.max(Some(sequence)),
             Note::GenerationFloor { generation } => floor = floor.max(Some(generation)),
             _ => {}
         }
@@ -428,6 +436,8 @@ pub(crate) fn filter_notes(
             .map(|(life, end_offset)| Note::ZoneClosed { life, end_offset }),
     );
     kept.extend(deaths);
+    kept.extend(slot_uses.into_values());
+    kept.extend(use_noted.map(|sequence| Note::UseNoted { sequence }));
     kept.extend(floor.map(|generation| Note::GenerationFloor { generation }));
     kept
 }

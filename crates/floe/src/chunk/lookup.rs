@@ -76,7 +76,11 @@ impl Engine {
             self.ghost(shard, hash, entry);
             return None;
         }
-        shard.index.touch(hash);
+        if shard.index.touch(hash)
+            && let Some(slots) = self.slots()
+        {
+            slots.uses.changed(1);
+        }
         let life = self.states.life(entry.place.zone);
         let pin = ZoneStates::pin(&*self.states, life.zone, life.generation)?;
         self.states.touch(life.zone, self.clock.now().0);

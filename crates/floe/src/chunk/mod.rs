@@ -306,6 +306,9 @@ impl Engine {
                 .await
                 .map_err(|e| CacheError::NotDurable(e.to_string())),
         );
+        if let Some(slots) = self.slots() {
+            self.note_uses(slots).await;
+        }
         self.journal.close().await;
         self.stop_tasks();
         let tasks = std::mem::take(&mut *self.tasks.lock());
@@ -326,6 +329,7 @@ impl Engine {
         self.queue.wake();
         if let Some(slots) = self.slots() {
             slots.tables.wake();
+            slots.uses.stop();
         }
     }
 

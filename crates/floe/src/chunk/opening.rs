@@ -73,6 +73,8 @@ pub struct RecoveryReport {
     pub dead_records: u64,
     /// Older records of keys that had a newer one.
     pub superseded_records: u64,
+    /// Over slots: records that had been evicted, and whose slots are free.
+    pub evicted_records: u64,
 }
 
 /// What a new cache needs besides its plan.

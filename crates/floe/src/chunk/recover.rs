@@ -353,7 +353,10 @@ impl Recovery {
                 Note::GenerationFloor { generation } => {
                     self.next_generation = self.next_generation.max(generation.0);
                 }
-                Note::CheckpointEnd { .. } => {}
+                Note::UseNoted { sequence } => {
+                    self.next_sequence = self.next_sequence.max(sequence.0.saturating_add(1));
+                }
+                Note::CheckpointEnd { .. } | Note::SlotUse { .. } => {}
             }
         }
         Digest {
@@ -561,7 +564,8 @@ impl Recovery {
         engine.tasks.lock().extend([writer, reclaim]);
         if engine.slots().is_some() {
             let tables = tokio::spawn(Arc::clone(&engine).run_tables());
-            engine.tasks.lock().push(tables);
+            let uses = tokio::spawn(Arc::clone(&engine).run_use_notes());
+            engine.tasks.lock().extend([tables, uses]);
         }
         engine.reclaim_wake.notify_one();
         Ok((engine, self.report))

@@ -139,7 +139,7 @@ async fn journal<V: FnMut(&Finding)>(
                     let dead = journal.deaths.entry((life, hash.0)).or_default();
                     *dead = (*dead).max(sequence.0);
                 }
-                Note::GenerationFloor { .. } => {}
+                Note::GenerationFloor { .. } | Note::SlotUse { .. } | Note::UseNoted { .. } => {}
                 Note::ZoneClosed { life, end_offset } => {
                     let end = journal.closed.entry(life).or_insert(end_offset);
                     *end = end_offset.min(*end);

@@ -1,9 +1,10 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::*;
+use crate::layout::SlotUse;
 
 const BLOCK: u64 = 4096;
 
@@ -70,5 +71,47 @@ fn it_agrees_with_a_map_while_numbers_outgrow_their_bits() {
     for key in 0..200_000 {
         let found = index.get(hash(key)).map(Found::entry);
         assert_eq!(found.as_ref(), oracle.get(&hash(key).0));
+    }
+}
+
+/// Uses follow recency, ages given at recovery included.
+#[test]
+fn uses_are_told_as_they_would_be_evicted() {
+    let mut index = ShardIndex::over_slots(&geometry());
+    for number in 0..800 {
+        // The first ones were used longest ago.
+        let age = 200 - (number / 4) as u16;
+        index.insert_aged(hash(number), entry(number), age).unwrap();
+    }
+    for number in 0..100 {
+        assert!(index.touch(hash(number)));
+    }
+    assert!(!index.touch(hash(0)));
+    index.ghost(hash(799));
+    let bounds = index.use_bounds().unwrap();
+    let mut uses = BTreeMap::new();
+    let mut next = Some(0);
+    while let Some(from) = next {
+        next = index.for_each_use(bounds, from, |place, slot_use| {
+            uses.insert(place, slot_use);
+        });
+    }
+    assert_eq!(uses.len(), 799);
+    let of = |number| uses.get(&entry(number).place).copied();
+    assert_eq!(of(799), None);
+    for (numbers, expected) in [
+        (0..100, SlotUse::Hot),
+        (100..195, SlotUse::Cold),
+        (205..490, SlotUse::Warm),
+        (505..799, SlotUse::Hot),
+    ] {
+        for number in numbers {
+            assert_eq!(of(number), Some(expected), "{number}");
+        }
+    }
+    let mut evicted = Vec::new();
+    index.evict_least_recent_records(95, |entry| evicted.push(entry.place));
+    for place in evicted {
+        assert_eq!(uses[&place], SlotUse::Cold);
     }
 }

@@ -163,7 +163,7 @@ fn thousands(number: u64) -> String {
 
 #[test]
 fn every_note_kind_is_documented_by_its_number() {
-    let kinds = "kind: 1 zone full, 2 death, 3 checkpoint end, 4 generation floor, 5 zone closed |";
+    let kinds = "kind: 1 zone full, 2 death, 3 checkpoint end, 4 generation floor, 5 zone closed, 6 slot use, 7 use noted |";
     assert!(DOCUMENT.contains(kinds));
     let notes = [
         Note::ZoneFull {
@@ -183,6 +183,14 @@ fn every_note_kind_is_documented_by_its_number() {
         Note::ZoneClosed {
             life: LIFE,
             end_offset: 0,
+        },
+        Note::SlotUse {
+            life: LIFE,
+            first_slot: 0,
+            uses: SlotUses::default(),
+        },
+        Note::UseNoted {
+            sequence: Sequence(0),
         },
     ];
     let mut out = [0; 512];

@@ -161,6 +161,16 @@ fn notes() -> impl Strategy<Value = Note> {
         }),
         (life.clone(), any::<u64>())
             .prop_map(|(life, end_offset)| Note::ZoneClosed { life, end_offset }),
+        (life.clone(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(
+            |(life, first_slot, low, high)| Note::SlotUse {
+                life,
+                first_slot,
+                uses: SlotUses { low, high },
+            }
+        ),
+        any::<u64>().prop_map(|sequence| Note::UseNoted {
+            sequence: Sequence(sequence)
+        }),
         (life, any::<u64>(), any::<u64>()).prop_map(|(life, hash, sequence)| Note::Death {
             life,
             hash: KeyHash(hash),
@@ -193,5 +203,22 @@ fn large_descriptor(value: &[u8], key: &[u8], piece_bytes: u32) -> LargeDescript
             .zip(units)
             .map(|(i, bytes)| unit_checksum(LIFE.generation, hash, stream, i, bytes))
             .collect(),
+    }
+}
+
+proptest! {
+    #[test]
+    fn slot_uses_keep_each_slots_use(set in proptest::collection::vec((0..SLOTS_PER_NOTE, 0..4u8), 0..200)) {
+        let kinds = [SlotUse::Evicted, SlotUse::Cold, SlotUse::Warm, SlotUse::Hot];
+        let mut uses = SlotUses::default();
+        let mut expected = [SlotUse::Evicted; SLOTS_PER_NOTE as usize];
+        for (slot, kind) in set {
+            let slot_use = kinds[usize::from(kind)];
+            uses.set(slot, slot_use);
+            expected[slot as usize] = slot_use;
+        }
+        for (slot, expected) in (0..).zip(expected) {
+            prop_assert_eq!(uses.get(slot), expected);
+        }
     }
 }

@@ -5,16 +5,21 @@
 //! that expired, or that the journal says are dead, and blocks that could not
 //! be read, for they may be readable the next time. After that no death in the
 //! journal matters any more, and none is kept.
+//!
+//! What had been evicted is so again, and what was used last is evicted last,
+//! as far as the journal knows. Entries of evicted values become ghosts, as
+//! they were before: their tables still name them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use floe_core::ZoneId;
-use floe_core::chunk::{Entry, Found, SlotId, SlotMap, slot_at};
-use floe_core::hash::fast_range;
+use floe_core::chunk::{Entry, Found, RECOVERED_AGES, SlotId, SlotMap, slot_at};
+use floe_core::hash::{KeyHash, fast_range};
 use floe_core::layout::{
-    CacheId, LayoutError, Note, SMALL_MAX_BYTES, Sequence, SlotEntry, SlotGeometry, Superblock,
-    ValueKind, ZoneHeader, ZoneLayout, ZoneLife, decode_slot_block, encode_slot_block,
+    CacheId, LayoutError, Note, SLOTS_PER_NOTE, SMALL_MAX_BYTES, Sequence, SlotEntry, SlotGeometry,
+    SlotUse, SlotUses, Superblock, ValueKind, ZoneHeader, ZoneLayout, ZoneLife, decode_slot_block,
+    encode_slot_block,
 };
 use floe_device::{Address, DeviceError, Placement as Handle, SharedDevice};
 use futures::{StreamExt, TryStreamExt};
@@ -60,9 +65,11 @@ impl Recovery {
             }
             sound
         });
+        let uses = KnownUses::of(notes, lives.iter().map(|header| header.life).collect());
         let mut repairs = Repairs::new();
         let mut map = SlotMap::new(geometry, self.plan.geometry.zone_count);
         let mut filled = Vec::new();
+        let mut evicted = Vec::new();
         for header in &lives {
             let life = header.life;
             self.states.open(life.zone, life.generation, 0);
@@ -95,6 +102,9 @@ impl Recovery {
                 now_unix_s: self.clock.unix_seconds(),
                 life,
                 taken: vec![false; geometry.slots as usize],
+                uses: uses.of_zone(life, geometry.slots),
+                uses_up_to: uses.up_to,
+                evicted: &mut evicted,
                 map: &mut map,
                 repairs: &mut repairs,
             };
@@ -115,6 +125,7 @@ impl Recovery {
             map.open_with(life.zone, &taken);
         }
         drop(tables);
+        self.evict_again(&geometry, &mut map, evicted);
         self.repair(&geometry, superblock.id, repairs).await?;
         self.slots = Some(map);
         let superblock = Superblock {
@@ -122,7 +133,8 @@ impl Recovery {
             ..superblock
         };
         let next = super::METADATA[1 - metadata.index()];
-        self.start(next, superblock, Vec::new(), filled).await
+        self.start(next, superblock, uses.into_notes(), filled)
+            .await
     }
 
     /// Enters one record unless it is dead. Returns the one that it replaced.
@@ -141,13 +153,46 @@ impl Recovery {
         }
         let entry = entering.entry(slot, found);
         let shard = fast_range(found.hash.0, self.shards.len());
-        let Ok(replaced) = self.shards[shard].index.insert(found.hash, entry) else {
+        let age = entering.age(slot, found.sequence);
+        let Ok(replaced) =
+            self.shards[shard]
+                .index
+                .insert_aged(found.hash, entry, age.unwrap_or(RECOVERED_AGES))
+        else {
             entering.clear(entering.slot(slot));
             return None;
         };
+        if age.is_none() {
+            entering.evicted.push((found.hash, entry.place));
+        }
         self.count_in(entering, &entry);
         self.report.records += 1;
         replaced.map(Found::entry)
+    }
+
+    /// Stops serving what was not served before, unless its key has a newer value.
+    fn evict_again(
+        &mut self,
+        geometry: &SlotGeometry,
+        map: &mut SlotMap,
+        evicted: Vec<(KeyHash, Address)>,
+    ) {
+        for (hash, place) in evicted {
+            let index = &mut self.shards[fast_range(hash.0, self.plan.shards as usize)].index;
+            let Some(Found::Live(entry)) = index.get(hash) else {
+                continue;
+            };
+            if entry.place != place {
+                continue;
+            }
+            index.ghost(hash);
+            self.states.remove_live(place.zone, u64::from(entry.len));
+            if let Some(slot) = slot_at(geometry, place) {
+                map.give_back(slot);
+            }
+            self.report.records -= 1;
+            self.report.evicted_records += 1;
+        }
     }
 
     /// Two records of one key: a crash came between the newer one's table
@@ -167,7 +212,7 @@ impl Recovery {
             Some(sequence) if sequence > found.sequence => {
                 self.count_out(entering, &entry);
                 // It was there a moment ago, so there is room for it.
-                let _ = self.shards[index].index.insert(found.hash, other);
+                let _ = self.shards[index].index.insert_aged(found.hash, other, 0);
             }
             Some(_) => self.count_out(entering, &other),
             None => {
@@ -258,6 +303,12 @@ struct Entering<'a> {
     deaths: &'a Deaths,
     now_unix_s: u64,
     life: ZoneLife,
+    /// What is known of this zone's slots, some at once.
+    uses: Vec<Option<SlotUses>>,
+    /// Younger records were used later than all that is known.
+    uses_up_to: Sequence,
+    /// Records that had been evicted, if they turn out to be the newest of their keys.
+    evicted: &'a mut Vec<(KeyHash, Address)>,
     /// This zone's slots, which the map learns of at the end.
     taken: Vec<bool>,
     /// The zones before.
@@ -290,6 +341,25 @@ impl Entering<'_> {
                 .is_some_and(|&up_to| found.sequence <= up_to)
     }
 
+    /// How long ago a record was used, in epochs of recency; `None` if it had been evicted.
+    fn age(&self, slot: u32, sequence: Sequence) -> Option<u16> {
+        let Some(older_by) = self.uses_up_to.0.checked_sub(sequence.0) else {
+            return Some(0);
+        };
+        let Some(&Some(uses)) = self.uses.get((slot / SLOTS_PER_NOTE) as usize) else {
+            return Some(0);
+        };
+        let least = match uses.get(slot % SLOTS_PER_NOTE) {
+            SlotUse::Evicted => return None,
+            SlotUse::Hot => 1,
+            SlotUse::Warm => 65,
+            SlotUse::Cold => 129,
+        };
+        // Among those that were used alike, the one that was written last is the youngest.
+        let bits = u64::BITS - older_by.leading_zeros();
+        Some(least + bits.min(63) as u16)
+    }
+
     fn set_taken(&mut self, entry: &Entry, taken: bool) {
         let Some(id) = slot_at(self.geometry, entry.place) else {
             return;
@@ -313,6 +383,64 @@ impl Entering<'_> {
         if let Repair::Clear(slots) = repair {
             slots.insert(slot.slot);
         }
+    }
+}
+
+/// What the journal knows of the use of slots.
+struct KnownUses {
+    /// By the first of the slots.
+    by_slots: HashMap<(ZoneLife, u32), SlotUses>,
+    /// Younger records were used later than all that is known.
+    up_to: Sequence,
+}
+
+impl KnownUses {
+    fn of(notes: &[Note], lives: HashSet<ZoneLife>) -> Self {
+        let mut known = KnownUses {
+            by_slots: HashMap::new(),
+            up_to: Sequence(0),
+        };
+        for note in notes {
+            match *note {
+                Note::SlotUse {
+                    life,
+                    first_slot,
+                    uses,
+                } if lives.contains(&life) => {
+                    known.by_slots.insert((life, first_slot), uses);
+                }
+                Note::UseNoted { sequence } => known.up_to = known.up_to.max(sequence),
+                _ => {}
+            }
+        }
+        known
+    }
+
+    /// What is known of the slots of `life`, in order.
+    fn of_zone(&self, life: ZoneLife, slots: u32) -> Vec<Option<SlotUses>> {
+        (0..slots)
+            .step_by(SLOTS_PER_NOTE as usize)
+            .map(|first| self.by_slots.get(&(life, first)).copied())
+            .collect()
+    }
+
+    /// The notes to keep: a crash may come before there are new ones.
+    fn into_notes(self) -> Vec<Note> {
+        let by_slots: BTreeMap<_, _> = self.by_slots.into_iter().collect();
+        let mut notes: Vec<Note> = by_slots
+            .into_iter()
+            .map(|((life, first_slot), uses)| Note::SlotUse {
+                life,
+                first_slot,
+                uses,
+            })
+            .collect();
+        if !notes.is_empty() {
+            notes.push(Note::UseNoted {
+                sequence: self.up_to,
+            });
+        }
+        notes
     }
 }
 

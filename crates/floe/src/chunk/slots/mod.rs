@@ -6,6 +6,7 @@
 //! | this one | taking slots, dividing zones, evicting between the water marks |
 //! | `write.rs` | values into slots |
 //! | `tables.rs` | what slots hold, made durable block by block |
+//! | `uses.rs` | how recently values were used, noted in the journal |
 //! | `../recover/slots.rs` | from tables to a running engine |
 //!
 //! **A slot that is free may still be described by its table block**, until the
@@ -19,6 +20,7 @@
 //! covers key, life and value: a miss.
 
 mod tables;
+mod uses;
 mod write;
 
 use std::sync::Arc;
@@ -38,6 +40,7 @@ use super::Engine;
 use super::stats::add;
 use super::write::WriteError;
 pub(super) use tables::{Change, Settled, TableQueue};
+use uses::UseNotes;
 pub(super) use write::{LargeValue, SlotHold};
 
 /// Slots evicted while one lock is held.
@@ -49,6 +52,7 @@ pub(crate) struct SlotSpace {
     pub(super) geometry: SlotGeometry,
     map: Mutex<SlotMap>,
     pub(super) tables: TableQueue,
+    pub(super) uses: UseNotes,
     /// Slots that large values may hold while they stream in. The others are
     /// left to small ones, so that nobody's room in the write buffer waits for
     /// a slot whose holder waits for room.
@@ -77,6 +81,7 @@ impl SlotSpace {
             geometry,
             map: Mutex::new(map),
             tables: TableQueue::new(),
+            uses: UseNotes::new(plan, &geometry),
             large: Arc::new(Semaphore::new(large)),
             high_water: u64::from(plan.water.high) * per_zone,
             low_water: u64::from(plan.water.low) * per_zone,
@@ -341,6 +346,7 @@ impl Engine {
                 evicted_any = true;
                 share = share.saturating_sub(places.len() as u64);
                 add(&self.counters.chunks_evicted, places.len() as u64);
+                slots.uses.changed(places.len() as u64);
                 let ids: Vec<SlotId> = places
                     .iter()
                     .filter_map(|&place| slot_at(&slots.geometry, place))

@@ -1,0 +1,227 @@
+//! CLRU in slots over a `kill -9`: a restart is as warm as before, though
+//! evicting writes nothing and recency is kept in RAM.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use floe::{Admission, PutOptions, Store, StoreConfig};
+use floe_core::chunk::{ChunkConfig, Eviction};
+use floe_core::{ByteSize, Geometry};
+use floe_device::{Clock, MemoryDevice, SharedDevice, virtual_time};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+const VALUE_BYTES: usize = 3000;
+
+/// About 1000 slots of 64 KiB.
+fn device() -> SharedDevice {
+    Arc::new(MemoryDevice::new(Geometry {
+        block_size: 4096,
+        zone_size: 4 << 20,
+        zone_capacity: 4 << 20,
+        zone_count: 18,
+        max_open_zones: None,
+        max_active_zones: None,
+        max_append_bytes: 1 << 20,
+        random_writes: true,
+        native_append: false,
+        placement_handles: 0,
+    }))
+}
+
+async fn open(device: &SharedDevice, clock: Clock) -> Store {
+    let mut config = StoreConfig {
+        chunk: ChunkConfig {
+            size: ByteSize::kib(64),
+            eviction: Eviction::Clru,
+            write_buffer: ByteSize::mib(8),
+            flush_delay_ms: 0,
+            ..ChunkConfig::default()
+        },
+        seed: Some(3),
+        ..StoreConfig::default()
+    };
+    config.ram.size = ByteSize(0);
+    Store::open(device.clone(), clock, &config).await.unwrap()
+}
+
+fn name(key: u64) -> Vec<u8> {
+    format!("key-{key}").into_bytes()
+}
+
+fn value(key: u64) -> Bytes {
+    Bytes::from(vec![(key % 251) as u8; VALUE_BYTES])
+}
+
+async fn put(store: &Store, key: u64) {
+    let admission = store
+        .put(&name(key), value(key), PutOptions::default())
+        .await;
+    assert_eq!(admission.unwrap(), Admission::Admitted);
+}
+
+async fn hits(store: &Store, key: u64) -> bool {
+    match store.get(&name(key)).await.unwrap() {
+        Some(found) => {
+            assert_eq!(found.bytes, value(key));
+            true
+        }
+        None => false,
+    }
+}
+
+async fn count_hits(store: &Store, keys: &[u64]) -> usize {
+    let mut count = 0;
+    for &key in keys {
+        count += usize::from(hits(store, key).await);
+    }
+    count
+}
+
+async fn live_keys(store: &Store, keys: std::ops::Range<u64>) -> Vec<u64> {
+    keys.filter(|&key| store.contains(&name(key)).unwrap())
+        .collect()
+}
+
+/// Values that were written long ago and just read, and the newest ones: none
+/// may make room for values that were evicted before the kill.
+#[test]
+fn hot_and_new_values_outlive_a_kill() {
+    for (written, newest) in [(3400, 50), (3700, 150), (4300, 250)] {
+        let device = device();
+        let below = device.clone();
+        let (wanted, before) = virtual_time::run(newest, |clock: Clock| async move {
+            let store = open(&below, clock.clone()).await;
+            for key in 0..written {
+                put(&store, key).await;
+            }
+            let live = live_keys(&store, 0..written).await;
+            let mut wanted = live[..150].to_vec();
+            assert_eq!(count_hits(&store, &wanted).await, 150);
+            for key in written..written + newest {
+                put(&store, key).await;
+            }
+            store.flush().await.unwrap();
+            wanted.extend(written - 200..written + newest);
+            let before = count_hits(&store, &wanted).await;
+            assert_eq!(before, wanted.len());
+            // What was learned in the last tenth of a second may be lost.
+            clock.sleep(Duration::from_millis(300)).await;
+            (wanted, before)
+            // The runtime ends, and with it every task, wherever it is: a kill.
+        });
+        // Twice: the second kill comes before anything new was learned.
+        for again in 1..3 {
+            let (below, wanted) = (device.clone(), wanted.clone());
+            virtual_time::run(newest + again, |clock: Clock| async move {
+                let store = open(&below, clock.clone()).await;
+                // Whatever the restart evicts, and what its first writes do.
+                clock.sleep(Duration::from_millis(1)).await;
+                for key in 0..20 {
+                    put(&store, again * 10_000 + key).await;
+                }
+                clock.sleep(Duration::from_millis(1)).await;
+                let after = count_hits(&store, &wanted).await;
+                assert!(after * 100 >= before * 99, "{before} hits, then {after}");
+            });
+        }
+    }
+}
+
+/// What had been evicted is not served after a kill, but its tables still name
+/// it: deleting its key takes it out of them for good, as before the kill.
+#[test]
+fn deleting_what_a_restart_evicted_again_clears_its_table() {
+    const WRITTEN: u64 = 2000;
+    let device = device();
+    let below = device.clone();
+    let live = virtual_time::run(1, |clock: Clock| async move {
+        let store = open(&below, clock.clone()).await;
+        for key in 0..WRITTEN {
+            put(&store, key).await;
+        }
+        store.flush().await.unwrap();
+        clock.sleep(Duration::from_millis(300)).await;
+        live_keys(&store, 0..WRITTEN).await
+    });
+    let below = device.clone();
+    virtual_time::run(2, |clock: Clock| async move {
+        let store = open(&below, clock.clone()).await;
+        assert!(store.recovery().evicted_records > 50);
+        assert_eq!(live_keys(&store, 0..WRITTEN).await, live);
+        let stats = store.stats().engine;
+        assert_eq!(stats.slots_total, stats.live_records + stats.slots_free);
+        // Every second key again, so that slots of evicted values are written too.
+        for key in (0..WRITTEN).step_by(2) {
+            put(&store, key).await;
+        }
+        for key in 0..WRITTEN {
+            store.delete(&name(key)).await.unwrap();
+        }
+    });
+    virtual_time::run(3, |clock: Clock| async move {
+        let store = open(&device, clock).await;
+        let recovery = store.recovery();
+        assert_eq!((recovery.records, recovery.evicted_records), (0, 0));
+        assert!(live_keys(&store, 0..WRITTEN).await.is_empty());
+    });
+}
+
+/// A part of one sequence of requests: skewed, and what is popular changes
+/// slowly. Returns the hit ratio.
+async fn requests(store: &Store, clock: &Clock, part: u64) -> f64 {
+    const REQUESTS: u32 = 500;
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(part);
+    let mut found = 0;
+    for _ in 0..REQUESTS {
+        let uniform: f64 = random.random();
+        let key = (uniform.powi(4) * 3000.0) as u64 + part * 20;
+        if random.random_ratio(1, 50) {
+            store.delete(&name(key)).await.unwrap();
+        } else if hits(store, key).await {
+            found += 1;
+        } else {
+            put(store, key).await;
+        }
+        if random.random_ratio(1, 20) {
+            clock.sleep(Duration::from_millis(20)).await;
+        }
+    }
+    f64::from(found) / f64::from(REQUESTS)
+}
+
+/// The same requests with and without kills between them.
+#[test]
+fn a_kill_costs_less_than_a_point_of_the_hit_ratio() {
+    const PARTS: u64 = 24;
+    let below = device();
+    let without: Vec<f64> = virtual_time::run(1, |clock: Clock| async move {
+        let store = open(&below, clock.clone()).await;
+        let mut ratios = Vec::new();
+        for part in 0..PARTS {
+            ratios.push(requests(&store, &clock, part).await);
+        }
+        ratios
+    });
+    let device = device();
+    let with: Vec<f64> = (0..PARTS)
+        .map(|part| {
+            let below = device.clone();
+            virtual_time::run(part, |clock: Clock| async move {
+                let store = open(&below, clock.clone()).await;
+                requests(&store, &clock, part).await
+            })
+        })
+        .collect();
+    println!("hit ratios without kills {without:.3?}, with {with:.3?}");
+    // Killed before the cache is full, and thrice per turnover after that.
+    let mean = |ratios: &[f64]| ratios.iter().sum::<f64>() / ratios.len() as f64;
+    for (without, with) in without.chunks(8).zip(with.chunks(8)) {
+        let (without, with) = (mean(without), mean(with));
+        assert!(
+            without - with <= 0.01,
+            "{without} without, {with} with kills"
+        );
+    }
+}
