@@ -9,7 +9,7 @@ use super::ids::CacheId;
 use super::wire::{first, first_mut, narrow, put_u16, put_u32, u16_at, u32_at};
 
 /// The format this build writes and reads.
-pub const FORMAT_VERSION: u16 = 1;
+pub const FORMAT_VERSION: u16 = 2;
 
 /// Length of the frame.
 pub const FRAME_BYTES: usize = 24;

@@ -260,14 +260,16 @@ fn blank_foreign_and_newer_are_told_apart() {
                 Err(LayoutError::Unexpected(other.structure))
             );
         }
-        let newer = resealed(sample, 2);
-        assert_eq!(
-            decode(&newer),
-            Err(LayoutError::UnsupportedVersion {
-                found: 2,
-                supported: 1
-            })
-        );
+        // Neither a newer nor an older format is read.
+        for found in [FORMAT_VERSION + 1, FORMAT_VERSION - 1] {
+            assert_eq!(
+                decode(&resealed(sample, found)),
+                Err(LayoutError::UnsupportedVersion {
+                    found,
+                    supported: FORMAT_VERSION
+                })
+            );
+        }
     }
     // A superblock whose length field is damaged is damaged, not cut off.
     let mut superblock = samples[0].bytes.clone();
