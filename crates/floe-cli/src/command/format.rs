@@ -77,8 +77,8 @@ pub(crate) fn explain_open(error: OpenError, device: &DeviceConfig) -> Failure {
         OpenError::OtherPlan { .. } => Failure::usage(what).because(error).cure(format!(
             "change the setting back; or forget what is cached with `{format}`"
         )),
-        OpenError::NewerFormat { .. } => Failure::environment(what).because(error).cure(format!(
-            "the newer floe; or forget what is cached with `{format}`"
+        OpenError::OtherFormat { .. } => Failure::environment(what).because(error).cure(format!(
+            "the version of floe that wrote it; or forget what is cached with `{format}`"
         )),
         _ => Failure::environment(what).because(error),
     }

@@ -219,6 +219,17 @@ impl NandConfig {
     }
 }
 
+impl FlashConfig {
+    /// Makes superblocks of another size, which take as much more or less time
+    /// to erase: with smaller ones there are more erasures of less each.
+    pub fn resize_superblocks(&mut self, superblock: ByteSize) {
+        let before = u128::from(self.superblock.bytes().max(1));
+        let erase_ns = u128::from(self.nand.erase_ns) * u128::from(superblock.bytes()) / before;
+        self.nand.erase_ns = u64::try_from(erase_ns).unwrap_or(u64::MAX).max(1);
+        self.superblock = superblock;
+    }
+}
+
 impl SsdConfig {
     /// Bytes of addresses that the host sees, holes between zones included.
     pub fn address_bytes(&self) -> u64 {

@@ -64,7 +64,7 @@ impl SsdConfig {
             let row = flash.nand.row_bytes().max(1);
             let before = flash.superblock.bytes().max(1);
             let rows = (before / row / u64::from(part.max(1))).max(1);
-            flash.superblock = ByteSize(rows * row);
+            flash.resize_superblocks(ByteSize(rows * row));
             if let Interface::Conventional(ftl) = &mut flash.interface {
                 let mut unit = ftl.mapping_unit.bytes().max(1);
                 while unit > 1 && !flash.superblock.bytes().is_multiple_of(unit) {

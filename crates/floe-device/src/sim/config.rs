@@ -1,6 +1,6 @@
 //! What a simulated SSD is like.
 
-use floe_core::ssd::{Interface, Medium, Ssd, SsdConfig};
+use floe_core::ssd::{FlashConfig, Interface, Medium, Ssd, SsdConfig};
 use floe_core::{ByteSize, Geometry};
 use serde::{Deserialize, Serialize};
 
@@ -263,49 +263,67 @@ impl SimConfig {
             medium.capacity = ByteSize(size);
             return Ok(config);
         }
-        if let Some(flash) = config.flash_mut() {
-            if let Some(dies) = self.dies {
-                flash.nand = flash.nand.clone().on_dies(dies);
-            }
-            let row = flash.nand.row_bytes();
-            if let Interface::Conventional(ftl) = &mut flash.interface {
-                ftl.mapping_unit = self.mapping_unit.unwrap_or(default_mapping_unit(size));
-                let unit = ftl.mapping_unit.bytes().max(1);
-                let own = flash.superblock.bytes();
-                // Smaller superblocks rather than fewer, so that as many of
-                // them stay for garbage collection.
-                let step = least_common_multiple(row, unit);
-                let share = u128::from(own) * u128::from(size) / u128::from(capacity);
-                let small = (share as u64 / step).max(1) * step;
-                flash.superblock = self.superblock.unwrap_or(ByteSize(small));
-                let superblock = flash.superblock.bytes().max(1);
-                let total = u128::from(flash.superblocks) * u128::from(small);
-                let visible = u128::from(ftl.capacity.bytes()) * u128::from(small);
-                flash.superblocks = (total / u128::from(superblock)) as u32;
-                ftl.capacity = ByteSize((visible / u128::from(own)) as u64 / unit * unit);
-                return Ok(config);
-            }
-            if let (Some(capacity), Interface::Zoned(zoned)) =
-                (device.zone_capacity, &mut flash.interface)
-            {
-                let nearest = capacity.bytes().next_multiple_of(row);
-                if capacity.bytes() != nearest || nearest == 0 {
-                    return Err(OpenDeviceError::Sim(format!(
-                        "zone_capacity {capacity} is not a multiple of the {} that {} programs \
-                         together; {} would be",
-                        ByteSize(row),
-                        config.name,
-                        ByteSize(nearest.max(row)),
-                    )));
-                }
-                flash.superblock = capacity;
-                zoned.zone_size = ByteSize(nearest.next_power_of_two());
-            }
-            let zones = u32::try_from(size / flash.superblock.bytes().max(1)).unwrap_or(u32::MAX);
-            return config.scaled(zones).map_err(OpenDeviceError::sim);
+        let Some(flash) = config.flash_mut() else {
+            return Ok(config);
+        };
+        if let Some(dies) = self.dies {
+            flash.nand = flash.nand.clone().on_dies(dies);
         }
-        Ok(config)
+        match flash.interface {
+            Interface::Conventional(_) => {
+                self.scale_conventional(flash, size, capacity);
+                Ok(config)
+            }
+            Interface::Zoned(_) => {
+                if let Some(capacity) = device.zone_capacity {
+                    resize_zones(flash, capacity)?;
+                }
+                let zones = size / flash.superblock.bytes().max(1);
+                let zones = u32::try_from(zones).unwrap_or(u32::MAX);
+                config.scaled(zones).map_err(OpenDeviceError::sim)
+            }
+        }
     }
+
+    /// Scales a conventional drive of `capacity` bytes to `size`: smaller
+    /// superblocks rather than fewer, so that as many of them stay for garbage
+    /// collection, unless their size is set.
+    fn scale_conventional(&self, flash: &mut FlashConfig, size: u64, capacity: u64) {
+        let (row, own) = (flash.nand.row_bytes(), flash.superblock.bytes().max(1));
+        let Interface::Conventional(ftl) = &mut flash.interface else {
+            return;
+        };
+        ftl.mapping_unit = self.mapping_unit.unwrap_or(default_mapping_unit(size));
+        let unit = ftl.mapping_unit.bytes().max(1);
+        let step = least_common_multiple(row, unit);
+        let share = u128::from(own) * u128::from(size) / u128::from(capacity.max(1));
+        let small = (share as u64 / step).max(1) * step;
+        let visible = u128::from(ftl.capacity.bytes()) * u128::from(small);
+        ftl.capacity = ByteSize((visible / u128::from(own)) as u64 / unit * unit);
+        let superblock = self.superblock.unwrap_or(ByteSize(small));
+        let total = u128::from(flash.superblocks) * u128::from(small);
+        flash.superblocks = (total / u128::from(superblock.bytes().max(1))) as u32;
+        flash.resize_superblocks(superblock);
+    }
+}
+
+/// Gives a zoned drive zones of `capacity`.
+fn resize_zones(flash: &mut FlashConfig, capacity: ByteSize) -> Result<(), OpenDeviceError> {
+    let row = flash.nand.row_bytes();
+    let nearest = capacity.bytes().next_multiple_of(row).max(row);
+    if capacity.bytes() != nearest {
+        return Err(OpenDeviceError::Sim(format!(
+            "zone_capacity {capacity} is not a multiple of the {} that the drive programs \
+             together; {} would be",
+            ByteSize(row),
+            ByteSize(nearest),
+        )));
+    }
+    flash.resize_superblocks(capacity);
+    if let Interface::Zoned(zoned) = &mut flash.interface {
+        zoned.zone_size = ByteSize(nearest.next_power_of_two());
+    }
+    Ok(())
 }
 
 fn geometry_of(config: &SsdConfig, device: &DeviceConfig) -> Result<Geometry, OpenDeviceError> {

@@ -34,9 +34,9 @@ pub enum OpenError {
         /// What differs.
         mismatch: PlanMismatch,
     },
-    /// A newer Floe wrote this cache.
-    #[error("{device} was written by a newer Floe: {source}")]
-    NewerFormat {
+    /// Another version of Floe wrote this cache, in a format of its own.
+    #[error("{device} was written by another version of Floe: {source}")]
+    OtherFormat {
         /// The device.
         device: String,
         /// The versions.

@@ -141,7 +141,7 @@ impl Recovery {
             match Superblock::decode(&buf) {
                 Ok(superblock) => found.push((zone, superblock)),
                 Err(source @ LayoutError::UnsupportedVersion { .. }) => {
-                    return Err(OpenError::NewerFormat {
+                    return Err(OpenError::OtherFormat {
                         device: self.device.describe(),
                         source,
                     });
