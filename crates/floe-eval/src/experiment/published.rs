@@ -133,27 +133,31 @@ impl Published {
     }
 
     /// How far `measured` is off, as a share of the published value; both in
-    /// the published value's unit.
-    pub fn relative_error(&self, measured: f64) -> f64 {
-        (measured - self.value) / self.value.abs().max(f64::MIN_POSITIVE)
+    /// the published value's unit. None where that value is zero.
+    pub fn relative_error(&self, measured: f64) -> Option<f64> {
+        (self.value != 0.0).then(|| (measured - self.value) / self.value.abs())
     }
 
     /// How `measured`, in the published value's unit, compares.
     pub fn verdict(&self, measured: f64) -> String {
-        let off = self.relative_error(measured);
-        let margin = self.margin / self.value.abs().max(f64::MIN_POSITIVE);
+        let off = measured - self.value;
         // What is written in decimals must not fail for its last bit.
-        let allowed = self.tolerance.max(margin) + 1e-12;
+        let slack = 1e-12 * self.value.abs().max(1.0);
+        let allowed = (self.tolerance * self.value.abs()).max(self.margin) + slack;
         let holds = match self.expect {
             Expectation::Equal => off.abs() <= allowed,
             Expectation::AtMost => off <= allowed,
             Expectation::AtLeast => -off <= allowed,
             Expectation::Context => return "for orientation".into(),
         };
+        let off = match self.relative_error(measured) {
+            Some(share) => format!("{:+.2} %", 100.0 * share),
+            None => format!("{off:+.3}"),
+        };
         match (holds, measured == self.value) {
             (true, true) => "equal".into(),
-            (true, false) => format!("holds ({:+.2} %)", 100.0 * off),
-            (false, _) => format!("DIFFERS ({:+.2} %)", 100.0 * off),
+            (true, false) => format!("holds ({off})"),
+            (false, _) => format!("DIFFERS ({off})"),
         }
     }
 }

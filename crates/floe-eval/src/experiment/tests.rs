@@ -186,6 +186,14 @@ fn verdicts_compare() {
     ] {
         assert_eq!(published(expect, tolerance).verdict(measured), verdict);
     }
+    let nothing = Published {
+        value: 0.0,
+        margin: 0.05,
+        ..published(Expectation::Equal, 0.0)
+    };
+    assert_eq!(nothing.relative_error(0.02), None, "no share of nothing");
+    assert_eq!(nothing.verdict(0.02), "holds (+0.020)");
+    assert_eq!(nothing.verdict(-0.06), "DIFFERS (-0.060)");
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl Row {
     pub(crate) fn compare(&mut self, published: &Published, factor: f64) {
         let measured = self.measured / factor;
         self.paper = Some(published.value * factor);
-        self.relative_error = Some(published.relative_error(measured));
+        self.relative_error = published.relative_error(measured);
         self.source = Some(published.source.clone());
         self.verdict = Some(published.verdict(measured));
     }
