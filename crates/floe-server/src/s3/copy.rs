@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
-use floe::object::{Answer, Conditions, EtagCondition, ObjectCache, ObjectKey};
-use floe::origin::{Attributes, BoxError, PutRequest};
+use floe::object::{Answer, Conditions, EtagCondition, ObjectCache, ObjectKey, ObjectRead};
+use floe::origin::{Attributes, BoxError, ByteRange, PutRequest};
 use futures::StreamExt;
 use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, ETagCondition,
@@ -38,17 +38,7 @@ pub(crate) async fn copy_object(
         &input.copy_source_if_modified_since,
         &input.copy_source_if_unmodified_since,
     );
-    let read = match cache
-        .get_if(&source, None, &conditions)
-        .await
-        .map_err(|error| s3_error(&error))?
-    {
-        Answer::Read(read) => read,
-        // A copy answers 412 where a GET answers 304.
-        Answer::NotModified(_) | Answer::PreconditionFailed(_) => {
-            return Err(precondition_failed());
-        }
-    };
+    let read = read_source(cache, &source, None, &conditions).await?;
     let kept = read.meta.attributes.clone();
     let attributes = match replaces {
         true => attributes(&request.headers, input.metadata),
@@ -88,6 +78,21 @@ pub(super) fn source_key(source: &CopySource) -> S3Result<ObjectKey> {
         _ => Err(invalid_argument(
             "x-amz-copy-source must be a bucket and a key",
         )),
+    }
+}
+
+/// Reads what is copied, if the request's conditions on it hold.
+pub(super) async fn read_source(
+    cache: &ObjectCache,
+    source: &ObjectKey,
+    range: Option<ByteRange>,
+    conditions: &Conditions,
+) -> S3Result<ObjectRead> {
+    let answer = cache.get_if(source, range, conditions).await;
+    match answer.map_err(|error| s3_error(&error))? {
+        Answer::Read(read) => Ok(read),
+        // A copy answers 412 where a GET answers 304.
+        Answer::NotModified(_) | Answer::PreconditionFailed(_) => Err(precondition_failed()),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::SystemTime;
 
-use floe::object::{Answer, ObjectCache, ObjectKey};
+use floe::object::{ObjectCache, ObjectKey};
 use floe::origin::{BoxError, ByteRange, PartInfo, UploadInfo};
 use futures::StreamExt;
 use s3s::dto::{
@@ -12,8 +12,8 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3Request, S3Response, S3Result};
 
-use super::copy::{conditions, source_key};
-use super::error::{invalid_argument, not_implemented, precondition_failed, s3_error};
+use super::copy::{conditions, read_source, source_key};
+use super::error::{invalid_argument, not_implemented, s3_error};
 use super::list::{Text, timestamp};
 use super::write::{etag, part_number, refuse_what_is_not_kept};
 
@@ -134,17 +134,7 @@ pub(crate) async fn upload_part_copy(
         &input.copy_source_if_modified_since,
         &input.copy_source_if_unmodified_since,
     );
-    let read = match cache
-        .get_if(&source, range, &conditions)
-        .await
-        .map_err(|error| s3_error(&error))?
-    {
-        Answer::Read(read) => read,
-        // A copy answers 412 where a GET answers 304.
-        Answer::NotModified(_) | Answer::PreconditionFailed(_) => {
-            return Err(precondition_failed());
-        }
-    };
+    let read = read_source(cache, &source, range, &conditions).await?;
     if let Some(ByteRange::Inclusive { last, .. }) = range
         && last >= read.meta.size
     {
