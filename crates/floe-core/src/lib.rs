@@ -18,6 +18,7 @@ pub mod policy;
 pub mod size;
 pub mod ssd;
 pub mod tick;
+pub mod tiny;
 
 pub use geometry::{Address, Geometry, GeometryError, ZoneId};
 pub use size::ByteSize;

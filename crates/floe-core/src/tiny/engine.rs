@@ -1,0 +1,242 @@
+//! What every tiny engine offers, and what it asks of whoever drives it.
+//!
+//! An engine is a state machine. It answers from memory where it can, names
+//! the pages that must be read where it cannot, and hands out [`Task`]s: the
+//! reads, writes and resets that keep it going. A driver carries them out, on
+//! a device or on a model of one, and returns what came of them. The driver
+//! may run any number of searches at a time and all tasks that it was handed.
+//!
+//! ```text
+//! insert ──► engine ──► Accepted / Busy            next_task ──► Task ──► I/O ──► complete
+//! search ──► Memory | Absent | Index | Pages ──► I/O ──► … ──► end_search
+//! ```
+//!
+//! Rules of the law, for engines:
+//! * A search names every place where the newest copy of the object may be,
+//!   newest first; the first that holds the hash is the newest.
+//! * A zone is reset only after every search that may read it has ended.
+//! * An object that a write replaces or removes, and that may still be on
+//!   flash, is outlived there by something newer: the new object, or a
+//!   tombstone. Where that is only in memory, [`Accepted::outdates_flash`]
+//!   tells the driver, who makes a note of it durable before it acknowledges.
+
+use super::object::{Object, PageAddress};
+use super::statistics::{Memory, Statistics};
+use crate::hash::KeyHash;
+
+/// What an engine answers to a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Insert {
+    /// It is in memory now, and found there.
+    Accepted(Accepted),
+    /// There is no room until tasks have been completed; try again then.
+    Busy(Object),
+}
+
+/// An accepted write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// An older copy of the object may be on flash.
+    pub outdates_flash: bool,
+}
+
+/// What a search must do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It is over: the object, or its tombstone, is in memory
+    /// ([`Engine::in_memory`]).
+    Memory,
+    /// It is over: the object is nowhere.
+    Absent,
+    /// Read [`Search::index_pages`] and hand them to [`Engine::index_read`].
+    Index,
+    /// Read [`Search::pages`], in parallel or newest first, and take the
+    /// object from the first that holds it.
+    Pages,
+}
+
+/// A search for one object. Reused from one search to the next, it allocates nothing.
+#[derive(Clone, Debug)]
+pub struct Search {
+    /// What is looked for.
+    pub hash: KeyHash,
+    /// Pages of index to read.
+    pub index_pages: Vec<PageAddress>,
+    /// Pages that may hold the object, newest first.
+    pub pages: Vec<PageAddress>,
+    /// The engine's own: what it pinned.
+    #[allow(dead_code)] // engines come next
+    pub(super) pins: Vec<u32>,
+}
+
+impl Search {
+    /// A search for nothing yet.
+    pub fn new() -> Self {
+        Search {
+            hash: KeyHash(0),
+            index_pages: Vec::new(),
+            pages: Vec::new(),
+            pins: Vec::new(),
+        }
+    }
+
+    #[allow(dead_code)] // engines come next
+    pub(super) fn restart(&mut self, hash: KeyHash) {
+        self.hash = hash;
+        self.index_pages.clear();
+        self.pages.clear();
+        self.pins.clear();
+    }
+}
+
+impl Default for Search {
+    fn default() -> Self {
+        Search::new()
+    }
+}
+
+/// How a search ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The object was in `Search::pages[rank]`, as that page's object number `slot`.
+    Flash {
+        /// Which of the pages.
+        rank: usize,
+        /// Which of its objects.
+        slot: usize,
+    },
+    /// It was in none of them, or dead, or could not be read.
+    Nowhere,
+}
+
+/// The content of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// Objects of one set, or of a log.
+    Objects(Vec<Object>),
+    /// Part of an index; [`PAGE_BYTES`](super::PAGE_BYTES) long.
+    Index(Box<[u8]>),
+}
+
+/// Why bytes are written: the causes of application-level write amplification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Cause {
+    /// Objects reach flash for the first time, in sets of a set-group.
+    FirstWrite,
+    /// Hot objects are kept when their set-group goes.
+    WriteBack,
+    /// Objects reach the log.
+    Log,
+    /// Sets are rewritten with objects that are new to them.
+    Set,
+    /// Sets are moved so that their zone can be reset.
+    Gc,
+    /// Filters.
+    Index,
+}
+
+impl Cause {
+    /// Every cause.
+    pub const ALL: [Cause; 6] = [
+        Cause::FirstWrite,
+        Cause::WriteBack,
+        Cause::Log,
+        Cause::Set,
+        Cause::Gc,
+        Cause::Index,
+    ];
+
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::FirstWrite => "first_write",
+            Cause::WriteBack => "write_back",
+            Cause::Log => "log",
+            Cause::Set => "set",
+            Cause::Gc => "gc",
+            Cause::Index => "index",
+        }
+    }
+}
+
+/// Names a task from `next_task` to `complete`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u32);
+
+/// Something to be done on the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Its name.
+    pub id: TaskId,
+    /// What to do.
+    pub work: Work,
+}
+
+/// What a task does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Read pages, for their objects.
+    Read(Vec<PageAddress>),
+    /// Write pages one after another from `first` on, where the zone's write
+    /// pointer is.
+    Append {
+        /// Where the first page goes.
+        first: PageAddress,
+        /// The pages.
+        pages: Vec<Page>,
+    },
+    /// Write a page in place.
+    Write {
+        /// Where.
+        at: PageAddress,
+        /// What.
+        page: Page,
+    },
+    /// Empty a zone.
+    Reset(u32),
+}
+
+/// What came of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The pages of a [`Work::Read`], in order; `None` for one that could not be read.
+    Read(Vec<Option<Page>>),
+    /// A write or reset is done.
+    Done,
+    /// A write or reset failed. The engine gives up the zone.
+    Failed,
+}
+
+/// A tiny engine.
+pub trait Engine {
+    /// Takes in an object or, with a tombstone, the news that it is dead.
+    /// `now_seconds` is the time since the cache's epoch.
+    fn insert(&mut self, object: Object, now_seconds: u32) -> Insert;
+
+    /// The newest copy of an object that is in memory. A tombstone says that
+    /// older copies count for nothing.
+    fn in_memory(&self, hash: KeyHash) -> Option<&Object>;
+
+    /// Begins to search. Every search that is begun must be ended.
+    fn begin_search(&mut self, hash: KeyHash, search: &mut Search) -> Step;
+
+    /// Goes on with the index pages that were asked for; `None` stands for one
+    /// that could not be read, and what it speaks of is not found.
+    fn index_read(&mut self, search: &mut Search, pages: &[Option<&[u8]>]) -> Step;
+
+    /// Ends a search, after the pages were read.
+    fn end_search(&mut self, search: &mut Search, found: Found);
+
+    /// The next thing to do, if there is something that can be done now.
+    fn next_task(&mut self) -> Option<Task>;
+
+    /// Takes in what came of a task. `now_seconds` as in `insert`.
+    fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32);
+
+    /// Counts since the beginning.
+    fn statistics(&self) -> &Statistics;
+
+    /// Memory that is held now, counted from the live structures.
+    fn memory(&self) -> Memory;
+}

@@ -1,0 +1,26 @@
+//! Tiny objects: five engines behind one trait.
+//!
+//! | engine | after | on flash | in memory |
+//! |---|---|---|---|
+//! | [`nemo`] | Nemo (ASPLOS '26), and beyond | a FIFO of set-groups | filters of sets, partly on flash |
+//! | `log` | CacheLib's block cache | a FIFO log | an exact index |
+//! | `set` | CacheLib's big hash | sets in place | a filter per set |
+//! | `kangaroo` | Kangaroo (SOSP '21) | a small log, sets in place | index of the log, filters |
+//! | `fairywren` | FairyWREN (OSDI '24) | a small log, sets in two logs | index of the log, filters, map of sets |
+//!
+//! Every engine is pure: see [`engine`].
+
+pub mod engine;
+pub mod model;
+pub mod nemo;
+pub mod object;
+pub mod statistics;
+
+pub use engine::{
+    Accepted, Cause, Engine, Found, Insert, Outcome, Page, Search, Step, Task, TaskId, Work,
+};
+pub use object::{
+    Expiry, Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, Object, PAGE_BYTES, PAGE_HEADER_BYTES,
+    PAGE_ROOM_BYTES, PageAddress,
+};
+pub use statistics::{Memory, Statistics};

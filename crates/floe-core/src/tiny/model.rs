@@ -1,0 +1,274 @@
+//! Flash as a model, and a driver that runs an engine on it without I/O.
+//!
+//! It keeps what an engine decides by (hash, length, expiry), not bytes, so
+//! that millions of operations a second can be tried on gigabytes of flash.
+//! It also watches: a page that was never written, a write that is not at its
+//! zone's write pointer, or one in place where that is not allowed, is an
+//! error of the engine and ends the run.
+
+use super::engine::{Engine, Found, Insert, Outcome, Page, Search, Step, Task, Work};
+use super::object::{Expiry, Flash, Object, PageAddress};
+use crate::hash::KeyHash;
+
+/// What a page holds, without the objects' bytes.
+#[derive(Clone, Debug, Default)]
+enum Stored {
+    #[default]
+    Nothing,
+    Objects(Box<[Entry]>),
+    Index(Box<[u8]>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    hash: KeyHash,
+    bytes: u32,
+    expires: Expiry,
+}
+
+/// A tombstone's length in the model: no object is as long.
+const TOMBSTONE: u32 = u32::MAX;
+
+impl Entry {
+    fn of(object: &Object) -> Self {
+        Entry {
+            hash: object.hash,
+            bytes: if object.tombstone {
+                TOMBSTONE
+            } else {
+                object.bytes
+            },
+            expires: object.expires,
+        }
+    }
+
+    fn object(self) -> Object {
+        if self.bytes == TOMBSTONE {
+            return Object::tombstone(self.hash);
+        }
+        Object {
+            expires: self.expires,
+            ..Object::sized(self.hash, self.bytes)
+        }
+    }
+}
+
+/// Watches the commands that an engine gives, for example to time them on a
+/// model of an SSD.
+pub trait Watcher {
+    /// Pages are read, for a search or for the engine itself.
+    fn read(&mut self, pages: &[PageAddress], for_search: bool);
+    /// Pages are written from `first` on.
+    fn written(&mut self, first: PageAddress, pages: usize);
+    /// A zone is emptied.
+    fn reset(&mut self, zone: u32);
+}
+
+/// Nobody watches.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unwatched;
+
+impl Watcher for Unwatched {
+    fn read(&mut self, _: &[PageAddress], _: bool) {}
+    fn written(&mut self, _: PageAddress, _: usize) {}
+    fn reset(&mut self, _: u32) {}
+}
+
+/// An engine on modelled flash.
+#[derive(Debug)]
+pub struct Model<E, W = Unwatched> {
+    engine: E,
+    flash: Flash,
+    pages: Vec<Stored>,
+    write_pointers: Vec<u32>,
+    search: Search,
+    watcher: W,
+}
+
+impl<E: Engine> Model<E> {
+    /// `engine` on empty flash that nobody watches.
+    pub fn new(engine: E, flash: Flash) -> Self {
+        Model::watched(engine, flash, Unwatched)
+    }
+}
+
+impl<E: Engine, W: Watcher> Model<E, W> {
+    /// `engine` on empty flash.
+    pub fn watched(engine: E, flash: Flash, watcher: W) -> Self {
+        Model {
+            engine,
+            flash,
+            pages: vec![Stored::Nothing; flash.pages() as usize],
+            write_pointers: vec![0; flash.zones as usize],
+            search: Search::new(),
+            watcher,
+        }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    /// The watcher.
+    pub fn watcher(&mut self) -> &mut W {
+        &mut self.watcher
+    }
+
+    /// Stores an object of `bytes` bytes.
+    pub fn put(&mut self, hash: KeyHash, bytes: u32, expires: Expiry, now_seconds: u32) {
+        let object = Object {
+            expires,
+            ..Object::sized(hash, bytes)
+        };
+        self.insert(object, now_seconds);
+    }
+
+    /// Forgets an object.
+    pub fn delete(&mut self, hash: KeyHash, now_seconds: u32) {
+        self.insert(Object::tombstone(hash), now_seconds);
+    }
+
+    fn insert(&mut self, mut object: Object, now_seconds: u32) {
+        loop {
+            match self.engine.insert(object, now_seconds) {
+                Insert::Accepted(_) => break,
+                Insert::Busy(again) => object = again,
+            }
+            assert!(
+                self.step(now_seconds),
+                "the engine is busy and asks for nothing"
+            );
+        }
+        // What an engine asks for is done at once: a model of background work
+        // that always keeps up.
+        while self.step(now_seconds) {}
+    }
+
+    /// Does one task; says whether there was one.
+    fn step(&mut self, now_seconds: u32) -> bool {
+        let Some(Task { id, work }) = self.engine.next_task() else {
+            return false;
+        };
+        let outcome = self.carry_out(work);
+        self.engine.complete(id, outcome, now_seconds);
+        true
+    }
+
+    /// The length of an object, or `None`.
+    pub fn get(&mut self, hash: KeyHash, now_seconds: u32) -> Option<u32> {
+        let mut search = std::mem::take(&mut self.search);
+        let mut step = self.engine.begin_search(hash, &mut search);
+        if step == Step::Index {
+            self.watcher.read(&search.index_pages, true);
+            let pages: Vec<Option<&[u8]>> = search
+                .index_pages
+                .iter()
+                .map(|page| match &self.pages[page.index()] {
+                    Stored::Index(bytes) => Some(&**bytes),
+                    other => panic!("index page {page:?} holds {other:?}"),
+                })
+                .collect();
+            step = self.engine.index_read(&mut search, &pages);
+        }
+        let mut found = Found::Nowhere;
+        let answer = match step {
+            Step::Memory => self
+                .engine
+                .in_memory(hash)
+                .filter(|object| !object.tombstone && !object.expires.is_over(now_seconds))
+                .map(|object| object.bytes),
+            Step::Pages => {
+                self.watcher.read(&search.pages, true);
+                let newest = self.find(hash, &search.pages);
+                newest
+                    .filter(|(_, entry)| {
+                        entry.bytes != TOMBSTONE && !entry.expires.is_over(now_seconds)
+                    })
+                    .map(|(place, entry)| {
+                        found = place;
+                        entry.bytes
+                    })
+            }
+            Step::Absent | Step::Index => None,
+        };
+        self.engine.end_search(&mut search, found);
+        self.search = search;
+        answer
+    }
+
+    fn find(&self, hash: KeyHash, pages: &[PageAddress]) -> Option<(Found, Entry)> {
+        pages.iter().enumerate().find_map(|(rank, page)| {
+            let Stored::Objects(entries) = &self.pages[page.index()] else {
+                panic!("page {page:?} was searched and holds no objects");
+            };
+            let slot = entries.iter().position(|entry| entry.hash == hash)?;
+            Some((Found::Flash { rank, slot }, entries[slot]))
+        })
+    }
+
+    fn carry_out(&mut self, work: Work) -> Outcome {
+        match work {
+            Work::Read(pages) => {
+                self.watcher.read(&pages, false);
+                Outcome::Read(pages.iter().map(|page| Some(self.load(*page))).collect())
+            }
+            Work::Append { first, pages } => {
+                self.watcher.written(first, pages.len());
+                let zone = self.flash.zone_of(first) as usize;
+                let pointer = &mut self.write_pointers[zone];
+                assert_eq!(
+                    first.0 % self.flash.zone_pages,
+                    *pointer,
+                    "zone {zone} is appended to elsewhere than at its write pointer"
+                );
+                *pointer += pages.len() as u32;
+                assert!(
+                    *pointer <= self.flash.zone_pages,
+                    "zone {zone} is overfilled"
+                );
+                for (at, page) in (first.0..).zip(pages) {
+                    self.store(PageAddress(at), page);
+                }
+                Outcome::Done
+            }
+            Work::Write { at, page } => {
+                assert!(self.flash.in_place, "page {at:?} is written in place");
+                self.watcher.written(at, 1);
+                self.store(at, page);
+                Outcome::Done
+            }
+            Work::Reset(zone) => {
+                self.watcher.reset(zone);
+                let first = self.flash.first_page(zone).index();
+                self.pages[first..first + self.flash.zone_pages as usize].fill(Stored::Nothing);
+                self.write_pointers[zone as usize] = 0;
+                Outcome::Done
+            }
+        }
+    }
+
+    fn load(&self, page: PageAddress) -> Page {
+        match &self.pages[page.index()] {
+            Stored::Nothing => Page::Objects(Vec::new()),
+            Stored::Objects(entries) => {
+                Page::Objects(entries.iter().map(|entry| entry.object()).collect())
+            }
+            Stored::Index(bytes) => Page::Index(bytes.clone()),
+        }
+    }
+
+    fn store(&mut self, at: PageAddress, page: Page) {
+        self.pages[at.index()] = match page {
+            Page::Objects(objects) => {
+                let used: usize = objects.iter().map(Object::stored_bytes).sum();
+                assert!(
+                    used <= super::PAGE_ROOM_BYTES,
+                    "page {at:?} holds {used} bytes"
+                );
+                Stored::Objects(objects.iter().map(Entry::of).collect())
+            }
+            Page::Index(bytes) => Stored::Index(bytes),
+        };
+    }
+}

@@ -1,0 +1,150 @@
+//! What an engine counts.
+
+use super::engine::Cause;
+use super::object::PAGE_BYTES;
+
+/// Counts since an engine was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Objects accepted.
+    pub objects_in: u64,
+    /// Bytes of key and value of the objects accepted: what write
+    /// amplification is measured against.
+    pub bytes_in: u64,
+    /// Tombstones written by request.
+    pub deletes_in: u64,
+    /// Bytes written to flash, by [`Cause`].
+    pub written: [u64; Cause::ALL.len()],
+    /// Pages read for searches: of objects.
+    pub pages_searched: u64,
+    /// Pages read for searches: of index.
+    pub index_pages_searched: u64,
+    /// Pages read to keep the engine going: write-back, merging, GC.
+    pub pages_maintained: u64,
+    /// Searches that went to flash.
+    pub searches: u64,
+    /// Searches that had to read index pages.
+    pub index_searches: u64,
+    /// Candidate pages that did not hold the object that was looked for,
+    /// though a filter said so.
+    pub false_positives: u64,
+    /// Objects that were given up before they were on flash.
+    pub dropped_early: u64,
+    /// Bytes of those.
+    pub bytes_dropped_early: u64,
+    /// Objects that left flash for lack of room.
+    pub evicted: u64,
+    /// Hot objects that were kept.
+    pub written_back: u64,
+    /// Bytes of those.
+    pub bytes_written_back: u64,
+    /// Pages of objects written.
+    pub object_pages_written: u64,
+    /// Bytes of objects in those, with their headers.
+    pub bytes_filled: u64,
+    /// Zones reset.
+    pub resets: u64,
+    /// Sets rewritten because the log needed room (passive migration).
+    pub rewrites_passive: u64,
+    /// Sets rewritten because their zone was collected (active migration).
+    pub rewrites_active: u64,
+    /// Bytes of objects that came from the log into sets by passive migration.
+    pub bytes_migrated_passive: u64,
+    /// Bytes of objects that came from the log into sets by active migration.
+    pub bytes_migrated_active: u64,
+}
+
+impl Statistics {
+    /// Counts bytes written.
+    pub fn count_written(&mut self, cause: Cause, bytes: u64) {
+        self.written[cause as usize] += bytes;
+    }
+
+    /// Bytes written for `cause`.
+    pub fn written_for(&self, cause: Cause) -> u64 {
+        self.written[cause as usize]
+    }
+
+    /// Bytes written in all.
+    pub fn bytes_written(&self) -> u64 {
+        self.written.iter().sum()
+    }
+
+    /// Bytes written per byte accepted (ALWA); zero while nothing was accepted.
+    pub fn write_amplification(&self) -> f64 {
+        ratio(self.bytes_written(), self.bytes_in)
+    }
+
+    /// Share of the object pages written that objects took, headers included.
+    pub fn fill_rate(&self) -> f64 {
+        ratio(
+            self.bytes_filled,
+            self.object_pages_written * PAGE_BYTES as u64,
+        )
+    }
+
+    /// What was counted after `earlier`.
+    pub fn since(&self, earlier: &Statistics) -> Statistics {
+        let mut written = self.written;
+        for (now, then) in written.iter_mut().zip(earlier.written) {
+            *now -= then;
+        }
+        Statistics {
+            objects_in: self.objects_in - earlier.objects_in,
+            bytes_in: self.bytes_in - earlier.bytes_in,
+            deletes_in: self.deletes_in - earlier.deletes_in,
+            written,
+            pages_searched: self.pages_searched - earlier.pages_searched,
+            index_pages_searched: self.index_pages_searched - earlier.index_pages_searched,
+            pages_maintained: self.pages_maintained - earlier.pages_maintained,
+            searches: self.searches - earlier.searches,
+            index_searches: self.index_searches - earlier.index_searches,
+            false_positives: self.false_positives - earlier.false_positives,
+            dropped_early: self.dropped_early - earlier.dropped_early,
+            bytes_dropped_early: self.bytes_dropped_early - earlier.bytes_dropped_early,
+            evicted: self.evicted - earlier.evicted,
+            written_back: self.written_back - earlier.written_back,
+            bytes_written_back: self.bytes_written_back - earlier.bytes_written_back,
+            object_pages_written: self.object_pages_written - earlier.object_pages_written,
+            bytes_filled: self.bytes_filled - earlier.bytes_filled,
+            resets: self.resets - earlier.resets,
+            rewrites_passive: self.rewrites_passive - earlier.rewrites_passive,
+            rewrites_active: self.rewrites_active - earlier.rewrites_active,
+            bytes_migrated_passive: self.bytes_migrated_passive - earlier.bytes_migrated_passive,
+            bytes_migrated_active: self.bytes_migrated_active - earlier.bytes_migrated_active,
+        }
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}
+
+/// Bytes of memory that an engine holds, by what for; counted from its live
+/// structures, not from a formula.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Objects on flash, to divide by.
+    pub objects_on_flash: u64,
+    /// Indexes: exact ones, filters, caches of filters, maps.
+    pub index_bytes: u64,
+    /// What tells hot from cold.
+    pub hotness_bytes: u64,
+    /// Objects on their way to flash.
+    pub buffer_bytes: u64,
+    /// An index on its way to flash.
+    pub index_buffer_bytes: u64,
+    /// Everything else.
+    pub other_bytes: u64,
+}
+
+impl Memory {
+    /// Bits per object on flash of `bytes` bytes; zero while there is none.
+    pub fn bits_per_object(&self, bytes: u64) -> f64 {
+        ratio(bytes * 8, self.objects_on_flash)
+    }
+}
