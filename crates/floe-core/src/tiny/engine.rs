@@ -64,9 +64,12 @@ pub struct Search {
     pub index_pages: Vec<PageAddress>,
     /// Pages that may hold the object, newest first.
     pub pages: Vec<PageAddress>,
-    /// The engine's own: what it pinned.
-    #[allow(dead_code)] // engines come next
+    /// The engine's own: zones that it pinned.
     pub(super) pins: Vec<u32>,
+    /// The engine's own: places with their age, greater is newer.
+    pub(super) candidates: Vec<(u64, PageAddress)>,
+    /// The engine's own: what each index page speaks of.
+    pub(super) asked: Vec<(u64, u32)>,
 }
 
 impl Search {
@@ -77,15 +80,18 @@ impl Search {
             index_pages: Vec::new(),
             pages: Vec::new(),
             pins: Vec::new(),
+            candidates: Vec::new(),
+            asked: Vec::new(),
         }
     }
 
-    #[allow(dead_code)] // engines come next
     pub(super) fn restart(&mut self, hash: KeyHash) {
         self.hash = hash;
         self.index_pages.clear();
         self.pages.clear();
         self.pins.clear();
+        self.candidates.clear();
+        self.asked.clear();
     }
 }
 

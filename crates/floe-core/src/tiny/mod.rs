@@ -14,6 +14,7 @@ pub mod engine;
 pub mod model;
 pub mod nemo;
 pub mod object;
+pub mod plan;
 pub mod statistics;
 
 pub use engine::{
@@ -23,4 +24,5 @@ pub use object::{
     Expiry, Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, Object, PAGE_BYTES, PAGE_HEADER_BYTES,
     PAGE_ROOM_BYTES, PageAddress,
 };
+pub use plan::PlanError;
 pub use statistics::{Memory, Statistics};

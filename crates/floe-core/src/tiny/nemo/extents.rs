@@ -1,0 +1,158 @@
+//! Where set-groups and index groups lie: extents of equal size, each whole
+//! zones or an equal part of one.
+
+use std::collections::VecDeque;
+
+use crate::tiny::object::{Flash, PageAddress};
+
+/// An extent's number: its first page is that times its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent(pub(super) u32);
+
+/// Hands out extents, and gives zones back when nothing in them is needed.
+#[derive(Debug)]
+pub(super) struct Extents {
+    flash: Flash,
+    /// Pages of an extent.
+    pages: u32,
+    /// Extents that can be handed out, in the order in which their zones
+    /// became empty.
+    free: VecDeque<Extent>,
+    /// Zones that hold nothing needed and wait for their readers.
+    dead_zones: Vec<u32>,
+    /// Of each zone: extents in use.
+    used: Vec<u32>,
+    /// Of each zone: extents handed out since its last reset.
+    handed_out: Vec<u32>,
+    /// Of each zone: searches inside.
+    readers: Vec<u32>,
+    /// Of each zone: whether a write to it failed.
+    retired: Vec<bool>,
+}
+
+impl Extents {
+    pub(super) fn new(flash: Flash, pages: u32) -> Self {
+        let zones = flash.zones as usize;
+        let mut extents = Extents {
+            flash,
+            pages,
+            free: VecDeque::new(),
+            dead_zones: Vec::new(),
+            used: vec![0; zones],
+            handed_out: vec![0; zones],
+            readers: vec![0; zones],
+            retired: vec![false; zones],
+        };
+        let count = flash.pages() / u64::from(pages);
+        extents.free.extend((0..count as u32).map(Extent));
+        extents
+    }
+
+    pub(super) fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Extents that will be free once zones that wait have been reset.
+    pub(super) fn coming(&self) -> usize {
+        let zones = self.dead_zones.len() as u32;
+        if self.pages >= self.flash.zone_pages {
+            (zones / (self.pages / self.flash.zone_pages)) as usize
+        } else {
+            (zones * (self.flash.zone_pages / self.pages)) as usize
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Option<Extent> {
+        let extent = self.free.pop_front()?;
+        for zone in self.zones(extent) {
+            self.used[zone as usize] += 1;
+            self.handed_out[zone as usize] += 1;
+        }
+        Some(extent)
+    }
+
+    /// What an extent holds is not needed any more.
+    pub(super) fn release(&mut self, extent: Extent) {
+        for zone in self.zones(extent) {
+            self.used[zone as usize] -= 1;
+            let parts = (self.flash.zone_pages / self.pages).max(1);
+            let over = self.used[zone as usize] == 0 && self.handed_out[zone as usize] == parts;
+            if over && !self.retired[zone as usize] {
+                self.dead_zones.push(zone);
+            }
+        }
+    }
+
+    /// Gives up the zones of an extent that could not be written.
+    pub(super) fn retire(&mut self, extent: Extent) {
+        for zone in self.zones(extent) {
+            self.retired[zone as usize] = true;
+        }
+        let flash = self.flash;
+        let (pages, retired) = (self.pages, &self.retired);
+        self.free
+            .retain(|other| !zones_of(flash, pages, *other).any(|zone| retired[zone as usize]));
+        self.release(extent);
+    }
+
+    /// A zone that can be reset now.
+    pub(super) fn take_dead_zone(&mut self) -> Option<u32> {
+        let at = self
+            .dead_zones
+            .iter()
+            .position(|zone| self.readers[*zone as usize] == 0)?;
+        Some(self.dead_zones.remove(at))
+    }
+
+    /// A zone was reset, or gave up on it.
+    pub(super) fn was_reset(&mut self, zone: u32, succeeded: bool) {
+        if !succeeded {
+            self.retired[zone as usize] = true;
+            return;
+        }
+        self.handed_out[zone as usize] = 0;
+        if self.pages < self.flash.zone_pages {
+            let parts = self.flash.zone_pages / self.pages;
+            self.free
+                .extend((0..parts).map(|part| Extent(zone * parts + part)));
+            return;
+        }
+        let extent = Extent(zone / (self.pages / self.flash.zone_pages));
+        let whole = self.zones(extent).all(|zone| {
+            let zone = zone as usize;
+            self.handed_out[zone] == 0 && !self.retired[zone]
+        });
+        if whole {
+            self.free.push_back(extent);
+        }
+    }
+
+    pub(super) fn pin(&mut self, page: PageAddress) -> u32 {
+        let zone = self.flash.zone_of(page);
+        self.readers[zone as usize] += 1;
+        zone
+    }
+
+    pub(super) fn unpin(&mut self, zone: u32) {
+        self.readers[zone as usize] -= 1;
+    }
+
+    pub(super) fn page(&self, extent: Extent, page: u32) -> PageAddress {
+        PageAddress(extent.0 * self.pages + page)
+    }
+
+    fn zones(&self, extent: Extent) -> impl Iterator<Item = u32> + use<> {
+        zones_of(self.flash, self.pages, extent)
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let per_zone = 3 * size_of::<u32>() + size_of::<bool>();
+        (self.used.len() * per_zone + self.free.len() * size_of::<Extent>()) as u64
+    }
+}
+
+fn zones_of(flash: Flash, pages: u32, extent: Extent) -> impl Iterator<Item = u32> {
+    let first = extent.0 * pages / flash.zone_pages;
+    let count = (pages / flash.zone_pages).max(1);
+    first..first + count
+}
