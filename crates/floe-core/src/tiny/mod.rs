@@ -18,7 +18,8 @@ pub mod plan;
 pub mod statistics;
 
 pub use engine::{
-    Accepted, Cause, Engine, Found, Insert, Outcome, Page, Search, Step, Task, TaskId, Work,
+    Accepted, Cause, Engine, Found, Insert, Label, Outcome, Page, Search, Step, Summary, Task,
+    TaskId, Work,
 };
 pub use object::{
     Expiry, Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, Object, PAGE_BYTES, PAGE_HEADER_BYTES,
