@@ -21,6 +21,6 @@ pub use engine::{
 };
 pub use object::{
     Expiry, Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, Object, PAGE_BYTES, PAGE_HEADER_BYTES,
-    PAGE_ROOM_BYTES, PageAddress,
+    PAGE_ROOM_BYTES, PREDICTION_MAX, PageAddress,
 };
 pub use statistics::{Memory, Statistics};
