@@ -1,10 +1,12 @@
 //! Nemo's settings, and the plan that follows from them.
 
+use std::fmt::Display;
+
 use serde::{Deserialize, Serialize};
 
 use super::filters::{INDEX_GROUP_MAX, filter_bits};
-use crate::tiny::object::Flash;
-use crate::tiny::plan::PlanError;
+use crate::tiny::object::{Flash, PAGE_ROOM_BYTES};
+use crate::tiny::plan::{PlanError, check_flash};
 
 /// How filters are sized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +107,8 @@ impl NemoConfig {
 pub struct NemoPlan {
     pub(super) config: NemoConfig,
     pub(super) flash: Flash,
+    /// Pages of an extent: sets and the summary behind them.
+    pub(super) extent_pages: u32,
     /// Sets of a set-group.
     pub(super) sets: u32,
     /// Objects turned out before a flush.
@@ -117,6 +121,31 @@ const PUBLISHED_OBJECTS_PER_SET: f64 = 40.0;
 /// Set-groups of one index group, as published.
 const PUBLISHED_INDEX_GROUP: u32 = 50;
 
+/// Bytes of a summary besides its filters, more than enough.
+const SUMMARY_HEAD_BYTES: u64 = 128;
+
+/// Bytes of a set's filter that a summary has room for: of more than 24
+/// objects at one false positive in a thousand.
+const SUMMARY_FILTER_BYTES: u64 = 44;
+
+/// Fewest pages of an extent.
+const EXTENT_PAGES_MIN: u32 = 2;
+
+/// Pages of a summary for so many sets.
+fn summary_pages(sets: u64) -> u64 {
+    (SUMMARY_HEAD_BYTES + sets * SUMMARY_FILTER_BYTES).div_ceil(PAGE_ROOM_BYTES as u64)
+}
+
+/// Sets of an extent of so many pages, the rest of which is the summary's.
+fn sets_of(extent_pages: u32) -> Option<u32> {
+    let pages = u64::from(extent_pages);
+    let mut sets = pages.checked_sub(summary_pages(pages))?;
+    while sets + 1 + summary_pages(sets + 1) <= pages {
+        sets += 1;
+    }
+    u32::try_from(sets).ok().filter(|sets| *sets > 0)
+}
+
 /// Fewest set-groups on flash that make a cache: with fewer, one eviction
 /// takes too much.
 const SET_GROUPS_MIN: u32 = 4;
@@ -127,32 +156,42 @@ impl NemoPlan {
     /// # Errors
     /// [`PlanError`] names the setting that does not fit and a value that does.
     pub fn new(config: &NemoConfig, flash: Flash) -> Result<Self, PlanError> {
-        let sets = config.set_group_pages.unwrap_or(flash.zone_pages);
-        let whole = sets > 0
-            && (sets.is_multiple_of(flash.zone_pages) || flash.zone_pages.is_multiple_of(sets));
+        check_flash(&flash, 1)?;
+        let extent_pages = config.set_group_pages.unwrap_or(flash.zone_pages);
+        let whole = extent_pages > 0
+            && (extent_pages.is_multiple_of(flash.zone_pages)
+                || flash.zone_pages.is_multiple_of(extent_pages));
         if !whole {
             return Err(PlanError::new(
                 "set_group_pages",
-                sets,
+                extent_pages,
                 format!(
                     "must be a multiple or a whole part of a zone's {} pages",
                     flash.zone_pages
                 ),
-                flash.zone_pages,
+                nearest(flash.zone_pages),
             ));
         }
-        let extents = flash.pages() / u64::from(sets);
+        let extents = flash.pages() / u64::from(extent_pages);
         if extents < u64::from(SET_GROUPS_MIN) {
             return Err(PlanError::new(
                 "set_group_pages",
-                sets,
+                extent_pages,
                 format!(
                     "leaves {extents} set-groups on {} pages of flash; {SET_GROUPS_MIN} are needed",
                     flash.pages()
                 ),
-                flash.pages() / u64::from(SET_GROUPS_MIN),
+                nearest(flash.pages() / u64::from(SET_GROUPS_MIN)),
             ));
         }
+        let sets = sets_of(extent_pages).ok_or_else(|| {
+            PlanError::new(
+                "set_group_pages",
+                extent_pages,
+                "leaves no page for sets beside the summary",
+                nearest(EXTENT_PAGES_MIN),
+            )
+        })?;
         within(
             "memory_set_groups",
             f64::from(config.memory_set_groups),
@@ -175,13 +214,41 @@ impl NemoPlan {
             turned_out_max: (config.flush_threshold * f64::from(sets)).round() as u32,
             config: config.clone(),
             flash,
+            extent_pages,
             sets,
         })
     }
 
+    /// Pages of a summary whose filters take `filter_bytes`; the rest of the
+    /// extent where it shares a zone with others, so that they follow on.
+    pub(super) fn summary_pages(&self, filter_bytes: usize) -> u32 {
+        if self.extent_pages < self.flash.zone_pages {
+            return self.extent_pages - self.sets;
+        }
+        let bytes = SUMMARY_HEAD_BYTES as usize + filter_bytes;
+        bytes.div_ceil(PAGE_ROOM_BYTES) as u32
+    }
+
+    /// Most bytes of filters that a summary has room for.
+    pub(super) fn summary_room(&self) -> usize {
+        let pages = (self.extent_pages - self.sets) as usize;
+        pages * PAGE_ROOM_BYTES - SUMMARY_HEAD_BYTES as usize
+    }
+
+    /// Where in an extent its summary begins: this many pages from its start,
+    /// which are its sets.
+    pub fn sets(&self) -> u32 {
+        self.sets
+    }
+
+    /// Pages of an extent: a set-group with its summary, or an index group.
+    pub fn extent_pages(&self) -> u32 {
+        self.extent_pages
+    }
+
     /// Set-groups and index groups that fit on flash.
-    pub(super) fn extents(&self) -> u32 {
-        (self.flash.pages() / u64::from(self.sets)) as u32
+    pub fn extents(&self) -> u32 {
+        (self.flash.pages() / u64::from(self.extent_pages)) as u32
     }
 
     /// Set-groups whose filters share an index group, when sets hold
@@ -208,15 +275,19 @@ impl NemoPlan {
     }
 }
 
+fn nearest(value: impl Display) -> String {
+    format!("the nearest that works is {value}")
+}
+
 fn within(setting: &'static str, value: f64, low: f64, high: f64) -> Result<(), PlanError> {
     if (low..=high).contains(&value) {
         return Ok(());
     }
-    let nearest = if value < low { low } else { high };
+    let best = if value < low { low } else { high };
     Err(PlanError::new(
         setting,
         value,
         format!("must be between {low} and {high}"),
-        nearest,
+        nearest(best),
     ))
 }
