@@ -232,8 +232,7 @@ pub struct Summary {
     pub rows: u32,
     /// Bits that a key sets.
     pub probes: u32,
-    /// The filters of a set-group's sets, bit by bit, set after set; empty if
-    /// there is no room for them.
+    /// The filters of a set-group's sets, bit by bit, set after set.
     pub filters: Box<[u8]>,
 }
 

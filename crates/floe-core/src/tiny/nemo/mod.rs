@@ -62,9 +62,6 @@ use pool::Pool;
 pub use config::{FilterSizing, NemoConfig, NemoPlan, WriteBack};
 pub use recovery::{Recovery, Survivor};
 
-/// Objects in a set before anything is known: as many as of 250 bytes.
-const OBJECTS_PER_SET_AT_FIRST: f64 = 16.0;
-
 /// The engine.
 #[derive(Debug)]
 pub struct Nemo {
@@ -90,7 +87,7 @@ impl Nemo {
     /// An engine on empty flash.
     pub fn new(plan: NemoPlan) -> Self {
         let (config, sets) = (&plan.config, plan.sets);
-        let shape = shape_for(&plan, OBJECTS_PER_SET_AT_FIRST);
+        let shape = shape_for(&plan, plan.expected_objects());
         Nemo {
             filling: (0..config.memory_set_groups)
                 .map(|_| SetGroup::new(sets))
