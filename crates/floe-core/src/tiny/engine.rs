@@ -34,10 +34,13 @@ pub enum Insert {
 }
 
 /// An accepted write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
     /// An older copy of the object may be on flash.
     pub outdates_flash: bool,
+    /// That was said of what this takes the place of, and a note made then
+    /// still holds. Whoever made it may not have finished.
+    pub noted_before: bool,
 }
 
 /// What a search must do next.

@@ -270,10 +270,6 @@ impl Nemo {
     }
 }
 
-fn accepted(outdates_flash: bool) -> Insert {
-    Insert::Accepted(Accepted { outdates_flash })
-}
-
 /// How the filters of an index group are laid out, when sets hold
 /// `objects_per_set` objects.
 fn shape_for(plan: &NemoPlan, objects_per_set: f64) -> Shape {
@@ -302,7 +298,7 @@ impl Engine for Nemo {
         };
         if tombstone && !older {
             self.count_in(tombstone, bytes);
-            return accepted(false);
+            return Insert::Accepted(Accepted::default());
         }
         let mut placed = self.place(object, homes);
         if self.turned_out < self.plan.turned_out_max {
@@ -335,7 +331,10 @@ impl Engine for Nemo {
         // more than that one did.
         let noted = !sealed_now
             && replaced.is_some_and(|(before, replaced)| replaced.noted && before == at);
-        accepted(older && !noted)
+        Insert::Accepted(Accepted {
+            outdates_flash: older,
+            noted_before: older && noted,
+        })
     }
 
     fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
