@@ -22,7 +22,7 @@ pub use engine::{
 };
 pub use object::{
     Expiry, Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, Object, PAGE_BYTES, PAGE_HEADER_BYTES,
-    PAGE_ROOM_BYTES, PageAddress,
+    PAGE_ROOM_BYTES, PREDICTION_MAX, PageAddress,
 };
 pub use plan::PlanError;
 pub use statistics::{Memory, Statistics};
