@@ -309,9 +309,9 @@ impl Engine for Log {
         if object.tombstone && older.is_none() {
             self.statistics.count_insert(0, true);
             return Insert::Accepted(Accepted {
-            outdates_flash,
-            ..Accepted::default()
-        });
+                outdates_flash,
+                ..Accepted::default()
+            });
         }
         if !self.log.has_room(object.stored_bytes()) {
             return Insert::Busy(object);

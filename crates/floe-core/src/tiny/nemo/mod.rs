@@ -116,6 +116,16 @@ impl Nemo {
         self.sealed.is_some() || self.flush.is_busy()
     }
 
+    /// Whether [`Engine::next_task`] may have something.
+    pub fn has_work(&self) -> bool {
+        self.flush.is_busy() || self.extents.waits_for_readers()
+    }
+
+    /// Set-groups before this one are gone from flash.
+    pub fn oldest(&self) -> u64 {
+        self.pool.oldest()
+    }
+
     /// Whether a zone waits for its readers before it is reset.
     pub fn waits_for_readers(&self) -> bool {
         self.extents.waits_for_readers()
