@@ -242,6 +242,11 @@ impl<E: Engine, W: Watcher> Model<E, W> {
                 self.store(at, page);
                 Outcome::Done
             }
+            Work::Seal { first, pages, .. } => {
+                let blank = Page::Index(Box::default());
+                let pages = vec![blank; pages as usize];
+                self.carry_out(Work::Append { first, pages })
+            }
             Work::Reset(zone) => {
                 self.watcher.reset(zone);
                 let first = self.flash.first_page(zone).index();

@@ -61,6 +61,9 @@ pub struct Object {
     /// [`PREDICTION_MAX`] (late). It is kept with the object, in its header;
     /// engines that predict nothing leave it alone.
     pub prediction: u8,
+    /// Whether it was said of it that it outdates what is on flash; only of
+    /// objects in memory.
+    pub noted: bool,
     /// Key and value, encoded.
     pub record: Box<[u8]>,
 }
@@ -73,6 +76,7 @@ impl Object {
             bytes,
             expires: Expiry::NEVER,
             tombstone: false,
+            noted: false,
             prediction: 0,
             record: Box::default(),
         }

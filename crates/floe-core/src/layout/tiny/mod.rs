@@ -11,10 +11,12 @@
 //! | `page` | what every page begins with; pages whose body is an engine's |
 //! | `objects` | objects in a page |
 //! | `filters` | the filters that a set-group brings along |
+//! | `index_head` | what an index group is |
 //! | `superblock` | what a cache is |
 //! | `journal` | hashes that are dead in older set-groups |
 
 mod filters;
+mod index_head;
 mod journal;
 mod objects;
 mod page;
@@ -27,6 +29,7 @@ pub use filters::{
     TRAILER_HEAD_BYTES, TrailerHead, decode_trailer, decode_trailer_head, encode_trailer,
     trailer_body_bytes, trailer_pages,
 };
+pub use index_head::{INDEX_HEAD_BYTES, IndexHead};
 pub use journal::{FENCE_BYTES, Fence, FenceBlock, FenceKind, fence_block_position};
 pub use objects::{
     Content, Hit, KEY_BYTES_MAX, ObjectRef, ObjectsPage, decode_objects, encode_objects, record,

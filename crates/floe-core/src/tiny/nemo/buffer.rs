@@ -16,6 +16,10 @@ impl Set {
         &self.objects
     }
 
+    pub(super) fn hashes(&self) -> impl Iterator<Item = KeyHash> {
+        self.objects.iter().map(|object| object.hash)
+    }
+
     pub(super) fn used_bytes(&self) -> usize {
         usize::from(self.used_bytes)
     }

@@ -1,10 +1,12 @@
 //! Nemo's settings, and the plan that follows from them.
 
+use std::fmt::Display;
+
 use serde::{Deserialize, Serialize};
 
-use super::filters::{INDEX_GROUP_MAX, filter_bits};
-use crate::tiny::object::Flash;
-use crate::tiny::plan::PlanError;
+use super::filters::{columns_shape_rows, columns_with, filter_bits};
+use crate::tiny::object::{Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, PAGE_ROOM_BYTES};
+use crate::tiny::plan::{PlanError, check_flash};
 
 /// How filters are sized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +42,9 @@ pub struct NemoConfig {
     /// Pages of a set-group, which are its sets: whole zones or a whole part
     /// of one. `None` is one zone.
     pub set_group_pages: Option<u32>,
+    /// Bytes of key and value of an object, about: the first filters are made
+    /// for it, and set-groups leave room for filters of twice as many objects.
+    pub object_bytes: u32,
     /// Set-groups in memory that take in objects.
     pub memory_set_groups: u32,
     /// Objects that are turned out of full sets before a set-group is
@@ -71,6 +76,7 @@ impl Default for NemoConfig {
     fn default() -> Self {
         NemoConfig {
             set_group_pages: None,
+            object_bytes: 246,
             memory_set_groups: 2,
             flush_threshold: 4096.0 / 275_712.0,
             candidates: 2,
@@ -105,6 +111,10 @@ impl NemoConfig {
 pub struct NemoPlan {
     pub(super) config: NemoConfig,
     pub(super) flash: Flash,
+    /// Pages of an extent: sets and the summary behind them.
+    pub(super) extent_pages: u32,
+    /// Most bits of a filter.
+    rows_max: u32,
     /// Sets of a set-group.
     pub(super) sets: u32,
     /// Objects turned out before a flush.
@@ -117,6 +127,32 @@ const PUBLISHED_OBJECTS_PER_SET: f64 = 40.0;
 /// Set-groups of one index group, as published.
 const PUBLISHED_INDEX_GROUP: u32 = 50;
 
+/// Bytes of a summary besides its filters, more than enough.
+const SUMMARY_HEAD_BYTES: u64 = 128;
+
+/// How many times the objects that are expected in a set its filter may be
+/// made for.
+const FILTER_SLACK: f64 = 2.0;
+
+/// Fewest pages of an extent.
+const EXTENT_PAGES_MIN: u32 = 2;
+
+/// Pages of a summary for so many sets with filters of so many bits.
+fn summary_pages(sets: u64, rows: u32) -> u64 {
+    let filter_bytes = (sets * u64::from(rows)).div_ceil(8);
+    (SUMMARY_HEAD_BYTES + filter_bytes).div_ceil(PAGE_ROOM_BYTES as u64)
+}
+
+/// Sets of an extent of so many pages, the rest of which is the summary's.
+fn sets_of(extent_pages: u32, rows: u32) -> Option<u32> {
+    let pages = u64::from(extent_pages);
+    let mut sets = pages.checked_sub(summary_pages(pages, rows))?;
+    while sets + 1 + summary_pages(sets + 1, rows) <= pages {
+        sets += 1;
+    }
+    u32::try_from(sets).ok().filter(|sets| *sets > 0)
+}
+
 /// Fewest set-groups on flash that make a cache: with fewer, one eviction
 /// takes too much.
 const SET_GROUPS_MIN: u32 = 4;
@@ -127,32 +163,62 @@ impl NemoPlan {
     /// # Errors
     /// [`PlanError`] names the setting that does not fit and a value that does.
     pub fn new(config: &NemoConfig, flash: Flash) -> Result<Self, PlanError> {
-        let sets = config.set_group_pages.unwrap_or(flash.zone_pages);
-        let whole = sets > 0
-            && (sets.is_multiple_of(flash.zone_pages) || flash.zone_pages.is_multiple_of(sets));
+        check_flash(&flash, 1)?;
+        let extent_pages = config.set_group_pages.unwrap_or(flash.zone_pages);
+        let whole = extent_pages > 0
+            && (extent_pages.is_multiple_of(flash.zone_pages)
+                || flash.zone_pages.is_multiple_of(extent_pages));
         if !whole {
             return Err(PlanError::new(
                 "set_group_pages",
-                sets,
+                extent_pages,
                 format!(
                     "must be a multiple or a whole part of a zone's {} pages",
                     flash.zone_pages
                 ),
-                flash.zone_pages,
+                nearest(flash.zone_pages),
             ));
         }
-        let extents = flash.pages() / u64::from(sets);
+        let extents = flash.pages() / u64::from(extent_pages);
         if extents < u64::from(SET_GROUPS_MIN) {
             return Err(PlanError::new(
                 "set_group_pages",
-                sets,
+                extent_pages,
                 format!(
                     "leaves {extents} set-groups on {} pages of flash; {SET_GROUPS_MIN} are needed",
                     flash.pages()
                 ),
-                flash.pages() / u64::from(SET_GROUPS_MIN),
+                nearest(flash.pages() / u64::from(SET_GROUPS_MIN)),
             ));
         }
+        within(
+            "object_bytes",
+            f64::from(config.object_bytes),
+            1.0,
+            OBJECT_BYTES_MAX as f64,
+        )?;
+        within(
+            "filter_false_positives",
+            config.filter_false_positives,
+            1e-6,
+            0.5,
+        )?;
+        let objects = expected_objects(config);
+        let rows_max = match config.filter_sizing {
+            FilterSizing::Published => columns_shape_rows(PUBLISHED_INDEX_GROUP),
+            FilterSizing::Measured => {
+                let bits = filter_bits(objects * FILTER_SLACK, config.filter_false_positives);
+                columns_shape_rows(columns_with(bits))
+            }
+        };
+        let sets = sets_of(extent_pages, rows_max).ok_or_else(|| {
+            PlanError::new(
+                "set_group_pages",
+                extent_pages,
+                "leaves no page for sets beside the summary",
+                nearest(EXTENT_PAGES_MIN),
+            )
+        })?;
         within(
             "memory_set_groups",
             f64::from(config.memory_set_groups),
@@ -162,12 +228,6 @@ impl NemoPlan {
         within("candidates", f64::from(config.candidates), 1.0, 2.0)?;
         within("flush_threshold", config.flush_threshold, 0.0, 16.0)?;
         within("write_back_share", config.write_back_share, 0.0, 1.0)?;
-        within(
-            "filter_false_positives",
-            config.filter_false_positives,
-            1e-6,
-            0.5,
-        )?;
         within("index_cached", config.index_cached, 0.0, 1.0)?;
         within("hotness_window", config.hotness_window, 0.0, 1.0)?;
         within("cooling_period", config.cooling_period, 0.001, 1.0)?;
@@ -175,13 +235,36 @@ impl NemoPlan {
             turned_out_max: (config.flush_threshold * f64::from(sets)).round() as u32,
             config: config.clone(),
             flash,
+            extent_pages,
+            rows_max,
             sets,
         })
     }
 
+    /// Pages of a summary whose filters take `filter_bytes`; the rest of the
+    /// extent where it shares a zone with others, so that they follow on.
+    pub(super) fn summary_pages(&self, filter_bytes: usize) -> u32 {
+        if self.extent_pages < self.flash.zone_pages {
+            return self.extent_pages - self.sets;
+        }
+        let bytes = SUMMARY_HEAD_BYTES as usize + filter_bytes;
+        bytes.div_ceil(PAGE_ROOM_BYTES) as u32
+    }
+
+    /// Where in an extent its summary begins: this many pages from its start,
+    /// which are its sets.
+    pub fn sets(&self) -> u32 {
+        self.sets
+    }
+
+    /// Pages of an extent: a set-group with its summary, or an index group.
+    pub fn extent_pages(&self) -> u32 {
+        self.extent_pages
+    }
+
     /// Set-groups and index groups that fit on flash.
-    pub(super) fn extents(&self) -> u32 {
-        (self.flash.pages() / u64::from(self.sets)) as u32
+    pub fn extents(&self) -> u32 {
+        (self.flash.pages() / u64::from(self.extent_pages)) as u32
     }
 
     /// Set-groups whose filters share an index group, when sets hold
@@ -191,11 +274,14 @@ impl NemoPlan {
             FilterSizing::Published => PUBLISHED_INDEX_GROUP,
             FilterSizing::Measured => {
                 let bits = filter_bits(objects_per_set, self.config.filter_false_positives);
-                super::filters::columns_with(bits)
+                columns_with(bits.min(f64::from(self.rows_max)))
             }
         }
-        .min(self.extents())
-        .clamp(1, INDEX_GROUP_MAX)
+    }
+
+    /// Objects in a set, before anything is known.
+    pub(super) fn expected_objects(&self) -> f64 {
+        expected_objects(&self.config)
     }
 
     /// Objects in a set that filters are made for, when sets hold
@@ -208,15 +294,25 @@ impl NemoPlan {
     }
 }
 
+/// Objects in a set, before anything is known.
+fn expected_objects(config: &NemoConfig) -> f64 {
+    let bytes = OBJECT_HEADER_BYTES as f64 + f64::from(config.object_bytes);
+    (PAGE_ROOM_BYTES as f64 / bytes).max(1.0)
+}
+
+fn nearest(value: impl Display) -> String {
+    format!("the nearest that works is {value}")
+}
+
 fn within(setting: &'static str, value: f64, low: f64, high: f64) -> Result<(), PlanError> {
     if (low..=high).contains(&value) {
         return Ok(());
     }
-    let nearest = if value < low { low } else { high };
+    let best = if value < low { low } else { high };
     Err(PlanError::new(
         setting,
         value,
         format!("must be between {low} and {high}"),
-        nearest,
+        nearest(best),
     ))
 }

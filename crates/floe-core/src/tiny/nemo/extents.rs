@@ -3,11 +3,22 @@
 
 use std::collections::VecDeque;
 
+use crate::tiny::engine::Label;
 use crate::tiny::object::{Flash, PageAddress};
 
 /// An extent's number: its first page is that times its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent(pub(super) u32);
+
+/// What an extent is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    Nobody,
+    /// A set-group, by its sequence.
+    SetGroup(u64),
+    /// An index group, by its first set-group's sequence.
+    IndexGroup(u64),
+}
 
 /// Hands out extents, and gives zones back when nothing in them is needed.
 #[derive(Debug)]
@@ -18,8 +29,12 @@ pub(super) struct Extents {
     /// Extents that can be handed out, in the order in which their zones
     /// became empty.
     free: VecDeque<Extent>,
-    /// Zones that hold nothing needed and wait for their readers.
-    dead_zones: Vec<u32>,
+    /// Zones that hold nothing needed, in the order in which that came to be,
+    /// which is the order in which they are reset: otherwise, after a crash,
+    /// something could be back of which the newer copy is gone.
+    dead_zones: VecDeque<u32>,
+    /// What each extent is used for.
+    owners: Vec<Owner>,
     /// Of each zone: extents in use.
     used: Vec<u32>,
     /// Of each zone: extents handed out since its last reset.
@@ -37,7 +52,8 @@ impl Extents {
             flash,
             pages,
             free: VecDeque::new(),
-            dead_zones: Vec::new(),
+            dead_zones: VecDeque::new(),
+            owners: vec![Owner::Nobody; (flash.pages() / u64::from(pages)) as usize],
             used: vec![0; zones],
             handed_out: vec![0; zones],
             readers: vec![0; zones],
@@ -62,8 +78,9 @@ impl Extents {
         }
     }
 
-    pub(super) fn take(&mut self) -> Option<Extent> {
+    pub(super) fn take(&mut self, owner: Owner) -> Option<Extent> {
         let extent = self.free.pop_front()?;
+        self.owners[extent.0 as usize] = owner;
         for zone in self.zones(extent) {
             self.used[zone as usize] += 1;
             self.handed_out[zone as usize] += 1;
@@ -78,7 +95,7 @@ impl Extents {
             let parts = (self.flash.zone_pages / self.pages).max(1);
             let over = self.used[zone as usize] == 0 && self.handed_out[zone as usize] == parts;
             if over && !self.retired[zone as usize] {
-                self.dead_zones.push(zone);
+                self.dead_zones.push_back(zone);
             }
         }
     }
@@ -95,16 +112,20 @@ impl Extents {
         self.release(extent);
     }
 
-    /// A zone that can be reset now.
+    /// The next zone to reset, if nobody reads in it.
     pub(super) fn take_dead_zone(&mut self) -> Option<u32> {
-        let at = self
-            .dead_zones
-            .iter()
-            .position(|zone| self.readers[*zone as usize] == 0)?;
-        Some(self.dead_zones.remove(at))
+        let zone = *self.dead_zones.front()?;
+        if self.readers[zone as usize] > 0 {
+            return None;
+        }
+        self.dead_zones.pop_front()
     }
 
-    /// A zone was reset, or gave up on it.
+    pub(super) fn waits_for_readers(&self) -> bool {
+        !self.dead_zones.is_empty()
+    }
+
+    /// A zone was reset, or that failed: then it is given up.
     pub(super) fn was_reset(&mut self, zone: u32, succeeded: bool) {
         if !succeeded {
             self.retired[zone as usize] = true;
@@ -127,6 +148,50 @@ impl Extents {
         }
     }
 
+    /// What a page says of itself.
+    pub(super) fn label(&self, page: PageAddress) -> Label {
+        let sequence = match self.owners.get((page.0 / self.pages) as usize) {
+            Some(Owner::SetGroup(sequence) | Owner::IndexGroup(sequence)) => *sequence,
+            Some(Owner::Nobody) | None => 0,
+        };
+        Label {
+            sequence,
+            number: page.0 % self.pages,
+        }
+    }
+
+    /// Takes back, after a restart, what is in use. The zones of all other
+    /// extents that anything may have been written to are to be reset first.
+    pub(super) fn recover(&mut self, used: &[(Extent, Owner)], written: impl Fn(u32) -> bool) {
+        let parts = (self.flash.zone_pages / self.pages).max(1);
+        self.free.clear();
+        for (extent, owner) in used {
+            self.owners[extent.0 as usize] = *owner;
+            for zone in self.zones(*extent) {
+                self.used[zone as usize] += 1;
+            }
+        }
+        for zone in 0..self.flash.zones {
+            let at = zone as usize;
+            if self.used[at] > 0 {
+                // Where a write would go on is not known: the rest of the zone
+                // is left alone until all of it can be reset.
+                self.handed_out[at] = parts;
+            } else if written(zone) {
+                self.handed_out[at] = parts;
+                self.dead_zones.push_back(zone);
+            }
+        }
+        let fresh: Vec<Extent> = (0..self.owners.len() as u32)
+            .map(Extent)
+            .filter(|extent| {
+                self.zones(*extent)
+                    .all(|zone| self.handed_out[zone as usize] == 0)
+            })
+            .collect();
+        self.free.extend(fresh);
+    }
+
     pub(super) fn pin(&mut self, page: PageAddress) -> u32 {
         let zone = self.flash.zone_of(page);
         self.readers[zone as usize] += 1;
@@ -147,7 +212,9 @@ impl Extents {
 
     pub(super) fn memory_bytes(&self) -> u64 {
         let per_zone = 3 * size_of::<u32>() + size_of::<bool>();
-        (self.used.len() * per_zone + self.free.len() * size_of::<Extent>()) as u64
+        (self.used.len() * per_zone
+            + self.free.len() * size_of::<Extent>()
+            + self.owners.len() * size_of::<Owner>()) as u64
     }
 }
 

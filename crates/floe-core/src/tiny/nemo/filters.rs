@@ -29,6 +29,11 @@ pub(super) fn columns_with(bits: f64) -> u32 {
     ((columns as u32) & !7).clamp(8, INDEX_GROUP_MAX)
 }
 
+/// Bits of each of `columns` filters in a page.
+pub(super) fn columns_shape_rows(columns: u32) -> u32 {
+    (ROW_ROOM_BYTES / columns.div_ceil(8) as usize) as u32
+}
+
 /// How the filters of an index group are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
@@ -43,13 +48,45 @@ pub(super) struct Shape {
 impl Shape {
     /// `columns` filters in a page, for sets of `objects` objects.
     pub(super) fn new(columns: u32, objects: f64) -> Self {
-        let rows = (ROW_ROOM_BYTES / columns.div_ceil(8) as usize) as u32;
+        let rows = columns_shape_rows(columns);
         let best = f64::from(rows) / objects.max(1.0) * std::f64::consts::LN_2;
         Shape {
             columns,
             rows,
             probes: (best.round() as u32).clamp(1, PROBES_MAX as u32),
         }
+    }
+
+    /// Whether filters of this shape fit a page, and probes make sense.
+    pub(super) fn is_sane(self) -> bool {
+        let bytes = self.row_bytes() as u64 * u64::from(self.rows);
+        self.columns > 0
+            && self.rows > 0
+            && bytes <= ROW_ROOM_BYTES as u64
+            && (1..=PROBES_MAX as u32).contains(&self.probes)
+    }
+
+    /// Bytes of the filters of `sets` sets of one set-group, side by side.
+    pub(super) fn filters_bytes(self, sets: u32) -> usize {
+        (u64::from(sets) * u64::from(self.rows)).div_ceil(8) as usize
+    }
+
+    /// The filters of one set-group, bit by bit, set after set: `hashes`
+    /// names, for each set, its objects.
+    pub(super) fn filters_of<Set>(self, hashes: impl ExactSizeIterator<Item = Set>) -> Box<[u8]>
+    where
+        Set: Iterator<Item = KeyHash>,
+    {
+        let mut bits = vec![0u8; self.filters_bytes(hashes.len() as u32)];
+        for (at, set) in hashes.enumerate() {
+            let start = at * self.rows as usize;
+            for hash in set {
+                for row in Rows::of(hash).iter(self.probes, self.rows) {
+                    bits[(start + row) / 8] |= 1 << ((start + row) % 8);
+                }
+            }
+        }
+        bits.into_boxed_slice()
     }
 
     fn row_bytes(self) -> usize {
@@ -129,26 +166,43 @@ impl OpenGroup {
     }
 
     /// Adds a set-group's filters: `hashes` names, for each set, its objects.
-    pub(super) fn push<'a, Set>(&mut self, hashes: impl Iterator<Item = Set>)
+    pub(super) fn push<Set>(&mut self, hashes: impl Iterator<Item = Set>)
     where
-        Set: Iterator<Item = &'a KeyHash>,
+        Set: Iterator<Item = KeyHash>,
     {
-        let bit = 1 << (self.filled % STRIPE_COLUMNS);
-        let rows = self.shape.rows as usize;
-        if self.filled.is_multiple_of(STRIPE_COLUMNS) {
-            self.stripes.push(vec![0; rows * self.sets as usize]);
-        }
-        self.filled += 1;
-        let Some(stripe) = self.stripes.last_mut() else {
-            return;
-        };
-        for (filter, set) in stripe.chunks_exact_mut(rows).zip(hashes) {
+        let shape = self.shape;
+        let (bit, stripe) = self.new_column();
+        let filters = stripe.chunks_exact_mut(shape.rows as usize);
+        for (filter, set) in filters.zip(hashes) {
             for hash in set {
-                for row in Rows::of(*hash).iter(self.shape.probes, self.shape.rows) {
+                for row in Rows::of(hash).iter(shape.probes, shape.rows) {
                     filter[row] |= bit;
                 }
             }
         }
+    }
+
+    /// Adds a set-group's filters as [`Shape::filters_of`] made them.
+    pub(super) fn push_filters(&mut self, bits: &[u8]) {
+        let (column, stripe) = self.new_column();
+        for (at, row) in stripe.iter_mut().enumerate() {
+            let set = bits
+                .get(at / 8)
+                .is_some_and(|byte| byte >> (at % 8) & 1 == 1);
+            *row |= if set { column } else { 0 };
+        }
+    }
+
+    /// The bit of the next column, and the stripe it is in.
+    fn new_column(&mut self) -> (u32, &mut Vec<u32>) {
+        let at = self.filled % STRIPE_COLUMNS;
+        let stripe = (self.filled / STRIPE_COLUMNS) as usize;
+        self.filled += 1;
+        if stripe == self.stripes.len() {
+            let rows = self.shape.rows as usize * self.sets as usize;
+            self.stripes.push(vec![0; rows]);
+        }
+        (1 << at, &mut self.stripes[stripe])
     }
 
     pub(super) fn probe(&self, set: u32, rows: &Rows) -> Mask {

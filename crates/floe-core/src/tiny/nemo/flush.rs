@@ -3,9 +3,9 @@
 //!
 //! One task at a time; reads and writes are of many pages each.
 
-use super::extents::Extent;
+use super::extents::{Extent, Owner};
 use super::{Candidate, Nemo, WriteBack, shape_for};
-use crate::tiny::engine::{Cause, Outcome, Page, Task, TaskId, Work};
+use crate::tiny::engine::{Cause, Outcome, Page, Summary, Task, TaskId, Work};
 use crate::tiny::object::{Object, PAGE_BYTES, PageAddress};
 
 /// Pages read at once when hot objects are collected.
@@ -25,6 +25,8 @@ enum Phase {
     Collect { next: u32 },
     /// The sealed set-group is written.
     Objects { extent: Extent, next: u32 },
+    /// What was written is summed up behind it.
+    Seal { extent: Extent, of_index: bool },
     /// The open index group is written.
     Filters { extent: Extent, next: u32 },
 }
@@ -36,6 +38,7 @@ enum Doing {
     Collect(Vec<u32>),
     Verify(Vec<(Object, usize)>),
     Write(u32),
+    Seal(u32),
 }
 
 /// The flush.
@@ -69,6 +72,10 @@ impl Flush {
         if matches!(self.phase, Phase::Idle) {
             self.phase = Phase::Room;
         }
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.doing.is_some() || !matches!(self.phase, Phase::Idle)
     }
 
     fn start(&mut self, doing: Doing, work: Work) -> Option<Task> {
@@ -107,6 +114,7 @@ impl Nemo {
                 }
                 Phase::Objects { extent, next } => return self.objects_task(extent, next),
                 Phase::Filters { extent, next } => return self.filters_task(extent, next),
+                Phase::Seal { extent, of_index } => return self.seal_task(extent, of_index),
             }
         }
     }
@@ -119,7 +127,12 @@ impl Nemo {
         let completes = self.index.open.filled() + 1 == self.index.open.shape.columns;
         let needed = 1 + usize::from(completes);
         if self.extents.free() >= needed {
-            let Some(extent) = self.extents.take() else {
+            let owner = if filters {
+                Owner::IndexGroup(self.index.open_first)
+            } else {
+                Owner::SetGroup(self.pool.next())
+            };
+            let Some(extent) = self.extents.take(owner) else {
                 return false;
             };
             self.flush.phase = if filters {
@@ -322,6 +335,54 @@ impl Nemo {
             .start(Doing::Write(end), Work::Append { first, pages })
     }
 
+    fn seal_task(&mut self, extent: Extent, of_index: bool) -> Option<Task> {
+        let summary = if of_index {
+            self.summary_of_index()
+        } else {
+            self.summary_of_sealed()?
+        };
+        let pages = self.plan.summary_pages(summary.filters.len());
+        let first = self.extents.page(extent, self.plan.sets);
+        self.flush.start(
+            Doing::Seal(pages),
+            Work::Seal {
+                first,
+                pages,
+                summary,
+            },
+        )
+    }
+
+    fn summary_of_index(&self) -> Summary {
+        let shape = self.index.open.shape;
+        Summary {
+            of_index: true,
+            sequence: self.index.open_first,
+            oldest: self.pool.oldest(),
+            objects: 0,
+            columns: shape.columns,
+            rows: shape.rows,
+            probes: shape.probes,
+            filters: Box::default(),
+        }
+    }
+
+    fn summary_of_sealed(&self) -> Option<Summary> {
+        let sealed = self.sealed.as_ref()?;
+        let shape = self.index.open.shape;
+        let hashes = sealed.sets().iter().map(|set| set.hashes());
+        Some(Summary {
+            of_index: false,
+            sequence: self.pool.next(),
+            oldest: self.pool.oldest(),
+            objects: sealed.objects(),
+            columns: shape.columns,
+            rows: shape.rows,
+            probes: shape.probes,
+            filters: shape.filters_of(hashes),
+        })
+    }
+
     pub(super) fn flush_task_over(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
         let Some((_, doing)) = self.flush.doing.take_if(|(doing, _)| *doing == id) else {
             return;
@@ -338,7 +399,8 @@ impl Nemo {
             // What cannot be read is not written back.
             (Doing::Collect(_) | Doing::Verify(_), _) => {}
             (Doing::Write(end), Outcome::Done) => self.written_up_to(end),
-            (Doing::Write(_), _) => self.write_failed(),
+            (Doing::Seal(pages), Outcome::Done) => self.sealed_with(pages),
+            (Doing::Write(_) | Doing::Seal(_), _) => self.write_failed(),
         }
     }
 
@@ -347,21 +409,40 @@ impl Nemo {
         match &mut self.flush.phase {
             Phase::Objects { next, .. } | Phase::Filters { next, .. } if !whole => *next = end,
             Phase::Objects { extent, .. } => {
-                let extent = *extent;
-                self.set_group_is_on_flash(extent);
+                self.flush.phase = Phase::Seal {
+                    extent: *extent,
+                    of_index: false,
+                };
             }
             Phase::Filters { extent, .. } => {
-                let extent = *extent;
-                self.filters_are_on_flash(extent);
+                self.flush.phase = Phase::Seal {
+                    extent: *extent,
+                    of_index: true,
+                };
             }
-            Phase::Idle | Phase::Room | Phase::Collect { .. } => {}
+            Phase::Idle | Phase::Room | Phase::Collect { .. } | Phase::Seal { .. } => {}
+        }
+    }
+
+    fn sealed_with(&mut self, pages: u32) {
+        let Phase::Seal { extent, of_index } = self.flush.phase else {
+            return;
+        };
+        let bytes = u64::from(pages) * PAGE_BYTES as u64;
+        self.statistics.count_written(Cause::Index, bytes);
+        if of_index {
+            self.filters_are_on_flash(extent);
+        } else {
+            self.set_group_is_on_flash(extent);
         }
     }
 
     /// The zones are given up; the set-group or the filters go elsewhere.
     fn write_failed(&mut self) {
         match self.flush.phase {
-            Phase::Objects { extent, .. } | Phase::Filters { extent, .. } => {
+            Phase::Objects { extent, .. }
+            | Phase::Filters { extent, .. }
+            | Phase::Seal { extent, .. } => {
                 self.extents.retire(extent);
                 self.flush.phase = Phase::Room;
             }
@@ -382,9 +463,7 @@ impl Nemo {
         self.statistics.object_pages_written += u64::from(self.plan.sets);
         self.statistics.bytes_filled += sealed.used_bytes();
         let sets = sealed.sets().iter();
-        self.index
-            .open
-            .push(sets.map(|set| set.objects().iter().map(|object| &object.hash)));
+        self.index.open.push(sets.map(|set| set.hashes()));
         self.pool.push(extent, sealed.objects());
         self.cool_when_due();
         self.go_on();

@@ -127,6 +127,13 @@ impl Index {
         self.open_first += u64::from(open.shape.columns);
     }
 
+    /// After a restart: index groups that are on flash, oldest first, and how
+    /// the open one behind them is laid out.
+    pub(super) fn recover(&mut self, groups: Vec<Group>, open: Shape, open_first: u64) {
+        self.groups = groups.into();
+        self.start_over(open, open_first);
+    }
+
     /// Begins again with no index at all; the next set-group is number `first`.
     pub(super) fn start_over(&mut self, shape: Shape, first: u64) {
         let sets = self.columns.len() as u32;

@@ -41,13 +41,14 @@ mod flush;
 mod hashes;
 mod index;
 mod pool;
+mod recovery;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 
-use super::engine::{Accepted, Engine, Found, Insert, Outcome, Search, Step, Task, TaskId};
-use super::object::{OBJECT_BYTES_MAX, Object, PageAddress};
+use super::engine::{Accepted, Engine, Found, Insert, Label, Outcome, Search, Step, Task, TaskId};
+use super::object::{Object, PageAddress};
 use super::statistics::{Memory, Statistics};
 use crate::hash::KeyHash;
 use buffer::SetGroup;
@@ -59,9 +60,7 @@ use index::Index;
 use pool::Pool;
 
 pub use config::{FilterSizing, NemoConfig, NemoPlan, WriteBack};
-
-/// Objects in a set before anything is known: as many as of 250 bytes.
-const OBJECTS_PER_SET_AT_FIRST: f64 = 16.0;
+pub use recovery::{Recovery, Survivor};
 
 /// The engine.
 #[derive(Debug)]
@@ -88,7 +87,7 @@ impl Nemo {
     /// An engine on empty flash.
     pub fn new(plan: NemoPlan) -> Self {
         let (config, sets) = (&plan.config, plan.sets);
-        let shape = shape_for(&plan, OBJECTS_PER_SET_AT_FIRST);
+        let shape = shape_for(&plan, plan.expected_objects());
         Nemo {
             filling: (0..config.memory_set_groups)
                 .map(|_| SetGroup::new(sets))
@@ -97,11 +96,29 @@ impl Nemo {
             turned_out: 0,
             index: Index::new(shape, sets, config.index_cached),
             pool: Pool::new(sets, plan.extents(), config.hotness_window),
-            extents: Extents::new(plan.flash, sets),
+            extents: Extents::new(plan.flash, plan.extent_pages),
             flush: Flush::new(),
             statistics: Statistics::default(),
             plan,
         }
+    }
+
+    /// Begins to flush what memory holds, as far as that can be done now; says
+    /// whether anything is left to flush.
+    pub fn drain(&mut self) -> bool {
+        if self.sealed.is_none() {
+            if let Some(at) = self.filling.iter().position(|group| group.objects() > 0) {
+                // Empty ones in front would be written for nothing.
+                self.filling.rotate_left(at);
+                self.seal();
+            }
+        }
+        self.sealed.is_some() || self.flush.is_busy()
+    }
+
+    /// Whether a zone waits for its readers before it is reset.
+    pub fn waits_for_readers(&self) -> bool {
+        self.extents.waits_for_readers()
     }
 
     fn homes(&self, hash: KeyHash) -> Homes {
@@ -253,6 +270,10 @@ impl Nemo {
     }
 }
 
+fn accepted(outdates_flash: bool) -> Insert {
+    Insert::Accepted(Accepted { outdates_flash })
+}
+
 /// How the filters of an index group are laid out, when sets hold
 /// `objects_per_set` objects.
 fn shape_for(plan: &NemoPlan, objects_per_set: f64) -> Shape {
@@ -264,18 +285,10 @@ fn shape_for(plan: &NemoPlan, objects_per_set: f64) -> Shape {
 
 impl Engine for Nemo {
     fn insert(&mut self, object: Object, _now_seconds: u32) -> Insert {
-        let object = if object.bytes as usize > OBJECT_BYTES_MAX {
-            // What cannot be kept is forgotten, with everything older.
-            Object::tombstone(object.hash)
-        } else {
-            object
-        };
+        let object = super::without_oversize(object);
         let homes = self.homes(object.hash);
         let older = self.may_be_on_flash(object.hash, homes)
             || self.in_sealed(object.hash, homes).is_some();
-        let accepted = Insert::Accepted(Accepted {
-            outdates_flash: older,
-        });
 
         let replaced = self
             .filling
@@ -283,33 +296,46 @@ impl Engine for Nemo {
             .enumerate()
             .find_map(|(at, group)| Some((at, group.remove(object.hash, homes)?)));
         let (tombstone, bytes) = (object.tombstone, object.bytes);
+        let object = Object {
+            noted: older,
+            ..object
+        };
         if tombstone && !older {
             self.count_in(tombstone, bytes);
-            return accepted;
+            return accepted(false);
         }
-        let mut placed = self.place(object, homes).map(|_| ());
+        let mut placed = self.place(object, homes);
         if self.turned_out < self.plan.turned_out_max {
             placed = placed.or_else(|object| {
                 self.turned_out += 1;
-                self.turn_out_for(object, homes)
+                self.turn_out_for(object, homes).map(|()| 0)
             });
         }
         // Everything is full: the flush is due.
+        let mut sealed_now = false;
         placed = placed.or_else(|object| {
-            if self.seal() {
-                self.place(object, homes).map(|_| ())
+            sealed_now = self.seal();
+            if sealed_now {
+                self.place(object, homes)
             } else {
                 Err(object)
             }
         });
-        if let Err(object) = placed {
-            if let Some((at, replaced)) = replaced {
-                self.filling[at].restore(replaced, homes);
+        let at = match placed {
+            Ok(at) => at,
+            Err(object) => {
+                if let Some((at, replaced)) = replaced {
+                    self.filling[at].restore(replaced, homes);
+                }
+                return Insert::Busy(object);
             }
-            return Insert::Busy(object);
-        }
+        };
         self.count_in(tombstone, bytes);
-        accepted
+        // What took the place of another in the same set-group outdates no
+        // more than that one did.
+        let noted = !sealed_now
+            && replaced.is_some_and(|(before, replaced)| replaced.noted && before == at);
+        accepted(older && !noted)
     }
 
     fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
@@ -349,11 +375,17 @@ impl Engine for Nemo {
     }
 
     fn index_read(&mut self, search: &mut Search, pages: &[Option<&[u8]>]) -> Step {
+        search.index_pages.clear();
+        if pages.iter().any(Option::is_none) {
+            // It may have spoken of the newest copy: an older one, that others
+            // speak of, must not be taken for it.
+            return Step::Absent;
+        }
         let rows = Rows::of(search.hash);
         let known = search.candidates.len();
         for ((first, home), page) in search.asked.iter().zip(pages) {
-            // A group that went in the meantime speaks of nothing that is left.
             let (Some(group), Some(page)) = (self.index.group(*first), page) else {
+                // A group that went in the meantime speaks of nothing that is left.
                 continue;
             };
             for column in newest_first(filters::probe_page(group.shape, page, &rows)) {
@@ -363,18 +395,15 @@ impl Engine for Nemo {
         }
         let asked = search.asked.iter().zip(pages);
         for column in asked.collect::<Vec<_>>().chunk_by(|a, b| a.0.1 == b.0.1) {
-            if column.iter().all(|(_, page)| page.is_some()) {
-                self.index.cache(
-                    column[0].0.1,
-                    column.iter().map(|((first, _), _)| *first),
-                    column.iter().filter_map(|(_, page)| **page),
-                );
-            }
+            self.index.cache(
+                column[0].0.1,
+                column.iter().map(|((first, _), _)| *first),
+                column.iter().filter_map(|(_, page)| **page),
+            );
         }
         for at in known..search.candidates.len() {
             self.pin(search, search.candidates[at].1);
         }
-        search.index_pages.clear();
         self.settle(search)
     }
 
@@ -387,7 +416,7 @@ impl Engine for Nemo {
             Found::Flash { rank, slot } => {
                 self.statistics.false_positives += read - 1;
                 if let Some((sequence, page)) = search.candidates.get(rank) {
-                    let set = page.0 % self.plan.sets;
+                    let set = page.0 % self.plan.extent_pages;
                     self.pool.hit(*sequence, set, slot);
                 }
             }
@@ -401,6 +430,22 @@ impl Engine for Nemo {
 
     fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
         self.flush_task_over(id, outcome, now_seconds);
+    }
+
+    fn label(&self, page: PageAddress) -> Label {
+        self.extents.label(page)
+    }
+
+    fn epoch(&self) -> u64 {
+        self.pool.next() + u64::from(self.sealed.is_some())
+    }
+
+    fn durable_when(&self) -> u64 {
+        self.epoch() + self.filling.len() as u64
+    }
+
+    fn durable(&self) -> u64 {
+        self.pool.next()
     }
 
     fn statistics(&self) -> &Statistics {

@@ -81,6 +81,17 @@ impl Pool {
         self.oldest
     }
 
+    /// Sequence of the one that will be pushed next.
+    pub(super) fn next(&self) -> u64 {
+        self.oldest + self.residents.len() as u64
+    }
+
+    /// Begins with `oldest` as the number of the first, before any is there.
+    pub(super) fn start_at(&mut self, oldest: u64) {
+        debug_assert!(self.residents.is_empty(), "nothing is there yet");
+        self.oldest = oldest;
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.residents.is_empty()
     }

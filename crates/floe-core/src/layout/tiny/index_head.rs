@@ -1,0 +1,100 @@
+//! What an index group is, in a page behind its pages: recovery believes them
+//! once it has found this. A page's body:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | sequence of the oldest set-group that lived when this was written |
+//! | 8 | 4 | sets, each with one page of index |
+//! | 12 | 4 | columns: set-groups of the index group |
+//! | 16 | 4 | rows: bits of a filter |
+//! | 20 | 4 | probes: bits that a key sets |
+
+use super::filters::validate_shape;
+use super::page::{PageId, PageKind, open_page, seal_page};
+use crate::layout::error::LayoutError;
+use crate::layout::ids::CacheId;
+use crate::layout::wire::{first_mut, put_u32, put_u64, u32_at, u64_at};
+use crate::tiny::{PAGE_BYTES, PAGE_HEADER_BYTES};
+
+/// Bytes of the page's body.
+pub const INDEX_HEAD_BYTES: usize = 24;
+
+/// What an index group is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexHead {
+    /// Sequence of its first set-group; it is in the page's header.
+    pub sequence: u64,
+    /// Sequence of the oldest set-group that lived when this was written:
+    /// those before it are gone, whatever can still be read of them.
+    pub oldest_live: u64,
+    /// Sets, each with one page of index.
+    pub sets: u32,
+    /// Set-groups of the index group: filters of a page.
+    pub columns: u32,
+    /// Bits of a filter.
+    pub rows: u32,
+    /// Bits of it that a key sets.
+    pub probes: u32,
+}
+
+impl IndexHead {
+    /// Writes the page.
+    ///
+    /// # Errors
+    /// [`LayoutError::TooShort`] if `out` is no whole page;
+    /// [`LayoutError::Malformed`] for filters of a shape that cannot be.
+    pub fn encode(&self, cache: CacheId, out: &mut [u8]) -> Result<(), LayoutError> {
+        const USED: usize = PAGE_HEADER_BYTES + INDEX_HEAD_BYTES;
+        validate_shape(self.sets, self.columns, self.rows, self.probes)?;
+        let page = first_mut::<PAGE_BYTES>(out)?;
+        page.fill(0);
+        let mut body = [0; INDEX_HEAD_BYTES];
+        put_u64(&mut body, 0, self.oldest_live);
+        put_u32(&mut body, 8, self.sets);
+        put_u32(&mut body, 12, self.columns);
+        put_u32(&mut body, 16, self.rows);
+        put_u32(&mut body, 20, self.probes);
+        page[PAGE_HEADER_BYTES..USED].copy_from_slice(&body);
+        let id = PageId {
+            kind: PageKind::IndexHead,
+            sequence: self.sequence,
+            number: 0,
+        };
+        seal_page(cache, id, 0, USED, page)
+    }
+
+    /// Reads the page, of whichever index group it is.
+    ///
+    /// # Errors
+    /// [`LayoutError::Misplaced`] if it is another kind of page;
+    /// [`LayoutError::Malformed`] if it contradicts itself; otherwise as
+    /// [`read_page_id`](super::read_page_id).
+    pub fn decode(cache: CacheId, bytes: &[u8]) -> Result<Self, LayoutError> {
+        let opened = open_page(cache, bytes)?;
+        let wanted = PageId {
+            kind: PageKind::IndexHead,
+            number: 0,
+            ..opened.id
+        };
+        if opened.id != wanted {
+            return Err(LayoutError::Misplaced {
+                found: opened.id,
+                wanted,
+            });
+        }
+        let body: &[u8; INDEX_HEAD_BYTES] = opened
+            .body
+            .try_into()
+            .map_err(|_| LayoutError::Malformed("an index group's head of another length"))?;
+        let head = IndexHead {
+            sequence: opened.id.sequence,
+            oldest_live: u64_at(body, 0),
+            sets: u32_at(body, 8),
+            columns: u32_at(body, 12),
+            rows: u32_at(body, 16),
+            probes: u32_at(body, 20),
+        };
+        validate_shape(head.sets, head.columns, head.rows, head.probes)?;
+        Ok(head)
+    }
+}
