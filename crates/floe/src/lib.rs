@@ -66,7 +66,7 @@ pub use floe_device as device;
 pub use object::{ObjectCache, ObjectConfig, ObjectKey};
 pub use origin::{Origin, OriginConfig};
 pub use store::{
-    Admission, PutOptions, RamConfig, ReadFault, Store, StoreConfig, StoreStats, Tier, Value,
-    ValueReader, ValueWriter,
+    Admission, InRam, PutOptions, RamConfig, ReadFault, Store, StoreConfig, StoreStats, Tier,
+    Value, ValueReader, ValueWriter,
 };
 pub use tiny::Tiny;

@@ -56,7 +56,7 @@ use zone_state::ZoneStates;
 
 pub(crate) use large::LargeWriter;
 pub(crate) use large_read::LargeReader;
-pub(crate) use lookup::Lookup;
+pub(crate) use lookup::{Lookup, RamLookup};
 pub(crate) use opening::OpenOptions;
 pub use opening::{OpenError, RecoveryReport};
 pub use stats::ChunkCounts;

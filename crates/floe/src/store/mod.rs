@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::chunk::{ChunkCounts, OpenError, RecoveryReport};
 use crate::chunk::{
-    Engine, EngineStats, LargeReader, LargeWriter, Lookup, OpenOptions, RamPlan, ZoneStats,
+    Engine, EngineStats, LargeReader, LargeWriter, Lookup, OpenOptions, RamLookup, RamPlan,
+    ZoneStats,
 };
 use crate::error::CacheError;
 
@@ -74,6 +75,17 @@ pub struct Value {
     pub bytes: Bytes,
     /// Where they were found.
     pub tier: Tier,
+}
+
+/// What [`Store::get_ram`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InRam {
+    /// The value.
+    Hit(Value),
+    /// The value is on flash: [`get`](Store::get) reads it.
+    OnFlash,
+    /// There is no value.
+    Miss,
 }
 
 /// How to store a value.
@@ -298,6 +310,24 @@ impl Store {
             .get(key)
             .await?
             .map(|(bytes, tier)| Value { bytes, tier }))
+    }
+
+    /// The whole value of `key` if it is in the RAM tier or on its way to
+    /// flash, without a future and without waiting: for faces that answer most
+    /// requests from memory and start a task only for the rest.
+    ///
+    /// A hit or a miss is counted, and a hit tracked, as by [`get`](Store::get);
+    /// [`InRam::OnFlash`] leaves that to the `get` that follows, which may still
+    /// miss.
+    ///
+    /// # Errors
+    /// As [`get`](Store::get).
+    pub fn get_ram(&self, key: &[u8]) -> Result<InRam, CacheError> {
+        Ok(match self.engine().lookup_ram(key)? {
+            RamLookup::Found(bytes, tier) => InRam::Hit(Value { bytes, tier }),
+            RamLookup::OnFlash => InRam::OnFlash,
+            RamLookup::Absent => InRam::Miss,
+        })
     }
 
     /// The bytes `range` of the value of `key`, clipped to its length and streamed.
