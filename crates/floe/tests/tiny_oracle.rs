@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use floe::tiny::TinyConfig;
 use floe::{CacheError, PutOptions, Tiny};
-use floe_core::Geometry;
 use floe_core::tiny::nemo::NemoConfig;
+use floe_core::{ByteSize, Geometry};
 use floe_device::platter::WriteCache;
 use floe_device::power::PowerSwitch;
 use floe_device::{Clock, Faults, Faulty, MemoryDevice, virtual_time};
@@ -72,6 +72,7 @@ impl Setup {
             instances: Some(self.instances),
             nemo: self.nemo.clone(),
             seed: Some(7),
+            ram: ByteSize::kib(64),
             ..TinyConfig::default()
         }
     }
