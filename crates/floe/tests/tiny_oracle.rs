@@ -19,7 +19,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 const CLIENTS: u64 = 4;
-const KEYS_PER_CLIENT: u64 = 3_000;
+const KEYS_PER_CLIENT: u64 = 2_000;
 
 #[derive(Default)]
 struct Oracle {
@@ -219,8 +219,8 @@ fn run(setup: &Setup, lives: u64, operations: u64, hits_per_100: u64) {
     );
 }
 
-const LIVES: u64 = 8;
-const OPERATIONS: u64 = 20_000;
+const LIVES: u64 = 6;
+const OPERATIONS: u64 = 14_000;
 
 fn ours() -> Setup {
     Setup {
@@ -278,7 +278,7 @@ fn power_loss() {
         power_loss: true,
         ..ours()
     };
-    run(&setup, 24, OPERATIONS / 2, 5);
+    run(&setup, 16, OPERATIONS / 2, 5);
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn power_loss_on_zns() {
         native_append: true,
         ..ours()
     };
-    run(&setup, 24, OPERATIONS / 2, 5);
+    run(&setup, 16, OPERATIONS / 2, 5);
 }
 
 #[test]
@@ -298,5 +298,5 @@ fn faults_and_power_loss() {
         power_loss: true,
         ..ours()
     };
-    run(&setup, 24, OPERATIONS / 2, 2);
+    run(&setup, 16, OPERATIONS / 2, 2);
 }

@@ -131,6 +131,18 @@ enum Source {
 pub struct ReadFault;
 
 impl ValueReader {
+    /// The bytes `range` of a value that is at hand, clipped to its length.
+    pub(crate) fn whole(value: Value, range: &Range<u64>) -> Self {
+        let value_len = value.bytes.len() as u64;
+        let range = clip(range, value_len);
+        let part = value.bytes.slice(range.start as usize..range.end as usize);
+        ValueReader {
+            value_len,
+            tier: value.tier,
+            source: Source::Whole(Some(part)),
+        }
+    }
+
     /// Bytes of the whole value (not of the range).
     pub fn value_len(&self) -> u64 {
         self.value_len
@@ -357,14 +369,7 @@ impl Store {
                 None => return Ok(None),
             },
         };
-        let value_len = bytes.len() as u64;
-        let range = clip(&range, value_len);
-        let part = bytes.slice(range.start as usize..range.end as usize);
-        Ok(Some(ValueReader {
-            value_len,
-            tier,
-            source: Source::Whole(Some(part)),
-        }))
+        Ok(Some(ValueReader::whole(Value { bytes, tier }, &range)))
     }
 
     /// Whether `key` would be found, without reading flash.
