@@ -16,8 +16,8 @@ use floe_core::ZoneId;
 use floe_core::chunk::{Entry, Eviction, Found, Plan, ShardIndex, SlotMap, ZoneTable};
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::{
-    CacheId, Generation, Identified, LayoutError, Note, Sequence, SummaryEntry, Superblock,
-    ZoneHeader, ZoneLife, identify,
+    CacheId, Generation, Identified, LayoutError, Note, Sequence, Structure, SummaryEntry,
+    Superblock, ZoneHeader, ZoneLife, identify,
 };
 use floe_core::policy::zone::ZonePolicy;
 use floe_device::{Address, Clock, SharedDevice, ZoneState};
@@ -132,7 +132,7 @@ impl Recovery {
             return Ok(None);
         }
         let mut found = Vec::new();
-        let mut blank = true;
+        let (mut blank, mut is_tiny) = (true, false);
         for zone in METADATA {
             let len = FOREIGN_CHECK_BYTES.min(self.plan.geometry.zone_capacity);
             // Not skipped when it cannot be read: it may be the newer of the two.
@@ -146,10 +146,16 @@ impl Recovery {
                         source,
                     });
                 }
+                Err(LayoutError::Unexpected(Structure::TinySuperblock)) => is_tiny = true,
                 // Half-written by a format or a journal move that a crash cut off.
                 Err(_) if matches!(identify(&buf), Identified::Claims(_)) => {}
                 Err(_) => blank &= buf.iter().all(|&byte| byte == 0),
             }
+        }
+        if is_tiny && found.is_empty() {
+            return Err(OpenError::OtherKind {
+                device: self.device.describe(),
+            });
         }
         found.sort_by_key(|(_, superblock)| std::cmp::Reverse(superblock.epoch));
         self.epoch_max = found.first().map_or(0, |(_, superblock)| superblock.epoch);
