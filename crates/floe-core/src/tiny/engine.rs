@@ -64,9 +64,12 @@ pub struct Search {
     pub index_pages: Vec<PageAddress>,
     /// Pages that may hold the object, newest first.
     pub pages: Vec<PageAddress>,
-    /// The engine's own: what it pinned.
-    #[allow(dead_code)] // engines come next
+    /// The engine's own: zones that it pinned.
     pub(super) pins: Vec<u32>,
+    /// The engine's own: places with their age, greater is newer.
+    pub(super) candidates: Vec<(u64, PageAddress)>,
+    /// The engine's own: what each index page speaks of.
+    pub(super) asked: Vec<(u64, u32)>,
 }
 
 impl Search {
@@ -77,15 +80,18 @@ impl Search {
             index_pages: Vec::new(),
             pages: Vec::new(),
             pins: Vec::new(),
+            candidates: Vec::new(),
+            asked: Vec::new(),
         }
     }
 
-    #[allow(dead_code)] // engines come next
     pub(super) fn restart(&mut self, hash: KeyHash) {
         self.hash = hash;
         self.index_pages.clear();
         self.pages.clear();
         self.pins.clear();
+        self.candidates.clear();
+        self.asked.clear();
     }
 }
 
@@ -193,8 +199,51 @@ pub enum Work {
         /// What.
         page: Page,
     },
-    /// Empty a zone.
+    /// Write a summary of what was appended in front of it, when that is
+    /// durable; done when the summary is durable too.
+    Seal {
+        /// Where its first page goes.
+        first: PageAddress,
+        /// How many pages it takes.
+        pages: u32,
+        /// What it says.
+        summary: Summary,
+    },
+    /// Empty a zone; done when that is durable. Zones are emptied in the order
+    /// in which this is asked for.
     Reset(u32),
+}
+
+/// What recovery needs to know of a run of pages, written behind them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Whether the pages are filters of an index group; otherwise objects of
+    /// a set-group.
+    pub of_index: bool,
+    /// Number of the set-group, or of the index group's first.
+    pub sequence: u64,
+    /// Set-groups before this one were gone when it was written.
+    pub oldest: u64,
+    /// Objects in it.
+    pub objects: u64,
+    /// How filters are laid out: set-groups of an index group.
+    pub columns: u32,
+    /// Bits of a filter.
+    pub rows: u32,
+    /// Bits that a key sets.
+    pub probes: u32,
+    /// The filters of a set-group's sets, bit by bit, set after set; empty if
+    /// there is no room for them.
+    pub filters: Box<[u8]>,
+}
+
+/// What a page says of itself, so that no other is taken for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Label {
+    /// Which life of its place this is: it grows.
+    pub sequence: u64,
+    /// Which page of that life.
+    pub number: u32,
 }
 
 /// What came of a task.
@@ -233,6 +282,31 @@ pub trait Engine {
 
     /// Takes in what came of a task. `now_seconds` as in `insert`.
     fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32);
+
+    /// What a page says of itself that may be searched or is about to be written.
+    fn label(&self, page: PageAddress) -> Label {
+        Label {
+            sequence: 0,
+            number: page.0,
+        }
+    }
+
+    /// Everything on flash, and everything being written there, is older than
+    /// this set-group: what [`Accepted::outdates_flash`] speaks of.
+    fn epoch(&self) -> u64 {
+        0
+    }
+
+    /// Once [`durable`](Engine::durable) reaches this, everything that is in
+    /// memory now is on flash or outlived there.
+    fn durable_when(&self) -> u64 {
+        0
+    }
+
+    /// Set-groups before this one are on flash, or gone.
+    fn durable(&self) -> u64 {
+        0
+    }
 
     /// Counts since the beginning.
     fn statistics(&self) -> &Statistics;

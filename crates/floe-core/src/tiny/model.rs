@@ -22,12 +22,14 @@ enum Stored {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     hash: KeyHash,
-    bytes: u32,
     expires: Expiry,
+    bytes: u16,
+    prediction: u8,
 }
 
 /// A tombstone's length in the model: no object is as long.
-const TOMBSTONE: u32 = u32::MAX;
+const TOMBSTONE: u16 = u16::MAX;
+const _: () = assert!(super::OBJECT_BYTES_MAX < TOMBSTONE as usize);
 
 impl Entry {
     fn of(object: &Object) -> Self {
@@ -36,9 +38,10 @@ impl Entry {
             bytes: if object.tombstone {
                 TOMBSTONE
             } else {
-                object.bytes
+                object.bytes as u16
             },
             expires: object.expires,
+            prediction: object.prediction,
         }
     }
 
@@ -48,7 +51,8 @@ impl Entry {
         }
         Object {
             expires: self.expires,
-            ..Object::sized(self.hash, self.bytes)
+            prediction: self.prediction,
+            ..Object::sized(self.hash, u32::from(self.bytes))
         }
     }
 }
@@ -187,7 +191,7 @@ impl<E: Engine, W: Watcher> Model<E, W> {
                     })
                     .map(|(place, entry)| {
                         found = place;
-                        entry.bytes
+                        u32::from(entry.bytes)
                     })
             }
             Step::Absent | Step::Index => None,
@@ -237,6 +241,11 @@ impl<E: Engine, W: Watcher> Model<E, W> {
                 self.watcher.written(at, 1);
                 self.store(at, page);
                 Outcome::Done
+            }
+            Work::Seal { first, pages, .. } => {
+                let blank = Page::Index(Box::default());
+                let pages = vec![blank; pages as usize];
+                self.carry_out(Work::Append { first, pages })
             }
             Work::Reset(zone) => {
                 self.watcher.reset(zone);

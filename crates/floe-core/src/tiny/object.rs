@@ -17,6 +17,9 @@ pub const OBJECT_HEADER_BYTES: usize = 4;
 /// Bytes of an expiry time, where an object has one.
 pub const EXPIRY_BYTES: usize = 4;
 
+/// The largest prediction: three bits of an object's header.
+pub const PREDICTION_MAX: u8 = 7;
+
 /// Bytes that a tombstone takes besides its header: the hash of its key.
 pub const TOMBSTONE_BYTES: usize = 8;
 
@@ -54,6 +57,13 @@ pub struct Object {
     pub expires: Expiry,
     /// Whether it says that older objects of this hash are dead.
     pub tombstone: bool,
+    /// How long a set expects to wait for its next use, 0 (soon) to
+    /// [`PREDICTION_MAX`] (late). It is kept with the object, in its header;
+    /// engines that predict nothing leave it alone.
+    pub prediction: u8,
+    /// Whether it was said of it that it outdates what is on flash; only of
+    /// objects in memory.
+    pub noted: bool,
     /// Key and value, encoded.
     pub record: Box<[u8]>,
 }
@@ -66,6 +76,8 @@ impl Object {
             bytes,
             expires: Expiry::NEVER,
             tombstone: false,
+            noted: false,
+            prediction: 0,
             record: Box::default(),
         }
     }

@@ -55,6 +55,16 @@ pub struct Statistics {
 }
 
 impl Statistics {
+    /// Counts an object, or a tombstone, that was accepted.
+    pub fn count_insert(&mut self, bytes: u32, tombstone: bool) {
+        if tombstone {
+            self.deletes_in += 1;
+        } else {
+            self.objects_in += 1;
+            self.bytes_in += u64::from(bytes);
+        }
+    }
+
     /// Counts bytes written.
     pub fn count_written(&mut self, cause: Cause, bytes: u64) {
         self.written[cause as usize] += bytes;

@@ -1,1 +1,469 @@
-//! Nemo.
+//! Nemo: set-groups filled in memory, written once, found by filters.
+//!
+//! After "Nemo: A Low-Write-Amplification Cache for Tiny Objects on
+//! Log-Structured Flash Devices" (ASPLOS '26). Objects hash to a set; the sets
+//! of a set-group fill up in memory and are written together; set-groups on
+//! flash are a FIFO; where an object is, filters tell, most of which lie on
+//! flash themselves. [`NemoConfig::published`] is the paper's; the default
+//! goes beyond it (`docs/tiny.md` has the curves):
+//!
+//! * two sets per object, and moving one object to its other set while both
+//!   are in memory: a set-group fills nearly whole before it is written;
+//! * filters sized for the objects that sets hold;
+//! * hot objects go on living wherever there is room, not only where the
+//!   flushed set-group has some.
+//!
+//! And it does what the published code does not: deletes, overwrites, newest
+//! first, bounded back-pressure, no reset under a reader. What keeps it
+//! honest:
+//!
+//! * Of one object there is at most one copy in the set-groups that take in
+//!   objects; a newer one takes its place, wherever it was.
+//! * A copy that leaves memory without reaching flash, while an older one may
+//!   be on flash, leaves a tombstone.
+//! * A hot object is written back only when no newer copy can be anywhere:
+//!   where filters leave doubt, the page is read.
+//!
+//! | file | for |
+//! |---|---|
+//! | `config` | settings and plan |
+//! | `hashes` | which sets, which bits of filters |
+//! | `buffer` | set-groups in memory |
+//! | `filters`, `index` | filters by bit slices; index groups and their cache |
+//! | `extents`, `pool` | what lies where on flash; the FIFO and its heat |
+//! | `flush` | from memory to flash |
+
+mod buffer;
+mod config;
+mod extents;
+mod filters;
+mod flush;
+mod hashes;
+mod index;
+mod pool;
+mod recovery;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use super::engine::{Accepted, Engine, Found, Insert, Label, Outcome, Search, Step, Task, TaskId};
+use super::object::{Object, PageAddress};
+use super::statistics::{Memory, Statistics};
+use crate::hash::KeyHash;
+use buffer::SetGroup;
+use extents::Extents;
+use filters::{Shape, newest_first};
+use flush::Flush;
+use hashes::{Homes, Rows};
+use index::Index;
+use pool::Pool;
+
+pub use config::{FilterSizing, NemoConfig, NemoPlan, WriteBack};
+pub use recovery::{Recovery, Survivor};
+
+/// Objects in a set before anything is known: as many as of 250 bytes.
+const OBJECTS_PER_SET_AT_FIRST: f64 = 16.0;
+
+/// The engine.
+#[derive(Debug)]
+pub struct Nemo {
+    plan: NemoPlan,
+    /// Set-groups that take in objects, oldest first. There is always one.
+    filling: VecDeque<SetGroup>,
+    /// The one that is being flushed. It still answers, and takes in only
+    /// what is written back.
+    sealed: Option<SetGroup>,
+    /// Objects turned out of full sets since the last flush.
+    turned_out: u32,
+    index: Index,
+    pool: Pool,
+    extents: Extents,
+    flush: Flush,
+    statistics: Statistics,
+}
+
+/// A place on flash where an object may be.
+type Candidate = (u64, PageAddress);
+
+impl Nemo {
+    /// An engine on empty flash.
+    pub fn new(plan: NemoPlan) -> Self {
+        let (config, sets) = (&plan.config, plan.sets);
+        let shape = shape_for(&plan, OBJECTS_PER_SET_AT_FIRST);
+        Nemo {
+            filling: (0..config.memory_set_groups)
+                .map(|_| SetGroup::new(sets))
+                .collect(),
+            sealed: None,
+            turned_out: 0,
+            index: Index::new(shape, sets, config.index_cached),
+            pool: Pool::new(sets, plan.extents(), config.hotness_window),
+            extents: Extents::new(plan.flash, plan.extent_pages),
+            flush: Flush::new(),
+            statistics: Statistics::default(),
+            plan,
+        }
+    }
+
+    /// Begins to flush what memory holds, as far as that can be done now; says
+    /// whether anything is left to flush.
+    pub fn drain(&mut self) -> bool {
+        if self.sealed.is_none() {
+            if let Some(at) = self.filling.iter().position(|group| group.objects() > 0) {
+                // Empty ones in front would be written for nothing.
+                self.filling.rotate_left(at);
+                self.seal();
+            }
+        }
+        self.sealed.is_some() || self.flush.is_busy()
+    }
+
+    /// Whether a zone waits for its readers before it is reset.
+    pub fn waits_for_readers(&self) -> bool {
+        self.extents.waits_for_readers()
+    }
+
+    fn homes(&self, hash: KeyHash) -> Homes {
+        Homes::of(hash, self.plan.sets, self.plan.config.candidates)
+    }
+
+    /// Calls `found` for every place on flash where `hash` may be, as far as
+    /// the filters in memory say; newest first within an index group.
+    fn candidates_in_memory(&self, hash: KeyHash, homes: Homes, mut found: impl FnMut(Candidate)) {
+        let rows = Rows::of(hash);
+        for home in homes.iter() {
+            self.index.probe(home, &rows, |first, mask| {
+                for column in newest_first(mask) {
+                    if let Some(candidate) = self.candidate(first + u64::from(column), home) {
+                        found(candidate);
+                    }
+                }
+            });
+        }
+    }
+
+    /// The place of a set in a set-group, if that is still on flash.
+    fn candidate(&self, sequence: u64, set: u32) -> Option<Candidate> {
+        let resident = self.pool.get(sequence)?;
+        Some((sequence, self.extents.page(resident.extent, set)))
+    }
+
+    /// Whether the filters of all its sets are in memory.
+    fn knows(&self, homes: Homes) -> bool {
+        homes.iter().all(|home| self.index.knows(home))
+    }
+
+    /// Whether a copy may be on flash. Where filters are not in memory, it may.
+    fn may_be_on_flash(&self, hash: KeyHash, homes: Homes) -> bool {
+        if !self.knows(homes) {
+            return true;
+        }
+        let mut any = false;
+        self.candidates_in_memory(hash, homes, |_| any = true);
+        any
+    }
+
+    fn in_sealed(&self, hash: KeyHash, homes: Homes) -> Option<&Object> {
+        self.sealed.as_ref()?.find(hash, homes)
+    }
+
+    /// Puts an object into a set-group that takes objects in, oldest first;
+    /// says into which.
+    fn place(&mut self, mut object: Object, homes: Homes) -> Result<usize, Object> {
+        let (sets, config) = (self.plan.sets, &self.plan.config);
+        for (at, group) in self.filling.iter_mut().enumerate() {
+            object = match group.place(object, homes) {
+                Ok(()) => return Ok(at),
+                Err(object) => object,
+            };
+            if config.relocate && config.candidates == 2 {
+                let homes_of = |hash| Homes::of(hash, sets, config.candidates);
+                object = match group.place_by_moving(object, homes, homes_of) {
+                    Ok(()) => return Ok(at),
+                    Err(object) => object,
+                };
+            }
+        }
+        Err(object)
+    }
+
+    /// Makes room in the oldest set-group by turning objects out (§4.2).
+    fn turn_out_for(&mut self, object: Object, homes: Homes) -> Result<(), Object> {
+        let mut object = object;
+        for home in homes.iter() {
+            while !self.filling[0].fits(home, object.stored_bytes()) {
+                if !self.turn_out_one(home) {
+                    break;
+                }
+            }
+            object = match self.filling[0].place(object, homes) {
+                Ok(()) => return Ok(()),
+                Err(object) => object,
+            };
+        }
+        Err(object)
+    }
+
+    /// Turns out the oldest object of a set; says whether there was one that
+    /// could go. Tombstones stay: they keep something older from coming back.
+    fn turn_out_one(&mut self, home: u32) -> bool {
+        let Some(object) = self.filling[0].turn_out(home) else {
+            return false;
+        };
+        let homes = self.homes(object.hash);
+        self.statistics.dropped_early += 1;
+        self.statistics.bytes_dropped_early += u64::from(object.bytes);
+        let older = self.in_sealed(object.hash, homes).is_some()
+            || self.may_be_on_flash(object.hash, homes);
+        if older {
+            let tombstone = Object::tombstone(object.hash);
+            // It is smaller than what it stands for, unless that is tiny.
+            if !self.filling[0].fits(home, tombstone.stored_bytes()) {
+                self.filling[0].put_back(home, object);
+                return false;
+            }
+            self.filling[0].put_back(home, tombstone);
+        }
+        true
+    }
+
+    /// Begins to flush the oldest set-group; says whether it could.
+    fn seal(&mut self) -> bool {
+        if self.sealed.is_some() {
+            return false;
+        }
+        self.sealed = self.filling.pop_front();
+        self.filling.push_back(SetGroup::new(self.plan.sets));
+        self.turned_out = 0;
+        self.flush.begin();
+        true
+    }
+
+    fn count_in(&mut self, tombstone: bool, bytes: u32) {
+        if tombstone {
+            self.statistics.deletes_in += 1;
+        } else {
+            self.statistics.objects_in += 1;
+            self.statistics.bytes_in += u64::from(bytes);
+        }
+    }
+
+    /// Sorts what was found, pins it, and says how to go on.
+    fn settle(&mut self, search: &mut Search) -> Step {
+        if !search.index_pages.is_empty() {
+            return Step::Index;
+        }
+        search
+            .candidates
+            .sort_unstable_by_key(|(sequence, _)| std::cmp::Reverse(*sequence));
+        search
+            .pages
+            .extend(search.candidates.iter().map(|(_, page)| *page));
+        if search.pages.is_empty() {
+            return Step::Absent;
+        }
+        self.statistics.searches += 1;
+        self.statistics.pages_searched += search.pages.len() as u64;
+        Step::Pages
+    }
+
+    fn pin(&mut self, search: &mut Search, page: PageAddress) {
+        search.pins.push(self.extents.pin(page));
+    }
+}
+
+fn accepted(outdates_flash: bool) -> Insert {
+    Insert::Accepted(Accepted { outdates_flash })
+}
+
+/// How the filters of an index group are laid out, when sets hold
+/// `objects_per_set` objects.
+fn shape_for(plan: &NemoPlan, objects_per_set: f64) -> Shape {
+    Shape::new(
+        plan.index_group_columns(objects_per_set),
+        plan.filter_objects(objects_per_set),
+    )
+}
+
+impl Engine for Nemo {
+    fn insert(&mut self, object: Object, _now_seconds: u32) -> Insert {
+        let object = super::without_oversize(object);
+        let homes = self.homes(object.hash);
+        let older = self.may_be_on_flash(object.hash, homes)
+            || self.in_sealed(object.hash, homes).is_some();
+
+        let replaced = self
+            .filling
+            .iter_mut()
+            .enumerate()
+            .find_map(|(at, group)| Some((at, group.remove(object.hash, homes)?)));
+        let (tombstone, bytes) = (object.tombstone, object.bytes);
+        let object = Object {
+            noted: older,
+            ..object
+        };
+        if tombstone && !older {
+            self.count_in(tombstone, bytes);
+            return accepted(false);
+        }
+        let mut placed = self.place(object, homes);
+        if self.turned_out < self.plan.turned_out_max {
+            placed = placed.or_else(|object| {
+                self.turned_out += 1;
+                self.turn_out_for(object, homes).map(|()| 0)
+            });
+        }
+        // Everything is full: the flush is due.
+        let mut sealed_now = false;
+        placed = placed.or_else(|object| {
+            sealed_now = self.seal();
+            if sealed_now {
+                self.place(object, homes)
+            } else {
+                Err(object)
+            }
+        });
+        let at = match placed {
+            Ok(at) => at,
+            Err(object) => {
+                if let Some((at, replaced)) = replaced {
+                    self.filling[at].restore(replaced, homes);
+                }
+                return Insert::Busy(object);
+            }
+        };
+        self.count_in(tombstone, bytes);
+        // What took the place of another in the same set-group outdates no
+        // more than that one did.
+        let noted = !sealed_now
+            && replaced.is_some_and(|(before, replaced)| replaced.noted && before == at);
+        accepted(older && !noted)
+    }
+
+    fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
+        let homes = self.homes(hash);
+        self.filling
+            .iter()
+            .find_map(|group| group.find(hash, homes))
+            .or_else(|| self.in_sealed(hash, homes))
+    }
+
+    fn begin_search(&mut self, hash: KeyHash, search: &mut Search) -> Step {
+        search.restart(hash);
+        if self.in_memory(hash).is_some() {
+            return Step::Memory;
+        }
+        let homes = self.homes(hash);
+        let mut candidates = std::mem::take(&mut search.candidates);
+        self.candidates_in_memory(hash, homes, |candidate| candidates.push(candidate));
+        search.candidates = candidates;
+        for home in homes.iter().filter(|home| !self.index.knows(*home)) {
+            for group in self.index.groups() {
+                search
+                    .index_pages
+                    .push(self.extents.page(group.extent, home));
+                search.asked.push((group.first, home));
+            }
+        }
+        for at in 0..search.index_pages.len() {
+            self.pin(search, search.index_pages[at]);
+        }
+        for at in 0..search.candidates.len() {
+            self.pin(search, search.candidates[at].1);
+        }
+        self.statistics.index_searches += u64::from(!search.index_pages.is_empty());
+        self.statistics.index_pages_searched += search.index_pages.len() as u64;
+        self.settle(search)
+    }
+
+    fn index_read(&mut self, search: &mut Search, pages: &[Option<&[u8]>]) -> Step {
+        search.index_pages.clear();
+        if pages.iter().any(Option::is_none) {
+            // It may have spoken of the newest copy: an older one, that others
+            // speak of, must not be taken for it.
+            return Step::Absent;
+        }
+        let rows = Rows::of(search.hash);
+        let known = search.candidates.len();
+        for ((first, home), page) in search.asked.iter().zip(pages) {
+            let (Some(group), Some(page)) = (self.index.group(*first), page) else {
+                // A group that went in the meantime speaks of nothing that is left.
+                continue;
+            };
+            for column in newest_first(filters::probe_page(group.shape, page, &rows)) {
+                let candidate = self.candidate(first + u64::from(column), *home);
+                search.candidates.extend(candidate);
+            }
+        }
+        let asked = search.asked.iter().zip(pages);
+        for column in asked.collect::<Vec<_>>().chunk_by(|a, b| a.0.1 == b.0.1) {
+            self.index.cache(
+                column[0].0.1,
+                column.iter().map(|((first, _), _)| *first),
+                column.iter().filter_map(|(_, page)| **page),
+            );
+        }
+        for at in known..search.candidates.len() {
+            self.pin(search, search.candidates[at].1);
+        }
+        self.settle(search)
+    }
+
+    fn end_search(&mut self, search: &mut Search, found: Found) {
+        for zone in search.pins.drain(..) {
+            self.extents.unpin(zone);
+        }
+        let read = search.pages.len() as u64;
+        match found {
+            Found::Flash { rank, slot } => {
+                self.statistics.false_positives += read - 1;
+                if let Some((sequence, page)) = search.candidates.get(rank) {
+                    let set = page.0 % self.plan.extent_pages;
+                    self.pool.hit(*sequence, set, slot);
+                }
+            }
+            Found::Nowhere => self.statistics.false_positives += read,
+        }
+    }
+
+    fn next_task(&mut self) -> Option<Task> {
+        self.next_flush_task()
+    }
+
+    fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
+        self.flush_task_over(id, outcome, now_seconds);
+    }
+
+    fn label(&self, page: PageAddress) -> Label {
+        self.extents.label(page)
+    }
+
+    fn epoch(&self) -> u64 {
+        self.pool.next() + u64::from(self.sealed.is_some())
+    }
+
+    fn durable_when(&self) -> u64 {
+        self.epoch() + self.filling.len() as u64
+    }
+
+    fn durable(&self) -> u64 {
+        self.pool.next()
+    }
+
+    fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    fn memory(&self) -> Memory {
+        let groups = self.filling.iter().chain(&self.sealed);
+        Memory {
+            objects_on_flash: self.pool.objects(),
+            index_bytes: self.index.memory_bytes(),
+            hotness_bytes: self.pool.hotness_bytes(),
+            buffer_bytes: groups.map(SetGroup::memory_bytes).sum(),
+            index_buffer_bytes: self.index.open.memory_bytes(),
+            other_bytes: self.pool.memory_bytes() + self.extents.memory_bytes(),
+        }
+    }
+}

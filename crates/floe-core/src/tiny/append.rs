@@ -1,0 +1,395 @@
+//! An append log over zones: objects are packed into pages, pages into
+//! segments, segments are appended to one zone after another.
+//!
+//! A page's address is fixed when its first object is packed, and its objects
+//! stay in memory until the segment is on flash. One append is out at a time,
+//! in order, so that what is on flash is always older than what is in memory.
+//! Who holds an index keeps it; this only tells it when addresses change.
+
+use std::collections::VecDeque;
+
+use super::engine::Page;
+use super::object::{Flash, Object, PAGE_ROOM_BYTES, PageAddress};
+use crate::hash::KeyHash;
+
+/// The log.
+#[derive(Debug)]
+pub(super) struct AppendLog {
+    flash: Flash,
+    first_zone: u32,
+    segment_pages: u32,
+    segments_max: usize,
+    /// Zones that can be written.
+    free: VecDeque<u32>,
+    /// Written zones, oldest first, with the number of pages that were written.
+    full: VecDeque<(u32, u32)>,
+    /// The zone that segments are opened in.
+    active: Option<Active>,
+    /// Segments in memory, oldest first. The last may be open.
+    segments: VecDeque<Segment>,
+    /// Pages of which the memory is used again.
+    spare: Vec<Vec<Object>>,
+    zones: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Active {
+    zone: u32,
+    /// Pages of it that were given to segments.
+    given: u32,
+}
+
+#[derive(Debug)]
+struct Segment {
+    first: PageAddress,
+    pages: Vec<Vec<Object>>,
+    /// Bytes that objects take in the last page.
+    used: usize,
+    pages_max: u32,
+    state: State,
+    /// Ends its zone.
+    last_of_zone: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Ready,
+    Writing,
+    /// Its append failed, and there was no other zone.
+    Homeless,
+}
+
+/// What an append amounted to, for statistics.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Written {
+    pub(super) pages: u64,
+    pub(super) bytes_filled: u64,
+}
+
+impl AppendLog {
+    pub(super) fn new(
+        flash: Flash,
+        first_zone: u32,
+        zones: u32,
+        segment_pages: u32,
+        segments_max: usize,
+    ) -> Self {
+        AppendLog {
+            flash,
+            first_zone,
+            segment_pages,
+            segments_max,
+            free: (first_zone..first_zone + zones).collect(),
+            full: VecDeque::new(),
+            active: None,
+            segments: VecDeque::new(),
+            spare: Vec::new(),
+            zones,
+        }
+    }
+
+    /// Packs an object into the open segment and says where it will be.
+    ///
+    /// # Errors
+    /// Gives the object back when no room is left in memory or on flash.
+    pub(super) fn push(&mut self, object: Object) -> Result<PageAddress, Object> {
+        let bytes = object.stored_bytes();
+        if !self.has_room(bytes) {
+            return Err(object);
+        }
+        let spare = &mut self.spare;
+        let Some(segment) = self.segments.back_mut() else {
+            return Err(object);
+        };
+        if segment.pages.is_empty() || segment.used + bytes > PAGE_ROOM_BYTES {
+            segment.pages.push(spare.pop().unwrap_or_default());
+            segment.used = 0;
+        }
+        segment.used += bytes;
+        let at = PageAddress(segment.first.0 + segment.pages.len() as u32 - 1);
+        if let Some(page) = segment.pages.last_mut() {
+            page.push(object);
+        }
+        Ok(at)
+    }
+
+    /// Whether the open segment takes `bytes` more, after opening one if need be.
+    pub(super) fn has_room(&mut self, bytes: usize) -> bool {
+        if let Some(open) = self.segments.back_mut().filter(|s| s.state == State::Open) {
+            let full = open.pages.len() as u32 == open.pages_max;
+            if !full || open.used + bytes <= PAGE_ROOM_BYTES {
+                return true;
+            }
+            open.state = State::Ready;
+        }
+        self.open_segment()
+    }
+
+    fn open_segment(&mut self) -> bool {
+        if self.segments.len() >= self.segments_max || self.is_homeless() {
+            return false;
+        }
+        let Some((first, pages_max, last_of_zone)) = self.give(self.segment_pages) else {
+            return false;
+        };
+        self.segments.push_back(Segment {
+            first,
+            pages: Vec::with_capacity(pages_max as usize),
+            used: 0,
+            pages_max,
+            state: State::Open,
+            last_of_zone,
+        });
+        true
+    }
+
+    /// Gives up to `pages` pages of the active zone, or of the next free one.
+    fn give(&mut self, pages: u32) -> Option<(PageAddress, u32, bool)> {
+        let Active { zone, given } = match self.active {
+            Some(active) => active,
+            None => Active {
+                zone: self.free.pop_front()?,
+                given: 0,
+            },
+        };
+        let pages = pages.min(self.flash.zone_pages - given);
+        let last_of_zone = given + pages == self.flash.zone_pages;
+        self.active = (!last_of_zone).then_some(Active {
+            zone,
+            given: given + pages,
+        });
+        let first = PageAddress(self.flash.first_page(zone).0 + given);
+        Some((first, pages, last_of_zone))
+    }
+
+    /// The next append, if one can be sent. Its objects stay in memory until
+    /// [`AppendLog::written`].
+    pub(super) fn next_append(&mut self) -> Option<(PageAddress, Vec<Page>)> {
+        let segment = self
+            .segments
+            .front_mut()
+            .filter(|segment| segment.state == State::Ready)?;
+        segment.state = State::Writing;
+        let pages = segment.pages.iter().cloned().map(Page::Objects).collect();
+        Some((segment.first, pages))
+    }
+
+    /// The append that was out is on flash.
+    pub(super) fn written(&mut self) -> Written {
+        let Some(segment) = self.segments.pop_front() else {
+            return Written::default();
+        };
+        let mut written = Written::default();
+        for mut page in segment.pages {
+            written.pages += 1;
+            written.bytes_filled += page.iter().map(Object::stored_bytes).sum::<usize>() as u64;
+            page.clear();
+            self.spare.push(page);
+        }
+        if segment.last_of_zone {
+            let zone = self.flash.zone_of(segment.first);
+            let end = segment.first.0 + written.pages as u32;
+            let pages = end - self.flash.first_page(zone).0;
+            self.full.push_back((zone, pages));
+        }
+        written
+    }
+
+    /// The append that was out failed. Its zone is given up as it is, and what
+    /// is in memory goes elsewhere once there is room ([`AppendLog::rehouse`]).
+    pub(super) fn failed(&mut self) {
+        let Some(front) = self.segments.front() else {
+            return;
+        };
+        let zone = self.flash.zone_of(front.first);
+        let good = front.first.0 - self.flash.first_page(zone).0;
+        self.full.push_back((zone, good));
+        // Appends are sent in order, so nothing was written to later zones.
+        let mut untouched: Vec<u32> = self.active.take().map(|a| a.zone).into_iter().collect();
+        for segment in &mut self.segments {
+            segment.state = State::Homeless;
+            untouched.push(self.flash.zone_of(segment.first));
+        }
+        self.segments.retain(|segment| !segment.pages.is_empty());
+        untouched.sort_unstable();
+        untouched.dedup();
+        self.free
+            .extend(untouched.into_iter().filter(|later| *later != zone));
+    }
+
+    /// Finds another place for what a failed append left in memory, and tells
+    /// the index of each object's old and new page.
+    pub(super) fn rehouse(&mut self, mut moved: impl FnMut(&Object, PageAddress, PageAddress)) {
+        for at in 0..self.segments.len() {
+            if self.segments[at].state != State::Homeless {
+                continue;
+            }
+            let pages = self.segments[at].pages.len() as u32;
+            let zone_pages = self.flash.zone_pages;
+            let short = |active: Active| zone_pages - active.given < pages;
+            if let Some(active) = self.active.take_if(|active| short(*active)) {
+                // The zone's end is too short for the segment and stays unused.
+                match at.checked_sub(1) {
+                    Some(before) => self.segments[before].last_of_zone = true,
+                    None => self.full.push_back((active.zone, active.given)),
+                }
+            }
+            let Some((first, _, last_of_zone)) = self.give(pages) else {
+                return;
+            };
+            let segment = &mut self.segments[at];
+            for (number, page) in (0..).zip(&segment.pages) {
+                for object in page {
+                    let old = PageAddress(segment.first.0 + number);
+                    moved(object, old, PageAddress(first.0 + number));
+                }
+            }
+            segment.first = first;
+            segment.pages_max = pages;
+            segment.last_of_zone = last_of_zone;
+            segment.state = State::Ready;
+        }
+    }
+
+    /// Whether segments wait for another place.
+    pub(super) fn is_homeless(&self) -> bool {
+        self.segments
+            .back()
+            .is_some_and(|segment| segment.state == State::Homeless)
+    }
+
+    /// Whether `page` is in memory.
+    pub(super) fn buffers(&self, page: PageAddress) -> bool {
+        self.segment_of(page).is_some()
+    }
+
+    /// Whether `page` is in memory and may not be on flash yet, nor on its way.
+    pub(super) fn only_in_memory(&self, page: PageAddress) -> bool {
+        self.segment_of(page)
+            .is_some_and(|segment| matches!(segment.state, State::Open | State::Ready))
+    }
+
+    /// Whether objects may still join `page`'s segment.
+    pub(super) fn is_open(&self, page: PageAddress) -> bool {
+        self.segment_of(page)
+            .is_some_and(|segment| segment.state == State::Open)
+    }
+
+    /// The objects of a page that is in memory.
+    pub(super) fn page(&self, page: PageAddress) -> Option<&[Object]> {
+        let segment = self.segment_of(page)?;
+        Some(&segment.pages[(page.0 - segment.first.0) as usize])
+    }
+
+    /// The object of `hash` in a page that is in memory.
+    pub(super) fn find(&self, page: PageAddress, hash: KeyHash) -> Option<&Object> {
+        self.page(page)?.iter().find(|object| object.hash == hash)
+    }
+
+    /// The page that is being filled.
+    pub(super) fn page_open(&self) -> Option<PageAddress> {
+        let open = self.segments.back().filter(|s| s.state == State::Open)?;
+        let last = open.pages.len().checked_sub(1)?;
+        Some(PageAddress(open.first.0 + last as u32))
+    }
+
+    /// Takes an object out of a page of the open segment.
+    pub(super) fn remove(&mut self, page: PageAddress, hash: KeyHash) -> Option<Object> {
+        let segment = self.segments.back_mut()?;
+        if segment.state != State::Open || page < segment.first {
+            return None;
+        }
+        let number = (page.0 - segment.first.0) as usize;
+        let is_last = number + 1 == segment.pages.len();
+        let objects = segment.pages.get_mut(number)?;
+        let slot = objects.iter().position(|object| object.hash == hash)?;
+        let object = objects.swap_remove(slot);
+        if is_last {
+            segment.used -= object.stored_bytes();
+        }
+        Some(object)
+    }
+
+    fn segment_of(&self, page: PageAddress) -> Option<&Segment> {
+        self.segments.iter().rev().find(|segment| {
+            page >= segment.first && page.0 < segment.first.0 + segment.pages.len() as u32
+        })
+    }
+
+    /// Pages that can be given to segments.
+    pub(super) fn pages_free(&self) -> u64 {
+        let of_active = self
+            .active
+            .map_or(0, |active| self.flash.zone_pages - active.given);
+        self.free.len() as u64 * u64::from(self.flash.zone_pages) + u64::from(of_active)
+    }
+
+    /// All pages.
+    pub(super) fn pages(&self) -> u64 {
+        u64::from(self.zones) * u64::from(self.flash.zone_pages)
+    }
+
+    /// Takes out the oldest written zone, with the number of its written pages.
+    /// Segments that wait for a place keep their old addresses, and with them
+    /// their old zone.
+    pub(super) fn take_oldest(&mut self) -> Option<(u32, u32)> {
+        let (zone, _) = *self.full.front()?;
+        let held = self.segments.iter().any(|segment| {
+            segment.state == State::Homeless && self.flash.zone_of(segment.first) == zone
+        });
+        if held {
+            return None;
+        }
+        self.full.pop_front()
+    }
+
+    /// A zone was reset.
+    pub(super) fn give_back(&mut self, zone: u32) {
+        debug_assert!((self.first_zone..self.first_zone + self.zones).contains(&zone));
+        self.free.push_back(zone);
+    }
+
+    /// Bytes that objects in memory take, with the memory of their pages.
+    pub(super) fn buffer_bytes(&self) -> u64 {
+        let of_page = |page: &Vec<Object>| {
+            page.capacity() * size_of::<Object>()
+                + page.iter().map(|object| object.record.len()).sum::<usize>()
+        };
+        let buffered = self.segments.iter().flat_map(|segment| &segment.pages);
+        buffered.chain(&self.spare).map(of_page).sum::<usize>() as u64
+    }
+
+    /// Objects in memory.
+    pub(super) fn objects_buffered(&self) -> u64 {
+        let pages = self.segments.iter().flat_map(|segment| &segment.pages);
+        pages.map(|page| page.len() as u64).sum()
+    }
+}
+
+/// Readers inside each zone.
+#[derive(Clone, Debug)]
+pub(super) struct Pins(Vec<u32>);
+
+impl Pins {
+    pub(super) fn new(zones: u32) -> Self {
+        Pins(vec![0; zones as usize])
+    }
+
+    pub(super) fn pin(&mut self, zone: u32) {
+        self.0[zone as usize] += 1;
+    }
+
+    pub(super) fn unpin(&mut self, zone: u32) {
+        debug_assert!(self.0[zone as usize] > 0, "zone {zone} is not pinned");
+        self.0[zone as usize] -= 1;
+    }
+
+    pub(super) fn is_free(&self, zone: u32) -> bool {
+        self.0[zone as usize] == 0
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        (self.0.capacity() * size_of::<u32>()) as u64
+    }
+}

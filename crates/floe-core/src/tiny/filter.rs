@@ -1,0 +1,121 @@
+//! A Bloom filter for each page of objects, in one array.
+//!
+//! A filter here is rebuilt whenever its page is rewritten, so nothing is ever
+//! removed from one, and an empty filter says that its page holds nothing.
+
+use crate::hash::KeyHash;
+
+/// Filters of many pages, each of the same number of 64-bit words.
+#[derive(Clone, Debug)]
+pub struct PageFilters {
+    words: Vec<u64>,
+    words_per_page: usize,
+    probes: u32,
+}
+
+impl PageFilters {
+    /// Empty filters for `pages` pages, of `bytes_per_page` bytes each (a
+    /// multiple of 8), at best when a page holds `objects_expected` objects.
+    pub fn new(pages: usize, bytes_per_page: u32, objects_expected: u32) -> Self {
+        let bits_per_object = f64::from(bytes_per_page * 8) / f64::from(objects_expected.max(1));
+        PageFilters {
+            words: vec![0; pages * bytes_per_page as usize / 8],
+            words_per_page: bytes_per_page as usize / 8,
+            // Bloom's optimum, ln 2 bits set per bit and object.
+            probes: ((bits_per_object * std::f64::consts::LN_2).round() as u32).clamp(1, 12),
+        }
+    }
+
+    /// Whether `page` may hold `hash`. "No" is certain.
+    pub fn may_hold(&self, page: usize, hash: KeyHash) -> bool {
+        let words = &self.words[page * self.words_per_page..][..self.words_per_page];
+        let mut probe = Probe::new(hash, words.len());
+        (0..self.probes).all(|_| {
+            let (word, bit) = probe.next();
+            words[word] & bit != 0
+        })
+    }
+
+    /// Whether `page` certainly holds nothing.
+    pub fn is_empty(&self, page: usize) -> bool {
+        self.words[page * self.words_per_page..][..self.words_per_page]
+            .iter()
+            .all(|word| *word == 0)
+    }
+
+    /// Makes the filter of `page` that of `hashes`.
+    pub fn rebuild(&mut self, page: usize, hashes: impl Iterator<Item = KeyHash>) {
+        let words = &mut self.words[page * self.words_per_page..][..self.words_per_page];
+        words.fill(0);
+        for hash in hashes {
+            let mut probe = Probe::new(hash, words.len());
+            for _ in 0..self.probes {
+                let (word, bit) = probe.next();
+                words[word] |= bit;
+            }
+        }
+    }
+
+    /// Bytes that the filters take.
+    pub fn memory_bytes(&self) -> u64 {
+        (self.words.capacity() * size_of::<u64>()) as u64
+    }
+}
+
+/// Walks the bits of one hash: steps of a 32-bit generator that is seeded by
+/// bits which choose neither the set nor the log's tag.
+struct Probe {
+    state: u64,
+    words: u64,
+}
+
+impl Probe {
+    fn new(hash: KeyHash, words: usize) -> Self {
+        Probe {
+            state: (hash.0 ^ 0x6a09_e667_f3bc_c909).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            words: words as u64,
+        }
+    }
+
+    fn next(&mut self) -> (usize, u64) {
+        let draw = self.state >> 32;
+        self.state = (self.state ^ draw).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let bit = (draw * self.words * 64) >> 32;
+        ((bit / 64) as usize, 1 << (bit % 64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(n: u64) -> KeyHash {
+        KeyHash::of(crate::hash::HashSeed(1), &n.to_le_bytes())
+    }
+
+    #[test]
+    fn what_was_put_in_is_found_and_the_rest_as_rarely_as_computed() {
+        // Bytes per page, objects, upper limit of the share of false positives.
+        for (bytes, objects, limit) in [(8, 16, 0.20), (24, 16, 0.008), (32, 16, 0.003)] {
+            let pages = 400;
+            let mut filters = PageFilters::new(pages, bytes, objects);
+            assert!((0..pages).all(|page| filters.is_empty(page)));
+            let of_page =
+                |page: usize| (0..u64::from(objects)).map(move |n| hash(page as u64 * 64 + n));
+            for page in 0..pages {
+                filters.rebuild(page, of_page(page));
+            }
+            let mut false_positives = 0;
+            let tries = 200;
+            for page in 0..pages {
+                assert!(!filters.is_empty(page));
+                assert!(of_page(page).all(|hash| filters.may_hold(page, hash)));
+                false_positives += (0..tries)
+                    .filter(|n| filters.may_hold(page, hash((1 << 40) + page as u64 * 4096 + n)))
+                    .count();
+            }
+            let share = false_positives as f64 / (pages as f64 * tries as f64);
+            assert!(share < limit, "{bytes} bytes, {objects} objects: {share}");
+        }
+    }
+}

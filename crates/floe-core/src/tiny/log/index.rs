@@ -1,0 +1,269 @@
+//! The exact index of the log: hash to page, open addressing.
+//!
+//! Many small tables, chosen by hash, that grow one at a time and by half, so
+//! that none stops the cache for long and little memory is held in reserve.
+
+use crate::hash::{KeyHash, fast_range};
+use crate::tiny::object::PageAddress;
+
+/// The index.
+#[derive(Debug)]
+pub(super) struct Index {
+    shards: Vec<Shard>,
+    len: u64,
+}
+
+/// Where an object is, and whether it was used since it was written there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) page: PageAddress,
+    pub(super) hit: bool,
+}
+
+const SHARDS: usize = 256;
+const SLOTS_LEAST: usize = 8;
+/// A page that is none. Pages have 31 bits, the highest marks hits.
+const NONE: u32 = u32::MAX;
+const HIT: u32 = 1 << 31;
+
+#[derive(Debug)]
+struct Shard {
+    /// Whole hashes: two keys are never taken for each other.
+    hashes: Vec<u64>,
+    pages: Vec<u32>,
+    len: usize,
+}
+
+impl Index {
+    pub(super) fn new() -> Self {
+        let shard = || Shard::with_slots(SLOTS_LEAST);
+        Index {
+            shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
+            len: 0,
+        }
+    }
+
+    fn shard(&self, hash: KeyHash) -> &Shard {
+        &self.shards[(hash.0 as u8) as usize]
+    }
+
+    fn shard_mut(&mut self, hash: KeyHash) -> &mut Shard {
+        &mut self.shards[(hash.0 as u8) as usize]
+    }
+
+    pub(super) fn get(&self, hash: KeyHash) -> Option<Entry> {
+        let shard = self.shard(hash);
+        let slot = shard.find(hash.0)?;
+        Some(Entry {
+            page: PageAddress(shard.pages[slot] & !HIT),
+            hit: shard.pages[slot] & HIT != 0,
+        })
+    }
+
+    /// Says where an object is now, not hit since.
+    pub(super) fn set(&mut self, hash: KeyHash, page: PageAddress) {
+        let added = self.shard_mut(hash).set(hash.0, page.0);
+        self.len += u64::from(added);
+    }
+
+    /// Notes that an object was used, if it is in `page` still.
+    pub(super) fn hit(&mut self, hash: KeyHash, page: PageAddress) {
+        let shard = self.shard_mut(hash);
+        if let Some(slot) = shard.find(hash.0)
+            && shard.pages[slot] & !HIT == page.0
+        {
+            shard.pages[slot] |= HIT;
+        }
+    }
+
+    pub(super) fn remove(&mut self, hash: KeyHash) {
+        let shard = self.shard_mut(hash);
+        if let Some(slot) = shard.find(hash.0) {
+            shard.remove(slot);
+            self.len -= 1;
+        }
+    }
+
+    /// Forgets everything in pages `first..end`; says how many objects.
+    pub(super) fn purge(&mut self, first: PageAddress, end: PageAddress) -> u64 {
+        let mut purged = 0;
+        for shard in &mut self.shards {
+            purged += shard.purge(first.0..end.0);
+        }
+        self.len -= purged;
+        purged
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let of_shard = |shard: &Shard| {
+            size_of::<Shard>()
+                + shard.hashes.capacity() * size_of::<u64>()
+                + shard.pages.capacity() * size_of::<u32>()
+        };
+        self.shards.iter().map(of_shard).sum::<usize>() as u64
+    }
+}
+
+impl Shard {
+    fn with_slots(slots: usize) -> Self {
+        Shard {
+            hashes: vec![0; slots],
+            pages: vec![NONE; slots],
+            len: 0,
+        }
+    }
+
+    fn home(&self, hash: u64) -> usize {
+        fast_range(hash, self.pages.len())
+    }
+
+    fn after(&self, slot: usize) -> usize {
+        if slot + 1 == self.pages.len() {
+            0
+        } else {
+            slot + 1
+        }
+    }
+
+    fn find(&self, hash: u64) -> Option<usize> {
+        let mut slot = self.home(hash);
+        while self.pages[slot] != NONE {
+            if self.hashes[slot] == hash {
+                return Some(slot);
+            }
+            slot = self.after(slot);
+        }
+        None
+    }
+
+    /// Returns whether the hash is new.
+    fn set(&mut self, hash: u64, page: u32) -> bool {
+        if let Some(slot) = self.find(hash) {
+            self.pages[slot] = page;
+            return false;
+        }
+        // At most seven eighths full: probes stay short, and some slot is free.
+        if (self.len + 1) * 8 > self.pages.len() * 7 {
+            self.grow();
+        }
+        self.put(hash, page);
+        true
+    }
+
+    fn put(&mut self, hash: u64, page: u32) {
+        let mut slot = self.home(hash);
+        while self.pages[slot] != NONE {
+            slot = self.after(slot);
+        }
+        self.hashes[slot] = hash;
+        self.pages[slot] = page;
+        self.len += 1;
+    }
+
+    fn grow(&mut self) {
+        let slots = self.pages.len();
+        let old = std::mem::replace(self, Shard::with_slots(slots + slots / 2));
+        for (hash, page) in old.hashes.into_iter().zip(old.pages) {
+            if page != NONE {
+                self.put(hash, page);
+            }
+        }
+    }
+
+    /// Empties a slot and moves back those that were displaced past it.
+    fn remove(&mut self, slot: usize) {
+        let slots = self.pages.len();
+        let mut hole = slot;
+        let mut next = self.after(slot);
+        while self.pages[next] != NONE {
+            let displaced = (next + slots - self.home(self.hashes[next])) % slots;
+            if displaced >= (next + slots - hole) % slots {
+                self.hashes[hole] = self.hashes[next];
+                self.pages[hole] = self.pages[next];
+                hole = next;
+            }
+            next = self.after(next);
+        }
+        self.pages[hole] = NONE;
+        self.len -= 1;
+    }
+
+    fn purge(&mut self, gone: std::ops::Range<u32>) -> u64 {
+        let mut purged = 0;
+        let mut slot = 0;
+        while slot < self.pages.len() {
+            if self.pages[slot] != NONE && gone.contains(&(self.pages[slot] & !HIT)) {
+                // Another may have moved here: look again.
+                self.remove(slot);
+                purged += 1;
+            } else {
+                slot += 1;
+            }
+        }
+        // What wrapped around may have moved from the front to the end.
+        while let Some(slot) = self.wrapped(&gone) {
+            self.remove(slot);
+            purged += 1;
+        }
+        purged
+    }
+
+    /// A slot of the last run whose page is gone.
+    fn wrapped(&self, gone: &std::ops::Range<u32>) -> Option<usize> {
+        let run = (0..self.pages.len()).rev();
+        run.take_while(|slot| self.pages[*slot] != NONE)
+            .find(|slot| gone.contains(&(self.pages[*slot] & !HIT)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_map(operations in prop::collection::vec((0u8..5, 0u64..80, 0u32..64), 1..600)) {
+            let mut index = Index::new();
+            let mut map = BTreeMap::new();
+            for (what, key, page) in operations {
+                // All in one shard, with runs that wrap around.
+                let hash = KeyHash((key.wrapping_mul(0x0f0f_1234_5678_9abc) | (key % 3) << 61) & !0xff);
+                match what {
+                    0 | 1 => {
+                        index.set(hash, PageAddress(page));
+                        map.insert(hash, (page, false));
+                    }
+                    2 => {
+                        index.remove(hash);
+                        map.remove(&hash);
+                    }
+                    3 => {
+                        index.hit(hash, PageAddress(page));
+                        if let Some(entry) = map.get_mut(&hash) {
+                            entry.1 |= entry.0 == page;
+                        }
+                    }
+                    _ => {
+                        let purged = index.purge(PageAddress(page), PageAddress(page + 8));
+                        let before = map.len();
+                        map.retain(|_, (at, _)| !(page..page + 8).contains(at));
+                        prop_assert_eq!(purged, (before - map.len()) as u64);
+                    }
+                }
+                prop_assert_eq!(index.len(), map.len() as u64);
+                for (hash, (page, hit)) in &map {
+                    let entry = Entry { page: PageAddress(*page), hit: *hit };
+                    prop_assert_eq!(index.get(*hash), Some(entry));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Nemo's settings, and the plan that follows from them.
+
+use std::fmt::Display;
+
+use serde::{Deserialize, Serialize};
+
+use super::filters::{INDEX_GROUP_MAX, filter_bits};
+use crate::tiny::object::{Flash, PAGE_ROOM_BYTES};
+use crate::tiny::plan::{PlanError, check_flash};
+
+/// How filters are sized.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FilterSizing {
+    /// For the objects that sets of late really held.
+    #[default]
+    Measured,
+    /// For 40 objects in every set, as published (§5.1): at 246 bytes an
+    /// object that is 41 bits for each of the 14 that there are.
+    Published,
+}
+
+/// Which hot objects outlive their set-group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WriteBack {
+    /// None.
+    Off,
+    /// Those that still fit the set-group that is about to be flushed (§4.2).
+    Published,
+    /// Those, and the rest into the set-groups that are still being filled,
+    /// up to `write_back_share` of a set-group.
+    #[default]
+    Everywhere,
+}
+
+/// Nemo's settings. The defaults are Floe's own; [`NemoConfig::published`] are
+/// the paper's (Table 3).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NemoConfig {
+    /// Pages of a set-group, which are its sets: whole zones or a whole part
+    /// of one. `None` is one zone.
+    pub set_group_pages: Option<u32>,
+    /// Set-groups in memory that take in objects.
+    pub memory_set_groups: u32,
+    /// Objects that are turned out of full sets before a set-group is
+    /// flushed, per set of a set-group: 4,096 of 275,712 in the paper (§4.2,
+    /// "probabilistic flushing", as a count).
+    pub flush_threshold: f64,
+    /// Sets that an object may lie in: 1 as published, or 2.
+    pub candidates: u32,
+    /// With two candidates: whether an object in a full set may move to its
+    /// other one, while in memory, to make room.
+    pub relocate: bool,
+    /// Which hot objects outlive their set-group.
+    pub write_back: WriteBack,
+    /// Most bytes written back per set-group evicted, as a share of it.
+    pub write_back_share: f64,
+    /// How filters are sized.
+    pub filter_sizing: FilterSizing,
+    /// Share of the filters of sets without an object that say it is there.
+    pub filter_false_positives: f64,
+    /// Share of the index on flash that is cached in memory.
+    pub index_cached: f64,
+    /// Share of a set-group's life, at its end, in which hits are noted.
+    pub hotness_window: f64,
+    /// Hotness fades each time this share of the flash has been written.
+    pub cooling_period: f64,
+}
+
+impl Default for NemoConfig {
+    fn default() -> Self {
+        NemoConfig {
+            set_group_pages: None,
+            memory_set_groups: 2,
+            flush_threshold: 4096.0 / 275_712.0,
+            candidates: 2,
+            relocate: true,
+            write_back: WriteBack::Everywhere,
+            write_back_share: 0.1,
+            filter_sizing: FilterSizing::Measured,
+            filter_false_positives: 0.001,
+            index_cached: 0.5,
+            hotness_window: 0.3,
+            cooling_period: 0.1,
+        }
+    }
+}
+
+impl NemoConfig {
+    /// The paper's settings (Table 3).
+    pub fn published() -> Self {
+        NemoConfig {
+            candidates: 1,
+            relocate: false,
+            write_back: WriteBack::Published,
+            write_back_share: 1.0,
+            filter_sizing: FilterSizing::Published,
+            ..NemoConfig::default()
+        }
+    }
+}
+
+/// A configuration that fits the flash.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NemoPlan {
+    pub(super) config: NemoConfig,
+    pub(super) flash: Flash,
+    /// Pages of an extent: sets and the summary behind them.
+    pub(super) extent_pages: u32,
+    /// Sets of a set-group.
+    pub(super) sets: u32,
+    /// Objects turned out before a flush.
+    pub(super) turned_out_max: u32,
+}
+
+/// Objects in a set that the published filters are made for.
+const PUBLISHED_OBJECTS_PER_SET: f64 = 40.0;
+
+/// Set-groups of one index group, as published.
+const PUBLISHED_INDEX_GROUP: u32 = 50;
+
+/// Bytes of a summary besides its filters, more than enough.
+const SUMMARY_HEAD_BYTES: u64 = 128;
+
+/// Bytes of a set's filter that a summary has room for: of more than 24
+/// objects at one false positive in a thousand.
+const SUMMARY_FILTER_BYTES: u64 = 44;
+
+/// Fewest pages of an extent.
+const EXTENT_PAGES_MIN: u32 = 2;
+
+/// Pages of a summary for so many sets.
+fn summary_pages(sets: u64) -> u64 {
+    (SUMMARY_HEAD_BYTES + sets * SUMMARY_FILTER_BYTES).div_ceil(PAGE_ROOM_BYTES as u64)
+}
+
+/// Sets of an extent of so many pages, the rest of which is the summary's.
+fn sets_of(extent_pages: u32) -> Option<u32> {
+    let pages = u64::from(extent_pages);
+    let mut sets = pages.checked_sub(summary_pages(pages))?;
+    while sets + 1 + summary_pages(sets + 1) <= pages {
+        sets += 1;
+    }
+    u32::try_from(sets).ok().filter(|sets| *sets > 0)
+}
+
+/// Fewest set-groups on flash that make a cache: with fewer, one eviction
+/// takes too much.
+const SET_GROUPS_MIN: u32 = 4;
+
+impl NemoPlan {
+    /// Checks `config` against `flash`.
+    ///
+    /// # Errors
+    /// [`PlanError`] names the setting that does not fit and a value that does.
+    pub fn new(config: &NemoConfig, flash: Flash) -> Result<Self, PlanError> {
+        check_flash(&flash, 1)?;
+        let extent_pages = config.set_group_pages.unwrap_or(flash.zone_pages);
+        let whole = extent_pages > 0
+            && (extent_pages.is_multiple_of(flash.zone_pages)
+                || flash.zone_pages.is_multiple_of(extent_pages));
+        if !whole {
+            return Err(PlanError::new(
+                "set_group_pages",
+                extent_pages,
+                format!(
+                    "must be a multiple or a whole part of a zone's {} pages",
+                    flash.zone_pages
+                ),
+                nearest(flash.zone_pages),
+            ));
+        }
+        let extents = flash.pages() / u64::from(extent_pages);
+        if extents < u64::from(SET_GROUPS_MIN) {
+            return Err(PlanError::new(
+                "set_group_pages",
+                extent_pages,
+                format!(
+                    "leaves {extents} set-groups on {} pages of flash; {SET_GROUPS_MIN} are needed",
+                    flash.pages()
+                ),
+                nearest(flash.pages() / u64::from(SET_GROUPS_MIN)),
+            ));
+        }
+        let sets = sets_of(extent_pages).ok_or_else(|| {
+            PlanError::new(
+                "set_group_pages",
+                extent_pages,
+                "leaves no page for sets beside the summary",
+                nearest(EXTENT_PAGES_MIN),
+            )
+        })?;
+        within(
+            "memory_set_groups",
+            f64::from(config.memory_set_groups),
+            1.0,
+            16.0,
+        )?;
+        within("candidates", f64::from(config.candidates), 1.0, 2.0)?;
+        within("flush_threshold", config.flush_threshold, 0.0, 16.0)?;
+        within("write_back_share", config.write_back_share, 0.0, 1.0)?;
+        within(
+            "filter_false_positives",
+            config.filter_false_positives,
+            1e-6,
+            0.5,
+        )?;
+        within("index_cached", config.index_cached, 0.0, 1.0)?;
+        within("hotness_window", config.hotness_window, 0.0, 1.0)?;
+        within("cooling_period", config.cooling_period, 0.001, 1.0)?;
+        Ok(NemoPlan {
+            turned_out_max: (config.flush_threshold * f64::from(sets)).round() as u32,
+            config: config.clone(),
+            flash,
+            extent_pages,
+            sets,
+        })
+    }
+
+    /// Pages of a summary whose filters take `filter_bytes`; the rest of the
+    /// extent where it shares a zone with others, so that they follow on.
+    pub(super) fn summary_pages(&self, filter_bytes: usize) -> u32 {
+        if self.extent_pages < self.flash.zone_pages {
+            return self.extent_pages - self.sets;
+        }
+        let bytes = SUMMARY_HEAD_BYTES as usize + filter_bytes;
+        bytes.div_ceil(PAGE_ROOM_BYTES) as u32
+    }
+
+    /// Most bytes of filters that a summary has room for.
+    pub(super) fn summary_room(&self) -> usize {
+        let pages = (self.extent_pages - self.sets) as usize;
+        pages * PAGE_ROOM_BYTES - SUMMARY_HEAD_BYTES as usize
+    }
+
+    /// Where in an extent its summary begins: this many pages from its start,
+    /// which are its sets.
+    pub fn sets(&self) -> u32 {
+        self.sets
+    }
+
+    /// Pages of an extent: a set-group with its summary, or an index group.
+    pub fn extent_pages(&self) -> u32 {
+        self.extent_pages
+    }
+
+    /// Set-groups and index groups that fit on flash.
+    pub fn extents(&self) -> u32 {
+        (self.flash.pages() / u64::from(self.extent_pages)) as u32
+    }
+
+    /// Set-groups whose filters share an index group, when sets hold
+    /// `objects_per_set` objects on average.
+    pub(super) fn index_group_columns(&self, objects_per_set: f64) -> u32 {
+        match self.config.filter_sizing {
+            FilterSizing::Published => PUBLISHED_INDEX_GROUP,
+            FilterSizing::Measured => {
+                let bits = filter_bits(objects_per_set, self.config.filter_false_positives);
+                super::filters::columns_with(bits)
+            }
+        }
+        .min(self.extents())
+        .clamp(1, INDEX_GROUP_MAX)
+    }
+
+    /// Objects in a set that filters are made for, when sets hold
+    /// `objects_per_set` on average.
+    pub(super) fn filter_objects(&self, objects_per_set: f64) -> f64 {
+        match self.config.filter_sizing {
+            FilterSizing::Published => PUBLISHED_OBJECTS_PER_SET,
+            FilterSizing::Measured => objects_per_set,
+        }
+    }
+}
+
+fn nearest(value: impl Display) -> String {
+    format!("the nearest that works is {value}")
+}
+
+fn within(setting: &'static str, value: f64, low: f64, high: f64) -> Result<(), PlanError> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    let best = if value < low { low } else { high };
+    Err(PlanError::new(
+        setting,
+        value,
+        format!("must be between {low} and {high}"),
+        nearest(best),
+    ))
+}

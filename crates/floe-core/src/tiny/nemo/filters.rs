@@ -1,0 +1,252 @@
+//! Filters of sets, sliced by bits.
+//!
+//! The filters of one set in all set-groups of an index group lie in one page
+//! (§4.3), and there by rows: row *r* holds bit *r* of every filter. So one
+//! probe of a key is the conjunction of a few rows, for all set-groups at
+//! once, instead of several probes for each (the layout of bit-sliced
+//! signature files: Faloutsos and Christodoulakis, 1984; BitFunnel, 2017).
+
+use super::hashes::{PROBES_MAX, Rows};
+use crate::hash::KeyHash;
+use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
+
+/// Most set-groups of an index group.
+pub(super) const INDEX_GROUP_MAX: u32 = 512;
+
+/// Bytes of a page for rows.
+const ROW_ROOM_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
+
+/// Bits of a Bloom filter for `objects` objects at a rate of false positives.
+pub(super) fn filter_bits(objects: f64, false_positives: f64) -> f64 {
+    let ln2 = std::f64::consts::LN_2;
+    objects.max(1.0) * -false_positives.ln() / (ln2 * ln2)
+}
+
+/// How many filters of `bits` bits a page holds.
+pub(super) fn columns_with(bits: f64) -> u32 {
+    let columns = (ROW_ROOM_BYTES * 8) as f64 / bits.max(1.0);
+    // Rows are whole bytes.
+    ((columns as u32) & !7).clamp(8, INDEX_GROUP_MAX)
+}
+
+/// How the filters of an index group are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Set-groups.
+    pub(super) columns: u32,
+    /// Bits of a filter.
+    pub(super) rows: u32,
+    /// Bits that a key sets.
+    pub(super) probes: u32,
+}
+
+impl Shape {
+    /// `columns` filters in a page, for sets of `objects` objects.
+    pub(super) fn new(columns: u32, objects: f64) -> Self {
+        let rows = (ROW_ROOM_BYTES / columns.div_ceil(8) as usize) as u32;
+        let best = f64::from(rows) / objects.max(1.0) * std::f64::consts::LN_2;
+        Shape {
+            columns,
+            rows,
+            probes: (best.round() as u32).clamp(1, PROBES_MAX as u32),
+        }
+    }
+
+    /// Whether filters of this shape fit a page, and probes make sense.
+    pub(super) fn is_sane(self) -> bool {
+        let bytes = self.row_bytes() as u64 * u64::from(self.rows);
+        self.columns > 0
+            && self.rows > 0
+            && bytes <= ROW_ROOM_BYTES as u64
+            && (1..=PROBES_MAX as u32).contains(&self.probes)
+    }
+
+    /// Bytes of the filters of `sets` sets of one set-group, side by side.
+    pub(super) fn filters_bytes(self, sets: u32) -> usize {
+        (u64::from(sets) * u64::from(self.rows)).div_ceil(8) as usize
+    }
+
+    /// The filters of one set-group, bit by bit, set after set: `hashes`
+    /// names, for each set, its objects.
+    pub(super) fn filters_of<Set>(self, hashes: impl ExactSizeIterator<Item = Set>) -> Box<[u8]>
+    where
+        Set: Iterator<Item = KeyHash>,
+    {
+        let mut bits = vec![0u8; self.filters_bytes(hashes.len() as u32)];
+        for (at, set) in hashes.enumerate() {
+            let start = at * self.rows as usize;
+            for hash in set {
+                for row in Rows::of(hash).iter(self.probes, self.rows) {
+                    bits[(start + row) / 8] |= 1 << ((start + row) % 8);
+                }
+            }
+        }
+        bits.into_boxed_slice()
+    }
+
+    fn row_bytes(self) -> usize {
+        self.columns.div_ceil(8) as usize
+    }
+}
+
+/// Which set-groups of an index group may hold a key; bit *i* is its *i*-th.
+pub(super) type Mask = [u64; INDEX_GROUP_MAX as usize / 64];
+
+/// Looks up a key in a page of filters.
+pub(super) fn probe_page(shape: Shape, page: &[u8], rows: &Rows) -> Mask {
+    let row_bytes = shape.row_bytes();
+    let body = &page[PAGE_HEADER_BYTES..];
+    let mut mask = [0; 8];
+    for (word, out) in mask.iter_mut().enumerate().take(row_bytes.div_ceil(8)) {
+        let mut all = u64::MAX;
+        for row in rows.iter(shape.probes, shape.rows) {
+            all &= load(body, row * row_bytes + word * 8, row_bytes - word * 8);
+            if all == 0 {
+                break;
+            }
+        }
+        *out = all;
+    }
+    mask
+}
+
+/// Eight bytes from `at`, of which those from `valid` on are cleared.
+fn load(body: &[u8], at: usize, valid: usize) -> u64 {
+    if let Some(bytes) = body.get(at..at + 8) {
+        let word = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+        return if valid >= 8 {
+            word
+        } else {
+            word & ((1 << (valid * 8)) - 1)
+        };
+    }
+    // At the end of the page.
+    let mut bytes = [0; 8];
+    let count = valid.min(8).min(body.len() - at);
+    bytes[..count].copy_from_slice(&body[at..at + count]);
+    u64::from_le_bytes(bytes)
+}
+
+/// Set-groups of a stripe.
+const STRIPE_COLUMNS: u32 = u32::BITS;
+
+/// The index group that is still being filled, in stripes of set-groups, so
+/// that it takes memory only as it fills.
+#[derive(Clone, Debug)]
+pub(super) struct OpenGroup {
+    pub(super) shape: Shape,
+    sets: u32,
+    filled: u32,
+    /// Of each stripe, set after set: its rows.
+    stripes: Vec<Vec<u32>>,
+}
+
+impl OpenGroup {
+    pub(super) fn new(shape: Shape, sets: u32) -> Self {
+        OpenGroup {
+            shape,
+            sets,
+            filled: 0,
+            stripes: Vec::new(),
+        }
+    }
+
+    /// Set-groups in it.
+    pub(super) fn filled(&self) -> u32 {
+        self.filled
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.filled == self.shape.columns
+    }
+
+    /// Adds a set-group's filters: `hashes` names, for each set, its objects.
+    pub(super) fn push<Set>(&mut self, hashes: impl Iterator<Item = Set>)
+    where
+        Set: Iterator<Item = KeyHash>,
+    {
+        let shape = self.shape;
+        let (bit, stripe) = self.new_column();
+        let filters = stripe.chunks_exact_mut(shape.rows as usize);
+        for (filter, set) in filters.zip(hashes) {
+            for hash in set {
+                for row in Rows::of(hash).iter(shape.probes, shape.rows) {
+                    filter[row] |= bit;
+                }
+            }
+        }
+    }
+
+    /// Adds a set-group's filters as [`Shape::filters_of`] made them.
+    pub(super) fn push_filters(&mut self, bits: &[u8]) {
+        let (column, stripe) = self.new_column();
+        for (at, row) in stripe.iter_mut().enumerate() {
+            let set = bits
+                .get(at / 8)
+                .is_some_and(|byte| byte >> (at % 8) & 1 == 1);
+            *row |= if set { column } else { 0 };
+        }
+    }
+
+    /// The bit of the next column, and the stripe it is in.
+    fn new_column(&mut self) -> (u32, &mut Vec<u32>) {
+        let at = self.filled % STRIPE_COLUMNS;
+        let stripe = (self.filled / STRIPE_COLUMNS) as usize;
+        self.filled += 1;
+        if stripe == self.stripes.len() {
+            let rows = self.shape.rows as usize * self.sets as usize;
+            self.stripes.push(vec![0; rows]);
+        }
+        (1 << at, &mut self.stripes[stripe])
+    }
+
+    pub(super) fn probe(&self, set: u32, rows: &Rows) -> Mask {
+        let mut mask = [0; 8];
+        let start = set as usize * self.shape.rows as usize;
+        for (at, stripe) in self.stripes.iter().enumerate() {
+            let filter = &stripe[start..start + self.shape.rows as usize];
+            let mut all = u32::MAX;
+            for row in rows.iter(self.shape.probes, self.shape.rows) {
+                all &= filter[row];
+                if all == 0 {
+                    break;
+                }
+            }
+            mask[at / 2] |= u64::from(all) << (at % 2 * 32);
+        }
+        mask
+    }
+
+    /// The page of a set, rows by rows.
+    pub(super) fn page(&self, set: u32) -> Box<[u8]> {
+        let mut page = vec![0; PAGE_BYTES].into_boxed_slice();
+        let row_bytes = self.shape.row_bytes();
+        let rows = self.shape.rows as usize;
+        let start = set as usize * rows;
+        for row in 0..rows {
+            let out = &mut page[PAGE_HEADER_BYTES + row * row_bytes..][..row_bytes];
+            for (out, stripe) in out.chunks_mut(4).zip(&self.stripes) {
+                let bits = stripe[start + row].to_le_bytes();
+                out.copy_from_slice(&bits[..out.len()]);
+            }
+        }
+        page
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let rows: usize = self.stripes.iter().map(Vec::len).sum();
+        (rows * size_of::<u32>()) as u64
+    }
+}
+
+/// The bits that are set in a mask, highest first.
+pub(super) fn newest_first(mask: Mask) -> impl Iterator<Item = u32> {
+    (0..8).rev().flat_map(move |word| {
+        let mut bits = mask[word as usize];
+        std::iter::from_fn(move || {
+            let top = 63u32.checked_sub(bits.leading_zeros())?;
+            bits &= !(1 << top);
+            Some(word * 64 + top)
+        })
+    })
+}

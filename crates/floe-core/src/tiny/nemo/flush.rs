@@ -1,0 +1,516 @@
+//! From memory to flash: room is made, hot objects are kept, pages are
+//! written, and filters after them.
+//!
+//! One task at a time; reads and writes are of many pages each.
+
+use super::extents::{Extent, Owner};
+use super::{Candidate, Nemo, WriteBack, shape_for};
+use crate::tiny::engine::{Cause, Outcome, Page, Summary, Task, TaskId, Work};
+use crate::tiny::object::{Object, PAGE_BYTES, PageAddress};
+
+/// Pages read at once when hot objects are collected.
+const READ_PAGES: usize = 64;
+
+/// Pages written at once.
+const APPEND_PAGES: u32 = 64;
+
+/// How far the flush is.
+#[derive(Debug)]
+enum Phase {
+    /// There is nothing to flush.
+    Idle,
+    /// Extents must become free, for the sealed set-group or for filters.
+    Room,
+    /// Hot objects of the oldest set-group are read, set by set from `next` on.
+    Collect { next: u32 },
+    /// The sealed set-group is written.
+    Objects { extent: Extent, next: u32 },
+    /// What was written is summed up behind it.
+    Seal { extent: Extent, of_index: bool },
+    /// The open index group is written.
+    Filters { extent: Extent, next: u32 },
+}
+
+/// What the task that is out does.
+#[derive(Debug)]
+enum Doing {
+    Reset(u32),
+    Collect(Vec<u32>),
+    Verify(Vec<(Object, usize)>),
+    Write(u32),
+    Seal(u32),
+}
+
+/// The flush.
+#[derive(Debug)]
+pub(super) struct Flush {
+    phase: Phase,
+    doing: Option<(TaskId, Doing)>,
+    next_id: u32,
+    /// Hot objects of which newer copies may exist, where the filters say.
+    doubtful: Vec<(Object, Vec<PageAddress>)>,
+    /// Bytes written back from the set-group that goes.
+    written_back_bytes: u64,
+    /// Set-groups flushed since objects were cooled.
+    since_cooling: u32,
+}
+
+impl Flush {
+    pub(super) fn new() -> Self {
+        Flush {
+            phase: Phase::Idle,
+            doing: None,
+            next_id: 0,
+            doubtful: Vec::new(),
+            written_back_bytes: 0,
+            since_cooling: 0,
+        }
+    }
+
+    /// A set-group was sealed.
+    pub(super) fn begin(&mut self) {
+        if matches!(self.phase, Phase::Idle) {
+            self.phase = Phase::Room;
+        }
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.doing.is_some() || !matches!(self.phase, Phase::Idle)
+    }
+
+    fn start(&mut self, doing: Doing, work: Work) -> Option<Task> {
+        let id = TaskId(self.next_id);
+        self.next_id = self.next_id.wrapping_add(1);
+        self.doing = Some((id, doing));
+        Some(Task { id, work })
+    }
+}
+
+impl Nemo {
+    pub(super) fn next_flush_task(&mut self) -> Option<Task> {
+        if self.flush.doing.is_some() {
+            return None;
+        }
+        if let Some(zone) = self.extents.take_dead_zone() {
+            return self.flush.start(Doing::Reset(zone), Work::Reset(zone));
+        }
+        loop {
+            match self.flush.phase {
+                Phase::Idle => return None,
+                Phase::Room => {
+                    if !self.make_room() {
+                        return None;
+                    }
+                }
+                Phase::Collect { next } => {
+                    if let Some(task) = self.verify_task().or_else(|| self.collect_task(next)) {
+                        return Some(task);
+                    }
+                    self.retire_oldest();
+                    self.flush.phase = Phase::Room;
+                    if let Some(zone) = self.extents.take_dead_zone() {
+                        return self.flush.start(Doing::Reset(zone), Work::Reset(zone));
+                    }
+                }
+                Phase::Objects { extent, next } => return self.objects_task(extent, next),
+                Phase::Filters { extent, next } => return self.filters_task(extent, next),
+                Phase::Seal { extent, of_index } => return self.seal_task(extent, of_index),
+            }
+        }
+    }
+
+    /// Takes the extent that is needed, or begins to free one; says whether
+    /// there is something to go on with.
+    fn make_room(&mut self) -> bool {
+        let filters = self.index.open.is_full();
+        // An index group that the set-group completes is written right after it.
+        let completes = self.index.open.filled() + 1 == self.index.open.shape.columns;
+        let needed = 1 + usize::from(completes);
+        if self.extents.free() >= needed {
+            let owner = if filters {
+                Owner::IndexGroup(self.index.open_first)
+            } else {
+                Owner::SetGroup(self.pool.next())
+            };
+            let Some(extent) = self.extents.take(owner) else {
+                return false;
+            };
+            self.flush.phase = if filters {
+                Phase::Filters { extent, next: 0 }
+            } else {
+                Phase::Objects { extent, next: 0 }
+            };
+            return true;
+        }
+        if self.extents.free() + self.extents.coming() >= needed {
+            return false;
+        }
+        if self.pool.is_empty() {
+            self.give_up();
+        } else {
+            self.flush.written_back_bytes = 0;
+            self.flush.phase = Phase::Collect { next: 0 };
+        }
+        true
+    }
+
+    /// Every zone has failed: what was to be written is forgotten. Nothing
+    /// older is on flash that could come back.
+    fn give_up(&mut self) {
+        self.sealed = None;
+        let shape = self.index.open.shape;
+        self.index.start_over(shape, self.pool.oldest());
+        self.flush.phase = Phase::Idle;
+    }
+
+    /// Reads the next sets of the oldest set-group that have hot objects.
+    fn collect_task(&mut self, next: u32) -> Option<Task> {
+        if self.plan.config.write_back == WriteBack::Off || self.write_back_is_enough() {
+            return None;
+        }
+        let hot: Vec<u32> = (next..self.plan.sets)
+            .filter(|set| self.index.knows(*set) && self.pool.oldest_has_hot(*set))
+            .take(READ_PAGES)
+            .collect();
+        let last = *hot.last()?;
+        let extent = self.pool.get(self.pool.oldest())?.extent;
+        let pages = hot
+            .iter()
+            .map(|set| self.extents.page(extent, *set))
+            .collect();
+        self.flush.phase = Phase::Collect { next: last + 1 };
+        self.statistics.pages_maintained += hot.len() as u64;
+        self.flush.start(Doing::Collect(hot), Work::Read(pages))
+    }
+
+    fn write_back_is_enough(&self) -> bool {
+        let share = self.plan.config.write_back_share;
+        let most = share * f64::from(self.plan.sets) * PAGE_BYTES as f64;
+        self.flush.written_back_bytes as f64 >= most
+    }
+
+    /// Reads the pages that may hold newer copies of hot objects.
+    fn verify_task(&mut self) -> Option<Task> {
+        if self.flush.doubtful.is_empty() {
+            return None;
+        }
+        let mut pages = Vec::new();
+        let mut objects = Vec::new();
+        for (object, places) in self.flush.doubtful.drain(..) {
+            objects.push((object, places.len()));
+            pages.extend(places);
+        }
+        self.statistics.pages_maintained += pages.len() as u64;
+        self.flush.start(Doing::Verify(objects), Work::Read(pages))
+    }
+
+    /// Sorts out the objects of the sets that were read.
+    fn collected(&mut self, sets: &[u32], pages: Vec<Option<Page>>, now_seconds: u32) {
+        for (set, page) in sets.iter().zip(pages) {
+            let Some(Page::Objects(objects)) = page else {
+                continue;
+            };
+            for (slot, object) in objects.into_iter().enumerate() {
+                let keep = self.pool.oldest_is_hot(*set, slot)
+                    && !object.tombstone
+                    && !object.expires.is_over(now_seconds);
+                if keep {
+                    self.consider(object);
+                }
+            }
+        }
+    }
+
+    /// Writes a hot object back, unless there is a newer copy of it.
+    fn consider(&mut self, object: Object) {
+        let homes = self.homes(object.hash);
+        if !self.knows(homes) {
+            // Not looked for of late: not hot (§4.4).
+            return;
+        }
+        let oldest = self.pool.oldest();
+        let mut newer = Vec::new();
+        self.candidates_in_memory(object.hash, homes, |(sequence, page): Candidate| {
+            if sequence > oldest {
+                newer.push(page);
+            }
+        });
+        if newer.is_empty() {
+            self.write_back(object);
+        } else {
+            self.flush.doubtful.push((object, newer));
+        }
+    }
+
+    /// Writes back those of which no newer copy was found.
+    fn verified(&mut self, objects: Vec<(Object, usize)>, pages: Vec<Option<Page>>) {
+        let mut pages = pages.into_iter();
+        for (object, count) in objects {
+            let superseded = pages
+                .by_ref()
+                .take(count)
+                // What cannot be read may be a newer copy.
+                .fold(false, |any, page| {
+                    any | page.is_none_or(|page| holds(&page, &object))
+                });
+            if !superseded {
+                self.write_back(object);
+            }
+        }
+    }
+
+    fn write_back(&mut self, object: Object) {
+        let homes = self.homes(object.hash);
+        if self.write_back_is_enough() || super::Engine::in_memory(self, object.hash).is_some() {
+            return;
+        }
+        let (bytes, stored) = (u64::from(object.bytes), object.stored_bytes() as u64);
+        let Some(sealed) = &mut self.sealed else {
+            return;
+        };
+        let placed = match sealed.place(object, homes) {
+            Ok(()) => {
+                sealed.written_back_bytes += stored;
+                true
+            }
+            Err(object) if self.plan.config.write_back == WriteBack::Everywhere => {
+                self.place_written_back(object, homes)
+            }
+            Err(_) => false,
+        };
+        if placed {
+            self.flush.written_back_bytes += stored;
+            self.statistics.written_back += 1;
+            self.statistics.bytes_written_back += bytes;
+        }
+    }
+
+    /// Keeps a hot object in a set-group that takes objects in.
+    fn place_written_back(&mut self, object: Object, homes: super::Homes) -> bool {
+        let stored = object.stored_bytes() as u64;
+        let placed = self.place(object, homes);
+        if let Ok(at) = placed {
+            self.filling[at].written_back_bytes += stored;
+        }
+        placed.is_ok()
+    }
+
+    fn retire_oldest(&mut self) {
+        let Some(resident) = self.pool.pop() else {
+            return;
+        };
+        self.statistics.evicted += resident.objects;
+        self.extents.release(resident.extent);
+        while let Some(extent) = self.index.forget_before(self.pool.oldest()) {
+            self.extents.release(extent);
+        }
+    }
+
+    /// Where an append that begins with `next` ends: not beyond its zone.
+    fn append_end(&self, next: u32) -> u32 {
+        let zone_pages = self.plan.flash.zone_pages;
+        let zone_end = (next / zone_pages + 1) * zone_pages;
+        (next + APPEND_PAGES).min(zone_end).min(self.plan.sets)
+    }
+
+    fn objects_task(&mut self, extent: Extent, next: u32) -> Option<Task> {
+        let sealed = self.sealed.as_ref()?;
+        let end = self.append_end(next);
+        let pages = sealed.sets()[next as usize..end as usize]
+            .iter()
+            .map(|set| Page::Objects(set.objects().to_vec()))
+            .collect();
+        let first = self.extents.page(extent, next);
+        self.flush
+            .start(Doing::Write(end), Work::Append { first, pages })
+    }
+
+    fn filters_task(&mut self, extent: Extent, next: u32) -> Option<Task> {
+        let end = self.append_end(next);
+        let pages = (next..end)
+            .map(|set| Page::Index(self.index.open.page(set)))
+            .collect();
+        let first = self.extents.page(extent, next);
+        self.flush
+            .start(Doing::Write(end), Work::Append { first, pages })
+    }
+
+    fn seal_task(&mut self, extent: Extent, of_index: bool) -> Option<Task> {
+        let summary = if of_index {
+            self.summary_of_index()
+        } else {
+            self.summary_of_sealed()?
+        };
+        let pages = self.plan.summary_pages(summary.filters.len());
+        let first = self.extents.page(extent, self.plan.sets);
+        self.flush.start(
+            Doing::Seal(pages),
+            Work::Seal {
+                first,
+                pages,
+                summary,
+            },
+        )
+    }
+
+    fn summary_of_index(&self) -> Summary {
+        let shape = self.index.open.shape;
+        Summary {
+            of_index: true,
+            sequence: self.index.open_first,
+            oldest: self.pool.oldest(),
+            objects: 0,
+            columns: shape.columns,
+            rows: shape.rows,
+            probes: shape.probes,
+            filters: Box::default(),
+        }
+    }
+
+    fn summary_of_sealed(&self) -> Option<Summary> {
+        let sealed = self.sealed.as_ref()?;
+        let shape = self.index.open.shape;
+        let fits = shape.filters_bytes(self.plan.sets) <= self.plan.summary_room();
+        let hashes = || sealed.sets().iter().map(|set| set.hashes());
+        Some(Summary {
+            of_index: false,
+            sequence: self.pool.next(),
+            oldest: self.pool.oldest(),
+            objects: sealed.objects(),
+            columns: shape.columns,
+            rows: shape.rows,
+            probes: shape.probes,
+            filters: if fits {
+                shape.filters_of(hashes())
+            } else {
+                Box::default()
+            },
+        })
+    }
+
+    pub(super) fn flush_task_over(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
+        let Some((_, doing)) = self.flush.doing.take_if(|(doing, _)| *doing == id) else {
+            return;
+        };
+        match (doing, outcome) {
+            (Doing::Reset(zone), outcome) => {
+                self.statistics.resets += 1;
+                self.extents.was_reset(zone, outcome == Outcome::Done);
+            }
+            (Doing::Collect(sets), Outcome::Read(pages)) => {
+                self.collected(&sets, pages, now_seconds);
+            }
+            (Doing::Verify(objects), Outcome::Read(pages)) => self.verified(objects, pages),
+            // What cannot be read is not written back.
+            (Doing::Collect(_) | Doing::Verify(_), _) => {}
+            (Doing::Write(end), Outcome::Done) => self.written_up_to(end),
+            (Doing::Seal(pages), Outcome::Done) => self.sealed_with(pages),
+            (Doing::Write(_) | Doing::Seal(_), _) => self.write_failed(),
+        }
+    }
+
+    fn written_up_to(&mut self, end: u32) {
+        let whole = end == self.plan.sets;
+        match &mut self.flush.phase {
+            Phase::Objects { next, .. } | Phase::Filters { next, .. } if !whole => *next = end,
+            Phase::Objects { extent, .. } => {
+                self.flush.phase = Phase::Seal {
+                    extent: *extent,
+                    of_index: false,
+                };
+            }
+            Phase::Filters { extent, .. } => {
+                self.flush.phase = Phase::Seal {
+                    extent: *extent,
+                    of_index: true,
+                };
+            }
+            Phase::Idle | Phase::Room | Phase::Collect { .. } | Phase::Seal { .. } => {}
+        }
+    }
+
+    fn sealed_with(&mut self, pages: u32) {
+        let Phase::Seal { extent, of_index } = self.flush.phase else {
+            return;
+        };
+        let bytes = u64::from(pages) * PAGE_BYTES as u64;
+        self.statistics.count_written(Cause::Index, bytes);
+        if of_index {
+            self.filters_are_on_flash(extent);
+        } else {
+            self.set_group_is_on_flash(extent);
+        }
+    }
+
+    /// The zones are given up; the set-group or the filters go elsewhere.
+    fn write_failed(&mut self) {
+        match self.flush.phase {
+            Phase::Objects { extent, .. }
+            | Phase::Filters { extent, .. }
+            | Phase::Seal { extent, .. } => {
+                self.extents.retire(extent);
+                self.flush.phase = Phase::Room;
+            }
+            Phase::Idle | Phase::Room | Phase::Collect { .. } => {}
+        }
+    }
+
+    fn set_group_is_on_flash(&mut self, extent: Extent) {
+        let Some(sealed) = self.sealed.take() else {
+            return;
+        };
+        let page_bytes = u64::from(self.plan.sets) * PAGE_BYTES as u64;
+        let written_back = sealed.written_back_bytes.min(page_bytes);
+        self.statistics
+            .count_written(Cause::FirstWrite, page_bytes - written_back);
+        self.statistics
+            .count_written(Cause::WriteBack, written_back);
+        self.statistics.object_pages_written += u64::from(self.plan.sets);
+        self.statistics.bytes_filled += sealed.used_bytes();
+        let sets = sealed.sets().iter();
+        self.index.open.push(sets.map(|set| set.hashes()));
+        self.pool.push(extent, sealed.objects());
+        self.cool_when_due();
+        self.go_on();
+    }
+
+    fn filters_are_on_flash(&mut self, extent: Extent) {
+        let bytes = u64::from(self.plan.sets) * PAGE_BYTES as u64;
+        self.statistics.count_written(Cause::Index, bytes);
+        let shape = self.next_shape();
+        self.index.open_is_on_flash(extent, shape);
+        self.go_on();
+    }
+
+    /// Made for as many objects as sets of late hold.
+    fn next_shape(&self) -> super::Shape {
+        let newest = self.index.open_first + u64::from(self.index.open.filled()) - 1;
+        let objects = self.pool.get(newest).map_or(0, |newest| newest.objects);
+        shape_for(&self.plan, objects as f64 / f64::from(self.plan.sets))
+    }
+
+    fn go_on(&mut self) {
+        self.flush.phase = if self.sealed.is_some() || self.index.open.is_full() {
+            Phase::Room
+        } else {
+            Phase::Idle
+        };
+    }
+
+    fn cool_when_due(&mut self) {
+        self.flush.since_cooling += 1;
+        let period = self.plan.config.cooling_period * f64::from(self.plan.extents());
+        if f64::from(self.flush.since_cooling) >= period {
+            self.flush.since_cooling = 0;
+            let index = &self.index;
+            self.pool.cool(|set| index.knows(set));
+        }
+    }
+}
+
+fn holds(page: &Page, object: &Object) -> bool {
+    match page {
+        Page::Objects(objects) => objects.iter().any(|other| other.hash == object.hash),
+        Page::Index(_) => false,
+    }
+}

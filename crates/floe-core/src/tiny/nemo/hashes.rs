@@ -1,0 +1,75 @@
+//! From a key's hash to its sets and to the bits of its filters.
+
+use crate::hash::{KeyHash, fast_range};
+
+/// The sets of a set-group that an object may lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Homes {
+    pub(super) first: u32,
+    second: Option<u32>,
+}
+
+impl Homes {
+    /// The sets of `hash` among `sets`, one or two of them.
+    pub(super) fn of(hash: KeyHash, sets: u32, candidates: u32) -> Self {
+        let first = fast_range(scramble(hash.0, 0x9e37_79b9_7f4a_7c15), sets as usize) as u32;
+        let second = (candidates == 2)
+            .then(|| fast_range(scramble(hash.0, 0xd6e8_feb8_6659_fd93), sets as usize) as u32)
+            .filter(|second| *second != first);
+        Homes { first, second }
+    }
+
+    pub(super) fn iter(self) -> impl Iterator<Item = u32> {
+        std::iter::once(self.first).chain(self.second)
+    }
+
+    /// The other one.
+    pub(super) fn other_than(self, home: u32) -> Option<u32> {
+        self.iter().find(|set| *set != home)
+    }
+}
+
+/// A multiplication mixes upwards, the fold brings it down again.
+fn scramble(hash: u64, multiplier: u64) -> u64 {
+    let product = u128::from(hash ^ multiplier.rotate_left(17)) * u128::from(multiplier);
+    (product as u64) ^ ((product >> 64) as u64)
+}
+
+/// Most rows of a filter that a key sets.
+pub(super) const PROBES_MAX: usize = 20;
+
+/// Points of one mixed word.
+const POINTS_PER_WORD: usize = 4;
+
+/// Where in a filter a key's bits are, as fractions of its length. Computed
+/// once for all filters of a search.
+///
+/// The points are independent: double hashing, which is cheaper, doubles the
+/// false positives of filters as short as these, where whole patterns of two
+/// keys coincide.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rows {
+    points: [u16; PROBES_MAX],
+}
+
+impl Rows {
+    pub(super) fn of(hash: KeyHash) -> Self {
+        let mut points = [0; PROBES_MAX];
+        let mut word = hash.0;
+        for part in points.chunks_exact_mut(POINTS_PER_WORD) {
+            word = scramble(word, 0xa076_1d64_78bd_642f);
+            for (at, point) in part.iter_mut().enumerate() {
+                *point = (word >> (16 * at)) as u16;
+            }
+        }
+        Rows { points }
+    }
+
+    /// The first `count` rows below `rows`.
+    pub(super) fn iter(&self, count: u32, rows: u32) -> impl Iterator<Item = usize> {
+        self.points
+            .iter()
+            .take(count as usize)
+            .map(move |point| ((u32::from(*point) * rows) >> 16) as usize)
+    }
+}

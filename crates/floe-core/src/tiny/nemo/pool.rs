@@ -1,0 +1,190 @@
+//! Set-groups on flash, first in, first out, and the heat of the oldest (§4.4).
+
+use std::collections::VecDeque;
+
+use super::extents::Extent;
+
+/// A set-group on flash.
+#[derive(Debug)]
+pub(super) struct Resident {
+    pub(super) extent: Extent,
+    pub(super) objects: u64,
+    heat: Option<Heat>,
+}
+
+/// One bit for each object, about: a set's objects share its bits if there
+/// are more of them than on average.
+#[derive(Debug)]
+struct Heat {
+    bits_per_set: u32,
+    words: Vec<u64>,
+}
+
+impl Heat {
+    fn new(objects: u64, sets: u32) -> Self {
+        let bits_per_set = (objects.div_ceil(u64::from(sets)) as u32).max(1);
+        let bits = u64::from(bits_per_set) * u64::from(sets);
+        Heat {
+            bits_per_set,
+            words: vec![0; bits.div_ceil(64) as usize],
+        }
+    }
+
+    fn bit(&self, set: u32, slot: usize) -> (usize, u64) {
+        let slot = slot as u64 % u64::from(self.bits_per_set);
+        let bit = u64::from(set) * u64::from(self.bits_per_set) + slot;
+        ((bit / 64) as usize, 1 << (bit % 64))
+    }
+
+    fn is_set(&self, set: u32, slot: usize) -> bool {
+        let (word, bit) = self.bit(set, slot);
+        self.words[word] & bit != 0
+    }
+
+    fn any(&self, set: u32) -> bool {
+        (0..self.bits_per_set as usize).any(|slot| self.is_set(set, slot))
+    }
+
+    fn clear(&mut self, set: u32) {
+        for slot in 0..self.bits_per_set as usize {
+            let (word, bit) = self.bit(set, slot);
+            self.words[word] &= !bit;
+        }
+    }
+}
+
+/// The set-groups on flash, oldest first.
+#[derive(Debug)]
+pub(super) struct Pool {
+    sets: u32,
+    residents: VecDeque<Resident>,
+    /// Sequence of the oldest.
+    oldest: u64,
+    /// How many there are when the flash is full, about.
+    full: usize,
+    /// How many of the oldest are watched.
+    watched: usize,
+}
+
+impl Pool {
+    pub(super) fn new(sets: u32, full: u32, hotness_window: f64) -> Self {
+        Pool {
+            sets,
+            residents: VecDeque::new(),
+            oldest: 0,
+            full: full as usize,
+            watched: (hotness_window * f64::from(full)).ceil() as usize,
+        }
+    }
+
+    pub(super) fn oldest(&self) -> u64 {
+        self.oldest
+    }
+
+    /// Sequence of the one that will be pushed next.
+    pub(super) fn next(&self) -> u64 {
+        self.oldest + self.residents.len() as u64
+    }
+
+    /// Begins with `oldest` as the number of the first, before any is there.
+    pub(super) fn start_at(&mut self, oldest: u64) {
+        debug_assert!(self.residents.is_empty(), "nothing is there yet");
+        self.oldest = oldest;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.residents.is_empty()
+    }
+
+    pub(super) fn get(&self, sequence: u64) -> Option<&Resident> {
+        let at = sequence.checked_sub(self.oldest)?;
+        self.residents.get(at as usize)
+    }
+
+    pub(super) fn push(&mut self, extent: Extent, objects: u64) {
+        self.residents.push_back(Resident {
+            extent,
+            objects,
+            heat: None,
+        });
+        self.watch();
+    }
+
+    /// The oldest goes.
+    pub(super) fn pop(&mut self) -> Option<Resident> {
+        let resident = self.residents.pop_front()?;
+        self.oldest += 1;
+        self.watch();
+        Some(resident)
+    }
+
+    /// Begins to note hits in those whose end is near: there are so many
+    /// set-groups to be written until then.
+    fn watch(&mut self) {
+        let to_come = self.full.saturating_sub(self.residents.len());
+        let watched = self.watched.saturating_sub(to_come);
+        for resident in self.residents.iter_mut().take(watched) {
+            if resident.heat.is_none() {
+                resident.heat = Some(Heat::new(resident.objects, self.sets));
+            }
+        }
+    }
+
+    /// An object was hit.
+    pub(super) fn hit(&mut self, sequence: u64, set: u32, slot: usize) {
+        let Some(at) = sequence.checked_sub(self.oldest) else {
+            return;
+        };
+        if let Some(heat) = self
+            .residents
+            .get_mut(at as usize)
+            .and_then(|resident| resident.heat.as_mut())
+        {
+            let (word, bit) = heat.bit(set, slot);
+            heat.words[word] |= bit;
+        }
+    }
+
+    /// Whether the oldest has a hot object in `set`.
+    pub(super) fn oldest_has_hot(&self, set: u32) -> bool {
+        self.oldest_heat().is_some_and(|heat| heat.any(set))
+    }
+
+    /// Whether that object of the oldest is hot.
+    pub(super) fn oldest_is_hot(&self, set: u32, slot: usize) -> bool {
+        self.oldest_heat()
+            .is_some_and(|heat| heat.is_set(set, slot))
+    }
+
+    fn oldest_heat(&self) -> Option<&Heat> {
+        self.residents.front()?.heat.as_ref()
+    }
+
+    /// Cools all objects of sets that are not `recent`.
+    pub(super) fn cool(&mut self, recent: impl Fn(u32) -> bool) {
+        for resident in &mut self.residents {
+            let Some(heat) = &mut resident.heat else {
+                continue;
+            };
+            for set in (0..self.sets).filter(|set| !recent(*set)) {
+                heat.clear(set);
+            }
+        }
+    }
+
+    pub(super) fn objects(&self) -> u64 {
+        self.residents.iter().map(|resident| resident.objects).sum()
+    }
+
+    pub(super) fn hotness_bytes(&self) -> u64 {
+        self.residents
+            .iter()
+            .filter_map(|resident| resident.heat.as_ref())
+            .map(|heat| heat.words.len() as u64 * 8)
+            .sum()
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        (self.residents.capacity() * size_of::<Resident>()) as u64
+    }
+}

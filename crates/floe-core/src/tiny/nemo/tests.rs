@@ -1,0 +1,145 @@
+use super::filters::{OpenGroup, Shape, newest_first, probe_page};
+use super::hashes::Rows;
+use super::{FilterSizing, Nemo, NemoConfig, NemoPlan, WriteBack};
+use crate::hash::KeyHash;
+use crate::tiny::Flash;
+use crate::tiny::tests::oracle::Oracle;
+
+fn hash(i: u64) -> KeyHash {
+    KeyHash(xxhash_rust::xxh3::xxh3_64(&i.to_le_bytes()))
+}
+
+/// Filters of `columns` set-groups of three sets with eleven objects each.
+fn filled(columns: u32) -> (OpenGroup, impl Fn(u32, u32) -> Vec<KeyHash>) {
+    let objects = |column: u32, set: u32| -> Vec<KeyHash> {
+        (0..11)
+            .map(|i| hash(u64::from(column * 1000 + set * 100 + i)))
+            .collect()
+    };
+    let mut group = OpenGroup::new(Shape::new(columns, 11.0), 3);
+    for column in 0..columns {
+        let sets: Vec<_> = (0..3).map(|set| objects(column, set)).collect();
+        group.push(sets.into_iter().map(Vec::into_iter));
+    }
+    (group, objects)
+}
+
+#[test]
+fn filters_never_deny_what_is_there_open_or_on_a_page() {
+    for columns in [1, 7, 8, 31, 32, 50, 64, 65, 136, 200, 511] {
+        let (group, objects) = filled(columns);
+        assert!(group.is_full());
+        for set in 0..3 {
+            let page = group.page(set);
+            for column in 0..columns {
+                for object in objects(column, set) {
+                    let rows = &Rows::of(object);
+                    let open = group.probe(set, rows);
+                    assert_eq!(open, probe_page(group.shape, &page, rows));
+                    assert!(newest_first(open).any(|found| found == column));
+                    assert!(newest_first(open).all(|found| found < columns));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn filters_are_wrong_as_often_as_they_are_made_to_be() {
+    let columns = super::filters::columns_with(super::filters::filter_bits(11.0, 0.001));
+    let (group, _) = filled(columns);
+    let page = group.page(1);
+    let probes = 20_000;
+    let wrong: usize = (0..probes)
+        .map(|i| newest_first(probe_page(group.shape, &page, &Rows::of(hash(1 << 40 | i)))).count())
+        .sum();
+    let rate = wrong as f64 / (probes as f64 * f64::from(columns));
+    assert!((0.0005..0.0013).contains(&rate), "{rate}");
+}
+
+#[test]
+fn masks_name_the_newest_first() {
+    let mut mask = [0; 8];
+    mask[0] = 0b101;
+    mask[2] = 1 << 63;
+    assert_eq!(newest_first(mask).collect::<Vec<_>>(), [191, 2, 0]);
+}
+
+/// Settings that differ in everything that could make a lie.
+fn variants() -> Vec<NemoConfig> {
+    let ours = NemoConfig::default();
+    let published = NemoConfig::published();
+    vec![
+        ours.clone(),
+        published.clone(),
+        NemoConfig {
+            index_cached: 0.0,
+            ..ours.clone()
+        },
+        NemoConfig {
+            index_cached: 1.0,
+            hotness_window: 1.0,
+            write_back_share: 1.0,
+            ..ours.clone()
+        },
+        NemoConfig {
+            memory_set_groups: 1,
+            flush_threshold: 0.0,
+            ..published.clone()
+        },
+        NemoConfig {
+            flush_threshold: 2.0,
+            filter_false_positives: 0.3,
+            ..published
+        },
+        NemoConfig {
+            set_group_pages: Some(8),
+            filter_false_positives: 0.05,
+            ..ours.clone()
+        },
+        NemoConfig {
+            set_group_pages: Some(32),
+            filter_sizing: FilterSizing::Published,
+            write_back: WriteBack::Off,
+            ..ours
+        },
+    ]
+}
+
+const SMALL: Flash = Flash {
+    zones: 24,
+    zone_pages: 16,
+    in_place: false,
+};
+
+#[test]
+fn never_lies_whatever_the_settings() {
+    for (at, config) in variants().into_iter().enumerate() {
+        for seed in 0..4 {
+            let engine = Nemo::new(NemoPlan::new(&config, SMALL).expect("fits"));
+            let seen = Oracle {
+                seed: seed * 100 + at as u64,
+                operations: 20_000,
+                keys: 8_000,
+                ..Oracle::default()
+            }
+            .run(engine, SMALL);
+            assert!(seen.hits > 1_000, "variant {at}: {seen:?}");
+        }
+    }
+}
+
+#[test]
+fn plans_that_cannot_run_say_why() {
+    let plan = |config: NemoConfig| NemoPlan::new(&config, SMALL).expect_err("does not fit");
+    let three = plan(NemoConfig {
+        candidates: 3,
+        ..NemoConfig::default()
+    });
+    assert!(three.to_string().contains("candidates = 3"), "{three}");
+    let odd = plan(NemoConfig {
+        set_group_pages: Some(7),
+        ..NemoConfig::default()
+    });
+    assert!(odd.to_string().contains("16"), "{odd}");
+}

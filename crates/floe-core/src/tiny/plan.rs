@@ -1,0 +1,98 @@
+//! Why a configuration of a tiny engine cannot run on some flash.
+
+use super::object::Flash;
+
+/// A setting that cannot work: which, its value, why, and what would.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting} = {value} cannot work: {reason}; {cure}")]
+pub struct PlanError {
+    /// The setting, as written in the configuration file.
+    pub setting: &'static str,
+    /// Its value.
+    pub value: String,
+    /// The limit that it breaks.
+    pub reason: String,
+    /// The nearest value that works, or what else to change.
+    pub cure: String,
+}
+
+impl PlanError {
+    /// Says what cannot work, why, and what would.
+    pub fn new(
+        setting: &'static str,
+        value: impl ToString,
+        reason: impl Into<String>,
+        cure: impl Into<String>,
+    ) -> Self {
+        PlanError {
+            setting,
+            value: value.to_string(),
+            reason: reason.into(),
+            cure: cure.into(),
+        }
+    }
+}
+
+/// Checks that `value` lies in `least..=most`.
+pub(super) fn check_range(
+    setting: &'static str,
+    value: u32,
+    least: u32,
+    most: u32,
+) -> Result<(), PlanError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(PlanError::new(
+        setting,
+        value,
+        format!("it must be {least} to {most}"),
+        format!(
+            "the nearest that works is {}",
+            if value < least { least } else { most }
+        ),
+    ))
+}
+
+/// Checks what every engine needs of flash: at least `zones_least` zones, and
+/// page numbers that fit.
+pub(super) fn check_flash(flash: &Flash, zones_least: u32) -> Result<(), PlanError> {
+    if flash.zone_pages == 0 || flash.zones < zones_least {
+        return Err(PlanError::new(
+            "device",
+            format!("{} zones of {} pages", flash.zones, flash.zone_pages),
+            format!("the engine needs {zones_least} zones that hold pages"),
+            "use a larger device or smaller zones",
+        ));
+    }
+    if flash.pages() > u64::from(PAGES_MOST) {
+        return Err(PlanError::new(
+            "device",
+            format!("{} pages", flash.pages()),
+            format!("one engine numbers {PAGES_MOST} pages at most"),
+            "divide the device among several instances",
+        ));
+    }
+    Ok(())
+}
+
+/// Most pages of one engine: 8 TiB. One bit of a page's number is left for marks.
+const PAGES_MOST: u32 = (1 << 31) - 1;
+
+/// Checks that pages may be written in place.
+pub(super) fn check_in_place(
+    flash: &Flash,
+    setting: &'static str,
+    value: &str,
+    cure: &str,
+) -> Result<(), PlanError> {
+    if flash.in_place {
+        return Ok(());
+    }
+    Err(PlanError::new(
+        setting,
+        value,
+        "sets of one page are rewritten in place, and this device writes its zones only from front to back",
+        cure,
+    ))
+}

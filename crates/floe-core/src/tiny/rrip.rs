@@ -1,0 +1,164 @@
+//! What stays in a full page: by age, or by predicted time to the next use.
+//!
+//! The second is RRIParoo (Kangaroo, McAllister et al., SOSP '21, §4.4). Each
+//! object carries a three-bit prediction on flash. Memory holds one bit per
+//! slot that says whether the object was used since its page was written; a
+//! used object's prediction becomes 0 at the next rewrite. When objects must
+//! go, all are aged until the least promising has the highest prediction, and
+//! the highest go first.
+
+use super::object::{Object, PAGE_ROOM_BYTES, PREDICTION_MAX};
+
+/// Which objects of a full page go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SetPolicy {
+    /// The oldest.
+    #[default]
+    Fifo,
+    /// Those that RRIP expects to be used last.
+    Rrip,
+}
+
+/// The prediction of an object that was used `hits` times in the log: long for
+/// those that never were, one step short of the highest.
+pub(super) fn prediction_after(hits: u8) -> u8 {
+    PREDICTION_MAX - 1 - hits.min(PREDICTION_MAX - 1)
+}
+
+/// Objects of a page that were used, by slot. Slots past the last bit are not
+/// tracked: pages list first what is needed soonest.
+pub(super) type HitBits = u32;
+
+/// Marks `slot` as used.
+pub(super) fn mark(bits: &mut HitBits, slot: usize) {
+    if slot < HitBits::BITS as usize {
+        *bits |= 1 << slot;
+    }
+}
+
+/// Predicts that objects which were used will be used soon.
+pub(super) fn promote(objects: &mut [Object], mut bits: HitBits) {
+    while bits != 0 {
+        let slot = bits.trailing_zeros() as usize;
+        bits &= bits - 1;
+        if let Some(object) = objects.get_mut(slot) {
+            object.prediction = 0;
+        }
+    }
+}
+
+/// Bytes that objects take in a page.
+pub(super) fn bytes_of(objects: &[Object]) -> usize {
+    objects.iter().map(Object::stored_bytes).sum()
+}
+
+/// Makes every object older by as much as the least promising needs to have
+/// the highest prediction.
+pub(super) fn age(objects: &mut [Object]) {
+    let live = objects.iter().filter(|object| !object.tombstone);
+    let Some(most) = live.map(|object| object.prediction).max() else {
+        return;
+    };
+    let step = PREDICTION_MAX - most.min(PREDICTION_MAX);
+    for object in objects.iter_mut().filter(|object| !object.tombstone) {
+        object.prediction += step;
+    }
+}
+
+/// Adds `incoming` to a page; what no longer fits goes to `evicted`, by
+/// prediction. Among equals the incoming stay: they have just paid for the write.
+pub(super) fn merge(page: &mut Vec<Object>, incoming: &mut Vec<Object>, evicted: &mut Vec<Object>) {
+    if bytes_of(page) + bytes_of(incoming) <= PAGE_ROOM_BYTES {
+        page.append(incoming);
+    } else {
+        age(page);
+        incoming.append(page);
+        std::mem::swap(page, incoming);
+    }
+    trim(page, evicted);
+}
+
+/// Orders a page by prediction, tombstones first, and evicts what does not fit.
+pub(super) fn trim(page: &mut Vec<Object>, evicted: &mut Vec<Object>) {
+    page.sort_by_key(|object| (!object.tombstone, object.prediction));
+    let mut room = PAGE_ROOM_BYTES;
+    if bytes_of(page) <= room {
+        return;
+    }
+    evicted.extend(page.extract_if(.., |object| {
+        let bytes = object.stored_bytes();
+        let stays = bytes <= room;
+        if stays {
+            room -= bytes;
+        }
+        !stays
+    }));
+}
+
+/// Adds `object` to a page that is ordered by age, the oldest first.
+pub(super) fn queue(page: &mut Vec<Object>, object: Object, evicted: &mut Vec<Object>) {
+    let mut bytes = object.stored_bytes() + bytes_of(page);
+    let too_old = page
+        .iter()
+        .take_while(|oldest| {
+            let goes = bytes > PAGE_ROOM_BYTES;
+            if goes {
+                bytes -= oldest.stored_bytes();
+            }
+            goes
+        })
+        .count();
+    evicted.extend(page.drain(..too_old));
+    page.push(object);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::KeyHash;
+
+    fn object(number: u64, bytes: u32, prediction: u8) -> Object {
+        Object {
+            prediction,
+            ..Object::sized(KeyHash(number), bytes)
+        }
+    }
+
+    fn numbers(objects: &[Object]) -> Vec<u64> {
+        objects.iter().map(|object| object.hash.0).collect()
+    }
+
+    #[test]
+    fn the_oldest_go_first_by_age() {
+        let mut page = vec![object(1, 1500, 0), object(2, 1500, 0), object(3, 900, 0)];
+        let mut evicted = Vec::new();
+        queue(&mut page, object(4, 1000, 0), &mut evicted);
+        assert_eq!(numbers(&page), [2, 3, 4]);
+        assert_eq!(numbers(&evicted), [1]);
+    }
+
+    #[test]
+    fn those_used_last_go_first_by_prediction() {
+        let mut page = vec![object(1, 1500, 3), object(2, 1500, 1), object(3, 900, 2)];
+        // The least promising was used: it is the most promising now.
+        promote(&mut page, 0b001);
+        let mut incoming = vec![object(4, 1000, prediction_after(0))];
+        let mut evicted = Vec::new();
+        merge(&mut page, &mut incoming, &mut evicted);
+        assert_eq!(numbers(&page), [1, 4, 2], "2 and 3 were aged by five");
+        assert_eq!(numbers(&evicted), [3]);
+        let predictions: Vec<u8> = page.iter().map(|object| object.prediction).collect();
+        assert_eq!(predictions, [5, 6, 6]);
+    }
+
+    #[test]
+    fn tombstones_stay() {
+        let mut page = vec![Object::tombstone(KeyHash(1)), object(2, 4000, 0)];
+        let mut incoming = vec![object(3, 3000, 6)];
+        let mut evicted = Vec::new();
+        merge(&mut page, &mut incoming, &mut evicted);
+        assert_eq!(numbers(&page), [1, 3]);
+        assert_eq!(numbers(&evicted), [2]);
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests that every engine passes, and those that compare engines with what
+//! their papers say.
+
+pub(crate) mod oracle;
+
+mod laws;
