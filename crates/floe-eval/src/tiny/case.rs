@@ -24,12 +24,6 @@ pub struct TinyCase {
     /// Settings of `set`, likewise.
     #[serde(default)]
     pub set: toml::Table,
-    /// Settings of `kangaroo`, likewise.
-    #[serde(default)]
-    pub kangaroo: toml::Table,
-    /// Settings of `fairywren`, likewise.
-    #[serde(default)]
-    pub fairywren: toml::Table,
     /// How much flash.
     pub flash_size: ByteSize,
     /// Bytes of a zone; they divide the flash.

@@ -43,7 +43,6 @@ pub(super) struct Outcome {
     pub(super) sets: Vec<u64>,
     pub(super) left_out: u64,
     pub(super) skipped: u64,
-    pub(super) device: Option<floe_core::ssd::SsdConfig>,
     /// Whether its latencies mean anything.
     pub(super) is_timed: bool,
 }
@@ -117,8 +116,6 @@ impl<E: Engine> Driver<E> {
                 ),
             });
         }
-        let watch = self.model.watcher();
-        let device = watch.timing.as_ref().map(|timing| timing.config().clone());
         Ok(Outcome {
             bins,
             begin,
@@ -127,7 +124,6 @@ impl<E: Engine> Driver<E> {
             sets: self.sets,
             left_out: self.stream.left_out(),
             skipped: self.stream.skipped(),
-            device,
             is_timed: case.device.rate.is_some(),
         })
     }

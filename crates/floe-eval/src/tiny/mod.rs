@@ -67,5 +67,11 @@ pub fn run(
     experiment: &Path,
     progress: &mut dyn FnMut(TinyProgress),
 ) -> Result<RunResult, EvalError> {
-    engines::run(case, name, seed, experiment, progress)
+    engines::run(engines::Run {
+        case,
+        name,
+        seed,
+        experiment,
+        progress,
+    })
 }

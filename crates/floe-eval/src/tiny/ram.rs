@@ -111,7 +111,8 @@ impl RamTier {
         self.evicted.drain(..)
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    #[cfg(test)]
+    fn bytes(&self) -> u64 {
         self.cache.weight()
     }
 }

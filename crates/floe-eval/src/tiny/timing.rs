@@ -208,10 +208,6 @@ impl Timing {
         self.ssd.statistics()
     }
 
-    pub(super) fn config(&self) -> &floe_core::ssd::SsdConfig {
-        self.ssd.config()
-    }
-
     /// Lets time pass until `due`, and until the background is not too far
     /// behind.
     pub(super) fn advance(&mut self, due: Tick) -> Result<(), EvalError> {
