@@ -5,14 +5,17 @@
 //! | [`nemo`] | Nemo (ASPLOS '26), and beyond | a FIFO of set-groups | filters of sets, partly on flash |
 //! | [`log`] | CacheLib's block cache | a FIFO log | an exact index |
 //! | [`mod@set`] | CacheLib's big hash | sets in place | a filter per set |
-//! | `kangaroo` | Kangaroo (SOSP '21) | a small log, sets in place | index of the log, filters |
-//! | `fairywren` | FairyWREN (OSDI '24) | a small log, sets in two logs | index of the log, filters, map of sets |
+//! | [`kangaroo`] | Kangaroo (SOSP '21) | a small log, sets in place | index of the log, filters |
+//! | [`fairywren`] | FairyWREN (OSDI '24) | a small log, sets in two logs | index of the log, filters, map of sets |
 //!
 //! Every engine is pure: see [`engine`].
 
 mod append;
 pub mod engine;
+pub mod fairywren;
 pub mod filter;
+mod hier;
+pub mod kangaroo;
 pub mod log;
 pub mod model;
 pub mod nemo;
@@ -20,6 +23,7 @@ pub mod object;
 pub mod plan;
 mod rrip;
 pub mod set;
+mod shape;
 pub mod statistics;
 #[cfg(test)]
 mod tests;
@@ -28,6 +32,8 @@ pub use engine::{
     Accepted, Cause, Engine, Found, Insert, Label, Outcome, Page, Search, Step, Summary, Task,
     TaskId, Work,
 };
+pub use fairywren::{FairyWren, FairyWrenConfig, FairyWrenPlan};
+pub use kangaroo::{Kangaroo, KangarooConfig, KangarooPlan, SetStorage};
 pub use log::{Log, LogConfig, LogPlan};
 pub use object::{
     Expiry, Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, Object, PAGE_BYTES, PAGE_HEADER_BYTES,

@@ -1,7 +1,10 @@
 //! The law, for each engine.
 
 use super::oracle::Oracle;
-use crate::tiny::{Engine, Flash, Log, LogConfig, LogPlan, Set, SetConfig, SetPlan, SetPolicy};
+use crate::tiny::{
+    Engine, FairyWren, FairyWrenConfig, FairyWrenPlan, Flash, Kangaroo, KangarooConfig,
+    KangarooPlan, Log, LogConfig, LogPlan, Set, SetConfig, SetPlan, SetPolicy, SetStorage,
+};
 
 const FLASH: Flash = Flash {
     zones: 16,
@@ -13,6 +16,7 @@ fn check<E: Engine>(engine: impl Fn() -> E, flash: Flash) {
     for seed in 0..10 {
         let oracle = Oracle {
             seed,
+            bytes: (20, 1_800),
             ..Oracle::default()
         };
         let seen = oracle.run(engine(), flash);
@@ -44,5 +48,56 @@ fn set_never_lies() {
             ..SetConfig::default()
         };
         check(|| Set::new(SetPlan::new(&config, &FLASH).unwrap()), FLASH);
+    }
+}
+
+/// Many small zones, as rings need some to spare.
+const ZONES: Flash = Flash {
+    zones: 60,
+    zone_pages: 4,
+    in_place: false,
+};
+
+#[test]
+fn kangaroo_never_lies_in_place() {
+    let config = KangarooConfig {
+        segment_pages: 3,
+        segments_buffered: 2,
+        ..KangarooConfig::default()
+    };
+    let plan = KangarooPlan::new(&config, &FLASH).unwrap();
+    check(|| Kangaroo::new(plan.clone()), FLASH);
+}
+
+#[test]
+fn kangaroo_never_lies_on_zones() {
+    for threshold in [1, 2, 3] {
+        let config = KangarooConfig {
+            segment_pages: 3,
+            segments_buffered: 2,
+            threshold,
+            sets: SetStorage::Zoned,
+            op_percent: 15,
+            log_percent: 10,
+            ..KangarooConfig::default()
+        };
+        let plan = KangarooPlan::new(&config, &ZONES).unwrap();
+        check(|| Kangaroo::new(plan.clone()), ZONES);
+    }
+}
+
+#[test]
+fn fairywren_never_lies() {
+    for (log_percent, op_percent, filter_bytes) in [(5, 15, 24), (20, 50, 8), (10, 20, 8)] {
+        let config = FairyWrenConfig {
+            segment_pages: 3,
+            segments_buffered: 2,
+            log_percent,
+            op_percent,
+            filter_bytes,
+            ..FairyWrenConfig::default()
+        };
+        let plan = FairyWrenPlan::new(&config, &ZONES).unwrap();
+        check(|| FairyWren::new(plan.clone()), ZONES);
     }
 }

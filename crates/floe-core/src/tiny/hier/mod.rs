@@ -1,0 +1,392 @@
+//! A small log in front of sets: what Kangaroo and FairyWREN share.
+//!
+//! Objects are appended to the log and indexed there by set. When the log
+//! needs room, its oldest zone is emptied: a set's objects in the log join the
+//! set together, in one rewrite (passive migration). Where sets live in zones,
+//! the oldest of those is collected when few are free: sets that still are
+//! there move, and FairyWREN lets them take their objects along from the log
+//! (active migration).
+//!
+//! | file | what |
+//! |---|---|
+//! | `index` | the log's index |
+//! | `sets` | places, filters and hits of sets; rings of zones |
+//! | `merge` | one rewrite of a set |
+//! | `work` | which rewrites are begun, and their reads and writes |
+//! | `clean` | emptying the log's oldest zone |
+//!
+//! Why nothing old comes back:
+//! * A chain lists a set's objects in the log, the newest first, and is asked
+//!   before the set. It names objects by 9 bits, so a search reads the pages of
+//!   all candidates, and a rewrite takes all of a set's sealed entries.
+//! * An object leaves the log without joining its set only when no other entry
+//!   of the set has its tag, and the set's filters say that the set has no
+//!   older copy. Otherwise its set is rewritten, whatever the threshold says.
+//! * What a rewrite cannot read it must assume to be newer than what it can:
+//!   objects with the lost entries' tags, or the whole hot part, are forgotten.
+//! * A page of log or set is found until its replacement is on flash, and its
+//!   zone is reset when nobody names it and no search is inside.
+
+mod clean;
+mod index;
+mod merge;
+mod sets;
+mod work;
+
+use std::ops::Range;
+
+use self::clean::Cleaning;
+use self::index::{LogIndex, Tag};
+use self::merge::{Merge, Stage};
+use self::sets::{PARTS_MAX, Ring, Sets};
+use self::work::{Append, Collecting, Reset};
+use super::append::{AppendLog, Pins};
+use super::engine::{Accepted, Cause, Found, Insert, Outcome, Search, Step, Task, TaskId};
+use super::object::{Flash, Object, PAGE_BYTES, PageAddress};
+use super::statistics::{Memory, Statistics};
+use super::without_oversize;
+use crate::hash::{KeyHash, fast_range};
+
+pub(super) use self::index::LOG_PAGES_MAX;
+
+/// A shape that can run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HierarchyPlan {
+    pub(super) flash: Flash,
+    /// The log has the first zones.
+    pub(super) log_zones: u32,
+    pub(super) segment_pages: u32,
+    pub(super) segments_buffered: u32,
+    /// Share of the log, in percent, that is kept free.
+    pub(super) log_free_percent: u32,
+    /// Objects of a set in the log that make a rewrite worthwhile.
+    pub(super) threshold: u32,
+    pub(super) sets: u32,
+    /// Parts of a set.
+    pub(super) parts: usize,
+    /// Sets are rewritten in place, behind the log.
+    pub(super) in_place: bool,
+    /// Zones of each part, where sets are not in place.
+    pub(super) rings: [Range<u32>; PARTS_MAX],
+    /// Free zones at or below which a part's oldest is collected.
+    pub(super) collect_at: [u32; PARTS_MAX],
+    /// Whether sets that are collected take along their objects from the log.
+    pub(super) collection_merges: bool,
+    /// The hot part is rewritten one time in so many.
+    pub(super) hot_every: u32,
+    pub(super) filter_bytes: u32,
+    pub(super) objects_per_page: u32,
+    /// Rewrites under way at a time.
+    pub(super) merges_max: u32,
+}
+
+/// The engine.
+#[derive(Debug)]
+pub(super) struct Hierarchy {
+    plan: HierarchyPlan,
+    log: AppendLog,
+    index: LogIndex,
+    sets: Sets,
+    rings: [Ring; PARTS_MAX],
+    pins: Pins,
+    merges: Vec<Merge>,
+    /// Appends under way, by part.
+    appends: [Option<Append>; PARTS_MAX],
+    collecting: [Option<Collecting>; PARTS_MAX],
+    cleaning: Option<Cleaning>,
+    /// A set that is rewritten because its shelf of the index is full.
+    urgent: Option<u32>,
+    resets: Vec<Reset>,
+    /// Rewrites begun; every so many take the hot part along.
+    rewrites: u64,
+    now_seconds: u32,
+    statistics: Statistics,
+}
+
+impl Hierarchy {
+    pub(super) fn new(plan: HierarchyPlan) -> Self {
+        let flash = plan.flash;
+        let log_pages = u64::from(plan.log_zones) * u64::from(flash.zone_pages);
+        let ring = |part: usize| {
+            Ring::new(
+                plan.rings[part].clone(),
+                flash.zone_pages,
+                plan.collect_at[part],
+            )
+        };
+        Hierarchy {
+            log: AppendLog::new(
+                flash,
+                0,
+                plan.log_zones,
+                plan.segment_pages,
+                plan.segments_buffered as usize,
+            ),
+            index: LogIndex::new(plan.sets, flash.first_page(0), log_pages),
+            sets: Sets::new(
+                plan.sets,
+                plan.parts,
+                plan.in_place.then(|| flash.first_page(plan.log_zones)),
+                plan.filter_bytes,
+                plan.objects_per_page,
+            ),
+            rings: [ring(0), ring(1)],
+            pins: Pins::new(flash.zones),
+            merges: std::iter::repeat_with(Merge::default)
+                .take(plan.merges_max as usize)
+                .collect(),
+            appends: [None, None],
+            collecting: [None, None],
+            cleaning: None,
+            urgent: None,
+            resets: Vec::new(),
+            rewrites: 0,
+            now_seconds: 0,
+            statistics: Statistics::default(),
+            plan,
+        }
+    }
+
+    fn set_of(&self, hash: KeyHash) -> u32 {
+        set_of(hash, self.plan.sets)
+    }
+
+    /// Whether a set is being rewritten.
+    fn is_busy(&self, set: u32) -> bool {
+        self.merges
+            .iter()
+            .any(|merge| merge.stage != Stage::Idle && merge.set == set)
+    }
+
+    pub(super) fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
+        self.now_seconds = now_seconds;
+        let object = without_oversize(object);
+        let (hash, bytes, tombstone) = (object.hash, object.bytes, object.tombstone);
+        let (set, tag) = (self.set_of(hash), Tag::of(hash));
+        let mut older_open = None;
+        let mut has_older = self.is_busy(set) || self.sets.any_may_hold(set, hash);
+        let mut outdates_flash = has_older;
+        for entry in self.index.chain(set).filter(|entry| entry.tag == tag) {
+            if self.log.is_open(entry.page) && self.log.find(entry.page, hash).is_some() {
+                older_open = Some(entry);
+                continue;
+            }
+            has_older = true;
+            outdates_flash |= !self.log.only_in_memory(entry.page);
+        }
+        if tombstone && older_open.is_none() && !has_older {
+            self.statistics.count_insert(0, true);
+            return Insert::Accepted(Accepted { outdates_flash });
+        }
+        if self.index.is_full(set) {
+            self.urgent = self.urgent.or_else(|| self.set_to_relieve(set));
+            return Insert::Busy(object);
+        }
+        if !self.log.has_room(object.stored_bytes()) {
+            return Insert::Busy(object);
+        }
+        // In its segment an older copy may have been sealed just now. Then both
+        // stay, in different pages.
+        if let Some(entry) = older_open
+            && self.log.remove(entry.page, hash).is_some()
+        {
+            self.index.remove(set, entry.id);
+        }
+        match self.log.push(object) {
+            Ok(page) => self.index.push(set, tag, page),
+            Err(object) => return Insert::Busy(object),
+        }
+        self.statistics.count_insert(bytes, tombstone);
+        Insert::Accepted(Accepted { outdates_flash })
+    }
+
+    /// A set with sealed entries in the shelf of `set`.
+    fn set_to_relieve(&self, set: u32) -> Option<u32> {
+        let sealed = |set: &u32| {
+            self.index
+                .chain(*set)
+                .any(|entry| !self.log.is_open(entry.page))
+        };
+        let neighbours = self.index.neighbours(set);
+        let from_here = (set..neighbours.end).chain(neighbours.start..set);
+        from_here
+            .filter(|near| *near < self.plan.sets)
+            .find(|near| !self.is_busy(*near) && sealed(near))
+    }
+
+    pub(super) fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
+        let tag = Tag::of(hash);
+        self.index
+            .chain(self.set_of(hash))
+            .filter(|entry| entry.tag == tag)
+            .find_map(|entry| self.log.find(entry.page, hash))
+    }
+
+    pub(super) fn begin_search(&mut self, hash: KeyHash, search: &mut Search) -> Step {
+        search.restart(hash);
+        let (set, tag) = (self.set_of(hash), Tag::of(hash));
+        let mut in_memory = None;
+        for entry in self.index.chain(set).filter(|entry| entry.tag == tag) {
+            if self.log.find(entry.page, hash).is_some() {
+                in_memory = Some(entry.id);
+                break;
+            }
+            if !self.log.buffers(entry.page) && !search.pages.contains(&entry.page) {
+                search.pages.push(entry.page);
+            }
+        }
+        if let Some(id) = in_memory {
+            self.index.hit(set, id);
+            return Step::Memory;
+        }
+        for part in 0..self.sets.parts() {
+            if self.sets.may_hold(part, set, hash)
+                && let Some(page) = self.sets.page_of(part, set)
+            {
+                search.pages.push(page);
+            }
+        }
+        if search.pages.is_empty() {
+            return Step::Absent;
+        }
+        for page in &search.pages {
+            let zone = self.plan.flash.zone_of(*page);
+            self.pins.pin(zone);
+            search.pins.push(zone);
+        }
+        self.statistics.searches += 1;
+        self.statistics.pages_searched += search.pages.len() as u64;
+        Step::Pages
+    }
+
+    pub(super) fn end_search(&mut self, search: &mut Search, found: Found) {
+        for zone in search.pins.drain(..) {
+            self.pins.unpin(zone);
+        }
+        match found {
+            Found::Flash { rank, slot } => {
+                self.statistics.false_positives += rank as u64;
+                if let Some(page) = search.pages.get(rank) {
+                    self.count_hit(search.hash, *page, slot);
+                }
+            }
+            Found::Nowhere => self.statistics.false_positives += search.pages.len() as u64,
+        }
+        search.pages.clear();
+    }
+
+    fn count_hit(&mut self, hash: KeyHash, page: PageAddress, slot: usize) {
+        let (set, tag) = (self.set_of(hash), Tag::of(hash));
+        for part in 0..self.sets.parts() {
+            if self.sets.page_of(part, set) == Some(page) {
+                self.sets.hit(part, set, slot);
+                return;
+            }
+        }
+        let mut chain = self.index.chain(set);
+        let entry = chain.find(|entry| entry.tag == tag && entry.page == page);
+        drop(chain);
+        if let Some(entry) = entry {
+            self.index.hit(set, entry.id);
+        }
+    }
+
+    pub(super) fn next_task(&mut self) -> Option<Task> {
+        self.work()
+    }
+
+    pub(super) fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
+        self.now_seconds = now_seconds;
+        self.work_done(id, outcome);
+    }
+
+    fn log_appended(&mut self, outcome: &Outcome) {
+        if *outcome != Outcome::Done {
+            self.log.failed();
+            return;
+        }
+        let written = self.log.written();
+        let bytes = written.pages * PAGE_BYTES as u64;
+        self.statistics.count_written(Cause::Log, bytes);
+        self.statistics.object_pages_written += written.pages;
+        self.statistics.bytes_filled += written.bytes_filled;
+    }
+
+    fn rehouse_log(&mut self) {
+        let (index, sets) = (&mut self.index, self.plan.sets);
+        self.log.rehouse(|object, old, new| {
+            index.relocate(set_of(object.hash, sets), Tag::of(object.hash), old, new);
+        });
+    }
+
+    pub(super) fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    pub(super) fn memory(&self) -> Memory {
+        let in_log = self.index.len().saturating_sub(self.log.objects_buffered());
+        let merges = self.merges.iter().map(Merge::buffer_bytes).sum::<u64>();
+        let cleaning = self.cleaning.as_ref().map_or(0, Cleaning::buffer_bytes);
+        let merge_bytes = self.merges.capacity() * size_of::<Merge>();
+        Memory {
+            objects_on_flash: in_log + self.sets.objects(),
+            index_bytes: self.index.memory_bytes() + self.sets.index_bytes(),
+            hotness_bytes: self.sets.hotness_bytes(),
+            buffer_bytes: self.log.buffer_bytes() + merges + cleaning,
+            index_buffer_bytes: 0,
+            other_bytes: self.pins.memory_bytes()
+                + merge_bytes as u64
+                + size_of::<Hierarchy>() as u64,
+        }
+    }
+}
+
+/// The set of a hash: its highest bits.
+fn set_of(hash: KeyHash, sets: u32) -> u32 {
+    fast_range(hash.0, sets as usize) as u32
+}
+
+/// Makes a newtype of [`Hierarchy`] an engine.
+macro_rules! delegate_engine {
+    ($engine:ty) => {
+        impl Engine for $engine {
+            fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
+                self.0.insert(object, now_seconds)
+            }
+
+            fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
+                self.0.in_memory(hash)
+            }
+
+            fn begin_search(&mut self, hash: KeyHash, search: &mut Search) -> Step {
+                self.0.begin_search(hash, search)
+            }
+
+            fn index_read(&mut self, _: &mut Search, _: &[Option<&[u8]>]) -> Step {
+                // No page of these engines is an index.
+                Step::Absent
+            }
+
+            fn end_search(&mut self, search: &mut Search, found: Found) {
+                self.0.end_search(search, found);
+            }
+
+            fn next_task(&mut self) -> Option<Task> {
+                self.0.next_task()
+            }
+
+            fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
+                self.0.complete(id, outcome, now_seconds);
+            }
+
+            fn statistics(&self) -> &Statistics {
+                self.0.statistics()
+            }
+
+            fn memory(&self) -> Memory {
+                self.0.memory()
+            }
+        }
+    };
+}
+pub(super) use delegate_engine;

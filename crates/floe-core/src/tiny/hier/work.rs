@@ -1,0 +1,462 @@
+//! Which rewrites are begun, and their reads and writes.
+
+use super::merge::{Computed, Merge, Stage, Why};
+use super::sets::{COLD, HOT, Ring};
+use super::{Hierarchy, set_of};
+use crate::tiny::engine::{Cause, Outcome, Page, Task, TaskId, Work};
+use crate::tiny::object::{Object, PAGE_BYTES, PageAddress};
+use crate::tiny::rrip;
+
+/// Most pages of sets that one append writes.
+const APPEND_PAGES_MAX: usize = 64;
+
+/// An append of sets' pages that is under way.
+#[derive(Debug)]
+pub(super) struct Append {
+    zone: u32,
+    merges: Vec<usize>,
+}
+
+/// A zone of sets that is being emptied.
+#[derive(Debug)]
+pub(super) struct Collecting {
+    zone: u32,
+    /// Sets that were there when they were last counted.
+    sets: Vec<u32>,
+    at: usize,
+}
+
+/// An empty zone, to be reset once no search is inside.
+#[derive(Debug)]
+pub(super) struct Reset {
+    pub(super) zone: u32,
+    /// Whose it is: a part's, or the log's.
+    pub(super) part: Option<usize>,
+    pub(super) is_sent: bool,
+}
+
+/// What a step of the work came to.
+pub(super) enum Progress {
+    Task(Task),
+    /// Something was decided; look again.
+    Step,
+    /// Nothing can be done before something is completed.
+    Idle,
+}
+
+const LOG_APPEND: u32 = 0;
+const CLEANING_READ: u32 = 1;
+const MERGE_READ: u32 = 2;
+const MERGE_WRITE: u32 = 3;
+const SETS_APPEND: u32 = 4;
+const RESET: u32 = 5;
+const KIND_SHIFT: u32 = 28;
+
+fn task(kind: u32, number: usize, work: Work) -> Task {
+    Task {
+        // Merges and parts are few; zones are pages' numbers, fewer than 2^28
+        // wherever a zone holds eight pages.
+        id: TaskId(kind << KIND_SHIFT | number as u32),
+        work,
+    }
+}
+
+impl Hierarchy {
+    pub(super) fn work(&mut self) -> Option<Task> {
+        loop {
+            match self.step() {
+                Progress::Task(task) => return Some(task),
+                Progress::Step => {}
+                Progress::Idle => return None,
+            }
+        }
+    }
+
+    /// The order is that of what makes room for the rest.
+    fn step(&mut self) -> Progress {
+        if let Some(task) = self.reset() {
+            return Progress::Task(task);
+        }
+        if let Some(task) = self.write() {
+            return Progress::Task(task);
+        }
+        for part in (0..self.sets.parts()).rev() {
+            match self.collect(part) {
+                Progress::Idle => {}
+                progress => return progress,
+            }
+        }
+        if self.log.is_homeless() {
+            self.rehouse_log();
+        }
+        if let Some((first, pages)) = self.log.next_append() {
+            return Progress::Task(task(LOG_APPEND, 0, Work::Append { first, pages }));
+        }
+        if let Some(set) = self.urgent {
+            if self.is_busy(set) || self.index.chain(set).next().is_none() {
+                self.urgent = None;
+                return Progress::Step;
+            }
+            if let Some(progress) = self.begin(set, Why::Passive) {
+                self.urgent = None;
+                return progress;
+            }
+        }
+        self.clean()
+    }
+
+    pub(super) fn work_done(&mut self, id: TaskId, outcome: Outcome) {
+        let number = (id.0 & ((1 << KIND_SHIFT) - 1)) as usize;
+        match id.0 >> KIND_SHIFT {
+            LOG_APPEND => self.log_appended(&outcome),
+            CLEANING_READ => self.cleaning_read(outcome),
+            MERGE_READ => {
+                let pages = match outcome {
+                    Outcome::Read(pages) => pages,
+                    _ => Vec::new(),
+                };
+                self.statistics.pages_maintained += pages.len() as u64;
+                let sets = self.plan.sets;
+                if let Some(merge) = self.merges.get_mut(number) {
+                    let set = merge.set;
+                    merge.take_pages(pages, |hash| set_of(hash, sets) == set);
+                    self.compute(number);
+                }
+            }
+            MERGE_WRITE => self.written_in_place(number, &outcome),
+            SETS_APPEND => self.appended(number, &outcome),
+            _ => self.was_reset(number as u32, &outcome),
+        }
+    }
+
+    fn reset(&mut self) -> Option<Task> {
+        let pins = &self.pins;
+        let ready = |reset: &&mut Reset| !reset.is_sent && pins.is_free(reset.zone);
+        let reset = self.resets.iter_mut().find(ready)?;
+        reset.is_sent = true;
+        let zone = reset.zone;
+        Some(task(RESET, zone as usize, Work::Reset(zone)))
+    }
+
+    fn was_reset(&mut self, zone: u32, outcome: &Outcome) {
+        let Some(at) = self.resets.iter().position(|reset| reset.zone == zone) else {
+            return;
+        };
+        let reset = self.resets.swap_remove(at);
+        if *outcome != Outcome::Done {
+            // Never written again.
+            return;
+        }
+        self.statistics.resets += 1;
+        match reset.part {
+            Some(part) => self.rings[part].give_back(zone),
+            None => self.log.give_back(zone),
+        }
+    }
+
+    /// Goes on with the collection of a part's oldest zone.
+    fn collect(&mut self, part: usize) -> Progress {
+        if self.sets.are_in_place() {
+            return Progress::Idle;
+        }
+        let Some(collecting) = &mut self.collecting[part] else {
+            let Some(zone) = self.rings[part].take_oldest() else {
+                return Progress::Idle;
+            };
+            let mut sets = Vec::new();
+            self.sets.sets_in(part, zone, &self.plan.flash, &mut sets);
+            self.collecting[part] = Some(Collecting { zone, sets, at: 0 });
+            return Progress::Step;
+        };
+        let zone = collecting.zone;
+        if let Some(set) = collecting.sets.get(collecting.at).copied() {
+            let page = self.sets.page_of(part, set);
+            let is_there = page.is_some_and(|page| self.plan.flash.zone_of(page) == zone);
+            if is_there && !self.is_busy(set) {
+                return match self.begin(set, Why::Collect(part)) {
+                    Some(progress) => {
+                        if let Some(collecting) = &mut self.collecting[part] {
+                            collecting.at += 1;
+                        }
+                        progress
+                    }
+                    None => Progress::Idle,
+                };
+            }
+            if let Some(collecting) = &mut self.collecting[part] {
+                collecting.at += 1;
+            }
+            return Progress::Step;
+        }
+        // Some were busy, and some writes failed: count again once nobody moves
+        // from here, or to here.
+        let is_here = |page: Option<PageAddress>| {
+            page.is_some_and(|page| self.plan.flash.zone_of(page) == zone)
+        };
+        let involved = |merge: &Merge| {
+            merge.stage != Stage::Idle
+                && (is_here(self.sets.page_of(part, merge.set)) || is_here(merge.parts[part].at))
+        };
+        if self.merges.iter().any(involved) {
+            return Progress::Idle;
+        }
+        let mut left = Vec::new();
+        self.sets.sets_in(part, zone, &self.plan.flash, &mut left);
+        if left.is_empty() {
+            self.collecting[part] = None;
+            self.resets.push(Reset {
+                zone,
+                part: Some(part),
+                is_sent: false,
+            });
+        } else {
+            self.collecting[part] = Some(Collecting {
+                zone,
+                sets: left,
+                at: 0,
+            });
+        }
+        Progress::Step
+    }
+
+    /// Begins a rewrite; `None` if there is no room for it now.
+    pub(super) fn begin(&mut self, set: u32, why: Why) -> Option<Progress> {
+        let number = self
+            .merges
+            .iter()
+            .position(|merge| merge.stage == Stage::Idle)?;
+        let promised = self.promise(why)?;
+        let turn = self.rewrites + 1;
+        let merge = &mut self.merges[number];
+        merge.begin(set, why);
+        for (part, promised) in merge.parts.iter_mut().zip(promised) {
+            part.promised = promised;
+        }
+        let is_hot_turn = turn.is_multiple_of(u64::from(self.plan.hot_every));
+        merge.parts[COLD].taken = why != Why::Collect(HOT) || promised[COLD];
+        merge.parts[HOT].taken = why == Why::Collect(HOT) || (promised[HOT] && is_hot_turn);
+        let cold_is_taken = merge.parts[COLD].taken;
+        if cold_is_taken {
+            self.rewrites = turn;
+            if why == Why::Passive || self.plan.collection_merges {
+                let log = &self.log;
+                merge.take_entries(&self.index, |page| log.is_open(page));
+            }
+        }
+        let (log, cleaning) = (&self.log, &self.cleaning);
+        let sets = self.plan.sets;
+        let pages = merge.plan_reads(
+            &self.sets,
+            |hash| set_of(hash, sets) == set,
+            |page| {
+                log.page(page)
+                    .or_else(|| cleaning.as_ref().and_then(|cleaning| cleaning.page(page)))
+            },
+        );
+        if pages.is_empty() {
+            self.compute(number);
+            return Some(Progress::Step);
+        }
+        let work = Work::Read(pages);
+        Some(Progress::Task(task(MERGE_READ, number, work)))
+    }
+
+    /// Promises pages of the rings that a rewrite needs, and of those that it
+    /// may want; which, by part.
+    fn promise(&mut self, why: Why) -> Option<[bool; 2]> {
+        let mut promised = [false; 2];
+        if self.sets.are_in_place() {
+            return Some(promised);
+        }
+        let parts = self.sets.parts();
+        let collects = |part| why == Why::Collect(part);
+        let can = |ring: &Ring, part| ring.can_promise(collects(part));
+        let needed = |part| why == Why::Passive || collects(part);
+        if (0..parts).any(|part| needed(part) && !can(&self.rings[part], part)) {
+            return None;
+        }
+        for (part, promised) in promised.iter_mut().enumerate().take(parts) {
+            *promised = self.rings[part].promise(collects(part));
+        }
+        Some(promised)
+    }
+
+    /// Everything was read: decides, or asks for more.
+    fn compute(&mut self, number: usize) {
+        let merge = &mut self.merges[number];
+        if self.sets.is_dead(merge.set) {
+            self.finish(number);
+            return;
+        }
+        match merge.compute(&self.sets, self.now_seconds) {
+            Computed::Write => merge.stage = Stage::Writing,
+            Computed::NeedsHot => merge.stage = Stage::NeedsHot,
+            Computed::Nothing => self.finish(number),
+        }
+    }
+
+    /// The next write of a set, or read of a hot part.
+    fn write(&mut self) -> Option<Task> {
+        for number in 0..self.merges.len() {
+            let merge = &mut self.merges[number];
+            match merge.stage {
+                Stage::NeedsHot => {
+                    if let Some(page) = merge.take_hot(&self.sets) {
+                        return Some(task(MERGE_READ, number, Work::Read(vec![page])));
+                    }
+                    self.compute(number);
+                    return self.write();
+                }
+                Stage::Writing if self.sets.are_in_place() && merge.parts[COLD].is_ready => {
+                    let part = &mut merge.parts[COLD];
+                    part.is_ready = false;
+                    part.at = self.sets.place(merge.set);
+                    let page = Page::Objects(part.objects.clone());
+                    let at = part.at?;
+                    return Some(task(MERGE_WRITE, number, Work::Write { at, page }));
+                }
+                _ => {}
+            }
+        }
+        (0..self.sets.parts()).find_map(|part| self.append(part))
+    }
+
+    /// Appends what is ready of a part; one append at a time.
+    fn append(&mut self, part: usize) -> Option<Task> {
+        let is_ready = |merge: &Merge| merge.stage == Stage::Writing && merge.parts[part].is_ready;
+        if self.sets.are_in_place() || self.appends[part].is_some() {
+            return None;
+        }
+        let count = self.merges.iter().filter(|merge| is_ready(merge)).count();
+        if count == 0 {
+            return None;
+        }
+        let wanted = count.min(APPEND_PAGES_MAX) as u32;
+        let (zone, next, taken) = self.rings[part].take(wanted)?;
+        let first = PageAddress(self.plan.flash.first_page(zone).0 + next);
+        let mut merges = Vec::with_capacity(taken as usize);
+        let mut pages = Vec::with_capacity(taken as usize);
+        for (number, merge) in self.merges.iter_mut().enumerate() {
+            if merges.len() == taken as usize {
+                break;
+            }
+            if !is_ready(merge) {
+                continue;
+            }
+            let of_merge = &mut merge.parts[part];
+            of_merge.is_ready = false;
+            of_merge.at = Some(PageAddress(first.0 + merges.len() as u32));
+            // Until the set is known to be there, its zone must not be emptied.
+            self.pins.pin(zone);
+            if std::mem::take(&mut of_merge.promised) {
+                self.rings[part].release();
+            }
+            pages.push(Page::Objects(of_merge.objects.clone()));
+            merges.push(number);
+        }
+        self.appends[part] = Some(Append { zone, merges });
+        Some(task(SETS_APPEND, part, Work::Append { first, pages }))
+    }
+
+    fn appended(&mut self, part: usize, outcome: &Outcome) {
+        let Some(Append { zone, merges }) = self.appends[part].take() else {
+            return;
+        };
+        if *outcome != Outcome::Done {
+            // The zone is given up as it is, and collected in its turn.
+            if self.rings[part].active_zone() == Some(zone) {
+                self.rings[part].end_active();
+            }
+            for number in merges {
+                self.pins.unpin(zone);
+                let of_merge = &mut self.merges[number].parts[part];
+                of_merge.at = None;
+                of_merge.is_ready = true;
+            }
+            return;
+        }
+        for number in merges {
+            self.count_page(number, part);
+            self.merges[number].writes_left -= 1;
+            if self.merges[number].writes_left == 0 {
+                self.finish(number);
+            }
+        }
+    }
+
+    fn written_in_place(&mut self, number: usize, outcome: &Outcome) {
+        if *outcome == Outcome::Done {
+            self.count_page(number, COLD);
+        } else {
+            let merge = &mut self.merges[number];
+            merge.parts[COLD].at = None;
+            self.sets.bury(merge.set);
+        }
+        self.finish(number);
+    }
+
+    fn count_page(&mut self, number: usize, part: usize) {
+        let merge = &self.merges[number];
+        let cause = match merge.why {
+            Why::Passive => Cause::Set,
+            Why::Collect(_) => Cause::Gc,
+        };
+        let filled = rrip::bytes_of(&merge.parts[part].objects) as u64;
+        self.statistics.count_written(cause, PAGE_BYTES as u64);
+        self.statistics.object_pages_written += 1;
+        self.statistics.bytes_filled += filled;
+    }
+
+    /// A rewrite is on flash, or came to nothing.
+    fn finish(&mut self, number: usize) {
+        let merge = &mut self.merges[number];
+        let set = merge.set;
+        let writes = merge.stage == Stage::Writing;
+        for (part, of_merge) in merge.parts.iter_mut().enumerate() {
+            if std::mem::take(&mut of_merge.promised) {
+                self.rings[part].release();
+            }
+            let Some(page) = of_merge.at.filter(|_| writes) else {
+                continue;
+            };
+            self.sets.written(part, set, page, &of_merge.hashes);
+            self.sets
+                .count(of_merge.objects_after, of_merge.objects_before);
+            if !self.sets.are_in_place() {
+                self.pins.unpin(self.plan.flash.zone_of(page));
+            }
+        }
+        if merge.forgets_hot {
+            self.sets.forget(HOT, set);
+        }
+        merge.remove_entries(&mut self.index);
+        merge.stage = Stage::Idle;
+        self.statistics.evicted += merge.evicted_count;
+        if writes && merge.parts[COLD].taken {
+            let bytes = merge.bytes_migrated;
+            match merge.why {
+                Why::Passive => {
+                    self.statistics.rewrites_passive += 1;
+                    self.statistics.bytes_migrated_passive += bytes;
+                }
+                Why::Collect(_) if self.plan.collection_merges => {
+                    self.statistics.rewrites_active += 1;
+                    self.statistics.bytes_migrated_active += bytes;
+                }
+                Why::Collect(_) => {}
+            }
+        }
+        if let Some(cleaning) = &mut self.cleaning {
+            cleaning.look_again();
+        }
+    }
+
+    pub(super) fn cleaning_task(pages: Vec<PageAddress>) -> Task {
+        task(CLEANING_READ, 0, Work::Read(pages))
+    }
+
+    /// An object that stays in the log, at its end.
+    pub(super) fn readmit(&mut self, object: Object) -> Option<PageAddress> {
+        self.log.push(object).ok()
+    }
+}

@@ -1,0 +1,156 @@
+//! How flash is divided between a log and sets.
+
+use super::hier::{HierarchyPlan, LOG_PAGES_MAX};
+use super::object::Flash;
+use super::plan::{PlanError, check_flash, check_range};
+use super::set::check_filter;
+
+/// What `kangaroo` and `fairywren` are told alike.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogShape {
+    pub(super) percent: u32,
+    pub(super) free_percent: u32,
+    pub(super) segment_pages: u32,
+    pub(super) segments_buffered: u32,
+    pub(super) threshold: u32,
+    pub(super) filter_bytes: u32,
+    pub(super) objects_per_page: u32,
+    pub(super) rewrites: u32,
+    pub(super) zones_free_permille: u32,
+}
+
+/// Zones that a log needs at least: one is written, one emptied, one free.
+const LOG_ZONES_LEAST: u32 = 3;
+
+/// Zones that a ring needs besides those that its sets fill: one is written,
+/// one is kept for collection, one is gained by it.
+const RING_SPARE_LEAST: u32 = 3;
+
+/// A log in front of sets in place.
+pub(super) fn in_place(
+    log: &LogShape,
+    op_percent: u32,
+    flash: &Flash,
+) -> Result<HierarchyPlan, PlanError> {
+    let log_zones = log_zones(log, flash, 1)?;
+    check_range("tiny.kangaroo.op_percent", op_percent, 0, 95)?;
+    let pages = u64::from(flash.zones - log_zones) * u64::from(flash.zone_pages);
+    let sets = (pages * u64::from(100 - op_percent) / 100).max(1) as u32;
+    Ok(HierarchyPlan {
+        in_place: true,
+        ..plan(log, flash, log_zones, sets)
+    })
+}
+
+/// A log in front of sets of one or two parts, each in a ring of zones.
+/// `hot_spare_percent` of the zones that sets do not fill are the second part's.
+pub(super) fn zoned(
+    log: &LogShape,
+    op_percent: u32,
+    parts: u32,
+    hot_spare_percent: u32,
+    flash: &Flash,
+) -> Result<HierarchyPlan, PlanError> {
+    let setting = if parts == 1 {
+        "tiny.kangaroo.op_percent"
+    } else {
+        "tiny.fairywren.op_percent"
+    };
+    let log_zones = log_zones(log, flash, parts * (RING_SPARE_LEAST + 1))?;
+    check_range(setting, op_percent, 1, 95)?;
+    let set_zones = flash.zones - log_zones;
+    let zones_each = |percent: u32| {
+        let pages = u64::from(set_zones) * u64::from(flash.zone_pages);
+        let sets = (pages * u64::from(100 - percent) / 100 / u64::from(parts)).max(1);
+        (sets as u32, (sets as u32).div_ceil(flash.zone_pages))
+    };
+    let enough = |percent: &u32| parts * (zones_each(*percent).1 + RING_SPARE_LEAST) <= set_zones;
+    if !enough(&op_percent) {
+        let cure = match (op_percent..=95).find(enough) {
+            Some(percent) => format!("the nearest that works is {percent}"),
+            None => "use smaller zones or a larger device".into(),
+        };
+        return Err(PlanError::new(
+            setting,
+            op_percent,
+            format!("each of the {parts} rings of sets needs {RING_SPARE_LEAST} zones to spare"),
+            cure,
+        ));
+    }
+    let (sets, filled) = zones_each(op_percent);
+    let spare = set_zones - parts * filled;
+    let hot_spare = if parts == 1 {
+        0
+    } else {
+        (spare * hot_spare_percent / 100).clamp(RING_SPARE_LEAST, spare - RING_SPARE_LEAST)
+    };
+    let hot_zones = if parts == 1 { 0 } else { filled + hot_spare };
+    let cold = log_zones..flash.zones - hot_zones;
+    let hot = flash.zones - hot_zones..flash.zones;
+    // One zone less would leave the collection without the zone it writes to.
+    let collect_at = |zones: u32| (zones * log.zones_free_permille).div_ceil(1000).max(1);
+    let limit = |collect_at: u32, spare: u32| collect_at.min(spare - RING_SPARE_LEAST + 1);
+    Ok(HierarchyPlan {
+        parts: parts as usize,
+        collect_at: [
+            limit(collect_at(cold.len() as u32), cold.len() as u32 - filled),
+            if parts == 1 {
+                0
+            } else {
+                limit(collect_at(hot_zones), hot_spare)
+            },
+        ],
+        rings: [cold, hot],
+        ..plan(log, flash, log_zones, sets)
+    })
+}
+
+fn plan(log: &LogShape, flash: &Flash, log_zones: u32, sets: u32) -> HierarchyPlan {
+    HierarchyPlan {
+        flash: *flash,
+        log_zones,
+        segment_pages: log.segment_pages.min(flash.zone_pages),
+        segments_buffered: log.segments_buffered,
+        log_free_percent: log.free_percent,
+        threshold: log.threshold,
+        sets,
+        parts: 1,
+        in_place: false,
+        rings: [0..0, 0..0],
+        collect_at: [0, 0],
+        collection_merges: false,
+        hot_every: 1,
+        filter_bytes: log.filter_bytes,
+        objects_per_page: log.objects_per_page,
+        merges_max: log.rewrites,
+    }
+}
+
+/// Checks what the log is told, and says how many zones it has.
+fn log_zones(log: &LogShape, flash: &Flash, others_least: u32) -> Result<u32, PlanError> {
+    check_flash(flash, LOG_ZONES_LEAST + others_least)?;
+    check_range("tiny.log_percent", log.percent, 1, 90)?;
+    check_range("tiny.log_free_percent", log.free_percent, 1, 90)?;
+    check_range("tiny.segment_pages", log.segment_pages, 1, 4096)?;
+    check_range("tiny.segments_buffered", log.segments_buffered, 2, 1024)?;
+    check_range("tiny.threshold", log.threshold, 1, 64)?;
+    check_range("tiny.objects_per_page", log.objects_per_page, 1, 1024)?;
+    check_range("tiny.rewrites", log.rewrites, 1, 1024)?;
+    check_range("tiny.zones_free_permille", log.zones_free_permille, 0, 500)?;
+    check_filter("tiny.filter_bytes", log.filter_bytes)?;
+    let wanted = (u64::from(flash.zones) * u64::from(log.percent)).div_ceil(100) as u32;
+    let zones = wanted.clamp(LOG_ZONES_LEAST, flash.zones - others_least);
+    let pages = u64::from(zones) * u64::from(flash.zone_pages);
+    if pages > LOG_PAGES_MAX {
+        return Err(PlanError::new(
+            "tiny.log_percent",
+            log.percent,
+            format!("the log's index names {LOG_PAGES_MAX} pages at most"),
+            format!(
+                "the nearest that works is {}",
+                LOG_PAGES_MAX * 100 / flash.pages()
+            ),
+        ));
+    }
+    Ok(zones)
+}
