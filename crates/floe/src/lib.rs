@@ -54,6 +54,7 @@ pub mod inspect;
 pub mod object;
 pub mod origin;
 pub mod store;
+pub mod tiny;
 
 pub use bytes::Bytes;
 pub use cache::{Cache, CacheConfig, FetchError};
@@ -68,3 +69,4 @@ pub use store::{
     Admission, PutOptions, RamConfig, ReadFault, Store, StoreConfig, StoreStats, Tier, Value,
     ValueReader, ValueWriter,
 };
+pub use tiny::Tiny;

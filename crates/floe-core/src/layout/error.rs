@@ -2,6 +2,7 @@
 
 use super::frame::Structure;
 use super::ids::ZoneLife;
+use super::tiny::PageId;
 
 /// Why bytes could not be decoded, or a structure could not be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +44,15 @@ pub enum LayoutError {
         found: ZoneLife,
         /// Whose it should be.
         wanted: ZoneLife,
+    },
+    /// A sound page of tiny objects, but another than was looked for: an
+    /// earlier one at this place, or one that was written to the wrong place.
+    #[error("this is {found}, not {wanted}")]
+    Misplaced {
+        /// What it is.
+        found: PageId,
+        /// What was looked for.
+        wanted: PageId,
     },
     /// The checksum matches but the contents contradict each other, or, on
     /// encoding, the input has no representation.

@@ -8,8 +8,11 @@ use super::error::LayoutError;
 use super::ids::CacheId;
 use super::wire::{first, first_mut, narrow, put_u16, put_u32, u16_at, u32_at};
 
-/// The format this build writes and reads.
+/// The format of chunk caches that this build writes and reads.
 pub const FORMAT_VERSION: u16 = 2;
+
+/// The format of tiny objects that this build writes and reads.
+pub const TINY_FORMAT_VERSION: u16 = 1;
 
 /// Length of the frame.
 pub const FRAME_BYTES: usize = 24;
@@ -32,17 +35,23 @@ pub enum Structure {
     Journal,
     /// A block of a zone's slot table.
     SlotTable,
+    /// What a cache of tiny objects is; the first block of a metadata zone.
+    TinySuperblock,
+    /// A block of fences in a metadata zone of such a cache.
+    Fences,
 }
 
 impl Structure {
     /// All of them.
-    pub const ALL: [Structure; 6] = [
+    pub const ALL: [Structure; 8] = [
         Structure::Superblock,
         Structure::ZoneHeader,
         Structure::Batch,
         Structure::Summary,
         Structure::Journal,
         Structure::SlotTable,
+        Structure::TinySuperblock,
+        Structure::Fences,
     ];
 
     /// The eight bytes it starts with.
@@ -54,6 +63,16 @@ impl Structure {
             Structure::Summary => *b"FloeSum\x94",
             Structure::Journal => *b"FloeJou\x95",
             Structure::SlotTable => *b"FloeSlo\x96",
+            Structure::TinySuperblock => *b"FloeTin\x97",
+            Structure::Fences => *b"FloeFen\x98",
+        }
+    }
+
+    /// The version of its format that this build writes and reads.
+    pub const fn version(self) -> u16 {
+        match self {
+            Structure::TinySuperblock | Structure::Fences => TINY_FORMAT_VERSION,
+            _ => FORMAT_VERSION,
         }
     }
 }
@@ -67,6 +86,8 @@ impl fmt::Display for Structure {
             Structure::Summary => "zone summary",
             Structure::Journal => "journal block",
             Structure::SlotTable => "slot table block",
+            Structure::TinySuperblock => "tiny superblock",
+            Structure::Fences => "fence block",
         })
     }
 }
@@ -120,7 +141,7 @@ pub(super) fn seal(id: CacheId, frame: Frame, covered: &mut [u8]) -> Result<u32,
     let len = narrow(covered.len())?;
     let head = first_mut::<FRAME_BYTES>(covered)?;
     head[..8].copy_from_slice(&frame.structure.magic());
-    put_u16(head, 12, FORMAT_VERSION);
+    put_u16(head, 12, frame.structure.version());
     put_u16(head, 14, frame.kind);
     put_u32(head, 16, len);
     put_u32(head, 20, frame.count);
@@ -162,12 +183,9 @@ pub(super) fn open(
         return Err(LayoutError::BadChecksum);
     }
     // Only now: a flipped bit in the version is damage, not a newer format.
-    let found = u16_at(head, 12);
-    if found != FORMAT_VERSION {
-        return Err(LayoutError::UnsupportedVersion {
-            found,
-            supported: FORMAT_VERSION,
-        });
+    let (found, supported) = (u16_at(head, 12), structure.version());
+    if found != supported {
+        return Err(LayoutError::UnsupportedVersion { found, supported });
     }
     Ok(Opened {
         kind: u16_at(head, 14),

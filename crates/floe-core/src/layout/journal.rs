@@ -25,7 +25,7 @@
 //! A reader stops at the first block that is not the next of this epoch.
 
 use super::error::LayoutError;
-use super::frame::{Frame, Structure, open, seal};
+use super::frame::{Frame, Opened, Structure, open, seal};
 use super::ids::{CacheId, Generation, Sequence, ZoneLife};
 use super::wire::{first_mut, narrow, prefix_mut, put_u32, put_u64, round_up_len, u32_at, u64_at};
 use crate::geometry::ZoneId;
@@ -276,13 +276,8 @@ impl JournalChain {
         out: &mut [u8],
     ) -> Result<usize, LayoutError> {
         let out = prefix_mut(out, Self::encoded_bytes(notes.len(), block_size))?;
-        let used = JOURNAL_HEADER_BYTES + notes.len() * NOTE_BYTES;
         out.fill(0);
-        let covered = prefix_mut(out, used)?;
-        let header = first_mut::<JOURNAL_HEADER_BYTES>(covered)?;
-        put_u64(header, 24, self.epoch);
-        put_u64(header, 32, self.next);
-        put_u32(header, 40, self.previous_checksum);
+        let covered = prefix_mut(out, JOURNAL_HEADER_BYTES + notes.len() * NOTE_BYTES)?;
         let (slots, _) = covered[JOURNAL_HEADER_BYTES..].as_chunks_mut();
         for (slot, note) in slots.iter_mut().zip(notes) {
             note.put(slot);
@@ -292,8 +287,7 @@ impl JournalChain {
             kind: 0,
             count: narrow(notes.len())?,
         };
-        self.previous_checksum = seal(self.id, frame, covered)?;
-        self.next += 1;
+        self.seal_next(frame, covered)?;
         Ok(out.len())
     }
 
@@ -310,7 +304,42 @@ impl JournalChain {
         block_size: u32,
         bytes: &'a [u8],
     ) -> Result<Notes<'a>, LayoutError> {
-        let opened = open(self.id, Structure::Journal, bytes)?;
+        let (opened, notes) = self.open_next::<NOTE_BYTES>(Structure::Journal, bytes)?;
+        if notes.iter().any(|note| Note::read(note).is_none()) {
+            return Err(LayoutError::Malformed("a note of unknown kind"));
+        }
+        self.step(&opened);
+        Ok(Notes {
+            notes: notes.iter(),
+            encoded_bytes: Self::encoded_bytes(notes.len(), block_size),
+        })
+    }
+
+    /// Writes frame and header of the next block over the start of `covered`,
+    /// whose notes are final, and steps past it.
+    pub(super) fn seal_next(
+        &mut self,
+        frame: Frame,
+        covered: &mut [u8],
+    ) -> Result<(), LayoutError> {
+        let header = first_mut::<JOURNAL_HEADER_BYTES>(covered)?;
+        put_u64(header, 24, self.epoch);
+        put_u64(header, 32, self.next);
+        put_u32(header, 40, self.previous_checksum);
+        put_u32(header, 44, 0);
+        self.previous_checksum = seal(self.id, frame, covered)?;
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Opens the next block, whose notes are `N` bytes each, without stepping
+    /// past it.
+    pub(super) fn open_next<'a, const N: usize>(
+        &self,
+        structure: Structure,
+        bytes: &'a [u8],
+    ) -> Result<(Opened<'a>, &'a [[u8; N]]), LayoutError> {
+        let opened = open(self.id, structure, bytes)?;
         let (header, rest) = opened
             .covered
             .split_first_chunk::<JOURNAL_HEADER_BYTES>()
@@ -321,19 +350,17 @@ impl JournalChain {
         if u64_at(header, 32) != self.next || u32_at(header, 40) != self.previous_checksum {
             return Err(LayoutError::Malformed("not the next journal block"));
         }
-        let (notes, rest) = rest.as_chunks::<NOTE_BYTES>();
+        let (notes, rest) = rest.as_chunks::<N>();
         if !rest.is_empty() || notes.len() != opened.count as usize {
             return Err(LayoutError::Malformed("the block's notes are miscounted"));
         }
-        if notes.iter().any(|note| Note::read(note).is_none()) {
-            return Err(LayoutError::Malformed("a note of unknown kind"));
-        }
+        Ok((opened, notes))
+    }
+
+    /// Steps past the block that [`open_next`](Self::open_next) opened.
+    pub(super) fn step(&mut self, opened: &Opened<'_>) {
         self.next += 1;
         self.previous_checksum = opened.checksum;
-        Ok(Notes {
-            notes: notes.iter(),
-            encoded_bytes: Self::encoded_bytes(notes.len(), block_size),
-        })
     }
 }
 
@@ -344,7 +371,16 @@ impl JournalChain {
 /// # Errors
 /// As every decoder.
 pub fn journal_block_position(id: CacheId, bytes: &[u8]) -> Result<(u64, u64), LayoutError> {
-    let opened = open(id, Structure::Journal, bytes)?;
+    block_position(id, Structure::Journal, bytes)
+}
+
+/// The same, of a block of either kind of journal.
+pub(super) fn block_position(
+    id: CacheId,
+    structure: Structure,
+    bytes: &[u8],
+) -> Result<(u64, u64), LayoutError> {
+    let opened = open(id, structure, bytes)?;
     let header = opened
         .covered
         .first_chunk::<JOURNAL_HEADER_BYTES>()

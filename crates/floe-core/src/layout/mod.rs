@@ -1,4 +1,5 @@
-//! Everything the chunk engine puts on flash, as pure encoders and decoders.
+//! Everything the engines put on flash, as pure encoders and decoders: the
+//! chunk engine's here, the tiny engines' in [`tiny`].
 //!
 //! `docs/format.md` is the same knowledge as prose: media assumptions,
 //! invariants, recovery. A test holds its numbers against the ones here.
@@ -15,7 +16,7 @@
 //! |---|---|---|
 //! | 0 | 8 | magic, one per structure |
 //! | 8 | 4 | CRC-32C of the cache id, then of bytes 12 to the covered length |
-//! | 12 | 2 | format version, [`FORMAT_VERSION`] |
+//! | 12 | 2 | format version, [`Structure::version`] |
 //! | 14 | 2 | kind, where a structure has several; otherwise 0 |
 //! | 16 | 4 | covered length: the bytes the checksum vouches for, from offset 0 |
 //! | 20 | 4 | count: how many elements follow the header; otherwise 0 |
@@ -35,6 +36,7 @@ mod slots;
 mod small;
 mod summary;
 mod superblock;
+pub mod tiny;
 mod wire;
 mod zone_header;
 
@@ -46,7 +48,9 @@ pub use batch::{
     piece_batch_bytes, piece_bytes_max,
 };
 pub use error::LayoutError;
-pub use frame::{FORMAT_VERSION, FRAME_BYTES, Identified, Structure, identify};
+pub use frame::{
+    FORMAT_VERSION, FRAME_BYTES, Identified, Structure, TINY_FORMAT_VERSION, identify,
+};
 pub use ids::{
     CacheId, Generation, KEY_MAX_BYTES, LARGE_MAX_BYTES, SMALL_MAX_BYTES, Sequence, UNIT_BYTES,
     ValueKind, ZoneLife,

@@ -21,7 +21,7 @@
 use std::fmt;
 
 use super::error::LayoutError;
-use super::frame::{FRAME_BYTES, Frame, Structure, open, seal};
+use super::frame::{FRAME_BYTES, Frame, Opened, Structure, open, seal};
 use super::ids::{CacheId, LARGE_MAX_BYTES, UNIT_BYTES};
 use super::wire::{first, first_mut, prefix_mut, put_u32, put_u64, round_up_len, u32_at, u64_at};
 use crate::hash::HashSeed;
@@ -30,7 +30,7 @@ use crate::hash::HashSeed;
 pub const SUPERBLOCK_BYTES: usize = 104;
 
 /// The id its own checksum is taken with.
-const NO_ID: CacheId = CacheId([0; 16]);
+pub(super) const NO_ID: CacheId = CacheId([0; 16]);
 
 /// How the zones for values are organised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,30 +94,13 @@ impl FormatPlan {
     /// # Errors
     /// [`LayoutError::Malformed`] names the first that does not.
     pub fn validate(&self) -> Result<(), LayoutError> {
-        let block = u64::from(self.block_size);
         let wrong = |why| Err(LayoutError::Malformed(why));
-        if self.block_size < 512 || !self.block_size.is_power_of_two() {
-            return wrong("the block size is not a power of two from 512");
-        }
-        if self.zone_count < 3 {
-            return wrong("two metadata zones leave no zone for values");
-        }
-        if self.zone_capacity == 0 || self.zone_capacity > self.zone_size {
-            return wrong("the zone capacity is not within 1 to the zone size");
-        }
-        if !self.zone_capacity.is_multiple_of(block) || !self.zone_size.is_multiple_of(block) {
-            return wrong("the zones are not whole blocks");
-        }
-        if self.zone_capacity / block > u64::from(u32::MAX) {
-            return wrong("a zone has more blocks than 32 bits can number");
-        }
-        if self
-            .zone_size
-            .checked_mul(u64::from(self.zone_count))
-            .is_none()
-        {
-            return wrong("the zones together exceed 64 bits");
-        }
+        validate_zones(
+            self.block_size,
+            self.zone_count,
+            self.zone_size,
+            self.zone_capacity,
+        )?;
         if self.chunk_bytes == 0 || self.chunk_bytes > LARGE_MAX_BYTES {
             return wrong("the chunk size is not within 1 byte to 1 GiB");
         }
@@ -126,6 +109,51 @@ impl FormatPlan {
         }
         Ok(())
     }
+}
+
+/// Checks the shape of a device that holds two metadata zones and more.
+pub(super) fn validate_zones(
+    block_size: u32,
+    zone_count: u32,
+    zone_size: u64,
+    zone_capacity: u64,
+) -> Result<(), LayoutError> {
+    let block = u64::from(block_size);
+    let wrong = |why| Err(LayoutError::Malformed(why));
+    if block_size < 512 || !block_size.is_power_of_two() {
+        return wrong("the block size is not a power of two from 512");
+    }
+    if zone_count < 3 {
+        return wrong("two metadata zones leave no zone for values");
+    }
+    if zone_capacity == 0 || zone_capacity > zone_size {
+        return wrong("the zone capacity is not within 1 to the zone size");
+    }
+    if !zone_capacity.is_multiple_of(block) || !zone_size.is_multiple_of(block) {
+        return wrong("the zones are not whole blocks");
+    }
+    if zone_capacity / block > u64::from(u32::MAX) {
+        return wrong("a zone has more blocks than 32 bits can number");
+    }
+    if zone_size.checked_mul(u64::from(zone_count)).is_none() {
+        return wrong("the zones together exceed 64 bits");
+    }
+    Ok(())
+}
+
+/// Opens a superblock, which is sealed with an id of zeros because a reader
+/// learns the id from it, in the first block of a metadata zone.
+pub(super) fn open_superblock(
+    structure: Structure,
+    bytes: &[u8],
+) -> Result<Opened<'_>, LayoutError> {
+    open(NO_ID, structure, bytes).map_err(|error| match error {
+        // A whole block was given, so it is the length field that lies.
+        LayoutError::TooShort { needed, available } if needed > FRAME_BYTES && available >= 512 => {
+            LayoutError::BadChecksum
+        }
+        error => error,
+    })
 }
 
 /// Whether pieces may carry `piece_bytes` each.
@@ -209,15 +237,7 @@ impl Superblock {
     /// format, and [`LayoutError::BadChecksum`] or [`LayoutError::Malformed`]
     /// for a damaged superblock.
     pub fn decode(bytes: &[u8]) -> Result<Self, LayoutError> {
-        let opened = open(NO_ID, Structure::Superblock, bytes).map_err(|error| match error {
-            // A whole block was given, so it is the length field that lies.
-            LayoutError::TooShort { needed, available }
-                if needed > FRAME_BYTES && available >= 512 =>
-            {
-                LayoutError::BadChecksum
-            }
-            error => error,
-        })?;
+        let opened = open_superblock(Structure::Superblock, bytes)?;
         let bytes = first::<SUPERBLOCK_BYTES>(opened.covered)
             .map_err(|_| LayoutError::Malformed("the superblock ends early"))?;
         let mut id = [0; 16];

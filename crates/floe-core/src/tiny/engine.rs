@@ -34,10 +34,13 @@ pub enum Insert {
 }
 
 /// An accepted write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
     /// An older copy of the object may be on flash.
     pub outdates_flash: bool,
+    /// That was said of what this takes the place of, and a note made then
+    /// still holds. Whoever made it may not have finished.
+    pub noted_before: bool,
 }
 
 /// What a search must do next.
@@ -232,8 +235,7 @@ pub struct Summary {
     pub rows: u32,
     /// Bits that a key sets.
     pub probes: u32,
-    /// The filters of a set-group's sets, bit by bit, set after set; empty if
-    /// there is no room for them.
+    /// The filters of a set-group's sets, bit by bit, set after set.
     pub filters: Box<[u8]>,
 }
 

@@ -330,7 +330,10 @@ impl Engine for Set {
             });
         }
         self.statistics.count_insert(bytes, tombstone);
-        Insert::Accepted(Accepted { outdates_flash })
+        Insert::Accepted(Accepted {
+            outdates_flash,
+            ..Accepted::default()
+        })
     }
 
     fn in_memory(&self, hash: KeyHash) -> Option<&Object> {

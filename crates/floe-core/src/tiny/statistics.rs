@@ -55,6 +55,34 @@ pub struct Statistics {
 }
 
 impl Statistics {
+    /// Adds another engine's counts.
+    pub fn add(&mut self, other: &Statistics) {
+        for (sum, part) in self.written.iter_mut().zip(other.written) {
+            *sum += part;
+        }
+        self.objects_in += other.objects_in;
+        self.bytes_in += other.bytes_in;
+        self.deletes_in += other.deletes_in;
+        self.pages_searched += other.pages_searched;
+        self.index_pages_searched += other.index_pages_searched;
+        self.pages_maintained += other.pages_maintained;
+        self.searches += other.searches;
+        self.index_searches += other.index_searches;
+        self.false_positives += other.false_positives;
+        self.dropped_early += other.dropped_early;
+        self.bytes_dropped_early += other.bytes_dropped_early;
+        self.evicted += other.evicted;
+        self.written_back += other.written_back;
+        self.bytes_written_back += other.bytes_written_back;
+        self.object_pages_written += other.object_pages_written;
+        self.bytes_filled += other.bytes_filled;
+        self.resets += other.resets;
+        self.rewrites_passive += other.rewrites_passive;
+        self.rewrites_active += other.rewrites_active;
+        self.bytes_migrated_passive += other.bytes_migrated_passive;
+        self.bytes_migrated_active += other.bytes_migrated_active;
+    }
+
     /// Counts an object, or a tombstone, that was accepted.
     pub fn count_insert(&mut self, bytes: u32, tombstone: bool) {
         if tombstone {
@@ -153,6 +181,16 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Adds what another engine holds.
+    pub fn add(&mut self, other: &Memory) {
+        self.objects_on_flash += other.objects_on_flash;
+        self.index_bytes += other.index_bytes;
+        self.hotness_bytes += other.hotness_bytes;
+        self.buffer_bytes += other.buffer_bytes;
+        self.index_buffer_bytes += other.index_buffer_bytes;
+        self.other_bytes += other.other_bytes;
+    }
+
     /// Bits per object on flash of `bytes` bytes; zero while there is none.
     pub fn bits_per_object(&self, bytes: u64) -> f64 {
         ratio(bytes * 8, self.objects_on_flash)

@@ -308,7 +308,10 @@ impl Engine for Log {
         let outdates_flash = older.is_some_and(|entry| !self.log.only_in_memory(entry.page));
         if object.tombstone && older.is_none() {
             self.statistics.count_insert(0, true);
-            return Insert::Accepted(Accepted { outdates_flash });
+            return Insert::Accepted(Accepted {
+                outdates_flash,
+                ..Accepted::default()
+            });
         }
         if !self.log.has_room(object.stored_bytes()) {
             return Insert::Busy(object);
@@ -318,7 +321,10 @@ impl Engine for Log {
             return Insert::Busy(object);
         }
         self.statistics.count_insert(bytes, tombstone);
-        Insert::Accepted(Accepted { outdates_flash })
+        Insert::Accepted(Accepted {
+            outdates_flash,
+            ..Accepted::default()
+        })
     }
 
     fn in_memory(&self, hash: KeyHash) -> Option<&Object> {

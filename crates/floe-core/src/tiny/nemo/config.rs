@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
-use super::filters::{INDEX_GROUP_MAX, filter_bits};
-use crate::tiny::object::{Flash, PAGE_ROOM_BYTES};
+use super::filters::{columns_shape_rows, columns_with, filter_bits};
+use crate::tiny::object::{Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, PAGE_ROOM_BYTES};
 use crate::tiny::plan::{PlanError, check_flash};
 
 /// How filters are sized.
@@ -42,6 +42,9 @@ pub struct NemoConfig {
     /// Pages of a set-group, which are its sets: whole zones or a whole part
     /// of one. `None` is one zone.
     pub set_group_pages: Option<u32>,
+    /// Bytes of key and value of an object, about: the first filters are made
+    /// for it, and set-groups leave room for filters of twice as many objects.
+    pub object_bytes: u32,
     /// Set-groups in memory that take in objects.
     pub memory_set_groups: u32,
     /// Objects that are turned out of full sets before a set-group is
@@ -73,6 +76,7 @@ impl Default for NemoConfig {
     fn default() -> Self {
         NemoConfig {
             set_group_pages: None,
+            object_bytes: 246,
             memory_set_groups: 2,
             flush_threshold: 4096.0 / 275_712.0,
             candidates: 2,
@@ -109,6 +113,8 @@ pub struct NemoPlan {
     pub(super) flash: Flash,
     /// Pages of an extent: sets and the summary behind them.
     pub(super) extent_pages: u32,
+    /// Most bits of a filter.
+    rows_max: u32,
     /// Sets of a set-group.
     pub(super) sets: u32,
     /// Objects turned out before a flush.
@@ -124,23 +130,24 @@ const PUBLISHED_INDEX_GROUP: u32 = 50;
 /// Bytes of a summary besides its filters, more than enough.
 const SUMMARY_HEAD_BYTES: u64 = 128;
 
-/// Bytes of a set's filter that a summary has room for: of more than 24
-/// objects at one false positive in a thousand.
-const SUMMARY_FILTER_BYTES: u64 = 44;
+/// How many times the objects that are expected in a set its filter may be
+/// made for.
+const FILTER_SLACK: f64 = 2.0;
 
 /// Fewest pages of an extent.
 const EXTENT_PAGES_MIN: u32 = 2;
 
-/// Pages of a summary for so many sets.
-fn summary_pages(sets: u64) -> u64 {
-    (SUMMARY_HEAD_BYTES + sets * SUMMARY_FILTER_BYTES).div_ceil(PAGE_ROOM_BYTES as u64)
+/// Pages of a summary for so many sets with filters of so many bits.
+fn summary_pages(sets: u64, rows: u32) -> u64 {
+    let filter_bytes = (sets * u64::from(rows)).div_ceil(8);
+    (SUMMARY_HEAD_BYTES + filter_bytes).div_ceil(PAGE_ROOM_BYTES as u64)
 }
 
 /// Sets of an extent of so many pages, the rest of which is the summary's.
-fn sets_of(extent_pages: u32) -> Option<u32> {
+fn sets_of(extent_pages: u32, rows: u32) -> Option<u32> {
     let pages = u64::from(extent_pages);
-    let mut sets = pages.checked_sub(summary_pages(pages))?;
-    while sets + 1 + summary_pages(sets + 1) <= pages {
+    let mut sets = pages.checked_sub(summary_pages(pages, rows))?;
+    while sets + 1 + summary_pages(sets + 1, rows) <= pages {
         sets += 1;
     }
     u32::try_from(sets).ok().filter(|sets| *sets > 0)
@@ -184,7 +191,27 @@ impl NemoPlan {
                 nearest(flash.pages() / u64::from(SET_GROUPS_MIN)),
             ));
         }
-        let sets = sets_of(extent_pages).ok_or_else(|| {
+        within(
+            "object_bytes",
+            f64::from(config.object_bytes),
+            1.0,
+            OBJECT_BYTES_MAX as f64,
+        )?;
+        within(
+            "filter_false_positives",
+            config.filter_false_positives,
+            1e-6,
+            0.5,
+        )?;
+        let objects = expected_objects(config);
+        let rows_max = match config.filter_sizing {
+            FilterSizing::Published => columns_shape_rows(PUBLISHED_INDEX_GROUP),
+            FilterSizing::Measured => {
+                let bits = filter_bits(objects * FILTER_SLACK, config.filter_false_positives);
+                columns_shape_rows(columns_with(bits))
+            }
+        };
+        let sets = sets_of(extent_pages, rows_max).ok_or_else(|| {
             PlanError::new(
                 "set_group_pages",
                 extent_pages,
@@ -201,12 +228,6 @@ impl NemoPlan {
         within("candidates", f64::from(config.candidates), 1.0, 2.0)?;
         within("flush_threshold", config.flush_threshold, 0.0, 16.0)?;
         within("write_back_share", config.write_back_share, 0.0, 1.0)?;
-        within(
-            "filter_false_positives",
-            config.filter_false_positives,
-            1e-6,
-            0.5,
-        )?;
         within("index_cached", config.index_cached, 0.0, 1.0)?;
         within("hotness_window", config.hotness_window, 0.0, 1.0)?;
         within("cooling_period", config.cooling_period, 0.001, 1.0)?;
@@ -215,6 +236,7 @@ impl NemoPlan {
             config: config.clone(),
             flash,
             extent_pages,
+            rows_max,
             sets,
         })
     }
@@ -227,12 +249,6 @@ impl NemoPlan {
         }
         let bytes = SUMMARY_HEAD_BYTES as usize + filter_bytes;
         bytes.div_ceil(PAGE_ROOM_BYTES) as u32
-    }
-
-    /// Most bytes of filters that a summary has room for.
-    pub(super) fn summary_room(&self) -> usize {
-        let pages = (self.extent_pages - self.sets) as usize;
-        pages * PAGE_ROOM_BYTES - SUMMARY_HEAD_BYTES as usize
     }
 
     /// Where in an extent its summary begins: this many pages from its start,
@@ -258,11 +274,14 @@ impl NemoPlan {
             FilterSizing::Published => PUBLISHED_INDEX_GROUP,
             FilterSizing::Measured => {
                 let bits = filter_bits(objects_per_set, self.config.filter_false_positives);
-                super::filters::columns_with(bits)
+                columns_with(bits.min(f64::from(self.rows_max)))
             }
         }
-        .min(self.extents())
-        .clamp(1, INDEX_GROUP_MAX)
+    }
+
+    /// Objects in a set, before anything is known.
+    pub(super) fn expected_objects(&self) -> f64 {
+        expected_objects(&self.config)
     }
 
     /// Objects in a set that filters are made for, when sets hold
@@ -273,6 +292,12 @@ impl NemoPlan {
             FilterSizing::Measured => objects_per_set,
         }
     }
+}
+
+/// Objects in a set, before anything is known.
+fn expected_objects(config: &NemoConfig) -> f64 {
+    let bytes = OBJECT_HEADER_BYTES as f64 + f64::from(config.object_bytes);
+    (PAGE_ROOM_BYTES as f64 / bytes).max(1.0)
 }
 
 fn nearest(value: impl Display) -> String {

@@ -29,6 +29,11 @@ pub(super) fn columns_with(bits: f64) -> u32 {
     ((columns as u32) & !7).clamp(8, INDEX_GROUP_MAX)
 }
 
+/// Bits of each of `columns` filters in a page.
+pub(super) fn columns_shape_rows(columns: u32) -> u32 {
+    (ROW_ROOM_BYTES / columns.div_ceil(8) as usize) as u32
+}
+
 /// How the filters of an index group are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
@@ -43,7 +48,7 @@ pub(super) struct Shape {
 impl Shape {
     /// `columns` filters in a page, for sets of `objects` objects.
     pub(super) fn new(columns: u32, objects: f64) -> Self {
-        let rows = (ROW_ROOM_BYTES / columns.div_ceil(8) as usize) as u32;
+        let rows = columns_shape_rows(columns);
         let best = f64::from(rows) / objects.max(1.0) * std::f64::consts::LN_2;
         Shape {
             columns,

@@ -370,8 +370,7 @@ impl Nemo {
     fn summary_of_sealed(&self) -> Option<Summary> {
         let sealed = self.sealed.as_ref()?;
         let shape = self.index.open.shape;
-        let fits = shape.filters_bytes(self.plan.sets) <= self.plan.summary_room();
-        let hashes = || sealed.sets().iter().map(|set| set.hashes());
+        let hashes = sealed.sets().iter().map(|set| set.hashes());
         Some(Summary {
             of_index: false,
             sequence: self.pool.next(),
@@ -380,11 +379,7 @@ impl Nemo {
             columns: shape.columns,
             rows: shape.rows,
             probes: shape.probes,
-            filters: if fits {
-                shape.filters_of(hashes())
-            } else {
-                Box::default()
-            },
+            filters: shape.filters_of(hashes),
         })
     }
 

@@ -62,9 +62,6 @@ use pool::Pool;
 pub use config::{FilterSizing, NemoConfig, NemoPlan, WriteBack};
 pub use recovery::{Recovery, Survivor};
 
-/// Objects in a set before anything is known: as many as of 250 bytes.
-const OBJECTS_PER_SET_AT_FIRST: f64 = 16.0;
-
 /// The engine.
 #[derive(Debug)]
 pub struct Nemo {
@@ -90,7 +87,7 @@ impl Nemo {
     /// An engine on empty flash.
     pub fn new(plan: NemoPlan) -> Self {
         let (config, sets) = (&plan.config, plan.sets);
-        let shape = shape_for(&plan, OBJECTS_PER_SET_AT_FIRST);
+        let shape = shape_for(&plan, plan.expected_objects());
         Nemo {
             filling: (0..config.memory_set_groups)
                 .map(|_| SetGroup::new(sets))
@@ -117,6 +114,16 @@ impl Nemo {
             }
         }
         self.sealed.is_some() || self.flush.is_busy()
+    }
+
+    /// Whether [`Engine::next_task`] may have something.
+    pub fn has_work(&self) -> bool {
+        self.flush.is_busy() || self.extents.waits_for_readers()
+    }
+
+    /// Set-groups before this one are gone from flash.
+    pub fn oldest(&self) -> u64 {
+        self.pool.oldest()
     }
 
     /// Whether a zone waits for its readers before it is reset.
@@ -273,10 +280,6 @@ impl Nemo {
     }
 }
 
-fn accepted(outdates_flash: bool) -> Insert {
-    Insert::Accepted(Accepted { outdates_flash })
-}
-
 /// How the filters of an index group are laid out, when sets hold
 /// `objects_per_set` objects.
 fn shape_for(plan: &NemoPlan, objects_per_set: f64) -> Shape {
@@ -305,7 +308,7 @@ impl Engine for Nemo {
         };
         if tombstone && !older {
             self.count_in(tombstone, bytes);
-            return accepted(false);
+            return Insert::Accepted(Accepted::default());
         }
         let mut placed = self.place(object, homes);
         if self.turned_out < self.plan.turned_out_max {
@@ -338,7 +341,10 @@ impl Engine for Nemo {
         // more than that one did.
         let noted = !sealed_now
             && replaced.is_some_and(|(before, replaced)| replaced.noted && before == at);
-        accepted(older && !noted)
+        Insert::Accepted(Accepted {
+            outdates_flash: older,
+            noted_before: older && noted,
+        })
     }
 
     fn in_memory(&self, hash: KeyHash) -> Option<&Object> {

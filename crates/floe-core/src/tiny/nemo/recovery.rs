@@ -62,17 +62,10 @@ impl Recovery {
         }
     }
 
-    /// The set-groups whose filters must be read: no index group speaks of
-    /// them. Fill in [`Summary::filters`], from the summary itself or with
-    /// [`Recovery::filters_of`].
+    /// The set-groups whose [`Summary::filters`] must be read: no index group
+    /// speaks of them.
     pub fn unindexed(&mut self) -> &mut [Survivor] {
         &mut self.set_groups[self.indexed..]
-    }
-
-    /// The filters of a set-group whose summary had no room for them, from
-    /// the hashes of the objects in its sets.
-    pub fn filters_of(summary: &Summary, sets: &[Vec<crate::hash::KeyHash>]) -> Box<[u8]> {
-        shape_of(summary).filters_of(sets.iter().map(|set| set.iter().copied()))
     }
 
     /// Set-groups that are believed.

@@ -1,0 +1,201 @@
+//! What every page begins with.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 4 | CRC-32C of the cache id, then of bytes 4 to the used length |
+//! | 4 | 2 | magic, one per kind |
+//! | 6 | 2 | format version, [`TINY_FORMAT_VERSION`] |
+//! | 8 | 8 | sequence of the set-group; of an index group's first |
+//! | 16 | 4 | number: the set, or the page of the filters |
+//! | 20 | 2 | used length: the bytes the checksum vouches for, from offset 0 |
+//! | 22 | 2 | count of objects; otherwise 0 |
+//!
+//! What follows the used length is padding, written as zeros and never read.
+
+use std::fmt;
+
+use crate::layout::checksum::crc32c;
+use crate::layout::error::LayoutError;
+use crate::layout::frame::{Identified, TINY_FORMAT_VERSION, identify};
+use crate::layout::ids::CacheId;
+use crate::layout::wire::{first, first_mut, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+use crate::tiny::{PAGE_BYTES, PAGE_HEADER_BYTES};
+
+/// Where the checksummed part starts: after the checksum.
+const CHECKED_FROM: usize = 4;
+
+/// What a page holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PageKind {
+    /// Objects of one set, or of a log.
+    Objects,
+    /// One set's filters for the set-groups of an index group.
+    Index,
+    /// Part of the filters of a single set-group.
+    Filters,
+}
+
+impl PageKind {
+    /// All of them.
+    pub const ALL: [PageKind; 3] = [PageKind::Objects, PageKind::Index, PageKind::Filters];
+
+    /// The two bytes that tell it apart from other pages and from anything else.
+    pub const fn magic(self) -> [u8; 2] {
+        match self {
+            PageKind::Objects => *b"\xf1o",
+            PageKind::Index => *b"\xf1i",
+            PageKind::Filters => *b"\xf1f",
+        }
+    }
+}
+
+impl fmt::Display for PageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            PageKind::Objects => "page of objects",
+            PageKind::Index => "page of index",
+            PageKind::Filters => "page of filters",
+        })
+    }
+}
+
+/// Which page it is; no two pages that a cache ever writes share it, except
+/// one that an engine rewrites in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PageId {
+    /// What it holds.
+    pub kind: PageKind,
+    /// The sequence of its set-group; of an index page, that of the first
+    /// set-group of its index group.
+    pub sequence: u64,
+    /// The set; of a page of filters, its number among them, from zero.
+    pub number: u32,
+}
+
+impl fmt::Display for PageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PageId {
+            kind,
+            sequence,
+            number,
+        } = self;
+        write!(f, "{kind} {number} of set-group {sequence}")
+    }
+}
+
+/// Puts a header in front of an index page's body, which is bytes
+/// [`PAGE_HEADER_BYTES`] to [`PAGE_BYTES`] and the engine's own.
+///
+/// # Errors
+/// [`LayoutError::TooShort`] if it is no whole page; [`LayoutError::Malformed`]
+/// if `id` is not an index page's.
+pub fn seal_index(cache: CacheId, id: PageId, page: &mut [u8]) -> Result<(), LayoutError> {
+    if id.kind != PageKind::Index {
+        return Err(LayoutError::Malformed("not the id of an index page"));
+    }
+    seal_page(cache, id, 0, PAGE_BYTES, page)
+}
+
+/// Checks an index page.
+///
+/// # Errors
+/// As every decoder; [`LayoutError::Misplaced`] if it is another page.
+pub fn open_index(cache: CacheId, expected: PageId, bytes: &[u8]) -> Result<(), LayoutError> {
+    let opened = open_expected(cache, expected, bytes)?;
+    if expected.kind != PageKind::Index || opened.body.len() != PAGE_BYTES - PAGE_HEADER_BYTES {
+        return Err(LayoutError::Malformed("not a whole page of index"));
+    }
+    Ok(())
+}
+
+/// Says which page `bytes` start with, after checking it.
+///
+/// # Errors
+/// [`LayoutError::Blank`] where nothing was written, [`LayoutError::Foreign`]
+/// or [`LayoutError::Unexpected`] where something else was,
+/// [`LayoutError::BadChecksum`] for a damaged page or another cache's,
+/// [`LayoutError::UnsupportedVersion`] for another format's.
+pub fn read_page_id(cache: CacheId, bytes: &[u8]) -> Result<PageId, LayoutError> {
+    Ok(open_page(cache, bytes)?.id)
+}
+
+/// A page whose checksum held.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenedPage<'a> {
+    id: PageId,
+    pub(super) count: u16,
+    /// From the header to the used length.
+    pub(super) body: &'a [u8],
+}
+
+/// Writes the header of a page whose body, up to `used`, is final.
+pub(super) fn seal_page(
+    cache: CacheId,
+    id: PageId,
+    count: u16,
+    used: usize,
+    page: &mut [u8],
+) -> Result<(), LayoutError> {
+    let page = first_mut::<PAGE_BYTES>(page)?;
+    if !(PAGE_HEADER_BYTES..=PAGE_BYTES).contains(&used) {
+        return Err(LayoutError::Malformed("more than a page holds"));
+    }
+    page[4..6].copy_from_slice(&id.kind.magic());
+    put_u16(page, 6, TINY_FORMAT_VERSION);
+    put_u64(page, 8, id.sequence);
+    put_u32(page, 16, id.number);
+    // At most 4,096, as checked.
+    put_u16(page, 20, used as u16);
+    put_u16(page, 22, count);
+    let checksum = crc32c([&cache.0, &page[CHECKED_FROM..used]]);
+    put_u32(page, 0, checksum);
+    Ok(())
+}
+
+/// Opens the page that is `expected` and no other.
+pub(super) fn open_expected(
+    cache: CacheId,
+    expected: PageId,
+    bytes: &[u8],
+) -> Result<OpenedPage<'_>, LayoutError> {
+    let opened = open_page(cache, bytes)?;
+    if opened.id != expected {
+        return Err(LayoutError::Misplaced {
+            found: opened.id,
+            wanted: expected,
+        });
+    }
+    Ok(opened)
+}
+
+fn open_page(cache: CacheId, bytes: &[u8]) -> Result<OpenedPage<'_>, LayoutError> {
+    let page = first::<PAGE_BYTES>(bytes)?;
+    let magic = [page[4], page[5]];
+    let Some(kind) = PageKind::ALL.into_iter().find(|k| k.magic() == magic) else {
+        return Err(match identify(page) {
+            Identified::Blank => LayoutError::Blank,
+            Identified::Claims(structure) => LayoutError::Unexpected(structure),
+            Identified::Foreign => LayoutError::Foreign,
+        });
+    };
+    let used = usize::from(u16_at(page, 20));
+    if !(PAGE_HEADER_BYTES..=PAGE_BYTES).contains(&used)
+        || u32_at(page, 0) != crc32c([&cache.0, &page[CHECKED_FROM..used]])
+    {
+        return Err(LayoutError::BadChecksum);
+    }
+    // Only now: a flipped bit in the version is damage, not a newer format.
+    let (found, supported) = (u16_at(page, 6), TINY_FORMAT_VERSION);
+    if found != supported {
+        return Err(LayoutError::UnsupportedVersion { found, supported });
+    }
+    Ok(OpenedPage {
+        id: PageId {
+            kind,
+            sequence: u64_at(page, 8),
+            number: u32_at(page, 16),
+        },
+        count: u16_at(page, 22),
+        body: &page[PAGE_HEADER_BYTES..used],
+    })
+}

@@ -1,0 +1,289 @@
+//! What a cache of tiny objects is: its identity and plan.
+//!
+//! The first block of each of the two metadata zones. After the frame:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 24 | 16 | cache id |
+//! | 40 | 8 | seed of the key hash |
+//! | 48 | 8 | when it was formatted, seconds since 1970; expiries count from it |
+//! | 56 | 8 | epoch: of two metadata zones the higher is newer |
+//! | 64 | 4 | block size |
+//! | 68 | 4 | zone count |
+//! | 72 | 8 | zone size |
+//! | 80 | 8 | zone capacity |
+//! | 88 | 4 | engine: 1 nemo, 2 log, 3 set, 4 kangaroo, 5 fairywren |
+//! | 92 | 4 | pages of a set-group |
+//! | 96 | 4 | sets |
+//! | 100 | 4 | candidates: sets that an object may lie in |
+//! | 104 | 4 | instances |
+//! | 108 | 4 | zero |
+//!
+//! Its checksum is taken with an id of zeros: a reader learns the id from it.
+
+use std::fmt;
+
+use crate::hash::HashSeed;
+use crate::layout::error::LayoutError;
+use crate::layout::frame::{Frame, Structure, seal};
+use crate::layout::ids::CacheId;
+use crate::layout::superblock::{NO_ID, PlanMismatch, open_superblock, validate_zones};
+use crate::layout::wire::{
+    first, first_mut, prefix_mut, put_u32, put_u64, round_up_len, u32_at, u64_at,
+};
+use crate::tiny::PAGE_BYTES;
+
+/// Encoded length without padding.
+pub const TINY_SUPERBLOCK_BYTES: usize = 112;
+
+/// The engine that a cache's flash was laid out by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TinyEngine {
+    /// A FIFO of set-groups.
+    Nemo,
+    /// A FIFO log with an exact index.
+    Log,
+    /// Sets in place.
+    Set,
+    /// A small log in front of sets in place.
+    Kangaroo,
+    /// A small log in front of sets in logs.
+    FairyWren,
+}
+
+impl TinyEngine {
+    /// All of them.
+    pub const ALL: [TinyEngine; 5] = [
+        TinyEngine::Nemo,
+        TinyEngine::Log,
+        TinyEngine::Set,
+        TinyEngine::Kangaroo,
+        TinyEngine::FairyWren,
+    ];
+
+    /// Its number on flash.
+    pub const fn code(self) -> u32 {
+        match self {
+            TinyEngine::Nemo => 1,
+            TinyEngine::Log => 2,
+            TinyEngine::Set => 3,
+            TinyEngine::Kangaroo => 4,
+            TinyEngine::FairyWren => 5,
+        }
+    }
+
+    /// Its name in settings and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            TinyEngine::Nemo => "nemo",
+            TinyEngine::Log => "log",
+            TinyEngine::Set => "set",
+            TinyEngine::Kangaroo => "kangaroo",
+            TinyEngine::FairyWren => "fairywren",
+        }
+    }
+
+    fn from_code(code: u32) -> Result<Self, LayoutError> {
+        TinyEngine::ALL
+            .into_iter()
+            .find(|engine| engine.code() == code)
+            .ok_or(LayoutError::Malformed("unknown tiny engine"))
+    }
+}
+
+impl fmt::Display for TinyEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The numbers that a cache's flash was laid out by and that cannot change
+/// without formatting it anew. Sizes are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TinyFormatPlan {
+    /// The engine.
+    pub engine: TinyEngine,
+    /// The device's unit of reading and writing; a power of two from 512 to a
+    /// page.
+    pub block_size: u32,
+    /// Number of zones, the two metadata zones included.
+    pub zone_count: u32,
+    /// Distance between the starts of two zones.
+    pub zone_size: u64,
+    /// Writable bytes of a zone; at least a page.
+    pub zone_capacity: u64,
+    /// Pages from one set-group's start to its end, its filters included; 0
+    /// for an engine without set-groups.
+    pub set_group_pages: u32,
+    /// Sets of a set-group, or of the cache for an engine without set-groups;
+    /// 0 for one without sets.
+    pub sets: u32,
+    /// Sets that an object may lie in: 1 or 2; 0 for an engine without sets.
+    pub candidates: u32,
+    /// Independent engines that share the zones.
+    pub instances: u32,
+}
+
+impl TinyFormatPlan {
+    /// Checks that the numbers fit together.
+    ///
+    /// # Errors
+    /// [`LayoutError::Malformed`] names the first that does not.
+    pub fn validate(&self) -> Result<(), LayoutError> {
+        let wrong = |why| Err(LayoutError::Malformed(why));
+        validate_zones(
+            self.block_size,
+            self.zone_count,
+            self.zone_size,
+            self.zone_capacity,
+        )?;
+        if self.block_size as usize > PAGE_BYTES {
+            return wrong("the block size is more than a page of 4096 bytes");
+        }
+        if self.zone_capacity < PAGE_BYTES as u64 {
+            return wrong("a zone does not hold a page");
+        }
+        if self.instances == 0 || self.instances > self.zone_count - 2 {
+            return wrong("the instances are not within 1 to the zones for objects");
+        }
+        if self.candidates > 2 {
+            return wrong("an object may lie in more than two sets");
+        }
+        if self.sets > self.set_group_pages && self.set_group_pages > 0 {
+            return wrong("a set-group has more sets than pages");
+        }
+        let is_nemo = self.engine == TinyEngine::Nemo;
+        if is_nemo && (self.set_group_pages == 0 || self.sets == 0 || self.candidates == 0) {
+            return wrong("a set-group without sets");
+        }
+        Ok(())
+    }
+
+    /// Settings by name, as a mismatch reports them.
+    fn settings(&self) -> [(&'static str, String); 9] {
+        [
+            ("engine", self.engine.to_string()),
+            ("block size", format!("{} bytes", self.block_size)),
+            ("zone size", format!("{} bytes", self.zone_size)),
+            ("zone capacity", format!("{} bytes", self.zone_capacity)),
+            ("number of zones", self.zone_count.to_string()),
+            ("set-group size", format!("{} pages", self.set_group_pages)),
+            ("number of sets", self.sets.to_string()),
+            ("number of candidate sets", self.candidates.to_string()),
+            ("number of instances", self.instances.to_string()),
+        ]
+    }
+}
+
+/// A cache's identity and plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TinySuperblock {
+    /// The cache's identity.
+    pub cache_id: CacheId,
+    /// The seed of its key hash.
+    pub seed: HashSeed,
+    /// When it was formatted, in seconds since 1970: the epoch from which
+    /// [`Expiry`](crate::tiny::Expiry) counts.
+    pub formatted_at: u64,
+    /// Which life of the metadata this starts. A new one is higher than any
+    /// that was ever read from either metadata zone.
+    pub epoch: u64,
+    /// How the flash is laid out.
+    pub plan: TinyFormatPlan,
+}
+
+impl TinySuperblock {
+    /// Bytes that [`encode`](Self::encode) writes.
+    pub fn encoded_bytes(block_size: u32) -> usize {
+        round_up_len(TINY_SUPERBLOCK_BYTES, block_size)
+    }
+
+    /// Writes the superblock with its padding and returns the length.
+    ///
+    /// # Errors
+    /// [`LayoutError::TooShort`] if `out` is shorter than
+    /// [`encoded_bytes`](Self::encoded_bytes); [`LayoutError::Malformed`] if
+    /// the plan makes no sense.
+    pub fn encode(&self, out: &mut [u8]) -> Result<usize, LayoutError> {
+        let plan = &self.plan;
+        plan.validate()?;
+        let out = prefix_mut(out, Self::encoded_bytes(plan.block_size))?;
+        out.fill(0);
+        let bytes = first_mut::<TINY_SUPERBLOCK_BYTES>(out)?;
+        bytes[24..40].copy_from_slice(&self.cache_id.0);
+        put_u64(bytes, 40, self.seed.0);
+        put_u64(bytes, 48, self.formatted_at);
+        put_u64(bytes, 56, self.epoch);
+        put_u32(bytes, 64, plan.block_size);
+        put_u32(bytes, 68, plan.zone_count);
+        put_u64(bytes, 72, plan.zone_size);
+        put_u64(bytes, 80, plan.zone_capacity);
+        put_u32(bytes, 88, plan.engine.code());
+        put_u32(bytes, 92, plan.set_group_pages);
+        put_u32(bytes, 96, plan.sets);
+        put_u32(bytes, 100, plan.candidates);
+        put_u32(bytes, 104, plan.instances);
+        let frame = Frame {
+            structure: Structure::TinySuperblock,
+            kind: 0,
+            count: 0,
+        };
+        seal(NO_ID, frame, bytes)?;
+        Ok(out.len())
+    }
+
+    /// Reads a superblock from the first block of a metadata zone.
+    ///
+    /// # Errors
+    /// [`LayoutError::Blank`] where nothing was written,
+    /// [`LayoutError::Foreign`] where something else was (which must not be
+    /// overwritten unasked), [`LayoutError::Unexpected`] for another structure
+    /// of Floe's, such as a chunk cache's superblock,
+    /// [`LayoutError::UnsupportedVersion`] for another format, and
+    /// [`LayoutError::BadChecksum`] or [`LayoutError::Malformed`] for a damaged
+    /// superblock.
+    pub fn decode(bytes: &[u8]) -> Result<Self, LayoutError> {
+        let opened = open_superblock(Structure::TinySuperblock, bytes)?;
+        let bytes = first::<TINY_SUPERBLOCK_BYTES>(opened.covered)
+            .map_err(|_| LayoutError::Malformed("the superblock ends early"))?;
+        let mut id = [0; 16];
+        id.copy_from_slice(&bytes[24..40]);
+        let plan = TinyFormatPlan {
+            engine: TinyEngine::from_code(u32_at(bytes, 88))?,
+            block_size: u32_at(bytes, 64),
+            zone_count: u32_at(bytes, 68),
+            zone_size: u64_at(bytes, 72),
+            zone_capacity: u64_at(bytes, 80),
+            set_group_pages: u32_at(bytes, 92),
+            sets: u32_at(bytes, 96),
+            candidates: u32_at(bytes, 100),
+            instances: u32_at(bytes, 104),
+        };
+        plan.validate()?;
+        Ok(TinySuperblock {
+            cache_id: CacheId(id),
+            seed: HashSeed(u64_at(bytes, 40)),
+            formatted_at: u64_at(bytes, 48),
+            epoch: u64_at(bytes, 56),
+            plan,
+        })
+    }
+
+    /// The first setting in which the flash differs from the plan `wanted`, or
+    /// `None` if it can be opened with it.
+    pub fn mismatch(&self, wanted: &TinyFormatPlan) -> Option<PlanMismatch> {
+        if self.plan == *wanted {
+            return None;
+        }
+        self.plan
+            .settings()
+            .into_iter()
+            .zip(wanted.settings())
+            .find(|((_, on_flash), (_, wanted))| on_flash != wanted)
+            .map(|((field, on_flash), (_, wanted))| PlanMismatch {
+                field,
+                on_flash,
+                wanted,
+            })
+    }
+}

@@ -1,0 +1,360 @@
+//! Bytes that are damaged, cut off, foreign, of another cache or of another
+//! place: refused, whatever they are, and without a panic.
+
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+use super::*;
+use crate::layout::{Structure, Superblock, TINY_FORMAT_VERSION};
+
+const BLOCK: u32 = 512;
+const EPOCH: u64 = 21;
+
+/// Decodes all that can be checked in some bytes, to a text that is the same
+/// only if everything in it is.
+type Decode = fn(CacheId, &[u8]) -> Result<String, LayoutError>;
+
+struct Sample {
+    name: &'static str,
+    bytes: Vec<u8>,
+    decode: Decode,
+}
+
+impl Sample {
+    fn is_framed(&self) -> bool {
+        matches!(self.name, "superblock" | "fences")
+    }
+}
+
+fn decode_page(cache: CacheId, bytes: &[u8]) -> Result<String, LayoutError> {
+    let read = decode_objects(cache, OBJECTS, bytes, SEED)?;
+    Ok(format!("{read:?}"))
+}
+
+fn decode_index(cache: CacheId, bytes: &[u8]) -> Result<String, LayoutError> {
+    open_index(cache, INDEX, bytes)?;
+    Ok(format!("{:?}", &bytes[PAGE_HEADER_BYTES..PAGE_BYTES]))
+}
+
+fn decode_filters(cache: CacheId, bytes: &[u8]) -> Result<String, LayoutError> {
+    let pages: Vec<&[u8]> = bytes.chunks(PAGE_BYTES).collect();
+    let head = decode_trailer_head(cache, 8, pages.first().unwrap_or(&&[][..]));
+    let read = decode_trailer(cache, 8, &pages)?;
+    assert_eq!(head, Ok(read.0));
+    Ok(format!("{read:?}"))
+}
+
+fn decode_superblock(_: CacheId, bytes: &[u8]) -> Result<String, LayoutError> {
+    Ok(format!("{:?}", TinySuperblock::decode(bytes)?))
+}
+
+fn decode_fences(cache: CacheId, bytes: &[u8]) -> Result<String, LayoutError> {
+    let mut chain = JournalChain::new(cache, EPOCH);
+    let block = FenceBlock::decode(&mut chain, BLOCK, bytes)?;
+    let fences: Vec<_> = block.fences().collect();
+    Ok(format!("{:?} {fences:?}", block.kind))
+}
+
+fn sample<S: Strategy>(strategy: S) -> S::Value {
+    let mut runner = TestRunner::deterministic();
+    strategy.new_tree(&mut runner).unwrap().current()
+}
+
+/// One sound sample of each structure.
+fn samples() -> [Sample; 5] {
+    let mut page = vec![0; PAGE_BYTES];
+    let written = that_fit(sample(prop::collection::vec(objects(300), 24)));
+    encode_objects(CACHE, OBJECTS, &written, &mut page).unwrap();
+
+    let mut index = sample(prop::collection::vec(any::<u8>(), PAGE_BYTES));
+    seal_index(CACHE, INDEX, &mut index).unwrap();
+
+    let head = TrailerHead {
+        sequence: 8,
+        oldest_live: 2,
+        objects: 100,
+        sets: 401,
+        columns: 64,
+        rows: 101,
+        probes: 7,
+    };
+    let filters = encode_trailer(CACHE, &head, &bits(&head, &[1, 2, 4, 8, 200])).concat();
+
+    let mut superblock = vec![0; 4096];
+    let written = sample(superblocks());
+    written.encode(&mut superblock).unwrap();
+    superblock.truncate(512);
+
+    let mut fence_block = vec![0; 512];
+    let written = sample(prop::collection::vec(fences(), 20));
+    let mut chain = JournalChain::new(CACHE, EPOCH);
+    let kind = FenceKind::CheckpointEnd;
+    FenceBlock::encode(&mut chain, BLOCK, kind, &written, &mut fence_block).unwrap();
+
+    let of = |name, bytes, decode| Sample {
+        name,
+        bytes,
+        decode,
+    };
+    [
+        of("page", page, decode_page as Decode),
+        of("index", index, decode_index),
+        of("filters", filters, decode_filters),
+        of("superblock", superblock, decode_superblock),
+        of("fences", fence_block, decode_fences),
+    ]
+}
+
+#[test]
+fn every_flipped_bit_is_refused_or_in_padding() {
+    for Sample {
+        name,
+        mut bytes,
+        decode,
+    } in samples()
+    {
+        let sound = decode(CACHE, &bytes).unwrap();
+        let mut refused = 0;
+        // All bits of the first bytes, then one bit of every byte.
+        let bits = (0..2048).chain((256..bytes.len()).map(|byte| byte * 8 + byte % 8));
+        for bit in bits {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            match decode(CACHE, &bytes) {
+                Ok(read) => assert_eq!(read, sound, "{name} bit {bit}"),
+                Err(_) => refused += 1,
+            }
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert!(refused >= 112 * 8, "{name}: only {refused} were refused");
+    }
+}
+
+#[test]
+fn every_truncation_is_refused_or_of_padding() {
+    for Sample {
+        name,
+        bytes,
+        decode,
+    } in samples()
+    {
+        let sound = decode(CACHE, &bytes).unwrap();
+        for len in 0..bytes.len() {
+            match decode(CACHE, &bytes[..len]) {
+                Ok(read) => assert_eq!(read, sound, "{name} cut at {len}"),
+                Err(LayoutError::TooShort { needed, available }) => {
+                    assert!(needed > available, "{name} cut at {len}");
+                }
+                Err(error) => panic!("{name} cut at {len}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn blank_foreign_newer_and_others_are_told_apart() {
+    let samples = samples();
+    for sample in &samples {
+        let decode = |bytes: &[u8]| (sample.decode)(CACHE, bytes);
+        assert_eq!(decode(&[0; 4096]), Err(LayoutError::Blank));
+        assert_eq!(decode(&[0xee; 4096]), Err(LayoutError::Foreign));
+        for structure in Structure::ALL {
+            let mut bytes = [0; 4096];
+            bytes[..8].copy_from_slice(&structure.magic());
+            match (sample.name, structure) {
+                ("superblock", Structure::TinySuperblock) | ("fences", Structure::Fences) => {}
+                _ => assert_eq!(decode(&bytes), Err(LayoutError::Unexpected(structure))),
+            }
+        }
+        for found in [TINY_FORMAT_VERSION + 1, TINY_FORMAT_VERSION - 1] {
+            let supported = TINY_FORMAT_VERSION;
+            assert_eq!(
+                decode(&of_version(sample, found)),
+                Err(LayoutError::UnsupportedVersion { found, supported })
+            );
+        }
+        if sample.name != "superblock" {
+            let other = (sample.decode)(OTHER_CACHE, &sample.bytes);
+            assert_eq!(other, Err(LayoutError::BadChecksum), "{}", sample.name);
+        }
+    }
+    let mut damaged = samples[3].bytes.clone();
+    damaged[18] ^= 1;
+    assert_eq!(
+        TinySuperblock::decode(&damaged),
+        Err(LayoutError::BadChecksum)
+    );
+    // And the other way round.
+    assert_eq!(
+        Superblock::decode(&samples[3].bytes),
+        Err(LayoutError::Unexpected(Structure::TinySuperblock))
+    );
+}
+
+/// The sample with another version and the checksum to match.
+fn of_version(sample: &Sample, version: u16) -> Vec<u8> {
+    let mut bytes = sample.bytes.clone();
+    let id = if sample.name == "superblock" {
+        [0; 16]
+    } else {
+        CACHE.0
+    };
+    let (version_at, checked_from, sum_at, end) = if sample.is_framed() {
+        let len = u32::from_le_bytes(*bytes[16..].first_chunk().unwrap());
+        (12, 12, 8, len as usize)
+    } else {
+        (
+            6,
+            4,
+            0,
+            usize::from(u16::from_le_bytes([bytes[20], bytes[21]])),
+        )
+    };
+    bytes[version_at..version_at + 2].copy_from_slice(&version.to_le_bytes());
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&id), &bytes[checked_from..end]);
+    bytes[sum_at..sum_at + 4].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn a_page_of_another_place_is_refused() {
+    let samples = samples();
+    let elsewhere = [
+        PageId {
+            sequence: 76,
+            ..OBJECTS
+        },
+        PageId {
+            number: 4,
+            ..OBJECTS
+        },
+        PageId {
+            kind: PageKind::Index,
+            ..OBJECTS
+        },
+        PageId {
+            kind: PageKind::Filters,
+            ..OBJECTS
+        },
+    ];
+    for wanted in elsewhere {
+        let refused = Err(LayoutError::Misplaced {
+            found: OBJECTS,
+            wanted,
+        });
+        let page = &samples[0].bytes;
+        assert_eq!(decode_objects(CACHE, wanted, page, SEED), refused.clone());
+        assert_eq!(open_index(CACHE, wanted, page), refused.clone().map(|_| ()));
+    }
+    // The right page, but of a kind that this decoder is not for.
+    assert!(open_index(CACHE, OBJECTS, &samples[0].bytes).is_err());
+    assert!(decode_objects(CACHE, INDEX, &samples[1].bytes, SEED).is_err());
+    // Filters in another order, or of another set-group.
+    let pages: Vec<&[u8]> = samples[2].bytes.chunks(PAGE_BYTES).collect();
+    assert_eq!(pages.len(), 2);
+    for (sequence, pages) in [
+        (8, [pages[1], pages[0]]),
+        (8, [pages[0]; 2]),
+        (7, [pages[0], pages[1]]),
+    ] {
+        assert!(matches!(
+            decode_trailer(CACHE, sequence, &pages),
+            Err(LayoutError::Misplaced { .. })
+        ));
+    }
+    let told = LayoutError::Misplaced {
+        found: OBJECTS,
+        wanted: INDEX,
+    };
+    assert_eq!(
+        told.to_string(),
+        "this is page of objects 3 of set-group 77, not page of index 3 of set-group 77"
+    );
+}
+
+#[test]
+fn fences_go_on_only_with_their_own_next_block() {
+    let write = |chain: &mut JournalChain, below| {
+        let mut out = [0; BLOCK as usize];
+        let hash = KeyHash(1);
+        FenceBlock::encode(
+            chain,
+            BLOCK,
+            FenceKind::Notes,
+            &[Fence { hash, below }],
+            &mut out,
+        )
+        .unwrap();
+        out
+    };
+    let mut chain = JournalChain::new(CACHE, 5);
+    let first = write(&mut chain, 1);
+    let mut other = chain;
+    let second = write(&mut chain, 2);
+    write(&mut other, 3);
+    // What an earlier attempt left behind the second block.
+    let leftover = write(&mut other, 4);
+
+    let mut reader = JournalChain::new(CACHE, 5);
+    assert!(FenceBlock::decode(&mut reader, BLOCK, &second).is_err());
+    FenceBlock::decode(&mut reader, BLOCK, &first).unwrap();
+    assert!(FenceBlock::decode(&mut reader, BLOCK, &first).is_err());
+    FenceBlock::decode(&mut reader, BLOCK, &second).unwrap();
+    assert!(FenceBlock::decode(&mut reader, BLOCK, &leftover).is_err());
+    assert_eq!(reader, chain);
+    assert!(FenceBlock::decode(&mut JournalChain::new(CACHE, 6), BLOCK, &first).is_err());
+    // A chunk cache's journal is none of fences, though the chain is the same.
+    assert!(JournalChain::new(CACHE, 5).decode(BLOCK, &first).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(800))]
+
+    /// Sound checksums over nonsense: whatever reaches the deep parts of a
+    /// decoder, it answers.
+    #[test]
+    fn sealed_nonsense_never_panics(
+        index in 0usize..5,
+        changes in prop::collection::vec((12usize..600, any::<u8>()), 0..12),
+    ) {
+        let samples = samples();
+        let mut changed = Sample { bytes: samples[index].bytes.clone(), ..samples[index] };
+        for (at, byte) in changes {
+            if let Some(target) = changed.bytes.get_mut(at) {
+                *target = byte;
+            }
+        }
+        let bytes = &mut changed.bytes;
+        if changed.name == "superblock" || changed.name == "fences" {
+            let len = u32::from_le_bytes(*bytes[16..].first_chunk().unwrap()).clamp(24, 512);
+            bytes[16..20].copy_from_slice(&len.to_le_bytes());
+        } else {
+            let used = u16::from_le_bytes([bytes[20], bytes[21]]).clamp(24, 4096);
+            bytes[20..22].copy_from_slice(&used.to_le_bytes());
+        }
+        let bytes = of_version(&changed, TINY_FORMAT_VERSION);
+        if let Ok(objects) = decode_objects(CACHE, OBJECTS, &bytes, SEED) {
+            // What is accepted has one representation.
+            let mut out = vec![0; PAGE_BYTES];
+            encode_objects(CACHE, OBJECTS, &objects, &mut out).unwrap();
+            prop_assert_eq!(decode_objects(CACHE, OBJECTS, &out, SEED), Ok(objects));
+        }
+        let _ = (changed.decode)(CACHE, &bytes);
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(
+        bytes in prop::collection::vec(any::<u8>(), 4096..4200), claim in 0usize..8,
+    ) {
+        let mut bytes = bytes;
+        match claim {
+            0..3 => bytes[4..6].copy_from_slice(&PageKind::ALL[claim].magic()),
+            3 => bytes[..8].copy_from_slice(&Structure::TinySuperblock.magic()),
+            4 => bytes[..8].copy_from_slice(&Structure::Fences.magic()),
+            _ => {}
+        }
+        for sample in samples() {
+            prop_assert!((sample.decode)(CACHE, &bytes).is_err());
+        }
+        prop_assert!(fence_block_position(CACHE, &bytes).is_err());
+    }
+}

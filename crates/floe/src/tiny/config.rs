@@ -1,0 +1,101 @@
+//! Settings of the tiny engine, and what follows from them on a device.
+
+use floe_core::Geometry;
+use floe_core::chunk::{Durability, METADATA_ZONES};
+use floe_core::layout::tiny::{TinyEngine, TinyFormatPlan};
+use floe_core::tiny::nemo::{NemoConfig, NemoPlan};
+use floe_core::tiny::{Flash, PAGE_BYTES, PlanError};
+use serde::{Deserialize, Serialize};
+
+/// What a tiny store needs besides its device.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TinyConfig {
+    /// Independent engines that share the device's zones, each with a part of
+    /// the keys: more of them let more writes run at once, and keep the number
+    /// of set-groups that a search must consider small on big devices.
+    pub instances: Option<u32>,
+    /// What an acknowledged delete or overwrite survives.
+    pub durability: Durability,
+    /// The engine.
+    pub nemo: NemoConfig,
+    /// Wipe whatever the device holds. Without it a device is only formatted
+    /// if it is blank.
+    pub format: bool,
+    /// Makes the identity and the key hash of a newly formatted cache
+    /// deterministic, for simulations. Leave it out in production: with a
+    /// known hash anyone can craft keys that collide.
+    pub seed: Option<u64>,
+}
+
+/// A configuration that fits its device.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct TinyPlan {
+    pub(super) geometry: Geometry,
+    pub(super) durability: Durability,
+    pub(super) instances: u32,
+    /// What each instance lives on.
+    pub(super) flash: Flash,
+    pub(super) nemo: NemoPlan,
+    pub(super) format: TinyFormatPlan,
+}
+
+/// Zones below which two instances would leave each too few.
+const ZONES_PER_INSTANCE_MIN: u32 = 4;
+
+impl TinyPlan {
+    pub(super) fn new(config: &TinyConfig, geometry: &Geometry) -> Result<Self, PlanError> {
+        let page = PAGE_BYTES as u64;
+        if u64::from(geometry.block_size) > page {
+            return Err(PlanError::new(
+                "device.block_size",
+                geometry.block_size,
+                format!("pages of tiny objects have {page} bytes"),
+                "use a device with blocks of 4096 bytes or less",
+            ));
+        }
+        let zones = geometry.zone_count.saturating_sub(METADATA_ZONES);
+        let instances = config.instances.unwrap_or(1);
+        let most = zones / ZONES_PER_INSTANCE_MIN;
+        if instances == 0 || instances > most {
+            return Err(PlanError::new(
+                "tiny.instances",
+                instances,
+                format!("{zones} zones are enough for 1 to {most}"),
+                format!(
+                    "the nearest that works is {}",
+                    instances.clamp(1, most.max(1))
+                ),
+            ));
+        }
+        let flash = Flash {
+            zones: zones / instances,
+            zone_pages: u32::try_from(geometry.zone_capacity / page).unwrap_or(u32::MAX),
+            in_place: geometry.random_writes,
+        };
+        let nemo = NemoPlan::new(&config.nemo, flash)?;
+        Ok(TinyPlan {
+            durability: config.durability,
+            instances,
+            flash,
+            format: TinyFormatPlan {
+                engine: TinyEngine::Nemo,
+                block_size: geometry.block_size,
+                zone_count: geometry.zone_count,
+                zone_size: geometry.zone_size,
+                zone_capacity: geometry.zone_capacity,
+                set_group_pages: nemo.extent_pages(),
+                sets: nemo.sets(),
+                candidates: config.nemo.candidates,
+                instances,
+            },
+            nemo,
+            geometry: geometry.clone(),
+        })
+    }
+
+    /// The first zone of an instance.
+    pub(super) fn first_zone(&self, instance: u32) -> u32 {
+        METADATA_ZONES + instance * self.flash.zones
+    }
+}

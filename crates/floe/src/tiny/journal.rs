@@ -1,0 +1,432 @@
+//! Fences made durable, in the two metadata zones.
+//!
+//! A write or delete of what may be on flash is acknowledged once its *fence*
+//! is durable: "until the set-groups below S are on flash, nothing of this
+//! hash that is there counts". Set-groups are written seldom, and everything
+//! that they are to outlive would come back if the process died before.
+//!
+//! One task owns the metadata zones. Fences that arrive together share one
+//! append and one flush. Those that still hold are kept in memory, to be
+//! written to the other zone when one is full.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use floe_core::ZoneId;
+use floe_core::chunk::Durability;
+use floe_core::hash::KeyHash;
+use floe_core::layout::tiny::{
+    FENCE_BYTES, Fence, FenceBlock, FenceKind, TinySuperblock, fence_block_position,
+};
+use floe_core::layout::{JOURNAL_HEADER_BYTES, JournalChain, LayoutError};
+use floe_device::{Address, DeviceError, IoBuf, Placement, SharedDevice};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::instance::Instance;
+use crate::error::CacheError;
+
+/// Fences that may wait for the task; further callers wait for a place.
+const QUEUE: usize = 4096;
+/// Fences gathered into one append.
+const GROUP: usize = 2048;
+/// Bytes read at once when a journal is scanned.
+const SCAN_BYTES: u64 = 1 << 20;
+
+/// Hashes from here on name instances whose set-groups below the fence are gone.
+const GONE_FROM: u64 = u64::MAX - 0xffff;
+
+/// The fence that says that set-groups of `instance` below `oldest` are gone,
+/// though their zone could not be emptied.
+pub(super) fn gone(instance: u32, oldest: u64) -> Fence {
+    Fence {
+        hash: KeyHash(GONE_FROM + u64::from(instance)),
+        below: oldest,
+    }
+}
+
+/// The instance that a fence made by [`gone`] speaks of.
+pub(super) fn is_gone(fence: &Fence) -> Option<u32> {
+    fence.hash.0.checked_sub(GONE_FROM).map(|at| at as u32)
+}
+
+/// Why the metadata zones cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum JournalError {
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error("encoding: {0}")]
+    Layout(#[from] LayoutError),
+    #[error("the fences that hold do not fit a metadata zone; use larger zones (device.zone_size)")]
+    Full,
+    #[error("the journal failed before; reopen the cache")]
+    Broken,
+}
+
+struct Request {
+    instance: u32,
+    /// `None` only asks to be told.
+    fence: Option<Fence>,
+    number: u64,
+    done: Option<oneshot::Sender<Result<(), String>>>,
+}
+
+/// A place in the queue, to be used without waiting.
+pub(super) struct Place<'a> {
+    journal: &'a Journal,
+    permit: mpsc::Permit<'a, Request>,
+}
+
+/// A handle to the journal's task.
+#[derive(Debug)]
+pub(super) struct Journal {
+    requests: mpsc::Sender<Request>,
+    /// Number of the last fence sent.
+    sent: AtomicU64,
+    /// Number of the last fence that is durable.
+    written: watch::Receiver<u64>,
+    broken: Arc<AtomicBool>,
+}
+
+/// What a write must wait for before it is acknowledged.
+pub(super) enum Wait {
+    /// Nothing.
+    Nothing,
+    /// Its own fence.
+    Own(oneshot::Receiver<Result<(), String>>),
+    /// Fences up to this number, which others sent.
+    Earlier(u64),
+}
+
+impl Place<'_> {
+    /// Sends a fence.
+    pub(super) fn send(self, instance: u32, fence: Fence) -> Wait {
+        let (done, result) = oneshot::channel();
+        let number = self.journal.sent.fetch_add(1, SeqCst) + 1;
+        self.permit.send(Request {
+            instance,
+            fence: Some(fence),
+            number,
+            done: Some(done),
+        });
+        Wait::Own(result)
+    }
+
+    /// Waits for what was sent before.
+    pub(super) fn earlier(self) -> Wait {
+        Wait::Earlier(self.journal.sent.load(SeqCst))
+    }
+}
+
+impl Journal {
+    /// A place in the queue; waits while there is none.
+    pub(super) async fn place(&self) -> Result<Place<'_>, CacheError> {
+        if self.broken.load(SeqCst) {
+            return Err(broken());
+        }
+        let permit = self.requests.reserve().await;
+        Ok(Place {
+            journal: self,
+            permit: permit.map_err(|_| CacheError::Closed)?,
+        })
+    }
+
+    /// Waits.
+    pub(super) async fn wait(&self, wait: Wait) -> Result<(), CacheError> {
+        match wait {
+            Wait::Nothing => Ok(()),
+            Wait::Own(result) => match result.await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(reason)) => Err(CacheError::NotDurable(reason)),
+                Err(_) => Err(CacheError::Closed),
+            },
+            Wait::Earlier(number) => {
+                let mut written = self.written.clone();
+                let reached = written.wait_for(|written| *written >= number).await;
+                if reached.is_err() || self.broken.load(SeqCst) {
+                    return Err(broken());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes a fence and waits for it.
+    pub(super) async fn commit(&self, instance: u32, fence: Fence) -> Result<(), CacheError> {
+        let wait = self.place().await?.send(instance, fence);
+        self.wait(wait).await
+    }
+}
+
+fn broken() -> CacheError {
+    CacheError::NotDurable("the journal of tiny objects failed; reopen the cache".into())
+}
+
+/// The owner of the metadata zones.
+#[derive(Debug)]
+pub(super) struct JournalTask {
+    device: SharedDevice,
+    durability: Durability,
+    superblock: TinySuperblock,
+    active: ZoneId,
+    chain: JournalChain,
+    written_bytes: u64,
+    /// Fences that may still hold, by instance, in the order they came.
+    live: VecDeque<(u32, Fence)>,
+}
+
+impl JournalTask {
+    /// Starts a metadata zone in `zone` with `fences`, and a task that goes on
+    /// with it.
+    pub(super) async fn begin(
+        device: SharedDevice,
+        durability: Durability,
+        superblock: TinySuperblock,
+        zone: ZoneId,
+        fences: Vec<(u32, Fence)>,
+    ) -> Result<Self, JournalError> {
+        let mut task = JournalTask {
+            chain: JournalChain::new(superblock.cache_id, superblock.epoch),
+            device,
+            durability,
+            superblock,
+            active: zone,
+            written_bytes: 0,
+            live: fences.into(),
+        };
+        task.checkpoint(zone, superblock.epoch).await?;
+        Ok(task)
+    }
+
+    /// Starts the task.
+    pub(super) fn start(
+        self,
+        instances: Arc<[Arc<Instance>]>,
+    ) -> (Journal, tokio::task::JoinHandle<()>) {
+        let (requests, inbox) = mpsc::channel(QUEUE);
+        let (progress, written) = watch::channel(0);
+        let broken = Arc::new(AtomicBool::new(false));
+        let running = tokio::spawn(self.run(inbox, progress, Arc::clone(&broken), instances));
+        let journal = Journal {
+            requests,
+            sent: AtomicU64::new(0),
+            written,
+            broken,
+        };
+        (journal, running)
+    }
+
+    async fn run(
+        mut self,
+        mut inbox: mpsc::Receiver<Request>,
+        progress: watch::Sender<u64>,
+        broken: Arc<AtomicBool>,
+        instances: Arc<[Arc<Instance>]>,
+    ) {
+        let mut group = Vec::with_capacity(GROUP);
+        while inbox.recv_many(&mut group, GROUP).await > 0 {
+            let fences: Vec<(u32, Fence)> = group
+                .iter()
+                .filter_map(|request| Some((request.instance, request.fence?)))
+                .collect();
+            let result = if broken.load(SeqCst) {
+                Err(JournalError::Broken)
+            } else {
+                self.write(fences, &instances).await
+            };
+            if let Err(error) = &result {
+                // An object that was noted may be replaced without another note.
+                broken.store(true, SeqCst);
+                tracing::error!(%error, "the journal of tiny objects could not be written; writes are refused");
+            }
+            let result = result.map_err(|error| error.to_string());
+            let last = group.iter().map(|request| request.number).max();
+            for request in group.drain(..) {
+                if let Some(done) = request.done {
+                    // A caller that is gone has nobody to tell.
+                    let _ = done.send(result.clone());
+                }
+            }
+            progress.send_replace(last.unwrap_or(0));
+        }
+    }
+
+    async fn write(
+        &mut self,
+        fences: Vec<(u32, Fence)>,
+        instances: &[Arc<Instance>],
+    ) -> Result<(), JournalError> {
+        let start = self.live.len();
+        self.live.extend(fences);
+        if self.append(start, FenceKind::Notes).await.is_err() {
+            // Full, or failed: what still holds moves to the other zone.
+            self.live
+                .retain(|(instance, fence)| holds(*instance, fence, instances));
+            let from = self.active;
+            self.checkpoint(other(from), self.superblock.epoch + 1)
+                .await?;
+            if let Err(error) = self.device.reset(from).await {
+                // Its epoch is old.
+                tracing::warn!(%error, "the old journal zone could not be reset");
+            }
+            return Ok(());
+        }
+        while let Some((instance, fence)) = self.live.front()
+            && !holds(*instance, fence, instances)
+        {
+            self.live.pop_front();
+        }
+        if self.durability == Durability::Power {
+            self.device.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Appends the fences from the `start`-th on.
+    async fn append(&mut self, start: usize, last: FenceKind) -> Result<(), JournalError> {
+        let geometry = self.device.geometry().clone();
+        let block = geometry.block_size;
+        let most = geometry.max_append_bytes.min(64 << 10) as usize;
+        let per_block =
+            (most / block as usize * block as usize - JOURNAL_HEADER_BYTES) / FENCE_BYTES;
+        let fences: Vec<Fence> = self
+            .live
+            .iter()
+            .skip(start)
+            .map(|(_, fence)| *fence)
+            .collect();
+        let mut groups: Vec<&[Fence]> = fences.chunks(per_block).collect();
+        if groups.is_empty() {
+            groups.push(&[]);
+        }
+        let bytes: u64 = groups
+            .iter()
+            .map(|group| FenceBlock::bytes_for(group.len(), block) as u64)
+            .sum();
+        if self.written_bytes + bytes > geometry.zone_capacity {
+            return Err(JournalError::Full);
+        }
+        let count = groups.len();
+        for (at, group) in groups.into_iter().enumerate() {
+            let kind = if at + 1 == count {
+                last
+            } else {
+                FenceKind::Notes
+            };
+            let mut chain = self.chain;
+            let mut buf = IoBuf::zeroed(FenceBlock::bytes_for(group.len(), block));
+            FenceBlock::encode(&mut chain, block, kind, group, &mut buf)?;
+            let len = buf.len() as u64;
+            let at = self
+                .device
+                .append(self.active, buf.freeze(), Placement(0))
+                .await?;
+            // Only now: a block that failed is not part of the chain.
+            self.chain = chain;
+            self.written_bytes = at.offset + len;
+        }
+        Ok(())
+    }
+
+    /// Empties `zone` and writes a superblock of `epoch` and all fences into it.
+    async fn checkpoint(&mut self, zone: ZoneId, epoch: u64) -> Result<(), JournalError> {
+        self.device.reset(zone).await?;
+        let superblock = TinySuperblock {
+            epoch,
+            ..self.superblock
+        };
+        let block = self.device.geometry().block_size;
+        let mut buf = IoBuf::zeroed(TinySuperblock::encoded_bytes(block));
+        superblock.encode(&mut buf)?;
+        let len = buf.len() as u64;
+        let at = self.device.append(zone, buf.freeze(), Placement(0)).await?;
+        self.active = zone;
+        self.chain = JournalChain::new(superblock.cache_id, epoch);
+        self.written_bytes = at.offset + len;
+        self.superblock = superblock;
+        self.append(0, FenceKind::CheckpointEnd).await?;
+        self.device.flush().await?;
+        Ok(())
+    }
+}
+
+/// Whether a fence still keeps something from coming back.
+fn holds(instance: u32, fence: &Fence, instances: &[Arc<Instance>]) -> bool {
+    if is_gone(fence).is_some() {
+        return true;
+    }
+    instances
+        .get(instance as usize)
+        .is_none_or(|instance| instance.durable.load(SeqCst) < fence.below)
+}
+
+fn other(zone: ZoneId) -> ZoneId {
+    ZoneId(1 - zone.0)
+}
+
+/// What a metadata zone's journal holds.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    pub(super) fences: Vec<Fence>,
+    /// Whether the checkpoint that the zone starts with is complete.
+    pub(super) complete: bool,
+    /// Whether a block in its middle cannot be read: fences are missing.
+    pub(super) damaged: bool,
+}
+
+/// Reads the journal behind `superblock` in `zone`.
+pub(super) async fn scan(
+    device: &SharedDevice,
+    superblock: &TinySuperblock,
+    zone: ZoneId,
+) -> Result<Scan, DeviceError> {
+    let geometry = device.geometry();
+    let block = geometry.block_size;
+    let mut chain = JournalChain::new(superblock.cache_id, superblock.epoch);
+    let mut scan = Scan::default();
+    let mut offset = TinySuperblock::encoded_bytes(block) as u64;
+    let mut start = offset;
+    let mut window = read_window(device, zone, offset).await?;
+    loop {
+        let rest = window.get((offset - start) as usize..).unwrap_or_default();
+        match FenceBlock::decode(&mut chain, block, rest) {
+            Ok(found) => {
+                scan.fences.extend(found.fences());
+                scan.complete |= found.kind == FenceKind::CheckpointEnd;
+                offset += found.encoded_bytes() as u64;
+            }
+            Err(_) if offset > start && offset < geometry.zone_capacity => {
+                // Perhaps cut off by the window: look again with the block at its start.
+                window = read_window(device, zone, offset).await?;
+                start = offset;
+            }
+            Err(_) => {
+                scan.damaged = goes_on(superblock, &chain, block, rest);
+                return Ok(scan);
+            }
+        }
+    }
+}
+
+/// Whether blocks of this journal stand behind the one that could not be
+/// decoded: then it was damaged. A torn last append has nothing behind it.
+fn goes_on(superblock: &TinySuperblock, chain: &JournalChain, block: u32, rest: &[u8]) -> bool {
+    let block = block as usize;
+    (block..rest.len()).step_by(block).any(|at| {
+        fence_block_position(superblock.cache_id, &rest[at..])
+            .is_ok_and(|(epoch, number)| epoch == superblock.epoch && number > chain.next_block())
+    })
+}
+
+async fn read_window(
+    device: &SharedDevice,
+    zone: ZoneId,
+    offset: u64,
+) -> Result<IoBuf, DeviceError> {
+    let len = SCAN_BYTES.min(device.geometry().zone_capacity.saturating_sub(offset));
+    if len == 0 {
+        return Ok(IoBuf::zeroed(0));
+    }
+    let buf = device.allocate(len as usize);
+    device.read(Address::new(zone, offset), buf).await
+}

@@ -1,0 +1,202 @@
+//! Pages of one instance on the device: addresses, checksums, labels.
+
+use floe_core::hash::HashSeed;
+use floe_core::layout::CacheId;
+use floe_core::layout::LayoutError;
+use floe_core::layout::tiny::{
+    IndexHead, PageId, PageKind, TrailerHead, decode_objects, encode_objects, encode_trailer,
+    open_index, seal_index,
+};
+use floe_core::tiny::{Flash, Label, PAGE_BYTES, Page, PageAddress, Summary};
+use floe_core::{Address, ZoneId};
+use floe_device::{DeviceError, IoBuf, OpFuture, Placement, SharedDevice};
+use futures::future::join_all;
+
+/// Placement handles: what lives long apart from what lives short.
+const SET_GROUPS: Placement = Placement(1);
+const INDEX: Placement = Placement(2);
+
+/// Why something could not be written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WriteError {
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error("encoding: {0}")]
+    Layout(#[from] LayoutError),
+    #[error("the device wrote at {got} instead of {wanted}")]
+    Elsewhere { wanted: Address, got: Address },
+}
+
+/// One instance's part of the device.
+#[derive(Clone, Debug)]
+pub(super) struct Medium {
+    pub(super) device: SharedDevice,
+    pub(super) id: CacheId,
+    pub(super) seed: HashSeed,
+    pub(super) first_zone: u32,
+    pub(super) flash: Flash,
+}
+
+impl Medium {
+    pub(super) fn zone(&self, zone: u32) -> ZoneId {
+        ZoneId(self.first_zone + zone)
+    }
+
+    fn address(&self, page: PageAddress) -> Address {
+        let offset = u64::from(page.0 % self.flash.zone_pages) * PAGE_BYTES as u64;
+        Address::new(self.zone(self.flash.zone_of(page)), offset)
+    }
+
+    /// Starts to read a page.
+    pub(super) fn read(&self, page: PageAddress) -> OpFuture<IoBuf> {
+        let buf = self.device.allocate(PAGE_BYTES);
+        self.device.read(self.address(page), buf)
+    }
+
+    /// Reads many pages at once; `None` for one that could not be read.
+    pub(super) async fn read_all(&self, pages: &[PageAddress]) -> Vec<Option<IoBuf>> {
+        if let [page] = pages {
+            return vec![self.read(*page).await.ok()];
+        }
+        let reads = join_all(pages.iter().map(|page| self.read(*page))).await;
+        reads.into_iter().map(Result::ok).collect()
+    }
+
+    /// A page of index, checked.
+    pub(super) fn index<'a>(&self, label: Label, bytes: Option<&'a IoBuf>) -> Option<&'a [u8]> {
+        let bytes = bytes?;
+        open_index(self.id, page_id(PageKind::Index, label), bytes).ok()?;
+        Some(bytes)
+    }
+
+    /// A page of objects, decoded.
+    pub(super) fn objects(&self, label: Label, bytes: Option<IoBuf>) -> Option<Page> {
+        let id = page_id(PageKind::Objects, label);
+        let objects = decode_objects(self.id, id, &bytes?, self.seed).ok()?;
+        Some(Page::Objects(objects))
+    }
+
+    /// Appends pages, of which the first says `label` of itself.
+    pub(super) async fn append(
+        &self,
+        first: PageAddress,
+        label: Label,
+        pages: &[Page],
+    ) -> Result<(), WriteError> {
+        let mut buf = self.device.allocate(pages.len() * PAGE_BYTES);
+        for ((at, page), out) in pages
+            .iter()
+            .enumerate()
+            .zip(buf.chunks_exact_mut(PAGE_BYTES))
+        {
+            let label = Label {
+                number: label.number + at as u32,
+                ..label
+            };
+            match page {
+                Page::Objects(objects) => {
+                    encode_objects(self.id, page_id(PageKind::Objects, label), objects, out)?;
+                }
+                Page::Index(bytes) => {
+                    out.copy_from_slice(bytes);
+                    seal_index(self.id, page_id(PageKind::Index, label), out)?;
+                }
+            }
+        }
+        let placement = match pages.first() {
+            Some(Page::Index(_)) => INDEX,
+            _ => SET_GROUPS,
+        };
+        self.append_bytes(first, buf, placement).await
+    }
+
+    /// Writes a summary of `count` pages behind what is durable by then.
+    pub(super) async fn seal(
+        &self,
+        first: PageAddress,
+        count: u32,
+        sets: u32,
+        ends_extent: bool,
+        summary: &Summary,
+    ) -> Result<(), WriteError> {
+        self.device.flush().await?;
+        let mut buf = self.device.allocate(count as usize * PAGE_BYTES);
+        buf.fill(0);
+        let placement = if summary.of_index {
+            let head = IndexHead {
+                sequence: summary.sequence,
+                oldest_live: summary.oldest,
+                sets,
+                columns: summary.columns,
+                rows: summary.rows,
+                probes: summary.probes,
+            };
+            head.encode(self.id, &mut buf)?;
+            INDEX
+        } else {
+            let head = TrailerHead {
+                sequence: summary.sequence,
+                oldest_live: summary.oldest,
+                objects: summary.objects,
+                sets,
+                columns: summary.columns,
+                rows: summary.rows,
+                probes: summary.probes,
+            };
+            let pages = encode_trailer(self.id, &head, &summary.filters);
+            if pages.len() > count as usize {
+                return Err(LayoutError::Malformed("the summary does not fit its place").into());
+            }
+            for (out, page) in buf.chunks_exact_mut(PAGE_BYTES).zip(pages) {
+                out.copy_from_slice(&page);
+            }
+            SET_GROUPS
+        };
+        self.append_bytes(first, buf, placement).await?;
+        self.device.flush().await?;
+        let end = PageAddress(first.0 + count);
+        if self.flash.zone_of(end) == self.flash.zone_of(first) && ends_extent {
+            // The rest of the zone stays empty; zones may be short of being open.
+            self.device.finish(self.address(first).zone).await?;
+        }
+        Ok(())
+    }
+
+    async fn append_bytes(
+        &self,
+        first: PageAddress,
+        buf: IoBuf,
+        placement: Placement,
+    ) -> Result<(), WriteError> {
+        let most = self.device.geometry().max_append_bytes as usize / PAGE_BYTES * PAGE_BYTES;
+        let most = most.max(PAGE_BYTES);
+        let data = buf.freeze();
+        let mut wanted = self.address(first);
+        let mut at = 0;
+        while at < data.len() {
+            let end = (at + most).min(data.len());
+            let part = data.slice(at..end);
+            let got = self.device.append(wanted.zone, part, placement).await?;
+            if got != wanted {
+                return Err(WriteError::Elsewhere { wanted, got });
+            }
+            wanted.offset += (end - at) as u64;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Empties a zone for good.
+    pub(super) async fn reset(&self, zone: u32) -> Result<(), DeviceError> {
+        self.device.reset(self.zone(zone)).await?;
+        self.device.flush().await
+    }
+}
+
+pub(super) fn page_id(kind: PageKind, label: Label) -> PageId {
+    PageId {
+        kind,
+        sequence: label.sequence,
+        number: label.number,
+    }
+}

@@ -1,0 +1,387 @@
+//! Tiny objects on a device: `floe_core::tiny` carried out.
+//!
+//! | file | what happens there |
+//! |---|---|
+//! | `config.rs` | settings, and what follows from them |
+//! | `instance.rs` | one engine: searches, writes, the task that flushes |
+//! | `medium.rs` | pages: addresses, checksums, labels |
+//! | `journal.rs` | fences: what must not come back after a crash |
+//! | `open.rs` | from flash to running engines |
+//!
+//! **No lock is held across an await; every pool and queue is bounded.**
+
+mod config;
+mod instance;
+mod journal;
+mod medium;
+mod open;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use floe_core::hash::{HashSeed, KeyHash};
+use floe_core::layout::tiny::{Fence, KEY_BYTES_MAX, record};
+use floe_core::layout::{LayoutError, PlanMismatch};
+use floe_core::tiny::{
+    Engine as _, Expiry, Memory, OBJECT_BYTES_MAX, Object, PlanError, Statistics,
+};
+use floe_device::{Clock, CounterSnapshot, DeviceError, SharedDevice};
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+
+use crate::error::CacheError;
+use crate::store::{PutOptions, Tier, Value};
+use instance::Instance;
+use journal::{Journal, JournalError, Wait};
+
+pub use config::TinyConfig;
+
+/// Why a tiny store could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenTinyError {
+    /// A setting cannot work on this device.
+    #[error(transparent)]
+    Config(#[from] PlanError),
+    /// The device failed.
+    #[error("the cache device failed: {0}")]
+    Device(#[from] DeviceError),
+    /// The device holds something that is not a cache of tiny objects.
+    #[error(
+        "{device} holds something else than a cache of tiny objects ({source}); `floe format --force` wipes it, or choose another path or device"
+    )]
+    ForeignData {
+        /// The device.
+        device: String,
+        /// What it looks like.
+        source: LayoutError,
+    },
+    /// The device holds a cache of another shape.
+    #[error(
+        "{device} holds a cache of another plan: {mismatch}; change the setting back, or reformat with `floe format` (the cached data is lost, nothing else)"
+    )]
+    OtherPlan {
+        /// The device.
+        device: String,
+        /// What differs.
+        mismatch: PlanMismatch,
+    },
+    /// Another version of Floe wrote this cache.
+    #[error("{device} was written by another version of Floe: {source}")]
+    OtherFormat {
+        /// The device.
+        device: String,
+        /// The versions.
+        source: LayoutError,
+    },
+    /// The metadata zones could not be written.
+    #[error("the cache's metadata could not be written: {0}")]
+    Metadata(String),
+    /// More was outdated when the process died than memory takes in.
+    #[error(
+        "the journal has more fences than set-groups in memory have room for; set tiny.nemo.memory_set_groups to what it was, or reformat with `floe format`"
+    )]
+    TooManyFences,
+}
+
+impl From<JournalError> for OpenTinyError {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::Device(error) => OpenTinyError::Device(error),
+            other => OpenTinyError::Metadata(other.to_string()),
+        }
+    }
+}
+
+/// What opening found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct TinyRecovery {
+    /// The device was blank and was formatted.
+    pub formatted: bool,
+    /// The journal was damaged: to be safe everything was forgotten.
+    pub journal_damaged: bool,
+    /// Set-groups that are served again.
+    pub set_groups: u64,
+    /// Objects in them, those included that newer ones outdate.
+    pub objects: u64,
+    /// Summaries that were not believed.
+    pub disbelieved: u64,
+    /// Keys whose value on flash is outdated, for the newer was lost.
+    pub fences: u64,
+}
+
+/// What a tiny store counts, at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct TinyStats {
+    /// The engines, together.
+    pub engine: Statistics,
+    /// Memory that they hold.
+    pub memory: Memory,
+    /// The device, since it was opened.
+    pub device: CounterSnapshot,
+}
+
+/// Keys to values of up to about four thousand bytes, at near-1 write
+/// amplification and a few bits of memory each. Cheap to clone.
+///
+/// The newest acknowledged value or a miss. There is no RAM tier in it: see
+/// [`Cache`](crate::Cache). Must be used inside a tokio runtime.
+#[derive(Clone)]
+pub struct Tiny {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    instances: Arc<[Arc<Instance>]>,
+    journal: Journal,
+    seed: HashSeed,
+    formatted_at: u64,
+    clock: Clock,
+    device: SharedDevice,
+    recovery: TinyRecovery,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+    journal_task: JoinHandle<()>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        for instance in &*self.instances {
+            instance.stop();
+        }
+        for task in self.tasks.lock().drain(..) {
+            task.abort();
+        }
+        self.journal_task.abort();
+    }
+}
+
+impl fmt::Debug for Tiny {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tiny")
+            .field("device", &self.handle.device)
+            .field("instances", &self.handle.instances.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tiny {
+    /// Opens the cache on `device`: recovers what it holds, or formats it if
+    /// it is blank.
+    ///
+    /// # Errors
+    /// [`OpenTinyError`] says which setting cannot work, or what the device holds.
+    pub async fn open(
+        device: SharedDevice,
+        clock: Clock,
+        config: &TinyConfig,
+    ) -> Result<Tiny, OpenTinyError> {
+        let plan = config::TinyPlan::new(config, device.geometry())?;
+        let opened = open::open(Arc::clone(&device), &clock, &plan, config).await?;
+        let instances = opened.instances;
+        let (journal, journal_task) = opened.journal.start(Arc::clone(&instances));
+        let handle = Arc::new(Handle {
+            instances,
+            journal,
+            seed: opened.superblock.seed,
+            formatted_at: opened.superblock.formatted_at,
+            clock,
+            device,
+            recovery: opened.recovery,
+            tasks: Mutex::default(),
+            journal_task,
+        });
+        handle.start();
+        Ok(Tiny { handle })
+    }
+
+    /// Whether an object of this size can be kept.
+    pub fn fits(&self, key_bytes: usize, value_bytes: usize) -> bool {
+        key_bytes <= KEY_BYTES_MAX && key_bytes + value_bytes <= OBJECT_BYTES_MAX
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// [`CacheError::KeyTooLong`], [`CacheError::Closed`]. Flash that cannot be
+    /// read is a miss.
+    pub async fn get(&self, key: &[u8]) -> Result<Option<Value>, CacheError> {
+        let handle = &*self.handle;
+        let (hash, _, instance) = handle.locate(key)?;
+        let now = handle.now_seconds();
+        let hit = instance.get(hash, key, now).await;
+        Ok(hit.map(|hit| Value {
+            bytes: hit.value,
+            tier: if hit.from_flash {
+                Tier::Flash
+            } else {
+                Tier::Buffer
+            },
+        }))
+    }
+
+    /// Stores `value`, replacing what `key` had. Returns as soon as the value
+    /// is served (it is on its way to flash) and anything it replaced is
+    /// durably dead. Waits while there is no room in memory.
+    ///
+    /// # Errors
+    /// [`CacheError::KeyTooLong`], [`CacheError::ValueTooLarge`],
+    /// [`CacheError::NotDurable`], [`CacheError::Closed`].
+    pub async fn put(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        options: PutOptions,
+    ) -> Result<(), CacheError> {
+        let handle = &*self.handle;
+        let (hash, at, _) = handle.locate(key)?;
+        if !self.fits(key.len(), value.len()) {
+            return Err(CacheError::ValueTooLarge {
+                len: value.len() as u64,
+                limit: (OBJECT_BYTES_MAX - key.len()) as u64,
+            });
+        }
+        let expires = options.ttl.map_or(Expiry::NEVER, |ttl| {
+            let seconds = u32::try_from(ttl.as_secs().max(1)).unwrap_or(u32::MAX);
+            Expiry(handle.now_seconds().saturating_add(seconds).max(1))
+        });
+        let object = Object {
+            bytes: (key.len() + value.len()) as u32,
+            expires,
+            record: record(key, value),
+            ..Object::sized(hash, 0)
+        };
+        handle.insert(at, object).await
+    }
+
+    /// Forgets `key`. When it returns, no crash brings the value back.
+    ///
+    /// # Errors
+    /// As [`put`](Tiny::put).
+    pub async fn delete(&self, key: &[u8]) -> Result<(), CacheError> {
+        let (hash, at, _) = self.handle.locate(key)?;
+        self.handle.insert(at, Object::tombstone(hash)).await
+    }
+
+    /// Writes what memory holds to flash, and waits until it is stable there.
+    /// That writes set-groups that are not full: it costs write amplification.
+    ///
+    /// # Errors
+    /// [`CacheError::Closed`].
+    pub async fn flush(&self) -> Result<(), CacheError> {
+        for instance in &*self.handle.instances {
+            if instance.stopping.load(SeqCst) {
+                return Err(CacheError::Closed);
+            }
+            instance.drain().await;
+        }
+        Ok(())
+    }
+
+    /// Flushes and stops. Calls on other clones fail with
+    /// [`CacheError::Closed`] from then on.
+    ///
+    /// # Errors
+    /// As [`flush`](Tiny::flush).
+    pub async fn close(&self) -> Result<(), CacheError> {
+        let flushed = self.flush().await;
+        for instance in &*self.handle.instances {
+            instance.stop();
+        }
+        let tasks: Vec<_> = self.handle.tasks.lock().drain(..).collect();
+        for task in tasks {
+            // A task that panicked has said so.
+            let _ = task.await;
+        }
+        flushed
+    }
+
+    /// What opening found.
+    pub fn recovery(&self) -> &TinyRecovery {
+        &self.handle.recovery
+    }
+
+    /// Its device.
+    pub fn device(&self) -> &SharedDevice {
+        &self.handle.device
+    }
+
+    /// Counts and gauges.
+    pub fn stats(&self) -> TinyStats {
+        let mut stats = TinyStats {
+            device: self.handle.device.counters().snapshot(),
+            ..TinyStats::default()
+        };
+        for instance in &*self.handle.instances {
+            let engine = instance.engine.lock();
+            stats.engine.add(engine.statistics());
+            stats.memory.add(&engine.memory());
+        }
+        stats
+    }
+}
+
+impl Handle {
+    fn start(self: &Arc<Self>) {
+        let mut tasks = self.tasks.lock();
+        for (at, instance) in self.instances.iter().enumerate() {
+            let (clock, formatted_at) = (self.clock.clone(), self.formatted_at);
+            let weak = Arc::downgrade(self);
+            let gone = async move |oldest| {
+                let Some(handle) = weak.upgrade() else {
+                    return false;
+                };
+                let fence = journal::gone(at as u32, oldest);
+                handle.journal.commit(at as u32, fence).await.is_ok()
+            };
+            tasks.push(tokio::spawn(
+                Arc::clone(instance).run(move || seconds_since(&clock, formatted_at), gone),
+            ));
+        }
+    }
+
+    fn now_seconds(&self) -> u32 {
+        seconds_since(&self.clock, self.formatted_at)
+    }
+
+    fn locate(&self, key: &[u8]) -> Result<(KeyHash, u32, &Instance), CacheError> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(CacheError::KeyTooLong {
+                len: key.len(),
+                limit: KEY_BYTES_MAX,
+            });
+        }
+        let hash = KeyHash::of(self.seed, key);
+        let at = open::instance_of(hash, self.instances.len() as u32);
+        let instance = &*self.instances[at as usize];
+        if instance.stopping.load(SeqCst) {
+            return Err(CacheError::Closed);
+        }
+        Ok((hash, at, instance))
+    }
+
+    async fn insert(&self, at: u32, object: Object) -> Result<(), CacheError> {
+        let hash = object.hash;
+        // Before the engine changes: from then on nothing may wait until the
+        // fence is on its way, for this future may be dropped.
+        let place = self.journal.place().await?;
+        let inserted =
+            self.instances[at as usize].insert(object, self.now_seconds(), |accepted, until| {
+                if accepted.noted_before {
+                    place.earlier()
+                } else if accepted.outdates_flash {
+                    place.send(at, Fence { hash, below: until })
+                } else {
+                    Wait::Nothing
+                }
+            });
+        let wait = inserted.await.ok_or(CacheError::Closed)?;
+        self.journal.wait(wait).await
+    }
+}
+
+/// Seconds since the cache was formatted, and at least one: zero is never.
+fn seconds_since(clock: &Clock, formatted_at: u64) -> u32 {
+    let seconds = clock.unix_seconds().saturating_sub(formatted_at);
+    u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
+}
