@@ -324,7 +324,7 @@ fn summary(plan: &TinyPlan, medium: &Medium, page: &[u8]) -> Option<Summary> {
                 filters: Box::default(),
             })
         }
-        PageKind::Index => {
+        PageKind::IndexHead => {
             let head = IndexHead::decode(medium.id, page).ok()?;
             (head.sets == plan.nemo.sets()).then(|| Summary {
                 of_index: true,
@@ -337,7 +337,7 @@ fn summary(plan: &TinyPlan, medium: &Medium, page: &[u8]) -> Option<Summary> {
                 filters: Box::default(),
             })
         }
-        PageKind::Filters | PageKind::Objects => None,
+        PageKind::Filters | PageKind::Objects | PageKind::Index => None,
     }
 }
 

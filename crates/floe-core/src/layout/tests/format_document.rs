@@ -1,6 +1,10 @@
 //! `docs/format.md` says what the code does.
 
 use super::*;
+use crate::tiny::object::{
+    EXPIRY_BYTES, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, PAGE_BYTES, PAGE_HEADER_BYTES,
+    PAGE_ROOM_BYTES, PREDICTION_MAX, TOMBSTONE_BYTES,
+};
 
 const DOCUMENT: &str = include_str!("../../../../../docs/format.md");
 
@@ -53,6 +57,12 @@ fn the_tables_are_as_long_as_the_structures() {
         ("summary entry", SUMMARY_ENTRY_BYTES),
         ("slot table block", SLOT_HEADER_BYTES),
         ("slot entry", SLOT_ENTRY_BYTES),
+        ("tiny superblock", tiny::TINY_SUPERBLOCK_BYTES),
+        ("fence", tiny::FENCE_BYTES),
+        ("page", PAGE_HEADER_BYTES),
+        ("object", OBJECT_HEADER_BYTES),
+        ("filters", tiny::TRAILER_HEAD_BYTES),
+        ("index head", tiny::INDEX_HEAD_BYTES),
     ];
     let tables = tables();
     let found: Vec<_> = tables.iter().map(|t| (t.title, t.bytes)).collect();
@@ -68,6 +78,7 @@ fn the_tables_leave_no_gap() {
         "batch",
         "summary page",
         "slot table block",
+        "tiny superblock",
     ];
     for table in tables() {
         let mut at = if framed.contains(&table.title) {
@@ -99,6 +110,49 @@ fn the_magics_are_those_of_the_code() {
 }
 
 #[test]
+fn pages_engines_and_numbers_of_tiny_objects_are_those_of_the_code() {
+    let mut sentences = vec![
+        format!("**tiny format version {TINY_FORMAT_VERSION}**"),
+        format!("tiny format version: {TINY_FORMAT_VERSION} |"),
+        format!("; {TINY_FORMAT_VERSION} in the structures of tiny objects |"),
+        format!("A page is {} bytes", thousands(PAGE_BYTES as u64)),
+        format!(
+            "{} bytes each but the last",
+            thousands(PAGE_ROOM_BYTES as u64)
+        ),
+        format!("| 4 | {EXPIRY_BYTES} if bit 20 | expiry"),
+        format!("key, at most {} bytes", tiny::KEY_BYTES_MAX),
+        format!("followed by {TOMBSTONE_BYTES} bytes, the key hash"),
+        format!("0 soon to {PREDICTION_MAX} late"),
+        format!(
+            "Key and value together are at most {} bytes",
+            thousands(OBJECT_BYTES_MAX as u64)
+        ),
+        format!(
+            "up to `(block size − {JOURNAL_HEADER_BYTES}) / {}` fences",
+            tiny::FENCE_BYTES
+        ),
+    ];
+    let engines: Vec<_> = tiny::TinyEngine::ALL
+        .map(|engine| format!("{} {engine}", engine.code()))
+        .into();
+    sentences.push(format!("| engine: {} |", engines.join(", ")));
+    for kind in tiny::PageKind::ALL {
+        let [first, letter] = kind.magic();
+        sentences.push(format!(
+            "| {kind} | 0x{first:02x} and `{}` | `{first:02x} {letter:02x}` |",
+            char::from(letter)
+        ));
+    }
+    for sentence in sentences {
+        assert!(
+            DOCUMENT.contains(&sentence),
+            "the document lacks: {sentence}"
+        );
+    }
+}
+
+#[test]
 fn the_numbers_in_the_text_are_those_of_the_code() {
     let (notes, slots) = (journal_notes_per_block(4096), {
         SlotGeometry::new(1 << 30, 4096, 65536)
@@ -114,7 +168,7 @@ fn the_numbers_in_the_text_are_those_of_the_code() {
     let largest = large_descriptor_bytes(20, LARGE_MAX_BYTES, 15 * UNIT_BYTES, 4096);
     for sentence in [
         format!("**format version {FORMAT_VERSION}**"),
-        format!("format version: {FORMAT_VERSION} |"),
+        format!("| format version: {FORMAT_VERSION};"),
         format!(
             "A key is at most {} bytes, a *small* value at most {}, a *large* one at most {}; \
              a *unit* is {}.",

@@ -47,19 +47,6 @@ pub struct TrailerHead {
 }
 
 impl TrailerHead {
-    fn validate(&self) -> Result<(), LayoutError> {
-        if self.sets == 0 || self.columns == 0 || self.rows == 0 || self.probes == 0 {
-            return Err(LayoutError::Malformed("filters of no shape"));
-        }
-        let index_bytes = u64::from(self.columns.div_ceil(8)) * u64::from(self.rows);
-        if index_bytes > PAGE_ROOM_BYTES as u64 {
-            return Err(LayoutError::Malformed(
-                "filters of a shape that no index page holds",
-            ));
-        }
-        Ok(())
-    }
-
     fn body_bytes(&self) -> u64 {
         trailer_body_bytes(self.sets, self.rows)
     }
@@ -85,7 +72,7 @@ impl TrailerHead {
             rows: u32_at(bytes, 32),
             probes: u32_at(bytes, 36),
         };
-        head.validate()?;
+        validate_shape(head.sets, head.columns, head.rows, head.probes)?;
         if u64_at(bytes, 40) != head.body_bytes() {
             return Err(LayoutError::Malformed("filters of another length"));
         }
@@ -94,6 +81,24 @@ impl TrailerHead {
         }
         Ok(head)
     }
+}
+
+/// Checks how filters are laid out.
+pub(super) fn validate_shape(
+    sets: u32,
+    columns: u32,
+    rows: u32,
+    probes: u32,
+) -> Result<(), LayoutError> {
+    if sets == 0 || columns == 0 || rows == 0 || probes == 0 {
+        return Err(LayoutError::Malformed("filters of no shape"));
+    }
+    if u64::from(columns.div_ceil(8)) * u64::from(rows) > PAGE_ROOM_BYTES as u64 {
+        return Err(LayoutError::Malformed(
+            "filters of a shape that no index page holds",
+        ));
+    }
+    Ok(())
 }
 
 /// Bytes that the filters of `sets` sets take, of `rows` bits each.

@@ -1,33 +1,35 @@
-//! What an index group is: one page behind its last set's.
-//!
-//! A page of kind [`PageKind::Index`] whose number is the number of sets, so
-//! that it is no set's. Its body:
+//! What an index group is, in a page behind its pages: recovery believes them
+//! once it has found this. A page's body:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 24 | 8 | sequence of the group's first set-group |
-//! | 32 | 8 | sequence of the oldest set-group that lived when it was written |
-//! | 40 | 4 | sets |
-//! | 44 | 4 | set-groups that it speaks of |
-//! | 48 | 4 | bits of a filter |
-//! | 52 | 4 | bits of it that a key sets |
+//! | 0 | 8 | sequence of the oldest set-group that lived when this was written |
+//! | 8 | 4 | sets, each with one page of index |
+//! | 12 | 4 | columns: set-groups of the index group |
+//! | 16 | 4 | rows: bits of a filter |
+//! | 20 | 4 | probes: bits that a key sets |
 
-use super::page::{PageId, PageKind, open_index, read_page_id, seal_index};
+use super::filters::validate_shape;
+use super::page::{PageId, PageKind, open_page, seal_page};
 use crate::layout::error::LayoutError;
 use crate::layout::ids::CacheId;
-use crate::layout::wire::{first, first_mut, put_u32, put_u64, u32_at, u64_at};
-use crate::tiny::PAGE_BYTES;
+use crate::layout::wire::{first_mut, put_u32, put_u64, u32_at, u64_at};
+use crate::tiny::{PAGE_BYTES, PAGE_HEADER_BYTES};
+
+/// Bytes of the page's body.
+pub const INDEX_HEAD_BYTES: usize = 24;
 
 /// What an index group is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexHead {
-    /// Sequence of the group's first set-group.
+    /// Sequence of its first set-group; it is in the page's header.
     pub sequence: u64,
-    /// Sequence of the oldest set-group that lived when this was written.
+    /// Sequence of the oldest set-group that lived when this was written:
+    /// those before it are gone, whatever can still be read of them.
     pub oldest_live: u64,
-    /// Sets, each with a page in front of this one.
+    /// Sets, each with one page of index.
     pub sets: u32,
-    /// Set-groups that it speaks of.
+    /// Set-groups of the index group: filters of a page.
     pub columns: u32,
     /// Bits of a filter.
     pub rows: u32,
@@ -36,90 +38,63 @@ pub struct IndexHead {
 }
 
 impl IndexHead {
-    /// Writes it into the first page of `out`.
+    /// Writes the page.
     ///
     /// # Errors
-    /// [`LayoutError::TooShort`] if `out` is no whole page.
+    /// [`LayoutError::TooShort`] if `out` is no whole page;
+    /// [`LayoutError::Malformed`] for filters of a shape that cannot be.
     pub fn encode(&self, cache: CacheId, out: &mut [u8]) -> Result<(), LayoutError> {
+        const USED: usize = PAGE_HEADER_BYTES + INDEX_HEAD_BYTES;
+        validate_shape(self.sets, self.columns, self.rows, self.probes)?;
         let page = first_mut::<PAGE_BYTES>(out)?;
         page.fill(0);
-        put_u64(page, 24, self.sequence);
-        put_u64(page, 32, self.oldest_live);
-        put_u32(page, 40, self.sets);
-        put_u32(page, 44, self.columns);
-        put_u32(page, 48, self.rows);
-        put_u32(page, 52, self.probes);
+        let mut body = [0; INDEX_HEAD_BYTES];
+        put_u64(&mut body, 0, self.oldest_live);
+        put_u32(&mut body, 8, self.sets);
+        put_u32(&mut body, 12, self.columns);
+        put_u32(&mut body, 16, self.rows);
+        put_u32(&mut body, 20, self.probes);
+        page[PAGE_HEADER_BYTES..USED].copy_from_slice(&body);
         let id = PageId {
-            kind: PageKind::Index,
+            kind: PageKind::IndexHead,
             sequence: self.sequence,
-            number: self.sets,
+            number: 0,
         };
-        seal_index(cache, id, page)
+        seal_page(cache, id, 0, USED, page)
     }
 
-    /// Reads it.
+    /// Reads the page, of whichever index group it is.
     ///
     /// # Errors
-    /// [`LayoutError::Malformed`] if the page is that of a set, or contradicts
-    /// itself; otherwise as [`read_page_id`].
-    pub fn decode(cache: CacheId, page: &[u8]) -> Result<Self, LayoutError> {
-        let id = read_page_id(cache, page)?;
-        open_index(cache, id, page)?;
-        let page = first::<PAGE_BYTES>(page)?;
+    /// [`LayoutError::Misplaced`] if it is another kind of page;
+    /// [`LayoutError::Malformed`] if it contradicts itself; otherwise as
+    /// [`read_page_id`](super::read_page_id).
+    pub fn decode(cache: CacheId, bytes: &[u8]) -> Result<Self, LayoutError> {
+        let opened = open_page(cache, bytes)?;
+        let wanted = PageId {
+            kind: PageKind::IndexHead,
+            number: 0,
+            ..opened.id
+        };
+        if opened.id != wanted {
+            return Err(LayoutError::Misplaced {
+                found: opened.id,
+                wanted,
+            });
+        }
+        let body: &[u8; INDEX_HEAD_BYTES] = opened
+            .body
+            .try_into()
+            .map_err(|_| LayoutError::Malformed("an index group's head of another length"))?;
         let head = IndexHead {
-            sequence: u64_at(page, 24),
-            oldest_live: u64_at(page, 32),
-            sets: u32_at(page, 40),
-            columns: u32_at(page, 44),
-            rows: u32_at(page, 48),
-            probes: u32_at(page, 52),
+            sequence: opened.id.sequence,
+            oldest_live: u64_at(body, 0),
+            sets: u32_at(body, 8),
+            columns: u32_at(body, 12),
+            rows: u32_at(body, 16),
+            probes: u32_at(body, 20),
         };
-        if head.sequence != id.sequence || head.sets != id.number {
-            return Err(LayoutError::Malformed("not the head of an index group"));
-        }
-        if head.columns == 0 || head.rows == 0 || head.probes == 0 {
-            return Err(LayoutError::Malformed("an index group of no shape"));
-        }
+        validate_shape(head.sets, head.columns, head.rows, head.probes)?;
         Ok(head)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HEAD: IndexHead = IndexHead {
-        sequence: 900,
-        oldest_live: 700,
-        sets: 1000,
-        columns: 136,
-        rows: 239,
-        probes: 10,
-    };
-    const CACHE: CacheId = CacheId([7; 16]);
-
-    #[test]
-    fn it_comes_back_as_it_went_and_no_damage_goes_unseen() {
-        let mut page = vec![0; PAGE_BYTES];
-        HEAD.encode(CACHE, &mut page).expect("a whole page");
-        assert_eq!(IndexHead::decode(CACHE, &page), Ok(HEAD));
-        assert!(IndexHead::decode(CacheId([8; 16]), &page).is_err());
-        for at in 0..64 {
-            page[at] ^= 1;
-            assert!(IndexHead::decode(CACHE, &page).is_err(), "byte {at}");
-            page[at] ^= 1;
-        }
-    }
-
-    #[test]
-    fn a_page_of_filters_is_no_head() {
-        let mut page = vec![0; PAGE_BYTES];
-        let id = PageId {
-            kind: PageKind::Index,
-            sequence: 900,
-            number: 3,
-        };
-        seal_index(CACHE, id, &mut page).expect("a whole page");
-        assert!(IndexHead::decode(CACHE, &page).is_err());
     }
 }

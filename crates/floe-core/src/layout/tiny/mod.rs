@@ -29,7 +29,7 @@ pub use filters::{
     TRAILER_HEAD_BYTES, TrailerHead, decode_trailer, decode_trailer_head, encode_trailer,
     trailer_body_bytes, trailer_pages,
 };
-pub use index_head::IndexHead;
+pub use index_head::{INDEX_HEAD_BYTES, IndexHead};
 pub use journal::{FENCE_BYTES, Fence, FenceBlock, FenceKind, fence_block_position};
 pub use objects::{
     Content, Hit, KEY_BYTES_MAX, ObjectRef, ObjectsPage, decode_objects, encode_objects, record,

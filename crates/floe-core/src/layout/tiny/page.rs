@@ -33,11 +33,18 @@ pub enum PageKind {
     Index,
     /// Part of the filters of a single set-group.
     Filters,
+    /// What an index group is.
+    IndexHead,
 }
 
 impl PageKind {
     /// All of them.
-    pub const ALL: [PageKind; 3] = [PageKind::Objects, PageKind::Index, PageKind::Filters];
+    pub const ALL: [PageKind; 4] = [
+        PageKind::Objects,
+        PageKind::Index,
+        PageKind::Filters,
+        PageKind::IndexHead,
+    ];
 
     /// The two bytes that tell it apart from other pages and from anything else.
     pub const fn magic(self) -> [u8; 2] {
@@ -45,6 +52,7 @@ impl PageKind {
             PageKind::Objects => *b"\xf1o",
             PageKind::Index => *b"\xf1i",
             PageKind::Filters => *b"\xf1f",
+            PageKind::IndexHead => *b"\xf1h",
         }
     }
 }
@@ -55,6 +63,7 @@ impl fmt::Display for PageKind {
             PageKind::Objects => "page of objects",
             PageKind::Index => "page of index",
             PageKind::Filters => "page of filters",
+            PageKind::IndexHead => "head of index",
         })
     }
 }
@@ -65,8 +74,8 @@ impl fmt::Display for PageKind {
 pub struct PageId {
     /// What it holds.
     pub kind: PageKind,
-    /// The sequence of its set-group; of an index page, that of the first
-    /// set-group of its index group.
+    /// The sequence of its set-group; of an index page or an index group's
+    /// head, that of the index group's first set-group.
     pub sequence: u64,
     /// The set; of a page of filters, its number among them, from zero.
     pub number: u32,
@@ -122,7 +131,7 @@ pub fn read_page_id(cache: CacheId, bytes: &[u8]) -> Result<PageId, LayoutError>
 /// A page whose checksum held.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenedPage<'a> {
-    id: PageId,
+    pub(super) id: PageId,
     pub(super) count: u16,
     /// From the header to the used length.
     pub(super) body: &'a [u8],
@@ -168,7 +177,8 @@ pub(super) fn open_expected(
     Ok(opened)
 }
 
-fn open_page(cache: CacheId, bytes: &[u8]) -> Result<OpenedPage<'_>, LayoutError> {
+/// Opens a page, whichever it is.
+pub(super) fn open_page(cache: CacheId, bytes: &[u8]) -> Result<OpenedPage<'_>, LayoutError> {
     let page = first::<PAGE_BYTES>(bytes)?;
     let magic = [page[4], page[5]];
     let Some(kind) = PageKind::ALL.into_iter().find(|k| k.magic() == magic) else {

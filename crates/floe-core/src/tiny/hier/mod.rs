@@ -176,7 +176,10 @@ impl Hierarchy {
         }
         if tombstone && older_open.is_none() && !has_older {
             self.statistics.count_insert(0, true);
-            return Insert::Accepted(Accepted { outdates_flash });
+            return Insert::Accepted(Accepted {
+                outdates_flash,
+                ..Accepted::default()
+            });
         }
         if self.index.is_full(set) {
             self.urgent = self.urgent.or_else(|| self.set_to_relieve(set));
@@ -197,7 +200,10 @@ impl Hierarchy {
             Err(object) => return Insert::Busy(object),
         }
         self.statistics.count_insert(bytes, tombstone);
-        Insert::Accepted(Accepted { outdates_flash })
+        Insert::Accepted(Accepted {
+            outdates_flash,
+            ..Accepted::default()
+        })
     }
 
     /// A set with sealed entries in the shelf of `set`.

