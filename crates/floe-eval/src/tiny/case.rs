@@ -24,6 +24,12 @@ pub struct TinyCase {
     /// Settings of `set`, likewise.
     #[serde(default)]
     pub set: toml::Table,
+    /// Settings of `kangaroo`, likewise.
+    #[serde(default)]
+    pub kangaroo: toml::Table,
+    /// Settings of `fairywren`, likewise.
+    #[serde(default)]
+    pub fairywren: toml::Table,
     /// How much flash.
     pub flash_size: ByteSize,
     /// Bytes of a zone; they divide the flash.
@@ -54,7 +60,7 @@ pub struct TinyCase {
 }
 
 fn default_ram() -> f64 {
-    0.005
+    0.02
 }
 
 fn default_warm_up() -> f64 {

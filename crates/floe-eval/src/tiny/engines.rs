@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use floe_core::tiny::nemo::{Nemo, NemoConfig, NemoPlan};
-use floe_core::tiny::{Engine, Flash, Log, LogConfig, LogPlan, PlanError, Set, SetConfig, SetPlan};
+use floe_core::tiny::{
+    Engine, FairyWren, FairyWrenConfig, FairyWrenPlan, Flash, Kangaroo, KangarooConfig,
+    KangarooPlan, Log, LogConfig, LogPlan, PlanError, Set, SetConfig, SetPlan, SetStorage,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +27,10 @@ pub enum EngineKind {
     Log,
     /// Sets in place.
     Set,
+    /// A log in front of sets.
+    Kangaroo,
+    /// A log in front of sets in two logs.
+    Fairywren,
 }
 
 /// A run that is still to be given an engine.
@@ -66,6 +73,26 @@ pub(super) fn run(run: Run<'_>) -> Result<RunResult, EvalError> {
             let plan = SetPlan::new(&config, &flash).map_err(refuse)?;
             run.with(Set::new(plan), flash, Vec::new())
         }
+        EngineKind::Kangaroo => {
+            let presets = [("floe", KangarooConfig::default())];
+            let config = settings("tiny.kangaroo", &case.kangaroo, &presets)?;
+            let flash = case.flash(config.sets == SetStorage::InPlace)?;
+            let plan = KangarooPlan::new(&config, &flash).map_err(refuse)?;
+            run.with(Kangaroo::new(plan), flash, Vec::new())
+        }
+        EngineKind::Fairywren => {
+            let presets = [("floe", FairyWrenConfig::default())];
+            let config = settings("tiny.fairywren", &case.fairywren, &presets)?;
+            let flash = case.flash(false)?;
+            let plan = FairyWrenPlan::new(&config, &flash).map_err(refuse)?;
+            let equations = Equations {
+                // N'_Set counts pages, of which a set has two.
+                set_pages: 2.0 * f64::from(plan.sets()),
+                log_pages: plan.log_pages() as f64,
+            };
+            let result = run.with(FairyWren::new(plan), flash, Vec::new())?;
+            Ok(equations.beside(result))
+        }
     }
 }
 
@@ -79,6 +106,46 @@ impl Run<'_> {
         let driver = Driver::new(self.case, engine, flash, self.seed, self.experiment)?;
         let outcome = driver.run(self.case, flash, self.progress)?;
         Ok(figures::result(self.name, &outcome, extra))
+    }
+}
+
+/// Nemo's Eq. 6 and 8 of FairyWREN's plan.
+struct Equations {
+    set_pages: f64,
+    log_pages: f64,
+}
+
+impl Equations {
+    /// Puts what the equations say beside what was measured. They assume that
+    /// the log is full; only the share of rewrites that are passive (p) is
+    /// taken from the measurement.
+    fn beside(&self, mut result: RunResult) -> RunResult {
+        let measured = |metric: &str| {
+            let mut figures = result.extra.iter();
+            figures.find(|figure| figure.metric == metric).map(|f| f.value)
+        };
+        let passive = self.set_pages / (2.0 * self.log_pages);
+        let mut add = vec![("eq6_l2swa_passive", passive)];
+        if let Some(found) = measured("l2swa_passive") {
+            add.push(("l2swa_passive_over_eq6", found / passive));
+        }
+        if let (Some(share), Some(found)) = (measured("passive_share"), measured("l2swa")) {
+            let whole = (2.0 - share) * passive;
+            add.push(("eq8_l2swa", whole));
+            add.push(("l2swa_over_eq8", found / whole));
+        }
+        if let (Some(a), Some(p)) = (measured("l2swa_active"), measured("l2swa_passive"))
+            && a > 0.0
+            && p > 0.0
+        {
+            add.push(("l2swa_active_over_passive", a / p));
+        }
+        result.extra.extend(add.into_iter().map(|(metric, value)| ExtraFigure {
+            metric: metric.to_owned(),
+            unit: "ratio".to_owned(),
+            value,
+        }));
+        result
     }
 }
 

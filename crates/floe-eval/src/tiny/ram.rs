@@ -106,8 +106,14 @@ impl RamTier {
         held: Held,
     ) -> impl Iterator<Item = (KeyHash, Held)> + use<'_> {
         self.evicted.clear();
+        let is_replaced = self.cache.contains_key(&hash.0);
         self.cache
             .insert_with_lifecycle(hash.0, held, &mut self.evicted);
+        // The cache reports what was replaced as evicted, too.
+        let replaced = self.evicted.iter().position(|(left, _)| *left == hash);
+        if let Some(at) = replaced.filter(|_| is_replaced) {
+            self.evicted.swap_remove(at);
+        }
         self.evicted.drain(..)
     }
 
@@ -142,6 +148,14 @@ mod tests {
             let hash = KeyHash(super::super::workload::mix(key));
             assert_ne!(tier.get(hash, 0).is_some(), left.contains(&hash), "{key}");
         }
+    }
+
+    #[test]
+    fn what_is_replaced_does_not_leave() {
+        let mut tier = RamTier::new(100_000, 240).expect("room for some");
+        assert_eq!(tier.insert(KeyHash(7), held(240)).count(), 0);
+        assert_eq!(tier.insert(KeyHash(7), held(100)).count(), 0);
+        assert_eq!(tier.get(KeyHash(7), 0), Some(held(100)));
     }
 
     #[test]

@@ -91,7 +91,10 @@ impl Engine for Exact {
             self.open_bytes += object.stored_bytes();
             self.open.push(object);
         }
-        Insert::Accepted(Accepted { outdates_flash })
+        Insert::Accepted(Accepted {
+            outdates_flash,
+            ..Accepted::default()
+        })
     }
 
     fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
