@@ -9,6 +9,7 @@ mod open;
 mod request;
 mod ring;
 mod rings;
+mod table;
 mod threads;
 
 use std::fmt;
@@ -27,7 +28,7 @@ use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
 use crate::zones::{ResetTurn, ZoneTable, check_append, check_range, check_zone};
 
-use request::{Job, Request, Transfer};
+use request::{Aftermath, Job, Request, Transfer};
 use ring::Ring;
 use rings::Rings;
 use threads::Threads;
@@ -295,17 +296,25 @@ impl Inner {
 
     /// Fails `request`, and what would follow from it, for want of anybody to
     /// carry it out.
-    fn fail(self: &Arc<Self>, request: Request, error: &std::io::Error) {
+    fn fail(&self, request: Request, why: impl Fn() -> DeviceErrorKind) {
         let mut next = Some(request);
         while let Some(request) = next {
-            let error = std::io::Error::other(error.to_string());
-            next = self.finished(request, Err(DeviceErrorKind::Io(error)));
+            next = self.end(request, Err(why()));
         }
     }
 
-    /// Settles a request that is over: states, counters, and its waiter. What
-    /// it returns comes next: a reset that waited for it, or a reset's next step.
-    fn finished(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Option<Request> {
+    /// Settles a request that is over, and wakes whoever waits for it; returns
+    /// what comes next.
+    fn end(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Option<Request> {
+        let Aftermath { waker, next } = self.finished(request, result);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        next
+    }
+
+    /// Settles a request that is over: states, counters, and its result.
+    fn finished(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Aftermath {
         let (bytes, transfer) = (request.done as u64, request.transfer);
         let counters = &self.counters;
         match request.job {
@@ -313,31 +322,32 @@ impl Inner {
                 let zone = self.zone_at(request.position);
                 let result = self.count(result, &counters.reads, Operation::Read, zone);
                 Counters::add(&counters.read_bytes, bytes);
-                completer.complete(result.map(|()| match transfer {
+                let result = result.map(|()| match transfer {
                     Transfer::Read(buf) => buf,
                     _ => unreachable!("a read's transfer is a read"),
-                }));
-                None
+                });
+                let waker = completer.complete_quietly(result);
+                Aftermath { waker, next: None }
             }
             Job::Append(at, completer) => {
                 let result = self.count(result, &counters.appends, Operation::Append, at.zone);
                 Counters::add(&counters.append_bytes, bytes);
                 let next = self.writer_done(at.zone);
-                completer.complete(result.map(|()| at));
-                next
+                let waker = completer.complete_quietly(result.map(|()| at));
+                Aftermath { waker, next }
             }
             Job::Write(zone, completer) => {
                 let result = self.count(result, &counters.writes, Operation::Write, zone);
                 Counters::add(&counters.write_bytes, bytes);
                 let next = self.writer_done(zone);
-                completer.complete(result);
-                next
+                let waker = completer.complete_quietly(result);
+                Aftermath { waker, next }
             }
             Job::Reset(zone, completer) => self.reset_step(zone, &transfer, result, completer),
             Job::Flush(completer) => {
                 let result = self.count(result, &counters.flushes, Operation::Flush, None);
-                completer.complete(result);
-                None
+                let waker = completer.complete_quietly(result);
+                Aftermath { waker, next: None }
             }
         }
     }
@@ -397,7 +407,7 @@ impl Inner {
         transfer: &Transfer,
         result: Result<(), DeviceErrorKind>,
         completer: Completer<()>,
-    ) -> Option<Request> {
+    ) -> Aftermath {
         let write_block = match (transfer, &result) {
             (Transfer::Discard(_), Ok(())) => true,
             (Transfer::Discard(_) | Transfer::Punch(_), Err(DeviceErrorKind::Io(error)))
@@ -416,12 +426,14 @@ impl Inner {
             let position = self.position(Address::new(zone, 0));
             let transfer = Transfer::Write(self.zeros.clone());
             let job = Job::Reset(zone, completer);
-            return Some(Request::new(transfer, position, job));
+            let next = Some(Request::new(transfer, position, job));
+            return Aftermath { waker: None, next };
         }
         let result = self.count(result, &self.counters.resets, Operation::Reset, zone);
         let another = self.zones.lock().reset_done(zone, result.is_ok());
-        completer.complete(result);
-        another.then(|| self.waiting_reset(zone))
+        let waker = completer.complete_quietly(result);
+        let next = another.then(|| self.waiting_reset(zone));
+        Aftermath { waker, next }
     }
 }
 

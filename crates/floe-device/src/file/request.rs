@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Weak;
+use std::task::Waker;
 
 use floe_core::{Address, ZoneId};
 
@@ -46,6 +47,15 @@ pub(super) enum Job {
     Write(ZoneId, Completer<()>),
     Reset(ZoneId, Completer<()>),
     Flush(Completer<()>),
+}
+
+/// What remains to be done when a request is over.
+#[must_use]
+pub(super) struct Aftermath {
+    /// Whoever waits for it.
+    pub(super) waker: Option<Waker>,
+    /// What comes next: a reset that waited for it, or a reset's next step.
+    pub(super) next: Option<Request>,
 }
 
 /// What to do with a request after the kernel answered.

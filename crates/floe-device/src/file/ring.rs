@@ -16,11 +16,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::task::Waker;
 
-use io_uring::{IoUring, opcode, squeue, types};
+use io_uring::IoUring;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -28,8 +28,10 @@ use tokio::runtime::{self, Handle, RuntimeFlavor};
 
 use super::Inner;
 use super::driver::{Driver, DriverLink};
-use super::request::{Request, Transfer, Verdict};
+use super::request::{Aftermath, Request, Verdict};
+use super::table::{Table, entry_for};
 use crate::arena::Arena;
+use crate::error::DeviceErrorKind;
 
 /// Up to this many operations in flight, each is submitted where it starts.
 ///
@@ -41,8 +43,6 @@ const ENTRIES: u32 = 256;
 /// Most operations in the kernel at once; later ones wait in the queue. Equal
 /// to the completion queue's length, so that it cannot overflow.
 const IN_KERNEL_MAX: usize = 2 * ENTRIES as usize;
-/// Most bytes of one transfer in the kernel; the rest continues after it.
-const TRANSFER_MAX: usize = 1 << 30;
 
 pub(super) struct Ring {
     intake: Mutex<Intake>,
@@ -102,7 +102,10 @@ impl Ring {
             Ok(Accepted::Inline) => self.turn(inner),
             Ok(Accepted::Waking(driver)) => driver.wake(),
             Ok(Accepted::Queued) => {}
-            Err((request, error)) => inner.fail(request, &error),
+            Err((request, error)) => {
+                let again = || io::Error::other(error.to_string());
+                inner.fail(request, || DeviceErrorKind::Io(again()));
+            }
         }
     }
 
@@ -191,14 +194,18 @@ impl Ring {
     }
 
     fn settle(&self, inner: &Arc<Inner>, answers: Vec<Answer>) {
-        if !answers.is_empty() {
-            self.intake.lock().woken = answers.len();
+        if answers.is_empty() {
+            return;
         }
+        self.intake.lock().woken = answers.len();
+        let mut wakers = Vec::with_capacity(answers.len());
         for (mut request, answer) in answers {
             match request.advance(answer) {
                 Verdict::Again => self.go_on(request),
                 Verdict::Over(result) => {
-                    if let Some(next) = inner.finished(request, result) {
+                    let Aftermath { waker, next } = inner.finished(request, result);
+                    wakers.extend(waker);
+                    if let Some(next) = next {
                         self.follow(inner, next);
                     }
                     // Only now: the next step must not find an idle ring.
@@ -206,6 +213,10 @@ impl Ring {
                 }
             }
         }
+        // One right behind the other: a multi_thread runtime has another
+        // worker look for tasks at the first, which goes back to sleep unless
+        // it finds the rest. Each such trip costs more than a read.
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Starts what follows from a request that is over: by its home, so that
@@ -491,86 +502,7 @@ impl Drop for Core {
     fn drop(&mut self) {
         // Requests left here could not be drained: the kernel may still use
         // their buffers, which therefore must never be freed.
-        std::mem::forget(std::mem::take(&mut self.table.slots));
-    }
-}
-
-/// Requests in the kernel, by token.
-#[derive(Default)]
-struct Table {
-    slots: Vec<Option<Request>>,
-    free: Vec<usize>,
-}
-
-impl Table {
-    fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    fn insert(&mut self, request: Request) -> (u64, &mut Request) {
-        let token = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
-        (token as u64, self.slots[token].insert(request))
-    }
-
-    fn remove(&mut self, token: u64) -> Option<Request> {
-        let token = usize::try_from(token).ok()?;
-        let request = self.slots.get_mut(token)?.take();
-        if request.is_some() {
-            self.free.push(token);
-        }
-        request
-    }
-}
-
-fn entry_for(request: &mut Request, registered: Option<usize>) -> squeue::Entry {
-    let file = types::Fixed(0);
-    let position = request.position + request.done as u64;
-    let in_arena = |arena: Option<&Arc<Arena>>| {
-        arena.is_some_and(|arena| Some(Arc::as_ptr(arena) as usize) == registered)
-    };
-    match &mut request.transfer {
-        Transfer::Read(buf) => {
-            let fixed = in_arena(buf.arena());
-            let rest = &mut buf[request.done..];
-            let len = rest.len().min(TRANSFER_MAX) as u32;
-            let start = NonNull::from(rest).cast::<u8>().as_ptr();
-            if fixed {
-                opcode::ReadFixed::new(file, start, len, 0)
-                    .offset(position)
-                    .build()
-            } else {
-                opcode::Read::new(file, start, len).offset(position).build()
-            }
-        }
-        Transfer::Write(data) => {
-            let fixed = in_arena(data.parts().0.arena());
-            let rest = &data[request.done..];
-            let len = rest.len().min(TRANSFER_MAX) as u32;
-            if fixed {
-                opcode::WriteFixed::new(file, rest.as_ptr(), len, 0)
-                    .offset(position)
-                    .build()
-            } else {
-                opcode::Write::new(file, rest.as_ptr(), len)
-                    .offset(position)
-                    .build()
-            }
-        }
-        Transfer::Sync => opcode::Fsync::new(file)
-            .flags(types::FsyncFlags::DATASYNC)
-            .build(),
-        Transfer::Punch(len) => opcode::Fallocate::new(file, *len)
-            .offset(position)
-            .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
-            .build(),
-        Transfer::Discard(_) => unreachable!("discards go to the threads"),
+        std::mem::forget(std::mem::take(&mut self.table));
     }
 }
 
