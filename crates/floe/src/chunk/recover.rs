@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use rand::RngExt;
 use tokio::sync::{Notify, Semaphore};
 
+use super::host_gc::zones_at_once;
 use super::journal::{Journal, JournalTask, METADATA, filter_notes, scan_journal};
 use super::large_read::{descriptor_cache, read_ahead};
 use super::opening::{OpenError, OpenOptions, RecoveryReport};
@@ -521,7 +522,13 @@ impl Recovery {
             Eviction::Fifo => ZonePolicy::Fifo,
             Eviction::Sieve => ZonePolicy::sieve(),
         };
-        let gc_reserve = u32::from(self.plan.eviction == Eviction::Clru);
+        let gc_reserve = match self.plan.eviction {
+            Eviction::Clru => {
+                let at_once = zones_at_once(self.plan.data_zones().count() as u32);
+                (at_once / 2).clamp(1, self.plan.water.high.max(2) - 1)
+            }
+            _ => 0,
+        };
         let mut zones = ZoneTable::new(&self.plan, floor, policy, gc_reserve);
         for (life, used_bytes, records) in filled {
             match self.slots {
@@ -550,6 +557,7 @@ impl Recovery {
                 (self.plan.write_buffer_bytes / ROOM_UNIT_BYTES) as usize,
             )),
             write_permits: Arc::new(Semaphore::new(self.plan.write_depth as usize)),
+            turns: super::turns::Turns::new(&self.plan),
             queue: WriteQueue::new(),
             journal_counters,
             journal,
