@@ -76,6 +76,20 @@ pub struct Value {
     pub tier: Tier,
 }
 
+/// What a lookup that does not wait finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Immediate {
+    /// The value was in memory.
+    Hit(Value),
+    /// It is on flash, which must be asked: see [`Store::get`].
+    OnFlash {
+        /// Bytes of the value.
+        len: u64,
+    },
+    /// There is none.
+    Miss,
+}
+
 /// How to store a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutOptions {
@@ -298,6 +312,20 @@ impl Store {
             .get(key)
             .await?
             .map(|(bytes, tier)| Value { bytes, tier }))
+    }
+
+    /// The value of `key` if it is in memory, without waiting for anything.
+    ///
+    /// # Errors
+    /// As [`get`](Store::get).
+    pub fn get_now(&self, key: &[u8]) -> Result<Immediate, CacheError> {
+        Ok(match self.engine().lookup(key)? {
+            Lookup::Memory(bytes, tier) => Immediate::Hit(Value { bytes, tier }),
+            Lookup::Flash(value) => Immediate::OnFlash {
+                len: u64::from(value.entry.len),
+            },
+            Lookup::Absent => Immediate::Miss,
+        })
     }
 
     /// The bytes `range` of the value of `key`, clipped to its length and streamed.
