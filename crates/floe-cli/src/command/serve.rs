@@ -184,10 +184,15 @@ async fn start_faces(
     Server::start(plan.server.clone(), cache, clock.clone(), Some(device))
         .await
         .map_err(|error| match error {
+            StartError::Items(_) | StartError::Thread(_) => {
+                Failure::environment("the memcached face cannot be opened")
+                    .because(error)
+                    .cure("--memcached-listen off serves without it")
+            }
             StartError::Config(_) => Failure::usage("the faces cannot be served").because(error),
             StartError::Bind(_) => Failure::environment("a face cannot be opened")
                 .because(error)
-                .cure("stop what uses the address, or choose another with --s3-listen, --admin-listen or --oxcache-path"),
+                .cure("stop what uses the address, or choose another with --s3-listen, --memcached-listen, --admin-listen or --oxcache-path"),
         })
 }
 
@@ -283,6 +288,8 @@ struct Machine<'a> {
     s3_anonymous: bool,
     admin: Option<SocketAddr>,
     oxcache: Option<&'a Path>,
+    memcached: Option<SocketAddr>,
+    memcached_path: Option<&'a Path>,
     device: &'a str,
     origin: String,
     formatted: bool,
@@ -299,6 +306,8 @@ impl Announcement<'_> {
                 s3_anonymous: self.is_anonymous(),
                 admin: self.addresses.admin,
                 oxcache: self.addresses.oxcache.as_deref(),
+                memcached: self.addresses.memcached,
+                memcached_path: self.addresses.memcached_path.as_deref(),
                 device: self.device,
                 origin: self.origin(),
                 formatted: self.formatted,
@@ -335,6 +344,16 @@ impl Announcement<'_> {
         if let Some(path) = &self.addresses.oxcache {
             let hint = "length-prefixed bincode frames; point an OxCache client at it";
             row("OxCache", &path.display().to_string(), hint);
+        }
+        if let Some(address) = self.addresses.memcached {
+            row(
+                "memcached",
+                &address.to_string(),
+                &self.try_memcached(address),
+            );
+        }
+        if let Some(path) = &self.addresses.memcached_path {
+            row("memcached", &path.display().to_string(), "");
         }
         if let Some(address) = self.addresses.admin {
             let url = reachable(address);
@@ -385,6 +404,18 @@ impl Announcement<'_> {
         format!("curl --aws-sigv4 aws:amz:{region}:s3 --user ACCESS:SECRET {url}/{object}")
     }
 
+    fn try_memcached(&self, address: SocketAddr) -> String {
+        let local = local(address);
+        let config = self.plan.server.memcached.as_ref();
+        if config.is_some_and(|config| !config.tls_certificate.as_os_str().is_empty()) {
+            return format!("openssl s_client -connect {local}");
+        }
+        let (host, port) = (local.ip(), local.port());
+        format!(
+            "printf 'set hello 0 0 5\\r\\nworld\\r\\nget hello\\r\\nquit\\r\\n' | nc {host} {port}"
+        )
+    }
+
     fn origin(&self) -> String {
         let origin = &self.plan.origin;
         match (origin.kind, &origin.root, &origin.endpoint) {
@@ -399,9 +430,13 @@ impl Announcement<'_> {
 
 /// The address as a client on this machine writes it.
 fn reachable(address: SocketAddr) -> String {
+    format!("http://{}", local(address))
+}
+
+fn local(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         ip => ip,
     };
-    format!("http://{}", SocketAddr::new(ip, address.port()))
+    SocketAddr::new(ip, address.port())
 }

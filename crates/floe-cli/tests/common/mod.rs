@@ -76,6 +76,8 @@ impl Serving {
             .args([
                 "--s3-listen",
                 "127.0.0.1:0",
+                "--memcached-listen",
+                "127.0.0.1:0",
                 "--admin-listen",
                 "127.0.0.1:0",
             ])

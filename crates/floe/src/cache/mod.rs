@@ -247,7 +247,7 @@ impl Cache {
         };
         match self.store.get_ram(key)? {
             InRam::Hit(value) => Ok(Some(value)),
-            InRam::OnFlash => self.store.get(key).await,
+            InRam::OnFlash { .. } => self.store.get(key).await,
             InRam::Miss => tiny.engine.get(key).await,
         }
     }

@@ -30,7 +30,7 @@ pub(crate) enum RamLookup {
     /// The value, whole.
     Found(Bytes, Tier),
     /// The value is on flash.
-    OnFlash,
+    OnFlash { len: u64 },
     /// There is none.
     Absent,
 }
@@ -78,19 +78,23 @@ impl Engine {
         let hash = self.hash(key);
         let mut shard = self.shard_of(hash).lock();
         let found = self.in_memory(&mut shard, hash, key);
-        let on_flash = matches!(found, InMemory::Nothing)
-            && matches!(shard.index.get(hash), Some(Found::Live(_)));
+        let on_flash = match (&found, shard.index.get(hash)) {
+            (InMemory::Nothing, Some(Found::Live(entry))) => Some(u64::from(entry.len)),
+            _ => None,
+        };
         drop(shard);
         Ok(match found {
             InMemory::Value(bytes, tier) => {
                 self.count_memory_hit(&bytes, tier);
                 RamLookup::Found(bytes, tier)
             }
-            InMemory::Nothing if on_flash => RamLookup::OnFlash,
-            InMemory::Nothing | InMemory::Outdated => {
-                add(&self.counters.misses, 1);
-                RamLookup::Absent
-            }
+            InMemory::Nothing | InMemory::Outdated => match on_flash {
+                Some(len) => RamLookup::OnFlash { len },
+                None => {
+                    add(&self.counters.misses, 1);
+                    RamLookup::Absent
+                }
+            },
         })
     }
 

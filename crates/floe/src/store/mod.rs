@@ -82,8 +82,11 @@ pub struct Value {
 pub enum InRam {
     /// The value.
     Hit(Value),
-    /// The value is on flash: [`get`](Store::get) reads it.
-    OnFlash,
+    /// Flash must be asked: [`get`](Store::get) does.
+    OnFlash {
+        /// Most bytes that the value has.
+        len: u64,
+    },
     /// There is no value.
     Miss,
 }
@@ -337,7 +340,7 @@ impl Store {
     pub fn get_ram(&self, key: &[u8]) -> Result<InRam, CacheError> {
         Ok(match self.engine().lookup_ram(key)? {
             RamLookup::Found(bytes, tier) => InRam::Hit(Value { bytes, tier }),
-            RamLookup::OnFlash => InRam::OnFlash,
+            RamLookup::OnFlash { len } => InRam::OnFlash { len },
             RamLookup::Absent => InRam::Miss,
         })
     }

@@ -236,7 +236,9 @@ impl Tiny {
                 tier: hit.tier,
             }),
             Some(None) => InRam::Miss,
-            None => InRam::OnFlash,
+            None => InRam::OnFlash {
+                len: OBJECT_BYTES_MAX as u64,
+            },
         })
     }
 

@@ -80,6 +80,7 @@ pub(crate) async fn rig_on(
             listen: loopback(),
             ..AdminConfig::default()
         }),
+        memcached: None,
         drain_timeout_seconds: 10,
     };
     change(&mut config);
