@@ -4,3 +4,4 @@
 pub(crate) mod oracle;
 
 mod laws;
+pub(crate) mod unruly;
