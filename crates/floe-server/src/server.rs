@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use floe::ItemCache;
 use floe::items::ItemError;
 use floe::object::ObjectCache;
+use floe::{Cache, ItemCache};
 use floe_device::Clock;
 use floe_device::metered::Meters;
 use tokio::net::TcpListener;
@@ -80,7 +80,8 @@ struct Listeners {
 }
 
 impl Server {
-    /// Opens the configured faces on a cache. Must be called inside a tokio
+    /// Opens the configured faces: objects on `cache`, memcached's items on
+    /// `items`, which may share its store. Must be called inside a tokio
     /// runtime with I/O and time. `device` are the meters of the cache's
     /// device, if it is metered; they are shown with the other metrics.
     ///
@@ -89,6 +90,7 @@ impl Server {
     pub async fn start(
         config: ServerConfig,
         cache: ObjectCache,
+        items: Cache,
         clock: Clock,
         device: Option<Arc<Meters>>,
     ) -> Result<Self, StartError> {
@@ -102,7 +104,7 @@ impl Server {
             admin: Shutdown::default(),
         };
         let memcached = match &config.memcached {
-            Some(memcached) => Some(server.memcached(memcached, &cache).await?),
+            Some(memcached) => Some(server.memcached(memcached, items).await?),
             None => None,
         };
         server.serve(config, cache, device, listeners, memcached)?;
@@ -135,14 +137,13 @@ impl Server {
         drained
     }
 
-    /// The memcached face on the store of `cache`, where items have a key
-    /// space of their own.
+    /// The memcached face on `cache`, where items have a key space of their own.
     async fn memcached(
         &self,
         config: &MemcachedConfig,
-        cache: &ObjectCache,
+        cache: Cache,
     ) -> Result<Arc<memcached::Face>, StartError> {
-        let items = ItemCache::open(cache.store().clone(), &config.items()).await?;
+        let items = ItemCache::open(cache, &config.items()).await?;
         let draining = self.faces.drain.clone();
         Ok(memcached::Face::new(
             config,

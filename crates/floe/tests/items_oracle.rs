@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use floe::items::{Decision, Expiry, Found, ItemBuffer, ItemError, NewItem};
-use floe::{CacheError, Item, ItemCache, ItemConfig, Store, StoreConfig};
+use floe::{Cache, CacheError, Item, ItemCache, ItemConfig, Store, StoreConfig};
 use floe_core::chunk::{ChunkConfig, Eviction};
 use floe_core::{ByteSize, Geometry};
 use floe_device::platter::WriteCache;
@@ -50,7 +50,7 @@ async fn open(power: &PowerSwitch, clock: &Clock, eviction: Eviction) -> (Store,
     let config = ItemConfig {
         max_value: ByteSize::kib(400),
     };
-    let items = ItemCache::open(store.clone(), &config)
+    let items = ItemCache::open(Cache::over(store.clone()), &config)
         .await
         .expect("the items open");
     (store, items)

@@ -78,7 +78,10 @@ fn lookups_in_ram_are_counted_as_gets_are() {
         assert_eq!((counts.buffer_hits, counts.misses), (1, 1));
         assert_eq!((counts.ram_hits, counts.flash_hits), (0, 0));
         store.close().await.unwrap();
-        assert!(matches!(store.get_ram(b"key").unwrap_err(), CacheError::Closed));
+        assert!(matches!(
+            store.get_ram(b"key").unwrap_err(),
+            CacheError::Closed
+        ));
         let too_long = vec![0; 4000];
         assert!(store.get_ram(&too_long).is_err());
     });

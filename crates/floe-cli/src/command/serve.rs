@@ -131,11 +131,18 @@ async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> 
         .map_err(|error| explain_open(error, &plan.device))?;
     let recovery = store.recovery().clone();
     tracing::info!(?recovery, device = description, "the cache is open");
-    let started = start_faces(&plan, &store, meters, &clock).await;
+    let cache = match open_tiny(&plan, Cache::over(store.clone()), &clock).await {
+        Ok(cache) => cache,
+        Err(failure) => {
+            close(&Cache::over(store)).await;
+            return Err(failure);
+        }
+    };
+    let started = start_faces(&plan, &cache, meters, &clock).await;
     let server = match started {
         Ok(server) => server,
         Err(failure) => {
-            close(&store).await;
+            close(&cache).await;
             return Err(failure);
         }
     };
@@ -159,7 +166,7 @@ async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> 
         if server.shutdown().await == Drained::BrokenOff {
             tracing::warn!("requests were still in progress at the deadline and were broken off");
         }
-        close(&store).await;
+        close(&cache).await;
     };
     tokio::select! {
         biased;
@@ -173,15 +180,20 @@ async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> 
 
 async fn start_faces(
     plan: &Plan,
-    store: &Store,
+    cache: &Cache,
     device: Arc<Meters>,
     clock: &Clock,
 ) -> Result<Server, Failure> {
     let origin = Origin::open(&plan.origin, clock.clone())
         .map_err(|error| Failure::environment("the origin cannot be used").because(error))?;
-    let cache = ObjectCache::new(store.clone(), origin, clock.clone(), plan.object.clone())
-        .map_err(|error| Failure::usage("objects cannot be cached like this").because(error))?;
-    Server::start(plan.server.clone(), cache, clock.clone(), Some(device))
+    let objects = ObjectCache::new(
+        cache.store().clone(),
+        origin,
+        clock.clone(),
+        plan.object.clone(),
+    )
+    .map_err(|error| Failure::usage("objects cannot be cached like this").because(error))?;
+    Server::start(plan.server.clone(), objects, cache.clone(), clock.clone(), Some(device))
         .await
         .map_err(|error| match error {
             StartError::Items(_) | StartError::Thread(_) => {
@@ -196,8 +208,28 @@ async fn start_faces(
         })
 }
 
-async fn close(store: &Store) {
-    if let Err(error) = store.close().await {
+/// Adds the engine for tiny objects, if there is to be one.
+async fn open_tiny(plan: &Plan, cache: Cache, clock: &Clock) -> Result<Cache, Failure> {
+    let Some(tier) = &plan.tiny else {
+        return Ok(cache);
+    };
+    if let Some(folder) = tier.device.path.as_deref().and_then(Path::parent) {
+        create_folder(folder)?;
+    }
+    let device = device::open_patiently(&tier.device, clock).await?;
+    let tiny = Tiny::open(device, clock.clone(), &tier.engine)
+        .await
+        .map_err(|error| {
+            Failure::environment("the cache of tiny objects cannot be opened")
+                .because(error)
+                .cure("--tiny-enabled=false serves without it")
+        })?;
+    tracing::info!(recovery = ?tiny.recovery(), "the cache of tiny objects is open");
+    Ok(cache.with_tiny(tiny, tier.threshold))
+}
+
+async fn close(cache: &Cache) {
+    if let Err(error) = cache.close().await {
         // The next start recovers; nothing acknowledged is lost.
         tracing::warn!(%error, "the cache was not closed in order");
     }

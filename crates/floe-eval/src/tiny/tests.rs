@@ -192,8 +192,16 @@ fn the_figures_are_those_that_can_be_worked_out() {
     assert_eq!(figure(&run, "write_command_bytes"), 4096.0);
     assert!((figure(&run, "flash_reads_per_search") - 1.0).abs() < 1e-9);
     assert_eq!(figure(&run, "dlwa"), 1.0);
-    assert!(run.series.iter().any(|s| s.name == "write_amplification_trend"));
-    assert!(run.series.iter().all(|s| s.points.len() <= 200 && s.points.len() >= 5));
+    assert!(
+        run.series
+            .iter()
+            .any(|s| s.name == "write_amplification_trend")
+    );
+    assert!(
+        run.series
+            .iter()
+            .all(|s| s.points.len() <= 200 && s.points.len() >= 5)
+    );
     assert_eq!(run.write_amplification, Some(figure(&run, "alwa")));
 }
 
@@ -231,10 +239,17 @@ fn a_zoned_drive_is_timed() {
     let get = run.whole.get;
     assert!(get.count > 1000);
     assert!((0.07..0.2).contains(&get.p50_ms), "{get:?}");
-    assert!(get.p50_ms <= get.p99_ms && get.p99_ms <= get.p9999_ms, "{get:?}");
+    assert!(
+        get.p50_ms <= get.p99_ms && get.p99_ms <= get.p9999_ms,
+        "{get:?}"
+    );
     // The rest of the last row of dies, which a zone that is not yet full waits for.
     assert!((figure(&run, "dlwa") - 1.0).abs() < 0.05);
-    assert!((run.whole.requests_per_s / 50_000.0 - 1.0).abs() < 0.02, "{:?}", run.whole);
+    assert!(
+        (run.whole.requests_per_s / 50_000.0 - 1.0).abs() < 0.02,
+        "{:?}",
+        run.whole
+    );
     assert!(run.bins.len() > 5 && run.series.iter().any(|s| s.name == "p99_trend"));
     let again = self::run(&format!("{device}{TWITTER}"), 1);
     assert_eq!(run.whole, again.whole);
@@ -246,7 +261,10 @@ fn a_conventional_drive_counts_what_it_writes() {
         let device = format!("device = {{ kind = \"{kind}\", over-provisioning = 0.3 }}");
         let run = run(&format!("{device}\n{TWITTER}"), 1);
         let dlwa = figure(&run, "dlwa");
-        assert!((0.9..1.3).contains(&dlwa), "{kind}: {dlwa} for a log that is trimmed");
+        assert!(
+            (0.9..1.3).contains(&dlwa),
+            "{kind}: {dlwa} for a log that is trimmed"
+        );
         assert_eq!(run.whole.get.count, 0);
     }
 }
@@ -255,7 +273,10 @@ fn a_conventional_drive_counts_what_it_writes() {
 fn what_cannot_run_is_refused() {
     for (more, said) in [
         ("device = { kind = \"zns\", rate = 0.0 }", "rate"),
-        ("device = { kind = \"conventional\", over-provisioning = 1.5 }", "over-provisioning"),
+        (
+            "device = { kind = \"conventional\", over-provisioning = 1.5 }",
+            "over-provisioning",
+        ),
         ("ram = 2.0", "ram"),
         ("warm-up = -1.0", "warm-up"),
     ] {
@@ -275,10 +296,16 @@ fn what_cannot_run_is_refused() {
         ("24MiB", "25MiB", "flash-size"),
         ("24MiB", "768KiB", "flash-size"),
     ] {
-        let case: TinyCase = toml::from_str(&format!("{CASE}{TWITTER}").replace(from, to)).expect("parses");
+        let case: TinyCase =
+            toml::from_str(&format!("{CASE}{TWITTER}").replace(from, to)).expect("parses");
         let error = case.flash(false).expect_err(to).to_string();
         assert!(error.contains(said), "{error}");
     }
     let unknown = toml::from_str::<TinyCase>(&format!("{CASE}\nfoo = 1\n{TWITTER}"));
-    assert!(unknown.expect_err("unknown key").to_string().contains("foo"));
+    assert!(
+        unknown
+            .expect_err("unknown key")
+            .to_string()
+            .contains("foo")
+    );
 }

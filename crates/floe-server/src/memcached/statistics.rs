@@ -42,7 +42,7 @@ impl Context {
         let totals = face.totals();
         let counted = self.counted();
         let now = self.now_unix_s();
-        let StoreStats { engine, .. } = self.items().store().stats();
+        let StoreStats { engine, .. } = self.items().cache().store().stats();
         stats.put("pid", std::process::id());
         stats.put("uptime", now.saturating_sub(face.started_unix_s));
         stats.put("time", now);
@@ -97,11 +97,16 @@ impl Context {
 
     /// Room for values: the flash.
     fn capacity_bytes(&self) -> u64 {
-        self.items().store().device().geometry().total_capacity()
+        self.items()
+            .cache()
+            .store()
+            .device()
+            .geometry()
+            .total_capacity()
     }
 
     fn live_bytes(&self) -> u64 {
-        let zones = self.items().store().zone_stats();
+        let zones = self.items().cache().store().zone_stats();
         zones.iter().map(|zone| zone.live_bytes).sum()
     }
 
@@ -140,7 +145,7 @@ impl Context {
 
     /// Items have no classes by size here: they are one.
     fn items_by_class(&self, stats: &mut Stats<'_>) {
-        let engine = self.items().store().stats().engine;
+        let engine = self.items().cache().store().stats().engine;
         stats.put(
             "items:1:number",
             engine.live_records + engine.pending_records,
@@ -150,7 +155,7 @@ impl Context {
     }
 
     fn slabs(&self, stats: &mut Stats<'_>) {
-        let engine = self.items().store().stats().engine;
+        let engine = self.items().cache().store().stats().engine;
         stats.put(
             "1:used_chunks",
             engine.live_records + engine.pending_records,

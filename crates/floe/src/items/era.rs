@@ -40,16 +40,19 @@ pub(super) struct EraRecord {
     pub(super) version_first: u64,
     /// No version at or above this was ever issued.
     pub(super) version_limit: u64,
+    /// The engine for tiny objects that items lay in, 0 without one. With
+    /// another, values that were outdated meanwhile could come back.
+    pub(super) tiny: u64,
 }
 
-const RECORD_FORM: u8 = 1;
-const RECORD_BYTES: usize = 1 + 8 + 4 + 4 + 8 + 8;
+const RECORD_FORM: u8 = 2;
+const RECORD_BYTES: usize = 1 + 8 + 4 + 4 + 8 + 8 + 8;
 
 impl EraRecord {
     /// The first record of a cache that has none, because it is new or
     /// because its records were lost. Versions that were issued before a loss
     /// may have been ahead of the clock.
-    pub(super) fn first(now_unix_s: u64, entropy: u64, is_new: bool) -> Self {
+    pub(super) fn first(now_unix_s: u64, entropy: u64, is_new: bool, tiny: u64) -> Self {
         let mut seed = [0; 16];
         seed[..8].copy_from_slice(&now_unix_s.to_le_bytes());
         seed[8..].copy_from_slice(&entropy.to_le_bytes());
@@ -62,6 +65,7 @@ impl EraRecord {
             flush_unix_s: 0,
             version_first,
             version_limit: version_first,
+            tiny,
         }
     }
 
@@ -73,6 +77,7 @@ impl EraRecord {
         bytes.extend(self.flush_unix_s.to_le_bytes());
         bytes.extend(self.version_first.to_le_bytes());
         bytes.extend(self.version_limit.to_le_bytes());
+        bytes.extend(self.tiny.to_le_bytes());
         bytes.into()
     }
 
@@ -83,13 +88,15 @@ impl EraRecord {
         let (era, rest) = rest.split_first_chunk()?;
         let (flush, rest) = rest.split_first_chunk()?;
         let (first, rest) = rest.split_first_chunk()?;
-        let (limit, _) = rest.split_first_chunk()?;
+        let (limit, rest) = rest.split_first_chunk()?;
+        let (tiny, _) = rest.split_first_chunk()?;
         (form == RECORD_FORM).then_some(EraRecord {
             serial: u64::from_le_bytes(*serial),
             era: u32::from_le_bytes(*era),
             flush_unix_s: u32::from_le_bytes(*flush),
             version_first: u64::from_le_bytes(*first),
             version_limit: u64::from_le_bytes(*limit),
+            tiny: u64::from_le_bytes(*tiny),
         })
     }
 }

@@ -10,8 +10,10 @@ use tokio::sync::Mutex;
 use super::access::Accesses;
 use super::era::{Era, EraRecord, RECORD_KEYS, Versions};
 use super::{Inner, ItemCache, ItemError, TURNS};
+use crate::cache::Cache;
 use crate::error::CacheError;
 use crate::store::{Admission, PutOptions, Store};
+use crate::tiny::Tiny;
 
 /// How often it is looked whether the records must be written.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -29,12 +31,17 @@ pub(super) struct Keeper {
 }
 
 /// Opens the items of a store.
-pub(super) async fn open(store: Store, max_value: u64) -> Result<ItemCache, ItemError> {
+pub(super) async fn open(cache: Cache, max_value: u64) -> Result<ItemCache, ItemError> {
+    let store = cache.store().clone();
     let now = store.clock().unix_seconds();
     let found = newest(&store).await?;
     let entropy = store.clock().now().0;
-    let is_new = store.recovery().formatted;
-    let record = found.unwrap_or_else(|| EraRecord::first(now, entropy, is_new));
+    // What an engine still holds may be of any era.
+    let is_new =
+        store.recovery().formatted && cache.tiny().is_none_or(|tiny| tiny.recovery().formatted);
+    let tiny = cache.tiny().map_or(0, Tiny::identity);
+    let found = found.filter(|record| record.tiny == tiny);
+    let record = found.unwrap_or_else(|| EraRecord::first(now, entropy, is_new, tiny));
     if found.is_none() {
         tracing::debug!("the store holds no items, or none that can be believed");
     }
@@ -50,7 +57,7 @@ pub(super) async fn open(store: Store, max_value: u64) -> Result<ItemCache, Item
             written: Mutex::new(record),
             written_at_bytes: AtomicU64::new(0),
         },
-        store,
+        cache,
     });
     // Versions are issued only once the promise is on flash.
     inner.write_records().await?;
@@ -77,7 +84,7 @@ async fn newest(store: &Store) -> Result<Option<EraRecord>, CacheError> {
 async fn keep(inner: Weak<Inner>) {
     loop {
         let wait = match inner.upgrade() {
-            Some(inner) => inner.store.clock().sleep(INTERVAL),
+            Some(inner) => inner.cache.store().clock().sleep(INTERVAL),
             None => return,
         };
         wait.await;
@@ -126,9 +133,15 @@ impl Inner {
         let era = self.era.current(|| now);
         let (_, flush) = self.era.get();
         let written = self.keeper.written.lock().await;
-        let geometry = self.store.device().geometry();
+        let geometry = self.cache.store().device().geometry();
         let capacity = geometry.zone_capacity * u64::from(geometry.zone_count);
-        let device_bytes = self.store.device().counters().snapshot().written_bytes();
+        let device_bytes = self
+            .cache
+            .store()
+            .device()
+            .counters()
+            .snapshot()
+            .written_bytes();
         let age_bytes = device_bytes.saturating_sub(self.keeper.written_at_bytes.load(Relaxed));
         (written.era, written.flush_unix_s) != (era, flush)
             || self.versions.is_low()
@@ -161,14 +174,26 @@ impl Inner {
             // Alternating: the key that holds the older one.
             let key = RECORD_KEYS[(record.serial % 2) as usize];
             let options = PutOptions::default();
-            if self.store.put(key, record.encode(), options).await? == Admission::Refused {
+            if self
+                .cache
+                .store()
+                .put(key, record.encode(), options)
+                .await?
+                == Admission::Refused
+            {
                 return Err(ItemError::Refused);
             }
-            self.store.flush().await?;
+            self.cache.store().flush().await?;
             *written = record;
         }
         self.versions.promise(record.version_limit);
-        let bytes = self.store.device().counters().snapshot().written_bytes();
+        let bytes = self
+            .cache
+            .store()
+            .device()
+            .counters()
+            .snapshot()
+            .written_bytes();
         self.keeper.written_at_bytes.store(bytes, Relaxed);
         Ok(())
     }

@@ -26,8 +26,9 @@ pub use access::Access;
 pub use envelope::ItemBuffer;
 pub use expiry::Expiry;
 
+use crate::cache::Cache;
 use crate::error::CacheError;
-use crate::store::{Admission, InRam, PutOptions, Store};
+use crate::store::{Admission, InRam, PutOptions};
 use access::Accesses;
 use era::{Era, Versions};
 use keeper::Keeper;
@@ -181,17 +182,17 @@ pub enum ItemError {
     Cache(#[from] CacheError),
 }
 
-/// Items over a [`Store`]. Cheap to clone.
+/// Items over a [`Cache`]. Cheap to clone.
 ///
 /// Must be used inside a tokio runtime; opening starts a task that ends with
-/// the last clone. Several may not be opened on one store.
+/// the last clone. Several may not be opened on one cache.
 #[derive(Clone)]
 pub struct ItemCache {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    store: Store,
+    cache: Cache,
     max_value: u64,
     era: Era,
     version_first: u64,
@@ -204,20 +205,21 @@ struct Inner {
 impl fmt::Debug for ItemCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ItemCache")
-            .field("store", &self.inner.store)
+            .field("cache", &self.inner.cache)
             .finish_non_exhaustive()
     }
 }
 
 impl ItemCache {
-    /// Opens the items of `store`; they have a key space of their own in it.
+    /// Opens the items of `cache`; they have a key space of their own in it.
     ///
     /// # Errors
     /// [`ItemError::TooLarge`] if the largest item does not fit a chunk of the
     /// store, [`ItemError::Cache`] if its records cannot be written.
-    pub async fn open(store: Store, config: &ItemConfig) -> Result<Self, ItemError> {
+    pub async fn open(cache: Cache, config: &ItemConfig) -> Result<Self, ItemError> {
         let max_value = config.max_value.bytes();
-        let limit = store
+        let limit = cache
+            .store()
             .value_bytes_max()
             .saturating_sub(envelope::HEAD_BYTES_MAX as u64);
         if max_value > limit {
@@ -226,12 +228,12 @@ impl ItemCache {
                 limit,
             });
         }
-        keeper::open(store, max_value).await
+        keeper::open(cache, max_value).await
     }
 
-    /// The store below.
-    pub fn store(&self) -> &Store {
-        &self.inner.store
+    /// The cache below.
+    pub fn cache(&self) -> &Cache {
+        &self.inner.cache
     }
 
     /// Most bytes of a value.
@@ -245,7 +247,7 @@ impl ItemCache {
     /// [`ItemError::Key`], [`ItemError::Cache`] once the store is closed.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Item>, ItemError> {
         let key = self.inner.key(key)?;
-        let value = self.inner.store.get(key.as_slice()).await?;
+        let value = self.inner.cache.get_value(key.as_slice()).await?;
         Ok(value.and_then(|value| self.inner.live(value.bytes)))
     }
 
@@ -255,7 +257,7 @@ impl ItemCache {
     /// As [`get`](ItemCache::get).
     pub fn get_now(&self, key: &[u8]) -> Result<Found, ItemError> {
         let key = self.inner.key(key)?;
-        Ok(match self.inner.store.get_now(key.as_slice())? {
+        Ok(match self.inner.cache.get_ram(key.as_slice())? {
             InRam::Hit(value) => match self.inner.live(value.bytes) {
                 Some(item) => Found::Hit(item),
                 None => Found::Miss,
@@ -305,11 +307,11 @@ impl ItemCache {
         let inner = &self.inner;
         let _turn = inner.turn(&key).await;
         // The store may see the end of an item a little later than its head says.
-        let has_ended = match inner.store.get_now(key.as_slice())? {
+        let has_ended = match inner.cache.get_ram(key.as_slice())? {
             InRam::Hit(value) => inner.live(value.bytes).is_none(),
             InRam::OnFlash { .. } | InRam::Miss => false,
         };
-        Ok(inner.store.delete(key.as_slice()).await? && !has_ended)
+        Ok(inner.cache.delete(key.as_slice()).await? && !has_ended)
     }
 
     /// Looks at the item of `key` and does what `decide` says, before anybody
@@ -325,7 +327,7 @@ impl ItemCache {
         let inner = &self.inner;
         let key = inner.key(key)?;
         let _turn = inner.turn(&key).await;
-        let value = inner.store.get(key.as_slice()).await?;
+        let value = inner.cache.get_value(key.as_slice()).await?;
         let present = value.and_then(|value| inner.live(value.bytes));
         let version = present.as_ref().map(|item| item.version);
         let (result, version) = match decide(present.as_ref()) {
@@ -333,7 +335,7 @@ impl ItemCache {
             Decision::Put(item, result) => (result, Some(inner.put(&key, item, None).await?)),
             Decision::Amend(item, result) => (result, Some(inner.put(&key, item, version).await?)),
             Decision::Delete(result) => {
-                inner.store.delete(key.as_slice()).await?;
+                inner.cache.delete(key.as_slice()).await?;
                 (result, None)
             }
         };
@@ -365,7 +367,7 @@ impl StoreKey {
 
 impl Inner {
     fn now_unix_s(&self) -> u64 {
-        self.store.clock().unix_seconds()
+        self.cache.store().clock().unix_seconds()
     }
 
     /// The key of the store in the era of now.
@@ -420,7 +422,7 @@ impl Inner {
             Expiry::Never => 0,
             Expiry::At(at) if u64::from(at) > now => at,
             Expiry::At(_) | Expiry::Past => {
-                self.store.delete(key.as_slice()).await?;
+                self.cache.delete(key.as_slice()).await?;
                 return Ok(version);
             }
         };
@@ -431,7 +433,7 @@ impl Inner {
             ..PutOptions::default()
         };
         let value = envelope::encode(item, version, expiry_unix_s);
-        match self.store.put(key.as_slice(), value, options).await? {
+        match self.cache.put_with(key.as_slice(), value, options).await? {
             Admission::Admitted => Ok(version),
             Admission::Refused => Err(ItemError::Refused),
         }

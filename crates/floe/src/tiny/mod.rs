@@ -318,6 +318,11 @@ impl Tiny {
         flushed
     }
 
+    /// A number that no other cache has, about: of its identity on flash.
+    pub fn identity(&self) -> u64 {
+        self.handle.seed.0
+    }
+
     /// What opening found.
     pub fn recovery(&self) -> &TinyRecovery {
         &self.handle.recovery

@@ -217,6 +217,13 @@ impl<E: Engine> Driver<E> {
                 self.pages[at.index()] = Some(page);
                 Outcome::Done
             }
+            Work::Seal { first, pages, .. } => {
+                let blank = Page::Index(Box::default());
+                self.carry_out(Work::Append {
+                    first,
+                    pages: vec![blank; pages as usize],
+                })
+            }
             Work::Reset(zone) => {
                 let first = self.flash.first_page(zone).index();
                 self.pages[first..first + self.flash.zone_pages as usize].fill(None);
