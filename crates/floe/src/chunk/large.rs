@@ -131,9 +131,7 @@ impl LargeWriter {
 
     /// Adds the next bytes; waits while the write buffer is full.
     pub(crate) async fn write(&mut self, bytes: Bytes) -> Result<(), CacheError> {
-        if let Some(turn) = &self.turn {
-            turn.busy();
-        }
+        self.turn.iter().for_each(Turn::busy);
         let result = self.take(bytes).await;
         if let Some(turn) = &self.turn {
             turn.idle(self.engine.clock.now());
@@ -181,9 +179,7 @@ impl LargeWriter {
                 given: self.given,
             });
         }
-        if let Some(turn) = &self.turn {
-            turn.busy();
-        }
+        self.turn.iter().for_each(Turn::busy);
         while !self.in_flight.is_empty() && !self.failed {
             self.reap().await;
         }
