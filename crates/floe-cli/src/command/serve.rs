@@ -11,6 +11,7 @@ use floe::config::Schema;
 use floe::object::ObjectCache;
 use floe::origin::{Origin, OriginKind};
 use floe::store::{Store, StoreConfig};
+use floe::{Cache, Tiny};
 use floe_core::ByteSize;
 use floe_device::metered::Meters;
 use floe_device::{Clock, Metered};

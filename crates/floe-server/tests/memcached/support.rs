@@ -67,7 +67,15 @@ pub(crate) fn rig_with(ram: ByteSize, change: impl FnOnce(&mut MemcachedConfig))
             }),
             ..ServerConfig::default()
         };
-        let server = Server::start(config, cache, clock, None).await.unwrap();
+        let server = Server::start(
+            config,
+            cache.clone(),
+            floe::Cache::over(cache.store().clone()),
+            clock,
+            None,
+        )
+        .await
+        .unwrap();
         (server, store)
     });
     Rig {

@@ -211,7 +211,7 @@ mod tests {
             serial: 3,
             flush_unix_s: 9,
             version_limit: 1 << 60,
-            ..EraRecord::first(1_700_000_000, 5, true)
+            ..EraRecord::first(1_700_000_000, 5, true, 9)
         };
         let bytes = record.encode();
         assert_eq!(EraRecord::decode(&bytes), Some(record));
