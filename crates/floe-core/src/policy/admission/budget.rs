@@ -18,8 +18,9 @@
 //!   does not serve whoever comes just when it has something, and small values
 //!   alone. It is what makes the offered bytes of the last intervals, by
 //!   classes of size, add up to the rate that the bucket's level asks for:
-//!   the even rate at a tenth full, up to twice that when it is full. As the
-//!   day's sum nears the budget, the rate bends towards what leaves the window.
+//!   the even rate at a tenth full, up to twice that when it is full, but no
+//!   more than the day's sum can bear for the next two hours, given what leaves
+//!   it in that time.
 //!
 //! As with CacheLib (`probabilitySizeDecay`), large values can be admitted with
 //! less probability than small ones, since hits count per object: with
@@ -44,9 +45,9 @@ const PERIOD_NS: u64 = SLOTS as u64 * SLOT_NS;
 /// How full the bucket is kept where more is offered than may be written: room
 /// above for what is saved, enough below to serve what is admitted by chance.
 const FILL: f64 = 0.1;
-/// The time in which what is left of the day's sum is spent: a quarter day, so
-/// that a budget spent early ends in a slope and not at a wall.
-const SPEND_SECONDS: f64 = 21_600.0;
+/// Slots that the day's sum is looked ahead: two hours, so that a budget spent
+/// early ends in a slope and not at a wall.
+const LOOK_AHEAD: u64 = 24;
 /// Intervals in the time that fills the bucket.
 const INTERVALS_PER_BURST: u128 = 360;
 const INTERVAL_NS_MIN: u64 = 1_000_000;
@@ -249,12 +250,16 @@ impl Day {
         self.sum += bytes;
     }
 
-    /// Bytes per second at which what is left is spent smoothly: what is about
-    /// to leave the window may be written again, the rest bit by bit.
+    /// Bytes per second that can be kept up for [`LOOK_AHEAD`] slots without
+    /// ever exceeding the budget, given what leaves the window meanwhile.
     fn rate_left(&self) -> f64 {
-        let leaving = self.slots[((self.slot + 1) % SLOTS as u64) as usize];
-        leaving as f64 * SECOND_NS as f64 / SLOT_NS as f64
-            + self.left_bytes() as f64 / SPEND_SECONDS
+        let mut room = self.left_bytes();
+        let mut rate = f64::INFINITY;
+        for ahead in 1..=LOOK_AHEAD {
+            room += self.slots[((self.slot + ahead) % SLOTS as u64) as usize];
+            rate = rate.min(room as f64 / ahead as f64);
+        }
+        rate * SECOND_NS as f64 / SLOT_NS as f64
     }
 }
 

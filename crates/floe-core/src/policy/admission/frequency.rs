@@ -8,7 +8,7 @@
 //! update", Estan and Varghese, "New directions in traffic measurement and
 //! accounting", SIGCOMM 2002). Counters are halved so that the past fades, as
 //! in TinyLFU (Einziger, Friedman and Manes, "TinyLFU: a highly efficient
-//! cache admission policy", ACM TOS 2017, §3.3).
+//! cache admission policy", ACM TOS 2017).
 //!
 //! Two things differ from TinyLFU, which compares a newcomer with the victim
 //! that would leave for it. A flash cache that frees whole zones has no victim

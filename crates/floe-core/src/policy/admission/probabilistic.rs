@@ -4,7 +4,7 @@
 //! offered again and again gets in sooner or later, after `1 / probability`
 //! times on average, so that what is popular is written and most of what is
 //! seen once is not: a frequency filter without memory (Berg et al., "The
-//! CacheLib Caching Engine", OSDI 2020, §4.3 on flash admission).
+//! CacheLib Caching Engine", OSDI 2020).
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};

@@ -93,7 +93,6 @@ fn new_keys_are_rarely_taken_for_known_ones() {
             policy.admit(key(n), 1, Tick::ZERO);
         }
         let share = policy.statistics().admitted as f64 / count as f64;
-        println!("{}: {share}", policy.kind());
         assert!(share < most, "{}: {share}", policy.kind());
     }
 }
