@@ -1,4 +1,5 @@
-//! Replacement policies: values in, a decision out.
+//! Policies of replacement and admission: values in, a decision out.
 
+pub mod admission;
 pub mod object;
 pub mod zone;

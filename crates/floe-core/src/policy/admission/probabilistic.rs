@@ -1,0 +1,78 @@
+//! A coin for every value: what CacheLib calls `RejectRandomAP`.
+//!
+//! Writes shrink to the share `probability` of what is offered. A key that is
+//! offered again and again gets in sooner or later, after `1 / probability`
+//! times on average, so that what is popular is written and most of what is
+//! seen once is not: a frequency filter without memory (Berg et al., "The
+//! CacheLib Caching Engine", OSDI 2020).
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+use super::AdmissionConfigError;
+
+/// `{ kind = "probabilistic", probability = 0.5 }`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProbabilisticConfig {
+    /// The share of values that is written: above 0, at most 1. Default 0.5.
+    pub probability: f64,
+}
+
+impl Default for ProbabilisticConfig {
+    fn default() -> Self {
+        ProbabilisticConfig { probability: 0.5 }
+    }
+}
+
+impl ProbabilisticConfig {
+    pub(super) fn check(&self) -> Result<(), AdmissionConfigError> {
+        if self.probability > 0.0 && self.probability <= 1.0 {
+            return Ok(());
+        }
+        Err(AdmissionConfigError {
+            setting: "probability",
+            value: self.probability.to_string(),
+            limit: "it must be above 0 and at most 1".to_owned(),
+            nearest: if self.probability > 1.0 { "1" } else { "0.001" }.to_owned(),
+        })
+    }
+}
+
+/// Admits each value with the same probability. No memory.
+#[derive(Clone, Debug)]
+pub struct Probabilistic {
+    probability: f64,
+    random: Coin,
+}
+
+impl Probabilistic {
+    pub(super) fn new(config: &ProbabilisticConfig, seed: u64) -> Self {
+        Probabilistic {
+            probability: config.probability,
+            random: Coin::new(seed),
+        }
+    }
+
+    pub(super) fn admit(&mut self) -> bool {
+        self.random.falls(self.probability)
+    }
+}
+
+/// A seeded coin of any bias.
+#[derive(Clone, Debug)]
+pub(super) struct Coin(Xoshiro256PlusPlus);
+
+impl Coin {
+    pub(super) fn new(seed: u64) -> Self {
+        Coin(Xoshiro256PlusPlus::seed_from_u64(seed))
+    }
+
+    /// Heads with `probability`: always for 1 and more, never for 0 and less.
+    pub(super) fn falls(&mut self, probability: f64) -> bool {
+        // 53 bits, as many as fit between 0 and 1 evenly: never 1 itself.
+        let draw = (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        draw < probability
+    }
+}
