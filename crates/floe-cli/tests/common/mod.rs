@@ -70,13 +70,16 @@ impl Serving {
         Self::spawn(floe(folder).args(arguments))
     }
 
+    /// The memcached face is off unless the arguments say where it listens.
     pub(crate) fn spawn(command: &mut Command) -> Self {
+        let memcached = "--memcached-listen";
+        if !command.get_args().any(|argument| argument == memcached) {
+            command.args([memcached, "off"]);
+        }
         let mut child = command
             .args(["serve", "--json"])
             .args([
                 "--s3-listen",
-                "127.0.0.1:0",
-                "--memcached-listen",
                 "127.0.0.1:0",
                 "--admin-listen",
                 "127.0.0.1:0",
