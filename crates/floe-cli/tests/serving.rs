@@ -137,7 +137,7 @@ fn a_port_in_use_is_the_machines_fault() {
 #[test]
 fn memcached_is_served_beside_s3_and_restarts_warm() {
     let folder = tempfile::tempdir().unwrap();
-    let start = || Serving::start(folder.path(), &["--memcached-listen", "127.0.0.1:0"]);
+    let start = || Serving::spawn(floe(folder.path()).env("FLOE_MEMCACHED_LISTEN", "127.0.0.1:0"));
     let ask = |serving: &Serving, request: &str| {
         let address = serving.announced["memcached"].as_str().unwrap();
         let mut stream = TcpStream::connect(address).unwrap();
@@ -147,7 +147,6 @@ fn memcached_is_served_beside_s3_and_restarts_warm() {
         stream.read_to_string(&mut answer).unwrap();
         answer
     };
-    // `common` gives the flags of the command after these.
     let serving = start();
     let stored = ask(&serving, "set hello 7 0 5\r\nworld\r\n");
     assert_eq!(stored, "STORED\r\n");

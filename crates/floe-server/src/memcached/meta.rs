@@ -42,7 +42,14 @@ impl Context {
                 Some(Expiry::At(at)) => at,
                 _ => return false,
             };
-            item.expiry_unix_s != 0 && item.expiry_unix_s < soon
+            // A `T` in front of the `R` has been carried out by then.
+            let mut flags = meta.flags().map(|(flag, _)| flag);
+            let comes_first = flags.find(|flag| matches!(flag, b'T' | b'R'));
+            let expiry_unix_s = match meta.ttl.filter(|_| comes_first == Some(b'T')) {
+                Some(seconds) => unix_s(self.expiry(seconds)),
+                None => item.expiry_unix_s,
+            };
+            expiry_unix_s != 0 && expiry_unix_s < soon
         };
         !item.state.is_claimed && (item.state.is_stale || ends_soon())
     }

@@ -145,8 +145,8 @@ fn request(random: &mut Random) -> String {
             let flags = flags(
                 random,
                 &[
-                    "v", "t", "s", "f", "c", "k", "h", "q", "u", "Oabc", "N100", "R100", "T5000",
-                    "T0", "v", "z", "Tx",
+                    "v", "t", "s", "f", "c", "k", "q", "u", "Oabc", "N100", "R2000", "T5000", "T0",
+                    "v", "z", "Tx",
                 ],
             );
             format!("mg {key}{flags}\r\n")
