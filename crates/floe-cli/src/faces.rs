@@ -314,7 +314,7 @@ fn memcached_config(effective: &Effective<'_>) -> Result<Option<MemcachedConfig>
         return Ok(None);
     }
     let chunk: ChunkConfig = effective.section("chunk")?;
-    if !effective.is_given("memcached.max_item_size") {
+    if !effective.is_changed("memcached.max_item_size") {
         config.max_item_size = config.max_item_size.min(chunk.size);
     }
     if config.max_item_size > chunk.size {

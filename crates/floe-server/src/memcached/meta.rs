@@ -19,6 +19,8 @@ struct View<'a> {
     access: Access,
     /// The expiry that this request sets; shown from its `T` flag on.
     new_expiry: Option<Expiry>,
+    /// The expiry of an item that this request made; shown from its `N` flag on.
+    first_expiry: Option<Expiry>,
     /// This client is told to refill it.
     won: bool,
     now_unix_s: u64,
@@ -40,7 +42,14 @@ impl Context {
                 Some(Expiry::At(at)) => at,
                 _ => return false,
             };
-            item.expiry_unix_s != 0 && item.expiry_unix_s < soon
+            // A `T` in front of the `R` has been carried out by then.
+            let mut flags = meta.flags().map(|(flag, _)| flag);
+            let comes_first = flags.find(|flag| matches!(flag, b'T' | b'R'));
+            let expiry_unix_s = match meta.ttl.filter(|_| comes_first == Some(b'T')) {
+                Some(seconds) => unix_s(self.expiry(seconds)),
+                None => item.expiry_unix_s,
+            };
+            expiry_unix_s != 0 && expiry_unix_s < soon
         };
         !item.state.is_claimed && (item.state.is_stale || ends_soon())
     }
@@ -54,6 +63,7 @@ impl Context {
             item,
             access: self.items().access(item),
             new_expiry: None,
+            first_expiry: None,
             won: false,
             now_unix_s: self.now_unix_s(),
         };
@@ -94,11 +104,15 @@ impl Context {
             return output;
         };
         // A new item got its version when it was stored.
+        let is_new = item.version == 0;
         item.version = updated.version.unwrap_or(item.version);
         let view = View {
             item: &item,
             access: self.items().access(&item),
             new_expiry,
+            first_expiry: is_new
+                .then(|| meta.vivify.map(|seconds| self.expiry(seconds)))
+                .flatten(),
             won,
             now_unix_s,
         };
@@ -145,7 +159,7 @@ impl Context {
         let shown = Item {
             flags: 0,
             version: 0,
-            expiry_unix_s: unix_s(expiry),
+            expiry_unix_s: 0,
             state: ItemState::default(),
             value: bytes::Bytes::new(),
         };
@@ -381,6 +395,7 @@ impl View<'_> {
         for (flag, word) in meta.flags() {
             match flag {
                 b'T' => expiry_unix_s = self.new_expiry.map_or(expiry_unix_s, unix_s),
+                b'N' => expiry_unix_s = self.first_expiry.map_or(expiry_unix_s, unix_s),
                 b's' => number(output, b's', item.value.len() as u64),
                 b't' => time_left(output, expiry_unix_s, self.now_unix_s),
                 b'c' => number(output, b'c', item.version),

@@ -2,7 +2,7 @@
 //! memcached beside it.
 
 mod classic;
-//mod differential;
+mod differential;
 mod limits;
 mod meta;
 mod pipeline;

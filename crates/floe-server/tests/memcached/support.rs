@@ -149,7 +149,7 @@ pub(crate) fn unix_client(path: &std::path::Path) -> Client<UnixStream> {
 }
 
 /// How long an answer may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A client that speaks in raw bytes.
 pub(crate) struct Client<S> {
