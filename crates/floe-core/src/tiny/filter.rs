@@ -80,7 +80,7 @@ impl Probe {
     fn next(&mut self) -> (usize, u64) {
         let draw = self.state >> 32;
         self.state = (self.state ^ draw).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        let bit = draw * self.words * 64 >> 32;
+        let bit = (draw * self.words * 64) >> 32;
         ((bit / 64) as usize, 1 << (bit % 64))
     }
 }
