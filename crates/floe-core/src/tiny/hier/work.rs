@@ -226,6 +226,7 @@ impl Hierarchy {
             .iter()
             .position(|merge| merge.stage == Stage::Idle)?;
         let promised = self.promise(why)?;
+        self.merging += 1;
         let merge = &mut self.merges[number];
         merge.begin(set, why);
         for (part, promised) in merge.parts.iter_mut().zip(promised) {
@@ -301,6 +302,9 @@ impl Hierarchy {
 
     /// The next write of a set, or read of a hot part.
     fn write(&mut self) -> Option<Task> {
+        if self.merging == 0 {
+            return None;
+        }
         for number in 0..self.merges.len() {
             let merge = &mut self.merges[number];
             match merge.stage {
@@ -435,6 +439,7 @@ impl Hierarchy {
         }
         merge.remove_entries(&mut self.index);
         merge.stage = Stage::Idle;
+        self.merging -= 1;
         self.statistics.evicted += merge.evicted_count;
         if writes && merge.parts[COLD].taken {
             let bytes = merge.bytes_migrated;

@@ -4,4 +4,5 @@
 pub(crate) mod oracle;
 
 mod laws;
+mod papers;
 pub(crate) mod unruly;
