@@ -91,7 +91,10 @@ fn run_tiny(case: &Case, driven: &TinyCase, place: Place<'_>) -> Result<Found, E
     let mut show = |progress: TinyProgress| {
         bar.set_length(progress.bytes);
         bar.set_position(progress.bytes_done);
-        bar.set_message(format!("{:.1} M operations", progress.operations as f64 / 1e6));
+        bar.set_message(format!(
+            "{:.1} M operations",
+            progress.operations as f64 / 1e6
+        ));
     };
     let seed = case.experiment.seed;
     let run = tiny::run(driven, &case.name, seed, place.experiment, &mut show);

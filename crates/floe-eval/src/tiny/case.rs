@@ -95,9 +95,10 @@ impl TinyCase {
                 ),
             ));
         }
-        let (Ok(zones), Ok(zone_pages)) =
-            (u32::try_from(zones), u32::try_from(zone / PAGE_BYTES as u64))
-        else {
+        let (Ok(zones), Ok(zone_pages)) = (
+            u32::try_from(zones),
+            u32::try_from(zone / PAGE_BYTES as u64),
+        ) else {
             return Err(refuse("flash-size", "is too much for pages of 32 bits"));
         };
         let flash = Flash {

@@ -232,12 +232,16 @@ impl<E: Engine> Driver<E> {
             Some(bytes) => {
                 self.counts.engine_hits += 1;
                 self.counts.bytes_out += u64::from(bytes);
-                self.keep(draw.hash, Held {
-                    bytes,
-                    // The engine knows its expiry and says so at the next search.
-                    expires: Expiry::NEVER,
-                    is_clean: true,
-                }, draw.ttl_seconds);
+                self.keep(
+                    draw.hash,
+                    Held {
+                        bytes,
+                        // The engine knows its expiry and says so at the next search.
+                        expires: Expiry::NEVER,
+                        is_clean: true,
+                    },
+                    draw.ttl_seconds,
+                );
             }
             None => {
                 self.counts.misses += 1;

@@ -122,7 +122,9 @@ impl Equations {
     fn beside(&self, mut result: RunResult) -> RunResult {
         let measured = |metric: &str| {
             let mut figures = result.extra.iter();
-            figures.find(|figure| figure.metric == metric).map(|f| f.value)
+            figures
+                .find(|figure| figure.metric == metric)
+                .map(|f| f.value)
         };
         let passive = self.set_pages / (2.0 * self.log_pages);
         let mut add = vec![("eq6_l2swa_passive", passive)];
@@ -140,11 +142,13 @@ impl Equations {
         {
             add.push(("l2swa_active_over_passive", a / p));
         }
-        result.extra.extend(add.into_iter().map(|(metric, value)| ExtraFigure {
-            metric: metric.to_owned(),
-            unit: "ratio".to_owned(),
-            value,
-        }));
+        result
+            .extra
+            .extend(add.into_iter().map(|(metric, value)| ExtraFigure {
+                metric: metric.to_owned(),
+                unit: "ratio".to_owned(),
+                value,
+            }));
         result
     }
 }
@@ -159,7 +163,9 @@ fn settings<T: Serialize + DeserializeOwned>(
     let mut given = given.clone();
     let preset = match given.remove("preset") {
         None => presets.first(),
-        Some(name) => presets.iter().find(|(known, _)| name.as_str() == Some(known)),
+        Some(name) => presets
+            .iter()
+            .find(|(known, _)| name.as_str() == Some(known)),
     };
     let Some((_, preset)) = preset else {
         let known: Vec<&str> = presets.iter().map(|(name, _)| *name).collect();

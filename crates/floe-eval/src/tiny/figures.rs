@@ -92,12 +92,18 @@ impl Figures {
         }
         self.add("dlwa", "ratio", device_write_amplification(stretch));
         self.add("fill_rate", "ratio", engine.fill_rate());
-        let fresh = engine.bytes_filled.saturating_sub(engine.bytes_written_back) as f64;
+        let fresh = engine
+            .bytes_filled
+            .saturating_sub(engine.bytes_written_back) as f64;
         let pages = engine.object_pages_written as f64 * PAGE_BYTES as f64;
         self.add("fill_rate_new", "ratio", ratio(fresh, pages));
         let commands = &stretch.commands;
         let bytes = commands.pages_written as f64 * PAGE_BYTES as f64;
-        self.add("write_command_bytes", "B", ratio(bytes, commands.writes as f64));
+        self.add(
+            "write_command_bytes",
+            "B",
+            ratio(bytes, commands.writes as f64),
+        );
         let operations = stretch.counts.operations as f64;
         self.add("flash_written_per_operation", "B", ratio(bytes, operations));
         let objects = engine.objects_in as f64;
@@ -113,9 +119,17 @@ impl Figures {
         let counts = &stretch.counts;
         let gets = counts.gets as f64;
         self.add("miss_ratio", "ratio", ratio(counts.misses as f64, gets));
-        self.add("ram_hit_ratio", "ratio", ratio(counts.ram_hits as f64, gets));
+        self.add(
+            "ram_hit_ratio",
+            "ratio",
+            ratio(counts.ram_hits as f64, gets),
+        );
         let asked = (counts.gets - counts.ram_hits) as f64;
-        self.add("engine_miss_ratio", "ratio", ratio(counts.misses as f64, asked));
+        self.add(
+            "engine_miss_ratio",
+            "ratio",
+            ratio(counts.misses as f64, asked),
+        );
         self.add("sets", "count", counts.sets as f64);
         self.add("deletes", "count", counts.deletes as f64);
     }
@@ -137,6 +151,8 @@ impl Figures {
         );
         let from_flash = engine.index_searches as f64;
         self.add("index_search_share", "ratio", ratio(from_flash, asked));
+        let gets = stretch.counts.gets as f64;
+        self.add("index_searches_per_get", "ratio", ratio(from_flash, gets));
         self.add(
             "false_positives_per_search",
             "ratio",
@@ -179,7 +195,10 @@ impl Figures {
     /// What comes from a log into sets: the measured side of Nemo's Eq. 6 to 8.
     fn migrations(&mut self, stretch: &Stretch) {
         let engine = &stretch.engine;
-        let (passive, active) = (engine.rewrites_passive as f64, engine.rewrites_active as f64);
+        let (passive, active) = (
+            engine.rewrites_passive as f64,
+            engine.rewrites_active as f64,
+        );
         if passive + active == 0.0 {
             return;
         }
@@ -286,35 +305,64 @@ type Value = fn(&Snapshot, &Stretch) -> f64;
 
 /// The series over operations: name, title, unit, value.
 const OVER_OPERATIONS: [(&str, &str, &str, Value); 9] = [
-    ("write_amplification_trend", "Write amplification", "", |_, bin| {
-        total_write_amplification(bin)
-    }),
-    ("write_amplification_so_far", "Write amplification since the beginning", "", |end, _| {
-        end.engine.write_amplification()
-    }),
-    ("flash_writes", "Bytes written per operation", "B", |_, bin| {
-        let bytes = bin.commands.pages_written as f64 * PAGE_BYTES as f64;
-        ratio(bytes, bin.counts.operations as f64)
-    }),
+    (
+        "write_amplification_trend",
+        "Write amplification",
+        "",
+        |_, bin| total_write_amplification(bin),
+    ),
+    (
+        "write_amplification_so_far",
+        "Write amplification since the beginning",
+        "",
+        |end, _| end.engine.write_amplification(),
+    ),
+    (
+        "flash_writes",
+        "Bytes written per operation",
+        "B",
+        |_, bin| {
+            let bytes = bin.commands.pages_written as f64 * PAGE_BYTES as f64;
+            ratio(bytes, bin.counts.operations as f64)
+        },
+    ),
     ("miss_ratio_trend", "Miss ratio", "%", |_, bin| {
         ratio(bin.counts.misses as f64, bin.counts.gets as f64)
     }),
-    ("fill_rate_trend", "Fill rate of pages written", "%", |_, bin| {
-        bin.engine.fill_rate()
-    }),
-    ("flash_reads_trend", "Flash reads per lookup", "", |_, bin| {
-        let pages = bin.engine.pages_searched + bin.engine.index_pages_searched;
-        let asked = bin.counts.gets - bin.counts.ram_hits;
-        ratio(pages as f64, asked as f64)
-    }),
-    ("index_search_trend", "Lookups that read filters from flash", "%", |_, bin| {
-        let asked = bin.counts.gets - bin.counts.ram_hits;
-        ratio(bin.engine.index_searches as f64, asked as f64)
-    }),
-    ("passive_share_trend", "Share of set rewrites that are passive", "%", |_, bin| {
-        let all = bin.engine.rewrites_passive + bin.engine.rewrites_active;
-        ratio(bin.engine.rewrites_passive as f64, all as f64)
-    }),
+    (
+        "fill_rate_trend",
+        "Fill rate of pages written",
+        "%",
+        |_, bin| bin.engine.fill_rate(),
+    ),
+    (
+        "flash_reads_trend",
+        "Flash reads per lookup",
+        "",
+        |_, bin| {
+            let pages = bin.engine.pages_searched + bin.engine.index_pages_searched;
+            let asked = bin.counts.gets - bin.counts.ram_hits;
+            ratio(pages as f64, asked as f64)
+        },
+    ),
+    (
+        "index_search_trend",
+        "Lookups that read filters from flash",
+        "%",
+        |_, bin| {
+            let asked = bin.counts.gets - bin.counts.ram_hits;
+            ratio(bin.engine.index_searches as f64, asked as f64)
+        },
+    ),
+    (
+        "passive_share_trend",
+        "Share of set rewrites that are passive",
+        "%",
+        |_, bin| {
+            let all = bin.engine.rewrites_passive + bin.engine.rewrites_active;
+            ratio(bin.engine.rewrites_passive as f64, all as f64)
+        },
+    ),
     ("bits_trend", "Index memory per object", "bits", |end, _| {
         let memory = &end.memory;
         memory.bits_per_object(memory.index_bytes + memory.hotness_bytes + memory.other_bytes)
@@ -347,7 +395,9 @@ fn series(outcome: &Outcome) -> Vec<ExtraSeries> {
             title: "Accesses of the most accessed sets".into(),
             unit: "%".into(),
             x_label: "Share of the sets".into(),
-            points: shares.map(|share| (share, top_share(&sorted, share))).collect(),
+            points: shares
+                .map(|share| (share, top_share(&sorted, share)))
+                .collect(),
         });
     }
     series.retain(|series| series.points.iter().any(|(_, value)| *value != 0.0));

@@ -162,7 +162,15 @@ mod tests {
     fn what_is_over_is_gone() {
         let mut tier = RamTier::new(10_000, 240).expect("room for some");
         let expires = Expiry(10);
-        let _ = tier.insert(KeyHash(1), Held { expires, ..held(10) }).count();
+        let _ = tier
+            .insert(
+                KeyHash(1),
+                Held {
+                    expires,
+                    ..held(10)
+                },
+            )
+            .count();
         assert!(tier.get(KeyHash(1), 9).is_some());
         assert!(tier.get(KeyHash(1), 10).is_none());
         tier.remove(KeyHash(1));

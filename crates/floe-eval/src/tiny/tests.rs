@@ -146,8 +146,8 @@ impl Engine for Exact {
 
 const CASE: &str = r#"
     engine = "log"
-    flash-size = "24MiB"
-    zone-size = "768KiB"
+    flash-size = "6MiB"
+    zone-size = "384KiB"
     warm-up = 1.2
     measured = 0.5
 "#;
@@ -183,17 +183,25 @@ fn the_figures_are_those_that_can_be_worked_out() {
     assert!((figure(&run, "fill_rate") - 19.0 * 204.0 / 4096.0).abs() < 0.001);
     // FIFO over uniform requests: a miss is followed by an insert, so what is
     // cached is a share of all objects, less the zone that is rewritten.
-    let cached = 19.0 * 200.0 / 4096.0 / 2.0 * (1.0 - 0.5 / 32.0);
+    let cached = 19.0 * 200.0 / 4096.0 / 2.0 * (1.0 - 0.5 / 16.0);
     let miss = figure(&run, "miss_ratio");
-    assert!((miss - (1.0 - cached)).abs() < 0.02, "{miss} {cached}");
+    assert!((miss - (1.0 - cached)).abs() < 0.03, "{miss} {cached}");
     assert_eq!(figure(&run, "bits_index"), 128.0);
     assert_eq!(figure(&run, "bits_per_object"), 128.0);
     assert_eq!(figure(&run, "object_bytes"), 200.0);
     assert_eq!(figure(&run, "write_command_bytes"), 4096.0);
     assert!((figure(&run, "flash_reads_per_search") - 1.0).abs() < 1e-9);
     assert_eq!(figure(&run, "dlwa"), 1.0);
-    assert!(run.series.iter().any(|s| s.name == "write_amplification_trend"));
-    assert!(run.series.iter().all(|s| s.points.len() <= 200 && s.points.len() >= 5));
+    assert!(
+        run.series
+            .iter()
+            .any(|s| s.name == "write_amplification_trend")
+    );
+    assert!(
+        run.series
+            .iter()
+            .all(|s| s.points.len() <= 200 && s.points.len() >= 5)
+    );
     assert_eq!(run.write_amplification, Some(figure(&run, "alwa")));
 }
 
@@ -214,7 +222,7 @@ fn a_run_is_the_same_for_the_same_seed() {
 fn a_twitter_like_run_has_what_the_paper_says() {
     let run = run(TWITTER, 1);
     let bytes = figure(&run, "object_bytes");
-    assert!((bytes - 246.0).abs() < 25.0, "{bytes} per object written");
+    assert!((bytes - 246.0).abs() < 30.0, "{bytes} per object written");
     let alwa = figure(&run, "alwa");
     assert!((1.0..1.2).contains(&alwa), "{alwa}");
     assert!(figure(&run, "ram_hit_ratio") > 0.3);
@@ -231,10 +239,17 @@ fn a_zoned_drive_is_timed() {
     let get = run.whole.get;
     assert!(get.count > 1000);
     assert!((0.07..0.2).contains(&get.p50_ms), "{get:?}");
-    assert!(get.p50_ms <= get.p99_ms && get.p99_ms <= get.p9999_ms, "{get:?}");
+    assert!(
+        get.p50_ms <= get.p99_ms && get.p99_ms <= get.p9999_ms,
+        "{get:?}"
+    );
     // The rest of the last row of dies, which a zone that is not yet full waits for.
     assert!((figure(&run, "dlwa") - 1.0).abs() < 0.05);
-    assert!((run.whole.requests_per_s / 50_000.0 - 1.0).abs() < 0.02, "{:?}", run.whole);
+    assert!(
+        (run.whole.requests_per_s / 50_000.0 - 1.0).abs() < 0.02,
+        "{:?}",
+        run.whole
+    );
     assert!(run.bins.len() > 5 && run.series.iter().any(|s| s.name == "p99_trend"));
     let again = self::run(&format!("{device}{TWITTER}"), 1);
     assert_eq!(run.whole, again.whole);
@@ -243,10 +258,13 @@ fn a_zoned_drive_is_timed() {
 #[test]
 fn a_conventional_drive_counts_what_it_writes() {
     for kind in ["conventional", "fdp"] {
-        let device = format!("device = {{ kind = \"{kind}\", over-provisioning = 0.3 }}");
+        let device = format!("device = {{ kind = \"{kind}\", over-provisioning = 0.6 }}");
         let run = run(&format!("{device}\n{TWITTER}"), 1);
         let dlwa = figure(&run, "dlwa");
-        assert!((0.9..1.3).contains(&dlwa), "{kind}: {dlwa} for a log that is trimmed");
+        assert!(
+            (0.9..1.3).contains(&dlwa),
+            "{kind}: {dlwa} for a log that is trimmed"
+        );
         assert_eq!(run.whole.get.count, 0);
     }
 }
@@ -255,7 +273,10 @@ fn a_conventional_drive_counts_what_it_writes() {
 fn what_cannot_run_is_refused() {
     for (more, said) in [
         ("device = { kind = \"zns\", rate = 0.0 }", "rate"),
-        ("device = { kind = \"conventional\", over-provisioning = 1.5 }", "over-provisioning"),
+        (
+            "device = { kind = \"conventional\", over-provisioning = 1.5 }",
+            "over-provisioning",
+        ),
         ("ram = 2.0", "ram"),
         ("warm-up = -1.0", "warm-up"),
     ] {
@@ -271,14 +292,52 @@ fn what_cannot_run_is_refused() {
         assert!(error.contains(said), "{error}");
     }
     for (from, to, said) in [
-        ("768KiB", "1000", "zone-size"),
-        ("24MiB", "25MiB", "flash-size"),
-        ("24MiB", "768KiB", "flash-size"),
+        ("384KiB", "1000", "zone-size"),
+        ("6MiB", "6401KiB", "flash-size"),
+        ("6MiB", "384KiB", "flash-size"),
     ] {
-        let case: TinyCase = toml::from_str(&format!("{CASE}{TWITTER}").replace(from, to)).expect("parses");
+        let case: TinyCase =
+            toml::from_str(&format!("{CASE}{TWITTER}").replace(from, to)).expect("parses");
         let error = case.flash(false).expect_err(to).to_string();
         assert!(error.contains(said), "{error}");
     }
     let unknown = toml::from_str::<TinyCase>(&format!("{CASE}\nfoo = 1\n{TWITTER}"));
-    assert!(unknown.expect_err("unknown key").to_string().contains("foo"));
+    assert!(
+        unknown
+            .expect_err("unknown key")
+            .to_string()
+            .contains("foo")
+    );
+}
+
+/// Figure 12 in small: its order, and roughly its ratios.
+#[test]
+fn engines_write_as_much_as_published() {
+    let measured = |engine: &str| {
+        let case = format!(
+            "{engine}\nflash-size = \"16MiB\"\nzone-size = \"256KiB\"\nwarm-up = 1.0\nmeasured = 0.25\n\
+             [workload]\nkind = \"twitter\"\ndeletes = false\n"
+        );
+        let case: TinyCase = toml::from_str(&case).expect("a good case");
+        let run = super::run(&case, engine, 1, Path::new("x.toml"), &mut |_| {});
+        let alwa = run.expect(engine).write_amplification;
+        alwa.expect("something was written")
+    };
+    let log = measured("engine = \"log\"");
+    let set = measured("engine = \"set\"\nset = { preset = \"published\" }");
+    let kangaroo =
+        measured("engine = \"kangaroo\"\nkangaroo = { sets = \"zoned\", op_percent = 8 }");
+    let fairywren = measured("engine = \"fairywren\"\nfairywren = { op_percent = 8 }");
+    let nemo = measured("engine = \"nemo\"\nnemo = { preset = \"published\" }");
+    let ours = measured("engine = \"nemo\"");
+    let all = format!(
+        "log {log:.2} set {set:.2} kangaroo {kangaroo:.2} fairywren {fairywren:.2} nemo {nemo:.2} floe {ours:.2}"
+    );
+    eprintln!("{all}");
+    assert!((1.0..1.15).contains(&log), "{all}");
+    assert!((14.0..19.0).contains(&set), "{all}");
+    assert!((6.0..25.0).contains(&fairywren), "{all}");
+    assert!(kangaroo > 1.5 * fairywren, "{all}");
+    assert!(nemo < fairywren / 5.0 && ours < nemo, "{all}");
+    assert!(ours < 1.25, "{all}");
 }

@@ -149,7 +149,9 @@ impl Handles {
             return *handle;
         }
         let rest = self.users.iter().enumerate().skip(1);
-        let least = rest.min_by_key(|(_, users)| **users).map_or(0, |(at, _)| at);
+        let least = rest
+            .min_by_key(|(_, users)| **users)
+            .map_or(0, |(at, _)| at);
         self.users[least] += 1;
         self.of_zone.insert(zone, least as u16);
         least as u16
@@ -212,8 +214,8 @@ impl Timing {
     /// behind.
     pub(super) fn advance(&mut self, due: Tick) -> Result<(), EvalError> {
         while self.broken.is_none() {
-            let is_behind = self.queued_bytes > self.queued_bytes_max
-                || self.under_way.len() > SEARCHES_MAX;
+            let is_behind =
+                self.queued_bytes > self.queued_bytes_max || self.under_way.len() > SEARCHES_MAX;
             if !is_behind && self.now >= due {
                 break;
             }
@@ -340,10 +342,7 @@ impl Timing {
                 _ => false,
             };
             let resets = self.background.values();
-            let waits_for_reset = matches!(
-                resets.last(),
-                Some((_, Piece::Reset { .. }))
-            );
+            let waits_for_reset = matches!(resets.last(), Some((_, Piece::Reset { .. })));
             if is_blocked || waits_for_reset || self.broken.is_some() {
                 return;
             }

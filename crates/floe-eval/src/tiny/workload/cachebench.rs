@@ -141,7 +141,13 @@ impl CacheBench {
         let keys = Histogram::new(pool.key_range, &pool.key_weights)?;
         let mut stream = CacheBenchStream {
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
-            ops: Alias::new(&[pool.get, pool.set, pool.delete, pool.lone_get, pool.lone_set])?,
+            ops: Alias::new(&[
+                pool.get,
+                pool.set,
+                pool.delete,
+                pool.lone_get,
+                pool.lone_set,
+            ])?,
             buckets: Alias::new(&popularity.weights)?,
             firsts: Vec::new(),
             keys,

@@ -166,9 +166,7 @@ impl RecordedStream {
             op: request.op,
             bytes,
             ttl_seconds: match request.ttl {
-                Some(ttl) if self.of.ttl => {
-                    u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX).max(1)
-                }
+                Some(ttl) if self.of.ttl => u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX).max(1),
                 _ => 0,
             },
             now_seconds: self.time(request.time_ns),

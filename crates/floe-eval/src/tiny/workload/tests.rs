@@ -24,7 +24,10 @@ fn the_mean_object_is_the_papers() {
             distinct.insert(draw.hash, draw.bytes);
         }
         let mean = bytes as f64 / DRAWS as f64;
-        assert!((mean - 246.0).abs() < 2.5, "seed {seed}: {mean} over requests");
+        assert!(
+            (mean - 246.0).abs() < 2.5,
+            "seed {seed}: {mean} over requests"
+        );
         let sum: u64 = distinct.values().map(|bytes| u64::from(*bytes)).sum();
         let mean = sum as f64 / distinct.len() as f64;
         assert!((mean - 246.0).abs() < 15.0, "seed {seed}: {mean} over keys");
@@ -56,7 +59,10 @@ fn the_mix_is_the_tables() {
         expected(|c| c.shares[2]),
     ];
     for (count, share) in counts.iter().zip(shares) {
-        assert!((f64::from(*count) / 1e6 - share).abs() < 0.002, "{counts:?} {shares:?}");
+        assert!(
+            (f64::from(*count) / 1e6 - share).abs() < 0.002,
+            "{counts:?} {shares:?}"
+        );
     }
     let mix = TwitterMix {
         deletes: false,
@@ -113,12 +119,48 @@ fn the_same_seed_draws_the_same() {
 fn what_makes_no_sense_is_refused() {
     let refused = |mix: TwitterMix| mix.stream(GIB, 1).expect_err("must be").to_string();
     let with = TwitterMix::default;
-    assert!(refused(TwitterMix { clusters: vec![15], ..with() }).contains("15"));
-    assert!(refused(TwitterMix { clusters: vec![], ..with() }).contains("at least one"));
-    assert!(refused(TwitterMix { key_spaces: 0, ..with() }).contains("key-spaces"));
-    assert!(refused(TwitterMix { keys: 0.0, ..with() }).contains("keys"));
-    assert!(refused(TwitterMix { mean_object_bytes: 9000.0, ..with() }).contains("bytes"));
-    assert!(refused(TwitterMix { size_spread: -1.0, ..with() }).contains("spread"));
+    assert!(
+        refused(TwitterMix {
+            clusters: vec![15],
+            ..with()
+        })
+        .contains("15")
+    );
+    assert!(
+        refused(TwitterMix {
+            clusters: vec![],
+            ..with()
+        })
+        .contains("at least one")
+    );
+    assert!(
+        refused(TwitterMix {
+            key_spaces: 0,
+            ..with()
+        })
+        .contains("key-spaces")
+    );
+    assert!(
+        refused(TwitterMix {
+            keys: 0.0,
+            ..with()
+        })
+        .contains("keys")
+    );
+    assert!(
+        refused(TwitterMix {
+            mean_object_bytes: 9000.0,
+            ..with()
+        })
+        .contains("bytes")
+    );
+    assert!(
+        refused(TwitterMix {
+            size_spread: -1.0,
+            ..with()
+        })
+        .contains("spread")
+    );
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
@@ -158,7 +200,11 @@ fn twitter_traces_are_replayed() {
     let ops: Vec<Op> = found.iter().map(|draw| draw.op).collect();
     assert_eq!(ops, [Op::Get, Op::Get, Op::Put, Op::Delete]);
     let bytes: Vec<u32> = found.iter().map(|draw| draw.bytes).collect();
-    assert_eq!(bytes, [266, 100, 46, 266], "sizes, and a model where there are none");
+    assert_eq!(
+        bytes,
+        [266, 100, 46, 266],
+        "sizes, and a model where there are none"
+    );
     assert_eq!(found[2].ttl_seconds, 60);
     assert_eq!(found[2].now_seconds - found[0].now_seconds, 5);
     assert_eq!(found[0].hash, found[3].hash);
@@ -167,7 +213,10 @@ fn twitter_traces_are_replayed() {
     assert_eq!(more.len(), 4 * 2 * 3);
     let distinct: std::collections::BTreeSet<KeyHash> = more.iter().map(|d| d.hash).collect();
     assert_eq!(distinct.len(), 2 * 3);
-    assert!(more.windows(2).all(|pair| pair[0].now_seconds <= pair[1].now_seconds));
+    assert!(
+        more.windows(2)
+            .all(|pair| pair[0].now_seconds <= pair[1].now_seconds)
+    );
     let mut stream = of.stream(1, Path::new("x.toml")).expect("opens");
     while stream.draw().expect("reads").is_some() {}
     assert_eq!(stream.left_out(), 2 * 3);
@@ -231,7 +280,9 @@ fn cachebench_histograms_are_drawn_from() {
         path: "nowhere/at/all".into(),
         ..of
     };
-    let error = absent.stream(GIB, 3, Path::new("x.toml")).expect_err("is not there");
+    let error = absent
+        .stream(GIB, 3, Path::new("x.toml"))
+        .expect_err("is not there");
     assert!(matches!(error, EvalError::Absent { .. }), "{error}");
 }
 
@@ -254,7 +305,11 @@ fn the_published_histograms_are_drawn_from() {
         "ssd_perf/graph_cache_leader",
     ] {
         let is_there = |place: &&&str| {
-            find_shared(&Path::new(place).join(name).join("config.json"), Path::new("x")).is_ok()
+            find_shared(
+                &Path::new(place).join(name).join("config.json"),
+                Path::new("x"),
+            )
+            .is_ok()
         };
         let Some(place) = places.iter().find(is_there) else {
             eprintln!("skipped {name}: CacheBench's histograms are not on this machine");
