@@ -151,6 +151,8 @@ impl Figures {
         );
         let from_flash = engine.index_searches as f64;
         self.add("index_search_share", "ratio", ratio(from_flash, asked));
+        let gets = stretch.counts.gets as f64;
+        self.add("index_searches_per_get", "ratio", ratio(from_flash, gets));
         self.add(
             "false_positives_per_search",
             "ratio",

@@ -146,8 +146,8 @@ impl Engine for Exact {
 
 const CASE: &str = r#"
     engine = "log"
-    flash-size = "24MiB"
-    zone-size = "768KiB"
+    flash-size = "6MiB"
+    zone-size = "384KiB"
     warm-up = 1.2
     measured = 0.5
 "#;
@@ -183,9 +183,9 @@ fn the_figures_are_those_that_can_be_worked_out() {
     assert!((figure(&run, "fill_rate") - 19.0 * 204.0 / 4096.0).abs() < 0.001);
     // FIFO over uniform requests: a miss is followed by an insert, so what is
     // cached is a share of all objects, less the zone that is rewritten.
-    let cached = 19.0 * 200.0 / 4096.0 / 2.0 * (1.0 - 0.5 / 32.0);
+    let cached = 19.0 * 200.0 / 4096.0 / 2.0 * (1.0 - 0.5 / 16.0);
     let miss = figure(&run, "miss_ratio");
-    assert!((miss - (1.0 - cached)).abs() < 0.02, "{miss} {cached}");
+    assert!((miss - (1.0 - cached)).abs() < 0.03, "{miss} {cached}");
     assert_eq!(figure(&run, "bits_index"), 128.0);
     assert_eq!(figure(&run, "bits_per_object"), 128.0);
     assert_eq!(figure(&run, "object_bytes"), 200.0);
@@ -222,7 +222,7 @@ fn a_run_is_the_same_for_the_same_seed() {
 fn a_twitter_like_run_has_what_the_paper_says() {
     let run = run(TWITTER, 1);
     let bytes = figure(&run, "object_bytes");
-    assert!((bytes - 246.0).abs() < 25.0, "{bytes} per object written");
+    assert!((bytes - 246.0).abs() < 30.0, "{bytes} per object written");
     let alwa = figure(&run, "alwa");
     assert!((1.0..1.2).contains(&alwa), "{alwa}");
     assert!(figure(&run, "ram_hit_ratio") > 0.3);
@@ -258,7 +258,7 @@ fn a_zoned_drive_is_timed() {
 #[test]
 fn a_conventional_drive_counts_what_it_writes() {
     for kind in ["conventional", "fdp"] {
-        let device = format!("device = {{ kind = \"{kind}\", over-provisioning = 0.3 }}");
+        let device = format!("device = {{ kind = \"{kind}\", over-provisioning = 0.6 }}");
         let run = run(&format!("{device}\n{TWITTER}"), 1);
         let dlwa = figure(&run, "dlwa");
         assert!(
@@ -292,9 +292,9 @@ fn what_cannot_run_is_refused() {
         assert!(error.contains(said), "{error}");
     }
     for (from, to, said) in [
-        ("768KiB", "1000", "zone-size"),
-        ("24MiB", "25MiB", "flash-size"),
-        ("24MiB", "768KiB", "flash-size"),
+        ("384KiB", "1000", "zone-size"),
+        ("6MiB", "6401KiB", "flash-size"),
+        ("6MiB", "384KiB", "flash-size"),
     ] {
         let case: TinyCase =
             toml::from_str(&format!("{CASE}{TWITTER}").replace(from, to)).expect("parses");
@@ -308,4 +308,38 @@ fn what_cannot_run_is_refused() {
             .to_string()
             .contains("foo")
     );
+}
+
+/// Figure 12 in small: its order, and roughly its ratios. So few zones need more
+/// over-provisioning than the paper's 5 %; with 20 % Kangaroo is no longer far above
+/// FairyWREN, whose hot sets have few zones to spare.
+#[test]
+fn engines_write_as_much_as_published() {
+    let measured = |engine: &str| {
+        let case = format!(
+            "{engine}\nflash-size = \"16MiB\"\nzone-size = \"256KiB\"\nwarm-up = 1.0\nmeasured = 0.25\n\
+             [workload]\nkind = \"twitter\"\ndeletes = false\n"
+        );
+        let case: TinyCase = toml::from_str(&case).expect("a good case");
+        let run = super::run(&case, engine, 1, Path::new("x.toml"), &mut |_| {});
+        let alwa = run.expect(engine).write_amplification;
+        alwa.expect("something was written")
+    };
+    let log = measured("engine = \"log\"");
+    let set = measured("engine = \"set\"\nset = { preset = \"published\" }");
+    let kangaroo =
+        measured("engine = \"kangaroo\"\nkangaroo = { sets = \"zoned\", op_percent = 20 }");
+    let fairywren = measured("engine = \"fairywren\"\nfairywren = { op_percent = 20 }");
+    let nemo = measured("engine = \"nemo\"\nnemo = { preset = \"published\" }");
+    let ours = measured("engine = \"nemo\"");
+    let all = format!(
+        "log {log:.2} set {set:.2} kangaroo {kangaroo:.2} fairywren {fairywren:.2} nemo {nemo:.2} floe {ours:.2}"
+    );
+    eprintln!("{all}");
+    assert!((1.0..1.15).contains(&log), "{all}");
+    assert!((14.0..19.0).contains(&set), "{all}");
+    assert!((10.0..30.0).contains(&fairywren), "{all}");
+    assert!((15.0..60.0).contains(&kangaroo), "{all}");
+    assert!(nemo < fairywren / 3.0 && ours < nemo, "{all}");
+    assert!(ours < 1.25, "{all}");
 }
