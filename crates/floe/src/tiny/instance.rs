@@ -99,6 +99,10 @@ impl Drop for Searching<'_> {
 }
 
 /// How a search begins.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart where it is made; a box would cost every search an allocation"
+)]
 enum Began<'a> {
     /// Memory knows.
     Over(Option<Hit>),
