@@ -2,6 +2,9 @@
 //! Zipfian mix of gets where each miss is followed by a set:
 //! `cargo run --release -p floe-core --example tiny_baselines -- [engine] [mebibytes] [million operations]`
 
+// An example measures; the brains it measures read no clock.
+#![allow(clippy::disallowed_types)]
+
 use std::time::Instant;
 
 use floe_core::hash::KeyHash;
