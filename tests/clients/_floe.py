@@ -138,6 +138,9 @@ secret_key = "{FLOE_KEYS[1]}"
 path = "{self.oxcache_path}"
 bucket = "{BUCKET}"
 
+[memcached]
+listen = "127.0.0.1:0"
+
 [admin]
 listen = "127.0.0.1:0"
 """
@@ -151,6 +154,7 @@ listen = "127.0.0.1:0"
         started = self._read_start()
         self.endpoint = f"http://{started['s3']}"
         self.admin = f"http://{started['admin']}"
+        self.memcached = started["memcached"]
 
     def _read_start(self):
         """The JSON object that Floe prints when it serves."""

@@ -58,6 +58,21 @@ const BENCHES: &[Bench] = &[
         quick: &["--json", "--quick"],
     },
     Bench {
+        name: "memcached",
+        about: "Gets of values in memory over memcached's protocol: requests per second of the server's processor time, beside the installed memcached",
+        cargo: &[
+            "bench",
+            "--package",
+            "floe-server",
+            "--bench",
+            "memcached",
+            "--",
+        ],
+        folder: "",
+        full: &["--json"],
+        quick: &["--json", "--quick"],
+    },
+    Bench {
         name: "peers",
         about: "Floe and foyer on the same file system with the same sizes, workload and threads",
         cargo: &["run", "--release", "--quiet", "--"],

@@ -1,4 +1,5 @@
-//! `cargo xtask clients`: S3 clients that others wrote, against the real server.
+//! `cargo xtask clients`: clients of S3 and memcached that others wrote, against
+//! the real server.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +23,7 @@ pub struct Options {
 }
 
 /// The clients, and the origin that they compare with.
-const PACKAGES: &[&str] = &["boto3", "awscli", "moto[server]"];
+const PACKAGES: &[&str] = &["boto3", "awscli", "moto[server]", "pymemcache"];
 
 const SCRIPTS: &str = "tests/clients";
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use floe_core::ByteSize;
-use floe_core::layout::{LayoutError, Superblock};
+use floe_core::layout::tiny::TinySuperblock;
+use floe_core::layout::{LayoutError, Structure, Superblock};
 use floe_device::config::DeviceKind;
 use floe_device::{Clock, DeviceConfig, OpenDeviceError, SharedDevice};
 
@@ -59,9 +60,9 @@ pub(crate) fn open_existing(config: &DeviceConfig, clock: &Clock) -> Result<Shar
         );
     };
     let mut config = config.clone();
-    let error = match first_superblock(path)? {
-        Ok(superblock) => {
-            take_shape(&mut config, path, &superblock)?;
+    let error = match first_shape(path)? {
+        Ok(shape) => {
+            take_shape(&mut config, path, &shape)?;
             return open(&config, clock);
         }
         Err(error) => error,
@@ -79,16 +80,40 @@ pub(crate) fn open_existing(config: &DeviceConfig, clock: &Clock) -> Result<Shar
     }
 }
 
-/// The superblock at the start of `path`.
+/// The shape of device that a cache was made for.
+struct Shape {
+    block_size: u32,
+    zone_count: u32,
+    zone_size: u64,
+    zone_capacity: u64,
+}
+
+/// What the superblock at the start of `path`, of either kind of cache, says.
 ///
 /// # Errors
 /// If the path cannot be read.
-pub(crate) fn first_superblock(path: &Path) -> Result<Result<Superblock, LayoutError>, Failure> {
+fn first_shape(path: &Path) -> Result<Result<Shape, LayoutError>, Failure> {
     let mut block = [0; 4096];
     let length = File::open(path)
         .and_then(|file| read_start(file, &mut block))
         .map_err(|error| cannot_read(path, error))?;
-    Ok(Superblock::decode(&block[..length]))
+    let block = &block[..length];
+    Ok(match Superblock::decode(block) {
+        Ok(Superblock { plan, .. }) => Ok(Shape {
+            block_size: plan.block_size,
+            zone_count: plan.zone_count,
+            zone_size: plan.zone_size,
+            zone_capacity: plan.zone_capacity,
+        }),
+        Err(LayoutError::Unexpected(Structure::TinySuperblock)) => TinySuperblock::decode(block)
+            .map(|TinySuperblock { plan, .. }| Shape {
+                block_size: plan.block_size,
+                zone_count: plan.zone_count,
+                zone_size: plan.zone_size,
+                zone_capacity: plan.zone_capacity,
+            }),
+        Err(error) => Err(error),
+    })
 }
 
 fn read_start(mut file: File, block: &mut [u8]) -> io::Result<usize> {
@@ -115,12 +140,7 @@ fn cannot_read(path: &Path, error: io::Error) -> Failure {
         .cure(cure)
 }
 
-fn take_shape(
-    config: &mut DeviceConfig,
-    path: &Path,
-    superblock: &Superblock,
-) -> Result<(), Failure> {
-    let plan = &superblock.plan;
+fn take_shape(config: &mut DeviceConfig, path: &Path, plan: &Shape) -> Result<(), Failure> {
     let size = plan.zone_size.saturating_mul(u64::from(plan.zone_count));
     let metadata = std::fs::metadata(path).map_err(|error| cannot_read(path, error))?;
     if metadata.is_file() && metadata.len() < size {

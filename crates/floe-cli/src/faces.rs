@@ -1,9 +1,11 @@
-//! The settings of the faces: `[s3]`, `[oxcache]`, `[admin]`, `[server]`.
+//! The settings of the faces: `[s3]`, `[oxcache]`, `[memcached]`, `[admin]`, `[server]`.
 
 use std::net::SocketAddr;
 
 use floe::config::{Choice, Effective, Key, Kind, Limits, Section};
-use floe_server::{AdminConfig, Anonymous, OxCacheConfig, S3Config, ServerConfig};
+use floe_server::{AdminConfig, Anonymous, MemcachedConfig, OxCacheConfig, S3Config, ServerConfig};
+
+use floe_core::chunk::ChunkConfig;
 
 use crate::failure::Failure;
 
@@ -30,7 +32,7 @@ const ANONYMOUS: &[Choice] = &[
 /// # Errors
 /// A bug, said in words: a struct has a field that this table lacks.
 pub(crate) fn sections() -> Result<Vec<Section>, String> {
-    Ok(vec![s3()?, oxcache()?, admin()?, server()?])
+    Ok(vec![s3()?, oxcache()?, memcached()?, admin()?, server()?])
 }
 
 fn s3() -> Result<Section, String> {
@@ -151,6 +153,78 @@ fn oxcache() -> Result<Section, String> {
     )
 }
 
+fn memcached() -> Result<Section, String> {
+    let key = Key::new;
+    let count = |name, doc| Key::new(name, Kind::Integer, doc).limits(Limits::at_least(1));
+    Section::adopt(
+        "memcached",
+        "memcached's text protocol, classic and meta. Its items share the cache's device with the objects.",
+        &MemcachedConfig::default(),
+        &[],
+        vec![
+            key(
+                "listen",
+                Kind::Address,
+                "Address and port; port 0 takes a free one, `off` opens none.",
+            ),
+            key(
+                "path",
+                Kind::Path,
+                "A Unix socket's path; empty opens none. A stale socket there is replaced, anything else is not.",
+            ),
+            key(
+                "threads",
+                Kind::Integer,
+                "Threads that serve connections; 0 is one a core.",
+            )
+            .limits(Limits::between(0, 1024)),
+            count(
+                "max_connections",
+                "Connections open at once; more are told so and closed.",
+            ),
+            key(
+                "max_item_size",
+                Kind::Size,
+                "Largest item: its value, its key and the few bytes that memcached counts beside them. At most `chunk.size`; where that is smaller than the default, it is the default.",
+            )
+            .limits(Limits::between(1 << 10, 1 << 30)),
+            count(
+                "max_pipeline",
+                "Requests of one connection that wait for flash at once.",
+            ),
+            key(
+                "memory",
+                Kind::Size,
+                "Memory of values on their way in or out, over all connections.",
+            ),
+            key(
+                "idle_timeout_seconds",
+                Kind::Integer,
+                "Seconds that a connection may be idle; 0 is for ever.",
+            ),
+            count(
+                "stall_timeout_seconds",
+                "Seconds that a client may take nothing of an answer, or send nothing of a value that it announced, before its connection is broken off.",
+            ),
+            key(
+                "auth_file",
+                Kind::Path,
+                "A file of lines `name:password`. With it a connection must begin with a `set` whose value is a name, a space and a password, as with memcached's `-Y`; empty lets anybody in.",
+            ),
+            key(
+                "tls_certificate",
+                Kind::Path,
+                "A PEM file with a certificate chain: TCP is served over TLS. Empty serves it in the clear.",
+            ),
+            key(
+                "tls_key",
+                Kind::Path,
+                "A PEM file with the private key of `memcached.tls_certificate`.",
+            ),
+        ],
+    )
+}
+
 fn admin() -> Result<Section, String> {
     let count = |name, doc| Key::new(name, Kind::Integer, doc).limits(Limits::at_least(1));
     Section::adopt(
@@ -178,7 +252,7 @@ fn server() -> Result<Section, String> {
         "What all faces share.",
         &ServerConfig::default(),
         // Sections of their own.
-        &["s3", "oxcache", "admin"],
+        &["s3", "oxcache", "memcached", "admin"],
         vec![
             Key::new(
                 "drain_timeout_seconds",
@@ -209,6 +283,7 @@ pub(crate) fn config(
         true => None,
         false => Some(effective.section("admin")?),
     };
+    config.memcached = memcached_config(effective)?;
     let oxcache: OxCacheConfig = effective.section("oxcache")?;
     if oxcache.path.as_os_str().is_empty() {
         for setting in effective.schema().keys().map(|(setting, _)| setting) {
@@ -231,6 +306,28 @@ pub(crate) fn config(
         .validate()
         .map_err(|error| Failure::usage("the faces cannot be served").because(error))?;
     Ok(config)
+}
+
+fn memcached_config(effective: &Effective<'_>) -> Result<Option<MemcachedConfig>, Failure> {
+    let mut config: MemcachedConfig = effective.section("memcached")?;
+    if config.listen.is_none() && config.path.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let chunk: ChunkConfig = effective.section("chunk")?;
+    if !effective.is_changed("memcached.max_item_size") {
+        config.max_item_size = config.max_item_size.min(chunk.size);
+    }
+    if config.max_item_size > chunk.size {
+        let cure = format!("\"{}\"", chunk.size);
+        return Err(effective
+            .refuse(
+                "memcached.max_item_size",
+                "is larger than a chunk of the cache (`chunk.size`)",
+                Some(cure),
+            )
+            .into());
+    }
+    Ok(Some(config))
 }
 
 fn is_off(effective: &Effective<'_>, setting: &str) -> bool {

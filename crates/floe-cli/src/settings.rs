@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 
 use clap::ArgMatches;
+use floe::cache::TinyTierConfig;
+use floe::config::TinySettings;
 use floe::config::{Effective, Key, Kind, Overlay, Schema, Section, Source, Sources};
 
 use floe::object::ObjectConfig;
@@ -118,6 +120,9 @@ impl Request {
 /// The size of a cache file that nobody gave a size.
 pub(crate) const DEFAULT_SIZE: ByteSize = ByteSize::gib(4);
 
+/// The size of a file for tiny objects that nobody gave a size.
+pub(crate) const TINY_SIZE: ByteSize = ByteSize::gib(1);
+
 /// Settings as the types that use them, each checked as far as possible
 /// without touching the machine.
 #[derive(Clone, Debug)]
@@ -125,6 +130,8 @@ pub(crate) struct Plan {
     pub(crate) device: DeviceConfig,
     pub(crate) chunk: ChunkConfig,
     pub(crate) ram: RamConfig,
+    /// The engine for tiny objects, if there is one.
+    pub(crate) tiny: Option<TinyTierConfig>,
     pub(crate) object: ObjectConfig,
     pub(crate) origin: OriginConfig,
     pub(crate) server: ServerConfig,
@@ -160,6 +167,12 @@ impl Plan {
         origin.validate().map_err(|error| {
             Failure::usage("the origin cannot be used like this").because(error)
         })?;
+        let server = faces::config(effective, origin_is_ours)?;
+        let tiny: TinySettings = effective.section("tiny")?;
+        // Only memcached's items are tiny.
+        let tiny = tiny
+            .tier(request.places.data_dir.join("tiny.floe"), TINY_SIZE)
+            .filter(|_| server.memcached.is_some());
         let path_is_ours = device.kind == DeviceKind::File && !effective.is_given("device.path");
         let plan = Plan {
             path_is_ours,
@@ -167,9 +180,10 @@ impl Plan {
             device,
             chunk,
             ram: effective.section("ram")?,
+            tiny,
             object,
             origin,
-            server: faces::config(effective, origin_is_ours)?,
+            server,
             log,
             origin_is_ours,
         };

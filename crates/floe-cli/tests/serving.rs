@@ -3,7 +3,8 @@
 mod common;
 
 use std::fs;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 
@@ -122,8 +123,44 @@ fn a_port_in_use_is_the_machines_fault() {
     let folder = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let arguments = [&["serve", "--s3-listen", &address][..], &SMALL].concat();
+    let arguments = [
+        "serve",
+        "--memcached-listen",
+        "off",
+        "--s3-listen",
+        &address,
+    ];
+    let arguments = [&arguments[..], &SMALL].concat();
     run(folder.path(), &arguments).expect(3, &[&address, "s3.listen", "--s3-listen"]);
+}
+
+#[test]
+fn memcached_is_served_beside_s3_and_restarts_warm() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || Serving::spawn(floe(folder.path()).env("FLOE_MEMCACHED_LISTEN", "127.0.0.1:0"));
+    let ask = |serving: &Serving, request: &str| {
+        let address = serving.announced["memcached"].as_str().unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.write_all(b"quit\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let serving = start();
+    let stored = ask(&serving, "set hello 7 0 5\r\nworld\r\n");
+    assert_eq!(stored, "STORED\r\n");
+    assert_eq!(get(serving.s3, "/demo/hello.txt").0, 200);
+    let taken = serving.announced["memcached"].as_str().unwrap().to_owned();
+    let other = tempfile::tempdir().unwrap();
+    let arguments = ["serve", "--s3-listen", "off", "--admin-listen", "off"];
+    let arguments = [&arguments[..], &["--memcached-listen", &taken], &SMALL].concat();
+    run(other.path(), &arguments).expect(3, &[&taken, "memcached.listen", "--memcached-listen"]);
+    assert_eq!(serving.stop(), 0);
+
+    let serving = start();
+    let found = ask(&serving, "get hello\r\n");
+    assert_eq!(found, "VALUE hello 7 5\r\nworld\r\nEND\r\n");
 }
 
 #[test]

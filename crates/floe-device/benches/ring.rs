@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use floe_core::ByteSize;
 use floe_device::baseline::{Cost, Offsets, Reads, Stopwatch, plain_reads};
-use floe_device::config::{DeviceConfig, Direct, IoChoice};
+use floe_device::config::{DeviceConfig, Direct, IoChoice, RingChoice};
 use floe_device::{Address, Clock, SharedDevice, ZoneId, open};
 use tokio::runtime::Runtime;
 
@@ -122,12 +122,20 @@ fn contenders(path: &Path) -> Vec<Contender> {
         contender("plain loop", plain(true)),
         contender("plain, unregistered", plain(false)),
     ];
-    for (name, runtime, io) in [
-        ("uring, current_thread", current(), IoChoice::Uring),
-        ("uring, multi_thread", multi(), IoChoice::Uring),
-        ("threads", multi(), IoChoice::Threads),
+    let auto = RingChoice::Auto;
+    for (name, runtime, io, rings) in [
+        ("uring, current_thread", current(), IoChoice::Uring, auto),
+        ("uring, multi_thread", multi(), IoChoice::Uring, auto),
+        (
+            "uring, a ring a worker",
+            multi(),
+            IoChoice::Uring,
+            RingChoice::PerThread,
+        ),
+        ("threads", multi(), IoChoice::Threads, auto),
     ] {
-        contenders.push(contender(name, through_device(path, runtime, io)));
+        let run = through_device(path, runtime, io, rings);
+        contenders.push(contender(name, run));
     }
     // Words that are not numbers choose contenders; the plain loop is always there.
     let words: Vec<String> = std::env::args()
@@ -158,12 +166,14 @@ fn through_device(
     path: &Path,
     runtime: Runtime,
     io: IoChoice,
+    rings: RingChoice,
 ) -> impl FnMut(&Reads) -> Cost + use<> {
     let config = DeviceConfig {
         path: Some(path.to_owned()),
         zone_size: ByteSize::mib(64),
         direct: Direct::On,
         io,
+        rings,
         ..DeviceConfig::default()
     };
     move |reads| {

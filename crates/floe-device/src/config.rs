@@ -52,6 +52,21 @@ pub enum IoChoice {
     Threads,
 }
 
+/// Which io_uring an operation goes through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RingChoice {
+    /// One of its own for every current_thread runtime that uses the device,
+    /// which is a thread; one that all multi_thread runtimes share.
+    #[default]
+    Auto,
+    /// One for all.
+    Shared,
+    /// One for every thread that uses the device, also those of multi_thread
+    /// runtimes.
+    PerThread,
+}
+
 /// A device to open. Sizes are in bytes or with a unit (`"64MiB"`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -87,6 +102,9 @@ pub struct DeviceConfig {
     pub preallocate: bool,
     /// How operations reach the kernel.
     pub io: IoChoice,
+    /// Which io_uring an operation goes through, where several threads use the
+    /// device.
+    pub rings: RingChoice,
     /// Bytes of buffers registered with the kernel; zero for none.
     pub registered_buffers: ByteSize,
     /// How a simulated SSD behaves, where `kind` is `sim`.
@@ -109,6 +127,7 @@ impl Default for DeviceConfig {
             discard: true,
             preallocate: false,
             io: IoChoice::Auto,
+            rings: RingChoice::Auto,
             registered_buffers: ByteSize::mib(32),
             sim: SimConfig::default(),
         }

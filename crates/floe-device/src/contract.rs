@@ -153,15 +153,24 @@ pub struct Completer<T>(Option<Arc<Slot<T>>>);
 impl<T> Completer<T> {
     /// Ends the operation and wakes its waiter. If the future was dropped, the
     /// result is dropped here.
-    pub fn complete(mut self, result: Result<T, DeviceError>) {
-        self.finish(result);
+    pub fn complete(self, result: Result<T, DeviceError>) {
+        if let Some(waker) = self.complete_quietly(result) {
+            waker.wake();
+        }
     }
 
-    fn finish(&mut self, result: Result<T, DeviceError>) {
-        let Some(slot) = self.0.take() else { return };
+    /// As [`complete`](Self::complete), but the caller wakes the waiter: those
+    /// who end many operations wake all their waiters in one go.
+    pub(crate) fn complete_quietly(mut self, result: Result<T, DeviceError>) -> Option<Waker> {
+        self.finish(result)
+    }
+
+    fn finish(&mut self, result: Result<T, DeviceError>) -> Option<Waker> {
+        let slot = self.0.take()?;
         let before = std::mem::replace(&mut *slot.0.lock(), SlotState::Done(result));
-        if let SlotState::Waiting(Some(waker)) = before {
-            waker.wake();
+        match before {
+            SlotState::Waiting(waker) => waker,
+            SlotState::Done(_) | SlotState::Taken => None,
         }
     }
 }
@@ -170,7 +179,9 @@ impl<T> Drop for Completer<T> {
     fn drop(&mut self) {
         if self.0.is_some() {
             let gone = DeviceError::new(Operation::Open, None, DeviceErrorKind::Gone);
-            self.finish(Err(gone));
+            if let Some(waker) = self.finish(Err(gone)) {
+                waker.wake();
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use floe_core::ByteSize;
-use floe_device::config::{DeviceConfig, DeviceKind, Direct, IoChoice};
+use floe_device::config::{DeviceConfig, DeviceKind, Direct, IoChoice, RingChoice};
 use floe_device::{
     Clock, Faults, Faulty, Metered, Recorded, SharedDevice, SimConfig, SimModel, conformance, open,
     virtual_time,
@@ -152,6 +152,17 @@ fn file_uring_buffered_without_discard_or_registered_buffers() {
         registered_buffers: ByteSize(0),
         ..small(DeviceKind::File)
     });
+}
+
+#[test]
+fn file_uring_with_one_ring_for_all_and_one_for_every_thread() {
+    for rings in [RingChoice::Shared, RingChoice::PerThread] {
+        conforms(DeviceConfig {
+            io: IoChoice::Uring,
+            rings,
+            ..small(DeviceKind::File)
+        });
+    }
 }
 
 #[test]

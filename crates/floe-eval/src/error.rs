@@ -70,6 +70,14 @@ pub enum EvalError {
     /// The origin's configuration cannot be used.
     #[error("cannot use the origin")]
     Origin(#[from] floe::origin::OriginConfigError),
+    /// A file that is needed is not on this machine.
+    #[error(
+        "there is no {path}; put it beside the experiment, or set FLOE_TRACES to the folder it is in"
+    )]
+    Absent {
+        /// Which file.
+        path: PathBuf,
+    },
     /// An experiment file cannot be understood.
     #[error("experiment {path}: {reason}")]
     Experiment {

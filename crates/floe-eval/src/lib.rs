@@ -7,6 +7,7 @@
 //! | [`mod@replay`] | miss ratios of eviction policies on traces |
 //! | [`run`] | driving a cache, closed or open loop, in real or virtual time |
 //! | [`hosts`] | the hosts of ZNCache and OxCache on the simulated SSD |
+//! | [`tiny`] | driving engines for tiny objects on modelled flash |
 //! | [`metrics`] | the series that a run measures |
 //! | [`results`] | figures with their provenance, one per row |
 //!
@@ -22,6 +23,7 @@ pub mod replay;
 pub mod report;
 pub mod results;
 pub mod run;
+pub mod tiny;
 pub mod trace;
 pub mod workload;
 

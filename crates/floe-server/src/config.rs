@@ -7,6 +7,10 @@ use std::path::PathBuf;
 use floe_core::ByteSize;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+mod memcached;
+
+pub use memcached::MemcachedConfig;
+
 /// Which faces to open, and how. A face that is absent is not opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -15,6 +19,8 @@ pub struct ServerConfig {
     pub s3: Option<S3Config>,
     /// OxCache's protocol on a Unix socket.
     pub oxcache: Option<OxCacheConfig>,
+    /// memcached's protocol.
+    pub memcached: Option<MemcachedConfig>,
     /// Metrics, health and statistics over HTTP.
     pub admin: Option<AdminConfig>,
     /// How many seconds a shutdown waits for requests in flight before it
@@ -159,6 +165,7 @@ impl Default for ServerConfig {
         ServerConfig {
             s3: None,
             oxcache: None,
+            memcached: None,
             admin: None,
             drain_timeout_seconds: 30,
         }
@@ -244,9 +251,13 @@ impl ServerConfig {
     /// # Errors
     /// Names the first setting that cannot be served and the cure.
     pub fn validate(&self) -> Result<(), ServerConfigError> {
-        if self.s3.is_none() && self.oxcache.is_none() && self.admin.is_none() {
+        if self.s3.is_none()
+            && self.oxcache.is_none()
+            && self.memcached.is_none()
+            && self.admin.is_none()
+        {
             return Err(problem(
-                "[s3], [oxcache], [admin]",
+                "[s3], [oxcache], [memcached], [admin]",
                 "no face is configured",
                 "add at least one of these sections",
             ));
@@ -257,6 +268,9 @@ impl ServerConfig {
         }
         if let Some(oxcache) = &self.oxcache {
             oxcache.validate()?;
+        }
+        if let Some(memcached) = &self.memcached {
+            memcached.validate()?;
         }
         if let Some(admin) = &self.admin {
             positive("admin.max_connections", admin.max_connections)?;

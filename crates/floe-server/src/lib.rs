@@ -2,6 +2,7 @@
 //!
 //! * [`s3`]: any S3 client, read-through.
 //! * [`oxcache`]: OxCache's protocol on a Unix socket.
+//! * [`memcached`]: memcached's text protocol, classic and meta.
 //! * [`admin`]: metrics, health and statistics.
 //!
 //! A face turns a protocol request into a key and a range, and an answer of
@@ -12,6 +13,7 @@
 
 pub mod admin;
 pub mod config;
+pub mod memcached;
 mod net;
 pub mod oxcache;
 pub mod s3;
@@ -19,7 +21,8 @@ mod server;
 mod statistics;
 
 pub use config::{
-    AccessKey, AdminConfig, Anonymous, OxCacheConfig, S3Config, ServerConfig, ServerConfigError,
+    AccessKey, AdminConfig, Anonymous, MemcachedConfig, OxCacheConfig, S3Config, ServerConfig,
+    ServerConfigError,
 };
 pub use net::BindError;
 pub use server::{Addresses, Drained, Server, StartError};

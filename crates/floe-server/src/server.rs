@@ -5,13 +5,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use floe::items::ItemError;
 use floe::object::ObjectCache;
+use floe::{Cache, ItemCache};
 use floe_device::Clock;
 use floe_device::metered::Meters;
 use tokio::net::TcpListener;
 
 use crate::admin::{self, Known};
-use crate::config::{ServerConfig, ServerConfigError};
+use crate::config::{MemcachedConfig, ServerConfig, ServerConfigError};
+use crate::memcached;
 use crate::net::{BindError, Shutdown, UnixSocket, bind_tcp};
 use crate::oxcache::OxCacheFace;
 use crate::s3::S3Face;
@@ -26,6 +29,12 @@ pub enum StartError {
     /// An address could not be taken.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The items of the memcached face could not be opened.
+    #[error("the memcached face has no items: {0}")]
+    Items(#[from] ItemError),
+    /// A thread could not be started.
+    #[error("a thread of the memcached face could not be started: {0}")]
+    Thread(#[from] std::io::Error),
 }
 
 /// Where the faces can be reached.
@@ -35,6 +44,10 @@ pub struct Addresses {
     pub s3: Option<SocketAddr>,
     /// OxCache's socket.
     pub oxcache: Option<PathBuf>,
+    /// The memcached face.
+    pub memcached: Option<SocketAddr>,
+    /// The memcached face's socket.
+    pub memcached_path: Option<PathBuf>,
     /// Metrics and health.
     pub admin: Option<SocketAddr>,
 }
@@ -62,11 +75,13 @@ pub struct Server {
 struct Listeners {
     s3: Option<TcpListener>,
     oxcache: Option<UnixSocket>,
+    memcached: Option<memcached::Listeners>,
     admin: Option<TcpListener>,
 }
 
 impl Server {
-    /// Opens the configured faces on a cache. Must be called inside a tokio
+    /// Opens the configured faces: objects on `cache`, memcached's items on
+    /// `items`, which may share its store. Must be called inside a tokio
     /// runtime with I/O and time. `device` are the meters of the cache's
     /// device, if it is metered; they are shown with the other metrics.
     ///
@@ -75,6 +90,7 @@ impl Server {
     pub async fn start(
         config: ServerConfig,
         cache: ObjectCache,
+        items: Cache,
         clock: Clock,
         device: Option<Arc<Meters>>,
     ) -> Result<Self, StartError> {
@@ -87,7 +103,11 @@ impl Server {
             faces: Shutdown::default(),
             admin: Shutdown::default(),
         };
-        server.serve(config, cache, device, listeners);
+        let memcached = match &config.memcached {
+            Some(memcached) => Some(server.memcached(memcached, items).await?),
+            None => None,
+        };
+        server.serve(config, cache, device, listeners, memcached)?;
         Ok(server)
     }
 
@@ -117,13 +137,30 @@ impl Server {
         drained
     }
 
+    /// The memcached face on `cache`, where items have a key space of their own.
+    async fn memcached(
+        &self,
+        config: &MemcachedConfig,
+        cache: Cache,
+    ) -> Result<Arc<memcached::Face>, StartError> {
+        let items = ItemCache::open(cache, &config.items()).await?;
+        let draining = self.faces.drain.clone();
+        Ok(memcached::Face::new(
+            config,
+            items,
+            self.clock.clone(),
+            draining,
+        )?)
+    }
+
     fn serve(
         &self,
         config: ServerConfig,
         cache: ObjectCache,
         device: Option<Arc<Meters>>,
         listeners: Listeners,
-    ) {
+        memcached: Option<Arc<memcached::Face>>,
+    ) -> Result<(), StartError> {
         let mut faces = Vec::new();
         let mut statistics = |name| {
             let statistics = Arc::new(FaceStatistics::default());
@@ -142,11 +179,15 @@ impl Server {
             let serve = face.serve(socket, self.faces.clone());
             self.faces.tasks.spawn(serve);
         }
+        if let (Some(face), Some(listeners)) = (&memcached, listeners.memcached) {
+            listeners.serve(face, &self.faces)?;
+        }
         if let (Some(config), Some(listener)) = (config.admin, listeners.admin) {
             let known = Arc::new(Known {
                 cache,
                 device,
                 faces,
+                memcached,
                 started: self.clock.now(),
                 clock: self.clock.clone(),
                 draining: self.faces.drain.clone(),
@@ -154,6 +195,7 @@ impl Server {
             let serve = admin::serve(config, known, listener, self.admin.clone());
             self.admin.tasks.spawn(serve);
         }
+        Ok(())
     }
 }
 
@@ -177,6 +219,10 @@ impl Listeners {
                 Some(ox) => Some(UnixSocket::bind("OxCache", "oxcache.path", &ox.path).await?),
                 None => None,
             },
+            memcached: match &config.memcached {
+                Some(memcached) => Some(memcached::Listeners::open(memcached).await?),
+                None => None,
+            },
             admin: match &config.admin {
                 Some(admin) => Some(bind_tcp("admin", "admin.listen", admin.listen).await?),
                 None => None,
@@ -189,6 +235,8 @@ impl Listeners {
         Addresses {
             s3: local(&self.s3),
             oxcache: self.oxcache.as_ref().map(|socket| socket.path().to_owned()),
+            memcached: self.memcached.as_ref().and_then(|face| face.address()),
+            memcached_path: self.memcached.as_ref().and_then(|face| face.path()),
             admin: local(&self.admin),
         }
     }

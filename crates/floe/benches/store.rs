@@ -3,7 +3,8 @@
 //!
 //! `cargo bench -p floe --bench store [-- --quick] [--json]`
 //!
-//! For profiling one case: `-- --only <KiB of values>,<depth>,<runtime> [--seconds <n>]`.
+//! For profiling one case: `-- --only <KiB of values>,<depth>,<runtime> [--seconds <n>]`,
+//! and without the plain loop in between: `--alone`.
 //!
 //! Contenders take turns in short slices, so that a disturbance hits both.
 //! Every row is one JSON object or, without `--json`, one line of text.
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use floe::{Bytes, PutOptions, RamConfig, Store, StoreConfig, Tier};
+use floe::{Bytes, InRam, PutOptions, RamConfig, Store, StoreConfig, Tier};
 use floe_core::ByteSize;
 use floe_core::chunk::ChunkConfig;
 use floe_device::baseline::{Cost, Reads, Stopwatch, plain_reads};
@@ -39,6 +40,8 @@ struct Options {
     time: Duration,
     depths: &'static [usize],
     only: Option<Only>,
+    /// Whether hits are measured without the plain loop beside them.
+    alone: bool,
 }
 
 /// The one case to measure.
@@ -75,6 +78,7 @@ fn main() {
         only: after("--only").map(|text| {
             Only::parse(&text).expect("--only takes <KiB of values>,<depth>,<runtime>")
         }),
+        alone: given("--alone"),
     };
     if given("--quick") {
         options = Options {
@@ -87,6 +91,11 @@ fn main() {
     }
     if let Some(seconds) = after("--seconds") {
         options.time = Duration::from_secs(seconds.parse().expect("--seconds takes a number"));
+    }
+    if options.only.is_none() {
+        for row in ram_hits(options.time) {
+            options.show(&row);
+        }
     }
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch folder");
     for (bytes, values) in [
@@ -109,7 +118,7 @@ fn main() {
                     .as_ref()
                     .is_none_or(|only| only.is(depth, name))
                 {
-                    options.show(&case.compare_hits(name, &runtime, depth, options.time));
+                    options.show(&case.compare_hits(name, &runtime, depth, &options));
                 }
             }
         }
@@ -228,7 +237,13 @@ impl Case {
     }
 
     /// Hits from flash beside plain reads.
-    fn compare_hits(&self, name: &str, runtime: &Runtime, depth: usize, time: Duration) -> Value {
+    fn compare_hits(
+        &self,
+        name: &str,
+        runtime: &Runtime,
+        depth: usize,
+        options: &Options,
+    ) -> Value {
         let store = runtime.block_on(self.open());
         let mut reads = Reads {
             bytes: self.bytes,
@@ -240,11 +255,13 @@ impl Case {
         let plain = |reads: &Reads| plain_reads(&self.plain, reads, true).expect("plain reads");
         let trial = plain(&reads);
         reads.count =
-            ((trial.rate() * time.as_secs_f64()) as u64 / u64::from(2 * SLICES)).max(1_000);
-        let (mut hits, mut limit) = (Vec::new(), Vec::new());
+            ((trial.rate() * options.time.as_secs_f64()) as u64 / u64::from(2 * SLICES)).max(1_000);
+        let (mut hits, mut limit) = (Vec::new(), vec![trial]);
         for slice in 0..SLICES {
             reads.seed = u64::from(slice);
-            limit.push(plain(&reads));
+            if !options.alone {
+                limit.push(plain(&reads));
+            }
             hits.push(runtime.block_on(get_hits(&store, reads, self.values)));
         }
         runtime.block_on(store.close()).expect("the store closes");
@@ -366,6 +383,68 @@ async fn get_hits(store: &Store, reads: Reads, values: u64) -> Cost {
         reader.await.expect("a reader reads");
     }
     watch.stop(reads.count)
+}
+
+/// Hits in the RAM tier by one thread: the lookup without a future beside the
+/// one with, and both beside a plain map of the standard library.
+fn ram_hits(time: Duration) -> Vec<Value> {
+    const VALUES: u64 = 100_000;
+    const BYTES: usize = 100;
+    const BATCH: u64 = 200_000;
+    let [(_, runtime), _] = runtimes();
+    runtime.block_on(async {
+        let clock = Clock::real();
+        let device = floe_device::open(&DeviceConfig::memory(ByteSize::gib(1)), &clock);
+        let config = StoreConfig::default();
+        let store = Store::open(device.expect("the device opens"), clock, &config)
+            .await
+            .expect("the store opens");
+        put_all(&store, BYTES, VALUES).await;
+        store.flush().await.expect("the device flushes");
+        let mut map = std::collections::HashMap::new();
+        for key in 0..VALUES {
+            let key = key.to_le_bytes();
+            // The first get brings the value into the RAM tier.
+            let value = store.get(&key).await.expect("the store is open");
+            map.insert(key, value.expect("nothing was evicted").bytes);
+        }
+        let mut costs = [Vec::new(), Vec::new(), Vec::new()];
+        let began = std::time::Instant::now();
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
+        while began.elapsed() < time {
+            let keys: Vec<_> = (0..BATCH)
+                .map(|_| random.random_range(0..VALUES).to_le_bytes())
+                .collect();
+            let watch = Stopwatch::start();
+            for key in &keys {
+                let found = store.get_ram(key).expect("the store is open");
+                assert!(matches!(found, InRam::Hit(_)));
+            }
+            costs[0].push(watch.stop(BATCH));
+            let watch = Stopwatch::start();
+            for key in &keys {
+                let found = store.get(key).await.expect("the store is open");
+                assert!(found.is_some_and(|found| found.tier == Tier::Ram));
+            }
+            costs[1].push(watch.stop(BATCH));
+            let watch = Stopwatch::start();
+            for key in &keys {
+                let found = map.get(key).cloned();
+                assert!(found.is_some_and(|found| found.len() == BYTES));
+            }
+            costs[2].push(watch.stop(BATCH));
+        }
+        let names = ["get_ram", "get", "HashMap"];
+        let rows = names.iter().zip(&costs).map(|(name, costs)| {
+            json!({
+                "ram_hit_by": name,
+                "value_bytes": BYTES,
+                "values": VALUES,
+                "cpu_ns": micros(&together(costs)) * 1e3,
+            })
+        });
+        rows.collect()
+    })
 }
 
 fn together(costs: &[Cost]) -> Cost {

@@ -8,6 +8,7 @@
 //! | you have | use |
 //! |---|---|
 //! | keys and values, and perhaps a slow function that makes them | [`Cache`] |
+//! | items as memcached has them: flags, versions, expiry, compare-and-swap | [`ItemCache`] |
 //! | objects in S3, GCS, Azure, HTTP or a directory | [`ObjectCache`] |
 //! | a device of your own, or a simulated one | [`Store`] |
 //!
@@ -51,6 +52,7 @@ mod chunk;
 pub mod config;
 pub mod error;
 pub mod inspect;
+pub mod items;
 pub mod object;
 pub mod origin;
 pub mod store;
@@ -63,10 +65,11 @@ pub use error::CacheError;
 pub use floe_core::ByteSize;
 pub use floe_core::chunk::{ChunkConfig, Durability, Eviction};
 pub use floe_device as device;
+pub use items::{Item, ItemCache, ItemConfig};
 pub use object::{ObjectCache, ObjectConfig, ObjectKey};
 pub use origin::{Origin, OriginConfig};
 pub use store::{
-    Admission, PutOptions, RamConfig, ReadFault, Store, StoreConfig, StoreStats, Tier, Value,
-    ValueReader, ValueWriter,
+    Admission, InRam, PutOptions, RamConfig, ReadFault, Store, StoreConfig, StoreStats, Tier,
+    Value, ValueReader, ValueWriter,
 };
 pub use tiny::Tiny;

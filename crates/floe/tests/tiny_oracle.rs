@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use floe::tiny::TinyConfig;
 use floe::{CacheError, PutOptions, Tiny};
-use floe_core::Geometry;
 use floe_core::tiny::nemo::NemoConfig;
+use floe_core::{ByteSize, Geometry};
 use floe_device::platter::WriteCache;
 use floe_device::power::PowerSwitch;
 use floe_device::{Clock, Faults, Faulty, MemoryDevice, virtual_time};
@@ -19,7 +19,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 const CLIENTS: u64 = 4;
-const KEYS_PER_CLIENT: u64 = 3_000;
+const KEYS_PER_CLIENT: u64 = 2_000;
 
 #[derive(Default)]
 struct Oracle {
@@ -72,6 +72,7 @@ impl Setup {
             instances: Some(self.instances),
             nemo: self.nemo.clone(),
             seed: Some(7),
+            ram: ByteSize::kib(64),
             ..TinyConfig::default()
         }
     }
@@ -218,8 +219,8 @@ fn run(setup: &Setup, lives: u64, operations: u64, hits_per_100: u64) {
     );
 }
 
-const LIVES: u64 = 8;
-const OPERATIONS: u64 = 20_000;
+const LIVES: u64 = 6;
+const OPERATIONS: u64 = 14_000;
 
 fn ours() -> Setup {
     Setup {
@@ -277,7 +278,7 @@ fn power_loss() {
         power_loss: true,
         ..ours()
     };
-    run(&setup, 24, OPERATIONS / 2, 5);
+    run(&setup, 16, OPERATIONS / 2, 5);
 }
 
 #[test]
@@ -287,7 +288,7 @@ fn power_loss_on_zns() {
         native_append: true,
         ..ours()
     };
-    run(&setup, 24, OPERATIONS / 2, 5);
+    run(&setup, 16, OPERATIONS / 2, 5);
 }
 
 #[test]
@@ -297,5 +298,5 @@ fn faults_and_power_loss() {
         power_loss: true,
         ..ours()
     };
-    run(&setup, 24, OPERATIONS / 2, 2);
+    run(&setup, 16, OPERATIONS / 2, 2);
 }

@@ -6,6 +6,7 @@
 
 mod frames;
 mod headers;
+mod memcached;
 mod metadata;
 mod traces;
 
@@ -20,6 +21,11 @@ pub const READERS: Collection = Collection {
             name: "oxcache_frames",
             run: frames::oxcache_frames,
             seeds: frames::seeds,
+        },
+        Target {
+            name: "memcached_lines",
+            run: memcached::memcached_lines,
+            seeds: memcached::seeds,
         },
         Target {
             name: "s3_headers",

@@ -28,7 +28,7 @@ const EPOCH: u64 = 21;
 const SUMMARY_ENTRIES: [usize; 4] = [0, 3, 40, 2000];
 
 /// Splits the block size off the input.
-fn block_size(data: &[u8]) -> (u32, &[u8]) {
+pub(crate) fn block_size(data: &[u8]) -> (u32, &[u8]) {
     match data.split_first() {
         Some((&choice, rest)) => (512 << (choice % 4), rest),
         None => (512, data),
@@ -36,7 +36,7 @@ fn block_size(data: &[u8]) -> (u32, &[u8]) {
 }
 
 /// An input of block size 512 that holds `bytes`.
-fn seed(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn seed(bytes: &[u8]) -> Vec<u8> {
     [&[0], bytes].concat()
 }
 
@@ -478,7 +478,7 @@ pub(crate) fn slot_table_seeds() -> Vec<Vec<u8>> {
 /// The result of encoding something that has a representation; that it has
 /// none is a finding.
 #[track_caller]
-fn encoded<T>(result: Result<T, floe_core::layout::LayoutError>) -> T {
+pub(crate) fn encoded<T>(result: Result<T, floe_core::layout::LayoutError>) -> T {
     match result {
         Ok(value) => value,
         Err(error) => panic!("what was decoded cannot be encoded: {error}"),

@@ -9,6 +9,7 @@ mod layout;
 mod mutate;
 mod sealed;
 mod smoke;
+mod tiny;
 
 pub use collection::{Collection, Target};
 pub use mutate::Mutator;
@@ -55,6 +56,31 @@ const TARGETS: &[Target] = &[
         name: "slot_table",
         run: layout::slot_table,
         seeds: layout::slot_table_seeds,
+    },
+    Target {
+        name: "tiny_superblock",
+        run: tiny::superblock,
+        seeds: tiny::superblock_seeds,
+    },
+    Target {
+        name: "tiny_fences",
+        run: tiny::fences,
+        seeds: tiny::fences_seeds,
+    },
+    Target {
+        name: "tiny_page",
+        run: tiny::page,
+        seeds: tiny::page_seeds,
+    },
+    Target {
+        name: "tiny_index",
+        run: tiny::index,
+        seeds: tiny::index_seeds,
+    },
+    Target {
+        name: "tiny_filters",
+        run: tiny::filters,
+        seeds: tiny::filters_seeds,
     },
 ];
 

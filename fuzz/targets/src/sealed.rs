@@ -11,8 +11,17 @@ const FRAME_BYTES: usize = 24;
 /// Length of a batch's header, which its frame covers alone.
 const BATCH_HEADER_BYTES: usize = 72;
 
-/// `data` with a sound frame: magic, version 1, a covered length within
-/// `data`, and the checksum for it. Kind, count and all else stay as they are.
+/// Length of a page of tiny objects, and of its header.
+const PAGE_BYTES: usize = 4096;
+const PAGE_HEADER_BYTES: usize = 24;
+
+/// Format versions: of tiny objects, and of all else.
+const TINY_VERSION: u16 = 1;
+const VERSION: u16 = 2;
+
+/// `data` with a sound frame: magic, the magic's version, a covered length
+/// within `data`, and the checksum for it. Kind, count and all else stay as
+/// they are.
 pub(crate) fn sealed(id: &[u8; 16], magic: &[u8; 8], data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     bytes.resize(bytes.len().max(FRAME_BYTES), 0);
@@ -40,9 +49,31 @@ pub(crate) fn sealed_batch(id: &[u8; 16], magic: &[u8; 8], data: &[u8]) -> Vec<u
     bytes
 }
 
+/// `data` as a page of tiny objects with this magic: a used length within it,
+/// the version, and the checksum. Sequence, number and count stay as they are.
+pub(crate) fn sealed_page(id: &[u8; 16], magic: &[u8; 2], data: &[u8]) -> Vec<u8> {
+    let mut page = data.to_vec();
+    page.resize(PAGE_BYTES, 0);
+    page[4..6].copy_from_slice(magic);
+    page[6..8].copy_from_slice(&TINY_VERSION.to_le_bytes());
+    let asked = usize::from(u16::from_le_bytes([page[20], page[21]]));
+    let used = match asked {
+        asked if (PAGE_HEADER_BYTES..=PAGE_BYTES).contains(&asked) => asked,
+        _ => PAGE_BYTES,
+    };
+    page[20..22].copy_from_slice(&(used as u16).to_le_bytes());
+    let checksum = crc32c_append(crc32c(id), &page[4..used]);
+    page[..4].copy_from_slice(&checksum.to_le_bytes());
+    page
+}
+
 fn seal(id: &[u8; 16], magic: &[u8; 8], covered: usize, bytes: &mut [u8]) {
+    let version = match magic {
+        b"FloeTin\x97" | b"FloeFen\x98" => TINY_VERSION,
+        _ => VERSION,
+    };
     bytes[..8].copy_from_slice(magic);
-    bytes[12..14].copy_from_slice(&1u16.to_le_bytes());
+    bytes[12..14].copy_from_slice(&version.to_le_bytes());
     bytes[16..20].copy_from_slice(&(covered as u32).to_le_bytes());
     let checksum = crc32c_append(crc32c(id), &bytes[12..covered]);
     bytes[8..12].copy_from_slice(&checksum.to_le_bytes());

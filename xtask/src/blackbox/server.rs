@@ -191,6 +191,7 @@ fn flags(setup: &Setup, s3: SocketAddr, admin: SocketAddr) -> Vec<String> {
         // Asked for: without keys, only the demo folder is served unasked.
         ("--s3-anonymous", "loopback".to_owned()),
         ("--s3-listen", s3.to_string()),
+        ("--memcached-listen", "127.0.0.1:0".to_owned()),
         ("--admin-listen", admin.to_string()),
         ("--device-size", setup.cache_size.clone()),
         ("--device-zone-size", setup.zone_size.to_owned()),

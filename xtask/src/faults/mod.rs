@@ -224,6 +224,7 @@ fn port_taken(place: &Place) -> Result<()> {
         "--device-size=64MiB",
         "--device-zone-size=4MiB",
         &flag,
+        "--memcached-listen=off",
         "--admin-listen=127.0.0.1:0",
     ];
     place.refuses(&flags, ENVIRONMENT, &[&address])

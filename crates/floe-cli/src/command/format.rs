@@ -71,9 +71,11 @@ pub(crate) fn explain_open(error: OpenError, device: &DeviceConfig) -> Failure {
         OpenError::Config(_) => {
             Failure::usage("the cache cannot work on this device").because(error)
         }
-        OpenError::ForeignData { .. } => Failure::environment(what).because(error).cure(format!(
-            "another --device-path; or wipe what is there, for ever, with `{format}`"
-        )),
+        OpenError::ForeignData { .. } | OpenError::OtherKind { .. } => {
+            Failure::environment(what).because(error).cure(format!(
+                "another --device-path; or wipe what is there, for ever, with `{format}`"
+            ))
+        }
         OpenError::OtherPlan { .. } => Failure::usage(what).because(error).cure(format!(
             "change the setting back; or forget what is cached with `{format}`"
         )),

@@ -136,7 +136,11 @@ fn explain(error: InspectError) -> Failure {
 fn is_record(finding: &Finding) -> bool {
     matches!(
         finding,
-        Finding::Record { .. } | Finding::EmptyZone { .. } | Finding::Leftover { .. }
+        Finding::Record { .. }
+            | Finding::Object { .. }
+            | Finding::EmptyZone { .. }
+            | Finding::EmptyExtent { .. }
+            | Finding::Leftover { .. }
     )
 }
 
@@ -187,6 +191,12 @@ fn line(finding: &Finding) -> String {
                 "; its start is incomplete"
             },
         ),
+        Finding::TinySuperblock { .. }
+        | Finding::Fences { .. }
+        | Finding::SetGroup { .. }
+        | Finding::IndexGroup { .. }
+        | Finding::EmptyExtent { .. }
+        | Finding::Object { .. } => tiny_line(finding, style),
         Finding::EmptyZone { zone } => {
             format!("{} empty", style.bold(&format!("zone {zone}:")))
         }
@@ -281,6 +291,120 @@ fn line(finding: &Finding) -> String {
     }
 }
 
+/// The line of something in a cache of tiny objects.
+fn tiny_line(finding: &Finding, style: Style) -> String {
+    let gone = |live: &bool| if *live { "" } else { ", gone" };
+    match finding {
+        Finding::TinySuperblock {
+            zone,
+            current,
+            cache_id,
+            created_unix_s,
+            epoch,
+            engine,
+            block_size,
+            zone_count,
+            zone_size,
+            zone_capacity,
+            set_group_pages,
+            sets,
+            candidates,
+            instances,
+        } => format!(
+            "{} {cache_id}, epoch {epoch}{}\n  formatted {}, engine {engine}, {instances} instances, \
+             set-groups of {set_group_pages} pages with {sets} sets, {candidates} for each object\n  \
+             {zone_count} zones of {} (capacity {}), blocks of {}",
+            style.bold(&format!("zone {zone}: superblock of tiny objects")),
+            if *current { ", current" } else { "" },
+            date(*created_unix_s),
+            size(*zone_size),
+            size(*zone_capacity),
+            size(u64::from(*block_size)),
+        ),
+        Finding::Fences {
+            zone,
+            blocks,
+            fences,
+            complete,
+            end_offset,
+            ..
+        } => format!(
+            "{} {fences} in {blocks} blocks; end at {end_offset:#x}{}",
+            style.bold(&format!("zone {zone}: fences")),
+            if *complete {
+                ""
+            } else {
+                "; their start is incomplete"
+            },
+        ),
+        Finding::SetGroup {
+            zone,
+            offset,
+            sequence,
+            live,
+            pages,
+            objects,
+            tombstones,
+            value_bytes,
+        } => {
+            let name = style.bold(&format!("zone {zone} + {offset:#x}: set-group {sequence}"));
+            if *pages == 0 {
+                return format!("{name}{}", gone(live));
+            }
+            format!(
+                "{name}{}: {objects} objects and {tombstones} tombstones in {pages} pages, {}",
+                gone(live),
+                size(*value_bytes)
+            )
+        }
+        Finding::IndexGroup {
+            zone,
+            offset,
+            sequence,
+            live,
+            columns,
+            rows,
+            probes,
+            ..
+        } => format!(
+            "{}{}: of {columns} set-groups, filters of {rows} bits, {probes} per key",
+            style.bold(&format!(
+                "zone {zone} + {offset:#x}: index group from {sequence}"
+            )),
+            gone(live),
+        ),
+        Finding::EmptyExtent { zone, offset, what } => format!(
+            "{} {what}",
+            style.bold(&format!("zone {zone} + {offset:#x}:"))
+        ),
+        Finding::Object {
+            zone,
+            offset,
+            slot,
+            key,
+            hash,
+            sequence,
+            value_bytes,
+            expiry_unix_s,
+            tombstone,
+        } => {
+            let what = if *tombstone {
+                format!("hash {hash:016x} is dead")
+            } else {
+                format!("{}  {key}", size(*value_bytes))
+            };
+            let expires = match expiry_unix_s {
+                0 => String::new(),
+                at => format!("  expires {}", date(*at)),
+            };
+            format!(
+                "  zone {zone} + {offset:#x}  object {slot}  sequence {sequence}  {what}{expires}"
+            )
+        }
+        _ => String::new(),
+    }
+}
+
 fn sum(totals: &Totals) -> String {
     let style = Style::stdout();
     let verdict = if totals.damage == 0 {
@@ -288,13 +412,17 @@ fn sum(totals: &Totals) -> String {
     } else {
         style.red(&format!("{} damaged places", totals.damage))
     };
+    let extents = totals.extents_used + totals.extents_empty;
+    let (used, empty, what) = if extents == 0 {
+        (totals.zones_used, totals.zones_empty, "zones")
+    } else {
+        (totals.extents_used, totals.extents_empty, "groups")
+    };
     let mut text = format!(
-        "{verdict}: {} records ({} dead), {} in {} zones; {} zones empty",
+        "{verdict}: {} records ({} dead), {} in {used} {what}; {empty} {what} empty",
         totals.records,
         totals.dead_records,
         size(totals.value_bytes),
-        totals.zones_used,
-        totals.zones_empty,
     );
     if totals.intact > 0 {
         text.push_str(&format!("; {} values verified", totals.intact));

@@ -11,6 +11,7 @@ use floe::config::Schema;
 use floe::object::ObjectCache;
 use floe::origin::{Origin, OriginKind};
 use floe::store::{Store, StoreConfig};
+use floe::{Cache, Tiny};
 use floe_core::ByteSize;
 use floe_device::metered::Meters;
 use floe_device::{Clock, Metered};
@@ -131,11 +132,18 @@ async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> 
         .map_err(|error| explain_open(error, &plan.device))?;
     let recovery = store.recovery().clone();
     tracing::info!(?recovery, device = description, "the cache is open");
-    let started = start_faces(&plan, &store, meters, &clock).await;
+    let cache = match open_tiny(&plan, Cache::over(store.clone()), &clock).await {
+        Ok(cache) => cache,
+        Err(failure) => {
+            close(&Cache::over(store)).await;
+            return Err(failure);
+        }
+    };
+    let started = start_faces(&plan, &cache, meters, &clock).await;
     let server = match started {
         Ok(server) => server,
         Err(failure) => {
-            close(&store).await;
+            close(&cache).await;
             return Err(failure);
         }
     };
@@ -159,7 +167,7 @@ async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> 
         if server.shutdown().await == Drained::BrokenOff {
             tracing::warn!("requests were still in progress at the deadline and were broken off");
         }
-        close(&store).await;
+        close(&cache).await;
     };
     tokio::select! {
         biased;
@@ -173,26 +181,56 @@ async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> 
 
 async fn start_faces(
     plan: &Plan,
-    store: &Store,
+    cache: &Cache,
     device: Arc<Meters>,
     clock: &Clock,
 ) -> Result<Server, Failure> {
     let origin = Origin::open(&plan.origin, clock.clone())
         .map_err(|error| Failure::environment("the origin cannot be used").because(error))?;
-    let cache = ObjectCache::new(store.clone(), origin, clock.clone(), plan.object.clone())
-        .map_err(|error| Failure::usage("objects cannot be cached like this").because(error))?;
-    Server::start(plan.server.clone(), cache, clock.clone(), Some(device))
+    let objects = ObjectCache::new(
+        cache.store().clone(),
+        origin,
+        clock.clone(),
+        plan.object.clone(),
+    )
+    .map_err(|error| Failure::usage("objects cannot be cached like this").because(error))?;
+    Server::start(plan.server.clone(), objects, cache.clone(), clock.clone(), Some(device))
         .await
         .map_err(|error| match error {
+            StartError::Items(_) | StartError::Thread(_) => {
+                Failure::environment("the memcached face cannot be opened")
+                    .because(error)
+                    .cure("--memcached-listen off serves without it")
+            }
             StartError::Config(_) => Failure::usage("the faces cannot be served").because(error),
             StartError::Bind(_) => Failure::environment("a face cannot be opened")
                 .because(error)
-                .cure("stop what uses the address, or choose another with --s3-listen, --admin-listen or --oxcache-path"),
+                .cure("stop what uses the address, or choose another with --s3-listen, --memcached-listen, --admin-listen or --oxcache-path"),
         })
 }
 
-async fn close(store: &Store) {
-    if let Err(error) = store.close().await {
+/// Adds the engine for tiny objects, if there is to be one.
+async fn open_tiny(plan: &Plan, cache: Cache, clock: &Clock) -> Result<Cache, Failure> {
+    let Some(tier) = &plan.tiny else {
+        return Ok(cache);
+    };
+    if let Some(folder) = tier.device.path.as_deref().and_then(Path::parent) {
+        create_folder(folder)?;
+    }
+    let device = device::open_patiently(&tier.device, clock).await?;
+    let tiny = Tiny::open(device, clock.clone(), &tier.engine)
+        .await
+        .map_err(|error| {
+            Failure::environment("the cache of tiny objects cannot be opened")
+                .because(error)
+                .cure("--tiny-enabled=false serves without it")
+        })?;
+    tracing::info!(recovery = ?tiny.recovery(), "the cache of tiny objects is open");
+    Ok(cache.with_tiny(tiny, tier.threshold))
+}
+
+async fn close(cache: &Cache) {
+    if let Err(error) = cache.close().await {
         // The next start recovers; nothing acknowledged is lost.
         tracing::warn!(%error, "the cache was not closed in order");
     }
@@ -283,6 +321,8 @@ struct Machine<'a> {
     s3_anonymous: bool,
     admin: Option<SocketAddr>,
     oxcache: Option<&'a Path>,
+    memcached: Option<SocketAddr>,
+    memcached_path: Option<&'a Path>,
     device: &'a str,
     origin: String,
     formatted: bool,
@@ -299,6 +339,8 @@ impl Announcement<'_> {
                 s3_anonymous: self.is_anonymous(),
                 admin: self.addresses.admin,
                 oxcache: self.addresses.oxcache.as_deref(),
+                memcached: self.addresses.memcached,
+                memcached_path: self.addresses.memcached_path.as_deref(),
                 device: self.device,
                 origin: self.origin(),
                 formatted: self.formatted,
@@ -335,6 +377,16 @@ impl Announcement<'_> {
         if let Some(path) = &self.addresses.oxcache {
             let hint = "length-prefixed bincode frames; point an OxCache client at it";
             row("OxCache", &path.display().to_string(), hint);
+        }
+        if let Some(address) = self.addresses.memcached {
+            row(
+                "memcached",
+                &address.to_string(),
+                &self.try_memcached(address),
+            );
+        }
+        if let Some(path) = &self.addresses.memcached_path {
+            row("memcached", &path.display().to_string(), "");
         }
         if let Some(address) = self.addresses.admin {
             let url = reachable(address);
@@ -385,6 +437,18 @@ impl Announcement<'_> {
         format!("curl --aws-sigv4 aws:amz:{region}:s3 --user ACCESS:SECRET {url}/{object}")
     }
 
+    fn try_memcached(&self, address: SocketAddr) -> String {
+        let local = local(address);
+        let config = self.plan.server.memcached.as_ref();
+        if config.is_some_and(|config| !config.tls_certificate.as_os_str().is_empty()) {
+            return format!("openssl s_client -connect {local}");
+        }
+        let (host, port) = (local.ip(), local.port());
+        format!(
+            "printf 'set hello 0 0 5\\r\\nworld\\r\\nget hello\\r\\nquit\\r\\n' | nc {host} {port}"
+        )
+    }
+
     fn origin(&self) -> String {
         let origin = &self.plan.origin;
         match (origin.kind, &origin.root, &origin.endpoint) {
@@ -399,9 +463,13 @@ impl Announcement<'_> {
 
 /// The address as a client on this machine writes it.
 fn reachable(address: SocketAddr) -> String {
+    format!("http://{}", local(address))
+}
+
+fn local(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         ip => ip,
     };
-    format!("http://{}", SocketAddr::new(ip, address.port()))
+    SocketAddr::new(ip, address.port())
 }

@@ -70,7 +70,12 @@ impl Serving {
         Self::spawn(floe(folder).args(arguments))
     }
 
+    /// The memcached face is off unless the environment says where it listens.
     pub(crate) fn spawn(command: &mut Command) -> Self {
+        let memcached = "FLOE_MEMCACHED_LISTEN";
+        if !command.get_envs().any(|(name, _)| name == memcached) {
+            command.env(memcached, "off");
+        }
         let mut child = command
             .args(["serve", "--json"])
             .args([

@@ -14,6 +14,7 @@
 //! entries: an entry is forgotten as soon as it is out of the table.
 
 mod cells;
+mod cold;
 #[cfg(test)]
 mod tests;
 mod uses;

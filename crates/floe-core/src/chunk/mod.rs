@@ -9,6 +9,7 @@ mod clru;
 mod index;
 mod plan;
 mod slots;
+mod streams;
 mod zones;
 
 pub use clru::{RECOVERED_AGES, Recency};
@@ -17,4 +18,5 @@ pub use plan::{
     ChunkConfig, ClruLayout, ConfigError, Durability, Eviction, METADATA_ZONES, Plan, WaterMarks,
 };
 pub use slots::{SlotId, SlotMap, SlotRun, slot_at};
+pub use streams::{NotNow, StreamId, Streams};
 pub use zones::{Placed, ZoneInfo, ZonePhase, ZoneTable};

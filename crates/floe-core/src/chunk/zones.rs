@@ -178,10 +178,10 @@ impl ZoneTable {
         if self.free.len() <= reserve {
             // Without a zone to open, closing one makes the shortage worse, unless
             // that is the only way to a zone that can be evicted.
-            if !self.anything_coming() {
-                self.close_fullest();
+            if self.anything_coming() || self.close_fullest() || self.free.is_empty() {
+                return Placed::Wait;
             }
-            return Placed::Wait;
+            // All others failed: nothing is left to collect, so that nobody needs the reserve.
         }
         if self.open.len() >= self.open_most && !self.close_fullest() {
             return Placed::Wait;

@@ -400,15 +400,21 @@ impl Engine for Set {
         match self.pending.get(at).map(|pending| pending.state) {
             Some(State::Reading) => {
                 self.statistics.pages_maintained += 1;
-                // A page that cannot be read is a set that was forgotten.
                 let page = match outcome {
-                    Outcome::Read(mut pages) => match pages.pop().flatten() {
-                        Some(Page::Objects(objects)) => objects,
-                        _ => Vec::new(),
-                    },
-                    _ => Vec::new(),
+                    Outcome::Read(mut pages) => pages.pop().flatten(),
+                    _ => None,
                 };
-                self.got(at, page, now_seconds);
+                if let Some(Page::Objects(objects)) = page {
+                    self.got(at, objects, now_seconds);
+                } else {
+                    // The set is forgotten, and written anew: its page may be
+                    // readable again some day.
+                    let set = self.pending[at].set as usize;
+                    self.filters.rebuild(set, std::iter::empty());
+                    let page = self.rewrite(at, Vec::new(), now_seconds);
+                    self.pending[at].page = page.unwrap_or_default();
+                    self.pending[at].state = State::Ready;
+                }
             }
             Some(State::Writing) => self.written(at, &outcome),
             _ => debug_assert!(false, "nothing is known of {id:?}"),

@@ -9,13 +9,14 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use tokio::io::unix::AsyncFd;
-use tokio::runtime::RuntimeFlavor;
 
 use super::Inner;
+use super::ring::Ring;
 
-/// The task that looks after the ring; one per runtime that uses it, all alike.
+/// The task that looks after a ring; one per runtime that uses it, all alike.
 pub(super) struct Driver {
     inner: Weak<Inner>,
+    ring: Weak<Ring>,
     events: AsyncFd<OwnedFd>,
     link: Arc<DriverLink>,
     /// Whether to let others go first by tokio's deferred wake-ups; see [`Driver::step_back`].
@@ -26,16 +27,18 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(
-        inner: Weak<Inner>,
+        inner: &Arc<Inner>,
+        ring: &Arc<Ring>,
         events: AsyncFd<OwnedFd>,
         link: Arc<DriverLink>,
-        flavor: RuntimeFlavor,
+        is_multi_thread: bool,
     ) -> Self {
         Driver {
-            inner,
+            inner: Arc::downgrade(inner),
+            ring: Arc::downgrade(ring),
             events,
             link,
-            defers: flavor == RuntimeFlavor::MultiThread,
+            defers: is_multi_thread,
             yielded: false,
         }
     }
@@ -82,12 +85,12 @@ impl Future for Driver {
         self.yielded = false;
         // Before looking at the queue, so that later submitters wake us again.
         self.link.notified.store(false, Ordering::SeqCst);
-        match self.inner.upgrade() {
-            Some(inner) => {
-                inner.turn_ring();
+        match (self.inner.upgrade(), self.ring.upgrade()) {
+            (Some(inner), Some(ring)) => {
+                ring.turn(&inner);
                 Poll::Pending
             }
-            None => Poll::Ready(()),
+            _ => Poll::Ready(()),
         }
     }
 }
@@ -98,15 +101,20 @@ impl Drop for Driver {
     /// thread that ends with it, for its waiters may live on other runtimes.
     fn drop(&mut self) {
         *self.link.waker.lock() = None;
-        self.link.has_ended.store(true, Ordering::SeqCst);
-        let inner = self.inner.upgrade();
-        if let Some(inner) = inner.filter(|inner| inner.has_in_flight()) {
-            let drained = std::thread::Builder::new()
-                .name("floe-drain".to_owned())
-                .spawn(move || inner.drain_ring());
-            if let Err(error) = drained {
-                tracing::error!(%error, "no thread to see device operations out");
-            }
+        let (Some(inner), Some(ring)) = (self.inner.upgrade(), self.ring.upgrade()) else {
+            return self.link.end();
+        };
+        if !ring.driver_ended(&self.link) {
+            return inner.retire(&ring);
+        }
+        let drained = std::thread::Builder::new()
+            .name("floe-drain".to_owned())
+            .spawn(move || {
+                ring.drain(&inner);
+                inner.retire(&ring);
+            });
+        if let Err(error) = drained {
+            tracing::error!(%error, "no thread to see device operations out");
         }
     }
 }
@@ -123,6 +131,10 @@ pub(super) struct DriverLink {
 impl DriverLink {
     pub(super) fn is_running(&self) -> bool {
         !self.has_ended.load(Ordering::Acquire)
+    }
+
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Ordering::SeqCst);
     }
 
     pub(super) fn notify(&self) {

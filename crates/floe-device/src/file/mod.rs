@@ -8,13 +8,15 @@ mod driver;
 mod open;
 mod request;
 mod ring;
+mod rings;
+mod table;
 mod threads;
 
 use std::fmt;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use floe_core::{Address, Geometry, ZoneId};
 use parking_lot::Mutex;
@@ -26,16 +28,20 @@ use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
 use crate::zones::{ResetTurn, ZoneTable, check_append, check_range, check_zone};
 
-use request::{Job, Request, Transfer};
+use request::{Aftermath, Job, Request, Transfer};
 use ring::Ring;
+use rings::Rings;
 use threads::Threads;
 
 /// A regular file or block device.
 ///
 /// Its operations must be started inside a tokio runtime with I/O enabled. An
-/// operation is seen through by the runtime that started it, or by a
-/// multi_thread one that used the device before; a current_thread runtime has
-/// to be running for that. Dropping the device waits for what is in flight.
+/// operation is seen through by the runtime that started it (where all runtimes
+/// share a ring, see [`RingChoice`](crate::config::RingChoice), perhaps by a
+/// multi_thread one that used the device before); a current_thread runtime has
+/// to be running for that. It may be awaited anywhere. What a runtime leaves in
+/// flight when it ends is seen through all the same. Dropping the device waits
+/// for what is in flight.
 pub struct FileDevice {
     inner: Arc<Inner>,
 }
@@ -60,20 +66,27 @@ struct Inner {
     zeros: IoData,
     zones: Mutex<ZoneTable>,
     /// Resets that wait for the writes before them, oldest first.
-    waiting_resets: Mutex<Vec<(ZoneId, Completer<()>)>>,
+    waiting_resets: Mutex<Vec<WaitingReset>>,
     counters: Counters,
     /// `None` where io_uring is not used. Dropped before `arena` and `file`,
     /// which are registered with it.
-    ring: Option<Ring>,
+    rings: Option<Rings>,
     threads: Threads,
     arena: Option<Arc<Arena>>,
     file: File,
 }
 
+struct WaitingReset {
+    zone: ZoneId,
+    completer: Completer<()>,
+    /// The ring of whoever asked for it.
+    home: Weak<Ring>,
+}
+
 impl FileDevice {
     /// How operations reach the kernel.
     pub fn io_method(&self) -> IoMethod {
-        match self.inner.ring {
+        match self.inner.rings {
             Some(_) => IoMethod::Uring,
             None => IoMethod::Threads,
         }
@@ -166,6 +179,7 @@ impl Device for FileDevice {
     fn reset(&self, zone: ZoneId) -> OpFuture<()> {
         let inner = &self.inner;
         let (completer, future) = OpFuture::pending();
+        let home = inner.home();
         let turn = check_zone(&inner.geometry, zone).and_then(|()| {
             let mut zones = inner.zones.lock();
             let turn = zones.reset_start(zone)?;
@@ -176,12 +190,16 @@ impl Device for FileDevice {
             Ok((ResetTurn::Later, zones)) => {
                 // Still under the zones' lock, so that the writer that ends
                 // last finds this reset.
-                inner.waiting_resets.lock().push((zone, completer));
+                inner.waiting_resets.lock().push(WaitingReset {
+                    zone,
+                    completer,
+                    home,
+                });
                 drop(zones);
             }
             Ok((ResetTurn::Now, zones)) => {
                 drop(zones);
-                inner.run_reset(zone, completer);
+                inner.submit(inner.start_of_reset(zone, completer));
             }
         }
         future
@@ -218,9 +236,9 @@ impl Device for FileDevice {
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        if let Some(ring) = &self.inner.ring {
-            ring.drain(&self.inner);
-            ring.close();
+        if let Some(rings) = &self.inner.rings {
+            rings.drain(&self.inner);
+            rings.close();
         }
         self.inner.threads.drain();
         // The file may live a moment longer in a task that is just looking
@@ -257,32 +275,46 @@ impl Inner {
     }
 
     fn submit(self: &Arc<Self>, request: Request) {
-        match &self.ring {
-            Some(ring) if !matches!(request.transfer, Transfer::Discard(_)) => {
-                ring.submit(self, request);
-            }
+        match &self.rings {
+            Some(rings) if request.is_for_ring() => rings.submit(self, request),
             _ => self.threads.submit(self, request),
         }
     }
 
-    fn turn_ring(self: &Arc<Self>) {
-        if let Some(ring) = &self.ring {
-            ring.turn(self);
+    /// The ring that the caller's operations go through.
+    fn home(self: &Arc<Self>) -> Weak<Ring> {
+        let rings = self.rings.as_ref();
+        rings.map_or_else(Weak::new, |rings| rings.home(self))
+    }
+
+    /// Lets go of a ring whose runtime has ended and which has nothing in flight.
+    fn retire(&self, ring: &Arc<Ring>) {
+        if let Some(rings) = &self.rings {
+            rings.retire(ring);
         }
     }
 
-    fn has_in_flight(&self) -> bool {
-        self.ring.as_ref().is_some_and(Ring::is_busy)
-    }
-
-    fn drain_ring(self: &Arc<Self>) {
-        if let Some(ring) = &self.ring {
-            ring.drain(self);
+    /// Fails `request`, and what would follow from it, for want of anybody to
+    /// carry it out.
+    fn fail(&self, request: Request, why: impl Fn() -> DeviceErrorKind) {
+        let mut next = Some(request);
+        while let Some(request) = next {
+            next = self.end(request, Err(why()));
         }
     }
 
-    /// Settles a request that is over: states, counters, and its waiter.
-    fn finished(self: &Arc<Self>, request: Request, result: Result<(), DeviceErrorKind>) {
+    /// Settles a request that is over, and wakes whoever waits for it; returns
+    /// what comes next.
+    fn end(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Option<Request> {
+        let Aftermath { waker, next } = self.finished(request, result);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        next
+    }
+
+    /// Settles a request that is over: states, counters, and its result.
+    fn finished(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Aftermath {
         let (bytes, transfer) = (request.done as u64, request.transfer);
         let counters = &self.counters;
         match request.job {
@@ -290,27 +322,32 @@ impl Inner {
                 let zone = self.zone_at(request.position);
                 let result = self.count(result, &counters.reads, Operation::Read, zone);
                 Counters::add(&counters.read_bytes, bytes);
-                completer.complete(result.map(|()| match transfer {
+                let result = result.map(|()| match transfer {
                     Transfer::Read(buf) => buf,
                     _ => unreachable!("a read's transfer is a read"),
-                }));
+                });
+                let waker = completer.complete_quietly(result);
+                Aftermath { waker, next: None }
             }
             Job::Append(at, completer) => {
                 let result = self.count(result, &counters.appends, Operation::Append, at.zone);
                 Counters::add(&counters.append_bytes, bytes);
-                self.writer_done(at.zone);
-                completer.complete(result.map(|()| at));
+                let next = self.writer_done(at.zone);
+                let waker = completer.complete_quietly(result.map(|()| at));
+                Aftermath { waker, next }
             }
             Job::Write(zone, completer) => {
                 let result = self.count(result, &counters.writes, Operation::Write, zone);
                 Counters::add(&counters.write_bytes, bytes);
-                self.writer_done(zone);
-                completer.complete(result);
+                let next = self.writer_done(zone);
+                let waker = completer.complete_quietly(result);
+                Aftermath { waker, next }
             }
             Job::Reset(zone, completer) => self.reset_step(zone, &transfer, result, completer),
             Job::Flush(completer) => {
                 let result = self.count(result, &counters.flushes, Operation::Flush, None);
-                completer.complete(result);
+                let waker = completer.complete_quietly(result);
+                Aftermath { waker, next: None }
             }
         }
     }
@@ -331,26 +368,27 @@ impl Inner {
         result.map_err(|kind| DeviceError::new(operation, zone, kind))
     }
 
-    fn writer_done(self: &Arc<Self>, zone: ZoneId) {
+    fn writer_done(&self, zone: ZoneId) -> Option<Request> {
         let start = self.zones.lock().writer_done(zone);
-        if start {
-            self.run_waiting_reset(zone);
-        }
+        start.then(|| self.waiting_reset(zone))
     }
 
-    fn run_waiting_reset(self: &Arc<Self>, zone: ZoneId) {
-        let completer = {
+    fn waiting_reset(&self, zone: ZoneId) -> Request {
+        let reset = {
             let mut waiting = self.waiting_resets.lock();
-            let position = waiting.iter().position(|(waiter, _)| *waiter == zone);
-            position.map(|position| waiting.remove(position).1)
+            let position = waiting.iter().position(|waiter| waiter.zone == zone);
+            position.map(|position| waiting.remove(position))
         };
-        let completer = completer.expect("every reset that the zone counts as waiting is listed");
-        self.run_reset(zone, completer);
+        let reset = reset.expect("every reset that the zone counts as waiting is listed");
+        Request {
+            home: Some(reset.home),
+            ..self.start_of_reset(zone, reset.completer)
+        }
     }
 
     /// Deallocates the zone where that is wanted and possible, else starts
     /// with overwriting its first block.
-    fn run_reset(self: &Arc<Self>, zone: ZoneId, completer: Completer<()>) {
+    fn start_of_reset(&self, zone: ZoneId, completer: Completer<()>) -> Request {
         let position = self.position(Address::new(zone, 0));
         let len = self.geometry.zone_size;
         let transfer = match (self.discard.load(Relaxed), self.is_block_device) {
@@ -358,22 +396,18 @@ impl Inner {
             (true, false) => Transfer::Punch(len),
             (true, true) => Transfer::Discard(len),
         };
-        self.submit(Request::new(
-            transfer,
-            position,
-            Job::Reset(zone, completer),
-        ));
+        Request::new(transfer, position, Job::Reset(zone, completer))
     }
 
     /// Goes on with a reset after `transfer`: only a punched hole is known to
     /// read as zeros, so after anything else the first block is written.
     fn reset_step(
-        self: &Arc<Self>,
+        &self,
         zone: ZoneId,
         transfer: &Transfer,
         result: Result<(), DeviceErrorKind>,
         completer: Completer<()>,
-    ) {
+    ) -> Aftermath {
         let write_block = match (transfer, &result) {
             (Transfer::Discard(_), Ok(())) => true,
             (Transfer::Discard(_) | Transfer::Punch(_), Err(DeviceErrorKind::Io(error)))
@@ -391,18 +425,15 @@ impl Inner {
         if write_block {
             let position = self.position(Address::new(zone, 0));
             let transfer = Transfer::Write(self.zeros.clone());
-            return self.submit(Request::new(
-                transfer,
-                position,
-                Job::Reset(zone, completer),
-            ));
+            let job = Job::Reset(zone, completer);
+            let next = Some(Request::new(transfer, position, job));
+            return Aftermath { waker: None, next };
         }
         let result = self.count(result, &self.counters.resets, Operation::Reset, zone);
         let another = self.zones.lock().reset_done(zone, result.is_ok());
-        completer.complete(result);
-        if another {
-            self.run_waiting_reset(zone);
-        }
+        let waker = completer.complete_quietly(result);
+        let next = another.then(|| self.waiting_reset(zone));
+        Aftermath { waker, next }
     }
 }
 

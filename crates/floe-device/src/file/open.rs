@@ -13,7 +13,7 @@ use floe_core::ByteSize;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, FlockOperation};
 
-use super::ring::Ring;
+use super::rings::Rings;
 use super::threads::Threads;
 use super::{FileDevice, Inner};
 use crate::arena::Arena;
@@ -43,7 +43,7 @@ impl FileDevice {
         let geometry = config.geometry(available)?;
         let file = choose_direct(file, path, config)?;
         let arena = make_arena(config.registered_buffers);
-        let ring = choose_ring(&file.file, config.io, arena.as_deref())?;
+        let rings = choose_rings(&file.file, config, arena.as_deref())?;
         let inner = Inner {
             zones: Mutex::new(ZoneTable::new(&geometry, ZoneState::Unknown)),
             zeros: IoBuf::zeroed(geometry.block_size as usize).freeze(),
@@ -54,7 +54,7 @@ impl FileDevice {
             discard: AtomicBool::new(config.discard),
             waiting_resets: Mutex::default(),
             counters: Counters::default(),
-            ring,
+            rings,
             threads: Threads::default(),
             arena,
             file: file.file,
@@ -271,20 +271,19 @@ fn make_arena(bytes: ByteSize) -> Option<Arc<Arena>> {
     }
 }
 
-fn choose_ring(
+fn choose_rings(
     file: &File,
-    choice: IoChoice,
+    config: &DeviceConfig,
     arena: Option<&Arena>,
-) -> Result<Option<Ring>, OpenDeviceError> {
-    match choice {
+) -> Result<Option<Rings>, OpenDeviceError> {
+    let new = || Rings::new(file, arena, config.rings);
+    match config.io {
         IoChoice::Threads => Ok(None),
         // On tmpfs every io_uring request is punted to a kernel thread.
         IoChoice::Auto if is_tmpfs(file) => Ok(None),
-        IoChoice::Uring => Ring::new(file, arena)
-            .map(Some)
-            .map_err(OpenDeviceError::UringBlocked),
-        IoChoice::Auto => match Ring::new(file, arena) {
-            Ok(ring) => Ok(Some(ring)),
+        IoChoice::Uring => new().map(Some).map_err(OpenDeviceError::UringBlocked),
+        IoChoice::Auto => match new() {
+            Ok(rings) => Ok(Some(rings)),
             Err(error) => {
                 tracing::warn!(%error, "io_uring is not available; using threads");
                 Ok(None)

@@ -1,9 +1,12 @@
 //! What a back end carries out: one transfer, and what it is part of.
 
 use std::io;
+use std::sync::Weak;
+use std::task::Waker;
 
 use floe_core::{Address, ZoneId};
 
+use super::ring::Ring;
 use crate::buffer::{IoBuf, IoData};
 use crate::contract::Completer;
 use crate::error::DeviceErrorKind;
@@ -20,6 +23,8 @@ pub(super) struct Request {
     /// Times the kernel asked to try again without moving anything.
     pub(super) retries: u8,
     pub(super) job: Job,
+    /// The ring of whoever asked for it, where somebody else starts it.
+    pub(super) home: Option<Weak<Ring>>,
 }
 
 /// What is asked of the kernel.
@@ -44,6 +49,15 @@ pub(super) enum Job {
     Flush(Completer<()>),
 }
 
+/// What remains to be done when a request is over.
+#[must_use]
+pub(super) struct Aftermath {
+    /// Whoever waits for it.
+    pub(super) waker: Option<Waker>,
+    /// What comes next: a reset that waited for it, or a reset's next step.
+    pub(super) next: Option<Request>,
+}
+
 /// What to do with a request after the kernel answered.
 pub(super) enum Verdict {
     Over(Result<(), DeviceErrorKind>),
@@ -62,7 +76,13 @@ impl Request {
             done: 0,
             retries: 0,
             job,
+            home: None,
         }
+    }
+
+    /// Whether a ring can carry it out: io_uring discards nothing.
+    pub(super) fn is_for_ring(&self) -> bool {
+        !matches!(self.transfer, Transfer::Discard(_))
     }
 
     /// Takes in the kernel's answer: bytes moved, or an error.

@@ -1,5 +1,5 @@
-//! The io_uring back end: one ring that every thread submits to and that wakes
-//! whoever polls it, without a thread of its own.
+//! One io_uring: any thread may submit to it, and it wakes whoever polls it,
+//! without a thread of its own.
 //!
 //! Submissions go to a queue; whoever gets the ring's lock with `try_lock`
 //! carries the whole queue to the kernel and takes completions back on the
@@ -7,24 +7,29 @@
 //! [`INLINE_MAX`] it leaves it to the *driver*, a task that runs once per
 //! scheduling round and so submits what has gathered in one system call. The
 //! driver also reaps completions when the ring's eventfd says so.
+//!
+//! A device that completes many operations together keeps doing so only if
+//! they are also submitted together: those whose waiters were just woken count
+//! as if they were in flight, since most waiters go on with another operation.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::task::Waker;
 
-use io_uring::{IoUring, opcode, squeue, types};
-use parking_lot::Mutex;
+use io_uring::IoUring;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{self, Handle, RuntimeFlavor};
 
 use super::Inner;
 use super::driver::{Driver, DriverLink};
-use super::request::{Request, Transfer, Verdict};
+use super::request::{Aftermath, Request, Verdict};
+use super::table::{Table, entry_for};
 use crate::arena::Arena;
 use crate::error::DeviceErrorKind;
 
@@ -38,8 +43,6 @@ const ENTRIES: u32 = 256;
 /// Most operations in the kernel at once; later ones wait in the queue. Equal
 /// to the completion queue's length, so that it cannot overflow.
 const IN_KERNEL_MAX: usize = 2 * ENTRIES as usize;
-/// Most bytes of one transfer in the kernel; the rest continues after it.
-const TRANSFER_MAX: usize = 1 << 30;
 
 pub(super) struct Ring {
     intake: Mutex<Intake>,
@@ -57,6 +60,8 @@ pub(super) struct Ring {
 struct Intake {
     queue: VecDeque<Request>,
     residents: Vec<Resident>,
+    /// Waiters that were woken together and have not started anything since.
+    woken: usize,
 }
 
 impl Ring {
@@ -86,25 +91,78 @@ impl Ring {
         })
     }
 
-    /// Starts `request`.
-    pub(super) fn submit(&self, inner: &Arc<Inner>, request: Request) {
-        let mut intake = self.intake.lock();
-        let driver = match self.driver(&mut intake.residents, inner) {
-            Ok(driver) => driver,
-            Err(error) => {
-                drop(intake);
-                return inner.finished(request, Err(DeviceErrorKind::Io(error)));
+    /// Starts `request` on behalf of the runtime that the caller is in, if any.
+    pub(super) fn submit(
+        self: &Arc<Self>,
+        inner: &Arc<Inner>,
+        caller: Option<&Handle>,
+        request: Request,
+    ) {
+        match self.accept(inner, caller, request) {
+            Ok(Accepted::Inline) => self.turn(inner),
+            Ok(Accepted::Waking(driver)) => driver.wake(),
+            Ok(Accepted::Queued) => {}
+            Err((request, error)) => {
+                let again = || io::Error::other(error.to_string());
+                inner.fail(request, || DeviceErrorKind::Io(again()));
             }
+        }
+    }
+
+    /// Queues `request` for somebody who will look after it.
+    fn accept(
+        self: &Arc<Self>,
+        inner: &Arc<Inner>,
+        caller: Option<&Handle>,
+        request: Request,
+    ) -> Result<Accepted, (Request, io::Error)> {
+        let mut guard = match self.attended(inner, caller) {
+            Ok(guard) => guard,
+            Err(error) => return Err((request, error)),
         };
-        let is_inline = self.in_flight.fetch_add(1, Ordering::Relaxed) < INLINE_MAX;
-        // Woken outside the lock, and kept alive only for that.
-        let sleeping = (!is_inline && driver.claim_notice()).then(|| Arc::clone(driver));
+        let intake = &mut *guard;
+        intake.woken = intake.woken.saturating_sub(1);
+        let busy = intake.woken + self.in_flight.load(Ordering::Relaxed);
+        let Some(driver) = intake.driver_for(caller) else {
+            let error = io::Error::other("the tokio runtime is shutting down");
+            return Err((request, error));
+        };
+        let accepted = if busy < INLINE_MAX {
+            Accepted::Inline
+        } else if driver.claim_notice() {
+            // Woken outside the lock, and kept alive only for that.
+            Accepted::Waking(Arc::clone(driver))
+        } else {
+            Accepted::Queued
+        };
+        // Under the lock, so that a driver that ends sees it.
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
         intake.queue.push_back(request);
-        drop(intake);
-        if is_inline {
-            self.turn(inner);
-        } else if let Some(driver) = sleeping {
-            driver.wake();
+        Ok(accepted)
+    }
+
+    /// The intake of a ring that has a driver for `caller`.
+    fn attended(
+        self: &Arc<Self>,
+        inner: &Arc<Inner>,
+        caller: Option<&Handle>,
+    ) -> io::Result<MutexGuard<'_, Intake>> {
+        let mut intake = self.intake.lock();
+        if intake.driver_for(caller).is_none() {
+            drop(intake);
+            // Unlocked, because a runtime that shuts down drops it at once.
+            let resident = self.start_driver(inner, caller)?;
+            intake = self.intake.lock();
+            intake.residents.insert(0, resident);
+        }
+        Ok(intake)
+    }
+
+    /// Has a driver on the caller's runtime, where there is one, before
+    /// anything is started here on the caller's behalf.
+    pub(super) fn attend(self: &Arc<Self>, inner: &Arc<Inner>, caller: Option<&Handle>) {
+        if let Err(error) = self.attended(inner, caller) {
+            tracing::debug!(%error, "a ring without a driver; others carry out what waits for it");
         }
     }
 
@@ -136,19 +194,69 @@ impl Ring {
     }
 
     fn settle(&self, inner: &Arc<Inner>, answers: Vec<Answer>) {
+        if answers.is_empty() {
+            return;
+        }
+        self.intake.lock().woken = answers.len();
+        let mut wakers = Vec::with_capacity(answers.len());
         for (mut request, answer) in answers {
             match request.advance(answer) {
-                Verdict::Again => {
-                    self.intake.lock().queue.push_back(request);
-                    self.wanted.store(true, Ordering::SeqCst);
-                }
+                Verdict::Again => self.go_on(request),
                 Verdict::Over(result) => {
-                    inner.finished(request, result);
-                    // Only now: a reset may have started its next step.
+                    let Aftermath { waker, next } = inner.finished(request, result);
+                    wakers.extend(waker);
+                    if let Some(next) = next {
+                        self.follow(inner, next);
+                    }
+                    // Only now: the next step must not find an idle ring.
                     self.in_flight.fetch_sub(1, Ordering::Release);
                 }
             }
         }
+        // One right behind the other: a multi_thread runtime has another
+        // worker look for tasks at the first, which goes back to sleep unless
+        // it finds the rest. Each such trip costs more than a read.
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Starts what follows from a request that is over: by its home, so that
+    /// it does not depend on this runtime, or else here, whether or not there
+    /// is a runtime.
+    fn follow(&self, inner: &Arc<Inner>, mut next: Request) {
+        if !next.is_for_ring() {
+            return inner.threads.submit(inner, next);
+        }
+        let home = next.home.take().and_then(|home| home.upgrade());
+        let mut left = Some(next);
+        if let Some(home) = home.filter(|home| !std::ptr::eq(&**home, self)) {
+            left = left.and_then(|next| home.adopt(next).err());
+        }
+        if let Some(next) = left {
+            self.in_flight.fetch_add(1, Ordering::Relaxed);
+            self.go_on(next);
+        }
+    }
+
+    /// Takes a request from another ring, unless nobody looks after this one.
+    fn adopt(&self, request: Request) -> Result<(), Request> {
+        let mut intake = self.intake.lock();
+        intake
+            .residents
+            .retain(|resident| resident.link.is_running());
+        if intake.residents.is_empty() {
+            return Err(request);
+        }
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        intake.queue.push_back(request);
+        for resident in &intake.residents {
+            resident.link.notify();
+        }
+        Ok(())
+    }
+
+    fn go_on(&self, request: Request) {
+        self.intake.lock().queue.push_back(request);
+        self.wanted.store(true, Ordering::SeqCst);
     }
 
     /// Whether any request is in flight.
@@ -173,36 +281,14 @@ impl Ring {
         }
     }
 
-    /// A driver that will run: one on a multi_thread runtime, which always
-    /// does, else one on the runtime of the caller, who is running it.
-    fn driver<'r>(
-        &self,
-        residents: &'r mut Vec<Resident>,
+    /// Starts a driver on the caller's runtime.
+    fn start_driver(
+        self: &Arc<Self>,
         inner: &Arc<Inner>,
-    ) -> io::Result<&'r Arc<DriverLink>> {
-        if residents
-            .first()
-            .is_some_and(|first| first.always_runs && first.link.is_running())
-        {
-            return Ok(&residents[0].link);
-        }
-        let handle = Handle::try_current()
-            .map_err(|_| io::Error::other("the device is used outside a tokio runtime"))?;
-        residents.retain(|resident| resident.link.is_running());
-        let runtime = handle.id();
-        if let Some(found) = residents.iter().position(|found| found.runtime == runtime) {
-            return Ok(&residents[found].link);
-        }
-        let resident = Resident {
-            runtime,
-            always_runs: handle.runtime_flavor() == RuntimeFlavor::MultiThread,
-            link: self.start_driver(&handle, inner)?,
-        };
-        residents.insert(0, resident);
-        Ok(&residents[0].link)
-    }
-
-    fn start_driver(&self, handle: &Handle, inner: &Arc<Inner>) -> io::Result<Arc<DriverLink>> {
+        caller: Option<&Handle>,
+    ) -> io::Result<Resident> {
+        let handle =
+            caller.ok_or_else(|| io::Error::other("the device is used outside a tokio runtime"))?;
         let eventfd = self.eventfd.try_clone()?;
         // Tokio panics here on a runtime that was built without I/O.
         let registered = std::panic::catch_unwind(|| {
@@ -215,13 +301,29 @@ impl Ring {
             })?
             .map_err(io::Error::from)?;
         let link = Arc::new(DriverLink::default());
-        handle.spawn(Driver::new(
-            Arc::downgrade(inner),
-            events,
-            Arc::clone(&link),
-            handle.runtime_flavor(),
-        ));
-        Ok(link)
+        let always_runs = handle.runtime_flavor() == RuntimeFlavor::MultiThread;
+        let driver = Driver::new(inner, self, events, Arc::clone(&link), always_runs);
+        handle.spawn(driver);
+        Ok(Resident {
+            runtime: handle.id(),
+            always_runs,
+            link,
+        })
+    }
+
+    /// Called by a driver that will not run again. Says whether something is
+    /// in flight; nothing is accepted on its account from now on.
+    pub(super) fn driver_ended(&self, link: &DriverLink) -> bool {
+        // Under the lock: whoever counted on the driver is counted in flight.
+        let _intake = self.intake.lock();
+        link.end();
+        self.is_busy()
+    }
+
+    /// Whether nobody looks after the ring and there is nothing to look after.
+    pub(super) fn is_abandoned(&self) -> bool {
+        let mut intake = self.intake.lock();
+        intake.driver_for(None).is_none() && intake.residents.is_empty() && !self.is_busy()
     }
 
     fn notify_all(&self) {
@@ -400,86 +502,31 @@ impl Drop for Core {
     fn drop(&mut self) {
         // Requests left here could not be drained: the kernel may still use
         // their buffers, which therefore must never be freed.
-        std::mem::forget(std::mem::take(&mut self.table.slots));
+        std::mem::forget(std::mem::take(&mut self.table));
     }
 }
 
-/// Requests in the kernel, by token.
-#[derive(Default)]
-struct Table {
-    slots: Vec<Option<Request>>,
-    free: Vec<usize>,
+/// What became of a request that was accepted.
+enum Accepted {
+    /// The caller hands it to the kernel.
+    Inline,
+    /// The driver will, once it is woken.
+    Waking(Arc<DriverLink>),
+    /// The driver will.
+    Queued,
 }
 
-impl Table {
-    fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    fn insert(&mut self, request: Request) -> (u64, &mut Request) {
-        let token = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
-        (token as u64, self.slots[token].insert(request))
-    }
-
-    fn remove(&mut self, token: u64) -> Option<Request> {
-        let token = usize::try_from(token).ok()?;
-        let request = self.slots.get_mut(token)?.take();
-        if request.is_some() {
-            self.free.push(token);
-        }
-        request
-    }
-}
-
-fn entry_for(request: &mut Request, registered: Option<usize>) -> squeue::Entry {
-    let file = types::Fixed(0);
-    let position = request.position + request.done as u64;
-    let in_arena = |arena: Option<&Arc<Arena>>| {
-        arena.is_some_and(|arena| Some(Arc::as_ptr(arena) as usize) == registered)
-    };
-    match &mut request.transfer {
-        Transfer::Read(buf) => {
-            let fixed = in_arena(buf.arena());
-            let rest = &mut buf[request.done..];
-            let len = rest.len().min(TRANSFER_MAX) as u32;
-            let start = NonNull::from(rest).cast::<u8>().as_ptr();
-            if fixed {
-                opcode::ReadFixed::new(file, start, len, 0)
-                    .offset(position)
-                    .build()
-            } else {
-                opcode::Read::new(file, start, len).offset(position).build()
-            }
-        }
-        Transfer::Write(data) => {
-            let fixed = in_arena(data.parts().0.arena());
-            let rest = &data[request.done..];
-            let len = rest.len().min(TRANSFER_MAX) as u32;
-            if fixed {
-                opcode::WriteFixed::new(file, rest.as_ptr(), len, 0)
-                    .offset(position)
-                    .build()
-            } else {
-                opcode::Write::new(file, rest.as_ptr(), len)
-                    .offset(position)
-                    .build()
-            }
-        }
-        Transfer::Sync => opcode::Fsync::new(file)
-            .flags(types::FsyncFlags::DATASYNC)
-            .build(),
-        Transfer::Punch(len) => opcode::Fallocate::new(file, *len)
-            .offset(position)
-            .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
-            .build(),
-        Transfer::Discard(_) => unreachable!("discards go to the threads"),
+impl Intake {
+    /// A driver that will run: one on a multi_thread runtime, which always
+    /// does, else one on the runtime of the caller, who is running it.
+    fn driver_for(&mut self, caller: Option<&Handle>) -> Option<&Arc<DriverLink>> {
+        self.residents.retain(|resident| resident.link.is_running());
+        let runtime = caller.map(Handle::id);
+        let found = self
+            .residents
+            .iter()
+            .find(|resident| resident.always_runs || Some(resident.runtime) == runtime)?;
+        Some(&found.link)
     }
 }
 

@@ -35,8 +35,8 @@ impl Threads {
     /// Starts `request`.
     pub(super) fn submit(&self, inner: &Arc<Inner>, request: Request) {
         let Ok(handle) = Handle::try_current() else {
-            let error = io::Error::other("the device is used outside a tokio runtime");
-            return inner.finished(request, Err(DeviceErrorKind::Io(error)));
+            let why = || io::Error::other("the device is used outside a tokio runtime");
+            return inner.fail(request, || DeviceErrorKind::Io(why()));
         };
         {
             let mut state = self.state.lock();
@@ -82,7 +82,9 @@ impl Worker {
     fn run(mut self) {
         while let Some(mut request) = self.inner.threads.next() {
             let result = carry_out(&self.inner.file, &mut request);
-            self.inner.finished(request, result);
+            if let Some(next) = self.inner.end(request, result) {
+                self.inner.submit(next);
+            }
         }
         self.left = true;
     }
@@ -94,7 +96,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         while !self.left {
             match self.inner.threads.next() {
-                Some(request) => self.inner.finished(request, Err(DeviceErrorKind::Gone)),
+                Some(request) => self.inner.fail(request, || DeviceErrorKind::Gone),
                 None => self.left = true,
             }
         }

@@ -49,6 +49,9 @@ pub struct CacheSpec {
     pub origin_latency: LatencyRule,
     /// Bytes per second of one origin stream; unlimited if absent.
     pub origin_bandwidth_per_stream: Option<ByteSize>,
+    /// For the target `store`: whoever wants a key that is being fetched waits
+    /// for it, as a read-through cache and the papers' hosts have it.
+    pub coalesce: bool,
     /// For the targets `zncache` and `oxcache`, which have neither `device` nor
     /// `ram`.
     pub host: HostSpec,
@@ -92,7 +95,13 @@ impl CacheSpec {
             .map_err(|error| EvalError::Cache(crate::error::chain(&error)))?;
         let origin = self.origin(clock, seed)?;
         let target = match self.target {
-            TargetKind::Store => Target::Store(StoreTarget::new(store, origin).into()),
+            TargetKind::Store => {
+                let target = StoreTarget::new(store, origin);
+                Target::Store(match self.coalesce {
+                    true => target.coalescing().into(),
+                    false => target.into(),
+                })
+            }
             TargetKind::Zncache | TargetKind::Oxcache => {
                 return Err(EvalError::Option {
                     option: "target",

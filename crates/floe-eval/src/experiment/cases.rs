@@ -123,7 +123,7 @@ fn check_names(cases: &[Case]) -> Result<(), String> {
 
 /// A published figure of a case that is not there would never be compared.
 fn check_published(base: &Experiment, cases: &[Case]) -> Result<(), String> {
-    if base.bench.is_none() {
+    if base.replay.is_some() {
         // The cases of replays are only known afterwards.
         return Ok(());
     }
@@ -150,8 +150,13 @@ fn check(experiment: &Experiment) -> Result<(), String> {
             experiment.name
         ));
     }
-    if experiment.bench.is_some() == experiment.replay.is_some() {
-        return Err("give either [bench] or [replay]".into());
+    let kinds = [
+        experiment.bench.is_some(),
+        experiment.replay.is_some(),
+        experiment.tiny.is_some(),
+    ];
+    if kinds.iter().filter(|is_given| **is_given).count() != 1 {
+        return Err("give one of [bench], [replay] and [tiny]".into());
     }
     experiment.vary.iter().try_for_each(check_vary)?;
     let sizes = experiment.vary.iter().map(Vary::count);
@@ -231,8 +236,9 @@ fn check_panel(panel: &PanelSpec, labels: &[&str]) -> Result<(), String> {
         }
     }
     for name in &panel.series {
-        if !SERIES.iter().any(|series| series.name == name) {
-            let known: Vec<&str> = SERIES.iter().map(|series| series.name).collect();
+        let known = SERIES.iter().map(|series| series.name);
+        let known: Vec<&str> = known.chain(crate::tiny::series_names()).collect();
+        if !known.contains(&name.as_str()) {
             return Err(format!(
                 "a panel names the series `{name}`; there is: {}",
                 known.join(", ")

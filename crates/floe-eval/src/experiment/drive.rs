@@ -6,6 +6,7 @@ use std::time::Duration;
 use floe_device::config::DeviceKind;
 use floe_device::sim::SimModel;
 use floe_device::{Clock, Device as _, DeviceConfig};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use super::cases::Case;
 use super::host;
@@ -15,6 +16,7 @@ use crate::hosts::{self, HostProgress};
 use crate::replay::policy::CacheUnit;
 use crate::replay::{ReplayOptions, ReplayResult, ReplaySizes, UnitChoice, replay};
 use crate::run::{BenchOptions, Progress, RequestSource, RunResult, Stop, bench, in_virtual_time};
+use crate::tiny::{self, TinyCase, TinyProgress};
 use crate::trace::TraceOptions;
 use crate::workload::{WorkloadSpec, working_set_items};
 
@@ -45,10 +47,13 @@ pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError
             device: "none".into(),
         });
     }
+    if let Some(driven) = &case.experiment.tiny {
+        return run_tiny(case, driven, place);
+    }
     let Some(driven) = &case.experiment.bench else {
         return Err(EvalError::Experiment {
             path: place.experiment.to_owned(),
-            reason: "give either [bench] or [replay]".into(),
+            reason: "give one of [bench], [replay] and [tiny]".into(),
         });
     };
     if let Some(config) = host::config(&case.name, driven)? {
@@ -79,6 +84,40 @@ pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError
     let found = found?;
     removed?;
     Ok(found)
+}
+
+fn run_tiny(case: &Case, driven: &TinyCase, place: Place<'_>) -> Result<Found, EvalError> {
+    let bar = tiny_bar(place.progress, &case.name);
+    let mut show = |progress: TinyProgress| {
+        bar.set_length(progress.bytes);
+        bar.set_position(progress.bytes_done);
+        bar.set_message(format!(
+            "{:.1} M operations",
+            progress.operations as f64 / 1e6
+        ));
+    };
+    let seed = case.experiment.seed;
+    let run = tiny::run(driven, &case.name, seed, place.experiment, &mut show);
+    bar.finish_and_clear();
+    Ok(Found {
+        run: Some(run?),
+        replay: None,
+        device: driven.describe(),
+    })
+}
+
+/// A bar over the bytes that the engine of a case that is alone accepts.
+fn tiny_bar(progress: Progress, name: &str) -> ProgressBar {
+    if progress == Progress::Off {
+        return ProgressBar::hidden();
+    }
+    // Draws on standard error, and only if that is a terminal.
+    let bar = ProgressBar::new(0);
+    let template = "{prefix} {bar:24} {binary_bytes}/{binary_total_bytes} {eta}  {msg}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.with_prefix(name.to_owned())
 }
 
 async fn drive(

@@ -34,7 +34,8 @@
 //! ```
 //!
 //! Instead of `[bench]`, `[replay]` replays a trace against pure policies; see
-//! [`ReplayCase`]. Unknown keys are errors.
+//! [`ReplayCase`]; `[tiny]` drives an engine for tiny objects, see
+//! [`crate::tiny::TinyCase`]. Unknown keys are errors.
 
 mod assemble;
 mod cache;
@@ -56,7 +57,7 @@ pub use host::HostSpec;
 pub use published::{Expectation, Published, PublishedTable};
 pub use schema::{
     Adjust, BenchCase, CurveSpec, Experiment, PanelKind, PanelSpec, ReplayCase, Selection,
-    TimeKind, TraceCase, Vary,
+    TimeKind, TraceCase, Vary, find_shared,
 };
 pub use sweep::{ExperimentOptions, are_pieces, merge, run};
 

@@ -10,6 +10,7 @@ use super::cache::CacheSpec;
 use super::published::{Published, PublishedTable};
 use crate::error::EvalError;
 use crate::run::Pacing;
+use crate::tiny::TinyCase;
 use crate::trace::TraceFormat;
 use crate::workload::Distribution;
 
@@ -34,6 +35,8 @@ pub struct Experiment {
     pub bench: Option<BenchCase>,
     /// Replays a trace against pure policies.
     pub replay: Option<ReplayCase>,
+    /// Drives an engine for tiny objects.
+    pub tiny: Option<TinyCase>,
     /// What is varied: every combination is a case.
     #[serde(default)]
     pub vary: Vec<Vary>,
@@ -197,25 +200,30 @@ impl TraceCase {
     /// # Errors
     /// When it is in none of the places where it may be.
     pub fn find(&self, experiment: &Path) -> Result<PathBuf, EvalError> {
-        let beside = experiment.parent().unwrap_or(Path::new("."));
-        let shared = std::env::var_os("FLOE_TRACES").map(PathBuf::from);
-        let places = [
-            Some(PathBuf::from(".")),
-            Some(beside.to_owned()),
-            shared,
-            Some(PathBuf::from("../shared/traces")),
-        ];
-        let mut candidates = places.into_iter().flatten().map(|p| p.join(&self.path));
-        candidates
-            .find(|candidate| candidate.is_file())
-            .ok_or_else(|| EvalError::Experiment {
-                path: experiment.to_owned(),
-                reason: format!(
-                    "there is no trace {}; put it beside the experiment, or set FLOE_TRACES to the folder it is in",
-                    self.path.display()
-                ),
-            })
+        find_shared(&self.path, experiment)
     }
+}
+
+/// Where a file is, for an experiment file at `experiment`: as it is, beside
+/// the experiment, in `$FLOE_TRACES`, or in `../shared/traces`.
+///
+/// # Errors
+/// [`EvalError::Absent`] when it is in none of them.
+pub fn find_shared(path: &Path, experiment: &Path) -> Result<PathBuf, EvalError> {
+    let beside = experiment.parent().unwrap_or(Path::new("."));
+    let shared = std::env::var_os("FLOE_TRACES").map(PathBuf::from);
+    let places = [
+        Some(PathBuf::from(".")),
+        Some(beside.to_owned()),
+        shared,
+        Some(PathBuf::from("../shared/traces")),
+    ];
+    let mut candidates = places.into_iter().flatten().map(|place| place.join(path));
+    candidates
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| EvalError::Absent {
+            path: path.to_owned(),
+        })
 }
 
 /// Replays a trace against pure policies.

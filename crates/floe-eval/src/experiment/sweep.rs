@@ -271,6 +271,16 @@ impl Work<'_> {
         self.bar.inc(1);
     }
 
+    /// A case whose data is not on this machine is left out, and listed in the
+    /// report as not run.
+    fn skip(&self, case: &Case, reason: &EvalError) {
+        let line = format!("skipped `{}`: {reason}", case.name);
+        match self.bar.is_hidden() {
+            true => eprintln!("{line}"),
+            false => self.bar.println(line),
+        }
+    }
+
     fn run_and_keep(&self, case: &Case, progress: Progress) -> Result<(), EvalError> {
         let scratch = self.folder.join(format!("scratch-{}", case.digest));
         let place = Place {
@@ -278,7 +288,13 @@ impl Work<'_> {
             scratch: &scratch,
             progress,
         };
-        let found = run_case(case, place)?;
+        let found = match run_case(case, place) {
+            Err(reason @ EvalError::Absent { .. }) if case.experiment.tiny.is_some() => {
+                self.skip(case, &reason);
+                return Ok(());
+            }
+            found => found?,
+        };
         let provenance = Provenance {
             config_digest: case.digest.clone(),
             seed: case.experiment.seed,
@@ -303,7 +319,10 @@ fn is_independent(case: &Case) -> bool {
         .as_ref()
         .map(|bench| bench.cache.target);
     let is_model = matches!(target, Some(TargetKind::Zncache | TargetKind::Oxcache));
-    is_model || case.experiment.replay.is_some() || case.experiment.time == TimeKind::Virtual
+    is_model
+        || case.experiment.replay.is_some()
+        || case.experiment.tiny.is_some()
+        || case.experiment.time == TimeKind::Virtual
 }
 
 fn bar(progress: Progress, due: usize, all: usize) -> ProgressBar {

@@ -539,6 +539,7 @@ impl<'a> Driver<'a> {
                 cpu_us_per_request: None,
                 write_amplification: device.write_amplification(),
                 extra: Vec::new(),
+                series: Vec::new(),
             },
             device,
             elapsed_s: self.now.since(Tick::ZERO).as_secs_f64(),

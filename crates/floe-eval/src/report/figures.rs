@@ -12,7 +12,7 @@ use crate::run::RunResult;
 
 /// A span of latencies so wide that small ones would lie on the floor of a
 /// linear axis.
-const LOG_FROM_SPAN: f64 = 30.0;
+pub(super) const LOG_FROM_SPAN: f64 = 30.0;
 
 /// A figure of either kind.
 #[derive(Clone, Debug)]
@@ -71,6 +71,7 @@ pub(super) fn all(data: &ReportData) -> Vec<Figure> {
     figures.extend(replays.map(Figure::Lines));
     figures.extend(percentiles(&data.runs).map(Figure::Lines));
     figures.extend(nine(&data.runs).into_iter().map(Figure::Lines));
+    figures.extend(panels::extra_series(&data.runs));
     figures.extend(panels::distributions(&data.runs));
     figures.retain(|figure| !figure.is_empty());
     figures

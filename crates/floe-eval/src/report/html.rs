@@ -145,6 +145,8 @@ fn runs(data: &ReportData, page: &mut String) {
         &fold("Charts", over_time),
         page,
     );
+    let extra = grid(&panels::extra_series(&data.runs), &names);
+    section("Over operations", &fold("Charts", extra), page);
     section("Distributions", &fold("Charts", latency), page);
     section("Latency", &fold("Tables", latencies), page);
     section(

@@ -3,11 +3,11 @@
 
 use super::boxes::{BoxChart, BoxMark};
 use super::chart::{Axis, Chart, Line, ScaleKind};
-use super::figures::{Figure, ValueAxis, slug, time_chart};
+use super::figures::{Figure, LOG_FROM_SPAN, ValueAxis, slug, time_chart};
 use super::{Panel, ReportData};
 use crate::experiment::PanelKind;
 use crate::metrics::{Distribution, SERIES, Series, SeriesKind};
-use crate::run::RunResult;
+use crate::run::{ExtraSeries, RunResult};
 
 /// The panels that an experiment asks for.
 pub(super) fn all(data: &ReportData) -> Vec<Figure> {
@@ -16,7 +16,9 @@ pub(super) fn all(data: &ReportData) -> Vec<Figure> {
 }
 
 fn figure(panel: &Panel, data: &ReportData) -> Option<Figure> {
-    let series = SERIES.iter().find(|series| series.name == panel.series)?;
+    let Some(series) = SERIES.iter().find(|series| series.name == panel.series) else {
+        return extra_figure(panel, data);
+    };
     let lines = panel.lines.iter();
     let runs: Vec<(String, &RunResult)> = lines
         .filter_map(|line| Some((line.name.clone(), data.runs.get(line.run)?)))
@@ -35,6 +37,87 @@ fn figure(panel: &Panel, data: &ReportData) -> Option<Figure> {
         PanelKind::Time => Figure::Lines(time_chart(name, title, series, runs)),
         PanelKind::Cdf => Figure::Lines(cumulative(name, title, series, &runs)),
         PanelKind::Box => Figure::Boxes(boxes(name, title, series, &runs)),
+    })
+}
+
+/// A panel of a series that is over something other than time.
+fn extra_figure(panel: &Panel, data: &ReportData) -> Option<Figure> {
+    let lines = panel.lines.iter().enumerate().filter_map(|(style, line)| {
+        let run = data.runs.get(line.run)?;
+        ExtraLine::of(run, &panel.series, style, &line.name)
+    });
+    let lines: Vec<ExtraLine<'_>> = lines.collect();
+    let name = slug(&format!("over-{}-{}", panel.series, panel.group));
+    Some(Figure::Lines(extra_chart(name, &panel.group, &lines)?))
+}
+
+/// A chart for each of the series over something other than time, a line per run.
+pub(super) fn extra_series(runs: &[RunResult]) -> Vec<Figure> {
+    let mut names: Vec<&str> = Vec::new();
+    for series in runs.iter().flat_map(|run| &run.series) {
+        if !names.contains(&series.name.as_str()) {
+            names.push(&series.name);
+        }
+    }
+    let of = |name: &&str| {
+        let lines = runs.iter().enumerate();
+        let lines = lines.filter_map(|(style, run)| ExtraLine::of(run, name, style, &run.name));
+        let lines: Vec<ExtraLine<'_>> = lines.collect();
+        extra_chart(slug(&format!("all-{name}")), "", &lines).map(Figure::Lines)
+    };
+    names.iter().filter_map(of).collect()
+}
+
+/// A series of a run and how it is drawn.
+struct ExtraLine<'a> {
+    name: String,
+    style: usize,
+    series: &'a ExtraSeries,
+}
+
+impl<'a> ExtraLine<'a> {
+    fn of(run: &'a RunResult, series: &str, style: usize, name: &str) -> Option<Self> {
+        let found = run.series.iter().find(|found| found.name == series)?;
+        Some(ExtraLine {
+            name: name.to_owned(),
+            style,
+            series: found,
+        })
+    }
+}
+
+/// Series of one name.
+fn extra_chart(name: String, group: &str, lines: &[ExtraLine<'_>]) -> Option<Chart> {
+    let first = lines.first()?.series;
+    let (mut low, mut high) = (f64::INFINITY, 0.0f64);
+    let values = lines.iter().flat_map(|line| &line.series.points);
+    for (_, value) in values.filter(|(_, value)| *value > 0.0) {
+        (low, high) = (low.min(*value), high.max(*value));
+    }
+    let scale = match first.unit.as_str() {
+        "%" => ScaleKind::Percent,
+        _ if high > LOG_FROM_SPAN * low => ScaleKind::Log,
+        _ => ScaleKind::Linear,
+    };
+    let label = match first.unit.as_str() {
+        "" | "%" => first.title.clone(),
+        unit => format!("{} ({unit})", first.title),
+    };
+    Some(Chart {
+        name,
+        title: match group {
+            "" => first.title.clone(),
+            group => format!("{}\n{group}", first.title),
+        },
+        x: Axis::new(first.x_label.clone(), ScaleKind::Linear),
+        y: Axis::new(label, scale),
+        lines: (lines.iter())
+            .map(|line| Line {
+                name: line.name.clone(),
+                style: line.style,
+                points: line.series.points.clone(),
+            })
+            .collect(),
     })
 }
 

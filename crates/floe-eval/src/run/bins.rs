@@ -143,6 +143,7 @@ impl Bins {
                 .filter(|_| stored_bytes > 0)
                 .map(|device| device.written_bytes() as f64 / stored_bytes as f64),
             extra: Vec::new(),
+            series: Vec::new(),
         }
     }
 }

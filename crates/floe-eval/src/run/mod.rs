@@ -223,6 +223,24 @@ pub struct RunResult {
     /// What else is known, as of a simulated device.
     #[serde(default)]
     pub extra: Vec<ExtraFigure>,
+    /// Series over something other than time.
+    #[serde(default)]
+    pub series: Vec<ExtraSeries>,
+}
+
+/// A series that only some runs have, over operations or shares.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExtraSeries {
+    /// Its name in panels.
+    pub name: String,
+    /// Its title in reports.
+    pub title: String,
+    /// The unit of its values; `%` for shares from 0 to 1.
+    pub unit: String,
+    /// What the horizontal axis says, with its unit.
+    pub x_label: String,
+    /// Its points.
+    pub points: Vec<(f64, f64)>,
 }
 
 /// A figure that only some runs have.

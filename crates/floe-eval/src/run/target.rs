@@ -1,5 +1,6 @@
 //! What is driven: a store with an origin behind it, or a read-through cache.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use floe::object::ObjectCache;
@@ -7,6 +8,8 @@ use floe::origin::emulated::{Content, verify};
 use floe::origin::{ByteRange, GetRequest, ObjectKey, Origin};
 use floe::{Admission, PutOptions, Store, ValueWriter};
 use futures::StreamExt as _;
+use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use super::Planned;
 use crate::error::EvalError;
@@ -46,12 +49,66 @@ impl ObjectTarget {
 pub struct StoreTarget {
     store: Store,
     origin: Origin,
+    /// Keys that are being fetched, if whoever else wants one waits for it.
+    fetching: Option<Mutex<HashMap<Box<str>, watch::Receiver<()>>>>,
+}
+
+/// A key that is being fetched. Dropped, it wakes whoever waits for the key.
+struct Fetching<'a> {
+    target: &'a StoreTarget,
+    key: &'a str,
+    _done: watch::Sender<()>,
+}
+
+impl Drop for Fetching<'_> {
+    fn drop(&mut self) {
+        if let Some(fetching) = &self.target.fetching {
+            fetching.lock().remove(self.key);
+        }
+    }
+}
+
+/// Who fetches a key that is not there.
+enum Turn<'a> {
+    /// Whoever asked, alone if it is noted.
+    Fetch(Option<Fetching<'a>>),
+    /// Somebody else, who is done when this closes.
+    Wait(watch::Receiver<()>),
 }
 
 impl StoreTarget {
     /// Drives `store`; misses are fetched from `origin`.
     pub fn new(store: Store, origin: Origin) -> Self {
-        StoreTarget { store, origin }
+        StoreTarget {
+            store,
+            origin,
+            fetching: None,
+        }
+    }
+
+    /// Fetches each key once at a time: whoever wants one that is being
+    /// fetched waits, and then finds it, as in ZNCache and OxCache.
+    #[must_use]
+    pub fn coalescing(mut self) -> Self {
+        self.fetching = Some(Mutex::default());
+        self
+    }
+
+    fn turn<'a>(&'a self, key: &'a str) -> Turn<'a> {
+        let Some(fetching) = &self.fetching else {
+            return Turn::Fetch(None);
+        };
+        let mut fetching = fetching.lock();
+        if let Some(done) = fetching.get(key) {
+            return Turn::Wait(done.clone());
+        }
+        let (sender, done) = watch::channel(());
+        fetching.insert(key.into(), done);
+        Turn::Fetch(Some(Fetching {
+            target: self,
+            key,
+            _done: sender,
+        }))
     }
 }
 
@@ -123,30 +180,47 @@ impl StoreTarget {
         request: &'a Planned,
         check: &mut Check<'a>,
     ) -> Result<Answer, Failure> {
+        loop {
+            if self.get_stored(request, check).await? {
+                return check.finish(Served::Hit);
+            }
+            match self.turn(&request.key) {
+                Turn::Fetch(fetching) => {
+                    self.fetch(request, check).await?;
+                    drop(fetching);
+                    return check.finish(Served::Miss);
+                }
+                // It never sends: it closes when the fetch is over.
+                Turn::Wait(mut done) => _ = done.changed().await,
+            }
+        }
+    }
+
+    /// Whether the store had it.
+    async fn get_stored<'a>(
+        &self,
+        request: &'a Planned,
+        check: &mut Check<'a>,
+    ) -> Result<bool, Failure> {
         let key = request.key.as_bytes();
         let range = request.offset..request.offset + request.length;
-        let mut served = Served::Miss;
         let found = self.store.read(key, range).await.map_err(failed)?;
         // In some traces objects change their size: what is stored then is an
         // older version, which this request replaces.
         let current = found.filter(|reader| reader.value_len() == request.object_bytes);
-        if let Some(mut reader) = current {
-            served = Served::Hit;
-            while let Some(piece) = reader.next().await {
-                match piece {
-                    Ok(piece) => check.piece(&piece)?,
-                    Err(_quarantined) => {
-                        served = Served::Miss;
-                        *check = Check::new(request, check.seed);
-                        break;
-                    }
+        let Some(mut reader) = current else {
+            return Ok(false);
+        };
+        while let Some(piece) = reader.next().await {
+            match piece {
+                Ok(piece) => check.piece(&piece)?,
+                Err(_quarantined) => {
+                    *check = Check::new(request, check.seed);
+                    return Ok(false);
                 }
             }
         }
-        if served == Served::Miss {
-            self.fetch(request, check).await?;
-        }
-        check.finish(served)
+        Ok(true)
     }
 
     /// Streams an object from the origin to the client and into the store, so

@@ -98,6 +98,12 @@ pub struct WorkloadSpec {
 #[error("workload: {0}")]
 pub struct WorkloadError(String);
 
+impl WorkloadError {
+    pub(crate) fn new(why: impl Into<String>) -> Self {
+        WorkloadError(why.into())
+    }
+}
+
 /// The ids of a working set `ratio` times as large as the chunks of a cache.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! Metrics, health and statistics over HTTP, for operators and their tools.
 
 mod collect;
+mod collect_memcached;
 mod samples;
 
 use std::future::Future;
@@ -22,6 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::AdminConfig;
+use crate::memcached;
 use crate::net::{self, HttpLimits, Pace, Shutdown};
 use crate::statistics::{ConnectionCounters, FaceStatistics};
 use samples::Samples;
@@ -41,6 +43,7 @@ pub(crate) struct Known {
     pub(crate) cache: ObjectCache,
     pub(crate) device: Option<Arc<Meters>>,
     pub(crate) faces: Vec<(&'static str, Arc<FaceStatistics>)>,
+    pub(crate) memcached: Option<Arc<memcached::Face>>,
     pub(crate) clock: Clock,
     pub(crate) started: Tick,
     /// Cancelled when the other faces take no more requests.
@@ -59,6 +62,9 @@ impl Known {
         }
         for (name, statistics) in &self.faces {
             collect::face(&mut samples, name, statistics);
+        }
+        if let Some(face) = &self.memcached {
+            collect_memcached::face(&mut samples, face);
         }
         if query.is_some_and(|query| query.split('&').any(|pair| pair == "zones=1")) {
             collect::zones(&mut samples, self.cache.store());

@@ -300,7 +300,14 @@ async fn anonymous_faces_keep_to_loopback_unless_told() {
         }),
         ..Default::default()
     };
-    let refused = floe_server::Server::start(config, cache, clock, None).await;
+    let refused = floe_server::Server::start(
+        config,
+        cache.clone(),
+        floe::Cache::over(cache.store().clone()),
+        clock,
+        None,
+    )
+    .await;
     assert!(matches!(refused, Err(StartError::Config(_))));
 }
 

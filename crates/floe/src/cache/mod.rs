@@ -1,9 +1,15 @@
 //! The embedded cache: keys and values, with fetching of what is missing.
 //!
-//! [`Cache`] is what most Rust programs want. It opens its own device from a
-//! configuration and adds single-flight fetching to a [`Store`].
+//! [`Cache`] is what most Rust programs want. It opens its own devices from a
+//! configuration, sends what is small to the tiny engine and the rest to the
+//! chunk engine, and adds single-flight fetching.
+//!
+//! **A key lives in one engine only.** A write to one is acknowledged after
+//! the other has durably forgotten the key; until then readers may see the
+//! older value or none. Reads ask the chunk engine first, whose index is exact.
 
 mod flight;
+mod writer;
 
 use std::fmt;
 use std::future::Future;
@@ -19,12 +25,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::CacheError;
 use crate::store::{
-    Admission, OpenError, PutOptions, RecoveryReport, Store, StoreConfig, StoreStats, Value,
-    ValueReader, ValueWriter,
+    Admission, InRam, OpenError, PutOptions, RecoveryReport, Store, StoreConfig, StoreStats, Value,
+    ValueReader,
 };
+use crate::tiny::{OpenTinyError, Tiny, TinyConfig};
 use flight::{Flights, Turn};
 
 pub use flight::SharedError;
+pub use writer::CacheWriter;
 
 /// What a cache needs: a device and a store on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,6 +43,30 @@ pub struct CacheConfig {
     /// How it is used.
     #[serde(flatten)]
     pub store: StoreConfig,
+    /// The engine for tiny objects; without it everything is chunks.
+    pub tiny: Option<TinyTierConfig>,
+}
+
+/// The part of a cache that keeps tiny objects.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TinyTierConfig {
+    /// Where its flash is: a device or file of its own.
+    pub device: DeviceConfig,
+    /// Most bytes of key and value together of an object that goes there.
+    pub threshold: ByteSize,
+    /// How it is used.
+    pub engine: TinyConfig,
+}
+
+impl Default for TinyTierConfig {
+    fn default() -> Self {
+        TinyTierConfig {
+            device: DeviceConfig::default(),
+            threshold: ByteSize::kib(2),
+            engine: TinyConfig::default(),
+        }
+    }
 }
 
 impl CacheConfig {
@@ -57,6 +89,9 @@ pub enum OpenCacheError {
     /// The store on it could not be opened.
     #[error(transparent)]
     Store(#[from] OpenError),
+    /// The engine for tiny objects could not be opened.
+    #[error("tiny objects: {0}")]
+    Tiny(#[from] OpenTinyError),
 }
 
 /// Why [`Cache::get_or_fetch`] returned no value.
@@ -85,7 +120,27 @@ impl From<CacheError> for FetchError {
 #[derive(Clone)]
 pub struct Cache {
     store: Store,
+    tiny: Option<TinyTier>,
     flights: Arc<Flights>,
+}
+
+/// The engine for tiny objects, and what goes there.
+#[derive(Clone, Debug)]
+struct TinyTier {
+    engine: Tiny,
+    /// Most bytes of key and value together.
+    threshold: usize,
+}
+
+impl TinyTier {
+    fn takes(&self, key: &[u8], value_bytes: usize) -> bool {
+        key.len() + value_bytes <= self.threshold && self.engine.fits(key.len(), value_bytes)
+    }
+
+    /// Whether it could hold `key` at all.
+    fn may_hold(&self, key: &[u8]) -> bool {
+        self.engine.fits(key.len(), 0)
+    }
 }
 
 impl fmt::Debug for Cache {
@@ -103,7 +158,36 @@ impl Cache {
     pub async fn open(config: &CacheConfig) -> Result<Cache, OpenCacheError> {
         let clock = Clock::real();
         let device = floe_device::open(&config.device, &clock)?;
-        Ok(Cache::open_on(device, clock, &config.store).await?)
+        let cache = Cache::open_on(device, clock.clone(), &config.store).await?;
+        let Some(tier) = &config.tiny else {
+            return Ok(cache);
+        };
+        let device = floe_device::open(&tier.device, &clock)?;
+        let tiny = Tiny::open(device, clock, &tier.engine).await?;
+        Ok(cache.with_tiny(tiny, tier.threshold))
+    }
+
+    /// A cache over a store that is open.
+    pub fn over(store: Store) -> Cache {
+        Cache {
+            store,
+            tiny: None,
+            flights: Arc::default(),
+        }
+    }
+
+    /// Sends objects of up to `threshold` bytes of key and value to `tiny`.
+    /// Both must have been used together from the beginning, or be empty:
+    /// otherwise a key may be in both.
+    #[must_use]
+    pub fn with_tiny(self, tiny: Tiny, threshold: ByteSize) -> Cache {
+        Cache {
+            tiny: Some(TinyTier {
+                engine: tiny,
+                threshold: usize::try_from(threshold.bytes()).unwrap_or(usize::MAX),
+            }),
+            ..self
+        }
     }
 
     /// Opens the cache on a device of the caller's.
@@ -115,10 +199,7 @@ impl Cache {
         clock: Clock,
         config: &StoreConfig,
     ) -> Result<Cache, OpenError> {
-        Ok(Cache {
-            store: Store::open(device, clock, config).await?,
-            flights: Arc::default(),
-        })
+        Ok(Cache::over(Store::open(device, clock, config).await?))
     }
 
     /// The value of `key`, or `None`.
@@ -126,7 +207,7 @@ impl Cache {
     /// # Errors
     /// As [`Store::get`]. A value that flash does not give back is `None`.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Bytes>, CacheError> {
-        Ok(self.store.get(key).await?.map(|value| value.bytes))
+        Ok(self.get_value(key).await?.map(|value| value.bytes))
     }
 
     /// The bytes `range` of the value of `key`, clipped to its length; only
@@ -139,7 +220,7 @@ impl Cache {
         key: &[u8],
         range: Range<u64>,
     ) -> Result<Option<Bytes>, CacheError> {
-        let Some(mut reader) = self.store.read(key, range).await? else {
+        let Some(mut reader) = self.read(key, range).await? else {
             return Ok(None);
         };
         let mut parts = Vec::new();
@@ -161,7 +242,28 @@ impl Cache {
     /// # Errors
     /// As [`Store::get`].
     pub async fn get_value(&self, key: &[u8]) -> Result<Option<Value>, CacheError> {
-        self.store.get(key).await
+        let Some(tiny) = self.tiny.as_ref().filter(|tiny| tiny.may_hold(key)) else {
+            return self.store.get(key).await;
+        };
+        match self.store.get_ram(key)? {
+            InRam::Hit(value) => Ok(Some(value)),
+            InRam::OnFlash { .. } => self.store.get(key).await,
+            InRam::Miss => tiny.engine.get(key).await,
+        }
+    }
+
+    /// The value if it is in memory, without a future and without waiting: for
+    /// faces that answer most requests from memory and start a task only for
+    /// the rest.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn get_ram(&self, key: &[u8]) -> Result<InRam, CacheError> {
+        let found = self.store.get_ram(key)?;
+        match &self.tiny {
+            Some(tiny) if found == InRam::Miss && tiny.may_hold(key) => tiny.engine.get_ram(key),
+            _ => Ok(found),
+        }
     }
 
     /// The bytes `range` of a value as a stream of pieces.
@@ -173,7 +275,14 @@ impl Cache {
         key: &[u8],
         range: Range<u64>,
     ) -> Result<Option<ValueReader>, CacheError> {
-        self.store.read(key, range).await
+        let found = self.store.read(key, range.clone()).await?;
+        match &self.tiny {
+            Some(tiny) if found.is_none() && tiny.may_hold(key) => {
+                let value = tiny.engine.get(key).await?;
+                Ok(value.map(|value| ValueReader::whole(value, &range)))
+            }
+            _ => Ok(found),
+        }
     }
 
     /// The value of `key`, fetched by `fetch` if it is not cached. However
@@ -240,7 +349,7 @@ impl Cache {
         if value.len() as u64 > self.store.value_bytes_max() {
             return;
         }
-        if let Err(error) = self.store.put(key, value, options).await {
+        if let Err(error) = self.route(key, value, options).await {
             tracing::debug!(%error, "a fetched value was not stored");
         }
     }
@@ -265,10 +374,39 @@ impl Cache {
         options: PutOptions,
     ) -> Result<Admission, CacheError> {
         self.flights.overtake(key).await;
-        let admission = self.store.put(key, value, options).await;
+        let admission = self.route(key, value, options).await;
         // A fetch that began before the value was stored may still carry an older one.
         self.flights.overtake(key).await;
         admission
+    }
+
+    /// Stores `value` in one engine, and has the other forget the key.
+    async fn route(
+        &self,
+        key: &[u8],
+        value: Bytes,
+        options: PutOptions,
+    ) -> Result<Admission, CacheError> {
+        let Some(tiny) = &self.tiny else {
+            return self.store.put(key, value, options).await;
+        };
+        if !tiny.takes(key, value.len()) {
+            let admission = self.store.put(key, value, options).await?;
+            self.forget_in_tiny(key).await?;
+            return Ok(admission);
+        }
+        tiny.engine.put(key, &value, options).await?;
+        // Also where the store has no such key: what it evicted may still be on
+        // flash, and only it knows.
+        self.store.delete(key).await?;
+        Ok(Admission::Admitted)
+    }
+
+    async fn forget_in_tiny(&self, key: &[u8]) -> Result<(), CacheError> {
+        match &self.tiny {
+            Some(tiny) if tiny.may_hold(key) => tiny.engine.delete(key).await,
+            _ => Ok(()),
+        }
     }
 
     /// Starts to store a value of `len` bytes that arrives piece by piece.
@@ -280,8 +418,9 @@ impl Cache {
         key: &[u8],
         len: u64,
         options: PutOptions,
-    ) -> Result<ValueWriter, CacheError> {
-        self.store.writer(key, len, options).await
+    ) -> Result<CacheWriter, CacheError> {
+        let writer = self.store.writer(key, len, options).await?;
+        Ok(CacheWriter::new(self.clone(), key, writer))
     }
 
     /// Forgets `key`; says whether it was there.
@@ -290,9 +429,19 @@ impl Cache {
     /// As [`Store::delete`].
     pub async fn delete(&self, key: &[u8]) -> Result<bool, CacheError> {
         self.flights.overtake(key).await;
-        let was_there = self.store.delete(key).await;
+        let was_there = self.remove(key).await;
         self.flights.overtake(key).await;
         was_there
+    }
+
+    async fn remove(&self, key: &[u8]) -> Result<bool, CacheError> {
+        let in_tiny = match &self.tiny {
+            Some(tiny) if tiny.may_hold(key) => tiny.engine.get(key).await?.is_some(),
+            _ => false,
+        };
+        let in_store = self.store.delete(key).await?;
+        self.forget_in_tiny(key).await?;
+        Ok(in_store || in_tiny)
     }
 
     /// Waits until everything accepted so far is on stable flash.
@@ -300,6 +449,9 @@ impl Cache {
     /// # Errors
     /// As [`Store::flush`].
     pub async fn flush(&self) -> Result<(), CacheError> {
+        if let Some(tiny) = &self.tiny {
+            tiny.engine.flush().await?;
+        }
         self.store.flush().await
     }
 
@@ -308,7 +460,12 @@ impl Cache {
     /// # Errors
     /// As [`Store::close`].
     pub async fn close(&self) -> Result<(), CacheError> {
-        self.store.close().await
+        let tiny = match &self.tiny {
+            Some(tiny) => tiny.engine.close().await,
+            None => Ok(()),
+        };
+        self.store.close().await?;
+        tiny
     }
 
     /// Counts and gauges.
@@ -319,6 +476,11 @@ impl Cache {
     /// What opening found.
     pub fn recovery(&self) -> &RecoveryReport {
         self.store.recovery()
+    }
+
+    /// The engine for tiny objects, if there is one.
+    pub fn tiny(&self) -> Option<&Tiny> {
+        self.tiny.as_ref().map(|tiny| &tiny.engine)
     }
 
     /// The store below.

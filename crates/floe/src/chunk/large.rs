@@ -1,7 +1,8 @@
 //! Large values: streamed onto flash in pieces, read back in pieces.
 //!
 //! A value's room is promised in one zone when its first piece is written, so
-//! a slow source holds neither a zone nor more than two pieces of RAM. Its
+//! a slow source holds neither a zone nor more than two pieces of RAM; before
+//! that it waits for its turn, so that little is promised at a time. Its
 //! pieces lie wherever their appends landed; the descriptor written last says
 //! where, and what every 64 KiB sum to.
 
@@ -18,10 +19,12 @@ use floe_core::layout::{
 use floe_device::{Address, IoBuf, OpFuture};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::host_gc::Relocation;
 use super::place::{Placement, Purpose};
 use super::slots::{LargeValue, SlotHold};
 use super::space::{Deaths, Space};
 use super::stats::add;
+use super::turns::{Turn, Waited};
 use super::write::WriteError;
 use super::{Engine, room_units};
 use crate::error::CacheError;
@@ -40,13 +43,15 @@ pub(crate) struct LargeWriter {
     given: u64,
     expiry_unix_s: u32,
     relaxed: bool,
-    /// Set when host GC moves a value: where from, and its own sequence.
-    moving: Option<(Entry, Sequence)>,
+    /// Set when host GC moves a value.
+    moving: Option<Moving>,
     /// The sequence it was started with, which its pieces carry.
     stream: Sequence,
     /// The piece being filled: one header block, then payload.
     fill: Option<Fill>,
     placement: Option<Placement>,
+    /// Leave to stream in; host GC needs none.
+    turn: Option<Turn>,
     /// Instead of a placement, over slots.
     slot: Option<SlotHold>,
     in_flight: VecDeque<InFlight>,
@@ -54,6 +59,15 @@ pub(crate) struct LargeWriter {
     unit_checksums: Vec<u32>,
     failed: bool,
     finished: bool,
+}
+
+/// A value that host GC moves.
+#[derive(Debug)]
+struct Moving {
+    from: Entry,
+    /// The value's own.
+    sequence: Sequence,
+    relocation: Arc<Relocation>,
 }
 
 #[derive(Debug)]
@@ -66,6 +80,7 @@ struct Fill {
 #[derive(Debug)]
 struct InFlight {
     landed: OpFuture<Address>,
+    bytes: u64,
     _room: OwnedSemaphorePermit,
 }
 
@@ -86,6 +101,7 @@ impl LargeWriter {
             stream,
             fill: None,
             placement: None,
+            turn: None,
             slot: None,
             in_flight: VecDeque::new(),
             piece_blocks: Vec::new(),
@@ -97,19 +113,33 @@ impl LargeWriter {
 
     /// Starts to copy the value at `from`, of sequence `sequence`, elsewhere.
     pub(super) fn relocation(
-        engine: Arc<Engine>,
+        relocation: Arc<Relocation>,
         key: &[u8],
         from: Entry,
         sequence: Sequence,
     ) -> Self {
-        let mut writer = LargeWriter::new(engine, key, u64::from(from.len), PutOptions::default());
+        let len = u64::from(from.len);
+        let mut writer = LargeWriter::new(relocation.engine(), key, len, PutOptions::default());
         writer.expiry_unix_s = from.expiry_unix_s;
-        writer.moving = Some((from, sequence));
+        writer.moving = Some(Moving {
+            from,
+            sequence,
+            relocation,
+        });
         writer
     }
 
     /// Adds the next bytes; waits while the write buffer is full.
-    pub(crate) async fn write(&mut self, mut bytes: Bytes) -> Result<(), CacheError> {
+    pub(crate) async fn write(&mut self, bytes: Bytes) -> Result<(), CacheError> {
+        self.turn.iter().for_each(Turn::busy);
+        let result = self.take(bytes).await;
+        if let Some(turn) = &self.turn {
+            turn.idle(self.engine.clock.now());
+        }
+        result
+    }
+
+    async fn take(&mut self, mut bytes: Bytes) -> Result<(), CacheError> {
         let given = self.given + bytes.len() as u64;
         if given > self.len {
             return Err(CacheError::WrongLength {
@@ -122,8 +152,8 @@ impl LargeWriter {
             let header = self.header_bytes();
             let want = self.next_piece_bytes();
             if self.fill.is_none() {
-                // A slot first: room in the write buffer must not wait for it.
-                if !self.has_slot().await {
+                // A turn and a slot first: room in the write buffer must not wait for them.
+                if !self.has_turn().await || !self.has_slot().await {
                     self.failed = true;
                     break;
                 }
@@ -149,6 +179,7 @@ impl LargeWriter {
                 given: self.given,
             });
         }
+        self.turn.iter().for_each(Turn::busy);
         while !self.in_flight.is_empty() && !self.failed {
             self.reap().await;
         }
@@ -176,6 +207,20 @@ impl LargeWriter {
                 Ok(Admission::Refused)
             }
         }
+    }
+
+    /// Waits until this value may stream in. False if it never may.
+    async fn has_turn(&mut self) -> bool {
+        if self.turn.is_some() || self.moving.is_some() {
+            return true;
+        }
+        let engine = Arc::clone(&self.engine);
+        let Some((turn, Waited(waited))) = engine.turns.wait(&engine.clock, self.len).await else {
+            return false;
+        };
+        add(&engine.counters.large_waits, u64::from(waited));
+        self.turn = Some(turn);
+        true
     }
 
     /// Over slots, holds one from now on. False if none will ever be free.
@@ -241,6 +286,11 @@ impl LargeWriter {
         let Some(mut fill) = self.fill.take() else {
             return Ok(());
         };
+        let bytes = fill.payload_bytes as u64;
+        if let Some(turn) = &self.turn {
+            // Also while it waits for a zone: there is enough to write.
+            turn.sent(bytes);
+        }
         let Some(life) = self.place().await else {
             self.failed = true;
             return Ok(());
@@ -264,7 +314,7 @@ impl LargeWriter {
         if let Some(slot) = &self.slot {
             let offset = u64::from(number) * u64::from(self.engine.plan.stream_bytes());
             let landed = slot.write(offset, fill.buf);
-            self.sent(landed, fill.room).await;
+            self.sent(landed, bytes, fill.room).await;
             return Ok(());
         }
         let piece = PieceHeader {
@@ -288,13 +338,14 @@ impl LargeWriter {
             .engine
             .device
             .append(life.zone, fill.buf.freeze(), handle);
-        self.sent(landed, fill.room).await;
+        self.sent(landed, bytes, fill.room).await;
         Ok(())
     }
 
-    async fn sent(&mut self, landed: OpFuture<Address>, room: OwnedSemaphorePermit) {
+    async fn sent(&mut self, landed: OpFuture<Address>, bytes: u64, room: OwnedSemaphorePermit) {
         self.in_flight.push_back(InFlight {
             landed,
+            bytes,
             _room: room,
         });
         if self.in_flight.len() >= WINDOW {
@@ -315,8 +366,8 @@ impl LargeWriter {
                 Purpose::User
             };
             self.placement = self.engine.place_for(purpose, bytes, 1).await;
-            if let (Some(placement), true) = (&self.placement, self.moving.is_some()) {
-                self.engine.start_relocating(placement.life().zone);
+            if let (Some(placement), Some(moving)) = (&self.placement, &self.moving) {
+                moving.relocation.also(placement.life().zone);
             }
         }
         self.placement.as_ref().map(Placement::life)
@@ -329,7 +380,11 @@ impl LargeWriter {
         };
         // Still listed while it is waited for: who drops the writer must know of it.
         let landed = (&mut piece.landed).await;
+        let bytes = piece.bytes;
         self.in_flight.pop_front();
+        if let Some(turn) = &self.turn {
+            turn.landed(bytes);
+        }
         match landed {
             Ok(at) => {
                 let block = u64::from(self.engine.plan.geometry.block_size);
@@ -392,8 +447,8 @@ impl LargeWriter {
         };
         let block_size = self.engine.plan.geometry.block_size;
         // Before the descriptor is written: whatever is found afterwards is newer than it.
-        let (mut notes, sequence) = match self.moving {
-            Some((_, sequence)) => (Vec::new(), sequence),
+        let (mut notes, sequence) = match &self.moving {
+            Some(moving) => (Vec::new(), moving.sequence),
             None => {
                 let (deaths, sequence) = self.displace();
                 (deaths.notes, sequence)
@@ -487,7 +542,7 @@ impl LargeWriter {
         sequence: Sequence,
     ) -> Result<Option<Note>, IndexFull> {
         let mut shard = self.engine.shard_of(self.hash).lock();
-        if let Some((from, _)) = self.moving {
+        if let Some(Moving { from, .. }) = self.moving {
             if shard.index.relocate(self.hash, from.place, entry) {
                 self.engine
                     .states

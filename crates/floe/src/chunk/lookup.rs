@@ -25,6 +25,24 @@ pub(crate) enum Lookup<'e> {
     Absent,
 }
 
+/// What is known of a key without reading flash.
+pub(crate) enum RamLookup {
+    /// The value, whole.
+    Found(Bytes, Tier),
+    /// The value is on flash.
+    OnFlash { len: u64 },
+    /// There is none.
+    Absent,
+}
+
+/// What a shard holds of a key in memory.
+enum InMemory {
+    Value(Bytes, Tier),
+    /// What flash may hold is not the newest, and the newest is not served.
+    Outdated,
+    Nothing,
+}
+
 /// A value on flash, pinned there.
 pub(crate) struct FlashValue<'e> {
     pub(crate) hash: KeyHash,
@@ -39,27 +57,74 @@ impl Engine {
         self.check_key(key)?;
         let hash = self.hash(key);
         let mut shard = self.shard_of(hash).lock();
-        if let Some(bytes) = shard.ram_get(hash, key, &self.clock) {
-            self.touch_on_flash(&mut shard, hash);
-            drop(shard);
-            add(&self.counters.ram_hits, 1);
-            add(&self.counters.ram_hit_bytes, bytes.len() as u64);
-            return Ok(Lookup::Memory(bytes, Tier::Ram));
-        }
-        if let Some(slot) = shard.pending.get(&hash) {
-            let record = &slot.record;
-            if *record.key == *key && !has_expired(record.expiry_unix_s, &self.clock) {
-                let bytes = record.value.clone();
+        match self.in_memory(&mut shard, hash, key) {
+            InMemory::Value(bytes, tier) => {
                 drop(shard);
-                add(&self.counters.buffer_hits, 1);
-                add(&self.counters.ram_hit_bytes, bytes.len() as u64);
-                return Ok(Lookup::Memory(bytes, Tier::Buffer));
+                self.count_memory_hit(&bytes, tier);
+                return Ok(Lookup::Memory(bytes, tier));
             }
-            return Ok(self.absent());
+            InMemory::Outdated => return Ok(self.absent()),
+            InMemory::Nothing => {}
         }
         let on_flash = self.find_on_flash(&mut shard, hash);
         drop(shard);
         Ok(on_flash.map_or_else(|| self.absent(), Lookup::Flash))
+    }
+
+    /// Finds `key` if it is in memory. A value on flash is neither counted nor
+    /// touched: whoever wants it goes on with [`lookup`](Self::lookup).
+    pub(crate) fn lookup_ram(&self, key: &[u8]) -> Result<RamLookup, CacheError> {
+        self.check_key(key)?;
+        let hash = self.hash(key);
+        let mut shard = self.shard_of(hash).lock();
+        let found = self.in_memory(&mut shard, hash, key);
+        let on_flash = match (&found, shard.index.get(hash)) {
+            (InMemory::Nothing, Some(Found::Live(entry))) => Some(u64::from(entry.len)),
+            _ => None,
+        };
+        drop(shard);
+        Ok(match found {
+            InMemory::Value(bytes, tier) => {
+                self.count_memory_hit(&bytes, tier);
+                RamLookup::Found(bytes, tier)
+            }
+            InMemory::Nothing | InMemory::Outdated => match on_flash {
+                Some(len) => RamLookup::OnFlash { len },
+                None => {
+                    add(&self.counters.misses, 1);
+                    RamLookup::Absent
+                }
+            },
+        })
+    }
+
+    fn in_memory(&self, shard: &mut super::Shard, hash: KeyHash, key: &[u8]) -> InMemory {
+        if let Some(bytes) = shard.ram_get(hash, key, &self.clock) {
+            self.touch_on_flash(shard, hash);
+            return InMemory::Value(bytes, Tier::Ram);
+        }
+        // Asked at every hit: mostly nothing is on its way to flash.
+        if shard.pending.is_empty() {
+            return InMemory::Nothing;
+        }
+        let Some(slot) = shard.pending.get(&hash) else {
+            return InMemory::Nothing;
+        };
+        let record = &slot.record;
+        if *record.key == *key && !has_expired(record.expiry_unix_s, &self.clock) {
+            InMemory::Value(record.value.clone(), Tier::Buffer)
+        } else {
+            InMemory::Outdated
+        }
+    }
+
+    fn count_memory_hit(&self, bytes: &Bytes, tier: Tier) {
+        let hits = match tier {
+            Tier::Buffer => &self.counters.buffer_hits,
+            Tier::Ram | Tier::Flash => &self.counters.ram_hits,
+        };
+        add(hits, 1);
+        add(&self.counters.ram_hit_bytes, bytes.len() as u64);
     }
 
     fn absent(&self) -> Lookup<'static> {

@@ -6,8 +6,10 @@
 //! | `lookup.rs` | a get, from shard to flash and back into the RAM tier |
 //! | `write.rs` | small values: buffered, batched, appended |
 //! | `large.rs`, `large_read.rs` | large values: streamed in pieces, read in pieces |
+//! | `turns.rs` | when a large value may stream in |
 //! | `place.rs` | finding room: open zones, headers, closing, summaries |
-//! | `reclaim.rs` | eviction between the water marks, host GC |
+//! | `reclaim.rs` | eviction between the water marks |
+//! | `host_gc.rs` | CLRU in a log: chunks evicted one by one, the rest of a zone moved |
 //! | `space.rs` | a log of batches, or slots: what is different and what is not |
 //! | `slots/` | values in slots that are written again in place |
 //! | `journal.rs`, `deaths.rs` | deaths made durable; superblock and journal zones |
@@ -16,6 +18,7 @@
 //! **No lock is held across an await; every pool and queue is bounded.**
 
 mod deaths;
+mod host_gc;
 mod journal;
 mod large;
 mod large_read;
@@ -29,6 +32,7 @@ mod shard;
 mod slots;
 mod space;
 mod stats;
+mod turns;
 mod write;
 mod zone_state;
 
@@ -51,12 +55,13 @@ use shard::{Pending, Shard};
 use slots::{Change, Settled, SlotSpace};
 use space::{Deaths, LogSpace, Space};
 use stats::ChunkCounters;
+use turns::Turns;
 use write::WriteQueue;
 use zone_state::ZoneStates;
 
 pub(crate) use large::LargeWriter;
 pub(crate) use large_read::LargeReader;
-pub(crate) use lookup::Lookup;
+pub(crate) use lookup::{Lookup, RamLookup};
 pub(crate) use opening::OpenOptions;
 pub use opening::{OpenError, RecoveryReport};
 pub use stats::ChunkCounts;
@@ -94,6 +99,8 @@ pub(crate) struct Engine {
     room: Arc<Semaphore>,
     write_permits: Arc<Semaphore>,
     queue: WriteQueue,
+    /// Large values that stream in, and those that wait for it.
+    turns: Arc<Turns>,
     journal: Journal,
     descriptors: DescriptorCache,
     /// What readers of large values read before it is asked for.
@@ -248,7 +255,7 @@ impl Engine {
             for &zone in log
                 .relocating
                 .lock()
-                .iter()
+                .keys()
                 .filter(|&&z| z != entry.place.zone)
             {
                 let life = self.states.life(zone);
@@ -324,6 +331,7 @@ impl Engine {
         self.stopping.store(true, SeqCst);
         // Whoever waits for room in the write buffer is told that the cache is closed.
         self.room.close();
+        self.turns.close();
         self.space.notify_waiters();
         self.reclaim_wake.notify_one();
         self.queue.wake();
@@ -350,6 +358,7 @@ impl Engine {
             stats.ram_values += shard.ram_len() as u64;
             stats.pending_records += shard.pending.len() as u64;
         }
+        stats.promised_bytes = self.turns.promised_bytes();
         if let Some(slots) = self.slots() {
             let counts = self.slot_counts(slots);
             stats.index_bytes += counts.memory_bytes;
@@ -415,6 +424,8 @@ pub struct EngineStats {
     pub ram_values: u64,
     /// Values in write buffers.
     pub pending_records: u64,
+    /// Bytes promised to large values that are streaming in.
+    pub promised_bytes: u64,
     /// Zones that are empty.
     pub zones_free: u64,
     /// Zones that are full; over slots, those without a free one.

@@ -34,6 +34,14 @@ pub enum OpenError {
         /// What differs.
         mismatch: PlanMismatch,
     },
+    /// The device holds a Floe cache of tiny objects.
+    #[error(
+        "{device} holds a Floe cache of tiny objects, not of chunks; `floe format --force` wipes it, or choose another path or device"
+    )]
+    OtherKind {
+        /// The device.
+        device: String,
+    },
     /// Another version of Floe wrote this cache, in a format of its own.
     #[error("{device} was written by another version of Floe: {source}")]
     OtherFormat {

@@ -16,8 +16,8 @@ use floe_core::ZoneId;
 use floe_core::chunk::{Entry, Eviction, Found, Plan, ShardIndex, SlotMap, ZoneTable};
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::{
-    CacheId, Generation, Identified, LayoutError, Note, Sequence, SummaryEntry, Superblock,
-    ZoneHeader, ZoneLife, identify,
+    CacheId, Generation, Identified, LayoutError, Note, Sequence, Structure, SummaryEntry,
+    Superblock, ZoneHeader, ZoneLife, identify,
 };
 use floe_core::policy::zone::ZonePolicy;
 use floe_device::{Address, Clock, SharedDevice, ZoneState};
@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use rand::RngExt;
 use tokio::sync::{Notify, Semaphore};
 
+use super::host_gc::zones_at_once;
 use super::journal::{Journal, JournalTask, METADATA, filter_notes, scan_journal};
 use super::large_read::{descriptor_cache, read_ahead};
 use super::opening::{OpenError, OpenOptions, RecoveryReport};
@@ -132,7 +133,7 @@ impl Recovery {
             return Ok(None);
         }
         let mut found = Vec::new();
-        let mut blank = true;
+        let (mut blank, mut is_tiny) = (true, false);
         for zone in METADATA {
             let len = FOREIGN_CHECK_BYTES.min(self.plan.geometry.zone_capacity);
             // Not skipped when it cannot be read: it may be the newer of the two.
@@ -146,10 +147,16 @@ impl Recovery {
                         source,
                     });
                 }
+                Err(LayoutError::Unexpected(Structure::TinySuperblock)) => is_tiny = true,
                 // Half-written by a format or a journal move that a crash cut off.
                 Err(_) if matches!(identify(&buf), Identified::Claims(_)) => {}
                 Err(_) => blank &= buf.iter().all(|&byte| byte == 0),
             }
+        }
+        if is_tiny && found.is_empty() {
+            return Err(OpenError::OtherKind {
+                device: self.device.describe(),
+            });
         }
         found.sort_by_key(|(_, superblock)| std::cmp::Reverse(superblock.epoch));
         self.epoch_max = found.first().map_or(0, |(_, superblock)| superblock.epoch);
@@ -515,7 +522,13 @@ impl Recovery {
             Eviction::Fifo => ZonePolicy::Fifo,
             Eviction::Sieve => ZonePolicy::sieve(),
         };
-        let gc_reserve = u32::from(self.plan.eviction == Eviction::Clru);
+        let gc_reserve = match self.plan.eviction {
+            Eviction::Clru => {
+                let at_once = zones_at_once(self.plan.data_zones().count() as u32);
+                (at_once / 2).clamp(1, self.plan.water.high.max(2) - 1)
+            }
+            _ => 0,
+        };
         let mut zones = ZoneTable::new(&self.plan, floor, policy, gc_reserve);
         for (life, used_bytes, records) in filled {
             match self.slots {
@@ -544,6 +557,7 @@ impl Recovery {
                 (self.plan.write_buffer_bytes / ROOM_UNIT_BYTES) as usize,
             )),
             write_permits: Arc::new(Semaphore::new(self.plan.write_depth as usize)),
+            turns: super::turns::Turns::new(&self.plan),
             queue: WriteQueue::new(),
             journal_counters,
             journal,

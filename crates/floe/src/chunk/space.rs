@@ -3,7 +3,7 @@
 //! Everything above (shards, write buffer, RAM tier, lookups, streaming) is the
 //! same for both; what differs is where bytes go and how deaths become durable.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 
 use floe_core::ZoneId;
 use floe_core::layout::{Note, SummaryEntry};
@@ -28,19 +28,19 @@ pub(crate) enum Space {
 pub(crate) struct LogSpace {
     /// Records of zones that are not closed yet, for their summaries.
     pub(super) unclosed: Box<[Mutex<Vec<SummaryEntry>>]>,
-    /// Zones whose live records host GC is copying, or copying to: a death of
-    /// one of their keys must be noted there too.
-    pub(super) relocating: Mutex<HashSet<ZoneId>>,
+    /// Zones whose live records host GC is copying, or copying to, and how
+    /// many collections do: a death of one of their keys must be noted there too.
+    pub(super) relocating: Mutex<BTreeMap<ZoneId, u32>>,
     /// Room in the write buffer for values that host GC moves.
     pub(super) gc_room: std::sync::Arc<Semaphore>,
 }
 
 impl LogSpace {
     pub(super) fn new(zone_count: u32, batch_bytes: u64) -> Self {
-        let gc_room = 8 * batch_bytes.max(1 << 20) / ROOM_UNIT_BYTES;
+        let gc_room = 16 * batch_bytes.max(1 << 20) / ROOM_UNIT_BYTES;
         LogSpace {
             unclosed: (0..zone_count).map(|_| Mutex::new(Vec::new())).collect(),
-            relocating: Mutex::new(HashSet::new()),
+            relocating: Mutex::new(BTreeMap::new()),
             gc_room: std::sync::Arc::new(Semaphore::new(gc_room as usize)),
         }
     }
@@ -95,16 +95,26 @@ impl Engine {
         }
     }
 
-    /// Deaths are noted in `zone`, too, until host GC is done.
+    /// Deaths are noted in `zone`, too, until the same collection ends it.
     pub(super) fn start_relocating(&self, zone: ZoneId) {
         if let Space::Log(log) = &self.placement {
-            log.relocating.lock().insert(zone);
+            *log.relocating.lock().entry(zone).or_default() += 1;
         }
     }
 
-    pub(super) fn end_relocating(&self) {
-        if let Space::Log(log) = &self.placement {
-            log.relocating.lock().clear();
+    /// The counterpart for all zones of a collection.
+    pub(super) fn end_relocating(&self, zones: &[ZoneId]) {
+        let Space::Log(log) = &self.placement else {
+            return;
+        };
+        let mut relocating = log.relocating.lock();
+        for zone in zones {
+            if let Some(collections) = relocating.get_mut(zone) {
+                *collections -= 1;
+                if *collections == 0 {
+                    relocating.remove(zone);
+                }
+            }
         }
     }
 }

@@ -65,6 +65,8 @@ stats! {
     gc_bytes,
     /// Times a writer waited for a free zone.
     foreground_waits,
+    /// Times a large value waited for its turn to stream in.
+    large_waits,
     /// Lookups that found an expired value.
     expired,
     /// Notes written to the journal.

@@ -78,6 +78,120 @@ pub enum Finding {
         /// Where it ends.
         end_offset: u64,
     },
+    /// A superblock of a cache of tiny objects.
+    TinySuperblock {
+        /// Its zone.
+        zone: u32,
+        /// Whether it is the one that holds.
+        current: bool,
+        /// The cache's identity.
+        cache_id: String,
+        /// When the cache was formatted, in seconds since 1970.
+        created_unix_s: u64,
+        /// Of two superblocks the higher one is newer.
+        epoch: u64,
+        /// The engine's name.
+        engine: String,
+        /// Bytes of a block.
+        block_size: u32,
+        /// Number of zones.
+        zone_count: u32,
+        /// Bytes from one zone's start to the next.
+        zone_size: u64,
+        /// Writable bytes of a zone.
+        zone_capacity: u64,
+        /// Pages of an extent: a set-group with its filters.
+        set_group_pages: u32,
+        /// Sets of a set-group.
+        sets: u32,
+        /// Sets that an object may lie in.
+        candidates: u32,
+        /// Independent engines.
+        instances: u32,
+    },
+    /// The fences of a metadata zone: hashes that are dead in older set-groups.
+    Fences {
+        /// Its zone.
+        zone: u32,
+        /// The superblock's epoch.
+        epoch: u64,
+        /// Blocks that belong to it.
+        blocks: u64,
+        /// Fences in them.
+        fences: u64,
+        /// Whether everything that counted when it was begun is in it.
+        complete: bool,
+        /// Where it ends.
+        end_offset: u64,
+    },
+    /// A set-group that was walked; comes after what was found in it.
+    SetGroup {
+        /// Its zone.
+        zone: u32,
+        /// Where it starts.
+        offset: u64,
+        /// Its place in the order of set-groups.
+        sequence: u64,
+        /// Whether no later one says that it is gone.
+        live: bool,
+        /// Pages of objects that were read; zero where that was not asked for.
+        pages: u32,
+        /// Objects in them.
+        objects: u64,
+        /// Tombstones in them.
+        tombstones: u64,
+        /// Bytes of the objects' values.
+        value_bytes: u64,
+    },
+    /// An index group; comes after what was found in it.
+    IndexGroup {
+        /// Its zone.
+        zone: u32,
+        /// Where it starts.
+        offset: u64,
+        /// Sequence of its first set-group.
+        sequence: u64,
+        /// Whether any of its set-groups may live.
+        live: bool,
+        /// Pages that were read; zero where that was not asked for.
+        pages: u32,
+        /// Set-groups that it answers for.
+        columns: u32,
+        /// Bits of a filter.
+        rows: u32,
+        /// Bits of it that a key sets.
+        probes: u32,
+    },
+    /// Room for a set-group or an index group that holds neither.
+    EmptyExtent {
+        /// Its zone.
+        zone: u32,
+        /// Where it starts.
+        offset: u64,
+        /// What is there.
+        what: String,
+    },
+    /// A tiny object.
+    Object {
+        /// Its zone.
+        zone: u32,
+        /// Where its page starts.
+        offset: u64,
+        /// Which of the page's objects it is.
+        slot: u32,
+        /// The key, with unprintable bytes escaped; empty for a tombstone.
+        key: String,
+        /// The key's hash.
+        hash: u64,
+        /// Sequence of its set-group.
+        sequence: u64,
+        /// Bytes of the value.
+        value_bytes: u64,
+        /// When it expires, in seconds since 1970; 0 for never.
+        expiry_unix_s: u64,
+        /// Whether it only says that older objects of this hash are dead.
+        tombstone: bool,
+    },
     /// A zone that holds nothing.
     EmptyZone {
         /// Which.
@@ -174,6 +288,10 @@ pub struct Totals {
     pub zones_used: u64,
     /// Zones that hold nothing.
     pub zones_empty: u64,
+    /// Set-groups and index groups.
+    pub extents_used: u64,
+    /// Room for such that holds none.
+    pub extents_empty: u64,
     /// Records described.
     pub records: u64,
     /// Of them void or dead.
@@ -193,7 +311,24 @@ pub struct Totals {
 impl Totals {
     pub(super) fn count(&mut self, finding: &Finding) {
         match finding {
-            Finding::Superblock { .. } | Finding::Journal { .. } | Finding::Summary { .. } => {}
+            Finding::Superblock { .. }
+            | Finding::Journal { .. }
+            | Finding::Summary { .. }
+            | Finding::TinySuperblock { .. }
+            | Finding::Fences { .. } => {}
+            Finding::EmptyExtent { .. } => self.extents_empty += 1,
+            Finding::SetGroup { .. } | Finding::IndexGroup { .. } => self.extents_used += 1,
+            Finding::Object {
+                value_bytes,
+                tombstone,
+                ..
+            } => {
+                // Its page was verified, and so it was.
+                self.records += 1;
+                self.value_bytes += value_bytes;
+                self.dead_records += u64::from(*tombstone);
+                self.intact += u64::from(!tombstone);
+            }
             Finding::EmptyZone { .. } | Finding::Leftover { .. } => self.zones_empty += 1,
             Finding::Zone { .. } => self.zones_used += 1,
             Finding::Gap { .. } => self.gaps += 1,

@@ -13,9 +13,12 @@ mod finding;
 mod log_zone;
 mod metadata;
 mod slot_zone;
+mod tiny;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_tiny;
 
 use std::collections::HashMap;
 
@@ -23,7 +26,7 @@ use floe_core::layout::{
     BatchHeader, CacheId, Generation, LayoutError, SlotGeometry, Superblock, ZoneHeader,
     ZoneLayout, ZoneLife, decode_slot_block,
 };
-use floe_core::{Address, ZoneId};
+use floe_core::{Address, Geometry, ZoneId};
 use floe_device::{DeviceError, IoBuf, SharedDevice};
 
 pub use finding::{Finding, RecordState, Totals, ZoneState, key_text};
@@ -86,6 +89,10 @@ pub async fn inspect(
         visit,
         totals: Totals::default(),
     };
+    if let Some(superblock) = tiny::find(device, &mut emitter).await? {
+        tiny::walk(device, scope, &superblock, &mut emitter).await?;
+        return Ok(emitter.totals);
+    }
     let (superblock, journal) = metadata::read_both(device, &mut emitter).await?;
     let mut walk = Walk {
         device,
@@ -94,13 +101,47 @@ pub async fn inspect(
         journal,
         emitter,
     };
-    walk.check_shape()?;
+    let plan = &walk.superblock.plan;
+    let shape = (
+        plan.block_size,
+        plan.zone_count,
+        plan.zone_size,
+        plan.zone_capacity,
+    );
+    check_shape(device.geometry(), shape)?;
     for zone in device.geometry().zones().skip(2) {
         if scope.zone.is_none_or(|wanted| wanted == zone) {
             walk.zone(zone).await;
         }
     }
     Ok(walk.emitter.totals)
+}
+
+/// Compares what a cache was made for (block size, number of zones, zone size,
+/// zone capacity) with the device.
+fn check_shape(geometry: &Geometry, made_for: (u32, u32, u64, u64)) -> Result<(), InspectError> {
+    let facts = [
+        (
+            "block size",
+            u64::from(made_for.0),
+            u64::from(geometry.block_size),
+        ),
+        ("zone size", made_for.2, geometry.zone_size),
+        ("zone capacity", made_for.3, geometry.zone_capacity),
+        (
+            "number of zones",
+            u64::from(made_for.1),
+            u64::from(geometry.zone_count),
+        ),
+    ];
+    for (name, made_for, found) in facts {
+        if made_for != found {
+            return Err(InspectError::Shape(format!(
+                "its {name} is {made_for}, the device's is {found}"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Hands findings on and counts them.
@@ -145,33 +186,6 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
 
     fn capacity(&self) -> u64 {
         self.superblock.plan.zone_capacity
-    }
-
-    fn check_shape(&self) -> Result<(), InspectError> {
-        let geometry = self.device.geometry();
-        let plan = &self.superblock.plan;
-        let facts = [
-            (
-                "block size",
-                u64::from(plan.block_size),
-                u64::from(geometry.block_size),
-            ),
-            ("zone size", plan.zone_size, geometry.zone_size),
-            ("zone capacity", plan.zone_capacity, geometry.zone_capacity),
-            (
-                "number of zones",
-                u64::from(plan.zone_count),
-                u64::from(geometry.zone_count),
-            ),
-        ];
-        for (name, made_for, found) in facts {
-            if made_for != found {
-                return Err(InspectError::Shape(format!(
-                    "its {name} is {made_for}, the device's is {found}"
-                )));
-            }
-        }
-        Ok(())
     }
 
     async fn zone(&mut self, zone: ZoneId) {

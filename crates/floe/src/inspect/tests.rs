@@ -261,6 +261,8 @@ async fn a_sound_cache_is_described_and_has_no_damage() {
     assert_eq!(
         totals,
         Totals {
+            extents_used: 0,
+            extents_empty: 0,
             zones_used: 3,
             zones_empty: 1,
             records: 6,

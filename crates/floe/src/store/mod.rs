@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::chunk::{ChunkCounts, OpenError, RecoveryReport};
 use crate::chunk::{
-    Engine, EngineStats, LargeReader, LargeWriter, Lookup, OpenOptions, RamPlan, ZoneStats,
+    Engine, EngineStats, LargeReader, LargeWriter, Lookup, OpenOptions, RamLookup, RamPlan,
+    ZoneStats,
 };
 use crate::error::CacheError;
 
@@ -76,6 +77,20 @@ pub struct Value {
     pub tier: Tier,
 }
 
+/// What [`Store::get_ram`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InRam {
+    /// The value.
+    Hit(Value),
+    /// Flash must be asked: [`get`](Store::get) does.
+    OnFlash {
+        /// Most bytes that the value has.
+        len: u64,
+    },
+    /// There is no value.
+    Miss,
+}
+
 /// How to store a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutOptions {
@@ -119,6 +134,18 @@ enum Source {
 pub struct ReadFault;
 
 impl ValueReader {
+    /// The bytes `range` of a value that is at hand, clipped to its length.
+    pub(crate) fn whole(value: Value, range: &Range<u64>) -> Self {
+        let value_len = value.bytes.len() as u64;
+        let range = clip(range, value_len);
+        let part = value.bytes.slice(range.start as usize..range.end as usize);
+        ValueReader {
+            value_len,
+            tier: value.tier,
+            source: Source::Whole(Some(part)),
+        }
+    }
+
     /// Bytes of the whole value (not of the range).
     pub fn value_len(&self) -> u64 {
         self.value_len
@@ -300,6 +327,24 @@ impl Store {
             .map(|(bytes, tier)| Value { bytes, tier }))
     }
 
+    /// The whole value of `key` if it is in the RAM tier or on its way to
+    /// flash, without a future and without waiting: for faces that answer most
+    /// requests from memory and start a task only for the rest.
+    ///
+    /// A hit or a miss is counted, and a hit tracked, as by [`get`](Store::get);
+    /// [`InRam::OnFlash`] leaves that to the `get` that follows, which may still
+    /// miss.
+    ///
+    /// # Errors
+    /// As [`get`](Store::get).
+    pub fn get_ram(&self, key: &[u8]) -> Result<InRam, CacheError> {
+        Ok(match self.engine().lookup_ram(key)? {
+            RamLookup::Found(bytes, tier) => InRam::Hit(Value { bytes, tier }),
+            RamLookup::OnFlash { len } => InRam::OnFlash { len },
+            RamLookup::Absent => InRam::Miss,
+        })
+    }
+
     /// The bytes `range` of the value of `key`, clipped to its length and streamed.
     ///
     /// # Errors
@@ -327,14 +372,7 @@ impl Store {
                 None => return Ok(None),
             },
         };
-        let value_len = bytes.len() as u64;
-        let range = clip(&range, value_len);
-        let part = bytes.slice(range.start as usize..range.end as usize);
-        Ok(Some(ValueReader {
-            value_len,
-            tier,
-            source: Source::Whole(Some(part)),
-        }))
+        Ok(Some(ValueReader::whole(Value { bytes, tier }, &range)))
     }
 
     /// Whether `key` would be found, without reading flash.

@@ -1,14 +1,14 @@
 //! Settings of the tiny engine, and what follows from them on a device.
 
-use floe_core::Geometry;
 use floe_core::chunk::{Durability, METADATA_ZONES};
 use floe_core::layout::tiny::{TinyEngine, TinyFormatPlan};
 use floe_core::tiny::nemo::{NemoConfig, NemoPlan};
 use floe_core::tiny::{Flash, PAGE_BYTES, PlanError};
+use floe_core::{ByteSize, Geometry};
 use serde::{Deserialize, Serialize};
 
 /// What a tiny store needs besides its device.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TinyConfig {
     /// Independent engines that share the device's zones, each with a part of
@@ -19,6 +19,9 @@ pub struct TinyConfig {
     pub durability: Durability,
     /// The engine.
     pub nemo: NemoConfig,
+    /// Bytes of keys, values and their overhead that the RAM tier may hold: what
+    /// was read from flash of late. 0 turns it off.
+    pub ram: ByteSize,
     /// Wipe whatever the device holds. Without it a device is only formatted
     /// if it is blank.
     pub format: bool,
@@ -26,6 +29,19 @@ pub struct TinyConfig {
     /// deterministic, for simulations. Leave it out in production: with a
     /// known hash anyone can craft keys that collide.
     pub seed: Option<u64>,
+}
+
+impl Default for TinyConfig {
+    fn default() -> Self {
+        TinyConfig {
+            instances: None,
+            durability: Durability::default(),
+            nemo: NemoConfig::default(),
+            ram: ByteSize::mib(64),
+            format: false,
+            seed: None,
+        }
+    }
 }
 
 /// A configuration that fits its device.
@@ -38,6 +54,8 @@ pub(super) struct TinyPlan {
     pub(super) flash: Flash,
     pub(super) nemo: NemoPlan,
     pub(super) format: TinyFormatPlan,
+    pub(super) ram_bytes: u64,
+    pub(super) object_bytes: u32,
 }
 
 /// Zones below which two instances would leave each too few.
@@ -76,6 +94,8 @@ impl TinyPlan {
         let nemo = NemoPlan::new(&config.nemo, flash)?;
         Ok(TinyPlan {
             durability: config.durability,
+            ram_bytes: config.ram.bytes(),
+            object_bytes: config.nemo.object_bytes,
             instances,
             flash,
             format: TinyFormatPlan {

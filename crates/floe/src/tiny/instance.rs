@@ -8,18 +8,21 @@ use floe_core::hash::KeyHash;
 use floe_core::layout::tiny::{ObjectsPage, PageKind, split_record};
 use floe_core::tiny::nemo::Nemo;
 use floe_core::tiny::{
-    Accepted, Engine as _, Found, Insert, Label, Object, Outcome, PageAddress, Search, Step, Work,
+    Accepted, Engine as _, Expiry, Found, Insert, Label, Object, Outcome, PageAddress, Search,
+    Step, Work,
 };
 use floe_device::IoBuf;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::medium::{Medium, page_id};
+use super::ram::{Mark, Ram};
+use crate::store::Tier;
 
 /// An engine on its part of the device.
 #[derive(Debug)]
 pub(super) struct Instance {
-    pub(super) engine: Mutex<Nemo>,
+    pub(super) state: Mutex<State>,
     pub(super) medium: Medium,
     /// Pages of an extent, and sets of it.
     pub(super) extent_pages: u32,
@@ -33,90 +36,165 @@ pub(super) struct Instance {
     pub(super) stopping: AtomicBool,
 }
 
+/// What changes together.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) engine: Nemo,
+    pub(super) ram: Ram,
+}
+
 /// A value found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hit {
     pub(super) value: Bytes,
-    pub(super) from_flash: bool,
+    pub(super) tier: Tier,
 }
 
 /// Ends its search whatever becomes of the future that it is part of.
 struct Searching<'a> {
     instance: &'a Instance,
     search: Search,
+    step: Step,
+    /// What the pages that are to be read say of themselves.
+    labels: Vec<Label>,
     found: Found,
+    key: &'a [u8],
+    mark: Mark,
+    /// What was found, for the RAM tier.
+    promote: Option<Promote>,
+}
+
+struct Promote {
+    value: Bytes,
+    expires: Expiry,
+}
+
+/// Where a value was found among pages.
+struct Newest {
+    rank: usize,
+    slot: usize,
+    value: Bytes,
+    expires: Expiry,
 }
 
 impl Drop for Searching<'_> {
     fn drop(&mut self) {
-        let mut engine = self.instance.engine.lock();
-        engine.end_search(&mut self.search, self.found);
-        let awaited = engine.waits_for_readers();
-        drop(engine);
+        let mut state = self.instance.state.lock();
+        state.engine.end_search(&mut self.search, self.found);
+        if let Some(promote) = self.promote.take() {
+            state.ram.keep_read(
+                self.mark,
+                self.search.hash,
+                self.key,
+                &promote.value,
+                promote.expires,
+            );
+        }
+        let awaited = state.engine.waits_for_readers();
+        drop(state);
         if awaited {
             self.instance.work.notify_one();
         }
     }
 }
 
+/// How a search begins.
+enum Began<'a> {
+    /// Memory knows.
+    Over(Option<Hit>),
+    /// Flash must be asked.
+    OnFlash(Searching<'a>),
+}
+
 impl Instance {
     /// The newest value of `key`, or nothing. What flash does not give back is
     /// not there, and neither is anything older.
     pub(super) async fn get(&self, hash: KeyHash, key: &[u8], now_seconds: u32) -> Option<Hit> {
-        let mut search = Search::new();
-        let (step, labels) = {
-            let mut engine = self.engine.lock();
-            let step = engine.begin_search(hash, &mut search);
-            match step {
-                Step::Memory => {
-                    let object = engine.in_memory(hash).and_then(|object| {
-                        let value = live_value(object, key, now_seconds)?;
-                        Some(Hit {
-                            value: Bytes::copy_from_slice(value),
-                            from_flash: false,
-                        })
-                    });
-                    engine.end_search(&mut search, Found::Nowhere);
-                    return object;
-                }
-                Step::Absent => {
-                    engine.end_search(&mut search, Found::Nowhere);
-                    return None;
-                }
-                Step::Index => (step, labels(&engine, &search.index_pages)),
-                Step::Pages => (step, labels(&engine, &search.pages)),
-            }
+        let mut searching = match self.begin(hash, key, now_seconds) {
+            Began::Over(hit) => return hit,
+            Began::OnFlash(searching) => searching,
         };
-        let mut searching = Searching {
-            instance: self,
-            search,
-            found: Found::Nowhere,
-        };
-        let labels = match step {
-            Step::Index => self.read_index(&mut searching.search, &labels).await?,
-            _ => labels,
+        let labels = match searching.step {
+            Step::Index => self.read_index(&mut searching).await?,
+            _ => std::mem::take(&mut searching.labels),
         };
         let pages = self.medium.read_all(&searching.search.pages).await;
-        let (rank, slot, value) = self.newest(hash, key, now_seconds, &labels, &pages)?;
-        searching.found = Found::Flash { rank, slot };
+        let newest = self.newest(hash, key, now_seconds, &labels, &pages)?;
+        searching.found = Found::Flash {
+            rank: newest.rank,
+            slot: newest.slot,
+        };
+        searching.promote = Some(Promote {
+            value: newest.value.clone(),
+            expires: newest.expires,
+        });
         Some(Hit {
-            value,
-            from_flash: true,
+            value: newest.value,
+            tier: Tier::Flash,
+        })
+    }
+
+    /// As [`get`](Instance::get), as far as memory goes: `None` if flash must
+    /// be asked.
+    pub(super) fn get_ram(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        now_seconds: u32,
+    ) -> Option<Option<Hit>> {
+        let mut state = self.state.lock();
+        if let Some(value) = state.ram.get(hash, key, now_seconds) {
+            let tier = Tier::Ram;
+            return Some(Some(Hit { value, tier }));
+        }
+        let object = state.engine.in_memory(hash)?;
+        Some(in_buffer(object, key, now_seconds))
+    }
+
+    fn begin<'a>(&'a self, hash: KeyHash, key: &'a [u8], now_seconds: u32) -> Began<'a> {
+        let mut state = self.state.lock();
+        if let Some(value) = state.ram.get(hash, key, now_seconds) {
+            let tier = Tier::Ram;
+            return Began::Over(Some(Hit { value, tier }));
+        }
+        let mut search = Search::new();
+        let engine = &mut state.engine;
+        let step = engine.begin_search(hash, &mut search);
+        let labels = match step {
+            Step::Index => labels(engine, &search.index_pages),
+            Step::Pages => labels(engine, &search.pages),
+            Step::Memory | Step::Absent => {
+                let object = engine.in_memory(hash);
+                let hit = object.and_then(|object| in_buffer(object, key, now_seconds));
+                engine.end_search(&mut search, Found::Nowhere);
+                return Began::Over(hit);
+            }
+        };
+        Began::OnFlash(Searching {
+            instance: self,
+            search,
+            step,
+            labels,
+            found: Found::Nowhere,
+            key,
+            mark: state.ram.mark(hash),
+            promote: None,
         })
     }
 
     /// Goes on with the index pages that a search asked for; returns the
     /// labels of the pages to read then.
-    async fn read_index(&self, search: &mut Search, labels_of: &[Label]) -> Option<Vec<Label>> {
+    async fn read_index(&self, searching: &mut Searching<'_>) -> Option<Vec<Label>> {
+        let search = &mut searching.search;
         let read = self.medium.read_all(&search.index_pages).await;
         let pages: Vec<Option<&[u8]>> = read
             .iter()
-            .zip(labels_of)
+            .zip(&searching.labels)
             .map(|(bytes, label)| self.medium.index(*label, bytes.as_ref()))
             .collect();
-        let mut engine = self.engine.lock();
+        let engine = &mut self.state.lock().engine;
         match engine.index_read(search, &pages) {
-            Step::Pages => Some(labels(&engine, &search.pages)),
+            Step::Pages => Some(labels(engine, &search.pages)),
             Step::Memory | Step::Absent | Step::Index => None,
         }
     }
@@ -129,7 +207,7 @@ impl Instance {
         now_seconds: u32,
         labels: &[Label],
         pages: &[Option<IoBuf>],
-    ) -> Option<(usize, usize, Bytes)> {
+    ) -> Option<Newest> {
         for (rank, (page, label)) in pages.iter().zip(labels).enumerate() {
             // A page that cannot be read may have held the newest.
             let id = page_id(PageKind::Objects, *label);
@@ -140,7 +218,12 @@ impl Instance {
             if hit.tombstone || hit.expires.is_over(now_seconds) {
                 return None;
             }
-            return Some((rank, hit.slot, Bytes::copy_from_slice(hit.value)));
+            return Some(Newest {
+                rank,
+                slot: hit.slot,
+                value: Bytes::copy_from_slice(hit.value),
+                expires: hit.expires,
+            });
         }
         None
     }
@@ -154,17 +237,19 @@ impl Instance {
         now_seconds: u32,
         note: impl FnOnce(Accepted, u64) -> Noted,
     ) -> Option<Noted> {
+        let hash = object.hash;
         loop {
             // Before the engine is asked: a wake-up in between must not be lost.
             let room = self.room.notified();
             {
-                let mut engine = self.engine.lock();
-                match engine.insert(object, now_seconds) {
+                let mut state = self.state.lock();
+                match state.engine.insert(object, now_seconds) {
                     Insert::Accepted(accepted) => {
-                        let until = engine.durable_when();
+                        state.ram.changed(hash);
+                        let until = state.engine.durable_when();
                         let noted = note(accepted, until);
-                        let due = engine.has_work();
-                        drop(engine);
+                        let due = state.engine.has_work();
+                        drop(state);
                         if due {
                             self.work.notify_one();
                         }
@@ -189,11 +274,11 @@ impl Instance {
     ) {
         loop {
             let task = {
-                let mut engine = self.engine.lock();
+                let engine = &mut self.state.lock().engine;
                 engine.next_task().map(|task| {
                     let label = match &task.work {
                         Work::Append { first, .. } => vec![engine.label(*first)],
-                        Work::Read(pages) => labels(&engine, pages),
+                        Work::Read(pages) => labels(engine, pages),
                         Work::Write { .. } | Work::Seal { .. } | Work::Reset(_) => Vec::new(),
                     };
                     (task, label, engine.oldest())
@@ -217,7 +302,7 @@ impl Instance {
                 return;
             }
             let durable = {
-                let mut engine = self.engine.lock();
+                let engine = &mut self.state.lock().engine;
                 engine.complete(task.id, outcome, now_seconds());
                 engine.durable()
             };
@@ -276,7 +361,7 @@ impl Instance {
     pub(super) async fn drain(&self) {
         loop {
             let room = self.room.notified();
-            if !self.engine.lock().drain() || self.stopping.load(SeqCst) {
+            if !self.state.lock().engine.drain() || self.stopping.load(SeqCst) {
                 return;
             }
             self.work.notify_one();
@@ -287,6 +372,13 @@ impl Instance {
 
 fn labels(engine: &Nemo, pages: &[PageAddress]) -> Vec<Label> {
     pages.iter().map(|page| engine.label(*page)).collect()
+}
+
+fn in_buffer(object: &Object, key: &[u8], now_seconds: u32) -> Option<Hit> {
+    Some(Hit {
+        value: Bytes::copy_from_slice(live_value(object, key, now_seconds)?),
+        tier: Tier::Buffer,
+    })
 }
 
 /// The value of an object in memory, if it is the one of `key` and alive.

@@ -18,9 +18,10 @@ use rand::RngExt as _;
 use tokio::sync::Notify;
 
 use super::config::{TinyConfig, TinyPlan};
-use super::instance::Instance;
+use super::instance::{Instance, State};
 use super::journal::{JournalTask, Scan, is_gone, scan};
 use super::medium::Medium;
+use super::ram::Ram;
 use super::{OpenTinyError, TinyRecovery};
 
 /// Extents whose summaries are read at once.
@@ -269,9 +270,13 @@ fn medium(device: &SharedDevice, plan: &TinyPlan, superblock: &TinySuperblock, a
 }
 
 fn instance(plan: &TinyPlan, engine: Nemo, medium: Medium) -> Arc<Instance> {
+    let ram = Ram::new(
+        plan.ram_bytes / u64::from(plan.instances),
+        plan.object_bytes,
+    );
     Arc::new(Instance {
         durable: AtomicU64::new(engine.durable()),
-        engine: Mutex::new(engine),
+        state: Mutex::new(State { engine, ram }),
         medium,
         extent_pages: plan.nemo.extent_pages(),
         sets: plan.nemo.sets(),

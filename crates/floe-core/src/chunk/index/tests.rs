@@ -115,3 +115,41 @@ fn uses_are_told_as_they_would_be_evicted() {
         assert_eq!(uses[&place], SlotUse::Cold);
     }
 }
+
+/// What host GC does not copy is what would be evicted next.
+#[test]
+fn only_the_oldest_eighth_is_cold() {
+    let geometry = geometry();
+    let mut index = ShardIndex::new(&geometry, true);
+    let in_zone = |number: u64| Entry {
+        place: Place::new(ZoneId((number % 4) as u32), 4096 * (number / 4 + 1)),
+        len: 1000,
+        checksum: 0,
+        expiry_unix_s: 0,
+    };
+    for number in 0..800 {
+        index.insert(hash(number), in_zone(number)).unwrap();
+    }
+    // Those of zone 1 are used again, but for the oldest.
+    for number in (0..800).filter(|n| n % 4 == 1 && *n > 40) {
+        index.touch(hash(number));
+    }
+    let warm = index.warm_bytes(ZoneId(2));
+    assert!((150_000..180_000).contains(&warm), "{warm} of 200000");
+    let used_again = index.warm_bytes(ZoneId(1));
+    assert!((185_000..=195_000).contains(&used_again), "{used_again}");
+    assert_eq!(index.warm_bytes(ZoneId(9)), 0);
+    let mut evicted = Vec::new();
+    index.evict_cold(ZoneId(2), |entry| evicted.push(entry));
+    assert_eq!(evicted.len() as u64, 200 - warm / 1000);
+    assert!(evicted.iter().all(|entry| entry.place.zone == ZoneId(2)));
+    assert_eq!(index.live(), 800 - evicted.len());
+    assert!(index.warm_bytes(ZoneId(2)) <= warm);
+    for number in 0..20 {
+        let cold = number % 4 == 2;
+        assert_eq!(
+            matches!(index.get(hash(number)), Some(Found::Ghost(_))),
+            cold
+        );
+    }
+}

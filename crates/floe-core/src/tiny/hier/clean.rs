@@ -5,7 +5,7 @@
 //! forgotten.
 
 use super::index::{Entry, Tag};
-use super::merge::{Stage, Why};
+use super::merge::Why;
 use super::work::{Progress, Reset};
 use super::{Hierarchy, set_of};
 use crate::tiny::engine::{Outcome, Page};
@@ -67,7 +67,7 @@ enum Fate {
 impl Hierarchy {
     /// Goes on emptying the oldest zone, if the log needs room.
     pub(super) fn clean(&mut self) -> Progress {
-        let is_quiet = self.merges.iter().all(|merge| merge.stage == Stage::Idle);
+        let is_quiet = self.merging == 0;
         let Some(cleaning) = &mut self.cleaning else {
             return self.begin_cleaning();
         };

@@ -356,7 +356,11 @@ impl Merge {
         });
         let killed = self.killed.iter().filter(|hash| in_hot(**hash));
         ghosts.extend(killed.map(|hash| Object::tombstone(*hash)));
-        let changes = cold.len() != count_before || !ghosts.is_empty() || !self.incoming.is_empty();
+        // A page that could not be read may be readable again some day.
+        let changes = self.parts[COLD].unreadable
+            || cold.len() != count_before
+            || !ghosts.is_empty()
+            || !self.incoming.is_empty();
         self.bytes_migrated = bytes(&self.incoming);
         cold.append(&mut ghosts);
         rrip::merge(&mut cold, &mut self.incoming, &mut self.evicted);

@@ -90,6 +90,8 @@ pub(super) struct Hierarchy {
     rings: [Ring; PARTS_MAX],
     pins: Pins,
     merges: Vec<Merge>,
+    /// How many of them are under way.
+    merging: usize,
     /// Appends under way, by part.
     appends: [Option<Append>; PARTS_MAX],
     collecting: [Option<Collecting>; PARTS_MAX],
@@ -135,6 +137,7 @@ impl Hierarchy {
             merges: std::iter::repeat_with(Merge::default)
                 .take(plan.merges_max as usize)
                 .collect(),
+            merging: 0,
             appends: [None, None],
             collecting: [None, None],
             cleaning: None,
@@ -153,9 +156,11 @@ impl Hierarchy {
 
     /// Whether a set is being rewritten.
     fn is_busy(&self, set: u32) -> bool {
-        self.merges
-            .iter()
-            .any(|merge| merge.stage != Stage::Idle && merge.set == set)
+        self.merging > 0
+            && self
+                .merges
+                .iter()
+                .any(|merge| merge.stage != Stage::Idle && merge.set == set)
     }
 
     pub(super) fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {

@@ -226,18 +226,21 @@ impl Hierarchy {
             .iter()
             .position(|merge| merge.stage == Stage::Idle)?;
         let promised = self.promise(why)?;
-        let turn = self.rewrites + 1;
+        self.merging += 1;
         let merge = &mut self.merges[number];
         merge.begin(set, why);
         for (part, promised) in merge.parts.iter_mut().zip(promised) {
             part.promised = promised;
         }
-        let is_hot_turn = turn.is_multiple_of(u64::from(self.plan.hot_every));
-        merge.parts[COLD].taken = why != Why::Collect(HOT) || promised[COLD];
-        merge.parts[HOT].taken = why == Why::Collect(HOT) || (promised[HOT] && is_hot_turn);
-        let cold_is_taken = merge.parts[COLD].taken;
-        if cold_is_taken {
-            self.rewrites = turn;
+        if why == Why::Collect(HOT) {
+            merge.parts[HOT].taken = true;
+        } else {
+            merge.parts[COLD].taken = true;
+            if why == Why::Passive {
+                self.rewrites += 1;
+                let turn = u64::from(self.plan.hot_every);
+                merge.parts[HOT].taken = promised[HOT] && self.rewrites.is_multiple_of(turn);
+            }
             if why == Why::Passive || self.plan.collection_merges {
                 let log = &self.log;
                 merge.take_entries(&self.index, |page| log.is_open(page));
@@ -276,7 +279,9 @@ impl Hierarchy {
             return None;
         }
         for (part, promised) in promised.iter_mut().enumerate().take(parts) {
-            *promised = self.rings[part].promise(collects(part));
+            // The hot part moves alone; the cold one may have to take it along.
+            *promised = (part == HOT || why != Why::Collect(HOT))
+                && self.rings[part].promise(collects(part));
         }
         Some(promised)
     }
@@ -297,6 +302,9 @@ impl Hierarchy {
 
     /// The next write of a set, or read of a hot part.
     fn write(&mut self) -> Option<Task> {
+        if self.merging == 0 {
+            return None;
+        }
         for number in 0..self.merges.len() {
             let merge = &mut self.merges[number];
             match merge.stage {
@@ -431,6 +439,7 @@ impl Hierarchy {
         }
         merge.remove_entries(&mut self.index);
         merge.stage = Stage::Idle;
+        self.merging -= 1;
         self.statistics.evicted += merge.evicted_count;
         if writes && merge.parts[COLD].taken {
             let bytes = merge.bytes_migrated;

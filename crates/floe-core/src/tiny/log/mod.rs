@@ -31,7 +31,7 @@ use crate::hash::KeyHash;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogConfig {
-    /// Pages of a segment: one append. 64 pages are 256 KiB.
+    /// Pages of a segment: one append. 64 pages are 256 KiB. No more than a zone has.
     pub segment_pages: u32,
     /// Segments that may be in memory: one is filled, the others wait for
     /// their append.
@@ -67,12 +67,7 @@ impl LogPlan {
     /// Names the setting that cannot work and the nearest value that does.
     pub fn new(config: &LogConfig, flash: &Flash) -> Result<LogPlan, PlanError> {
         check_flash(flash, 3)?;
-        check_range(
-            "tiny.log.segment_pages",
-            config.segment_pages,
-            1,
-            flash.zone_pages,
-        )?;
+        check_range("tiny.log.segment_pages", config.segment_pages, 1, 4096)?;
         check_range(
             "tiny.log.segments_buffered",
             config.segments_buffered,
@@ -81,7 +76,7 @@ impl LogPlan {
         )?;
         Ok(LogPlan {
             flash: *flash,
-            segment_pages: config.segment_pages,
+            segment_pages: config.segment_pages.min(flash.zone_pages),
             segments_buffered: config.segments_buffered,
             readmit_hit: config.readmit_hit,
         })

@@ -1,6 +1,7 @@
 //! The law, for each engine.
 
 use super::oracle::Oracle;
+use super::unruly::Unruly;
 use crate::tiny::{
     Engine, FairyWren, FairyWrenConfig, FairyWrenPlan, Flash, Kangaroo, KangarooConfig,
     KangarooPlan, Log, LogConfig, LogPlan, Set, SetConfig, SetPlan, SetPolicy, SetStorage,
@@ -100,4 +101,74 @@ fn fairywren_never_lies() {
         let plan = FairyWrenPlan::new(&config, &ZONES).unwrap();
         check(|| FairyWren::new(plan.clone()), ZONES);
     }
+}
+
+/// Tasks in any order, searches that stay; then reads that fail, then writes, too.
+fn check_unruly<E: Engine>(engine: impl Fn() -> E, flash: Flash) {
+    for (reads_fail, writes_fail) in [(0, 0), (10, 0), (10, 2_000)] {
+        for seed in 0..8 {
+            let unruly = Unruly {
+                seed,
+                operations: 5_000,
+                keys: 400,
+                reads_fail,
+                writes_fail,
+            };
+            let hits = unruly.run(engine(), flash);
+            assert!(hits > 100, "{hits} hits");
+        }
+    }
+}
+
+#[test]
+fn log_never_lies_when_all_takes_time() {
+    let config = LogConfig {
+        segment_pages: 3,
+        segments_buffered: 2,
+        readmit_hit: true,
+    };
+    let plan = LogPlan::new(&config, &FLASH).unwrap();
+    check_unruly(|| Log::new(plan.clone()), FLASH);
+}
+
+#[test]
+fn set_never_lies_when_all_takes_time() {
+    for policy in [SetPolicy::Fifo, SetPolicy::Rrip] {
+        let config = SetConfig {
+            policy,
+            ..SetConfig::default()
+        };
+        let plan = SetPlan::new(&config, &FLASH).unwrap();
+        check_unruly(|| Set::new(plan.clone()), FLASH);
+    }
+}
+
+#[test]
+fn kangaroo_never_lies_when_all_takes_time() {
+    for (sets, flash) in [(SetStorage::InPlace, FLASH), (SetStorage::Zoned, ZONES)] {
+        let config = KangarooConfig {
+            segment_pages: 3,
+            segments_buffered: 2,
+            sets,
+            op_percent: 20,
+            log_percent: 10,
+            ..KangarooConfig::default()
+        };
+        let plan = KangarooPlan::new(&config, &flash).unwrap();
+        check_unruly(|| Kangaroo::new(plan.clone()), flash);
+    }
+}
+
+#[test]
+fn fairywren_never_lies_when_all_takes_time() {
+    let config = FairyWrenConfig {
+        segment_pages: 3,
+        segments_buffered: 2,
+        log_percent: 10,
+        op_percent: 20,
+        filter_bytes: 8,
+        ..FairyWrenConfig::default()
+    };
+    let plan = FairyWrenPlan::new(&config, &ZONES).unwrap();
+    check_unruly(|| FairyWren::new(plan.clone()), ZONES);
 }

@@ -4,3 +4,5 @@
 pub(crate) mod oracle;
 
 mod laws;
+mod papers;
+pub(crate) mod unruly;

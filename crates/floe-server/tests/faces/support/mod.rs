@@ -80,12 +80,19 @@ pub(crate) async fn rig_on(
             listen: loopback(),
             ..AdminConfig::default()
         }),
+        memcached: None,
         drain_timeout_seconds: 10,
     };
     change(&mut config);
-    let server = Server::start(config, cache.clone(), clock, Some(meters))
-        .await
-        .unwrap();
+    let server = Server::start(
+        config,
+        cache.clone(),
+        floe::Cache::over(cache.store().clone()),
+        clock,
+        Some(meters),
+    )
+    .await
+    .unwrap();
     Rig {
         server,
         origin,

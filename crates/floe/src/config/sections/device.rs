@@ -92,6 +92,20 @@ const IO: &[Choice] = &[
         doc: "A bounded number of threads with pread and pwrite.",
     },
 ];
+const RINGS: &[Choice] = &[
+    Choice {
+        word: "auto",
+        doc: "one for every current_thread runtime, which is a thread; one that all multi_thread runtimes share.",
+    },
+    Choice {
+        word: "shared",
+        doc: "one for all.",
+    },
+    Choice {
+        word: "per_thread",
+        doc: "one for every thread, also of multi_thread runtimes.",
+    },
+];
 
 pub(super) fn section() -> Result<Section, String> {
     let mut keys = keys();
@@ -172,6 +186,11 @@ fn keys() -> Vec<Key> {
                 "Whether to allocate all space when opening, so that a full file system shows then and not later. Only useful without `discard`.",
             ),
             key("io", Kind::Choice(IO), "How operations reach the kernel."),
+            key(
+                "rings",
+                Kind::Choice(RINGS),
+                "Which io_uring an operation goes through, where several threads use the device.",
+            ),
             key(
                 "registered_buffers",
                 Kind::Size,

@@ -7,8 +7,11 @@ mod device;
 mod object;
 mod origin;
 mod ram;
+mod tiny;
 
 use super::Section;
+
+pub use tiny::TinySettings;
 
 /// The sections of the library: device, engine, RAM tier, objects, origin.
 ///
@@ -19,6 +22,7 @@ pub fn library_sections() -> Result<Vec<Section>, String> {
         device::section()?,
         chunk::section()?,
         ram::section()?,
+        TinySettings::section(),
         object::section()?,
         origin::section()?,
     ])

@@ -14,7 +14,7 @@ use floe_core::tiny::{
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-const ZONE_PAGES: u32 = 128;
+const ZONE_PAGES: u32 = 64;
 const BYTES_MEAN: u64 = 246;
 
 fn main() -> Result<(), PlanError> {
@@ -69,6 +69,7 @@ fn main() -> Result<(), PlanError> {
                 log_percent,
                 op_percent,
                 hot_spare_percent: number(3, FairyWrenConfig::default().hot_spare_percent),
+                zones_free_permille: number(4, FairyWrenConfig::default().zones_free_permille),
                 ..FairyWrenConfig::default()
             };
             run.report(&name, FairyWren::new(FairyWrenPlan::new(&config, &flash)?));
@@ -84,8 +85,8 @@ struct Run {
 
 impl Run {
     fn report<E: Engine>(&self, name: &str, engine: E) {
-        let keys = self.flash.pages() * 4096 / BYTES_MEAN * 3;
-        let zipf = Zipf::new(keys, 0.99);
+        let keys = self.flash.pages() * 4096 / BYTES_MEAN * 8;
+        let zipf = Zipf::new(keys, 0.9);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
         let mut model = Model::new(engine, self.flash);
         let mut early = Statistics::default();

@@ -1,0 +1,294 @@
+//! The oracle on flash where everything takes its time: tasks are carried out
+//! and completed in any order, searches stay inside while zones are emptied,
+//! and some reads and writes fail.
+
+use std::collections::BTreeMap;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::hash::{HashSeed, KeyHash};
+use crate::tiny::{
+    Engine, Expiry, Flash, Found, Insert, Object, Outcome, Page, PageAddress, Search, Step, Task,
+    TaskId, Work,
+};
+
+/// A run. One in so many reads and writes fails; zero for none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unruly {
+    pub(crate) seed: u64,
+    pub(crate) operations: u32,
+    pub(crate) keys: u64,
+    pub(crate) reads_fail: u32,
+    pub(crate) writes_fail: u32,
+}
+
+struct Driver<E> {
+    engine: E,
+    flash: Flash,
+    pages: Vec<Option<Page>>,
+    write_pointers: Vec<u32>,
+    /// Tasks that wait to be carried out.
+    tasks: Vec<Task>,
+    /// Results that wait to be told.
+    results: Vec<(TaskId, Outcome)>,
+    searches: Vec<Running>,
+    /// Answers that are true for each key, since when: its operation's number,
+    /// and the length, or zero for none.
+    truth: BTreeMap<u64, Vec<(u32, u32)>>,
+    random: Xoshiro256PlusPlus,
+    run: Unruly,
+    hits: u64,
+    now: u32,
+}
+
+struct Running {
+    key: u64,
+    begun: u32,
+    search: Search,
+}
+
+impl Unruly {
+    /// Runs `engine` until the operations are done, and returns the number of hits.
+    ///
+    /// # Panics
+    /// When the engine answers with anything that was not the newest object at
+    /// some time during the search, or misuses flash.
+    pub(crate) fn run<E: Engine>(self, engine: E, flash: Flash) -> u64 {
+        let mut driver = Driver {
+            engine,
+            flash,
+            pages: vec![None; flash.pages() as usize],
+            write_pointers: vec![0; flash.zones as usize],
+            tasks: Vec::new(),
+            results: Vec::new(),
+            searches: Vec::new(),
+            truth: BTreeMap::new(),
+            random: Xoshiro256PlusPlus::seed_from_u64(self.seed),
+            run: self,
+            hits: 0,
+            now: 1,
+        };
+        for number in 1..=self.operations {
+            driver.operation(number);
+            for _ in 0..driver.random.random_range(0..6) {
+                driver.advance(number);
+            }
+        }
+        while let Some(running) = driver.searches.pop() {
+            driver.end(running, self.operations);
+        }
+        driver.hits
+    }
+}
+
+impl<E: Engine> Driver<E> {
+    fn operation(&mut self, number: u32) {
+        let draw: f64 = self.random.random();
+        let key = (draw * draw * self.run.keys as f64) as u64;
+        let hash = self.hash(key);
+        if self.random.random_ratio(1, 40) {
+            self.now += 1;
+        }
+        match self.random.random_range(0..10) {
+            0..4 if self.searches.len() < 8 => {
+                let mut search = Search::new();
+                let step = self.engine.begin_search(hash, &mut search);
+                let running = Running {
+                    key,
+                    begun: number,
+                    search,
+                };
+                match step {
+                    Step::Pages => self.searches.push(running),
+                    _ => self.end_now(running, step, number),
+                }
+            }
+            0..8 => {
+                // Lengths name puts: none comes twice within a run of 3,000.
+                let bytes = 16 + number % 3_000;
+                let expires = if self.random.random_ratio(1, 5) {
+                    Expiry(self.now + self.random.random_range(1..60))
+                } else {
+                    Expiry::NEVER
+                };
+                let object = Object {
+                    expires,
+                    ..Object::sized(hash, bytes)
+                };
+                self.insert(key, object, number);
+            }
+            _ => self.insert(key, Object::tombstone(hash), number),
+        }
+    }
+
+    fn hash(&self, key: u64) -> KeyHash {
+        KeyHash::of(HashSeed(self.run.seed), &key.to_le_bytes())
+    }
+
+    fn insert(&mut self, key: u64, mut object: Object, number: u32) {
+        let bytes = object.bytes;
+        for _ in 0..10_000 {
+            match self.engine.insert(object, self.now) {
+                Insert::Accepted(_) => {
+                    self.truth.entry(key).or_default().push((number, bytes));
+                    return;
+                }
+                Insert::Busy(again) => object = again,
+            }
+            self.advance(number);
+        }
+        assert!(
+            self.run.writes_fail > 0,
+            "the engine is busy for ever: {} tasks, {} searches",
+            self.tasks.len(),
+            self.searches.len()
+        );
+    }
+
+    /// Does one thing of what is under way.
+    fn advance(&mut self, number: u32) {
+        while self.tasks.len() < 12
+            && let Some(task) = self.engine.next_task()
+        {
+            self.check_begin(&task);
+            self.tasks.push(task);
+        }
+        let choice = self.random.random_range(0..3);
+        if choice == 0 && !self.searches.is_empty() {
+            let at = self.random.random_range(0..self.searches.len());
+            let running = self.searches.swap_remove(at);
+            self.end(running, number);
+        } else if choice == 1 && !self.results.is_empty() {
+            let at = self.random.random_range(0..self.results.len());
+            let (id, outcome) = self.results.swap_remove(at);
+            self.engine.complete(id, outcome, self.now);
+        } else if !self.tasks.is_empty() {
+            let at = self.random.random_range(0..self.tasks.len());
+            let task = self.tasks.swap_remove(at);
+            let outcome = self.carry_out(task.work);
+            self.results.push((task.id, outcome));
+        }
+    }
+
+    fn check_begin(&self, task: &Task) {
+        if let Work::Reset(zone) = task.work {
+            let inside = |page: &PageAddress| self.flash.zone_of(*page) == zone;
+            let readers = self
+                .searches
+                .iter()
+                .flat_map(|running| &running.search.pages);
+            assert_eq!(
+                readers.filter(|page| inside(page)).count(),
+                0,
+                "zone {zone} is read"
+            );
+        }
+    }
+
+    fn fails(&mut self, one_in: u32) -> bool {
+        one_in > 0 && self.random.random_ratio(1, one_in)
+    }
+
+    fn carry_out(&mut self, work: Work) -> Outcome {
+        match work {
+            Work::Read(pages) => Outcome::Read(pages.iter().map(|page| self.read(*page)).collect()),
+            Work::Append { first, pages } => {
+                let zone = self.flash.zone_of(first);
+                let at = first.0 - self.flash.first_page(zone).0;
+                assert_eq!(at, self.write_pointers[zone as usize], "zone {zone}");
+                if self.fails(self.run.writes_fail) {
+                    // Nobody knows how much of it was written.
+                    self.write_pointers[zone as usize] = self.flash.zone_pages;
+                    return Outcome::Failed;
+                }
+                self.write_pointers[zone as usize] += pages.len() as u32;
+                for (at, page) in (first.index()..).zip(pages) {
+                    self.pages[at] = Some(page);
+                }
+                Outcome::Done
+            }
+            Work::Write { at, page } => {
+                assert!(self.flash.in_place);
+                if self.fails(self.run.writes_fail) {
+                    self.pages[at.index()] = None;
+                    return Outcome::Failed;
+                }
+                self.pages[at.index()] = Some(page);
+                Outcome::Done
+            }
+            Work::Seal { first, pages, .. } => {
+                let blank = Page::Index(Box::default());
+                self.carry_out(Work::Append {
+                    first,
+                    pages: vec![blank; pages as usize],
+                })
+            }
+            Work::Reset(zone) => {
+                let first = self.flash.first_page(zone).index();
+                self.pages[first..first + self.flash.zone_pages as usize].fill(None);
+                self.write_pointers[zone as usize] = 0;
+                Outcome::Done
+            }
+        }
+    }
+
+    fn read(&mut self, page: PageAddress) -> Option<Page> {
+        if self.fails(self.run.reads_fail) {
+            return None;
+        }
+        self.pages[page.index()].clone()
+    }
+
+    fn end_now(&mut self, mut running: Running, step: Step, number: u32) {
+        let hash = running.search.hash;
+        if step == Step::Memory {
+            let object = self
+                .engine
+                .in_memory(hash)
+                .expect("it is in memory")
+                .clone();
+            self.check(&running, &object, number);
+        }
+        self.engine.end_search(&mut running.search, Found::Nowhere);
+    }
+
+    fn end(&mut self, mut running: Running, number: u32) {
+        let hash = running.search.hash;
+        let mut found = Found::Nowhere;
+        for (rank, page) in running.search.pages.clone().into_iter().enumerate() {
+            // What cannot be read may be newer than what comes after it.
+            let Some(Page::Objects(objects)) = self.read(page) else {
+                break;
+            };
+            let Some(slot) = objects.iter().position(|object| object.hash == hash) else {
+                continue;
+            };
+            self.check(&running, &objects[slot], number);
+            found = Found::Flash { rank, slot };
+            break;
+        }
+        self.engine.end_search(&mut running.search, found);
+    }
+
+    fn check(&mut self, running: &Running, object: &Object, number: u32) {
+        if object.tombstone || object.expires.is_over(self.now) {
+            return;
+        }
+        let key = running.key;
+        let history = &self.truth[&key];
+        // The newest before it began, and all since.
+        let first = history.iter().rposition(|(when, _)| *when < running.begun);
+        let true_at_some_time = &history[first.unwrap_or(0)..];
+        assert!(
+            true_at_some_time
+                .iter()
+                .any(|(_, bytes)| *bytes == object.bytes),
+            "key {key}: {} bytes, search {} to {number}, but {true_at_some_time:?} in {:?}",
+            object.bytes,
+            running.begun,
+            self.run,
+        );
+        self.hits += 1;
+    }
+}

@@ -1,0 +1,93 @@
+//! What is in the kernel, and how it is asked for.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use io_uring::{opcode, squeue, types};
+
+use super::request::{Request, Transfer};
+use crate::arena::Arena;
+
+/// Most bytes of one transfer in the kernel; the rest continues after it.
+const TRANSFER_MAX: usize = 1 << 30;
+
+/// Requests in the kernel, by token.
+#[derive(Default)]
+pub(super) struct Table {
+    slots: Vec<Option<Request>>,
+    free: Vec<usize>,
+}
+
+impl Table {
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn insert(&mut self, request: Request) -> (u64, &mut Request) {
+        let token = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        (token as u64, self.slots[token].insert(request))
+    }
+
+    pub(super) fn remove(&mut self, token: u64) -> Option<Request> {
+        let token = usize::try_from(token).ok()?;
+        let request = self.slots.get_mut(token)?.take();
+        if request.is_some() {
+            self.free.push(token);
+        }
+        request
+    }
+}
+
+/// The kernel's form of `request`, whose buffer may lie in the arena that is
+/// `registered` as buffer 0, of file 0.
+pub(super) fn entry_for(request: &mut Request, registered: Option<usize>) -> squeue::Entry {
+    let file = types::Fixed(0);
+    let position = request.position + request.done as u64;
+    let in_arena = |arena: Option<&Arc<Arena>>| {
+        arena.is_some_and(|arena| Some(Arc::as_ptr(arena) as usize) == registered)
+    };
+    match &mut request.transfer {
+        Transfer::Read(buf) => {
+            let fixed = in_arena(buf.arena());
+            let rest = &mut buf[request.done..];
+            let len = rest.len().min(TRANSFER_MAX) as u32;
+            let start = NonNull::from(rest).cast::<u8>().as_ptr();
+            if fixed {
+                opcode::ReadFixed::new(file, start, len, 0)
+                    .offset(position)
+                    .build()
+            } else {
+                opcode::Read::new(file, start, len).offset(position).build()
+            }
+        }
+        Transfer::Write(data) => {
+            let fixed = in_arena(data.parts().0.arena());
+            let rest = &data[request.done..];
+            let len = rest.len().min(TRANSFER_MAX) as u32;
+            if fixed {
+                opcode::WriteFixed::new(file, rest.as_ptr(), len, 0)
+                    .offset(position)
+                    .build()
+            } else {
+                opcode::Write::new(file, rest.as_ptr(), len)
+                    .offset(position)
+                    .build()
+            }
+        }
+        Transfer::Sync => opcode::Fsync::new(file)
+            .flags(types::FsyncFlags::DATASYNC)
+            .build(),
+        Transfer::Punch(len) => opcode::Fallocate::new(file, *len)
+            .offset(position)
+            .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
+            .build(),
+        Transfer::Discard(_) => unreachable!("discards go to the threads"),
+    }
+}

@@ -1,0 +1,147 @@
+//! The keys of an experiment's `[tiny]` section.
+
+use floe_core::ByteSize;
+use floe_core::tiny::{Flash, PAGE_BYTES};
+use serde::Deserialize;
+
+use super::device::{TinyDevice, TinyDeviceKind};
+use super::engines::EngineKind;
+use super::workload::TinyWorkload;
+use crate::error::EvalError;
+
+/// Drives a tiny engine on modelled flash.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TinyCase {
+    /// Which engine.
+    pub engine: EngineKind,
+    /// Settings of `nemo`, where they differ from its `preset`.
+    #[serde(default)]
+    pub nemo: toml::Table,
+    /// Settings of `log`, likewise.
+    #[serde(default)]
+    pub log: toml::Table,
+    /// Settings of `set`, likewise.
+    #[serde(default)]
+    pub set: toml::Table,
+    /// Settings of `kangaroo`, likewise.
+    #[serde(default)]
+    pub kangaroo: toml::Table,
+    /// Settings of `fairywren`, likewise.
+    #[serde(default)]
+    pub fairywren: toml::Table,
+    /// How much flash.
+    pub flash_size: ByteSize,
+    /// Bytes of a zone; they divide the flash.
+    pub zone_size: ByteSize,
+    /// Memory in front of the engine, as a share of the flash. CacheLib, which
+    /// the papers' engines are part of, has such a tier.
+    #[serde(default = "default_ram")]
+    pub ram: f64,
+    /// What it is asked.
+    pub workload: TinyWorkload,
+    /// How much is written before measuring begins: bytes of objects that the
+    /// engine has accepted, as a multiple of the flash, so that every engine is
+    /// measured on the same requests. Flash was written at least as often.
+    #[serde(default = "default_warm_up")]
+    pub warm_up: f64,
+    /// How much is written while measuring, likewise.
+    #[serde(default = "default_measured")]
+    pub measured: f64,
+    /// Ends warm-up and measuring after so many operations each, at the latest.
+    #[serde(default)]
+    pub operations_max: Option<u64>,
+    /// The simulated SSD.
+    #[serde(default)]
+    pub device: TinyDevice,
+    /// Count how often each of so many sets is accessed.
+    #[serde(default)]
+    pub count_sets: Option<u32>,
+}
+
+fn default_ram() -> f64 {
+    0.02
+}
+
+fn default_warm_up() -> f64 {
+    1.5
+}
+
+fn default_measured() -> f64 {
+    1.0
+}
+
+/// The least flash: less is no device.
+const ZONES_MIN: u64 = 4;
+
+impl TinyCase {
+    /// The shape of the flash; `in_place` as the engine needs it.
+    ///
+    /// # Errors
+    /// When the sizes do not fit together.
+    pub fn flash(&self, in_place: bool) -> Result<Flash, EvalError> {
+        let (flash, zone) = (self.flash_size.bytes(), self.zone_size.bytes());
+        if zone == 0 || !zone.is_multiple_of(PAGE_BYTES as u64) {
+            return Err(refuse("zone-size", "must be a multiple of 4KiB"));
+        }
+        let zones = flash / zone;
+        if zones < ZONES_MIN || zones * zone != flash {
+            return Err(refuse(
+                "flash-size",
+                &format!(
+                    "must be a multiple of the zone-size {}, at least {ZONES_MIN} of it; {} is",
+                    self.zone_size,
+                    ByteSize(zone * zones.max(ZONES_MIN))
+                ),
+            ));
+        }
+        let (Ok(zones), Ok(zone_pages)) = (
+            u32::try_from(zones),
+            u32::try_from(zone / PAGE_BYTES as u64),
+        ) else {
+            return Err(refuse("flash-size", "is too much for pages of 32 bits"));
+        };
+        let flash = Flash {
+            zones,
+            zone_pages,
+            in_place,
+        };
+        if flash.pages() > u64::from(u32::MAX) {
+            return Err(refuse("flash-size", "is too much for pages of 32 bits"));
+        }
+        Ok(flash)
+    }
+
+    /// The device in words.
+    pub(crate) fn describe(&self) -> String {
+        let kind = match self.device.kind {
+            TinyDeviceKind::None => "modelled flash",
+            TinyDeviceKind::Zns => "simulated zn540",
+            TinyDeviceKind::Fdp => "simulated fdp",
+            TinyDeviceKind::Conventional => "simulated sn540",
+        };
+        format!("{kind}, {} in zones of {}", self.flash_size, self.zone_size)
+    }
+
+    /// Checks what has a range.
+    pub(super) fn check(&self) -> Result<(), EvalError> {
+        let ranges = [
+            ("ram", self.ram, 0.0, 1.0),
+            ("warm-up", self.warm_up, 0.0, 1e3),
+            ("measured", self.measured, 1e-6, 1e3),
+        ];
+        for (option, value, low, high) in ranges {
+            if !(low..=high).contains(&value) {
+                return Err(refuse(option, &format!("must be from {low} to {high}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refuse(option: &'static str, reason: &str) -> EvalError {
+    EvalError::Option {
+        option,
+        reason: reason.to_owned(),
+    }
+}

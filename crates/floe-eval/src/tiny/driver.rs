@@ -1,0 +1,322 @@
+//! Drives an engine: gets that miss are followed by sets, through the RAM
+//! tier, until enough was written; measures in bins of operations.
+
+use std::path::Path;
+use std::time::Instant;
+
+use floe_core::Tick;
+use floe_core::hash::{KeyHash, fast_range};
+use floe_core::tiny::model::Model;
+use floe_core::tiny::{Engine, Expiry, Flash, PAGE_BYTES};
+
+use super::TinyProgress;
+use super::case::TinyCase;
+use super::ram::{Held, RamTier};
+use super::series::{Bins, Counts, Snapshot};
+use super::timing::Timing;
+use super::watch::Watch;
+use super::workload::{Draw, PAPER_OBJECT_BYTES, Stream};
+use crate::error::EvalError;
+use crate::trace::Op;
+
+/// An engine under load.
+pub(super) struct Driver<E> {
+    model: Model<E, Watch>,
+    ram: Option<RamTier>,
+    stream: Stream,
+    counts: Counts,
+    /// Accesses of each set, where they are asked for.
+    sets: Vec<u64>,
+    /// Nanoseconds from one operation to the next.
+    interval_ns: f64,
+    now_seconds: u32,
+}
+
+/// What a run found, before it is made into figures.
+pub(super) struct Outcome {
+    pub(super) bins: Bins,
+    /// When measuring began.
+    pub(super) begin: Snapshot,
+    /// When it ended.
+    pub(super) end: Snapshot,
+    pub(super) flash: Flash,
+    pub(super) sets: Vec<u64>,
+    pub(super) left_out: u64,
+    pub(super) skipped: u64,
+    /// Whether its latencies mean anything.
+    pub(super) is_timed: bool,
+}
+
+/// Operations between two looks at how far the run is.
+const LOOK_EVERY: u64 = 4096;
+
+impl<E: Engine> Driver<E> {
+    pub(super) fn new(
+        case: &TinyCase,
+        engine: E,
+        flash: Flash,
+        seed: u64,
+        experiment: &Path,
+    ) -> Result<Self, EvalError> {
+        case.check()?;
+        let ssd = case.device.open(flash, seed)?;
+        let has_reads = case.device.rate.is_some();
+        let depth = case.device.background_depth;
+        let timing = ssd.map(|ssd| Timing::new(ssd, flash, has_reads, depth));
+        let flash_bytes = flash.pages() * PAGE_BYTES as u64;
+        let ram_bytes = (case.ram * flash_bytes as f64) as u64;
+        Ok(Driver {
+            model: Model::watched(engine, flash, Watch::new(flash, timing)),
+            ram: RamTier::new(ram_bytes, PAPER_OBJECT_BYTES as u64),
+            stream: case.workload.stream(flash_bytes, seed, experiment)?,
+            counts: Counts::default(),
+            sets: vec![0; case.count_sets.unwrap_or(0) as usize],
+            interval_ns: case.device.rate.map_or(0.0, |rate| 1e9 / rate),
+            now_seconds: 0,
+        })
+    }
+
+    /// Runs the warm-up and what is measured.
+    pub(super) fn run(
+        mut self,
+        case: &TinyCase,
+        flash: Flash,
+        progress: &mut dyn FnMut(TinyProgress),
+    ) -> Result<Outcome, EvalError> {
+        let flash_bytes = flash.pages() as f64 * PAGE_BYTES as f64;
+        let mut bins = Bins::new(self.snapshot());
+        let warm = Phase {
+            bytes: (case.warm_up * flash_bytes) as u64,
+            operations_max: case.operations_max,
+        };
+        let measured = Phase {
+            bytes: (case.measured * flash_bytes) as u64,
+            operations_max: case.operations_max,
+        };
+        let mut meter = Meter::new(warm.bytes + measured.bytes, progress);
+        let mut goes_on = self.phase(&warm, &mut bins, &mut meter)?;
+        self.close_bin(&mut bins);
+        bins.start_measuring();
+        let begin = self.snapshot();
+        self.sets.fill(0);
+        if goes_on {
+            goes_on = self.phase(&measured, &mut bins, &mut meter)?;
+        }
+        if let Some(timing) = &mut self.model.watcher().timing {
+            timing.drain()?;
+        }
+        let end = self.snapshot();
+        self.close_bin(&mut bins);
+        if !goes_on && end.counts.operations == begin.counts.operations {
+            return Err(EvalError::Option {
+                option: "tiny.warm-up",
+                reason: format!(
+                    "the trace ended after {} operations, before measuring began; choose a shorter warm-up, a smaller flash-size or more passes",
+                    end.counts.operations
+                ),
+            });
+        }
+        Ok(Outcome {
+            bins,
+            begin,
+            end,
+            flash,
+            sets: self.sets,
+            left_out: self.stream.left_out(),
+            skipped: self.stream.skipped(),
+            is_timed: case.device.rate.is_some(),
+        })
+    }
+
+    /// Until enough was accepted; false when the trace is over.
+    fn phase(
+        &mut self,
+        phase: &Phase,
+        bins: &mut Bins,
+        meter: &mut Meter<'_>,
+    ) -> Result<bool, EvalError> {
+        let accepted = |driver: &Self| driver.model.engine().statistics().bytes_in;
+        let bytes_upto = accepted(self) + phase.bytes;
+        let operations_upto = match phase.operations_max {
+            Some(max) => self.counts.operations + max,
+            None => u64::MAX,
+        };
+        while accepted(self) < bytes_upto && self.counts.operations < operations_upto {
+            let until = (self.counts.operations + LOOK_EVERY).min(operations_upto);
+            while self.counts.operations < until {
+                let Some(draw) = self.stream.draw()? else {
+                    return Ok(false);
+                };
+                self.operation(draw)?;
+                if bins.is_over(self.counts.operations) {
+                    self.close_bin(bins);
+                }
+            }
+            meter.show(accepted(self), self.counts.operations);
+        }
+        Ok(true)
+    }
+
+    fn close_bin(&mut self, bins: &mut Bins) {
+        let snapshot = self.snapshot();
+        let latencies = match &mut self.model.watcher().timing {
+            Some(timing) => std::mem::take(&mut timing.latencies),
+            None => Default::default(),
+        };
+        bins.push(snapshot, latencies);
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        let watch = self.model.watcher();
+        let commands = watch.commands;
+        let (device, now) = match &watch.timing {
+            Some(timing) => (Some(timing.statistics()), timing.now()),
+            None => (None, Tick::ZERO),
+        };
+        Snapshot {
+            counts: self.counts,
+            commands,
+            device,
+            now,
+            engine: self.model.engine().statistics().clone(),
+            memory: self.model.engine().memory(),
+        }
+    }
+
+    fn operation(&mut self, draw: Draw) -> Result<(), EvalError> {
+        // An expired object must not come back because a trace's clock was late.
+        self.now_seconds = self.now_seconds.max(draw.now_seconds);
+        self.counts.operations += 1;
+        if !self.sets.is_empty() {
+            let set = fast_range(draw.hash.0, self.sets.len());
+            self.sets[set] += 1;
+        }
+        let due = Tick((self.counts.operations as f64 * self.interval_ns) as u64);
+        if let Some(timing) = &mut self.model.watcher().timing {
+            timing.advance(due)?;
+        }
+        match draw.op {
+            Op::Get => self.get(draw, due)?,
+            Op::Put => {
+                self.counts.sets += 1;
+                self.store(draw);
+            }
+            Op::Delete => {
+                self.counts.deletes += 1;
+                if let Some(ram) = &mut self.ram {
+                    ram.remove(draw.hash);
+                }
+                self.model.delete(draw.hash, self.now_seconds);
+            }
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, draw: Draw, due: Tick) -> Result<(), EvalError> {
+        self.counts.gets += 1;
+        if let Some(ram) = &mut self.ram
+            && let Some(held) = ram.get(draw.hash, self.now_seconds)
+        {
+            self.counts.ram_hits += 1;
+            self.counts.bytes_out += u64::from(held.bytes);
+            return Ok(());
+        }
+        if let Some(timing) = &mut self.model.watcher().timing {
+            timing.begin(due);
+        }
+        let found = self.model.get(draw.hash, self.now_seconds);
+        if let Some(timing) = &mut self.model.watcher().timing {
+            timing.end();
+        }
+        match found {
+            Some(bytes) => {
+                self.counts.engine_hits += 1;
+                self.counts.bytes_out += u64::from(bytes);
+                self.keep(
+                    draw.hash,
+                    Held {
+                        bytes,
+                        // The engine knows its expiry and says so at the next search.
+                        expires: Expiry::NEVER,
+                        is_clean: true,
+                    },
+                    draw.ttl_seconds,
+                );
+            }
+            None => {
+                self.counts.misses += 1;
+                self.store(draw);
+            }
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, draw: Draw) {
+        let expires = match draw.ttl_seconds {
+            0 => Expiry::NEVER,
+            ttl => Expiry(self.now_seconds.saturating_add(ttl)),
+        };
+        let held = Held {
+            bytes: draw.bytes,
+            expires,
+            is_clean: false,
+        };
+        self.keep(draw.hash, held, 0);
+    }
+
+    /// Keeps an object in memory, if there is any, and writes what leaves it.
+    /// One that was found on flash and may expire stays there alone.
+    fn keep(&mut self, hash: KeyHash, held: Held, ttl_seconds: u32) {
+        let now = self.now_seconds;
+        let Some(ram) = &mut self.ram else {
+            if !held.is_clean {
+                self.model.put(hash, held.bytes, held.expires, now);
+            }
+            return;
+        };
+        if held.is_clean && ttl_seconds > 0 {
+            return;
+        }
+        let model = &mut self.model;
+        for (hash, left) in ram.insert(hash, held) {
+            if !left.is_clean && !left.expires.is_over(now) {
+                model.put(hash, left.bytes, left.expires, now);
+            }
+        }
+    }
+}
+
+/// How long a part of a run is.
+struct Phase {
+    bytes: u64,
+    operations_max: Option<u64>,
+}
+
+/// Shows how far a run is, a few times a second.
+struct Meter<'a> {
+    bytes: u64,
+    shown: Instant,
+    progress: &'a mut dyn FnMut(TinyProgress),
+}
+
+impl<'a> Meter<'a> {
+    fn new(bytes: u64, progress: &'a mut dyn FnMut(TinyProgress)) -> Self {
+        Meter {
+            bytes,
+            shown: Instant::now(),
+            progress,
+        }
+    }
+
+    fn show(&mut self, bytes_done: u64, operations: u64) {
+        if self.shown.elapsed().as_millis() < 250 {
+            return;
+        }
+        self.shown = Instant::now();
+        (self.progress)(TinyProgress {
+            bytes_done,
+            bytes: self.bytes,
+            operations,
+        });
+    }
+}

@@ -1,0 +1,208 @@
+//! The engines by name, and their settings.
+
+use std::path::Path;
+
+use floe_core::tiny::nemo::{Nemo, NemoConfig, NemoPlan};
+use floe_core::tiny::{
+    Engine, FairyWren, FairyWrenConfig, FairyWrenPlan, Flash, Kangaroo, KangarooConfig,
+    KangarooPlan, Log, LogConfig, LogPlan, PlanError, Set, SetConfig, SetPlan, SetStorage,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::TinyProgress;
+use super::case::TinyCase;
+use super::driver::Driver;
+use super::figures;
+use crate::error::EvalError;
+use crate::run::{ExtraFigure, RunResult};
+
+/// An engine by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EngineKind {
+    /// A FIFO of set-groups.
+    Nemo,
+    /// A log with an exact index.
+    Log,
+    /// Sets in place.
+    Set,
+    /// A log in front of sets.
+    Kangaroo,
+    /// A log in front of sets in two logs.
+    Fairywren,
+}
+
+/// A run that is still to be given an engine.
+pub(super) struct Run<'a> {
+    pub(super) case: &'a TinyCase,
+    pub(super) name: &'a str,
+    pub(super) seed: u64,
+    pub(super) experiment: &'a Path,
+    pub(super) progress: &'a mut dyn FnMut(TinyProgress),
+}
+
+/// Runs the engine that the case names.
+pub(super) fn run(run: Run<'_>) -> Result<RunResult, EvalError> {
+    let case = run.case;
+    match case.engine {
+        EngineKind::Nemo => {
+            let presets = [
+                ("floe", NemoConfig::default()),
+                ("published", NemoConfig::published()),
+            ];
+            let config = settings("tiny.nemo", &case.nemo, &presets)?;
+            let flash = case.flash(false)?;
+            let plan = NemoPlan::new(&config, flash).map_err(refuse)?;
+            run.with(Nemo::new(plan), flash, Vec::new())
+        }
+        EngineKind::Log => {
+            let presets = [("floe", LogConfig::default())];
+            let config = settings("tiny.log", &case.log, &presets)?;
+            let flash = case.flash(false)?;
+            let plan = LogPlan::new(&config, &flash).map_err(refuse)?;
+            run.with(Log::new(plan), flash, Vec::new())
+        }
+        EngineKind::Set => {
+            let presets = [
+                ("floe", SetConfig::default()),
+                ("published", SetConfig::published()),
+            ];
+            let config = settings("tiny.set", &case.set, &presets)?;
+            let flash = case.flash(true)?;
+            let plan = SetPlan::new(&config, &flash).map_err(refuse)?;
+            run.with(Set::new(plan), flash, Vec::new())
+        }
+        EngineKind::Kangaroo => {
+            let presets = [("floe", KangarooConfig::default())];
+            let config = settings("tiny.kangaroo", &case.kangaroo, &presets)?;
+            let flash = case.flash(config.sets == SetStorage::InPlace)?;
+            let plan = KangarooPlan::new(&config, &flash).map_err(refuse)?;
+            run.with(Kangaroo::new(plan), flash, Vec::new())
+        }
+        EngineKind::Fairywren => {
+            let presets = [("floe", FairyWrenConfig::default())];
+            let config = settings("tiny.fairywren", &case.fairywren, &presets)?;
+            let flash = case.flash(false)?;
+            let plan = FairyWrenPlan::new(&config, &flash).map_err(refuse)?;
+            let equations = Equations {
+                // N'_Set counts pages, of which a set has two.
+                set_pages: 2.0 * f64::from(plan.sets()),
+                log_pages: plan.log_pages() as f64,
+            };
+            let result = run.with(FairyWren::new(plan), flash, Vec::new())?;
+            Ok(equations.beside(result))
+        }
+    }
+}
+
+impl Run<'_> {
+    fn with<E: Engine>(
+        self,
+        engine: E,
+        flash: Flash,
+        extra: Vec<ExtraFigure>,
+    ) -> Result<RunResult, EvalError> {
+        let driver = Driver::new(self.case, engine, flash, self.seed, self.experiment)?;
+        let outcome = driver.run(self.case, flash, self.progress)?;
+        Ok(figures::result(self.name, &outcome, extra))
+    }
+}
+
+/// Nemo's Eq. 6 and 8 of FairyWREN's plan.
+struct Equations {
+    set_pages: f64,
+    log_pages: f64,
+}
+
+impl Equations {
+    /// Puts what the equations say beside what was measured. They assume that
+    /// the log is full; only the share of rewrites that are passive (p) is
+    /// taken from the measurement.
+    fn beside(&self, mut result: RunResult) -> RunResult {
+        let measured = |metric: &str| {
+            let mut figures = result.extra.iter();
+            figures
+                .find(|figure| figure.metric == metric)
+                .map(|f| f.value)
+        };
+        let passive = self.set_pages / (2.0 * self.log_pages);
+        let mut add = vec![("eq6_l2swa_passive", passive)];
+        if let Some(found) = measured("l2swa_passive") {
+            add.push(("l2swa_passive_over_eq6", found / passive));
+        }
+        if let (Some(share), Some(found)) = (measured("passive_share"), measured("l2swa")) {
+            let whole = (2.0 - share) * passive;
+            add.push(("eq8_l2swa", whole));
+            add.push(("l2swa_over_eq8", found / whole));
+        }
+        if let (Some(a), Some(p)) = (measured("l2swa_active"), measured("l2swa_passive"))
+            && a > 0.0
+            && p > 0.0
+        {
+            add.push(("l2swa_active_over_passive", a / p));
+        }
+        result
+            .extra
+            .extend(add.into_iter().map(|(metric, value)| ExtraFigure {
+                metric: metric.to_owned(),
+                unit: "ratio".to_owned(),
+                value,
+            }));
+        result
+    }
+}
+
+/// A preset, the first by default, with what the experiment's table says over it.
+fn settings<T: Serialize + DeserializeOwned>(
+    option: &'static str,
+    given: &toml::Table,
+    presets: &[(&str, T)],
+) -> Result<T, EvalError> {
+    let fail = |reason: String| EvalError::Option { option, reason };
+    let mut given = given.clone();
+    let preset = match given.remove("preset") {
+        None => presets.first(),
+        Some(name) => presets
+            .iter()
+            .find(|(known, _)| name.as_str() == Some(known)),
+    };
+    let Some((_, preset)) = preset else {
+        let known: Vec<&str> = presets.iter().map(|(name, _)| *name).collect();
+        return Err(fail(format!("preset must be one of {}", known.join(", "))));
+    };
+    let mut table = toml::Table::try_from(preset).map_err(|error| fail(error.to_string()))?;
+    table.extend(given);
+    table.try_into().map_err(|error| fail(error.to_string()))
+}
+
+fn refuse(error: PlanError) -> EvalError {
+    EvalError::Option {
+        option: "tiny.engine",
+        reason: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_stand_over_their_preset() {
+        let presets = [
+            ("floe", NemoConfig::default()),
+            ("published", NemoConfig::published()),
+        ];
+        let read = |text: &str| {
+            let table: toml::Table = toml::from_str(text).expect("TOML");
+            settings("tiny.nemo", &table, &presets)
+        };
+        assert_eq!(read("").expect("good"), NemoConfig::default());
+        let config = read("preset = \"published\"\nindex_cached = 1").expect("good");
+        assert_eq!((config.candidates, config.index_cached), (1, 1.0));
+        let error = read("preset = \"mine\"").expect_err("unknown").to_string();
+        assert!(error.contains("floe, published"), "{error}");
+        let error = read("indexcached = 1").expect_err("unknown").to_string();
+        assert!(error.contains("indexcached"), "{error}");
+    }
+}

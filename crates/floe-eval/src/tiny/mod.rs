@@ -1,0 +1,77 @@
+//! Tiny objects: any of the five engines, over any workload, on modelled flash.
+//!
+//! ```text
+//! workload ──► RAM tier ──► engine on floe_core::tiny::model ──► what it does to flash ──► simulated SSD
+//! ```
+//!
+//! The engine decides at once, on a model of flash that keeps hashes and
+//! lengths; so a run is as fast as its engine. What it writes and reads may be
+//! carried out besides by a simulated SSD, in virtual time, for latencies and
+//! for what the drive writes itself.
+//!
+//! | file | for |
+//! |---|---|
+//! | `case` | the keys of `[tiny]` |
+//! | `engines` | the engines by name |
+//! | `workload` | what is asked |
+//! | `ram` | the tier in front |
+//! | `driver` | from one request to the next |
+//! | `watch`, `timing`, `device` | the simulated SSD |
+//! | `series`, `figures` | measuring |
+
+mod case;
+mod device;
+mod driver;
+mod engines;
+mod figures;
+mod ram;
+mod series;
+#[cfg(test)]
+mod tests;
+mod timing;
+mod watch;
+pub mod workload;
+
+use std::path::Path;
+
+pub use case::TinyCase;
+pub use device::{TinyDevice, TinyDeviceKind};
+pub use engines::EngineKind;
+pub(crate) use figures::series_names;
+
+use crate::error::EvalError;
+use crate::run::RunResult;
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TinyProgress {
+    /// Bytes that the engine accepted.
+    pub bytes_done: u64,
+    /// Of how many.
+    pub bytes: u64,
+    /// Operations so far.
+    pub operations: u64,
+}
+
+/// Runs a case. The same case and seed give the same result. Calls `progress`
+/// a few times a second; files are looked for around the experiment at
+/// `experiment`.
+///
+/// # Errors
+/// When the case makes no sense, or a file cannot be read:
+/// [`EvalError::Absent`] when it is not there.
+pub fn run(
+    case: &TinyCase,
+    name: &str,
+    seed: u64,
+    experiment: &Path,
+    progress: &mut dyn FnMut(TinyProgress),
+) -> Result<RunResult, EvalError> {
+    engines::run(engines::Run {
+        case,
+        name,
+        seed,
+        experiment,
+        progress,
+    })
+}

@@ -1,0 +1,179 @@
+//! The RAM tier in front of a tiny engine: what is written or read goes there
+//! first, what leaves it goes to flash unless flash has it.
+//!
+//! The papers' engines lie under CacheLib's memory cache. Without one, the few
+//! most popular keys, which are a large part of all writes, would reach flash
+//! again and again.
+
+use std::hash::{BuildHasherDefault, Hasher};
+
+use floe_core::hash::KeyHash;
+use floe_core::tiny::Expiry;
+use quick_cache::unsync::Cache;
+use quick_cache::{Lifecycle, Weighter};
+
+/// An object in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) bytes: u32,
+    pub(super) expires: Expiry,
+    /// Flash has it too.
+    pub(super) is_clean: bool,
+}
+
+/// What an entry costs beside its key and value, as in Floe's own RAM tier.
+const ENTRY_BYTES: u64 = 160;
+
+#[derive(Clone, Copy, Debug)]
+struct Weight;
+
+impl Weighter<u64, Held> for Weight {
+    fn weight(&self, _: &u64, held: &Held) -> u64 {
+        u64::from(held.bytes) + ENTRY_BYTES
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Collect;
+
+impl Lifecycle<u64, Held> for Collect {
+    type RequestState = Vec<(KeyHash, Held)>;
+
+    fn on_evict(&self, evicted: &mut Self::RequestState, key: u64, held: Held) {
+        evicted.push((KeyHash(key), held));
+    }
+}
+
+/// Keys are hashes already.
+#[derive(Clone, Copy, Debug, Default)]
+struct Already(u64);
+
+impl Hasher for Already {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
+pub(super) struct RamTier {
+    cache: Cache<u64, Held, Weight, BuildHasherDefault<Already>, Collect>,
+    evicted: Vec<(KeyHash, Held)>,
+}
+
+impl RamTier {
+    /// A tier of so many bytes; `None` for none.
+    pub(super) fn new(bytes: u64, object_bytes: u64) -> Option<Self> {
+        let items = bytes / (object_bytes + ENTRY_BYTES);
+        (items > 0).then(|| RamTier {
+            cache: Cache::with(
+                usize::try_from(items).unwrap_or(usize::MAX),
+                bytes,
+                Weight,
+                BuildHasherDefault::default(),
+                Collect,
+            ),
+            evicted: Vec::new(),
+        })
+    }
+
+    pub(super) fn get(&mut self, hash: KeyHash, now_seconds: u32) -> Option<Held> {
+        let held = *self.cache.get(&hash.0)?;
+        if held.expires.is_over(now_seconds) {
+            self.cache.remove(&hash.0);
+            return None;
+        }
+        Some(held)
+    }
+
+    pub(super) fn remove(&mut self, hash: KeyHash) {
+        self.cache.remove(&hash.0);
+    }
+
+    /// Keeps an object; says which ones had to leave for it, all of them: those
+    /// that are not clean have to go to flash.
+    pub(super) fn insert(
+        &mut self,
+        hash: KeyHash,
+        held: Held,
+    ) -> impl Iterator<Item = (KeyHash, Held)> + use<'_> {
+        self.evicted.clear();
+        let is_replaced = self.cache.contains_key(&hash.0);
+        self.cache
+            .insert_with_lifecycle(hash.0, held, &mut self.evicted);
+        // The cache reports what was replaced as evicted, too.
+        let replaced = self.evicted.iter().position(|(left, _)| *left == hash);
+        if let Some(at) = replaced.filter(|_| is_replaced) {
+            self.evicted.swap_remove(at);
+        }
+        self.evicted.drain(..)
+    }
+
+    #[cfg(test)]
+    fn bytes(&self) -> u64 {
+        self.cache.weight()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(bytes: u32) -> Held {
+        Held {
+            bytes,
+            expires: Expiry::NEVER,
+            is_clean: false,
+        }
+    }
+
+    #[test]
+    fn everything_is_in_memory_or_was_handed_out() {
+        let mut tier = RamTier::new(100_000, 240).expect("room for some");
+        let mut left = std::collections::BTreeSet::new();
+        for key in 0..10_000u64 {
+            let hash = KeyHash(super::super::workload::mix(key));
+            left.extend(tier.insert(hash, held(240)).map(|(hash, _)| hash));
+            assert!(tier.bytes() <= 100_000);
+        }
+        for key in 0..10_000u64 {
+            let hash = KeyHash(super::super::workload::mix(key));
+            assert_ne!(tier.get(hash, 0).is_some(), left.contains(&hash), "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_replaced_does_not_leave() {
+        let mut tier = RamTier::new(100_000, 240).expect("room for some");
+        assert_eq!(tier.insert(KeyHash(7), held(240)).count(), 0);
+        assert_eq!(tier.insert(KeyHash(7), held(100)).count(), 0);
+        assert_eq!(tier.get(KeyHash(7), 0), Some(held(100)));
+    }
+
+    #[test]
+    fn what_is_over_is_gone() {
+        let mut tier = RamTier::new(10_000, 240).expect("room for some");
+        let expires = Expiry(10);
+        let _ = tier
+            .insert(
+                KeyHash(1),
+                Held {
+                    expires,
+                    ..held(10)
+                },
+            )
+            .count();
+        assert!(tier.get(KeyHash(1), 9).is_some());
+        assert!(tier.get(KeyHash(1), 10).is_none());
+        tier.remove(KeyHash(1));
+        assert!(RamTier::new(0, 240).is_none());
+    }
+}

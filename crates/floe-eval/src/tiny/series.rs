@@ -1,0 +1,157 @@
+//! Counts at moments of a run, and what happened between them.
+
+use floe_core::Tick;
+use floe_core::ssd;
+use floe_core::tiny::{Memory, Statistics};
+
+use super::timing::Latencies;
+use super::watch::Commands;
+
+/// What the driver counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) operations: u64,
+    pub(super) gets: u64,
+    pub(super) sets: u64,
+    pub(super) deletes: u64,
+    /// Gets that the RAM tier answered.
+    pub(super) ram_hits: u64,
+    /// Gets that the engine answered.
+    pub(super) engine_hits: u64,
+    pub(super) misses: u64,
+    /// Bytes of objects handed out.
+    pub(super) bytes_out: u64,
+}
+
+impl Counts {
+    pub(super) fn since(&self, earlier: &Counts) -> Counts {
+        Counts {
+            operations: self.operations - earlier.operations,
+            gets: self.gets - earlier.gets,
+            sets: self.sets - earlier.sets,
+            deletes: self.deletes - earlier.deletes,
+            ram_hits: self.ram_hits - earlier.ram_hits,
+            engine_hits: self.engine_hits - earlier.engine_hits,
+            misses: self.misses - earlier.misses,
+            bytes_out: self.bytes_out - earlier.bytes_out,
+        }
+    }
+}
+
+/// Everything that is counted, at a moment.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    pub(super) counts: Counts,
+    pub(super) commands: Commands,
+    pub(super) engine: Statistics,
+    pub(super) memory: Memory,
+    pub(super) device: Option<ssd::Statistics>,
+    /// The time of the simulated device.
+    pub(super) now: Tick,
+}
+
+/// A stretch of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Stretch {
+    pub(super) counts: Counts,
+    pub(super) commands: Commands,
+    pub(super) engine: Statistics,
+    pub(super) device: Option<ssd::Statistics>,
+}
+
+impl Snapshot {
+    /// What happened since an earlier moment.
+    pub(super) fn since(&self, earlier: &Snapshot) -> Stretch {
+        let device = self.device.as_ref().zip(earlier.device.as_ref());
+        Stretch {
+            counts: self.counts.since(&earlier.counts),
+            commands: Commands {
+                writes: self.commands.writes - earlier.commands.writes,
+                pages_written: self.commands.pages_written - earlier.commands.pages_written,
+                pages_read: self.commands.pages_read - earlier.commands.pages_read,
+                resets: self.commands.resets - earlier.commands.resets,
+            },
+            engine: self.engine.since(&earlier.engine),
+            device: device.map(|(now, then)| now.since(then)),
+        }
+    }
+}
+
+/// The run in bins of equal numbers of operations. There are never more than
+/// [`BINS_MAX`]: then each two become one. So nobody has to know in advance how
+/// long a run will be.
+#[derive(Debug)]
+pub(super) struct Bins {
+    /// The moment before the first bin, then the end of each.
+    pub(super) edges: Vec<Snapshot>,
+    /// Latencies of each bin.
+    pub(super) latencies: Vec<Latencies>,
+    operations: u64,
+    next: u64,
+    /// Latencies since measuring began.
+    measured: Option<Latencies>,
+}
+
+const BINS_MAX: usize = 200;
+
+/// Operations of a bin at the beginning.
+const BIN_OPERATIONS: u64 = 4096;
+
+impl Bins {
+    pub(super) fn new(begin: Snapshot) -> Self {
+        Bins {
+            edges: vec![begin],
+            latencies: Vec::new(),
+            operations: BIN_OPERATIONS,
+            next: BIN_OPERATIONS,
+            measured: None,
+        }
+    }
+
+    pub(super) fn is_over(&self, operations: u64) -> bool {
+        operations >= self.next
+    }
+
+    pub(super) fn start_measuring(&mut self) {
+        self.measured = Some(Latencies::default());
+    }
+
+    /// Latencies since measuring began.
+    pub(super) fn measured(&self) -> Option<&Latencies> {
+        self.measured.as_ref()
+    }
+
+    pub(super) fn push(&mut self, snapshot: Snapshot, latencies: Latencies) {
+        self.edges.push(snapshot);
+        if let Some(measured) = &mut self.measured {
+            measured.merge(&latencies);
+        }
+        self.latencies.push(latencies);
+        if self.latencies.len() >= BINS_MAX {
+            self.halve();
+        }
+        let last = self.edges.last().map_or(0, |edge| edge.counts.operations);
+        self.next = last + self.operations;
+    }
+
+    fn halve(&mut self) {
+        self.operations *= 2;
+        let mut at = 0;
+        self.edges.retain(|_| {
+            at += 1;
+            (at - 1) % 2 == 0
+        });
+        let pairs = self.latencies.chunks(2).map(|pair| {
+            let mut both = pair[0].clone();
+            pair[1..].iter().for_each(|other| both.merge(other));
+            both
+        });
+        self.latencies = pairs.collect();
+    }
+
+    /// Each bin's number, beginning and end.
+    pub(super) fn stretches(&self) -> impl Iterator<Item = (usize, &Snapshot, &Snapshot)> {
+        let pairs = self.edges.windows(2).enumerate();
+        pairs.map(|(bin, pair)| (bin, &pair[0], &pair[1]))
+    }
+}

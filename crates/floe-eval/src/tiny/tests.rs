@@ -1,0 +1,311 @@
+//! Runs of a small exact engine, whose figures are known.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use floe_core::hash::KeyHash;
+use floe_core::tiny::{
+    Accepted, Cause, Engine, Flash, Found, Insert, Memory, Object, Outcome as TaskOutcome,
+    PAGE_BYTES, PAGE_ROOM_BYTES, Page, PageAddress, Search, Statistics, Step, Task, TaskId, Work,
+};
+
+use super::case::TinyCase;
+use super::driver::Driver;
+use super::figures;
+use crate::run::RunResult;
+
+/// A log of pages with an index of every object: filled, written page by page,
+/// zone after zone.
+struct Exact {
+    flash: Flash,
+    index: BTreeMap<KeyHash, PageAddress>,
+    on_page: BTreeMap<PageAddress, Vec<KeyHash>>,
+    open: Vec<Object>,
+    open_bytes: usize,
+    next: PageAddress,
+    tasks: Vec<Work>,
+    statistics: Statistics,
+}
+
+impl Exact {
+    fn new(flash: Flash) -> Self {
+        Exact {
+            flash,
+            index: BTreeMap::new(),
+            on_page: BTreeMap::new(),
+            open: Vec::new(),
+            open_bytes: 0,
+            next: PageAddress(0),
+            tasks: Vec::new(),
+            statistics: Statistics::default(),
+        }
+    }
+
+    fn write(&mut self) {
+        let first = self.next;
+        if first.0.is_multiple_of(self.flash.zone_pages) {
+            let zone = self.flash.zone_of(first);
+            for page in first.0..first.0 + self.flash.zone_pages {
+                for hash in self.on_page.remove(&PageAddress(page)).unwrap_or_default() {
+                    if self.index.get(&hash) == Some(&PageAddress(page)) {
+                        self.index.remove(&hash);
+                        self.statistics.evicted += 1;
+                    }
+                }
+            }
+            self.tasks.push(Work::Reset(zone));
+            self.statistics.resets += 1;
+        }
+        let objects = std::mem::take(&mut self.open);
+        let hashes: Vec<KeyHash> = objects.iter().map(|object| object.hash).collect();
+        for hash in &hashes {
+            self.index.insert(*hash, first);
+        }
+        self.on_page.insert(first, hashes);
+        self.statistics.count_written(Cause::Log, PAGE_BYTES as u64);
+        self.statistics.object_pages_written += 1;
+        self.statistics.bytes_filled += self.open_bytes as u64;
+        self.open_bytes = 0;
+        let pages = vec![Page::Objects(objects)];
+        self.tasks.push(Work::Append { first, pages });
+        self.next = PageAddress((first.0 + 1) % self.flash.pages() as u32);
+    }
+}
+
+impl Engine for Exact {
+    fn insert(&mut self, object: Object, _: u32) -> Insert {
+        let outdates_flash = self.index.remove(&object.hash).is_some();
+        self.open.retain(|open| {
+            let stays = open.hash != object.hash;
+            if !stays {
+                self.open_bytes -= open.stored_bytes();
+            }
+            stays
+        });
+        if self.open_bytes + object.stored_bytes() > PAGE_ROOM_BYTES {
+            self.write();
+        }
+        if !object.tombstone {
+            self.statistics.objects_in += 1;
+            self.statistics.bytes_in += u64::from(object.bytes);
+            self.open_bytes += object.stored_bytes();
+            self.open.push(object);
+        }
+        Insert::Accepted(Accepted {
+            outdates_flash,
+            ..Accepted::default()
+        })
+    }
+
+    fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
+        self.open.iter().find(|object| object.hash == hash)
+    }
+
+    fn begin_search(&mut self, hash: KeyHash, search: &mut Search) -> Step {
+        search.hash = hash;
+        search.pages.clear();
+        if self.in_memory(hash).is_some() {
+            return Step::Memory;
+        }
+        let Some(page) = self.index.get(&hash) else {
+            return Step::Absent;
+        };
+        search.pages.push(*page);
+        self.statistics.searches += 1;
+        self.statistics.pages_searched += 1;
+        Step::Pages
+    }
+
+    fn index_read(&mut self, _: &mut Search, _: &[Option<&[u8]>]) -> Step {
+        Step::Absent
+    }
+
+    fn end_search(&mut self, _: &mut Search, _: Found) {}
+
+    fn next_task(&mut self) -> Option<Task> {
+        (!self.tasks.is_empty()).then(|| Task {
+            id: TaskId(0),
+            work: self.tasks.remove(0),
+        })
+    }
+
+    fn complete(&mut self, _: TaskId, _: TaskOutcome, _: u32) {}
+
+    fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    fn memory(&self) -> Memory {
+        Memory {
+            objects_on_flash: self.index.len() as u64,
+            index_bytes: 16 * self.index.len() as u64,
+            ..Memory::default()
+        }
+    }
+}
+
+const CASE: &str = r#"
+    engine = "log"
+    flash-size = "24MiB"
+    zone-size = "768KiB"
+    warm-up = 1.2
+    measured = 0.5
+"#;
+
+fn run(more: &str, seed: u64) -> RunResult {
+    let case: TinyCase = toml::from_str(&format!("{CASE}\n{more}")).expect("a good case");
+    let flash = case.flash(false).expect("good sizes");
+    let driver = Driver::new(&case, Exact::new(flash), flash, seed, Path::new("x.toml"));
+    let outcome = driver.and_then(|driver| driver.run(&case, flash, &mut |_| {}));
+    figures::result("case", &outcome.expect("runs"), Vec::new())
+}
+
+fn figure(run: &RunResult, metric: &str) -> f64 {
+    let found = run.extra.iter().find(|figure| figure.metric == metric);
+    found.unwrap_or_else(|| panic!("no {metric}")).value
+}
+
+const UNIFORM: &str = r#"
+    ram = 0.0
+    [workload]
+    kind = "synthetic"
+    distribution = { kind = "uniform" }
+    working-set = 2.0
+    size = { kind = "fixed", bytes = 200 }
+"#;
+
+#[test]
+fn the_figures_are_those_that_can_be_worked_out() {
+    let run = run(UNIFORM, 1);
+    // 19 objects of 204 bytes in a page.
+    assert!((figure(&run, "alwa") - 4096.0 / (19.0 * 200.0)).abs() < 0.01);
+    assert_eq!(figure(&run, "alwa"), figure(&run, "alwa_log"));
+    assert!((figure(&run, "fill_rate") - 19.0 * 204.0 / 4096.0).abs() < 0.001);
+    // FIFO over uniform requests: a miss is followed by an insert, so what is
+    // cached is a share of all objects, less the zone that is rewritten.
+    let cached = 19.0 * 200.0 / 4096.0 / 2.0 * (1.0 - 0.5 / 32.0);
+    let miss = figure(&run, "miss_ratio");
+    assert!((miss - (1.0 - cached)).abs() < 0.02, "{miss} {cached}");
+    assert_eq!(figure(&run, "bits_index"), 128.0);
+    assert_eq!(figure(&run, "bits_per_object"), 128.0);
+    assert_eq!(figure(&run, "object_bytes"), 200.0);
+    assert_eq!(figure(&run, "write_command_bytes"), 4096.0);
+    assert!((figure(&run, "flash_reads_per_search") - 1.0).abs() < 1e-9);
+    assert_eq!(figure(&run, "dlwa"), 1.0);
+    assert!(
+        run.series
+            .iter()
+            .any(|s| s.name == "write_amplification_trend")
+    );
+    assert!(
+        run.series
+            .iter()
+            .all(|s| s.points.len() <= 200 && s.points.len() >= 5)
+    );
+    assert_eq!(run.write_amplification, Some(figure(&run, "alwa")));
+}
+
+const TWITTER: &str = r#"
+    count-sets = 1024
+    [workload]
+    kind = "twitter"
+"#;
+
+#[test]
+fn a_run_is_the_same_for_the_same_seed() {
+    let text = |seed| serde_json::to_string(&run(TWITTER, seed)).expect("text");
+    assert_eq!(text(1), text(1));
+    assert_ne!(text(1), text(2));
+}
+
+#[test]
+fn a_twitter_like_run_has_what_the_paper_says() {
+    let run = run(TWITTER, 1);
+    let bytes = figure(&run, "object_bytes");
+    assert!((bytes - 246.0).abs() < 25.0, "{bytes} per object written");
+    let alwa = figure(&run, "alwa");
+    assert!((1.0..1.2).contains(&alwa), "{alwa}");
+    assert!(figure(&run, "ram_hit_ratio") > 0.3);
+    let top = figure(&run, "set_accesses_top_30");
+    assert!((0.5..0.95).contains(&top), "{top}");
+}
+
+#[test]
+fn a_zoned_drive_is_timed() {
+    let device = r#"
+        device = { kind = "zns", rate = 50_000.0, read-page-us = 60.0, command-us = 10.0 }
+    "#;
+    let run = run(&format!("{device}{TWITTER}"), 1);
+    let get = run.whole.get;
+    assert!(get.count > 1000);
+    assert!((0.07..0.2).contains(&get.p50_ms), "{get:?}");
+    assert!(
+        get.p50_ms <= get.p99_ms && get.p99_ms <= get.p9999_ms,
+        "{get:?}"
+    );
+    // The rest of the last row of dies, which a zone that is not yet full waits for.
+    assert!((figure(&run, "dlwa") - 1.0).abs() < 0.05);
+    assert!(
+        (run.whole.requests_per_s / 50_000.0 - 1.0).abs() < 0.02,
+        "{:?}",
+        run.whole
+    );
+    assert!(run.bins.len() > 5 && run.series.iter().any(|s| s.name == "p99_trend"));
+    let again = self::run(&format!("{device}{TWITTER}"), 1);
+    assert_eq!(run.whole, again.whole);
+}
+
+#[test]
+fn a_conventional_drive_counts_what_it_writes() {
+    for kind in ["conventional", "fdp"] {
+        let device = format!("device = {{ kind = \"{kind}\", over-provisioning = 0.3 }}");
+        let run = run(&format!("{device}\n{TWITTER}"), 1);
+        let dlwa = figure(&run, "dlwa");
+        assert!(
+            (0.9..1.3).contains(&dlwa),
+            "{kind}: {dlwa} for a log that is trimmed"
+        );
+        assert_eq!(run.whole.get.count, 0);
+    }
+}
+
+#[test]
+fn what_cannot_run_is_refused() {
+    for (more, said) in [
+        ("device = { kind = \"zns\", rate = 0.0 }", "rate"),
+        (
+            "device = { kind = \"conventional\", over-provisioning = 1.5 }",
+            "over-provisioning",
+        ),
+        ("ram = 2.0", "ram"),
+        ("warm-up = -1.0", "warm-up"),
+    ] {
+        let base: String = CASE
+            .lines()
+            .filter(|line| !more.starts_with("warm-up") || !line.contains("warm-up"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let case: TinyCase = toml::from_str(&format!("{base}\n{more}{TWITTER}")).expect("parses");
+        let flash = case.flash(false).expect("good sizes");
+        let error = Driver::new(&case, Exact::new(flash), flash, 1, Path::new("x"));
+        let error = error.err().expect(more).to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    for (from, to, said) in [
+        ("768KiB", "1000", "zone-size"),
+        ("24MiB", "25MiB", "flash-size"),
+        ("24MiB", "768KiB", "flash-size"),
+    ] {
+        let case: TinyCase =
+            toml::from_str(&format!("{CASE}{TWITTER}").replace(from, to)).expect("parses");
+        let error = case.flash(false).expect_err(to).to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    let unknown = toml::from_str::<TinyCase>(&format!("{CASE}\nfoo = 1\n{TWITTER}"));
+    assert!(
+        unknown
+            .expect_err("unknown key")
+            .to_string()
+            .contains("foo")
+    );
+}

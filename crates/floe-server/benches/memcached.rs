@@ -1,0 +1,260 @@
+//! Gets of values in memory over memcached's protocol: requests per second of
+//! the server process's own processor time, beside the installed memcached.
+//!
+//! `cargo bench -p floe-server --bench memcached [-- --quick] [--json]`
+//!
+//! Both servers take the same requests in turn, in short slices, so that a
+//! disturbance hits both. The load has a fixed number of connections and time.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use floe::object::{ObjectCache, ObjectConfig};
+use floe::origin::{Origin, OriginConfig};
+use floe::{Store, StoreConfig};
+use floe_core::{ByteSize, Geometry};
+use floe_device::{Clock, MemoryDevice};
+use floe_server::{MemcachedConfig, Server, ServerConfig};
+
+const KEYS: usize = 10_000;
+const VALUE_BYTES: usize = 100;
+const CONNECTIONS: usize = 4;
+const SLICES: usize = 6;
+const DEPTHS: [usize; 2] = [1, 32];
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> Result<(), AnyError> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let has = |word: &str| arguments.iter().any(|argument| argument == word);
+    if let Some(at) = arguments.iter().position(|argument| argument == "--serve") {
+        return serve(Path::new(&arguments[at + 1]));
+    }
+    let slice = Duration::from_millis(if has("--quick") { 200 } else { 1000 });
+    let folder = tempfile::tempdir()?;
+    let ours = Contender::floe(&folder.path().join("floe.sock"))?;
+    let theirs = Contender::memcached(&folder.path().join("memcached.sock"));
+    let contenders: Vec<Contender> = [Some(ours), theirs].into_iter().flatten().collect();
+    for contender in &contenders {
+        fill(&contender.path)?;
+    }
+    for depth in DEPTHS {
+        let mut costs = vec![Cost::default(); contenders.len()];
+        for _ in 0..SLICES {
+            for (contender, cost) in contenders.iter().zip(&mut costs) {
+                cost.add(&measure(contender, depth, slice)?);
+            }
+        }
+        for (contender, cost) in contenders.iter().zip(&costs) {
+            let of =
+                cost.requests_per_cpu_second() / costs[costs.len() - 1].requests_per_cpu_second();
+            let row = serde_json::json!({
+                "case": format!("get of {VALUE_BYTES} B in memory, depth {depth}"),
+                "contender": contender.name,
+                "requests_per_cpu_second": cost.requests_per_cpu_second().round(),
+                "requests_per_second": (cost.requests as f64 / cost.seconds).round(),
+                "of_memcached": (contenders.len() > 1).then_some((of * 100.0).round() / 100.0),
+            });
+            match has("--json") {
+                true => println!("{row}"),
+                false => println!(
+                    "{:<38} {:<10} {:>10.0} requests per CPU second, {of:.2} of the last",
+                    row["case"].as_str().unwrap_or_default(),
+                    contender.name,
+                    cost.requests_per_cpu_second(),
+                ),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A server in a process of its own, ended when dropped.
+struct Contender {
+    name: &'static str,
+    child: Child,
+    path: PathBuf,
+}
+
+impl Contender {
+    /// This program again, as a server.
+    fn floe(path: &Path) -> Result<Self, AnyError> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg("--serve")
+            .arg(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        let stdout = child.stdout.take().ok_or("it is piped")?;
+        BufReader::new(stdout).read_line(&mut line)?;
+        Ok(Contender {
+            name: "floe",
+            child,
+            path: path.to_owned(),
+        })
+    }
+
+    fn memcached(path: &Path) -> Option<Self> {
+        let threads = std::thread::available_parallelism().map_or(2, |n| n.get());
+        let child = Command::new("memcached")
+            .args(["-p", "0", "-U", "0", "-m", "256", "-u", "root", "-t"])
+            .arg(threads.to_string())
+            .arg("-s")
+            .arg(path)
+            .stdin(Stdio::null())
+            .spawn();
+        let Ok(child) = child else {
+            eprintln!("memcached is not installed: nothing to compare with");
+            return None;
+        };
+        let contender = Contender {
+            name: "memcached",
+            child,
+            path: path.to_owned(),
+        };
+        while UnixStream::connect(path).is_err() {
+            std::thread::yield_now();
+        }
+        Some(contender)
+    }
+
+    /// Processor time of the process so far.
+    fn cpu_seconds(&self) -> Result<f64, AnyError> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let fields = stat.rsplit_once(')').ok_or("no name")?.1;
+        let mut fields = fields.split_whitespace().skip(11);
+        let mut next = || -> Result<u64, AnyError> { Ok(fields.next().ok_or("short")?.parse()?) };
+        let ticks = next()? + next()?;
+        Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    }
+}
+
+impl Drop for Contender {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Serves until standard input ends.
+fn serve(path: &Path) -> Result<(), AnyError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let _server = runtime.block_on(async {
+        let clock = Clock::real();
+        let geometry = Geometry {
+            block_size: 4096,
+            zone_size: 8 << 20,
+            zone_capacity: 8 << 20,
+            zone_count: 24,
+            max_open_zones: None,
+            max_active_zones: None,
+            max_append_bytes: 1 << 20,
+            random_writes: true,
+            native_append: false,
+            placement_handles: 0,
+        };
+        let mut config = StoreConfig::default();
+        config.chunk.size = ByteSize::mib(1);
+        let device = Arc::new(MemoryDevice::new(geometry));
+        let store = Store::open(device, clock.clone(), &config).await?;
+        let origin = OriginConfig {
+            root: path.parent().map(Path::to_owned),
+            ..OriginConfig::default()
+        };
+        let origin = Origin::open(&origin, clock.clone())?;
+        let cache = ObjectCache::new(store, origin, clock.clone(), ObjectConfig::default())?;
+        let config = ServerConfig {
+            memcached: Some(MemcachedConfig {
+                listen: None::<SocketAddr>,
+                path: path.to_owned(),
+                ..MemcachedConfig::default()
+            }),
+            ..ServerConfig::default()
+        };
+        Ok::<_, AnyError>(Server::start(config, cache, clock, None).await?)
+    })?;
+    println!("ready");
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+fn fill(path: &Path) -> Result<(), AnyError> {
+    let mut stream = UnixStream::connect(path)?;
+    let value = "v".repeat(VALUE_BYTES);
+    for key in 0..KEYS {
+        write!(stream, "set key-{key:06} 0 0 {VALUE_BYTES}\r\n{value}\r\n")?;
+        stream.read_exact(&mut [0; 8])?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    requests: u64,
+    cpu_seconds: f64,
+    seconds: f64,
+}
+
+impl Cost {
+    fn add(&mut self, other: &Cost) {
+        self.requests += other.requests;
+        self.cpu_seconds += other.cpu_seconds;
+        self.seconds += other.seconds;
+    }
+
+    fn requests_per_cpu_second(&self) -> f64 {
+        self.requests as f64 / self.cpu_seconds.max(1e-9)
+    }
+}
+
+fn measure(contender: &Contender, depth: usize, time: Duration) -> Result<Cost, AnyError> {
+    let before = contender.cpu_seconds()?;
+    let began = Instant::now();
+    let clients: Vec<_> = (0..CONNECTIONS)
+        .map(|number| {
+            let path = contender.path.clone();
+            std::thread::spawn(move || client(&path, depth, number, began + time))
+        })
+        .collect();
+    let mut requests = 0;
+    for client in clients {
+        requests += client.join().map_err(|_| "a client panicked")??;
+    }
+    Ok(Cost {
+        requests,
+        cpu_seconds: contender.cpu_seconds()? - before,
+        seconds: began.elapsed().as_secs_f64(),
+    })
+}
+
+/// Asks for keys in batches of `depth` until the time is up.
+fn client(path: &Path, depth: usize, number: usize, end: Instant) -> Result<u64, AnyError> {
+    let mut stream = UnixStream::connect(path)?;
+    let mut key = number * KEYS / CONNECTIONS;
+    let one = format!("VALUE key-000000 0 {VALUE_BYTES}\r\n").len() + VALUE_BYTES + 2 + 5;
+    let mut answer = vec![0; one * depth];
+    let mut asked = Vec::new();
+    let mut requests = 0;
+    while Instant::now() < end {
+        asked.clear();
+        for _ in 0..depth {
+            key = (key + 7919) % KEYS;
+            write!(asked, "get key-{key:06}\r\n")?;
+        }
+        stream.write_all(&asked)?;
+        stream.read_exact(&mut answer)?;
+        if !answer.starts_with(b"VALUE ") || !answer.ends_with(b"END\r\n") {
+            return Err("a wrong answer".into());
+        }
+        requests += depth as u64;
+    }
+    Ok(requests)
+}

@@ -1,0 +1,164 @@
+//! `[memcached]`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use floe::items::ItemConfig;
+use floe_core::ByteSize;
+use serde::{Deserialize, Serialize};
+
+use super::{ServerConfigError, positive, problem};
+
+/// memcached's protocol over TCP and a Unix socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MemcachedConfig {
+    /// Address and port; port 0 takes a free one, `off` opens none.
+    #[serde(with = "address_or_off")]
+    pub listen: Option<SocketAddr>,
+    /// A Unix socket's path; empty opens none. A stale socket there is
+    /// replaced, anything else is not.
+    pub path: PathBuf,
+    /// Threads that serve connections; 0 is one a core.
+    pub threads: u32,
+    /// Connections open at once; more are told so and closed.
+    pub max_connections: u32,
+    /// Largest item: its value, its key and what memcached adds to them.
+    pub max_item_size: ByteSize,
+    /// Requests of one connection that wait for flash at once.
+    pub max_pipeline: u32,
+    /// Memory of values on their way in or out, over all connections.
+    pub memory: ByteSize,
+    /// Seconds that a connection may be idle; 0 is for ever.
+    pub idle_timeout_seconds: u32,
+    /// Seconds that a client may take nothing of an answer, or send nothing
+    /// of a value that it announced, before its connection is broken off.
+    pub stall_timeout_seconds: u32,
+    /// A file of lines `name:password`. With it a connection must begin with
+    /// a `set` whose value is a name and a password; empty lets anybody in.
+    pub auth_file: PathBuf,
+    /// A PEM file with a certificate chain: TCP is served over TLS. Empty
+    /// serves it in the clear.
+    pub tls_certificate: PathBuf,
+    /// A PEM file with the certificate's private key.
+    pub tls_key: PathBuf,
+}
+
+impl Default for MemcachedConfig {
+    fn default() -> Self {
+        MemcachedConfig {
+            listen: Some(SocketAddr::from(([127, 0, 0, 1], 11211))),
+            path: PathBuf::new(),
+            threads: 0,
+            max_connections: 1024,
+            max_item_size: ByteSize::mib(1),
+            max_pipeline: 64,
+            memory: ByteSize::mib(128),
+            idle_timeout_seconds: 0,
+            stall_timeout_seconds: 60,
+            auth_file: PathBuf::new(),
+            tls_certificate: PathBuf::new(),
+            tls_key: PathBuf::new(),
+        }
+    }
+}
+
+impl MemcachedConfig {
+    /// What the items behind the face must be.
+    pub fn items(&self) -> ItemConfig {
+        ItemConfig {
+            // A value is at least this much shorter than its item.
+            max_value: ByteSize(self.max_item_size.bytes().saturating_sub(32)),
+        }
+    }
+
+    pub(crate) fn thread_count(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+            threads => threads as usize,
+        }
+    }
+
+    pub(super) fn validate(&self) -> Result<(), ServerConfigError> {
+        positive("memcached.max_connections", self.max_connections)?;
+        positive("memcached.max_pipeline", self.max_pipeline)?;
+        positive(
+            "memcached.stall_timeout_seconds",
+            self.stall_timeout_seconds,
+        )?;
+        if self.threads > 1024 {
+            return Err(problem(
+                "memcached.threads",
+                &format!("{} threads are more than 1024", self.threads),
+                "use 0 for one a core",
+            ));
+        }
+        if self.listen.is_none() && self.path.as_os_str().is_empty() {
+            return Err(problem(
+                "memcached.listen",
+                "it is off, and memcached.path is empty",
+                "name an address or a path, or remove the section",
+            ));
+        }
+        let item = self.max_item_size.bytes();
+        if !(1024..=1 << 30).contains(&item) {
+            return Err(problem(
+                "memcached.max_item_size",
+                &format!("{item} bytes is not within 1KiB and 1GiB"),
+                "use 1MiB",
+            ));
+        }
+        if self.memory.bytes() < 2 * item {
+            return Err(problem(
+                "memcached.memory",
+                &format!(
+                    "{} does not hold two items of {}",
+                    self.memory, self.max_item_size
+                ),
+                "use 128MiB, or allow smaller items with memcached.max_item_size",
+            ));
+        }
+        let has_certificate = !self.tls_certificate.as_os_str().is_empty();
+        let has_key = !self.tls_key.as_os_str().is_empty();
+        if has_certificate != has_key {
+            return Err(problem(
+                "memcached.tls_certificate",
+                "a certificate and its key belong together, and one of them is missing",
+                "set both memcached.tls_certificate and memcached.tls_key, or none",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// An address, or the word `off`.
+mod address_or_off {
+    use std::net::SocketAddr;
+
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    const OFF: &str = "off";
+
+    pub(super) fn serialize<S: Serializer>(
+        address: &Option<SocketAddr>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match address {
+            Some(address) => serializer.collect_str(address),
+            None => serializer.serialize_str(OFF),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<SocketAddr>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == OFF {
+            return Ok(None);
+        }
+        let expected = &"an address with a port, or `off`";
+        text.parse()
+            .map(Some)
+            .map_err(|_| de::Error::invalid_value(de::Unexpected::Str(&text), expected))
+    }
+}

@@ -1,0 +1,91 @@
+//! Who may use the face, as with memcached's `-Y`: a file of names and
+//! passwords, and a first command `set` whose value is one of them.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::config::ServerConfigError;
+
+/// Names and passwords.
+pub(super) struct Users(Vec<(Box<[u8]>, Box<[u8]>)>);
+
+impl fmt::Debug for Users {
+    /// Never prints a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Users({})", self.0.len())
+    }
+}
+
+impl Users {
+    /// Reads a file of lines `name:password`.
+    pub(super) fn read(path: &Path) -> Result<Self, ServerConfigError> {
+        let problem = |problem: String| ServerConfigError {
+            setting: "memcached.auth_file".into(),
+            problem,
+            cure: "write lines of the form name:password into a file that this user may read"
+                .into(),
+        };
+        let text = std::fs::read(path)
+            .map_err(|error| problem(format!("`{}` cannot be read: {error}", path.display())))?;
+        let mut users = Vec::new();
+        for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.is_empty() {
+                continue;
+            }
+            match line.iter().position(|&byte| byte == b':') {
+                Some(colon) if colon > 0 && colon + 1 < line.len() => {
+                    users.push((line[..colon].into(), line[colon + 1..].into()));
+                }
+                // The line is not repeated: it may be a password.
+                _ => {
+                    let line = number + 1;
+                    return Err(problem(format!("line {line} is not name:password")));
+                }
+            }
+        }
+        match users.is_empty() {
+            true => Err(problem("it names nobody".into())),
+            false => Ok(Users(users)),
+        }
+    }
+
+    /// Whether somebody has this name and password. Takes as long for a wrong
+    /// password as for a right one.
+    pub(super) fn has(&self, name: &[u8], password: &[u8]) -> bool {
+        let mut found = false;
+        for (their_name, their_password) in &self.0 {
+            found |= is_equal(their_name, name) & is_equal(their_password, password);
+        }
+        found
+    }
+}
+
+fn is_equal(left: &[u8], right: &[u8]) -> bool {
+    let differences = left.iter().zip(right).fold(0, |all, (l, r)| all | (l ^ r));
+    left.len() == right.len() && std::hint::black_box(differences) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_read_and_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        std::fs::write(&path, "ann:secret\r\n\nbob:a:b\n").unwrap();
+        let users = Users::read(&path).unwrap();
+        assert!(users.has(b"ann", b"secret") && users.has(b"bob", b"a:b"));
+        assert!(!users.has(b"ann", b"a:b") && !users.has(b"ann", b"secre"));
+        for (bad, word) in [("", "nobody"), ("ann\n", "line 1"), ("a:b\n:c\n", "line 2")] {
+            std::fs::write(&path, bad).unwrap();
+            let error = Users::read(&path).unwrap_err().to_string();
+            assert!(
+                error.contains(word) && error.contains("memcached.auth_file"),
+                "{error}"
+            );
+        }
+        assert!(Users::read(&folder.path().join("none")).is_err());
+    }
+}

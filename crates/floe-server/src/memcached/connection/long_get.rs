@@ -1,0 +1,97 @@
+//! A `get` of so many keys that its line does not fit the read buffer: its
+//! keys are looked up as they arrive.
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{Connection, End, LINE_BYTES_MAX, OUTPUT_BYTES_MAX};
+use crate::memcached::protocol::{Get, KEY_BYTES_MAX};
+use crate::memcached::words as say;
+
+/// Where a long `get` is.
+#[derive(Clone, Copy)]
+pub(super) struct LongGet {
+    with_version: bool,
+    /// A key was too long: the rest of the line is passed over.
+    failed: bool,
+}
+
+impl<S> Connection<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    /// What to do with the beginning of a line; how much of it was used.
+    pub(super) async fn unfinished(&mut self, rest: &[u8]) -> Result<usize, End> {
+        if rest.len() <= LINE_BYTES_MAX {
+            return Ok(0);
+        }
+        let long = match self.long_get {
+            Some(long) => long,
+            None => {
+                let start = rest.iter().position(|&byte| byte != b' ');
+                let line = &rest[start.unwrap_or(rest.len())..];
+                let with_version = line.starts_with(b"gets ");
+                let is_get = with_version || line.starts_with(b"get ");
+                if !is_get || start.is_some_and(|start| start > 100) {
+                    return Err(End::Junk);
+                }
+                LongGet {
+                    with_version,
+                    failed: false,
+                }
+            }
+        };
+        let keys_at = match self.long_get {
+            Some(_) => 0,
+            // Behind the command's word.
+            None => rest
+                .windows(2)
+                .position(|pair| pair == b"s " || pair == b"t ")
+                .map_or(0, |at| at + 2),
+        };
+        self.long_get = Some(long);
+        let Some(end) = memchr::memrchr(b' ', &rest[keys_at..]) else {
+            // One word, far too long.
+            self.long_get = Some(LongGet {
+                failed: true,
+                ..long
+            });
+            return Ok(rest.len());
+        };
+        let end = keys_at + end;
+        self.get_more(long, &rest[keys_at..end]).await?;
+        Ok(end)
+    }
+
+    async fn get_more(&mut self, long: LongGet, keys: &[u8]) -> Result<(), End> {
+        if long.failed {
+            return Ok(());
+        }
+        let get = Get {
+            keys,
+            with_version: long.with_version,
+            exptime: None,
+        };
+        for key in get.keys() {
+            if key.len() > KEY_BYTES_MAX {
+                self.long_get = Some(LongGet {
+                    failed: true,
+                    ..long
+                });
+                return Ok(());
+            }
+            self.get_key(key, long.with_version).await?;
+            if self.replies.len() > OUTPUT_BYTES_MAX {
+                self.settle().await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn finish_long_get(&mut self, long: LongGet, rest: &[u8]) -> Result<(), End> {
+        let rest = rest.strip_suffix(b"\r").unwrap_or(rest);
+        self.get_more(long, rest).await?;
+        let failed = self.long_get.take().is_some_and(|long| long.failed);
+        self.answer(if failed { say::BAD_FORMAT } else { "END" }, false);
+        Ok(())
+    }
+}

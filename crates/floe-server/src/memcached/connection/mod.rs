@@ -1,0 +1,580 @@
+//! One connection: bytes in, requests in order, answers in order.
+//!
+//! A batch of requests is what one read brings. Each is carried out at once
+//! where memory can answer; what needs flash is begun, and the batch's
+//! answers leave together.
+
+mod authenticate;
+mod long_get;
+mod stream;
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::{Buf, BytesMut};
+use floe::items::{Found, ItemBuffer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Face;
+use super::counters::Counters;
+use super::execute::{Context, Sent};
+use super::output::Output;
+use super::protocol::{self, Get, KEY_BYTES_MAX, Meta, Request, Verb};
+use super::replies::{Effect, Replies};
+use super::words as say;
+use long_get::LongGet;
+use stream::Patience;
+
+/// Bytes read at once.
+const READ_BYTES: usize = 16 << 10;
+
+/// A line this long without an end is a `get` of many keys, or junk.
+const LINE_BYTES_MAX: usize = 2048;
+
+/// Answers are sent before more than this is gathered.
+const OUTPUT_BYTES_MAX: usize = 256 << 10;
+
+/// The unit in which memory is shared out.
+pub(super) const MEMORY_UNIT_BYTES: usize = 1024;
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The client left, or asked to.
+    Closed,
+    /// The server stops.
+    Draining,
+    /// The client said nothing for too long.
+    Idle,
+    /// The client took nothing, or did not send what it announced, for too long.
+    Stalled,
+    /// Not a client of memcached.
+    Junk,
+    /// The network failed.
+    Broken(io::Error),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        End::Broken(error)
+    }
+}
+
+/// Serves a connection to its end.
+pub(super) async fn serve<S>(stream: S, face: Arc<Face>, counters: Arc<Counters>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    let context = Context { face, counters };
+    let mut connection = Connection {
+        stream,
+        patience: Patience::new(&context.face),
+        context: context.clone(),
+        input: BytesMut::new(),
+        replies: Replies::default(),
+        long_get: None,
+    };
+    let counters = &context.counters;
+    match connection.run().await {
+        End::Closed | End::Draining => {}
+        End::Idle => counters.idle_kicks.add(1),
+        End::Stalled => counters.stalled.add(1),
+        End::Junk => counters.broken.add(1),
+        End::Broken(error) => {
+            counters.broken.add(1);
+            tracing::debug!(%error, "a memcached connection broke off");
+        }
+    }
+}
+
+struct Connection<S> {
+    stream: S,
+    context: Context,
+    input: BytesMut,
+    replies: Replies,
+    patience: Patience,
+    /// In the middle of a `get` whose line is too long to be seen at once.
+    long_get: Option<LongGet>,
+}
+
+/// What follows a request's line.
+enum Follows {
+    Nothing,
+    /// A value of so many bytes, to be stored.
+    Value(Head, usize),
+    /// So many bytes to pass over.
+    Waste(u64),
+}
+
+/// The memory that an operation takes of that of all connections.
+enum Memory {
+    /// So many bytes.
+    Needed(u64),
+    /// Held already.
+    Held(OwnedSemaphorePermit),
+}
+
+/// What is kept of a request while its value arrives.
+enum Head {
+    Classic(ClassicHead),
+    /// The whole line, to be read again.
+    Meta(Box<[u8]>),
+}
+
+struct ClassicHead {
+    verb: Verb,
+    key: Box<[u8]>,
+    flags: u32,
+    exptime: i32,
+    version: u64,
+    noreply: bool,
+}
+
+impl<S> Connection<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    async fn run(&mut self) -> End {
+        match self.serve().await {
+            Ok(never) => match never {},
+            Err(end) => {
+                // What was asked for before is still answered where anybody listens.
+                let answer = matches!(end, End::Closed | End::Draining);
+                if answer && let Err(end) = self.settle().await {
+                    return end;
+                }
+                end
+            }
+        }
+    }
+
+    async fn serve(&mut self) -> Result<std::convert::Infallible, End> {
+        if self.context.face.users.is_some() {
+            self.authenticate().await?;
+        }
+        loop {
+            self.process().await?;
+            self.settle().await?;
+            self.fill().await?;
+        }
+    }
+
+    /// Carries out every request that has arrived whole.
+    async fn process(&mut self) -> Result<(), End> {
+        let mut input = std::mem::take(&mut self.input);
+        let mut at = 0;
+        loop {
+            let rest = &input[at..];
+            let Some(end) = memchr::memchr(b'\n', rest) else {
+                at += self.unfinished(rest).await?;
+                break;
+            };
+            at += end + 1;
+            if let Some(long) = self.long_get {
+                self.finish_long_get(long, &rest[..end]).await?;
+                continue;
+            }
+            // A lone `\r` is not taken off, as in memcached.
+            let line = match &rest[..end] {
+                [line @ .., b'\r'] if !line.is_empty() => line,
+                line => line,
+            };
+            match self.carry_out(line).await? {
+                Follows::Nothing => {}
+                Follows::Waste(len) => {
+                    input.advance(at);
+                    at = 0;
+                    self.input = input;
+                    self.waste(len).await?;
+                    input = std::mem::take(&mut self.input);
+                }
+                Follows::Value(head, len) if input.len() - at >= len + 2 => {
+                    let (value, end) = input[at..at + len + 2].split_at(len);
+                    at += len + 2;
+                    match end {
+                        b"\r\n" => self.store(head, ItemBuffer::from(value), None).await?,
+                        _ => self.bad_data(&head),
+                    }
+                }
+                Follows::Value(head, len) => {
+                    input.advance(at);
+                    at = 0;
+                    self.input = input;
+                    self.receive(head, len).await?;
+                    input = std::mem::take(&mut self.input);
+                }
+            }
+            if self.replies.len() > OUTPUT_BYTES_MAX {
+                self.settle().await?;
+            }
+        }
+        input.advance(at);
+        self.input = input;
+        Ok(())
+    }
+
+    /// Carries out the request of one line.
+    async fn carry_out(&mut self, line: &[u8]) -> Result<Follows, End> {
+        match protocol::parse(line) {
+            Request::Get(get) => self.get(&get).await?,
+            Request::MetaGet(meta) => self.meta_get(&meta, line).await?,
+            Request::Store(store) => {
+                let len = store.len as usize;
+                if self.context.is_too_large(store.key, store.flags, len) {
+                    self.context.counters.too_large.add(1);
+                    if store.verb == Verb::Set {
+                        self.forget(store.key).await?;
+                    }
+                    self.answer(say::TOO_LARGE, store.noreply);
+                    return Ok(Follows::Waste(len as u64 + 2));
+                }
+                let head = Head::Classic(ClassicHead {
+                    verb: store.verb,
+                    key: store.key.into(),
+                    flags: store.flags,
+                    exptime: store.exptime,
+                    version: store.version,
+                    noreply: store.noreply,
+                });
+                return Ok(Follows::Value(head, len));
+            }
+            Request::MetaSet(meta, len) => {
+                self.context.counters.metas.add(1);
+                let key = meta.key.as_slice();
+                let flags = meta.client_flags;
+                if self.context.is_too_large(key, flags, len as usize) {
+                    self.context.counters.too_large.add(1);
+                    self.forget(key).await?;
+                    self.answer(say::TOO_LARGE, false);
+                    return Ok(Follows::Waste(u64::from(len) + 2));
+                }
+                return Ok(Follows::Value(Head::Meta(line.into()), len as usize));
+            }
+            Request::Refuse { line, len } => {
+                self.answer(line, false);
+                return Ok(Follows::Waste(len));
+            }
+            request => self.carry_out_simple(request, line).await?,
+        }
+        Ok(Follows::Nothing)
+    }
+
+    async fn carry_out_simple(&mut self, request: Request<'_>, line: &[u8]) -> Result<(), End> {
+        match request {
+            Request::Delete { key, noreply } => {
+                let (context, owned) = self.owned(key);
+                self.change(key, noreply, async move { context.delete(&owned).await })
+                    .await
+            }
+            Request::Count {
+                key,
+                delta,
+                up,
+                noreply,
+            } => {
+                let (context, owned) = self.owned(key);
+                let count = async move { context.count(&owned, delta, up).await };
+                self.change(key, noreply, count).await
+            }
+            Request::Touch {
+                key,
+                exptime,
+                noreply,
+            } => {
+                let (context, owned) = self.owned(key);
+                let touch = async move { context.touch(&owned, exptime).await };
+                self.change(key, noreply, touch).await
+            }
+            Request::MetaDelete(meta) | Request::MetaCount(meta) => {
+                self.context.counters.metas.add(1);
+                self.meta_change(&meta, line).await
+            }
+            Request::MetaDebug(key) => {
+                self.settle().await?;
+                self.context.counters.metas.add(1);
+                let found = self.context.items().get(key.as_slice()).await;
+                let item = found.ok().flatten();
+                let sink = self.replies.sink();
+                self.context.meta_debug(&key, item.as_ref(), sink);
+                Ok(())
+            }
+            Request::MetaNoop => {
+                self.answer("MN", false);
+                // It asks for everything so far to be sent.
+                self.settle().await
+            }
+            Request::FlushAll { exptime, noreply } => {
+                self.settle().await?;
+                let line = self.context.flush_all(exptime).await;
+                self.answer(line, noreply);
+                Ok(())
+            }
+            Request::Stats(words) => {
+                self.settle().await?;
+                self.context.stats(words.as_slice(), self.replies.sink());
+                Ok(())
+            }
+            Request::Version => {
+                self.answer(say::VERSION, false);
+                Ok(())
+            }
+            Request::Quit => Err(End::Closed),
+            Request::Hangup => Err(End::Junk),
+            Request::Answer { line, noreply } => {
+                self.answer(line, noreply);
+                Ok(())
+            }
+            // Carried out by the caller.
+            Request::Get(_)
+            | Request::MetaGet(_)
+            | Request::Store(_)
+            | Request::MetaSet(..)
+            | Request::Refuse { .. } => Ok(()),
+        }
+    }
+
+    fn owned(&self, key: &[u8]) -> (Context, Box<[u8]>) {
+        (self.context.clone(), key.into())
+    }
+
+    fn answer(&mut self, line: &str, noreply: bool) {
+        if !noreply {
+            self.replies.sink().line(line);
+        }
+    }
+
+    async fn get(&mut self, get: &Get<'_>) -> Result<(), End> {
+        // A key that is too long spoils the whole answer.
+        if get.keys().any(|key| key.len() > KEY_BYTES_MAX) {
+            self.answer(say::BAD_FORMAT, false);
+            return Ok(());
+        }
+        for key in get.keys() {
+            match get.exptime {
+                None => self.get_key(key, get.with_version).await?,
+                Some(exptime) => self.touch_key(key, get.with_version, exptime).await?,
+            }
+            if self.replies.len() > OUTPUT_BYTES_MAX {
+                self.settle().await?;
+            }
+        }
+        self.answer("END", false);
+        Ok(())
+    }
+
+    async fn get_key(&mut self, key: &[u8], with_version: bool) -> Result<(), End> {
+        if self.replies.conflicts(key, Effect::Reads) {
+            self.gather().await?;
+        }
+        let counters = &self.context.counters;
+        counters.gets.add(1);
+        match self.context.items().get_now(key) {
+            Ok(Found::Hit(item)) => {
+                counters.get_hits_memory.add(1);
+                self.context.items().note_read(&item);
+                self.replies.sink().item(key, &item, with_version);
+                Ok(())
+            }
+            Ok(Found::Miss) => {
+                counters.get_misses.add(1);
+                Ok(())
+            }
+            Ok(Found::OnFlash { len }) => {
+                let (context, owned) = self.owned(key);
+                let read = async move {
+                    let mut output = Output::default();
+                    if let Some(item) = context.read(&owned).await {
+                        output.item(&owned, &item, with_version);
+                    }
+                    output
+                };
+                self.begin(key, Effect::Reads, Memory::Needed(len), false, read)
+                    .await
+            }
+            Err(error) => {
+                self.context.failure(&error);
+                Ok(())
+            }
+        }
+    }
+
+    async fn touch_key(&mut self, key: &[u8], with_version: bool, exptime: i32) -> Result<(), End> {
+        let (context, owned) = self.owned(key);
+        let touch = async move { context.get_and_touch(&owned, exptime, with_version).await };
+        self.change(key, false, touch).await
+    }
+
+    async fn meta_get(&mut self, meta: &Meta<'_>, line: &[u8]) -> Result<(), End> {
+        let key = meta.key.as_slice();
+        if self.replies.conflicts(key, Effect::Reads) {
+            self.gather().await?;
+        }
+        let counters = &self.context.counters;
+        counters.metas.add(1);
+        let (item, on_flash) = match self.context.items().get_now(key) {
+            Ok(Found::Hit(item)) => (Some(item), None),
+            Ok(Found::Miss) | Err(_) => (None, None),
+            Ok(Found::OnFlash { len }) => (None, Some(len)),
+        };
+        let must_change = on_flash.is_none() && self.context.must_change(meta, item.as_ref());
+        if must_change || meta.ttl.is_some() {
+            return self.meta_change(meta, line).await;
+        }
+        if let Some(len) = on_flash {
+            let (context, line) = self.owned(line);
+            let read = async move { context.meta_read(&line).await };
+            // It may turn out to be stale, and then this client's to refill.
+            return self
+                .begin(key, Effect::Changes, Memory::Needed(len), false, read)
+                .await;
+        }
+        counters.gets.add(1);
+        match item {
+            Some(_) => counters.get_hits_memory.add(1),
+            None => counters.get_misses.add(1),
+        }
+        let sink = self.replies.sink();
+        self.context.meta_show(meta, item.as_ref(), sink);
+        Ok(())
+    }
+
+    /// `mg`, `md`, `ma` where they change the item.
+    async fn meta_change(&mut self, meta: &Meta<'_>, line: &[u8]) -> Result<(), End> {
+        let (context, line) = self.owned(line);
+        let change = async move { context.meta_line(&line).await };
+        self.change(meta.key.as_slice(), false, change).await
+    }
+
+    /// Begins what changes an item, after what is under way on it.
+    async fn change(
+        &mut self,
+        key: &[u8],
+        noreply: bool,
+        operation: impl Future<Output = Output> + Send + 'static,
+    ) -> Result<(), End> {
+        // An update reads what is there, and may write a little more.
+        let len = match self.context.items().get_now(key) {
+            Ok(Found::OnFlash { len }) => len,
+            Ok(Found::Hit(item)) => item.value.len() as u64,
+            Ok(Found::Miss) | Err(_) => 0,
+        };
+        self.begin(
+            key,
+            Effect::Changes,
+            Memory::Needed(len),
+            noreply,
+            operation,
+        )
+        .await
+    }
+
+    /// Begins an operation that may wait, with its share of memory.
+    async fn begin(
+        &mut self,
+        key: &[u8],
+        effect: Effect,
+        memory: Memory,
+        noreply: bool,
+        operation: impl Future<Output = Output> + Send + 'static,
+    ) -> Result<(), End> {
+        let is_full = self.replies.under_way() >= self.context.face.config.max_pipeline as usize;
+        if is_full || self.replies.conflicts(key, effect) {
+            self.gather().await?;
+        }
+        let share = match memory {
+            Memory::Held(share) => share,
+            Memory::Needed(bytes) => self.share(bytes).await?,
+        };
+        let runtime = self.context.face.runtime.clone();
+        let operation = async move {
+            let mut output = operation.await;
+            if noreply {
+                return Output::default();
+            }
+            output.hold(share);
+            output
+        };
+        self.replies.begin(&runtime, key, effect, operation).await;
+        Ok(())
+    }
+
+    /// Stores a value that is there whole.
+    pub(super) async fn store(
+        &mut self,
+        head: Head,
+        value: ItemBuffer,
+        share: Option<OwnedSemaphorePermit>,
+    ) -> Result<(), End> {
+        // Who holds a share never waits for another.
+        let memory = match share {
+            Some(share) => Memory::Held(share),
+            None => Memory::Needed(value.bytes().len() as u64),
+        };
+        let context = self.context.clone();
+        match head {
+            Head::Classic(head) => {
+                let key = head.key.clone();
+                let sent = Sent {
+                    verb: head.verb,
+                    key: head.key,
+                    flags: head.flags,
+                    expiry: context.expiry(head.exptime),
+                    version: head.version,
+                    allow_stale: false,
+                    value,
+                };
+                let store = async move { context.classic_store(sent).await };
+                self.begin(&key, Effect::Changes, memory, head.noreply, store)
+                    .await
+            }
+            Head::Meta(line) => {
+                let Request::MetaSet(meta, _) = protocol::parse(&line) else {
+                    // It was one when its value was announced.
+                    return Err(End::Junk);
+                };
+                let key: Box<[u8]> = meta.key.as_slice().into();
+                let store = async move { context.meta_set_line(&line, value).await };
+                self.begin(&key, Effect::Changes, memory, false, store)
+                    .await
+            }
+        }
+    }
+
+    fn bad_data(&mut self, head: &Head) {
+        let noreply = match head {
+            Head::Classic(head) => head.noreply,
+            Head::Meta(_) => false,
+        };
+        self.answer(say::BAD_DATA, noreply);
+    }
+
+    /// An older item does not outlive a newer one that was refused.
+    async fn forget(&mut self, key: &[u8]) -> Result<(), End> {
+        self.settle().await?;
+        if let Err(error) = self.context.items().delete(key).await {
+            self.context.failure(&error);
+        }
+        Ok(())
+    }
+
+    /// Waits for everything that is under way.
+    async fn gather(&mut self) -> Result<(), End> {
+        if self.replies.under_way() == 0 {
+            return Ok(());
+        }
+        self.patience.was_elsewhere();
+        while self.replies.next().await {
+            if self.replies.ready().len() > OUTPUT_BYTES_MAX {
+                self.send().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for everything that is under way, and sends all answers.
+    async fn settle(&mut self) -> Result<(), End> {
+        self.gather().await?;
+        self.send().await
+    }
+}

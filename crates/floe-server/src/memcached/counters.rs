@@ -1,0 +1,114 @@
+//! What the memcached face counts. Each thread has counters of its own, so
+//! that counting costs no shared cache line; they are added up when asked for.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The counters of one thread.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub(crate) struct Counters {
+            $($(#[$doc])* pub(crate) $name: Count,)*
+        }
+
+        /// The sum over all threads at one moment.
+        #[derive(Clone, Copy, Debug, Default)]
+        pub(crate) struct Totals {
+            $($(#[$doc])* pub(crate) $name: u64,)*
+        }
+
+        impl Totals {
+            pub(super) fn add(&mut self, counters: &Counters) {
+                $(self.$name += counters.$name.get();)*
+            }
+
+            /// Takes away what was counted before `earlier`.
+            pub(super) fn since(&self, earlier: &Totals) -> Totals {
+                Totals { $($name: self.$name.saturating_sub(earlier.$name),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Connections accepted.
+    opened,
+    /// Connections ended.
+    closed,
+    /// Connections turned away because too many were open.
+    rejected,
+    /// Connections that could not be accepted.
+    accept_errors,
+    /// Connections ended because they were idle for too long.
+    idle_kicks,
+    /// Connections ended because the client took nothing for too long.
+    stalled,
+    /// Connections ended by an error of the network or junk.
+    broken,
+    /// Bytes read.
+    read_bytes,
+    /// Bytes written.
+    written_bytes,
+    /// Keys looked up.
+    gets,
+    /// Of them found in memory.
+    get_hits_memory,
+    /// Of them found on flash.
+    get_hits_flash,
+    /// Of them not found.
+    get_misses,
+    /// Values sent to be stored.
+    sets,
+    /// Touches, those of `gat` among them.
+    touches,
+    /// Touches that found their item.
+    touch_hits,
+    /// Deletes that found their item.
+    delete_hits,
+    /// Deletes that did not.
+    delete_misses,
+    /// Counts upwards that found their item.
+    incr_hits,
+    /// Counts upwards that did not.
+    incr_misses,
+    /// Counts downwards that found their item.
+    decr_hits,
+    /// Counts downwards that did not.
+    decr_misses,
+    /// Compare-and-swaps that won.
+    cas_hits,
+    /// Compare-and-swaps without an item.
+    cas_misses,
+    /// Compare-and-swaps that lost.
+    cas_badval,
+    /// Meta commands.
+    metas,
+    /// Flushes.
+    flushes,
+    /// Values refused as too large.
+    too_large,
+    /// Values refused for want of memory.
+    no_memory,
+    /// Requests that the store failed to carry out.
+    failures,
+    /// Attempts to authenticate.
+    auths,
+    /// Failed ones.
+    auth_errors,
+}
+
+/// A count that one thread adds to and any may read.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// Adds; only the thread that owns the counters may.
+    pub(crate) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}

@@ -1,0 +1,285 @@
+//! The meta commands: a key and flags of one letter, some with a word.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::number::{signed_32, unsigned, unsigned_32};
+use super::{KEY_BYTES_MAX, Request, Words, answer, say, value_len};
+
+/// Words of a meta command, itself among them, that are too many.
+const WORDS_TOO_MANY: usize = 20;
+
+/// The longest opaque word, its letter included.
+const OPAQUE_BYTES_MAX: usize = 32;
+
+/// A key, as given or decoded from base64.
+#[derive(Clone, Copy, Debug)]
+pub enum Key<'a> {
+    /// As given.
+    Plain(&'a [u8]),
+    /// Decoded: so many of these bytes.
+    Decoded([u8; KEY_BYTES_MAX], usize),
+}
+
+impl Key<'_> {
+    /// The key itself.
+    pub fn as_slice(&self) -> &[u8] {
+        match self {
+            Key::Plain(key) => key,
+            Key::Decoded(bytes, len) => &bytes[..*len],
+        }
+    }
+
+    /// Whether it was written in base64, and is answered so.
+    pub fn is_decoded(&self) -> bool {
+        matches!(self, Key::Decoded(..))
+    }
+
+    fn decode(word: &[u8]) -> Option<Key<'static>> {
+        let mut bytes = [0; KEY_BYTES_MAX];
+        let len = STANDARD.decode_slice(word, &mut bytes).ok()?;
+        (len > 0).then_some(Key::Decoded(bytes, len))
+    }
+}
+
+/// The `M` flag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mode(pub Option<u8>);
+
+/// A meta command.
+#[derive(Clone, Copy, Debug)]
+pub struct Meta<'a> {
+    /// Whose.
+    pub key: Key<'a>,
+    words: Words<'a>,
+    /// Where the flags begin among the words.
+    flags_at: usize,
+    /// `q`: nothing is answered where nothing is remarkable.
+    pub quiet: bool,
+    /// `v`: the value is asked for.
+    pub value: bool,
+    /// `u`: the read is not noted.
+    pub no_bump: bool,
+    /// `I`: mark as stale.
+    pub stale: bool,
+    /// `N`: make what is missing, with this time to live.
+    pub vivify: Option<i32>,
+    /// `T`: the time to live to set.
+    pub ttl: Option<i32>,
+    /// `R`: with less than this left, somebody is told to refill.
+    pub recache: Option<i32>,
+    /// `C`: the version to compare.
+    pub version: Option<u64>,
+    /// `F`: the client's flags.
+    pub client_flags: u32,
+    /// `M`.
+    pub mode: Mode,
+    /// `D`: by how much to count.
+    pub delta: u64,
+    /// `J`: the first count.
+    pub initial: u64,
+}
+
+impl<'a> Meta<'a> {
+    /// The flags as they were given, each with its word.
+    pub fn flags(&self) -> impl Iterator<Item = (u8, &'a [u8])> + use<'a> {
+        let Words { words, len } = self.words;
+        let flags = words.into_iter().take(len).skip(self.flags_at);
+        // No word is empty.
+        flags.map(|word| (word[0], word))
+    }
+
+    /// Reads the flags from word `flags_at` on. What is wrong is said in the
+    /// words of the last fault, as memcached says it.
+    fn read(words: Words<'a>, flags_at: usize) -> Result<Self, &'static str> {
+        let mut meta = Meta {
+            key: Key::Plain(words.as_slice()[0]),
+            words,
+            flags_at,
+            quiet: false,
+            value: false,
+            no_bump: false,
+            stale: false,
+            vivify: None,
+            ttl: None,
+            recache: None,
+            version: None,
+            client_flags: 0,
+            mode: Mode(None),
+            delta: 1,
+            initial: 0,
+        };
+        let mut seen = [false; 127];
+        let mut fault = None;
+        for &word in &words.as_slice()[flags_at..] {
+            match seen.get_mut(usize::from(word[0])) {
+                Some(seen) if !*seen => *seen = true,
+                _ => return Err(say::DUPLICATE_FLAG),
+            }
+            let unknown = meta.read_flag(word, &mut fault);
+            if unknown {
+                return Err(say::INVALID_FLAG);
+            }
+        }
+        fault.map_or(Ok(meta), Err)
+    }
+
+    /// Reads one flag; says whether there is no such flag.
+    fn read_flag(&mut self, word: &'a [u8], fault: &mut Option<&'static str>) -> bool {
+        let rest = &word[1..];
+        let mut checked = |read: Option<i32>| {
+            if read.is_none() {
+                *fault = Some(say::BAD_TOKEN);
+            }
+            read
+        };
+        match word[0] {
+            b'N' => self.vivify = checked(signed_32(rest)),
+            b'T' => self.ttl = checked(signed_32(rest)),
+            b'R' => self.recache = checked(signed_32(rest)),
+            b'b' => match Key::decode(self.key.as_slice()) {
+                Some(key) => self.key = key,
+                None => *fault = Some(say::BAD_BASE64),
+            },
+            b'v' => self.value = true,
+            b'u' => self.no_bump = true,
+            b'q' => self.quiet = true,
+            b'I' => self.stale = true,
+            b'F' => match unsigned_32(rest) {
+                Some(flags) => self.client_flags = flags,
+                None => {
+                    fault.get_or_insert(say::BAD_FORMAT);
+                }
+            },
+            b'C' => match unsigned(rest) {
+                Some(version) => self.version = Some(version),
+                None => *fault = Some(say::BAD_TOKEN),
+            },
+            b'M' => match word {
+                [_, mode] => self.mode = Mode(Some(*mode)),
+                _ => *fault = Some(say::BAD_MODE_LENGTH),
+            },
+            b'J' => match unsigned(rest) {
+                Some(initial) => self.initial = initial,
+                None => *fault = Some(say::BAD_INITIAL),
+            },
+            b'D' => match unsigned(rest) {
+                Some(delta) => self.delta = delta,
+                None => *fault = Some(say::BAD_META_DELTA),
+            },
+            b'l' | b'O' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'h' => {}
+            _ => return true,
+        }
+        false
+    }
+
+    fn has_long_opaque(&self) -> bool {
+        self.flags()
+            .any(|(flag, word)| flag == b'O' && word.len() > OPAQUE_BYTES_MAX)
+    }
+}
+
+pub(super) fn get(words: Words<'_>) -> Request<'_> {
+    match read(words, say::FLAGS_ARE_TOO_LONG) {
+        Ok(meta) => Request::MetaGet(meta),
+        Err(Fault::Line(line) | Fault::Flags(line)) => answer(line),
+    }
+}
+
+pub(super) fn delete(words: Words<'_>) -> Request<'_> {
+    match read(words, say::FLAGS_TOO_LONG) {
+        Ok(meta) => Request::MetaDelete(meta),
+        Err(fault) => answer(fault.without_detail()),
+    }
+}
+
+pub(super) fn count(words: Words<'_>) -> Request<'_> {
+    match read(words, say::FLAGS_TOO_LONG) {
+        Ok(meta) => match meta.mode.0 {
+            None | Some(b'I' | b'+' | b'D' | b'-') => Request::MetaCount(meta),
+            Some(_) => answer(say::BAD_COUNT_MODE),
+        },
+        Err(fault) => answer(fault.without_detail()),
+    }
+}
+
+/// Why a meta command cannot be carried out, as it is said.
+enum Fault {
+    /// The line has the wrong shape.
+    Line(&'static str),
+    /// A flag cannot be read.
+    Flags(&'static str),
+}
+
+impl Fault {
+    /// `md` and `ma` say one thing about all flags that they cannot read.
+    fn without_detail(self) -> &'static str {
+        match self {
+            Fault::Line(line) => line,
+            Fault::Flags(_) => say::INVALID_OR_DUPLICATE_FLAG,
+        }
+    }
+}
+
+fn read<'a>(words: Words<'a>, too_many: &'static str) -> Result<Meta<'a>, Fault> {
+    let Some(key) = words.as_slice().first() else {
+        return Err(Fault::Line(say::ERROR));
+    };
+    if key.len() > KEY_BYTES_MAX {
+        return Err(Fault::Line(say::BAD_FORMAT));
+    }
+    // memcached counts the command and an end mark too.
+    if words.len + 2 > WORDS_TOO_MANY {
+        return Err(Fault::Line(too_many));
+    }
+    let meta = Meta::read(words, 1).map_err(Fault::Flags)?;
+    match meta.has_long_opaque() {
+        true => Err(Fault::Line(say::OPAQUE_TOO_LONG)),
+        false => Ok(meta),
+    }
+}
+
+pub(super) fn set(words: Words<'_>) -> Request<'_> {
+    let given = words.as_slice();
+    let Some(key) = given.first() else {
+        return answer(say::ERROR);
+    };
+    if key.len() > KEY_BYTES_MAX || given.len() == 1 {
+        return answer(say::BAD_FORMAT);
+    }
+    if given.len() + 2 > WORDS_TOO_MANY {
+        return answer(say::FLAGS_TOO_LONG);
+    }
+    let Some(len) = signed_32(given[1]).and_then(value_len) else {
+        return answer(say::BAD_FORMAT);
+    };
+    // From here on the value that follows is passed over.
+    let refuse = |line| Request::Refuse {
+        line,
+        len: u64::from(len) + 2,
+    };
+    let meta = match Meta::read(words, 2) {
+        Ok(meta) => meta,
+        Err(line) => return refuse(line),
+    };
+    match meta.mode.0 {
+        None | Some(b'E' | b'A' | b'P' | b'R' | b'S') => {}
+        Some(_) => return refuse(say::BAD_SET_MODE),
+    }
+    if meta.has_long_opaque() {
+        return refuse(say::OPAQUE_TOO_LONG);
+    }
+    Request::MetaSet(meta, len)
+}
+
+pub(super) fn debug(words: Words<'_>) -> Request<'_> {
+    match *words.as_slice() {
+        [key, ..] if key.len() > KEY_BYTES_MAX => answer(say::BAD_FORMAT),
+        [key, b"b", ..] => match Key::decode(key) {
+            Some(key) => Request::MetaDebug(key),
+            None => answer(say::BAD_FORMAT),
+        },
+        [key, ..] => Request::MetaDebug(Key::Plain(key)),
+        [] => answer(say::BAD_FORMAT),
+    }
+}

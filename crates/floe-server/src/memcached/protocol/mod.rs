@@ -1,0 +1,447 @@
+//! One line of memcached's text protocol, classic or meta, to a request.
+//!
+//! The words are borrowed from the line; nothing is copied but base64 keys.
+//! Limits, and what is said about lines that break them, are memcached 1.6's.
+
+mod meta;
+pub(super) mod number;
+#[cfg(test)]
+mod tests;
+
+use super::words as say;
+pub use meta::{Key, Meta, Mode};
+use number::{signed_32, unsigned, unsigned_32};
+
+/// The longest key.
+pub const KEY_BYTES_MAX: usize = 250;
+
+/// Words of a line that are looked at; memcached's `MAX_TOKENS` less its end mark.
+const WORDS_MAX: usize = 23;
+
+/// What a line asks for.
+#[derive(Debug)]
+pub enum Request<'a> {
+    /// `get`, `gets`, `gat`, `gats`.
+    Get(Get<'a>),
+    /// `set` and its kin: a value of `len` bytes and a line end follow.
+    Store(Store<'a>),
+    /// `delete`.
+    Delete {
+        /// Whose.
+        key: &'a [u8],
+        /// Nothing is answered.
+        noreply: bool,
+    },
+    /// `incr`, `decr`.
+    Count {
+        /// Whose.
+        key: &'a [u8],
+        /// By how much.
+        delta: u64,
+        /// Up or down.
+        up: bool,
+        /// Nothing is answered.
+        noreply: bool,
+    },
+    /// `touch`.
+    Touch {
+        /// Whose.
+        key: &'a [u8],
+        /// The new time to live.
+        exptime: i32,
+        /// Nothing is answered.
+        noreply: bool,
+    },
+    /// `mg`.
+    MetaGet(Meta<'a>),
+    /// `ms`: a value of `len` bytes and a line end follow.
+    MetaSet(Meta<'a>, u32),
+    /// `md`.
+    MetaDelete(Meta<'a>),
+    /// `ma`.
+    MetaCount(Meta<'a>),
+    /// `me`.
+    MetaDebug(Key<'a>),
+    /// `mn`.
+    MetaNoop,
+    /// `flush_all`.
+    FlushAll {
+        /// In so many seconds, or at that second; at once unless positive.
+        exptime: i32,
+        /// Nothing is answered.
+        noreply: bool,
+    },
+    /// `stats`, with what follows it.
+    Stats(Words<'a>),
+    /// `version`.
+    Version,
+    /// `quit`.
+    Quit,
+    /// Nothing is done but to answer this.
+    Answer {
+        /// The line, without its end.
+        line: &'static str,
+        /// Nothing is answered.
+        noreply: bool,
+    },
+    /// An error after which `len` bytes are to be passed over.
+    Refuse {
+        /// The line, without its end.
+        line: &'static str,
+        /// Bytes that belong to the refused request.
+        len: u64,
+    },
+    /// Not for us: the connection ends without an answer.
+    Hangup,
+}
+
+/// `get` and its kin.
+#[derive(Clone, Copy, Debug)]
+pub struct Get<'a> {
+    /// The keys, separated by spaces.
+    pub keys: &'a [u8],
+    /// Whether versions are asked for.
+    pub with_version: bool,
+    /// The time to live to set.
+    pub exptime: Option<i32>,
+}
+
+impl<'a> Get<'a> {
+    /// Each key.
+    pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        words(self.keys)
+    }
+}
+
+/// How a value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Whatever is there.
+    Set,
+    /// If nothing is there.
+    Add,
+    /// If something is there.
+    Replace,
+    /// Behind what is there.
+    Append,
+    /// In front of what is there.
+    Prepend,
+    /// If the version is as given.
+    Cas,
+}
+
+/// `set` and its kin.
+#[derive(Clone, Copy, Debug)]
+pub struct Store<'a> {
+    /// How.
+    pub verb: Verb,
+    /// Where.
+    pub key: &'a [u8],
+    /// The client's flags.
+    pub flags: u32,
+    /// The time to live.
+    pub exptime: i32,
+    /// Bytes of the value, less than 2 GiB.
+    pub len: u32,
+    /// The version to compare; 0 where none is.
+    pub version: u64,
+    /// Nothing is answered.
+    pub noreply: bool,
+}
+
+/// The words of a line.
+#[derive(Clone, Copy, Debug)]
+pub struct Words<'a> {
+    words: [&'a [u8]; WORDS_MAX],
+    len: usize,
+}
+
+impl<'a> Words<'a> {
+    /// The first words of a line; what is beyond them is left out.
+    fn of(line: &'a [u8]) -> Self {
+        let mut all = [&[][..]; WORDS_MAX];
+        let mut len = 0;
+        for (place, word) in all.iter_mut().zip(words(line)) {
+            *place = word;
+            len += 1;
+        }
+        Words { words: all, len }
+    }
+
+    /// Each word.
+    pub fn as_slice(&self) -> &[&'a [u8]] {
+        &self.words[..self.len]
+    }
+
+    /// Whether the last word says that nothing is to be answered.
+    fn noreply(&self) -> bool {
+        self.as_slice().last() == Some(&&b"noreply"[..])
+    }
+}
+
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|&byte| byte == b' ')
+        .filter(|word| !word.is_empty())
+}
+
+fn answer<'a>(line: &'static str) -> Request<'a> {
+    Request::Answer {
+        line,
+        noreply: false,
+    }
+}
+
+/// Reads one line, given without its end.
+pub fn parse(line: &[u8]) -> Request<'_> {
+    // For memcached a line is a C string.
+    let line = match memchr::memchr(0, line) {
+        Some(end) => &line[..end],
+        None => line,
+    };
+    let start = line.iter().position(|&byte| byte != b' ');
+    let line = &line[start.unwrap_or(line.len())..];
+    let (command, rest) = match memchr::memchr(b' ', line) {
+        Some(end) => (&line[..end], &line[end + 1..]),
+        None => (line, &[][..]),
+    };
+    match command {
+        b"get" | b"bget" => get(rest, false),
+        b"gets" => get(rest, true),
+        b"mg" => meta::get(Words::of(rest)),
+        b"ms" => meta::set(Words::of(rest)),
+        b"md" => meta::delete(Words::of(rest)),
+        b"ma" => meta::count(Words::of(rest)),
+        b"me" => meta::debug(Words::of(rest)),
+        b"mn" => Request::MetaNoop,
+        b"gat" => get_and_touch(rest, false),
+        b"gats" => get_and_touch(rest, true),
+        b"set" => store(Verb::Set, Words::of(rest)),
+        b"add" => store(Verb::Add, Words::of(rest)),
+        b"replace" => store(Verb::Replace, Words::of(rest)),
+        b"append" => store(Verb::Append, Words::of(rest)),
+        b"prepend" => store(Verb::Prepend, Words::of(rest)),
+        b"cas" => store(Verb::Cas, Words::of(rest)),
+        b"delete" => delete(Words::of(rest)),
+        b"incr" => count(Words::of(rest), true),
+        b"decr" => count(Words::of(rest), false),
+        b"touch" => touch(Words::of(rest)),
+        b"flush_all" => flush_all(Words::of(rest)),
+        b"stats" => Request::Stats(Words::of(rest)),
+        b"version" => Request::Version,
+        b"quit" => Request::Quit,
+        _ => rare(command, Words::of(rest)),
+    }
+}
+
+fn get(rest: &[u8], with_version: bool) -> Request<'_> {
+    if words(rest).next().is_none() {
+        return answer(say::ERROR);
+    }
+    Request::Get(Get {
+        keys: rest,
+        with_version,
+        exptime: None,
+    })
+}
+
+fn get_and_touch(rest: &[u8], with_version: bool) -> Request<'_> {
+    let Some(exptime) = words(rest).next() else {
+        return answer(say::ERROR);
+    };
+    let Some(seconds) = signed_32(exptime) else {
+        return answer(say::BAD_EXPTIME);
+    };
+    let start = rest.iter().position(|&byte| byte != b' ').unwrap_or(0);
+    Request::Get(Get {
+        keys: &rest[start + exptime.len()..],
+        with_version,
+        exptime: Some(seconds),
+    })
+}
+
+fn store(verb: Verb, words: Words<'_>) -> Request<'_> {
+    let required = if verb == Verb::Cas { 5 } else { 4 };
+    let given = words.as_slice();
+    if given.len() != required && given.len() != required + 1 {
+        return answer(say::ERROR);
+    }
+    let noreply = words.noreply();
+    let read = || {
+        let key = Some(given[0]).filter(|key| key.len() <= KEY_BYTES_MAX)?;
+        let flags = unsigned_32(given[1])?;
+        let exptime = signed_32(given[2])?;
+        let len = signed_32(given[3])?;
+        let version = match verb {
+            Verb::Cas => unsigned(given[4])?,
+            _ => 0,
+        };
+        Some(Store {
+            verb,
+            key,
+            flags,
+            exptime,
+            len: value_len(len)?,
+            version,
+            noreply,
+        })
+    };
+    match read() {
+        Some(store) => Request::Store(store),
+        None => Request::Answer {
+            line: say::BAD_FORMAT,
+            noreply,
+        },
+    }
+}
+
+/// A value's length, with room for its line end.
+fn value_len(len: i32) -> Option<u32> {
+    u32::try_from(len).ok().filter(|_| len <= i32::MAX - 2)
+}
+
+fn delete(words: Words<'_>) -> Request<'_> {
+    let noreply = words.noreply() && words.len > 1;
+    let key = match *words.as_slice() {
+        [key] | [key, b"0" | b"noreply"] | [key, b"0", b"noreply"] => key,
+        [] | [_, _, _, _, ..] => return answer(say::ERROR),
+        _ => {
+            let line = say::DELETE_USAGE;
+            return Request::Answer { line, noreply };
+        }
+    };
+    if key.len() > KEY_BYTES_MAX {
+        let line = say::BAD_FORMAT;
+        return Request::Answer { line, noreply };
+    }
+    Request::Delete { key, noreply }
+}
+
+fn count(words: Words<'_>, up: bool) -> Request<'_> {
+    let (&[key, delta] | &[key, delta, _]) = words.as_slice() else {
+        return answer(say::ERROR);
+    };
+    let noreply = words.noreply();
+    if key.len() > KEY_BYTES_MAX {
+        let line = say::BAD_FORMAT;
+        return Request::Answer { line, noreply };
+    }
+    match unsigned(delta) {
+        Some(delta) => Request::Count {
+            key,
+            delta,
+            up,
+            noreply,
+        },
+        None => Request::Answer {
+            line: say::BAD_DELTA,
+            noreply,
+        },
+    }
+}
+
+fn touch(words: Words<'_>) -> Request<'_> {
+    let (&[key, exptime] | &[key, exptime, _]) = words.as_slice() else {
+        return answer(say::ERROR);
+    };
+    let noreply = words.noreply();
+    if key.len() > KEY_BYTES_MAX {
+        let line = say::BAD_FORMAT;
+        return Request::Answer { line, noreply };
+    }
+    match signed_32(exptime) {
+        Some(exptime) => Request::Touch {
+            key,
+            exptime,
+            noreply,
+        },
+        None => Request::Answer {
+            line: say::BAD_EXPTIME,
+            noreply,
+        },
+    }
+}
+
+fn flush_all(words: Words<'_>) -> Request<'_> {
+    let noreply = words.noreply();
+    let exptime = match *words.as_slice() {
+        [] => Some(0),
+        [_] if noreply => Some(0),
+        [exptime] | [exptime, _] => signed_32(exptime),
+        _ => return answer(say::ERROR),
+    };
+    match exptime {
+        Some(exptime) => Request::FlushAll { exptime, noreply },
+        None => Request::Answer {
+            line: say::BAD_EXPTIME,
+            noreply,
+        },
+    }
+}
+
+/// Commands that tune what Floe does not have, and lines that are no command.
+fn rare<'a>(command: &[u8], words: Words<'a>) -> Request<'a> {
+    let given = words.as_slice();
+    let noreply = words.noreply();
+    match (command, given) {
+        (b"verbosity", [level] | [level, _]) => Request::Answer {
+            line: match unsigned_32(level) {
+                Some(_) => say::OK,
+                None => say::BAD_FORMAT,
+            },
+            noreply,
+        },
+        (b"cache_memlimit", [limit] | [limit, _]) => Request::Answer {
+            line: match unsigned_32(limit) {
+                None => say::ERROR,
+                Some(..8) => say::MEMLIMIT_TOO_SMALL,
+                Some(8..=1_000_000_000) => say::MEMLIMIT_FIXED,
+                Some(_) => say::MEMLIMIT_MEGABYTES,
+            },
+            noreply,
+        },
+        (b"shutdown", _) => answer(say::NO_SHUTDOWN),
+        (b"slabs", [b"reassign", _, _]) => answer(say::NO_REASSIGN),
+        (b"lru_crawler", [b"crawl" | b"metadump", _]) => answer(say::NO_CRAWLER),
+        (b"watch", _) => Request::Answer {
+            line: say::NO_WATCH,
+            noreply,
+        },
+        _ if is_known(command) => answer(say::ERROR),
+        _ => {
+            let last = given.last().copied().unwrap_or(command);
+            match last.starts_with(b"HTTP/") && command.len() >= 2 {
+                true => Request::Hangup,
+                false => answer(say::ERROR),
+            }
+        }
+    }
+}
+
+/// Whether memcached looks at a command of this name, or at its first letter
+/// only: then it says an error instead of taking a browser's line for one.
+fn is_known(command: &[u8]) -> bool {
+    matches!(
+        command.first(),
+        Some(b'g' | b's' | b'a' | b'c' | b'i' | b'd' | b't')
+    ) || (command.len() == 2 && command[0] == b'm')
+        || matches!(
+            command,
+            b"verbosity" | b"lru_crawler" | b"lru" | b"extstore"
+        )
+}
+
+/// What a client that must authenticate may say first is
+/// `set <anything> <anything> <anything> <bytes>`: the bytes that follow.
+pub(crate) fn authentication_len(line: &[u8]) -> Option<usize> {
+    let words = Words::of(line);
+    match *words.as_slice() {
+        [b"set", _, _, _, len, ..] => unsigned_32(len).map(|len| len as usize),
+        _ => None,
+    }
+}
+
+/// The name and the password in what follows.
+pub(crate) fn name_and_password(sent: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut words = words(sent);
+    Some((words.next()?, words.next()?))
+}

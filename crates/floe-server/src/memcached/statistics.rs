@@ -1,0 +1,207 @@
+//! `stats` and its sections, under memcached's names where the thing exists.
+
+use std::fmt::Display;
+
+use floe::StoreStats;
+
+use super::Totals;
+use super::execute::Context;
+use super::output::Output;
+use super::words as say;
+
+impl Context {
+    /// Answers `stats` with what follows it.
+    pub(super) fn stats(&self, words: &[&[u8]], output: &mut Output) {
+        let mut stats = Stats(output);
+        match words {
+            [] => self.general(&mut stats),
+            [b"reset", ..] => {
+                *self.face.reset.lock() = self.face.totals();
+                return output.line(say::RESET);
+            }
+            [b"settings", ..] => self.settings(&mut stats),
+            [b"items", ..] => self.items_by_class(&mut stats),
+            [b"slabs", ..] => self.slabs(&mut stats),
+            [b"sizes", ..] => stats.put("sizes_status", "disabled"),
+            [b"conns", ..] => self.connections(&mut stats),
+            [b"detail", b"on" | b"off", ..] => return output.line(say::OK),
+            [b"detail", b"dump", ..] => {}
+            [b"detail", ..] => return output.line(say::DETAIL_USAGE),
+            [b"cachedump", ..] => return output.line(say::NO_CACHEDUMP),
+            [_, ..] => return output.line(say::ERROR),
+        }
+        output.line("END");
+    }
+
+    fn counted(&self) -> Totals {
+        self.face.totals().since(&self.face.reset.lock())
+    }
+
+    fn general(&self, stats: &mut Stats<'_>) {
+        let face = &self.face;
+        let totals = face.totals();
+        let counted = self.counted();
+        let now = self.now_unix_s();
+        let StoreStats { engine, .. } = self.items().cache().store().stats();
+        stats.put("pid", std::process::id());
+        stats.put("uptime", now.saturating_sub(face.started_unix_s));
+        stats.put("time", now);
+        stats.put("version", say::VERSION.trim_start_matches("VERSION "));
+        stats.put("pointer_size", usize::BITS);
+        let (user, system) = processor_time();
+        stats.put("rusage_user", user);
+        stats.put("rusage_system", system);
+        stats.put("max_connections", face.config.max_connections);
+        stats.put("curr_connections", face.open_connections());
+        stats.put("total_connections", totals.opened);
+        stats.put("rejected_connections", counted.rejected);
+        stats.put("cmd_get", counted.gets);
+        stats.put("cmd_set", counted.sets);
+        stats.put("cmd_flush", counted.flushes);
+        stats.put("cmd_touch", counted.touches);
+        stats.put("cmd_meta", counted.metas);
+        let hits = counted.get_hits_memory + counted.get_hits_flash;
+        stats.put("get_hits", hits);
+        stats.put("get_misses", counted.get_misses);
+        // memcached's name for reads of flash.
+        stats.put("get_extstore", counted.get_hits_flash);
+        stats.put("delete_misses", counted.delete_misses);
+        stats.put("delete_hits", counted.delete_hits);
+        stats.put("incr_misses", counted.incr_misses);
+        stats.put("incr_hits", counted.incr_hits);
+        stats.put("decr_misses", counted.decr_misses);
+        stats.put("decr_hits", counted.decr_hits);
+        stats.put("cas_misses", counted.cas_misses);
+        stats.put("cas_hits", counted.cas_hits);
+        stats.put("cas_badval", counted.cas_badval);
+        stats.put("touch_hits", counted.touch_hits);
+        stats.put("touch_misses", counted.touches - counted.touch_hits);
+        stats.put("store_too_large", counted.too_large);
+        stats.put("store_no_memory", counted.no_memory);
+        stats.put("auth_cmds", counted.auths);
+        stats.put("auth_errors", counted.auth_errors);
+        stats.put("idle_kicks", counted.idle_kicks);
+        stats.put("bytes_read", counted.read_bytes);
+        stats.put("bytes_written", counted.written_bytes);
+        stats.put("limit_maxbytes", self.capacity_bytes());
+        stats.put("accepting_conns", u8::from(!face.draining.is_cancelled()));
+        stats.put("threads", face.threads.len());
+        stats.put("bytes", self.live_bytes());
+        stats.put("curr_items", engine.live_records + engine.pending_records);
+        stats.put("total_items", counted.sets);
+        stats.put("curr_items_ram", engine.ram_values);
+        stats.put("bytes_ram", engine.ram_bytes);
+        stats.put("evictions", engine.counts.records_evicted);
+        stats.put("device_failures", counted.failures);
+    }
+
+    /// Room for values: the flash.
+    fn capacity_bytes(&self) -> u64 {
+        self.items()
+            .cache()
+            .store()
+            .device()
+            .geometry()
+            .total_capacity()
+    }
+
+    fn live_bytes(&self) -> u64 {
+        let zones = self.items().cache().store().zone_stats();
+        zones.iter().map(|zone| zone.live_bytes).sum()
+    }
+
+    fn settings(&self, stats: &mut Stats<'_>) {
+        let config = &self.face.config;
+        stats.put("maxbytes", self.capacity_bytes());
+        stats.put("maxconns", config.max_connections);
+        stats.put("tcpport", config.listen.map_or(0, |address| address.port()));
+        stats.put("udpport", 0);
+        match config.listen {
+            Some(address) => stats.put("inter", address.ip()),
+            None => stats.put("inter", "NULL"),
+        }
+        stats.put("verbosity", 0);
+        stats.put("evictions", "on");
+        match config.path.as_os_str().is_empty() {
+            true => stats.put("domain_socket", "NULL"),
+            false => stats.put("domain_socket", config.path.display()),
+        }
+        stats.put("shutdown_command", "no");
+        stats.put("num_threads", self.face.threads.len());
+        stats.put("detail_enabled", "no");
+        stats.put("cas_enabled", "yes");
+        stats.put("binding_protocol", "ascii");
+        stats.put("auth_enabled_sasl", "no");
+        let yes_or_no = |yes| if yes { "yes" } else { "no" };
+        stats.put("auth_enabled_ascii", yes_or_no(self.face.users.is_some()));
+        stats.put("item_size_max", config.max_item_size.bytes());
+        stats.put("maxconns_fast", "yes");
+        stats.put("flush_enabled", "yes");
+        stats.put("dump_enabled", "no");
+        stats.put("idle_timeout", config.idle_timeout_seconds);
+        stats.put("ssl_enabled", yes_or_no(self.face.tls.is_some()));
+        stats.put("track_sizes", "no");
+    }
+
+    /// Items have no classes by size here: they are one.
+    fn items_by_class(&self, stats: &mut Stats<'_>) {
+        let engine = self.items().cache().store().stats().engine;
+        stats.put(
+            "items:1:number",
+            engine.live_records + engine.pending_records,
+        );
+        stats.put("items:1:mem_requested", engine.ram_bytes);
+        stats.put("items:1:evicted", engine.counts.records_evicted);
+    }
+
+    fn slabs(&self, stats: &mut Stats<'_>) {
+        let engine = self.items().cache().store().stats().engine;
+        stats.put(
+            "1:used_chunks",
+            engine.live_records + engine.pending_records,
+        );
+        stats.put("1:mem_requested", engine.ram_bytes);
+        stats.put("1:get_hits", self.counted().get_hits_memory);
+        stats.put("1:cmd_set", self.counted().sets);
+        stats.put("active_slabs", 1);
+        stats.put("total_malloced", engine.ram_bytes + engine.index_bytes);
+    }
+
+    /// Connections are counted, not listed.
+    fn connections(&self, stats: &mut Stats<'_>) {
+        let totals = self.face.totals();
+        stats.put("open", self.face.open_connections());
+        stats.put("opened", totals.opened);
+        stats.put("closed", totals.closed);
+        stats.put("rejected", totals.rejected);
+        stats.put("idle_kicks", totals.idle_kicks);
+        stats.put("stalled", totals.stalled);
+    }
+}
+
+struct Stats<'a>(&'a mut Output);
+
+impl Stats<'_> {
+    fn put(&mut self, name: &str, value: impl Display) {
+        self.0.line(&format!("STAT {name} {value}"));
+    }
+}
+
+/// Seconds that the process has run in user mode and in the kernel.
+fn processor_time() -> (String, String) {
+    let ticks = || {
+        let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+        // The second field is the name, in brackets.
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+        let user: u64 = fields.next()?.parse().ok()?;
+        let system: u64 = fields.next()?.parse().ok()?;
+        Some((user, system))
+    };
+    let rate = rustix::param::clock_ticks_per_second().max(1);
+    let seconds = |ticks: u64| {
+        let micros = ticks % rate * 1_000_000 / rate;
+        format!("{}.{micros:06}", ticks / rate)
+    };
+    let (user, system) = ticks().unwrap_or_default();
+    (seconds(user), seconds(system))
+}

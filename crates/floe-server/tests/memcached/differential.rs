@@ -1,0 +1,331 @@
+//! The same requests to the real memcached, where it is installed: every byte
+//! of the answers must be the same, but for versions and seconds that pass.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{Client, rig, rig_on_flash, unix_client};
+
+/// The real memcached, ended when dropped.
+struct Memcached {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Memcached {
+    /// `None`, said loudly, where it is not installed.
+    fn start() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memcached.sock");
+        let child = Command::new("memcached")
+            // With its maintainer it holds items at times that nobody can tell,
+            // and then pads what it counts or not.
+            .args(["-o", "no_lru_maintainer", "-p", "0", "-U", "0"])
+            .args(["-u", "nobody", "-a", "777", "-s"])
+            .arg(&path)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let Ok(child) = child else {
+            eprintln!("SKIPPED: memcached is not installed, so nothing is compared with it");
+            return None;
+        };
+        let memcached = Memcached { child, folder };
+        // Anybody may make a socket there.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(memcached.folder.path(), mode).unwrap();
+        while UnixStream::connect(memcached.path()).is_err() {
+            std::thread::yield_now();
+        }
+        Some(memcached)
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("memcached.sock")
+    }
+}
+
+impl Drop for Memcached {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A small generator: the same numbers for the same seed, everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit
+    }
+
+    fn one_of<'a>(&mut self, all: &[&'a str]) -> &'a str {
+        all[self.below(all.len() as u64) as usize]
+    }
+
+    fn key(&mut self) -> &'static str {
+        self.one_of(&["a", "b", "c", "d", "n", "long-key-number-one"])
+    }
+
+    fn value(&mut self) -> String {
+        match self.below(5) {
+            0 => self.below(1 << 20).to_string(),
+            1 => String::new(),
+            // One that follows a refused line is a line itself, and both sides
+            // hang up on lines of more than 2048 bytes.
+            2 => "v".repeat(self.below(1500) as usize),
+            _ => format!("value{}", self.below(1000)),
+        }
+    }
+
+    fn exptime(&mut self) -> &'static str {
+        self.one_of(&["0", "0", "0", "5000", "-1", "2592001", "2000000000", "x"])
+    }
+}
+
+/// A request that both are given; `VERSION` stands for the one last seen.
+fn request(random: &mut Random) -> String {
+    let noreply = random.one_of(&["", "", "", " noreply"]);
+    let key = random.key();
+    match random.below(20) {
+        0..5 => {
+            let verb = random.one_of(&["set", "set", "add", "replace", "append", "prepend"]);
+            let value = random.value();
+            let len = match random.below(30) {
+                // One more would wait for the next request's first byte.
+                0 => value.len().saturating_sub(1),
+                _ => value.len(),
+            };
+            let flags = random.one_of(&["0", "7", "4294967295", "-1", "x"]);
+            let exptime = random.exptime();
+            format!("{verb} {key} {flags} {exptime} {len}{noreply}\r\n{value}\r\n")
+        }
+        5 | 6 => {
+            let version = random.one_of(&["VERSION", "VERSION", "1", "0", "x"]);
+            let value = random.value();
+            format!(
+                "cas {key} 0 0 {} {version}{noreply}\r\n{value}\r\n",
+                value.len()
+            )
+        }
+        7 | 8 => format!(
+            "{} {key} {}\r\n",
+            random.one_of(&["get", "gets"]),
+            random.key()
+        ),
+        9 => {
+            let verb = random.one_of(&["gat", "gats"]);
+            format!("{verb} {} {key} {}\r\n", random.exptime(), random.key())
+        }
+        10 => format!("touch {key} {}{noreply}\r\n", random.exptime()),
+        11 | 12 => {
+            let verb = random.one_of(&["incr", "decr"]);
+            let delta = random.one_of(&["1", "18446744073709551615", "300", "-1", "x"]);
+            format!("{verb} {key} {delta}{noreply}\r\n")
+        }
+        13 => format!(
+            "delete {key}{}\r\n",
+            random.one_of(&["", " 0", " 5", " noreply"])
+        ),
+        14 if random.below(4) == 0 => {
+            let value = "w".repeat(random.below(200_000) as usize);
+            format!("set {key} 0 0 {}\r\n{value}\r\n", value.len())
+        }
+        14 => meta_set(random, key),
+        15 | 16 => {
+            let flags = flags(
+                random,
+                &[
+                    "v", "t", "s", "f", "c", "k", "q", "u", "Oabc", "N100", "R2000", "T5000", "T0",
+                    "v", "z", "Tx",
+                ],
+            );
+            format!("mg {key}{flags}\r\n")
+        }
+        17 => format!(
+            "md {key}{}\r\n",
+            flags(
+                random,
+                &["q", "k", "O1", "I", "T300", "CVERSION", "C1", "z"]
+            )
+        ),
+        18 => format!(
+            "ma {key}{}\r\n",
+            flags(
+                random,
+                &[
+                    "v", "t", "c", "k", "N0", "N50", "J7", "D3", "MI", "MD", "M+", "MX", "T100",
+                    "q", "Ofoo", "Dx", "C1"
+                ]
+            )
+        ),
+        _ => random
+            .one_of(&[
+                "verbosity 0\r\n",
+                "bogus\r\n",
+                "\r\n",
+                "get\r\n",
+                "set\r\n",
+                "touch a\r\n",
+                "mg\r\n",
+                "ms a\r\n",
+                "incr\r\n",
+                "gat 1\r\n",
+                "cas a 0 0 1\r\n",
+                "flush_all\r\n",
+                "mx\r\n",
+                "delete a b c d\r\n",
+                "stats bogus\r\n",
+                "flush_all x\r\n",
+                "gets\r\n",
+                "  get  a  \r\n",
+                "get a\n",
+                "shutdown\r\n",
+                "verbosity\r\n",
+                "set a 0 0 -1\r\n",
+                "me\r\n",
+                "set a 0 0 2000000\r\n0\r\n",
+            ])
+            .replace(
+                "2000000\r\n0",
+                &format!("2000000\r\n{}", "0".repeat(2_000_000)),
+            ),
+    }
+}
+
+fn meta_set(random: &mut Random, key: &str) -> String {
+    let value = random.value();
+    let flags = flags(
+        random,
+        &[
+            "c", "k", "q", "F9", "T5000", "T0", "T-1", "ME", "MA", "MP", "MR", "MS", "MX", "I",
+            "CVERSION", "C1", "Oop", "Fx", "z",
+        ],
+    );
+    format!("ms {key} {}{flags}\r\n{value}\r\n", value.len())
+}
+
+fn flags(random: &mut Random, all: &[&str]) -> String {
+    let mut flags = String::new();
+    for _ in 0..random.below(5) {
+        let _ = write!(flags, " {}", random.one_of(all));
+    }
+    flags
+}
+
+/// One server: what it was asked, and versions by when they were first seen.
+struct Side {
+    client: Client<UnixStream>,
+    seen: HashMap<String, usize>,
+    last: String,
+}
+
+impl Side {
+    fn new(path: &Path) -> Self {
+        Side {
+            client: unix_client(path),
+            seen: HashMap::new(),
+            last: "1".into(),
+        }
+    }
+
+    fn ask(&mut self, request: &str) -> String {
+        let request = request.replace("VERSION", &self.last);
+        eprintln!(
+            "DBG {} {}",
+            self.seen.len(),
+            &request[..request.len().min(400)]
+        );
+        let answer = self.client.ask(request);
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        answer.split('\n').map(|line| self.normal(line)).collect()
+    }
+
+    /// A line with versions replaced by their order, and seconds left out.
+    fn normal(&mut self, line: &str) -> String {
+        let words: Vec<&str> = line.trim_end_matches('\r').split(' ').collect();
+        let is_meta = matches!(words[0], "HD" | "VA" | "EN" | "NF" | "EX" | "NS");
+        let mut normal = String::new();
+        for (place, word) in words.iter().enumerate() {
+            let version = match words[0] {
+                "VALUE" if place == 4 => Some(*word),
+                _ if is_meta && place > 0 => word.strip_prefix('c'),
+                _ => None,
+            };
+            let seconds = is_meta && word.len() > 2 && word.starts_with('t') && *word != "t-1";
+            match version.filter(|version| *version != "0") {
+                Some(version) => {
+                    let next = self.seen.len();
+                    let number = *self.seen.entry(version.to_owned()).or_insert(next);
+                    self.last = version.to_owned();
+                    let _ = write!(normal, " version-{number}");
+                }
+                None if seconds => normal.push_str(" seconds"),
+                None => {
+                    let _ = write!(normal, " {word}");
+                }
+            }
+        }
+        normal + "\n"
+    }
+}
+
+fn compare(ours: &Path, theirs: &Path, seed: u64, requests: usize) {
+    let mut random = Random(seed);
+    let (mut ours, mut theirs) = (Side::new(ours), Side::new(theirs));
+    assert_eq!(ours.ask("flush_all\r\n"), theirs.ask("flush_all\r\n"));
+    let mut history = String::new();
+    for number in 0..requests {
+        let several: Vec<_> = (0..=random.below(4))
+            .map(|_| request(&mut random))
+            .collect();
+        // Several at once, so that what waits is overtaken by nothing. But
+        // memcached counts in place, and pads, only what it is not sending.
+        let counts = |asked: &String| asked.contains("cr ") || asked.starts_with("ma ");
+        let batches = match several.iter().any(counts) {
+            true => several,
+            false => vec![several.concat()],
+        };
+        for asked in batches {
+            let _ = writeln!(history, "{}", &asked[..asked.len().min(300)]);
+            let (our, their) = (ours.ask(&asked), theirs.ask(&asked));
+            let tail = history.len().saturating_sub(3000);
+            let shown = history.get(tail..).unwrap_or(&history);
+            assert!(
+                our == their,
+                "seed {seed}, request {number}:\nours:\n{our}\ntheirs:\n{their}\nafter:\n{shown}"
+            );
+        }
+    }
+}
+
+#[test]
+fn answers_are_memcacheds() {
+    let Some(memcached) = Memcached::start() else {
+        return;
+    };
+    let rig = rig();
+    for seed in 0..20 {
+        compare(&rig.path, &memcached.path(), seed, 400);
+    }
+}
+
+#[test]
+fn answers_are_memcacheds_also_from_flash() {
+    let Some(memcached) = Memcached::start() else {
+        return;
+    };
+    let rig = rig_on_flash();
+    for seed in 100..110 {
+        compare(&rig.path, &memcached.path(), seed, 400);
+    }
+}

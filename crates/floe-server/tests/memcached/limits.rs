@@ -1,0 +1,211 @@
+//! What is too long, too much, too slow, or not allowed.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use floe_core::ByteSize;
+use floe_server::Drained;
+
+use crate::support::{rig, rig_with};
+
+#[test]
+fn keys_of_250_bytes_and_no_more() {
+    let rig = rig();
+    let mut client = rig.client();
+    let (longest, too_long) = ("k".repeat(250), "k".repeat(251));
+    client.expect(
+        &format!("set {longest} 0 0 1\nx\nget {longest}\n"),
+        &format!("STORED\nVALUE {longest} 0 1\nx\nEND\n"),
+    );
+    let bad = "CLIENT_ERROR bad command line format\n";
+    // The value is then a command, as in memcached.
+    client.expect(
+        &format!("set {too_long} 0 0 1\nx\n"),
+        &format!("{bad}ERROR\n"),
+    );
+    for command in [
+        "get KEY",
+        "gets KEY",
+        "gat 0 KEY",
+        "delete KEY",
+        "incr KEY 1",
+        "touch KEY 0",
+        "mg KEY v",
+        "md KEY",
+        "ma KEY",
+        "me KEY",
+        "get a KEY b",
+    ] {
+        client.expect(&format!("{}\n", command.replace("KEY", &too_long)), bad);
+    }
+    client.expect(&format!("ms {too_long} 1\n"), bad);
+}
+
+#[test]
+fn values_too_large_are_passed_over() {
+    let rig = rig();
+    let mut client = rig.client();
+    let refused = "SERVER_ERROR object too large for cache\n";
+    client.expect("set a 0 0 1\nx\n", "STORED\n");
+    let huge = "v".repeat(1 << 20);
+    client.expect(
+        &format!("set a 0 0 {}\n{huge}\nget a\n", huge.len()),
+        &format!("{refused}END\n"),
+    );
+    client.expect(&format!("add b 0 0 {}\n{huge}\n", huge.len()), refused);
+    client.expect(&format!("ms a {}\n{huge}\n", huge.len()), refused);
+    client.expect(
+        &format!("set a 0 0 {} noreply\n{huge}\nget a\n", huge.len()),
+        "END\n",
+    );
+    // The largest that fits, and one byte more.
+    let fits = (1 << 20) - 48 - 8 - 2 - 2;
+    let largest = "v".repeat(fits);
+    client.expect(
+        &format!("set a 0 0 {fits}\n{largest}\nget a\n"),
+        &format!("STORED\nVALUE a 0 {fits}\n{largest}\nEND\n"),
+    );
+    client.expect(&format!("set a 0 0 {}\n{largest}v\n", fits + 1), refused);
+    client.expect(&format!("set a 1 0 {fits}\n{largest}\n"), refused);
+    client.expect(
+        &format!("set a 0 0 {}\n", i32::MAX),
+        "CLIENT_ERROR bad command line format\n",
+    );
+    client.expect("set a 0 0 -1\n", "CLIENT_ERROR bad command line format\n");
+    client.expect(
+        &format!(
+            "set c 0 0 600000\n{0}\nappend c 0 0 600000\n{0}\n",
+            "v".repeat(600_000)
+        ),
+        "STORED\nNOT_STORED\n",
+    );
+}
+
+#[test]
+fn too_many_connections_are_told_so() {
+    let rig = rig_with(ByteSize::mib(1), |config| config.max_connections = 2);
+    let mut first = rig.client();
+    let mut second = rig.client();
+    first.expect("delete none\n", "NOT_FOUND\n");
+    second.expect("delete none\n", "NOT_FOUND\n");
+    let mut third = rig.client();
+    assert_eq!(third.rest(), b"ERROR Too many open connections\r\n");
+    first.send("quit\r\n");
+    first.rest();
+    // The place is free once the server has noticed; ask until it has.
+    loop {
+        let mut client = rig.client();
+        client.stream.write_all(b"mn\r\n").unwrap();
+        let mut answer = [0; 4];
+        if client.stream.read_exact(&mut answer).is_ok() && answer == *b"MN\r\n" {
+            return;
+        }
+    }
+}
+
+#[test]
+fn idle_and_stalled_clients_are_left() {
+    let rig = rig_with(ByteSize::mib(64), |config| {
+        config.idle_timeout_seconds = 1;
+        config.stall_timeout_seconds = 1;
+    });
+    let mut idle = rig.client();
+    idle.expect("delete none\n", "NOT_FOUND\n");
+    assert_eq!(idle.rest(), b"");
+    let mut announces = rig.client();
+    announces.send("set a 0 0 100000\r\nabc");
+    assert_eq!(announces.rest(), b"");
+    // Asks for far more than sockets buffer, and takes nothing.
+    let mut greedy = rig.client();
+    let value = "v".repeat(900_000);
+    greedy.expect(
+        &format!("set big 0 0 {}\n{value}\n", value.len()),
+        "STORED\n",
+    );
+    let asked = "get big\r\n".repeat(200);
+    greedy.send(asked);
+    let mut other = rig.client();
+    loop {
+        let stats = String::from_utf8(other.ask("stats conns\r\n")).unwrap();
+        if stats.contains("STAT stalled 2\r\n") && stats.contains("STAT idle_kicks 1\r\n") {
+            return;
+        }
+    }
+}
+
+#[test]
+fn little_memory_serves_many_long_values() {
+    let rig = rig_with(ByteSize(0), |config| {
+        config.max_item_size = ByteSize::kib(256);
+        config.memory = ByteSize::kib(512);
+    });
+    let value = "v".repeat(200_000);
+    let handles: Vec<_> = (0..6)
+        .map(|number| {
+            let mut client = rig.client();
+            let value = value.clone();
+            std::thread::spawn(move || {
+                for _ in 0..5 {
+                    client.expect(&format!("set k{number} 0 0 200000\n{value}\n"), "STORED\n");
+                    client.expect(
+                        &format!("get k{number}\n"),
+                        &format!("VALUE k{number} 0 200000\n{value}\nEND\n"),
+                    );
+                }
+            })
+        })
+        .collect();
+    for handle in handles {
+        handle.join().unwrap();
+    }
+}
+
+#[test]
+fn only_those_with_a_password() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("users");
+    std::fs::write(&users, "ann:secret\n").unwrap();
+    let rig = rig_with(ByteSize::mib(1), |config| config.auth_file = users);
+    let mut client = rig.client();
+    client.send("get a\r\nset a 0 0 9\r\nann wrong\r\nset a 0 0 3\r\nann\r\nset a 0 0 1\r\nxyz");
+    client.send("\r\nset x 0 0 10\r\nann secret\r\nmn\r\n");
+    let answer = String::from_utf8(client.until_noop()).unwrap();
+    assert_eq!(
+        answer,
+        "CLIENT_ERROR unauthenticated\r\nCLIENT_ERROR authentication failure\r\n\
+         CLIENT_ERROR bad authentication token format\r\n\
+         CLIENT_ERROR bad command line termination\r\nCLIENT_ERROR unauthenticated\r\nSTORED\r\n"
+    );
+    client.expect("get x\n", "END\n");
+}
+
+#[test]
+fn a_shutdown_answers_what_was_asked() {
+    let mut rig = rig();
+    let mut client = rig.client();
+    client.expect("set a 0 0 1\nx\n", "STORED\n");
+    assert_eq!(rig.shut_down(), Drained::Completely);
+    assert_eq!(client.rest(), b"");
+    assert!(!rig.path.exists());
+}
+
+#[test]
+fn what_happens_is_counted() {
+    let rig = rig();
+    let mut client = rig.client();
+    client.expect("set a 0 0 1\nx\nget a b\n", "STORED\nVALUE a 0 1\nx\nEND\n");
+    let mut stream = TcpStream::connect(rig.admin()).unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut metrics = String::new();
+    stream.read_to_string(&mut metrics).unwrap();
+    for line in [
+        "floe_memcached_keys_total{command=\"get\",result=\"hit_memory\"} 1",
+        "floe_memcached_keys_total{command=\"get\",result=\"miss\"} 1",
+        "floe_memcached_commands_total{command=\"store\"} 1",
+        "floe_memcached_connections_open 1",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in {metrics}");
+    }
+}

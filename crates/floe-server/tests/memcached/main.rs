@@ -1,0 +1,9 @@
+//! The memcached face from outside: real sockets, raw bytes, and the real
+//! memcached beside it.
+
+mod classic;
+mod differential;
+mod limits;
+mod meta;
+mod pipeline;
+mod support;

@@ -1,0 +1,220 @@
+//! A server with a memcached face, and a client that speaks in raw bytes.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use floe::object::{ObjectCache, ObjectConfig};
+use floe::origin::{Origin, OriginConfig};
+use floe::{Store, StoreConfig};
+use floe_core::{ByteSize, Geometry};
+use floe_device::{Clock, MemoryDevice};
+use floe_server::{AdminConfig, MemcachedConfig, Server, ServerConfig};
+use tokio::runtime::Runtime;
+
+/// A running server.
+pub(crate) struct Rig {
+    server: Option<Server>,
+    pub(crate) store: Store,
+    pub(crate) path: PathBuf,
+    runtime: Runtime,
+    _folder: tempfile::TempDir,
+}
+
+/// A server whose RAM tier holds everything.
+pub(crate) fn rig() -> Rig {
+    rig_with(ByteSize::mib(64), |_| {})
+}
+
+/// A server whose RAM tier holds nothing, so that flash is asked.
+pub(crate) fn rig_on_flash() -> Rig {
+    rig_with(ByteSize(0), |_| {})
+}
+
+pub(crate) fn rig_with(ram: ByteSize, change: impl FnOnce(&mut MemcachedConfig)) -> Rig {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("memcached.sock");
+    let mut memcached = MemcachedConfig {
+        listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+        path: path.clone(),
+        threads: 2,
+        ..MemcachedConfig::default()
+    };
+    change(&mut memcached);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let (server, store) = runtime.block_on(async {
+        let clock = Clock::real();
+        let store = store(&clock, ram).await;
+        let origin = OriginConfig {
+            root: Some(folder.path().to_owned()),
+            ..OriginConfig::default()
+        };
+        let origin = Origin::open(&origin, clock.clone()).unwrap();
+        let config = ObjectConfig::default();
+        let cache = ObjectCache::new(store.clone(), origin, clock.clone(), config).unwrap();
+        let config = ServerConfig {
+            memcached: Some(memcached),
+            admin: Some(AdminConfig {
+                listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+                ..AdminConfig::default()
+            }),
+            ..ServerConfig::default()
+        };
+        let server = Server::start(
+            config,
+            cache.clone(),
+            floe::Cache::over(cache.store().clone()),
+            clock,
+            None,
+        )
+        .await
+        .unwrap();
+        (server, store)
+    });
+    Rig {
+        server: Some(server),
+        store,
+        path,
+        runtime,
+        _folder: folder,
+    }
+}
+
+async fn store(clock: &Clock, ram: ByteSize) -> Store {
+    let geometry = Geometry {
+        block_size: 4096,
+        zone_size: 8 << 20,
+        zone_capacity: 8 << 20,
+        zone_count: 32,
+        max_open_zones: None,
+        max_active_zones: None,
+        max_append_bytes: 1 << 20,
+        random_writes: true,
+        native_append: false,
+        placement_handles: 0,
+    };
+    let mut config = StoreConfig::default();
+    config.chunk.size = ByteSize::mib(1);
+    config.ram.size = ram;
+    let device = Arc::new(MemoryDevice::new(geometry));
+    Store::open(device, clock.clone(), &config).await.unwrap()
+}
+
+impl Rig {
+    pub(crate) fn address(&self) -> SocketAddr {
+        let server = self.server.as_ref().unwrap();
+        server.addresses().memcached.unwrap()
+    }
+
+    pub(crate) fn admin(&self) -> SocketAddr {
+        let server = self.server.as_ref().unwrap();
+        server.addresses().admin.unwrap()
+    }
+
+    /// A connection over TCP.
+    pub(crate) fn client(&self) -> Client<TcpStream> {
+        let stream = TcpStream::connect(self.address()).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client { stream }
+    }
+
+    /// A connection over the Unix socket.
+    pub(crate) fn local_client(&self) -> Client<UnixStream> {
+        unix_client(&self.path)
+    }
+
+    /// Puts everything accepted so far on flash.
+    pub(crate) fn flush(&self) {
+        self.runtime.block_on(self.store.flush()).unwrap();
+    }
+
+    pub(crate) fn shut_down(&mut self) -> floe_server::Drained {
+        let server = self.server.take().unwrap();
+        self.runtime.block_on(server.shutdown())
+    }
+}
+
+pub(crate) fn unix_client(path: &std::path::Path) -> Client<UnixStream> {
+    let stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    Client { stream }
+}
+
+/// How long an answer may take before a test fails.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A client that speaks in raw bytes.
+pub(crate) struct Client<S> {
+    pub(crate) stream: S,
+}
+
+impl<S: Read + Write> Client<S> {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// Sends, and reads what is answered until everything sent is answered.
+    pub(crate) fn ask(&mut self, bytes: impl AsRef<[u8]>) -> Vec<u8> {
+        let mut all = bytes.as_ref().to_vec();
+        all.extend(b"mn\r\n");
+        self.send(all);
+        self.until_noop()
+    }
+
+    pub(crate) fn until_noop(&mut self) -> Vec<u8> {
+        let mut answer = Vec::new();
+        let mut buffer = vec![0; 1 << 16];
+        while answer != b"MN\r\n" && !answer.ends_with(b"\nMN\r\n") {
+            let len = self.stream.read(&mut buffer).expect("it answers in time");
+            assert!(
+                len > 0,
+                "the connection ended after {:?}",
+                String::from_utf8_lossy(&answer)
+            );
+            answer.extend(&buffer[..len]);
+        }
+        answer.truncate(answer.len() - 4);
+        answer
+    }
+
+    /// Asks and compares, in text.
+    #[track_caller]
+    pub(crate) fn expect(&mut self, asked: &str, expected: &str) {
+        let answer = self.ask(asked.replace('\n', "\r\n"));
+        let answer = String::from_utf8_lossy(&answer).replace("\r\n", "\n");
+        assert_eq!(answer, expected, "asked: {asked:?}");
+    }
+
+    /// What comes until the server closes the connection.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        let mut buffer = [0; 4096];
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return rest,
+                Ok(len) => rest.extend(&buffer[..len]),
+                // Closed with something of ours unread.
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return rest,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// The version of an item.
+    pub(crate) fn version(&mut self, key: &str) -> u64 {
+        let answer = self.ask(format!("mg {key} c\r\n"));
+        let answer = String::from_utf8(answer).unwrap();
+        let version = answer.trim_end().strip_prefix("HD c");
+        let version = version.expect("it is there");
+        // Marks may follow.
+        version.split(' ').next().unwrap().parse().unwrap()
+    }
+}

@@ -1,0 +1,162 @@
+//! How an item lies in a value of the store: a short head, then its bytes.
+//! `docs/format.md` has the table.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::{Item, ItemState, NewItem};
+
+/// The upper half of the first byte: which form the head has.
+const FORM: u8 = 0x10;
+const FORM_MASK: u8 = 0xf0;
+const HAS_FLAGS: u8 = 0x01;
+const HAS_EXPIRY: u8 = 0x02;
+const IS_STALE: u8 = 0x04;
+const IS_CLAIMED: u8 = 0x08;
+
+/// Bytes of the longest head: form, version, flags, expiry.
+pub(super) const HEAD_BYTES_MAX: usize = 1 + 8 + 4 + 4;
+
+/// An item's bytes being gathered, with room for the head in front, so that
+/// they are copied once at most on their way to the store.
+#[derive(Debug)]
+pub struct ItemBuffer {
+    bytes: BytesMut,
+    len: usize,
+}
+
+impl ItemBuffer {
+    /// A buffer for `len` bytes.
+    pub fn new(len: usize) -> Self {
+        let mut bytes = BytesMut::with_capacity(HEAD_BYTES_MAX + len);
+        bytes.resize(HEAD_BYTES_MAX, 0);
+        ItemBuffer { bytes, len }
+    }
+
+    /// Bytes that are still missing.
+    pub fn missing(&self) -> usize {
+        self.len + HEAD_BYTES_MAX - self.bytes.len()
+    }
+
+    /// Adds bytes; what exceeds the announced length is left, and the number
+    /// of bytes taken returned.
+    pub fn fill(&mut self, bytes: &[u8]) -> usize {
+        let taken = bytes.len().min(self.missing());
+        self.bytes.extend_from_slice(&bytes[..taken]);
+        taken
+    }
+
+    /// Where the next bytes may be put directly: give it to a reader that
+    /// fills what [`missing`](ItemBuffer::missing) says at most.
+    pub fn rest(&mut self) -> bytes::buf::Limit<&mut BytesMut> {
+        let missing = self.missing();
+        bytes::BufMut::limit(&mut self.bytes, missing)
+    }
+
+    /// What was gathered so far.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[HEAD_BYTES_MAX..]
+    }
+}
+
+impl From<&[u8]> for ItemBuffer {
+    fn from(bytes: &[u8]) -> Self {
+        let mut buffer = ItemBuffer::new(bytes.len());
+        buffer.fill(bytes);
+        buffer
+    }
+}
+
+/// The value of the store that holds `item` as `version`.
+pub(super) fn encode(item: NewItem, version: u64, expiry_unix_s: u32) -> Bytes {
+    let mut head = [0; HEAD_BYTES_MAX];
+    let mut len = 9;
+    head[0] = FORM;
+    head[1..9].copy_from_slice(&version.to_le_bytes());
+    let optional = [(item.flags, HAS_FLAGS), (expiry_unix_s, HAS_EXPIRY)];
+    for (number, mark) in optional.into_iter().filter(|(number, _)| *number != 0) {
+        head[0] |= mark;
+        head[len..len + 4].copy_from_slice(&number.to_le_bytes());
+        len += 4;
+    }
+    if item.state.is_stale {
+        head[0] |= IS_STALE;
+    }
+    if item.state.is_claimed {
+        head[0] |= IS_CLAIMED;
+    }
+    let start = HEAD_BYTES_MAX - len;
+    let mut bytes = item.value.bytes;
+    bytes[start..HEAD_BYTES_MAX].copy_from_slice(&head[..len]);
+    bytes.freeze().slice(start..)
+}
+
+/// The item that `value` holds; `None` if it holds none.
+pub(super) fn decode(mut value: Bytes) -> Option<Item> {
+    let (&form, mut rest) = value.split_first()?;
+    if form & FORM_MASK != FORM {
+        return None;
+    }
+    let (version, after) = rest.split_first_chunk::<8>()?;
+    rest = after;
+    let mut number = |mark: u8| -> Option<u32> {
+        if form & mark == 0 {
+            return Some(0);
+        }
+        let (number, after) = rest.split_first_chunk::<4>()?;
+        rest = after;
+        // A zero is left out, so one that is there is damage or another's bytes.
+        Some(u32::from_le_bytes(*number)).filter(|&number| number != 0)
+    };
+    let flags = number(HAS_FLAGS)?;
+    let expiry_unix_s = number(HAS_EXPIRY)?;
+    let version = u64::from_le_bytes(*version);
+    let start = value.len() - rest.len();
+    value.advance(start);
+    Some(Item {
+        flags,
+        version,
+        expiry_unix_s,
+        state: ItemState {
+            is_stale: form & IS_STALE != 0,
+            is_claimed: form & IS_CLAIMED != 0,
+        },
+        value,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::items::Expiry;
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(
+            flags: u32, version: u64, expiry: u32, is_stale: bool, is_claimed: bool,
+            value in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let state = ItemState { is_stale, is_claimed };
+            let new = NewItem {
+                flags,
+                expiry: Expiry::Never,
+                state,
+                value: ItemBuffer::from(&value[..]),
+            };
+            let encoded = encode(new, version, expiry);
+            let item = decode(encoded).unwrap();
+            prop_assert_eq!((item.flags, item.version, item.expiry_unix_s), (flags, version, expiry));
+            prop_assert_eq!(item.state, state);
+            prop_assert_eq!(&item.value[..], &value[..]);
+        }
+
+        #[test]
+        fn any_bytes_decode_or_are_refused(value in prop::collection::vec(any::<u8>(), 0..40)) {
+            let value = Bytes::from(value);
+            if let Some(item) = decode(value.clone()) {
+                prop_assert!(value.ends_with(&item.value));
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Keeps the era records: reads them at the start, writes them when something
+//! changes and before they grow old.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+
+use super::access::Accesses;
+use super::era::{Era, EraRecord, RECORD_KEYS, Versions};
+use super::{Inner, ItemCache, ItemError, TURNS};
+use crate::cache::Cache;
+use crate::error::CacheError;
+use crate::store::{Admission, PutOptions, Store};
+use crate::tiny::Tiny;
+
+/// How often it is looked whether the records must be written.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The records are written again after this part of the device was written,
+/// long before their zone is the oldest.
+const CAPACITY_SHARE: u64 = 16;
+
+/// The records as they were last written.
+pub(super) struct Keeper {
+    /// Held while they are being written.
+    written: Mutex<EraRecord>,
+    /// Bytes that the device had written then.
+    written_at_bytes: AtomicU64,
+}
+
+/// Opens the items of a store.
+pub(super) async fn open(cache: Cache, max_value: u64) -> Result<ItemCache, ItemError> {
+    let store = cache.store().clone();
+    let now = store.clock().unix_seconds();
+    let found = newest(&store).await?;
+    let entropy = store.clock().now().0;
+    // What an engine still holds may be of any era.
+    let is_new =
+        store.recovery().formatted && cache.tiny().is_none_or(|tiny| tiny.recovery().formatted);
+    let tiny = cache.tiny().map_or(0, Tiny::identity);
+    let found = found.filter(|record| record.tiny == tiny);
+    let record = found.unwrap_or_else(|| EraRecord::first(now, entropy, is_new, tiny));
+    if found.is_none() {
+        tracing::debug!("the store holds no items, or none that can be believed");
+    }
+    let versions = Versions::new(record.version_limit, record.version_limit);
+    let inner = Arc::new(Inner {
+        era: Era::new(record.era, record.flush_unix_s),
+        version_first: record.version_first,
+        versions,
+        max_value,
+        turns: (0..TURNS).map(|_| Mutex::new(())).collect(),
+        accesses: Accesses::new(),
+        keeper: Keeper {
+            written: Mutex::new(record),
+            written_at_bytes: AtomicU64::new(0),
+        },
+        cache,
+    });
+    // Versions are issued only once the promise is on flash.
+    inner.write_records().await?;
+    tokio::spawn(keep(Arc::downgrade(&inner)));
+    Ok(ItemCache { inner })
+}
+
+/// The valid record: the newer of the two that can be read.
+async fn newest(store: &Store) -> Result<Option<EraRecord>, CacheError> {
+    let mut newest: Option<EraRecord> = None;
+    for key in RECORD_KEYS {
+        let Some(value) = store.get(key).await? else {
+            continue;
+        };
+        let record = EraRecord::decode(&value.bytes);
+        if record.is_some_and(|record| newest.is_none_or(|n| record.serial > n.serial)) {
+            newest = record;
+        }
+    }
+    Ok(newest)
+}
+
+/// Until the last user of the items is gone or the store is closed.
+async fn keep(inner: Weak<Inner>) {
+    loop {
+        let wait = match inner.upgrade() {
+            Some(inner) => inner.cache.store().clock().sleep(INTERVAL),
+            None => return,
+        };
+        wait.await;
+        let Some(inner) = inner.upgrade() else { return };
+        if !inner.records_are_due().await {
+            continue;
+        }
+        match inner.write_records().await {
+            Ok(()) => {}
+            Err(ItemError::Cache(CacheError::Closed)) => return,
+            Err(error) => {
+                tracing::warn!(%error, "the record of the items' versions was not written; trying again");
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// A new version; waits for a promise to be written if none is left.
+    pub(super) async fn version(&self) -> Result<u64, ItemError> {
+        loop {
+            if let Some(version) = self.versions.issue(self.now_unix_s()) {
+                return Ok(version);
+            }
+            self.write_records().await?;
+        }
+    }
+
+    /// See [`ItemCache::flush_all`].
+    pub(super) async fn flush_all(&self, at_unix_s: Option<u32>) -> Result<(), ItemError> {
+        let mut written = self.keeper.written.lock().await;
+        let era = self.era.current(|| self.now_unix_s());
+        let (era, flush) = match at_unix_s.filter(|&at| u64::from(at) > self.now_unix_s()) {
+            Some(at) => (era, at),
+            None => (era.wrapping_add(1), 0),
+        };
+        self.write(&mut written, era, flush).await?;
+        // Only now, so that nothing is acknowledged in an era that a restart
+        // would not know.
+        self.era.set(era, flush);
+        Ok(())
+    }
+
+    async fn records_are_due(&self) -> bool {
+        let now = self.now_unix_s();
+        let era = self.era.current(|| now);
+        let (_, flush) = self.era.get();
+        let written = self.keeper.written.lock().await;
+        let geometry = self.cache.store().device().geometry();
+        let capacity = geometry.zone_capacity * u64::from(geometry.zone_count);
+        let device_bytes = self
+            .cache
+            .store()
+            .device()
+            .counters()
+            .snapshot()
+            .written_bytes();
+        let age_bytes = device_bytes.saturating_sub(self.keeper.written_at_bytes.load(Relaxed));
+        (written.era, written.flush_unix_s) != (era, flush)
+            || self.versions.is_low()
+            || age_bytes > capacity / CAPACITY_SHARE
+    }
+
+    /// Writes what holds now, with a new promise of versions.
+    pub(super) async fn write_records(&self) -> Result<(), ItemError> {
+        let mut written = self.keeper.written.lock().await;
+        let era = self.era.current(|| self.now_unix_s());
+        let (_, flush) = self.era.get();
+        self.write(&mut written, era, flush).await
+    }
+
+    /// Writes both records, one after the other, so that one is whole at any time.
+    async fn write(
+        &self,
+        written: &mut EraRecord,
+        era: u32,
+        flush_unix_s: u32,
+    ) -> Result<(), ItemError> {
+        let mut record = EraRecord {
+            era,
+            flush_unix_s,
+            version_limit: self.versions.wanted_limit(self.now_unix_s()),
+            ..*written
+        };
+        for _ in RECORD_KEYS {
+            record.serial += 1;
+            // Alternating: the key that holds the older one.
+            let key = RECORD_KEYS[(record.serial % 2) as usize];
+            let options = PutOptions::default();
+            if self
+                .cache
+                .store()
+                .put(key, record.encode(), options)
+                .await?
+                == Admission::Refused
+            {
+                return Err(ItemError::Refused);
+            }
+            self.cache.store().flush().await?;
+            *written = record;
+        }
+        self.versions.promise(record.version_limit);
+        let bytes = self
+            .cache
+            .store()
+            .device()
+            .counters()
+            .snapshot()
+            .written_bytes();
+        self.keeper.written_at_bytes.store(bytes, Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! The RAM tier of one instance: values read from flash of late, and values
+//! that were not admitted to it. Behind the same lock as the engine, so that
+//! the two never disagree.
+
+use bytes::Bytes;
+use floe_core::hash::{KeyHash, fast_range};
+use floe_core::tiny::Expiry;
+use quick_cache::Weighter;
+use quick_cache::unsync::Cache;
+
+/// What an entry costs beside its key and value: quick_cache's slot and
+/// table, two allocations, and the handle of the shared bytes.
+const ENTRY_BYTES: u64 = 160;
+
+/// Counters of changes. A read from flash that began before its key's counter
+/// moved may have found what is outdated by now.
+const MARKS: usize = 4096;
+
+#[derive(Clone, Debug)]
+struct Entry {
+    key: Box<[u8]>,
+    value: Bytes,
+    expires: Expiry,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ByteWeight;
+
+impl Weighter<KeyHash, Entry> for ByteWeight {
+    fn weight(&self, _: &KeyHash, entry: &Entry) -> u64 {
+        (entry.key.len() + entry.value.len()) as u64 + ENTRY_BYTES
+    }
+}
+
+/// The RAM tier.
+#[derive(Debug)]
+pub(super) struct Ram {
+    cache: Option<Cache<KeyHash, Entry, ByteWeight>>,
+    marks: Box<[u32]>,
+    hits: u64,
+}
+
+/// How often keys like one had changed when it was looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark(u32);
+
+impl Ram {
+    /// A tier of `bytes`, for objects of about `object_bytes`.
+    pub(super) fn new(bytes: u64, object_bytes: u32) -> Self {
+        let items = (bytes / (u64::from(object_bytes) + ENTRY_BYTES)).clamp(16, 1 << 24);
+        Ram {
+            cache: (bytes > ENTRY_BYTES)
+                .then(|| Cache::with_weighter(items as usize, bytes, ByteWeight)),
+            marks: vec![0; MARKS].into(),
+            hits: 0,
+        }
+    }
+
+    pub(super) fn get(&mut self, hash: KeyHash, key: &[u8], now_seconds: u32) -> Option<Bytes> {
+        let cache = self.cache.as_mut()?;
+        let entry = cache.get(&hash)?;
+        if *entry.key != *key || entry.expires.is_over(now_seconds) {
+            return None;
+        }
+        self.hits += 1;
+        Some(entry.value.clone())
+    }
+
+    pub(super) fn mark(&self, hash: KeyHash) -> Mark {
+        Mark(self.marks[fast_range(hash.0, MARKS)])
+    }
+
+    /// Keeps what was read from flash, unless the key may have changed since.
+    pub(super) fn keep_read(
+        &mut self,
+        mark: Mark,
+        hash: KeyHash,
+        key: &[u8],
+        value: &Bytes,
+        expires: Expiry,
+    ) {
+        if self.mark(hash) == mark {
+            self.put(hash, key, value.clone(), expires);
+        }
+    }
+
+    /// Keeps a value; the key has [`changed`](Ram::changed).
+    pub(super) fn put(&mut self, hash: KeyHash, key: &[u8], value: Bytes, expires: Expiry) {
+        if let Some(cache) = &mut self.cache {
+            cache.insert(
+                hash,
+                Entry {
+                    key: key.into(),
+                    value,
+                    expires,
+                },
+            );
+        }
+    }
+
+    /// A key was written or deleted.
+    pub(super) fn changed(&mut self, hash: KeyHash) {
+        let mark = &mut self.marks[fast_range(hash.0, MARKS)];
+        *mark = mark.wrapping_add(1);
+        if let Some(cache) = &mut self.cache {
+            cache.remove(&hash);
+        }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.cache.as_ref().map_or(0, Cache::weight)
+    }
+
+    pub(super) fn hits(&self) -> u64 {
+        self.hits
+    }
+}

@@ -1,0 +1,461 @@
+//! Items against a model: random operations, flushes, time that passes,
+//! processes killed and power cut. Items may be forgotten; nothing else may be
+//! found than what the model holds, and of two who compare one version one wins.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use floe::items::{Decision, Expiry, Found, ItemBuffer, ItemError, NewItem};
+use floe::{Cache, CacheError, Item, ItemCache, ItemConfig, Store, StoreConfig};
+use floe_core::chunk::{ChunkConfig, Eviction};
+use floe_core::{ByteSize, Geometry};
+use floe_device::platter::WriteCache;
+use floe_device::power::PowerSwitch;
+use floe_device::{Clock, MemoryDevice, virtual_time};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+const KEYS: u64 = 80;
+
+fn geometry() -> Geometry {
+    Geometry {
+        block_size: 4096,
+        zone_size: 4 << 20,
+        zone_capacity: 4 << 20,
+        zone_count: 14,
+        max_open_zones: None,
+        max_active_zones: None,
+        max_append_bytes: 512 << 10,
+        random_writes: true,
+        native_append: false,
+        placement_handles: 0,
+    }
+}
+
+async fn open(power: &PowerSwitch, clock: &Clock, eviction: Eviction) -> (Store, ItemCache) {
+    let mut config = StoreConfig {
+        chunk: ChunkConfig {
+            size: ByteSize::kib(512),
+            eviction,
+            write_buffer: ByteSize::mib(3),
+            ..ChunkConfig::default()
+        },
+        seed: Some(7),
+        ..StoreConfig::default()
+    };
+    config.ram.size = ByteSize::kib(300);
+    let store = Store::open(power.reopen(), clock.clone(), &config)
+        .await
+        .expect("the store opens");
+    let config = ItemConfig {
+        max_value: ByteSize::kib(400),
+    };
+    let items = ItemCache::open(Cache::over(store.clone()), &config)
+        .await
+        .expect("the items open");
+    (store, items)
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    value: Vec<u8>,
+    flags: u32,
+    version: u64,
+    expiry: u64,
+}
+
+/// What may be found. Items that were stored before a flush are not in it.
+struct Model {
+    items: HashMap<u64, Known>,
+    /// Keys whose last change failed: it may or may not have happened.
+    doubtful: HashSet<u64>,
+    /// A flush that was ordered, and is carried out then.
+    flush_at: Option<u64>,
+    version_max: u64,
+    hits: u64,
+    gets: u64,
+}
+
+impl Model {
+    fn pass(&mut self, now: u64) {
+        if self.flush_at.is_some_and(|at| at <= now) {
+            self.items.clear();
+            self.flush_at = None;
+        }
+        self.items
+            .retain(|_, known| known.expiry == 0 || known.expiry > now);
+    }
+
+    #[track_caller]
+    fn check(&mut self, key: u64, found: Option<&Item>) {
+        self.gets += 1;
+        let Some(found) = found else {
+            return;
+        };
+        self.hits += 1;
+        if self.doubtful.contains(&key) {
+            return;
+        }
+        let known = self.items.get(&key);
+        let known = known.unwrap_or_else(|| panic!("key {key}: a lie: {found:?}"));
+        assert_eq!(found.version, known.version, "key {key}");
+        assert_eq!(found.flags, known.flags, "key {key}");
+        assert_eq!(u64::from(found.expiry_unix_s), known.expiry, "key {key}");
+        assert!(found.value == known.value, "key {key}: other bytes");
+    }
+
+    #[track_caller]
+    fn stored(&mut self, key: u64, known: Known, now: u64) {
+        assert!(known.version > self.version_max, "versions grow");
+        self.version_max = known.version;
+        self.doubtful.remove(&key);
+        if known.expiry != 0 && known.expiry <= now {
+            self.items.remove(&key);
+        } else {
+            self.items.insert(key, known);
+        }
+    }
+}
+
+fn random_value(random: &mut StdRng) -> Vec<u8> {
+    let len = match random.random_range(0..20) {
+        0 => 0,
+        1 => random.random_range(260_000..400_000),
+        2..6 => random.random_range(1000..20_000),
+        _ => random.random_range(1..300),
+    };
+    let mut value = vec![0; len];
+    random.fill(&mut value[..]);
+    value
+}
+
+fn random_expiry(random: &mut StdRng, now: u64) -> Expiry {
+    match random.random_range(0..8) {
+        0 => Expiry::from_exptime(-1, now),
+        1 | 2 => Expiry::from_exptime(random.random_range(1..200), now),
+        3 => Expiry::from_exptime(
+            i64::try_from(now).unwrap() + random.random_range(-9..200),
+            now,
+        ),
+        _ => Expiry::Never,
+    }
+}
+
+fn unix(expiry: Expiry) -> u64 {
+    match expiry {
+        Expiry::Never => 0,
+        Expiry::At(at) => u64::from(at),
+        Expiry::Past => 1,
+    }
+}
+
+/// One random operation; an error means that the device is gone.
+async fn operation(
+    items: &ItemCache,
+    clock: &Clock,
+    model: &mut Model,
+    random: &mut StdRng,
+) -> Result<(), ItemError> {
+    let number = random.random_range(0..KEYS);
+    let name = format!("key-{number}");
+    let key = name.as_bytes();
+    let now = clock.unix_seconds();
+    model.pass(now);
+    match random.random_range(0..100) {
+        0..30 => {
+            let value = random_value(random);
+            let flags = random.random_range(0..3);
+            let expiry = random_expiry(random, now);
+            let new = NewItem {
+                flags,
+                expiry,
+                ..NewItem::new(ItemBuffer::from(&value[..]))
+            };
+            // Until it is acknowledged it may have happened or not.
+            model.doubtful.insert(number);
+            let version = items.put(key, new).await?;
+            let expiry = unix(expiry);
+            let known = Known {
+                value,
+                flags,
+                version,
+                expiry,
+            };
+            model.stored(number, known, now);
+        }
+        30..45 => append(items, model, random, number).await?,
+        45..55 => {
+            let expiry = random_expiry(random, now);
+            let before = model.items.get(&number).cloned();
+            let touched = items.update(key, |present| {
+                model.check(number, present);
+                match present {
+                    None => Decision::Keep(false),
+                    Some(item) => {
+                        let new = NewItem {
+                            expiry,
+                            ..NewItem::copy_of(item)
+                        };
+                        Decision::Amend(new, true)
+                    }
+                }
+            });
+            let touched = touched.await;
+            let was_doubtful = !model.doubtful.insert(number);
+            let was_there = touched?.result;
+            if !was_doubtful {
+                model.doubtful.remove(&number);
+            }
+            if let Some(mut known) = before.filter(|_| was_there && !was_doubtful) {
+                known.expiry = unix(expiry);
+                model.items.insert(number, known);
+                model.pass(now);
+            }
+        }
+        55..65 => {
+            model.doubtful.insert(number);
+            items.delete(key).await?;
+            model.doubtful.remove(&number);
+            model.items.remove(&number);
+            assert_eq!(items.get(key).await?, None, "key {number}");
+        }
+        65 if random.random_bool(0.3) => {
+            // One that fails may happen or not, and so may one that was ordered.
+            model.flush_at = None;
+            items.flush_all(None).await?;
+            model.items.clear();
+        }
+        66 if random.random_bool(0.3) => {
+            let at = now + random.random_range(1..60);
+            model.flush_at = None;
+            items.flush_all(Some(u32::try_from(at).unwrap())).await?;
+            model.flush_at = Some(at);
+        }
+        65..75 => {
+            let seconds = random.random_range(0..20);
+            clock.sleep(Duration::from_secs(seconds)).await;
+        }
+        75..85 => match items.get_now(key)? {
+            Found::Hit(item) => model.check(number, Some(&item)),
+            Found::Miss => model.check(number, None),
+            Found::OnFlash { .. } => {}
+        },
+        _ => {
+            let found = items.get(key).await?;
+            model.check(number, found.as_ref());
+        }
+    }
+    Ok(())
+}
+
+async fn append(
+    items: &ItemCache,
+    model: &mut Model,
+    random: &mut StdRng,
+    number: u64,
+) -> Result<(), ItemError> {
+    let name = format!("key-{number}");
+    let more = vec![random.random_range(0..=255); random.random_range(1..50)];
+    let before = model.items.get(&number).cloned();
+    let appended = items.update(name.as_bytes(), |present| {
+        model.check(number, present);
+        let Some(item) = present else {
+            return Decision::Keep(false);
+        };
+        let mut value = ItemBuffer::new(item.value.len() + more.len());
+        value.fill(&item.value);
+        value.fill(&more);
+        let new = NewItem {
+            value,
+            ..NewItem::copy_of(item)
+        };
+        Decision::Put(new, true)
+    });
+    let appended = appended.await;
+    let was_doubtful = !model.doubtful.insert(number);
+    match appended {
+        Ok(updated) if updated.result => {
+            let version = updated.version.expect("it was stored");
+            let Some(mut known) = before.filter(|_| !was_doubtful) else {
+                model.version_max = version;
+                return Ok(());
+            };
+            known.value.extend(&more);
+            known.version = version;
+            model.stored(number, known, 0);
+            Ok(())
+        }
+        Ok(_) | Err(ItemError::TooLarge { .. }) => {
+            if !was_doubtful {
+                model.doubtful.remove(&number);
+            }
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn lives(eviction: Eviction, lives: u64, operations: u64) {
+    virtual_time::run(1, |clock: Clock| async move {
+        let volatile = WriteCache::Volatile { bytes_max: 8 << 20 };
+        let (_, power) = MemoryDevice::with_power(geometry(), volatile);
+        let mut model = Model {
+            items: HashMap::new(),
+            doubtful: HashSet::new(),
+            flush_at: None,
+            version_max: 0,
+            hits: 0,
+            gets: 0,
+        };
+        for life in 0..lives {
+            let mut random = StdRng::seed_from_u64(life);
+            let (store, items) = open(&power, &clock, eviction).await;
+            if life % 3 == 1 {
+                power.crash_after(random.random_range(1..operations), life);
+            }
+            for _ in 0..operations {
+                match operation(&items, &clock, &mut model, &mut random).await {
+                    Ok(()) => {}
+                    Err(ItemError::Cache(CacheError::NotDurable(_) | CacheError::Closed)) => break,
+                    Err(ItemError::Refused) if power.is_off() => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            match life % 3 {
+                0 => store.close().await.expect("it closes"),
+                1 => power.crash(life),
+                // Killed.
+                _ => {}
+            }
+        }
+        let (hits, gets) = (model.hits, model.gets);
+        assert!(hits * 5 > gets, "it forgets too much: {hits} of {gets}");
+    });
+}
+
+#[test]
+fn items_in_a_log() {
+    lives(Eviction::Zplru, 12, 1200);
+}
+
+#[test]
+fn items_in_slots() {
+    lives(Eviction::Clru, 12, 800);
+}
+
+#[test]
+fn of_two_who_compare_one_version_one_wins() {
+    virtual_time::run(3, |clock: Clock| async move {
+        let (_, power) =
+            MemoryDevice::with_power(geometry(), WriteCache::Volatile { bytes_max: 8 << 20 });
+        let (_store, items) = open(&power, &clock, Eviction::Zplru).await;
+        for round in 0u64..200 {
+            let seen = items
+                .put(b"shared", NewItem::new(ItemBuffer::from(&b"0"[..])))
+                .await
+                .unwrap();
+            let racers: Vec<_> = (0..8u64)
+                .map(|racer| {
+                    let items = items.clone();
+                    tokio::spawn(async move {
+                        let swap = |present: Option<&Item>| match present {
+                            Some(item) if item.version == seen => {
+                                let value = racer.to_string();
+                                let value = ItemBuffer::from(value.as_bytes());
+                                Decision::Put(NewItem::new(value), true)
+                            }
+                            _ => Decision::Keep(false),
+                        };
+                        items.update(b"shared", swap).await.unwrap().result
+                    })
+                })
+                .collect();
+            let mut winners = Vec::new();
+            for (racer, handle) in racers.into_iter().enumerate() {
+                if handle.await.unwrap() {
+                    winners.push(racer);
+                }
+            }
+            let [winner] = winners[..] else {
+                panic!("round {round}: {winners:?} won");
+            };
+            let item = items.get(b"shared").await.unwrap().expect("it is there");
+            assert_eq!(item.value, winner.to_string());
+        }
+    });
+}
+
+#[test]
+fn counters_that_many_change_lose_nothing() {
+    virtual_time::run(4, |clock: Clock| async move {
+        let (_, power) =
+            MemoryDevice::with_power(geometry(), WriteCache::Volatile { bytes_max: 8 << 20 });
+        let (_store, items) = open(&power, &clock, Eviction::Zplru).await;
+        let zero = NewItem::new(ItemBuffer::from(&b"0"[..]));
+        items.put(b"count", zero).await.unwrap();
+        let adders: Vec<_> = (0..10)
+            .map(|_| {
+                let items = items.clone();
+                tokio::spawn(async move {
+                    for _ in 0..50 {
+                        let add = |present: Option<&Item>| {
+                            let text = std::str::from_utf8(&present.unwrap().value).unwrap();
+                            let next = (text.parse::<u64>().unwrap() + 1).to_string();
+                            let value = ItemBuffer::from(next.as_bytes());
+                            Decision::Put(NewItem::new(value), ())
+                        };
+                        items.update(b"count", add).await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for adder in adders {
+            adder.await.unwrap();
+        }
+        assert_eq!(items.get(b"count").await.unwrap().unwrap().value, "500");
+    });
+}
+
+#[test]
+fn what_was_flushed_stays_away_and_lost_records_forget_everything() {
+    virtual_time::run(5, |clock: Clock| async move {
+        let (_, power) =
+            MemoryDevice::with_power(geometry(), WriteCache::Volatile { bytes_max: 8 << 20 });
+        let item = || NewItem::new(ItemBuffer::from(&b"value"[..]));
+        let (store, items) = open(&power, &clock, Eviction::Zplru).await;
+        items.put(b"old", item()).await.unwrap();
+        items.flush_all(None).await.unwrap();
+        assert_eq!(items.get(b"old").await.unwrap(), None);
+        let before = items.put(b"new", item()).await.unwrap();
+        let at = u32::try_from(clock.unix_seconds() + 10).unwrap();
+        items.flush_all(Some(at)).await.unwrap();
+        store.flush().await.unwrap();
+        drop((store, items));
+
+        let (store, items) = open(&power, &clock, Eviction::Zplru).await;
+        assert_eq!(items.get(b"old").await.unwrap(), None);
+        let found = items.get(b"new").await.unwrap().expect("it is warm");
+        assert_eq!(found.version, before);
+        assert!(items.put(b"newer", item()).await.unwrap() > before);
+        store.flush().await.unwrap();
+        clock.sleep(Duration::from_secs(11)).await;
+        assert_eq!(items.get(b"new").await.unwrap(), None);
+        assert_eq!(items.get(b"newer").await.unwrap(), None);
+        let after = items.put(b"last", item()).await.unwrap();
+        // The one who keeps the records has looked, and they are on flash.
+        clock.sleep(Duration::from_secs(5)).await;
+        store.flush().await.unwrap();
+        drop((store, items));
+
+        let (store, items) = open(&power, &clock, Eviction::Zplru).await;
+        assert_eq!(items.get(b"new").await.unwrap(), None);
+        assert!(items.get(b"last").await.unwrap().is_some());
+        for record in [b"I0", b"I1"] {
+            assert!(store.delete(record).await.unwrap());
+        }
+        drop((store, items));
+        let (_store, items) = open(&power, &clock, Eviction::Zplru).await;
+        assert_eq!(items.get(b"last").await.unwrap(), None);
+        assert!(items.put(b"last", item()).await.unwrap() > after);
+    });
+}

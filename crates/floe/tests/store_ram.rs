@@ -1,0 +1,106 @@
+//! Lookups that look no further than memory.
+
+use bytes::Bytes;
+use floe::device::{Clock, DeviceConfig, open, virtual_time};
+use floe::{ByteSize, CacheError, ChunkConfig, InRam, PutOptions, RamConfig, Store, StoreConfig};
+use floe::{Tier, Value};
+use std::time::Duration;
+
+async fn store(clock: Clock, ram: ByteSize) -> Store {
+    let config = DeviceConfig {
+        zone_size: ByteSize::mib(4),
+        ..DeviceConfig::memory(ByteSize::mib(64))
+    };
+    let device = open(&config, &clock).unwrap();
+    let config = StoreConfig {
+        chunk: ChunkConfig {
+            size: ByteSize::kib(64),
+            ..ChunkConfig::default()
+        },
+        ram: RamConfig {
+            size: ram,
+            ..RamConfig::default()
+        },
+        ..StoreConfig::default()
+    };
+    Store::open(device, clock, &config).await.unwrap()
+}
+
+fn hit(bytes: &Bytes, tier: Tier) -> InRam {
+    InRam::Hit(Value {
+        bytes: bytes.clone(),
+        tier,
+    })
+}
+
+#[test]
+fn a_value_is_found_in_the_buffer_then_on_flash_then_in_ram() {
+    virtual_time::run(1, |clock| async move {
+        let store = store(clock, ByteSize::mib(1)).await;
+        let value = Bytes::from(vec![5; 3000]);
+        assert_eq!(store.get_ram(b"key").unwrap(), InRam::Miss);
+        store
+            .put(b"key", value.clone(), PutOptions::default())
+            .await
+            .unwrap();
+        assert_eq!(store.get_ram(b"key").unwrap(), hit(&value, Tier::Buffer));
+        store.flush().await.unwrap();
+        let counts = store.stats().engine.counts;
+        match store.get_ram(b"key").unwrap() {
+            // Where landing keeps the value in memory.
+            InRam::Hit(found) => assert_eq!(found.bytes, value),
+            other => {
+                assert!(matches!(other, InRam::OnFlash { .. }));
+                assert_eq!(store.stats().engine.counts, counts, "the get counts");
+            }
+        }
+        let read = store.get(b"key").await.unwrap().unwrap();
+        assert_eq!(read.bytes, value);
+        assert_eq!(store.get_ram(b"key").unwrap(), hit(&value, Tier::Ram));
+        store.delete(b"key").await.unwrap();
+        assert_eq!(store.get_ram(b"key").unwrap(), InRam::Miss);
+    });
+}
+
+#[test]
+fn lookups_in_ram_are_counted_as_gets_are() {
+    virtual_time::run(2, |clock| async move {
+        let store = store(clock, ByteSize(0)).await;
+        store
+            .put(b"key", Bytes::from_static(b"value"), PutOptions::default())
+            .await
+            .unwrap();
+        assert!(matches!(store.get_ram(b"key").unwrap(), InRam::Hit(_)));
+        assert_eq!(store.get_ram(b"other").unwrap(), InRam::Miss);
+        store.flush().await.unwrap();
+        assert!(matches!(store.get_ram(b"key"), Ok(InRam::OnFlash { .. })));
+        let counts = store.stats().engine.counts;
+        assert_eq!((counts.buffer_hits, counts.misses), (1, 1));
+        assert_eq!((counts.ram_hits, counts.flash_hits), (0, 0));
+        store.close().await.unwrap();
+        assert!(matches!(
+            store.get_ram(b"key").unwrap_err(),
+            CacheError::Closed
+        ));
+        let too_long = vec![0; 4000];
+        assert!(store.get_ram(&too_long).is_err());
+    });
+}
+
+#[test]
+fn an_expired_value_is_not_found_in_memory() {
+    virtual_time::run(3, |clock| async move {
+        let store = store(clock.clone(), ByteSize::mib(1)).await;
+        let options = PutOptions {
+            ttl: Some(Duration::from_secs(10)),
+            ..PutOptions::default()
+        };
+        store
+            .put(b"key", Bytes::from_static(b"value"), options)
+            .await
+            .unwrap();
+        clock.sleep(Duration::from_secs(20)).await;
+        assert!(!matches!(store.get_ram(b"key").unwrap(), InRam::Hit(_)));
+        assert_eq!(store.get(b"key").await.unwrap(), None);
+    });
+}
