@@ -186,21 +186,23 @@ fn a_bucket_of_a_day_does_not_make_two_days_of_one() {
         ..WriteBudgetConfig::new(ByteSize::gib(1))
     };
     let mut policy = budget(config, 1);
-    let mut flood = |from: u64| {
-        let before = policy.statistics().admitted_bytes;
-        for _ in 0..20_000 {
-            policy.admit(KeyHash(0), 64 * KIB, second(from));
+    let mut flood = |at: u64, values: u64| {
+        let before = policy.statistics().admitted;
+        for _ in 0..values {
+            policy.admit(KeyHash(0), 64 * KIB, second(at));
         }
-        policy.statistics().admitted_bytes - before
+        policy.statistics().admitted - before
     };
-    assert_eq!(flood(0), 0);
-    // Saved over two days and spent at once; then half a day's share waits in
-    // the bucket until that has left the window.
-    assert_eq!(flood(2 * DAY), 1 << 30);
-    assert_eq!(flood(2 * DAY + DAY / 2), 0);
-    assert_eq!(flood(3 * DAY), 0);
-    assert!(flood(3 * DAY + 300) > 1 << 29);
-    assert!(inside(&policy).refusals().day > 20_000);
+    let whole = (1 << 30) / (64 * KIB);
+    assert_eq!(flood(0, 1), 0);
+    // Three quarters are spent at once, saved the day before.
+    assert_eq!(flood(DAY + 300, whole * 3 / 4), whole * 3 / 4);
+    // Half a day later the bucket has as much again, but the day a quarter.
+    assert_eq!(flood(DAY + DAY / 2, whole), whole / 4);
+    assert_eq!(flood(2 * DAY, whole), 0);
+    // A slot later the first three quarters have left the window.
+    assert!(flood(2 * DAY + 600, whole) > 0);
+    assert!(inside(&policy).refusals().day > 0);
 }
 
 #[test]
