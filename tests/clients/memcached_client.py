@@ -30,7 +30,6 @@ def pymemcache(host, port):
     check("cas again", client.cas("key", b"newer", version, noreply=False) is False)
     check("cas of nothing", client.cas("absent", b"x", version, noreply=False) is None)
     check("touch", client.touch("key", 100, noreply=False))
-    check("gat", client.gat("key", 0) == b"new")
     many = {f"many-{number}": pattern(number, number * 97) for number in range(200)}
     check("set_many", client.set_many(many, noreply=False) == [])
     check("get_many", client.get_many(list(many)) == many)
