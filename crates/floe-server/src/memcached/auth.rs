@@ -7,7 +7,12 @@ use std::path::Path;
 use crate::config::ServerConfigError;
 
 /// Names and passwords.
-pub(super) struct Users(Vec<(Box<[u8]>, Box<[u8]>)>);
+pub(super) struct Users(Vec<User>);
+
+struct User {
+    name: Box<[u8]>,
+    password: Box<[u8]>,
+}
 
 impl fmt::Debug for Users {
     /// Never prints a password.
@@ -35,7 +40,10 @@ impl Users {
             }
             match line.iter().position(|&byte| byte == b':') {
                 Some(colon) if colon > 0 && colon + 1 < line.len() => {
-                    users.push((line[..colon].into(), line[colon + 1..].into()));
+                    users.push(User {
+                        name: line[..colon].into(),
+                        password: line[colon + 1..].into(),
+                    });
                 }
                 // The line is not repeated: it may be a password.
                 _ => {
@@ -54,8 +62,8 @@ impl Users {
     /// password as for a right one.
     pub(super) fn has(&self, name: &[u8], password: &[u8]) -> bool {
         let mut found = false;
-        for (their_name, their_password) in &self.0 {
-            found |= is_equal(their_name, name) & is_equal(their_password, password);
+        for user in &self.0 {
+            found |= is_equal(&user.name, name) & is_equal(&user.password, password);
         }
         found
     }
