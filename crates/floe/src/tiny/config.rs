@@ -2,6 +2,7 @@
 
 use floe_core::chunk::{Durability, METADATA_ZONES};
 use floe_core::layout::tiny::{TinyEngine, TinyFormatPlan};
+use floe_core::policy::admission::{AdmissionConfig, WriteBudgetConfig};
 use floe_core::tiny::nemo::{NemoConfig, NemoPlan};
 use floe_core::tiny::{Flash, PAGE_BYTES, PlanError};
 use floe_core::{ByteSize, Geometry};
@@ -22,6 +23,8 @@ pub struct TinyConfig {
     /// Bytes of keys, values and their overhead that the RAM tier may hold: what
     /// was read from flash of late. 0 turns it off.
     pub ram: ByteSize,
+    /// Which values are written to flash. The others stay in the RAM tier only.
+    pub admission: AdmissionConfig,
     /// Wipe whatever the device holds. Without it a device is only formatted
     /// if it is blank.
     pub format: bool,
@@ -38,6 +41,7 @@ impl Default for TinyConfig {
             durability: Durability::default(),
             nemo: NemoConfig::default(),
             ram: ByteSize::mib(64),
+            admission: AdmissionConfig::default(),
             format: false,
             seed: None,
         }
@@ -55,7 +59,19 @@ pub(super) struct TinyPlan {
     pub(super) nemo: NemoPlan,
     pub(super) format: TinyFormatPlan,
     pub(super) ram_bytes: u64,
+    pub(super) admission: AdmissionConfig,
     pub(super) object_bytes: u32,
+}
+
+/// What of an admission policy each of `instances` gets.
+fn share(admission: &AdmissionConfig, instances: u32) -> AdmissionConfig {
+    match admission {
+        AdmissionConfig::WriteBudget(budget) => AdmissionConfig::WriteBudget(WriteBudgetConfig {
+            bytes_per_day: ByteSize(budget.bytes_per_day.bytes() / u64::from(instances)),
+            ..budget.clone()
+        }),
+        other => other.clone(),
+    }
 }
 
 /// Zones below which two instances would leave each too few.
@@ -91,10 +107,14 @@ impl TinyPlan {
             zone_pages: u32::try_from(geometry.zone_capacity / page).unwrap_or(u32::MAX),
             in_place: geometry.random_writes,
         };
+        config.admission.check().map_err(|error| {
+            PlanError::new(error.setting, error.value, error.limit, error.nearest)
+        })?;
         let nemo = NemoPlan::new(&config.nemo, flash)?;
         Ok(TinyPlan {
             durability: config.durability,
             ram_bytes: config.ram.bytes(),
+            admission: share(&config.admission, instances),
             object_bytes: config.nemo.object_bytes,
             instances,
             flash,

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use bytes::Bytes;
+use floe_core::Tick;
 use floe_core::hash::KeyHash;
 use floe_core::layout::tiny::{ObjectsPage, PageKind, split_record};
+use floe_core::policy::admission::Admission;
 use floe_core::tiny::nemo::Nemo;
 use floe_core::tiny::{
     Accepted, Engine as _, Expiry, Found, Insert, Label, Object, Outcome, PageAddress, Search,
@@ -41,6 +43,30 @@ pub(super) struct Instance {
 pub(super) struct State {
     pub(super) engine: Nemo,
     pub(super) ram: Ram,
+    /// `None` admits everything.
+    pub(super) admission: Option<Admission>,
+}
+
+impl State {
+    /// Whether a value is to be written to flash. Asked once for each write.
+    fn admits(&mut self, object: &Object, now_seconds: u32) -> bool {
+        let bytes = object.stored_bytes() as u64;
+        object.tombstone
+            || self
+                .admission
+                .as_mut()
+                .is_none_or(|policy| policy.admit(object.hash, bytes, tick(now_seconds)))
+    }
+
+    fn note_hit(&mut self, hash: KeyHash, now_seconds: u32) {
+        if let Some(policy) = &mut self.admission {
+            policy.note_hit(hash, tick(now_seconds));
+        }
+    }
+}
+
+fn tick(seconds: u32) -> Tick {
+    Tick(u64::from(seconds) * 1_000_000_000)
 }
 
 /// A value found.
@@ -59,6 +85,7 @@ struct Searching<'a> {
     labels: Vec<Label>,
     found: Found,
     key: &'a [u8],
+    now_seconds: u32,
     mark: Mark,
     /// What was found, for the RAM tier.
     promote: Option<Promote>,
@@ -82,6 +109,7 @@ impl Drop for Searching<'_> {
         let mut state = self.instance.state.lock();
         state.engine.end_search(&mut self.search, self.found);
         if let Some(promote) = self.promote.take() {
+            state.note_hit(self.search.hash, self.now_seconds);
             state.ram.keep_read(
                 self.mark,
                 self.search.hash,
@@ -148,6 +176,7 @@ impl Instance {
     ) -> Option<Option<Hit>> {
         let mut state = self.state.lock();
         if let Some(value) = state.ram.get(hash, key, now_seconds) {
+            state.note_hit(hash, now_seconds);
             let tier = Tier::Ram;
             return Some(Some(Hit { value, tier }));
         }
@@ -158,6 +187,7 @@ impl Instance {
     fn begin<'a>(&'a self, hash: KeyHash, key: &'a [u8], now_seconds: u32) -> Began<'a> {
         let mut state = self.state.lock();
         if let Some(value) = state.ram.get(hash, key, now_seconds) {
+            state.note_hit(hash, now_seconds);
             let tier = Tier::Ram;
             return Began::Over(Some(Hit { value, tier }));
         }
@@ -181,6 +211,7 @@ impl Instance {
             labels,
             found: Found::Nowhere,
             key,
+            now_seconds,
             mark: state.ram.mark(hash),
             promote: None,
         })
@@ -242,14 +273,27 @@ impl Instance {
         note: impl FnOnce(Accepted, u64) -> Noted,
     ) -> Option<Noted> {
         let hash = object.hash;
+        let mut asked = false;
+        let mut ram_only = None;
         loop {
             // Before the engine is asked: a wake-up in between must not be lost.
             let room = self.room.notified();
             {
                 let mut state = self.state.lock();
+                if !asked {
+                    asked = true;
+                    if !state.admits(&object, now_seconds) {
+                        // What flash has of the key is outdated all the same.
+                        ram_only = Some(object);
+                        object = Object::tombstone(hash);
+                    }
+                }
                 match state.engine.insert(object, now_seconds) {
                     Insert::Accepted(accepted) => {
                         state.ram.changed(hash);
+                        if let Some(object) = ram_only.take() {
+                            state.ram.put_object(&object);
+                        }
                         let until = state.engine.durable_when();
                         let noted = note(accepted, until);
                         let due = state.engine.has_work();

@@ -25,6 +25,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::tiny::{Fence, KEY_BYTES_MAX, record};
 use floe_core::layout::{LayoutError, PlanMismatch};
+use floe_core::policy::admission::AdmissionStatistics;
 use floe_core::tiny::{
     Engine as _, Expiry, Memory, OBJECT_BYTES_MAX, Object, PlanError, Statistics,
 };
@@ -120,6 +121,8 @@ pub struct TinyStats {
     pub engine: Statistics,
     /// Memory that they hold.
     pub memory: Memory,
+    /// What was admitted to flash.
+    pub admission: AdmissionStatistics,
     /// Bytes in the RAM tier.
     pub ram_bytes: u64,
     /// Gets that the RAM tier answered.
@@ -345,6 +348,9 @@ impl Tiny {
             stats.memory.add(&state.engine.memory());
             stats.ram_bytes += state.ram.bytes();
             stats.ram_hits += state.ram.hits();
+            if let Some(policy) = &state.admission {
+                stats.admission += policy.statistics();
+            }
         }
         stats
     }

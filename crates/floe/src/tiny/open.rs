@@ -9,6 +9,7 @@ use floe_core::layout::tiny::{
     Fence, IndexHead, PageKind, TinySuperblock, decode_trailer, decode_trailer_head, read_page_id,
 };
 use floe_core::layout::{CacheId, LayoutError};
+use floe_core::policy::admission::{Admission, AdmissionConfig};
 use floe_core::tiny::nemo::{Nemo, Recovery, Survivor};
 use floe_core::tiny::{Engine as _, Insert, Object, PAGE_BYTES, PageAddress, Summary};
 use floe_device::{Address, Clock, SharedDevice, ZoneState};
@@ -270,13 +271,22 @@ fn medium(device: &SharedDevice, plan: &TinyPlan, superblock: &TinySuperblock, a
 }
 
 fn instance(plan: &TinyPlan, engine: Nemo, medium: Medium) -> Arc<Instance> {
+    // The plan has checked it.
+    let seed = medium.seed.0 ^ u64::from(medium.first_zone);
+    let admission = Admission::new(&plan.admission, seed)
+        .or_else(|_| Admission::new(&AdmissionConfig::default(), seed))
+        .ok();
     let ram = Ram::new(
         plan.ram_bytes / u64::from(plan.instances),
         plan.object_bytes,
     );
     Arc::new(Instance {
         durable: AtomicU64::new(engine.durable()),
-        state: Mutex::new(State { engine, ram }),
+        state: Mutex::new(State {
+            engine,
+            ram,
+            admission,
+        }),
         medium,
         extent_pages: plan.nemo.extent_pages(),
         sets: plan.nemo.sets(),

@@ -4,7 +4,8 @@
 
 use bytes::Bytes;
 use floe_core::hash::{KeyHash, fast_range};
-use floe_core::tiny::Expiry;
+use floe_core::layout::tiny::split_record;
+use floe_core::tiny::{Expiry, Object};
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 
@@ -95,6 +96,14 @@ impl Ram {
                     expires,
                 },
             );
+        }
+    }
+
+    /// Keeps an object that flash does not get.
+    pub(super) fn put_object(&mut self, object: &Object) {
+        if let Some((key, value)) = split_record(&object.record) {
+            let value = Bytes::copy_from_slice(value);
+            self.put(object.hash, key, value, object.expires);
         }
     }
 

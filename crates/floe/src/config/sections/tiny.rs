@@ -3,12 +3,29 @@
 use std::path::PathBuf;
 
 use floe_core::ByteSize;
+use floe_core::policy::admission::{AdmissionConfig, ProbabilisticConfig, WriteBudgetConfig};
 use floe_core::tiny::nemo::NemoConfig;
 use floe_device::config::DeviceConfig;
 
 use crate::cache::TinyTierConfig;
 use crate::config::Limits;
 use crate::tiny::TinyConfig;
+
+crate::choices! {
+    /// Which values are written to flash.
+    pub enum TinyAdmission, default All {
+        /// All of them.
+        All = "all",
+        /// A share of them, by chance.
+        Probabilistic = "probabilistic",
+        /// As many as a number of bytes in 24 hours allows.
+        WriteBudget = "write-budget",
+        /// Those that were asked for or written several times of late.
+        Frequency = "frequency",
+        /// Those that are written for the second time of late.
+        RejectFirst = "reject-first",
+    }
+}
 
 crate::section! {
     /// The engine for tiny objects: memcached's items up to `tiny.threshold`. It has a file or device of its own.
@@ -29,6 +46,12 @@ crate::section! {
         pub instances: u32 = 1, limits Limits::between(1, 4096);
         /// What an acknowledged delete or overwrite survives: `true` a loss of power, `false` the end of the process only.
         pub survive_power_loss: bool = true;
+        /// Which values are written to flash; the others stay in memory only (docs/admission.md).
+        pub admission: TinyAdmission = TinyAdmission::All;
+        /// With `probabilistic`: the share of values that is written.
+        pub admission_probability: f64 = 0.5;
+        /// With `write-budget`: most bytes written in any 24 hours.
+        pub admission_bytes_per_day: ByteSize = ByteSize::gib(500);
         /// Bytes of key and value of an object, about; filters are made for it. Part of the format.
         pub object_size: u32 = 246, limits Limits::between(1, 4000);
         /// Sets of a set-group that an object may lie in: 1 as published, or 2. Part of the format.
@@ -43,6 +66,20 @@ crate::section! {
 }
 
 impl TinySettings {
+    fn admission(&self) -> AdmissionConfig {
+        match self.admission {
+            TinyAdmission::Probabilistic => AdmissionConfig::Probabilistic(ProbabilisticConfig {
+                probability: self.admission_probability,
+            }),
+            TinyAdmission::WriteBudget => {
+                AdmissionConfig::WriteBudget(WriteBudgetConfig::new(self.admission_bytes_per_day))
+            }
+            TinyAdmission::Frequency => AdmissionConfig::Frequency(Default::default()),
+            TinyAdmission::RejectFirst => AdmissionConfig::RejectFirst(Default::default()),
+            TinyAdmission::All => AdmissionConfig::default(),
+        }
+    }
+
     /// The settings of the engine and its device, which is at `path` unless
     /// they name another; `None` if it is turned off.
     pub fn tier(&self, path: PathBuf, default_size: ByteSize) -> Option<TinyTierConfig> {
@@ -66,6 +103,7 @@ impl TinySettings {
                     Durability::Process
                 },
                 ram: self.ram,
+                admission: self.admission(),
                 nemo: NemoConfig {
                     object_bytes: self.object_size,
                     candidates: self.candidates,
