@@ -179,7 +179,16 @@ fn serve(path: &Path) -> Result<(), AnyError> {
             }),
             ..ServerConfig::default()
         };
-        Ok::<_, AnyError>(Server::start(config, cache, clock, None).await?)
+        Ok::<_, AnyError>(
+            Server::start(
+                config,
+                cache.clone(),
+                floe::Cache::over(cache.store().clone()),
+                clock,
+                None,
+            )
+            .await?,
+        )
     })?;
     println!("ready");
     std::io::stdin().read_to_end(&mut Vec::new())?;

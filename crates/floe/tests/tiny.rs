@@ -141,7 +141,7 @@ fn another_plan_is_refused_with_the_setting() {
 #[tokio::test]
 async fn a_cache_sends_what_is_small_to_its_tiny_engine() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut config = CacheConfig::file(folder.path().join("cache.floe"), ByteSize::mib(256));
+    let mut config = CacheConfig::file(folder.path().join("cache.floe"), ByteSize::gib(1));
     let mut tier = floe::cache::TinyTierConfig::default();
     tier.device.path = Some(folder.path().join("tiny.floe"));
     tier.device.size = Some(ByteSize::mib(32));

@@ -68,7 +68,7 @@ fn share(admission: &AdmissionConfig, instances: u32) -> AdmissionConfig {
     match admission {
         AdmissionConfig::WriteBudget(budget) => AdmissionConfig::WriteBudget(WriteBudgetConfig {
             bytes_per_day: ByteSize(budget.bytes_per_day.bytes() / u64::from(instances)),
-            ..budget.clone()
+            ..*budget
         }),
         other => other.clone(),
     }
