@@ -178,6 +178,7 @@ async fn a_cache_sends_what_is_small_to_its_tiny_engine() {
     assert!(cache.delete(b"large").await.expect("delete"));
     assert_eq!(cache.get(b"large").await.expect("get"), None);
     cache.close().await.expect("closes");
+    drop(cache);
     let cache = Cache::open(&config).await.expect("opens again");
     assert_eq!(
         cache.get(b"small").await.expect("get"),

@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(EraRecord::decode(&bytes[1..]), None);
         assert_eq!(EraRecord::decode(b""), None);
         let mut other = bytes.to_vec();
-        other[0] = 2;
+        other[0] = RECORD_FORM - 1;
         assert_eq!(EraRecord::decode(&other), None);
     }
 
