@@ -2,6 +2,7 @@
 
 mod collect;
 mod collect_memcached;
+mod collect_tiny;
 mod samples;
 
 use std::future::Future;
@@ -65,6 +66,9 @@ impl Known {
         }
         if let Some(face) = &self.memcached {
             collect_memcached::face(&mut samples, face);
+            if let Some(tiny) = face.items().cache().tiny() {
+                collect_tiny::engine(&mut samples, tiny);
+            }
         }
         if query.is_some_and(|query| query.split('&').any(|pair| pair == "zones=1")) {
             collect::zones(&mut samples, self.cache.store());

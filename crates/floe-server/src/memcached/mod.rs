@@ -61,6 +61,11 @@ pub(crate) struct Face {
 }
 
 impl Face {
+    /// Its items.
+    pub(crate) fn items(&self) -> &ItemCache {
+        &self.items
+    }
+
     /// Prepares to serve `items` on `threads` threads.
     pub(crate) fn new(
         config: &MemcachedConfig,

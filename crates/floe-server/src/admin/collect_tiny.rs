@@ -1,0 +1,93 @@
+//! The numbers of the engine for tiny objects.
+
+use floe::Tiny;
+use floe::tiny::TinyStats;
+use floe_core::tiny::Cause;
+
+use super::samples::Samples;
+
+pub(super) fn engine(samples: &mut Samples, tiny: &Tiny) {
+    let stats = tiny.stats();
+    writes(samples, &stats);
+    searches(samples, &stats);
+    memory(samples, &stats);
+}
+
+fn writes(samples: &mut Samples, stats: &TinyStats) {
+    let engine = &stats.engine;
+    samples.counter(
+        "floe_tiny_accepted_bytes",
+        "Bytes of keys and values that the engine for tiny objects accepted",
+        &[],
+        engine.bytes_in,
+    );
+    for cause in Cause::ALL {
+        let help = "Bytes that the engine for tiny objects wrote to flash, by cause";
+        let labels = [("cause", cause.name())];
+        samples.counter(
+            "floe_tiny_written_bytes",
+            help,
+            &labels,
+            engine.written_for(cause),
+        );
+    }
+    for (fate, value) in [
+        ("accepted", engine.objects_in),
+        ("deleted", engine.deletes_in),
+        ("dropped_early", engine.dropped_early),
+        ("evicted", engine.evicted),
+        ("written_back", engine.written_back),
+        ("admitted", stats.admission.admitted),
+        ("not_admitted", stats.admission.rejected),
+    ] {
+        let help = "Tiny objects, by what became of them";
+        samples.counter("floe_tiny_objects", help, &[("fate", fate)], value);
+    }
+}
+
+fn searches(samples: &mut Samples, stats: &TinyStats) {
+    let engine = &stats.engine;
+    for (kind, value) in [
+        ("ram_hit", stats.ram_hits),
+        ("flash", engine.searches),
+        ("index_read", engine.index_searches),
+    ] {
+        let help = "Searches for tiny objects, by where they went";
+        samples.counter("floe_tiny_searches", help, &[("kind", kind)], value);
+    }
+    for (of, value) in [
+        ("objects", engine.pages_searched),
+        ("index", engine.index_pages_searched),
+        ("maintenance", engine.pages_maintained),
+        ("in_vain", engine.false_positives),
+    ] {
+        let help = "Pages of 4 KiB that the engine for tiny objects read";
+        samples.counter("floe_tiny_pages_read", help, &[("of", of)], value);
+    }
+}
+
+fn memory(samples: &mut Samples, stats: &TinyStats) {
+    let memory = &stats.memory;
+    samples.gauge(
+        "floe_tiny_objects_on_flash",
+        "Tiny objects on flash, those included that newer ones outdate",
+        &[],
+        memory.objects_on_flash as f64,
+    );
+    for (part, bytes) in [
+        ("index", memory.index_bytes),
+        ("hotness", memory.hotness_bytes),
+        ("buffer", memory.buffer_bytes),
+        ("index_buffer", memory.index_buffer_bytes),
+        ("other", memory.other_bytes),
+        ("ram_tier", stats.ram_bytes),
+    ] {
+        let help = "Memory that the engine for tiny objects holds, by what for";
+        samples.gauge(
+            "floe_tiny_memory_bytes",
+            help,
+            &[("part", part)],
+            bytes as f64,
+        );
+    }
+}
