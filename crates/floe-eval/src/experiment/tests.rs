@@ -83,7 +83,7 @@ fn mistakes_are_named() {
         (
             "[bench]\n",
             "[replay]\ntrace = { path = \"t\" }\n[bench]\n",
-            "either",
+            "give one of",
         ),
     ] {
         assert!(SMALL.contains(from), "{from}");
