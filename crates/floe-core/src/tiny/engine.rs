@@ -53,8 +53,8 @@ pub enum Step {
     Absent,
     /// Read [`Search::index_pages`] and hand them to [`Engine::index_read`].
     Index,
-    /// Read [`Search::pages`], in parallel or newest first, and take the
-    /// object from the first that holds it.
+    /// Read [`Search::pages`], newest first, in [`waves`] of some at a time,
+    /// and take the object from the first that holds it.
     Pages,
 }
 
@@ -67,6 +67,9 @@ pub struct Search {
     pub index_pages: Vec<PageAddress>,
     /// Pages that may hold the object, newest first.
     pub pages: Vec<PageAddress>,
+    /// How many of the pages the driver has read. It says so before it ends
+    /// the search: the first of them mostly decide ([`waves`]).
+    pub read: usize,
     /// The engine's own: zones that it pinned.
     pub(super) pins: Vec<u32>,
     /// The engine's own: places with their age, greater is newer.
@@ -82,6 +85,7 @@ impl Search {
             hash: KeyHash(0),
             index_pages: Vec::new(),
             pages: Vec::new(),
+            read: 0,
             pins: Vec::new(),
             candidates: Vec::new(),
             asked: Vec::new(),
@@ -92,10 +96,28 @@ impl Search {
         self.hash = hash;
         self.index_pages.clear();
         self.pages.clear();
+        self.read = 0;
         self.pins.clear();
         self.candidates.clear();
         self.asked.clear();
     }
+}
+
+/// In which groups pages of a search are best read: the first two at once,
+/// then four, and so on, until one of them decides.
+///
+/// An object that is overwritten often lies in many set-groups, and all of
+/// their filters name it; the newest copy is nearly always in the first or,
+/// where a filter was wrong, the second page.
+pub fn waves(pages: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let mut next = 0;
+    let mut size = 2;
+    std::iter::from_fn(move || {
+        let wave = next..(next + size).min(pages);
+        next = wave.end;
+        size *= 2;
+        (!wave.is_empty()).then_some(wave)
+    })
 }
 
 impl Default for Search {

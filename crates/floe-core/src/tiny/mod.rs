@@ -30,7 +30,7 @@ mod tests;
 
 pub use engine::{
     Accepted, Cause, Engine, Found, Insert, Label, Outcome, Page, Search, Step, Summary, Task,
-    TaskId, Work,
+    TaskId, Work, waves,
 };
 pub use fairywren::{FairyWren, FairyWrenConfig, FairyWrenPlan};
 pub use kangaroo::{Kangaroo, KangarooConfig, KangarooPlan, SetStorage};

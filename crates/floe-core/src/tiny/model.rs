@@ -6,7 +6,7 @@
 //! zone's write pointer, or one in place where that is not allowed, is an
 //! error of the engine and ends the run.
 
-use super::engine::{Engine, Found, Insert, Outcome, Page, Search, Step, Task, Work};
+use super::engine::{Engine, Found, Insert, Outcome, Page, Search, Step, Task, Work, waves};
 use super::object::{Expiry, Flash, Object, PageAddress};
 use crate::hash::KeyHash;
 
@@ -183,8 +183,7 @@ impl<E: Engine, W: Watcher> Model<E, W> {
                 .filter(|object| !object.tombstone && !object.expires.is_over(now_seconds))
                 .map(|object| object.bytes),
             Step::Pages => {
-                self.watcher.read(&search.pages, true);
-                let newest = self.find(hash, &search.pages);
+                let newest = self.read_waves(&mut search);
                 newest
                     .filter(|(_, entry)| {
                         entry.bytes != TOMBSTONE && !entry.expires.is_over(now_seconds)
@@ -199,6 +198,18 @@ impl<E: Engine, W: Watcher> Model<E, W> {
         self.engine.end_search(&mut search, found);
         self.search = search;
         answer
+    }
+
+    fn read_waves(&mut self, search: &mut Search) -> Option<(Found, Entry)> {
+        for wave in waves(search.pages.len()) {
+            search.read = wave.end;
+            self.watcher.read(&search.pages[wave.clone()], true);
+            let found = self.find(search.hash, &search.pages[..wave.end]);
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
     }
 
     fn find(&self, hash: KeyHash, pages: &[PageAddress]) -> Option<(Found, Entry)> {

@@ -11,7 +11,7 @@ use floe_core::policy::admission::Admission;
 use floe_core::tiny::nemo::Nemo;
 use floe_core::tiny::{
     Accepted, Engine as _, Expiry, Found, Insert, Label, Object, Outcome, PageAddress, Search,
-    Step, Work,
+    Step, Work, waves,
 };
 use floe_device::IoBuf;
 use parking_lot::Mutex;
@@ -126,6 +126,16 @@ impl Drop for Searching<'_> {
     }
 }
 
+/// What pages of a search say.
+enum Verdict {
+    /// The newest copy.
+    Found(Newest),
+    /// The object is dead, or may be.
+    Nothing,
+    /// If anywhere, it is in older pages.
+    Older,
+}
+
 /// How a search begins.
 #[expect(
     clippy::large_enum_variant,
@@ -150,8 +160,7 @@ impl Instance {
             Step::Index => self.read_index(&mut searching).await?,
             _ => std::mem::take(&mut searching.labels),
         };
-        let pages = self.medium.read_all(&searching.search.pages).await;
-        let newest = self.newest(hash, key, now_seconds, &labels, &pages)?;
+        let newest = self.read_waves(&mut searching, &labels).await?;
         searching.found = Found::Flash {
             rank: newest.rank,
             slot: newest.slot,
@@ -234,33 +243,56 @@ impl Instance {
         }
     }
 
+    /// Reads pages until one of them decides.
+    async fn read_waves(&self, searching: &mut Searching<'_>, labels: &[Label]) -> Option<Newest> {
+        for wave in waves(searching.search.pages.len()) {
+            searching.search.read = wave.end;
+            let wanted = &searching.search.pages[wave.clone()];
+            let pages = self.medium.read_all(wanted).await;
+            match self.newest(searching, &labels[wave.clone()], &pages) {
+                Verdict::Found(newest) => {
+                    return Some(Newest {
+                        rank: wave.start + newest.rank,
+                        ..newest
+                    });
+                }
+                Verdict::Nothing => return None,
+                Verdict::Older => {}
+            }
+        }
+        None
+    }
+
     /// The first of `pages` that knows the key decides.
     fn newest(
         &self,
-        hash: KeyHash,
-        key: &[u8],
-        now_seconds: u32,
+        searching: &Searching<'_>,
         labels: &[Label],
         pages: &[Option<IoBuf>],
-    ) -> Option<Newest> {
+    ) -> Verdict {
         for (rank, (page, label)) in pages.iter().zip(labels).enumerate() {
-            // A page that cannot be read may have held the newest.
             let id = page_id(PageKind::Objects, *label);
-            let page = ObjectsPage::open(self.medium.id, id, page.as_ref()?).ok()?;
-            let Some(hit) = page.find(hash, key) else {
+            let opened = page
+                .as_ref()
+                .and_then(|page| ObjectsPage::open(self.medium.id, id, page).ok());
+            let Some(opened) = opened else {
+                // A page that cannot be read may have held the newest.
+                return Verdict::Nothing;
+            };
+            let Some(hit) = opened.find(searching.search.hash, searching.key) else {
                 continue;
             };
-            if hit.tombstone || hit.expires.is_over(now_seconds) {
-                return None;
+            if hit.tombstone || hit.expires.is_over(searching.now_seconds) {
+                return Verdict::Nothing;
             }
-            return Some(Newest {
+            return Verdict::Found(Newest {
                 rank,
                 slot: hit.slot,
                 value: Bytes::copy_from_slice(hit.value),
                 expires: hit.expires,
             });
         }
-        None
+        Verdict::Older
     }
 
     /// Takes in an object; waits while there is no room. `note` is called

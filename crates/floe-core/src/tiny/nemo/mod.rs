@@ -272,7 +272,6 @@ impl Nemo {
             return Step::Absent;
         }
         self.statistics.searches += 1;
-        self.statistics.pages_searched += search.pages.len() as u64;
         Step::Pages
     }
 
@@ -421,10 +420,11 @@ impl Engine for Nemo {
         for zone in search.pins.drain(..) {
             self.extents.unpin(zone);
         }
-        let read = search.pages.len() as u64;
+        let read = search.read as u64;
+        self.statistics.pages_searched += read;
         match found {
             Found::Flash { rank, slot } => {
-                self.statistics.false_positives += read - 1;
+                self.statistics.false_positives += read.saturating_sub(1);
                 if let Some((sequence, page)) = search.candidates.get(rank) {
                     let set = page.0 % self.plan.extent_pages;
                     self.pool.hit(*sequence, set, slot);
