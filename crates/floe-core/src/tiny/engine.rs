@@ -231,6 +231,8 @@ pub enum Work {
         first: PageAddress,
         /// How many pages it takes.
         pages: u32,
+        /// Whether nothing follows in its zone, which is finished then.
+        ends_zone: bool,
         /// What it says.
         summary: Summary,
     },

@@ -253,9 +253,17 @@ impl<E: Engine, W: Watcher> Model<E, W> {
                 self.store(at, page);
                 Outcome::Done
             }
-            Work::Seal { first, pages, .. } => {
+            Work::Seal {
+                first,
+                pages,
+                ends_zone,
+                ..
+            } => {
+                // A zone that is finished is padded by the drive.
+                let zone_end = (self.flash.zone_of(first) + 1) * self.flash.zone_pages;
+                let count = if ends_zone { zone_end - first.0 } else { pages };
                 let blank = Page::Index(Box::default());
-                let pages = vec![blank; pages as usize];
+                let pages = vec![blank; count as usize];
                 self.carry_out(Work::Append { first, pages })
             }
             Work::Reset(zone) => {

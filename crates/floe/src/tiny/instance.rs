@@ -26,8 +26,7 @@ use crate::store::Tier;
 pub(super) struct Instance {
     pub(super) state: Mutex<State>,
     pub(super) medium: Medium,
-    /// Pages of an extent, and sets of it.
-    pub(super) extent_pages: u32,
+    /// Sets of a set-group.
     pub(super) sets: u32,
     /// There may be something to do.
     pub(super) work: Notify,
@@ -409,10 +408,9 @@ impl Instance {
             Work::Seal {
                 first,
                 pages,
+                ends_zone,
                 summary,
             } => {
-                let ends_zone = self.extent_pages >= self.medium.flash.zone_pages
-                    || (first.0 + pages).is_multiple_of(self.medium.flash.zone_pages);
                 self.medium
                     .seal(first, pages, self.sets, ends_zone, &summary)
                     .await

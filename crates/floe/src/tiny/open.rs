@@ -288,7 +288,6 @@ fn instance(plan: &TinyPlan, engine: Nemo, medium: Medium) -> Arc<Instance> {
             admission,
         }),
         medium,
-        extent_pages: plan.nemo.extent_pages(),
         sets: plan.nemo.sets(),
         work: Notify::new(),
         room: Notify::new(),

@@ -85,7 +85,7 @@ impl Default for NemoConfig {
             write_back_share: 0.1,
             filter_sizing: FilterSizing::Measured,
             filter_false_positives: 0.001,
-            index_cached: 0.5,
+            index_cached: 0.4,
             hotness_window: 0.3,
             cooling_period: 0.1,
         }
@@ -101,6 +101,7 @@ impl NemoConfig {
             write_back: WriteBack::Published,
             write_back_share: 1.0,
             filter_sizing: FilterSizing::Published,
+            index_cached: 0.5,
             ..NemoConfig::default()
         }
     }

@@ -348,6 +348,7 @@ impl Nemo {
             Work::Seal {
                 first,
                 pages,
+                ends_zone: self.plan.extent_pages >= self.plan.flash.zone_pages,
                 summary,
             },
         )

@@ -57,7 +57,7 @@ crate::section! {
         /// Sets of a set-group that an object may lie in: 1 as published, or 2. Part of the format.
         pub candidates: u32 = 2, limits Limits::between(1, 2);
         /// Share of the index on flash that is cached in memory.
-        pub index_cached: f64 = 0.5;
+        pub index_cached: f64 = 0.4;
         /// Share of the filters of sets without an object that say it is there.
         pub false_positives: f64 = 0.001;
         /// Most bytes of hot objects kept when a set-group goes, as a share of it.
