@@ -520,18 +520,14 @@ fn water_marks(
     open_zones: u32,
 ) -> Result<WaterMarks, ConfigError> {
     // Enough free zones that writers do not wait for an eviction, few enough that flash is not idle.
-    let (share, least) = match config.eviction {
-        // Moving what is left of a zone takes long, and zones to move it to.
-        Eviction::Clru => (64, open_zones.min(data_zones / 4)),
-        // Zones are reset several at once; what is free is no use to anybody.
-        _ => (128, (open_zones / 2).min(data_zones / 4)),
-    };
+    // A restart takes new zones to write to, beside those that were open: with
+    // fewer free ones it would begin with evictions.
     let high = config
         .high_water
-        .unwrap_or_else(|| (data_zones / share).max(least).max(1));
+        .unwrap_or_else(|| (data_zones / 64).max(open_zones.min(data_zones / 4)).max(1));
     let low = config
         .low_water
-        .unwrap_or_else(|| high + (data_zones / share).max(1));
+        .unwrap_or_else(|| high + (data_zones / 64).max(1));
     let most = data_zones.saturating_sub(open_zones + 1).max(1);
     if high == 0 || high >= low {
         return Err(ConfigError::new(

@@ -1,8 +1,8 @@
 //! Items as memcached has them: bytes with flags, a version, an expiry, and
 //! updates that depend on what is there.
 //!
-//! An item is a value of a [`Store`], behind a short head (`docs/format.md`,
-//! "Items"). Reads go straight to the store; updates of one key take turns, so
+//! An item is a value of a [`Cache`], behind a short head (`docs/format.md`,
+//! "Items"). Reads go straight to the cache; updates of one key take turns, so
 //! that of two that compare the same version exactly one wins.
 //!
 //! What it refuses to know: protocols, connections.

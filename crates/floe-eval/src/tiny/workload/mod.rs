@@ -4,7 +4,7 @@
 //! A stream yields [`Draw`]s. Drawn ones take the same short time each,
 //! however many keys there are, and are the same for the same seed. A `get`
 //! that misses is followed by a `set` of what it missed; that is the driver's
-//! part, see [`super::driver`].
+//! part, see `driver.rs`.
 
 mod alias;
 mod cachebench;
