@@ -1,7 +1,7 @@
 //! Keeps the era records: reads them at the start, writes them when something
 //! changes and before they grow old.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ pub(super) struct Keeper {
     written: Mutex<EraRecord>,
     /// Bytes that the device had written then.
     written_at_bytes: AtomicU64,
+    /// Whether they were written since the items were opened.
+    in_use: AtomicBool,
 }
 
 /// Opens the items of a store.
@@ -56,11 +58,12 @@ pub(super) async fn open(cache: Cache, max_value: u64) -> Result<ItemCache, Item
         keeper: Keeper {
             written: Mutex::new(record),
             written_at_bytes: AtomicU64::new(0),
+            in_use: AtomicBool::new(false),
         },
         cache,
     });
-    // Versions are issued only once the promise is on flash.
-    inner.write_records().await?;
+    // Nothing is written until an item is: opening must not cost a full cache
+    // the zone that a record would take. Without a promise no version is issued.
     tokio::spawn(keep(Arc::downgrade(&inner)));
     Ok(ItemCache { inner })
 }
@@ -144,7 +147,7 @@ impl Inner {
             .written_bytes();
         let age_bytes = device_bytes.saturating_sub(self.keeper.written_at_bytes.load(Relaxed));
         (written.era, written.flush_unix_s) != (era, flush)
-            || self.versions.is_low()
+            || (self.keeper.in_use.load(Relaxed) && self.versions.is_low())
             || age_bytes > capacity / CAPACITY_SHARE
     }
 
@@ -187,6 +190,7 @@ impl Inner {
             *written = record;
         }
         self.versions.promise(record.version_limit);
+        self.keeper.in_use.store(true, Relaxed);
         let bytes = self
             .cache
             .store()
