@@ -147,12 +147,12 @@ impl SetGroup {
         Err(object)
     }
 
-    /// Takes the oldest object out of the set `home`. `None` if it is empty.
+    /// Takes the oldest object out of the set `home`; tombstones stay. `None`
+    /// if there is nothing else.
     pub(super) fn turn_out(&mut self, home: u32) -> Option<Object> {
-        if self.sets[home as usize].objects.is_empty() {
-            return None;
-        }
-        Some(self.take(home, 0))
+        let objects = &self.sets[home as usize].objects;
+        let oldest = objects.iter().position(|object| !object.tombstone)?;
+        Some(self.take(home, oldest))
     }
 
     /// Puts an object, or what stands for it, back into the set it came from.

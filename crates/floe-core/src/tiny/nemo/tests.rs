@@ -2,8 +2,9 @@ use super::filters::{OpenGroup, Shape, newest_first, probe_page};
 use super::hashes::Rows;
 use super::{FilterSizing, Nemo, NemoConfig, NemoPlan, WriteBack};
 use crate::hash::KeyHash;
-use crate::tiny::Flash;
+use crate::tiny::model::Model;
 use crate::tiny::tests::oracle::Oracle;
+use crate::tiny::{Expiry, Flash};
 
 fn hash(i: u64) -> KeyHash {
     KeyHash(xxhash_rust::xxh3::xxh3_64(&i.to_le_bytes()))
@@ -142,4 +143,29 @@ fn plans_that_cannot_run_say_why() {
         ..NemoConfig::default()
     });
     assert!(odd.to_string().contains("16"), "{odd}");
+}
+
+#[test]
+fn sets_full_of_tombstones_are_flushed_not_searched_for_room_for_ever() {
+    // Without an index in memory anything may be on flash, so that every
+    // delete leaves a tombstone.
+    let config = NemoConfig {
+        index_cached: 0.0,
+        set_group_pages: Some(8),
+        flush_threshold: 4.0,
+        filter_false_positives: 0.5,
+        ..NemoConfig::default()
+    };
+    let mut model = Model::new(
+        Nemo::new(NemoPlan::new(&config, SMALL).expect("fits")),
+        SMALL,
+    );
+    for number in 0..20_000 {
+        model.put(hash(number), 250, Expiry::NEVER, 1);
+    }
+    for number in 0..50_000 {
+        model.delete(hash(1 << 32 | number), 1);
+    }
+    model.put(hash(7), 300, Expiry::NEVER, 1);
+    assert_eq!(model.get(hash(7), 1), Some(300));
 }
