@@ -1,5 +1,7 @@
 //! Why a configuration of a tiny engine cannot run on some flash.
 
+use std::fmt::Display;
+
 use super::object::Flash;
 
 /// A setting that cannot work: which, its value, why, and what would.
@@ -33,25 +35,24 @@ impl PlanError {
     }
 }
 
+/// The cure that names a value.
+pub(super) fn nearest(value: impl Display) -> String {
+    format!("the nearest that works is {value}")
+}
+
 /// Checks that `value` lies in `least..=most`.
-pub(super) fn check_range(
+pub(super) fn check_range<T: PartialOrd + Display + Copy>(
     setting: &'static str,
-    value: u32,
-    least: u32,
-    most: u32,
+    value: T,
+    least: T,
+    most: T,
 ) -> Result<(), PlanError> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(PlanError::new(
-        setting,
-        value,
-        format!("it must be {least} to {most}"),
-        format!(
-            "the nearest that works is {}",
-            if value < least { least } else { most }
-        ),
-    ))
+    let reason = format!("it must be {least} to {most}");
+    let best = if value < least { least } else { most };
+    Err(PlanError::new(setting, value, reason, nearest(best)))
 }
 
 /// Checks what every engine needs of flash: at least `zones_least` zones, and

@@ -20,7 +20,7 @@ use super::engine::{
 };
 use super::filter::PageFilters;
 use super::object::{Flash, Object, PAGE_BYTES, PageAddress};
-use super::plan::{PlanError, check_flash, check_in_place, check_range};
+use super::plan::{PlanError, check_flash, check_in_place, check_range, nearest};
 pub use super::rrip::SetPolicy;
 use super::rrip::{self, HitBits};
 use super::statistics::{Memory, Statistics};
@@ -109,7 +109,7 @@ pub(super) fn check_filter(setting: &'static str, bytes: u32) -> Result<(), Plan
         setting,
         bytes,
         "filters are made of words of 8 bytes",
-        format!("the nearest that works is {}", bytes.next_multiple_of(8)),
+        nearest(bytes.next_multiple_of(8)),
     ))
 }
 

@@ -57,30 +57,7 @@ pub struct Statistics {
 impl Statistics {
     /// Adds another engine's counts.
     pub fn add(&mut self, other: &Statistics) {
-        for (sum, part) in self.written.iter_mut().zip(other.written) {
-            *sum += part;
-        }
-        self.objects_in += other.objects_in;
-        self.bytes_in += other.bytes_in;
-        self.deletes_in += other.deletes_in;
-        self.pages_searched += other.pages_searched;
-        self.index_pages_searched += other.index_pages_searched;
-        self.pages_maintained += other.pages_maintained;
-        self.searches += other.searches;
-        self.index_searches += other.index_searches;
-        self.false_positives += other.false_positives;
-        self.dropped_early += other.dropped_early;
-        self.bytes_dropped_early += other.bytes_dropped_early;
-        self.evicted += other.evicted;
-        self.written_back += other.written_back;
-        self.bytes_written_back += other.bytes_written_back;
-        self.object_pages_written += other.object_pages_written;
-        self.bytes_filled += other.bytes_filled;
-        self.resets += other.resets;
-        self.rewrites_passive += other.rewrites_passive;
-        self.rewrites_active += other.rewrites_active;
-        self.bytes_migrated_passive += other.bytes_migrated_passive;
-        self.bytes_migrated_active += other.bytes_migrated_active;
+        *self = self.combined(other, |mine, others| mine + others);
     }
 
     /// Counts an object, or a tombstone, that was accepted.
@@ -123,33 +100,34 @@ impl Statistics {
 
     /// What was counted after `earlier`.
     pub fn since(&self, earlier: &Statistics) -> Statistics {
-        let mut written = self.written;
-        for (now, then) in written.iter_mut().zip(earlier.written) {
-            *now -= then;
-        }
+        self.combined(earlier, |now, then| now - then)
+    }
+
+    /// Every count, combined with the other's of its kind.
+    fn combined(&self, other: &Statistics, of: impl Fn(u64, u64) -> u64) -> Statistics {
         Statistics {
-            objects_in: self.objects_in - earlier.objects_in,
-            bytes_in: self.bytes_in - earlier.bytes_in,
-            deletes_in: self.deletes_in - earlier.deletes_in,
-            written,
-            pages_searched: self.pages_searched - earlier.pages_searched,
-            index_pages_searched: self.index_pages_searched - earlier.index_pages_searched,
-            pages_maintained: self.pages_maintained - earlier.pages_maintained,
-            searches: self.searches - earlier.searches,
-            index_searches: self.index_searches - earlier.index_searches,
-            false_positives: self.false_positives - earlier.false_positives,
-            dropped_early: self.dropped_early - earlier.dropped_early,
-            bytes_dropped_early: self.bytes_dropped_early - earlier.bytes_dropped_early,
-            evicted: self.evicted - earlier.evicted,
-            written_back: self.written_back - earlier.written_back,
-            bytes_written_back: self.bytes_written_back - earlier.bytes_written_back,
-            object_pages_written: self.object_pages_written - earlier.object_pages_written,
-            bytes_filled: self.bytes_filled - earlier.bytes_filled,
-            resets: self.resets - earlier.resets,
-            rewrites_passive: self.rewrites_passive - earlier.rewrites_passive,
-            rewrites_active: self.rewrites_active - earlier.rewrites_active,
-            bytes_migrated_passive: self.bytes_migrated_passive - earlier.bytes_migrated_passive,
-            bytes_migrated_active: self.bytes_migrated_active - earlier.bytes_migrated_active,
+            written: std::array::from_fn(|cause| of(self.written[cause], other.written[cause])),
+            objects_in: of(self.objects_in, other.objects_in),
+            bytes_in: of(self.bytes_in, other.bytes_in),
+            deletes_in: of(self.deletes_in, other.deletes_in),
+            pages_searched: of(self.pages_searched, other.pages_searched),
+            index_pages_searched: of(self.index_pages_searched, other.index_pages_searched),
+            pages_maintained: of(self.pages_maintained, other.pages_maintained),
+            searches: of(self.searches, other.searches),
+            index_searches: of(self.index_searches, other.index_searches),
+            false_positives: of(self.false_positives, other.false_positives),
+            dropped_early: of(self.dropped_early, other.dropped_early),
+            bytes_dropped_early: of(self.bytes_dropped_early, other.bytes_dropped_early),
+            evicted: of(self.evicted, other.evicted),
+            written_back: of(self.written_back, other.written_back),
+            bytes_written_back: of(self.bytes_written_back, other.bytes_written_back),
+            object_pages_written: of(self.object_pages_written, other.object_pages_written),
+            bytes_filled: of(self.bytes_filled, other.bytes_filled),
+            resets: of(self.resets, other.resets),
+            rewrites_passive: of(self.rewrites_passive, other.rewrites_passive),
+            rewrites_active: of(self.rewrites_active, other.rewrites_active),
+            bytes_migrated_passive: of(self.bytes_migrated_passive, other.bytes_migrated_passive),
+            bytes_migrated_active: of(self.bytes_migrated_active, other.bytes_migrated_active),
         }
     }
 }

@@ -57,6 +57,13 @@ impl State {
                 .is_none_or(|policy| policy.admit(object.hash, bytes, tick(now_seconds)))
     }
 
+    fn hit_in_ram(&mut self, hash: KeyHash, key: &[u8], now_seconds: u32) -> Option<Hit> {
+        let value = self.ram.get(hash, key, now_seconds)?;
+        self.note_hit(hash, now_seconds);
+        let tier = Tier::Ram;
+        Some(Hit { value, tier })
+    }
+
     fn note_hit(&mut self, hash: KeyHash, now_seconds: u32) {
         if let Some(policy) = &mut self.admission {
             policy.note_hit(hash, tick(now_seconds));
@@ -183,10 +190,8 @@ impl Instance {
         now_seconds: u32,
     ) -> Option<Option<Hit>> {
         let mut state = self.state.lock();
-        if let Some(value) = state.ram.get(hash, key, now_seconds) {
-            state.note_hit(hash, now_seconds);
-            let tier = Tier::Ram;
-            return Some(Some(Hit { value, tier }));
+        if let Some(hit) = state.hit_in_ram(hash, key, now_seconds) {
+            return Some(Some(hit));
         }
         let object = state.engine.in_memory(hash)?;
         Some(in_buffer(object, key, now_seconds))
@@ -194,10 +199,8 @@ impl Instance {
 
     fn begin<'a>(&'a self, hash: KeyHash, key: &'a [u8], now_seconds: u32) -> Began<'a> {
         let mut state = self.state.lock();
-        if let Some(value) = state.ram.get(hash, key, now_seconds) {
-            state.note_hit(hash, now_seconds);
-            let tier = Tier::Ram;
-            return Began::Over(Some(Hit { value, tier }));
+        if let Some(hit) = state.hit_in_ram(hash, key, now_seconds) {
+            return Began::Over(Some(hit));
         }
         let mut search = Search::new();
         let engine = &mut state.engine;

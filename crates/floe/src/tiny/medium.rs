@@ -116,7 +116,7 @@ impl Medium {
         first: PageAddress,
         count: u32,
         sets: u32,
-        ends_extent: bool,
+        ends_zone: bool,
         summary: &Summary,
     ) -> Result<(), WriteError> {
         self.device.flush().await?;
@@ -155,7 +155,7 @@ impl Medium {
         self.append_bytes(first, buf, placement).await?;
         self.device.flush().await?;
         let end = PageAddress(first.0 + count);
-        if self.flash.zone_of(end) == self.flash.zone_of(first) && ends_extent {
+        if self.flash.zone_of(end) == self.flash.zone_of(first) && ends_zone {
             // The rest of the zone stays empty; zones may be short of being open.
             self.device.finish(self.address(first).zone).await?;
         }

@@ -186,14 +186,9 @@ async fn recover(
         } else {
             survivors(plan, &medium).await
         };
-        let oldest = found
-            .scan
-            .fences
-            .iter()
-            .filter(|fence| is_gone(fence) == Some(at))
-            .map(|fence| fence.below)
-            .max()
-            .unwrap_or(0);
+        let of_scan = found.scan.fences.iter();
+        let gone = of_scan.filter(|fence| is_gone(fence) == Some(at));
+        let oldest = gone.clone().map(|fence| fence.below).max().unwrap_or(0);
         let mut believed = Recovery::new(survivors, oldest);
         read_filters(plan, &medium, &mut believed).await;
         recovery.set_groups += believed.set_groups() as u64;
@@ -201,37 +196,29 @@ async fn recover(
         recovery.disbelieved += believed.disbelieved as u64;
         let written = |zone| !empty[medium.zone(zone).index()];
         let mut engine = Nemo::recover(plan.nemo.clone(), &believed, written);
-        let mine = found
+        let durable = engine.durable();
+        let held: Vec<Fence> = found
             .scan
             .fences
             .iter()
-            .filter(|fence| match is_gone(fence) {
-                Some(of) => of == at,
-                None => instance_of(fence.hash, plan.instances) == at,
-            });
-        for fence in mine {
-            if is_gone(fence).is_some() {
-                fences.push((at, *fence));
-            } else if engine.durable() < fence.below {
-                recovery.fences += 1;
-                let Insert::Accepted(_) = engine.insert(Object::tombstone(fence.hash), 0) else {
-                    return Err(OpenTinyError::TooManyFences);
-                };
-            }
-        }
-        let until = engine.durable_when();
-        let mine = found.scan.fences.iter().filter(|fence| {
-            is_gone(fence).is_none()
-                && instance_of(fence.hash, plan.instances) == at
-                && engine.durable() < fence.below
-        });
-        fences.extend(mine.map(|fence| {
-            let fence = Fence {
-                below: until,
-                ..*fence
+            .filter(|fence| {
+                is_gone(fence).is_none()
+                    && instance_of(fence.hash, plan.instances) == at
+                    && durable < fence.below
+            })
+            .copied()
+            .collect();
+        for fence in &held {
+            let tombstone = Object::tombstone(fence.hash);
+            let Insert::Accepted(_) = engine.insert(tombstone, 0) else {
+                return Err(OpenTinyError::TooManyFences);
             };
-            (at, fence)
-        }));
+        }
+        recovery.fences += held.len() as u64;
+        // The tombstones are in memory, as what they stand for was.
+        let below = engine.durable_when();
+        fences.extend(held.into_iter().map(|fence| (at, Fence { below, ..fence })));
+        fences.extend(gone.map(|fence| (at, *fence)));
         instances.push(instance(plan, engine, medium));
     }
     let superblock = TinySuperblock {

@@ -1,12 +1,10 @@
 //! Nemo's settings, and the plan that follows from them.
 
-use std::fmt::Display;
-
 use serde::{Deserialize, Serialize};
 
 use super::filters::{columns_shape_rows, columns_with, filter_bits};
 use crate::tiny::object::{Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, PAGE_ROOM_BYTES};
-use crate::tiny::plan::{PlanError, check_flash};
+use crate::tiny::plan::{PlanError, check_flash, check_range, nearest};
 
 /// How filters are sized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,13 +190,13 @@ impl NemoPlan {
                 nearest(flash.pages() / u64::from(SET_GROUPS_MIN)),
             ));
         }
-        within(
+        check_range(
             "object_bytes",
-            f64::from(config.object_bytes),
-            1.0,
-            OBJECT_BYTES_MAX as f64,
+            config.object_bytes,
+            1,
+            OBJECT_BYTES_MAX as u32,
         )?;
-        within(
+        check_range(
             "filter_false_positives",
             config.filter_false_positives,
             1e-6,
@@ -220,18 +218,13 @@ impl NemoPlan {
                 nearest(EXTENT_PAGES_MIN),
             )
         })?;
-        within(
-            "memory_set_groups",
-            f64::from(config.memory_set_groups),
-            1.0,
-            16.0,
-        )?;
-        within("candidates", f64::from(config.candidates), 1.0, 2.0)?;
-        within("flush_threshold", config.flush_threshold, 0.0, 16.0)?;
-        within("write_back_share", config.write_back_share, 0.0, 1.0)?;
-        within("index_cached", config.index_cached, 0.0, 1.0)?;
-        within("hotness_window", config.hotness_window, 0.0, 1.0)?;
-        within("cooling_period", config.cooling_period, 0.001, 1.0)?;
+        check_range("memory_set_groups", config.memory_set_groups, 1, 16)?;
+        check_range("candidates", config.candidates, 1, 2)?;
+        check_range("flush_threshold", config.flush_threshold, 0.0, 16.0)?;
+        check_range("write_back_share", config.write_back_share, 0.0, 1.0)?;
+        check_range("index_cached", config.index_cached, 0.0, 1.0)?;
+        check_range("hotness_window", config.hotness_window, 0.0, 1.0)?;
+        check_range("cooling_period", config.cooling_period, 0.001, 1.0)?;
         Ok(NemoPlan {
             turned_out_max: (config.flush_threshold * f64::from(sets)).round() as u32,
             config: config.clone(),
@@ -299,21 +292,4 @@ impl NemoPlan {
 fn expected_objects(config: &NemoConfig) -> f64 {
     let bytes = OBJECT_HEADER_BYTES as f64 + f64::from(config.object_bytes);
     (PAGE_ROOM_BYTES as f64 / bytes).max(1.0)
-}
-
-fn nearest(value: impl Display) -> String {
-    format!("the nearest that works is {value}")
-}
-
-fn within(setting: &'static str, value: f64, low: f64, high: f64) -> Result<(), PlanError> {
-    if (low..=high).contains(&value) {
-        return Ok(());
-    }
-    let best = if value < low { low } else { high };
-    Err(PlanError::new(
-        setting,
-        value,
-        format!("must be between {low} and {high}"),
-        nearest(best),
-    ))
 }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use crate::tiny::append::Pins;
 use crate::tiny::engine::Label;
 use crate::tiny::object::{Flash, PageAddress};
 
@@ -40,7 +41,7 @@ pub(super) struct Extents {
     /// Of each zone: extents handed out since its last reset.
     handed_out: Vec<u32>,
     /// Of each zone: searches inside.
-    readers: Vec<u32>,
+    readers: Pins,
     /// Of each zone: whether a write to it failed.
     retired: Vec<bool>,
 }
@@ -56,7 +57,7 @@ impl Extents {
             owners: vec![Owner::Nobody; (flash.pages() / u64::from(pages)) as usize],
             used: vec![0; zones],
             handed_out: vec![0; zones],
-            readers: vec![0; zones],
+            readers: Pins::new(flash.zones),
             retired: vec![false; zones],
         };
         let count = flash.pages() / u64::from(pages);
@@ -115,7 +116,7 @@ impl Extents {
     /// The next zone to reset, if nobody reads in it.
     pub(super) fn take_dead_zone(&mut self) -> Option<u32> {
         let zone = *self.dead_zones.front()?;
-        if self.readers[zone as usize] > 0 {
+        if !self.readers.is_free(zone) {
             return None;
         }
         self.dead_zones.pop_front()
@@ -194,12 +195,12 @@ impl Extents {
 
     pub(super) fn pin(&mut self, page: PageAddress) -> u32 {
         let zone = self.flash.zone_of(page);
-        self.readers[zone as usize] += 1;
+        self.readers.pin(zone);
         zone
     }
 
     pub(super) fn unpin(&mut self, zone: u32) {
-        self.readers[zone as usize] -= 1;
+        self.readers.unpin(zone);
     }
 
     pub(super) fn page(&self, extent: Extent, page: u32) -> PageAddress {
@@ -211,10 +212,11 @@ impl Extents {
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
-        let per_zone = 3 * size_of::<u32>() + size_of::<bool>();
-        (self.used.len() * per_zone
-            + self.free.len() * size_of::<Extent>()
-            + self.owners.len() * size_of::<Owner>()) as u64
+        let per_zone = 2 * size_of::<u32>() + size_of::<bool>();
+        self.readers.memory_bytes()
+            + (self.used.len() * per_zone
+                + self.free.len() * size_of::<Extent>()
+                + self.owners.len() * size_of::<Owner>()) as u64
     }
 }
 

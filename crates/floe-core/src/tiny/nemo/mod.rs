@@ -248,15 +248,6 @@ impl Nemo {
         true
     }
 
-    fn count_in(&mut self, tombstone: bool, bytes: u32) {
-        if tombstone {
-            self.statistics.deletes_in += 1;
-        } else {
-            self.statistics.objects_in += 1;
-            self.statistics.bytes_in += u64::from(bytes);
-        }
-    }
-
     /// Sorts what was found, pins it, and says how to go on.
     fn settle(&mut self, search: &mut Search) -> Step {
         if !search.index_pages.is_empty() {
@@ -307,7 +298,7 @@ impl Engine for Nemo {
             ..object
         };
         if tombstone && !older {
-            self.count_in(tombstone, bytes);
+            self.statistics.count_insert(bytes, tombstone);
             return Insert::Accepted(Accepted::default());
         }
         let mut placed = self.place(object, homes);
@@ -336,7 +327,7 @@ impl Engine for Nemo {
                 return Insert::Busy(object);
             }
         };
-        self.count_in(tombstone, bytes);
+        self.statistics.count_insert(bytes, tombstone);
         // What took the place of another in the same set-group outdates no
         // more than that one did.
         let noted = !sealed_now
