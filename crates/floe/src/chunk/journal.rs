@@ -12,14 +12,17 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use floe_core::ZoneId;
 use floe_core::chunk::{Durability, Plan};
 use floe_core::hash::KeyHash;
-use floe_core::layout::{Generation, JournalChain, LayoutError, Note, Superblock};
-use floe_device::{Address, DeviceError, IoBuf, Placement, SharedDevice};
+use floe_core::layout::{
+    Generation, JournalChain, LayoutError, Note, Superblock, journal_block_position,
+};
+use floe_device::{DeviceError, IoBuf, Placement, SharedDevice};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::deaths::{Owed, Pressure};
 use super::zone_state::ZoneStates;
 use crate::error::CacheError;
+use crate::metadata::{goes_on, other, read_window};
 
 /// Commits that may wait for the task; further callers wait for a place.
 const QUEUE: usize = 1024;
@@ -27,8 +30,6 @@ const QUEUE: usize = 1024;
 const GROUP_NOTES: usize = 4096;
 /// Generations reserved by one note.
 const GENERATION_STRIDE: u32 = 256;
-/// Bytes read at once when a journal is scanned.
-const SCAN_BYTES: u64 = 1 << 20;
 
 /// Why the metadata zones cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -188,10 +189,6 @@ pub(crate) struct JournalCounters {
 
 /// The metadata zones.
 pub(crate) const METADATA: [ZoneId; 2] = [ZoneId(0), ZoneId(1)];
-
-fn other(zone: ZoneId) -> ZoneId {
-    ZoneId(1 - zone.0)
-}
 
 impl JournalTask {
     /// Starts a new metadata zone in `zone` holding `notes`, and an empty task that continues it.
@@ -463,7 +460,7 @@ pub(crate) async fn scan_journal(
     let mut chain = JournalChain::new(superblock.id, superblock.epoch);
     let mut scan = JournalScan::default();
     let mut offset = Superblock::encoded_bytes(geometry.block_size) as u64;
-    let mut window = read_window(device, geometry, zone, offset).await?;
+    let mut window = read_window(device, zone, offset).await?;
     let mut window_start = offset;
     loop {
         let rest = window
@@ -481,43 +478,17 @@ pub(crate) async fn scan_journal(
             }
             Err(_) if offset > window_start && offset < geometry.zone_capacity => {
                 // Perhaps cut off by the window: look again with the block at its start.
-                window = read_window(device, geometry, zone, offset).await?;
+                window = read_window(device, zone, offset).await?;
                 window_start = offset;
             }
             Err(_) => {
-                scan.damaged = goes_on(superblock, &chain, geometry.block_size, rest);
+                let next = chain.next_block();
+                scan.damaged = goes_on(geometry.block_size, rest, |block| {
+                    journal_block_position(superblock.id, block)
+                        .is_ok_and(|(epoch, number)| epoch == superblock.epoch && number > next)
+                });
                 return Ok(scan);
             }
         }
     }
-}
-
-/// Whether blocks of this journal stand behind the one that could not be
-/// decoded: then it was damaged, and deaths are lost. A torn last append has
-/// nothing behind it, for the journal is written one append at a time.
-fn goes_on(superblock: &Superblock, chain: &JournalChain, block_size: u32, rest: &[u8]) -> bool {
-    rest.chunks(block_size as usize)
-        .skip(1)
-        .enumerate()
-        .any(|(at, _)| {
-            let bytes = &rest[(at + 1) * block_size as usize..];
-            floe_core::layout::journal_block_position(superblock.id, bytes).is_ok_and(
-                |(epoch, number)| epoch == superblock.epoch && number > chain.next_block(),
-            )
-        })
-}
-
-async fn read_window(
-    device: &SharedDevice,
-    geometry: &floe_core::Geometry,
-    zone: ZoneId,
-    offset: u64,
-) -> Result<IoBuf, JournalError> {
-    let len = SCAN_BYTES.min(geometry.zone_capacity.saturating_sub(offset));
-    if len == 0 {
-        return Ok(IoBuf::zeroed(0));
-    }
-    Ok(device
-        .read(Address::new(zone, offset), device.allocate(len as usize))
-        .await?)
 }

@@ -37,13 +37,10 @@ use super::space::{LogSpace, Space};
 use super::write::WriteQueue;
 use super::zone_state::ZoneStates;
 use super::{Engine, ROOM_UNIT_BYTES, RamPlan};
+use crate::metadata::FOREIGN_CHECK_BYTES;
 
 /// Zones whose headers or summaries are read at once.
 const PARALLEL: usize = 16;
-/// Bytes at the beginning of each metadata zone that must be blank before a
-/// device is formatted unasked: file systems, volume managers and partition
-/// tables leave their first bytes blank, but sign somewhere in the first MiB.
-const FOREIGN_CHECK_BYTES: u64 = 1 << 20;
 
 impl Engine {
     /// Opens the cache on `device`, formatting it if it is blank.

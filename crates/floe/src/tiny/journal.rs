@@ -20,18 +20,17 @@ use floe_core::layout::tiny::{
     FENCE_BYTES, Fence, FenceBlock, FenceKind, TinySuperblock, fence_block_position,
 };
 use floe_core::layout::{JOURNAL_HEADER_BYTES, JournalChain, LayoutError};
-use floe_device::{Address, DeviceError, IoBuf, Placement, SharedDevice};
+use floe_device::{DeviceError, IoBuf, Placement, SharedDevice};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::instance::Instance;
 use crate::error::CacheError;
+use crate::metadata::{goes_on, other, read_window};
 
 /// Fences that may wait for the task; further callers wait for a place.
 const QUEUE: usize = 4096;
 /// Fences gathered into one append.
 const GROUP: usize = 2048;
-/// Bytes read at once when a journal is scanned.
-const SCAN_BYTES: u64 = 1 << 20;
 
 /// Hashes from here on name instances whose set-groups below the fence are gone.
 const GONE_FROM: u64 = u64::MAX - 0xffff;
@@ -360,10 +359,6 @@ fn holds(instance: u32, fence: &Fence, instances: &[Arc<Instance>]) -> bool {
         .is_none_or(|instance| instance.durable.load(SeqCst) < fence.below)
 }
 
-fn other(zone: ZoneId) -> ZoneId {
-    ZoneId(1 - zone.0)
-}
-
 /// What a metadata zone's journal holds.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
@@ -401,32 +396,13 @@ pub(super) async fn scan(
                 start = offset;
             }
             Err(_) => {
-                scan.damaged = goes_on(superblock, &chain, block, rest);
+                let next = chain.next_block();
+                scan.damaged = goes_on(block, rest, |block| {
+                    let position = fence_block_position(superblock.cache_id, block);
+                    position.is_ok_and(|(epoch, number)| epoch == superblock.epoch && number > next)
+                });
                 return Ok(scan);
             }
         }
     }
-}
-
-/// Whether blocks of this journal stand behind the one that could not be
-/// decoded: then it was damaged. A torn last append has nothing behind it.
-fn goes_on(superblock: &TinySuperblock, chain: &JournalChain, block: u32, rest: &[u8]) -> bool {
-    let block = block as usize;
-    (block..rest.len()).step_by(block).any(|at| {
-        fence_block_position(superblock.cache_id, &rest[at..])
-            .is_ok_and(|(epoch, number)| epoch == superblock.epoch && number > chain.next_block())
-    })
-}
-
-async fn read_window(
-    device: &SharedDevice,
-    zone: ZoneId,
-    offset: u64,
-) -> Result<IoBuf, DeviceError> {
-    let len = SCAN_BYTES.min(device.geometry().zone_capacity.saturating_sub(offset));
-    if len == 0 {
-        return Ok(IoBuf::zeroed(0));
-    }
-    let buf = device.allocate(len as usize);
-    device.read(Address::new(zone, offset), buf).await
 }

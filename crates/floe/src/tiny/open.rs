@@ -24,13 +24,10 @@ use super::journal::{JournalTask, Scan, is_gone, scan};
 use super::medium::Medium;
 use super::ram::Ram;
 use super::{OpenTinyError, TinyRecovery};
+use crate::metadata::{FOREIGN_CHECK_BYTES, other};
 
 /// Extents whose summaries are read at once.
 const PARALLEL: usize = 32;
-
-/// Bytes at the beginning of each metadata zone that must be blank before a
-/// device is formatted unasked.
-const FOREIGN_CHECK_BYTES: u64 = 1 << 20;
 
 /// What opening makes.
 pub(super) struct Opened {
@@ -225,12 +222,11 @@ async fn recover(
         epoch: found.epoch_max + 1,
         ..found.superblock
     };
-    let other = ZoneId(1 - found.zone.0);
     let journal = JournalTask::begin(
         Arc::clone(&device),
         plan.durability,
         superblock,
-        other,
+        other(found.zone),
         fences,
     )
     .await?;

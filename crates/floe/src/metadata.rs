@@ -1,0 +1,43 @@
+//! What the journals of both engines share: the two metadata zones, and how
+//! their blocks are read back.
+
+use floe_core::ZoneId;
+use floe_device::{Address, DeviceError, IoBuf, SharedDevice};
+
+/// Bytes at the beginning of each metadata zone that must be blank before a
+/// device is formatted unasked: file systems, volume managers and partition
+/// tables leave their first bytes blank, but sign somewhere in the first MiB.
+pub(crate) const FOREIGN_CHECK_BYTES: u64 = 1 << 20;
+
+/// Bytes read at once when a journal is scanned.
+const SCAN_BYTES: u64 = 1 << 20;
+
+/// The metadata zone that is not `zone`.
+pub(crate) fn other(zone: ZoneId) -> ZoneId {
+    ZoneId(1 - zone.0)
+}
+
+/// The next part of a journal, from `offset` on; empty at the zone's end.
+pub(crate) async fn read_window(
+    device: &SharedDevice,
+    zone: ZoneId,
+    offset: u64,
+) -> Result<IoBuf, DeviceError> {
+    let len = SCAN_BYTES.min(device.geometry().zone_capacity.saturating_sub(offset));
+    if len == 0 {
+        return Ok(IoBuf::zeroed(0));
+    }
+    let buf = device.allocate(len as usize);
+    device.read(Address::new(zone, offset), buf).await
+}
+
+/// Whether blocks that `is_later` knows as this journal's stand behind the one
+/// that `rest` begins with and that could not be decoded: then it was damaged,
+/// and notes are lost. A torn last append has nothing behind it, for a journal
+/// is written one append at a time.
+pub(crate) fn goes_on(block_size: u32, rest: &[u8], is_later: impl Fn(&[u8]) -> bool) -> bool {
+    let block = block_size as usize;
+    (block..rest.len())
+        .step_by(block)
+        .any(|at| is_later(&rest[at..]))
+}
