@@ -1,4 +1,20 @@
 //! Pages of one instance on the device: addresses, checksums, labels.
+//!
+//! **No page is taken for another.** Its checksum covers the cache's id, and
+//! its header says which page it is. For Nemo the engine knows what that must
+//! be: set-groups are numbered, and no number is used twice. The other engines
+//! number nothing, so the medium does: a page says in which *life of the cache*
+//! it was written (the epoch of the superblock, a new one each time the cache
+//! is opened), in which *life of its zone* (how often that was emptied since),
+//! and where. A page that is torn, was left over by another life of either or
+//! lies elsewhere than it should is therefore unreadable, and what is
+//! unreadable is a miss. Beyond that, a cold start takes a new id.
+//!
+//! **A zone of which nothing is believed is emptied when it is first written,**
+//! not when the cache is opened: on a new file that would be thousands of
+//! resets for nothing.
+
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use floe_core::hash::HashSeed;
 use floe_core::layout::CacheId;
@@ -13,8 +29,9 @@ use floe_device::{DeviceError, IoBuf, OpFuture, Placement, SharedDevice};
 use futures::future::join_all;
 
 /// Placement handles: what lives long apart from what lives short.
-const SET_GROUPS: Placement = Placement(1);
+const APPENDED: Placement = Placement(1);
 const INDEX: Placement = Placement(2);
+const IN_PLACE: Placement = Placement(2);
 
 /// Why something could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -28,14 +45,22 @@ pub(super) enum WriteError {
 }
 
 /// One instance's part of the device.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Medium {
     pub(super) device: SharedDevice,
     pub(super) id: CacheId,
     pub(super) seed: HashSeed,
+    /// Which life of the cache this is.
+    pub(super) life: u64,
     pub(super) first_zone: u32,
     pub(super) flash: Flash,
+    /// Of each zone: how often it was emptied in this life, one more if it was
+    /// empty when that began. Zero: something may lie there.
+    pub(super) lives: Box<[AtomicU32]>,
 }
+
+/// The life of the cache stands above that of the zone.
+const LIFE_SHIFT: u32 = 32;
 
 impl Medium {
     pub(super) fn zone(&self, zone: u32) -> ZoneId {
@@ -45,6 +70,17 @@ impl Medium {
     fn address(&self, page: PageAddress) -> Address {
         let offset = u64::from(page.0 % self.flash.zone_pages) * PAGE_BYTES as u64;
         Address::new(self.zone(self.flash.zone_of(page)), offset)
+    }
+
+    /// What a page says of itself where the engine numbers nothing. It does
+    /// not change while somebody is in its zone.
+    pub(super) fn label(&self, page: PageAddress) -> Label {
+        let zone = self.flash.zone_of(page) as usize;
+        let of_zone = self.lives.get(zone).map_or(0, |life| life.load(SeqCst));
+        Label {
+            sequence: self.life << LIFE_SHIFT | u64::from(of_zone),
+            number: page.0,
+        }
     }
 
     /// Starts to read a page.
@@ -76,13 +112,18 @@ impl Medium {
         Some(Page::Objects(objects))
     }
 
-    /// Appends pages, of which the first says `label` of itself.
+    /// Appends pages, of which the first says `label` of itself, or what
+    /// [`label`](Medium::label) says.
     pub(super) async fn append(
         &self,
         first: PageAddress,
-        label: Label,
+        label: Option<Label>,
         pages: &[Page],
     ) -> Result<(), WriteError> {
+        if label.is_none() {
+            self.make_writable(first).await?;
+        }
+        let label = label.unwrap_or_else(|| self.label(first));
         let mut buf = self.device.allocate(pages.len() * PAGE_BYTES);
         for ((at, page), out) in pages
             .iter()
@@ -93,21 +134,33 @@ impl Medium {
                 number: label.number + at as u32,
                 ..label
             };
-            match page {
-                Page::Objects(objects) => {
-                    encode_objects(self.id, page_id(PageKind::Objects, label), objects, out)?;
-                }
-                Page::Index(bytes) => {
-                    out.copy_from_slice(bytes);
-                    seal_index(self.id, page_id(PageKind::Index, label), out)?;
-                }
-            }
+            self.encode(label, page, out)?;
         }
         let placement = match pages.first() {
             Some(Page::Index(_)) => INDEX,
-            _ => SET_GROUPS,
+            _ => APPENDED,
         };
         self.append_bytes(first, buf, placement).await
+    }
+
+    /// Writes a page in place.
+    pub(super) async fn write(&self, at: PageAddress, page: &Page) -> Result<(), WriteError> {
+        let mut buf = self.device.allocate(PAGE_BYTES);
+        self.encode(self.label(at), page, &mut buf)?;
+        let written = self.device.write(self.address(at), buf.freeze(), IN_PLACE);
+        Ok(written.await?)
+    }
+
+    fn encode(&self, label: Label, page: &Page, out: &mut [u8]) -> Result<(), LayoutError> {
+        match page {
+            Page::Objects(objects) => {
+                encode_objects(self.id, page_id(PageKind::Objects, label), objects, out)
+            }
+            Page::Index(bytes) => {
+                out.copy_from_slice(bytes);
+                seal_index(self.id, page_id(PageKind::Index, label), out)
+            }
+        }
     }
 
     /// Writes a summary of `count` pages behind what is durable by then.
@@ -150,7 +203,7 @@ impl Medium {
             for (out, page) in buf.chunks_exact_mut(PAGE_BYTES).zip(pages) {
                 out.copy_from_slice(&page);
             }
-            SET_GROUPS
+            APPENDED
         };
         self.append_bytes(first, buf, placement).await?;
         self.device.flush().await?;
@@ -168,6 +221,7 @@ impl Medium {
         buf: IoBuf,
         placement: Placement,
     ) -> Result<(), WriteError> {
+        self.make_writable(first).await?;
         let most = self.device.geometry().max_append_bytes as usize / PAGE_BYTES * PAGE_BYTES;
         let most = most.max(PAGE_BYTES);
         let data = buf.freeze();
@@ -186,9 +240,27 @@ impl Medium {
         Ok(())
     }
 
-    /// Empties a zone for good.
+    /// Empties the zone that is about to be written from its beginning, if
+    /// something may lie there.
+    async fn make_writable(&self, first: PageAddress) -> Result<(), DeviceError> {
+        let zone = self.flash.zone_of(first);
+        let begins = first == self.flash.first_page(zone);
+        if begins && self.lives[zone as usize].load(SeqCst) == 0 {
+            self.reset(zone).await?;
+        }
+        Ok(())
+    }
+
+    /// Empties a zone.
     pub(super) async fn reset(&self, zone: u32) -> Result<(), DeviceError> {
         self.device.reset(self.zone(zone)).await?;
+        self.lives[zone as usize].fetch_add(1, SeqCst);
+        Ok(())
+    }
+
+    /// Empties a zone for good: no crash brings back what was there.
+    pub(super) async fn reset_durably(&self, zone: u32) -> Result<(), DeviceError> {
+        self.reset(zone).await?;
         self.device.flush().await
     }
 }
