@@ -109,6 +109,8 @@ fn run(lives: &Lives, geometry: Geometry, config: TinyConfig, hits_per_100: u64)
         counts.hits * 100 > counts.gets * hits_per_100,
         "it forgets too much: {counts:?}"
     );
+    let goes_well = lives.faults.is_none() && !lives.power_loss;
+    assert!(!goes_well || counts.turned_away == 0, "{counts:?}");
     let is_nemo = config.engine == TinyEngine::Nemo;
     assert_eq!(counts.warm_hits > 0, is_nemo, "{counts:?}");
 }
@@ -196,7 +198,8 @@ mod volatile {
         Faults {
             write_errors: 0.002,
             torn_writes: 0.002,
-            reset_errors: 0.01,
+            lost_writes: 0.02,
+            reset_errors: 0.002,
             ..faults()
         }
     }

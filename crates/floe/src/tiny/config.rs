@@ -5,7 +5,7 @@ use floe_core::layout::tiny::{TinyEngine, TinyFormatPlan};
 use floe_core::policy::admission::{AdmissionConfig, WriteBudgetConfig};
 use floe_core::tiny::nemo::NemoConfig;
 use floe_core::tiny::{
-    FairyWrenConfig, Flash, KangarooConfig, LogConfig, PAGE_BYTES, PlanError, SetConfig,
+    FairyWrenConfig, Flash, KangarooConfig, LogConfig, PAGE_BYTES, PlanError, SetConfig, SetStorage,
 };
 use floe_core::{ByteSize, Geometry};
 use serde::{Deserialize, Serialize};
@@ -77,6 +77,7 @@ pub(super) struct TinyPlan {
     /// What each instance lives on.
     pub(super) flash: Flash,
     pub(super) engine: EnginePlan,
+    pub(super) writes_in_place: bool,
     pub(super) format: TinyFormatPlan,
     pub(super) ram_bytes: u64,
     pub(super) admission: AdmissionConfig,
@@ -140,6 +141,11 @@ impl TinyPlan {
             flash,
             format: engine.format(geometry, instances, config.nemo.candidates),
             engine,
+            writes_in_place: match config.engine {
+                TinyEngine::Set => true,
+                TinyEngine::Kangaroo => config.kangaroo.sets == SetStorage::InPlace,
+                TinyEngine::Nemo | TinyEngine::Log | TinyEngine::FairyWren => false,
+            },
             geometry: geometry.clone(),
         })
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use bytes::Bytes;
 use floe_core::Tick;
 use floe_core::hash::KeyHash;
-use floe_core::layout::tiny::{ObjectsPage, PageKind, split_record};
+use floe_core::layout::tiny::split_record;
 use floe_core::policy::admission::Admission;
 use floe_core::tiny::{
     Accepted, Engine as _, Expiry, Found, Insert, Label, Object, PageAddress, Search, Step, Task,
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::engine::AnyEngine;
-use super::medium::{Medium, page_id};
+use super::medium::Medium;
 use super::ram::{Mark, Ram};
 use crate::store::Tier;
 
@@ -310,10 +310,9 @@ impl Instance {
         pages: &[Option<IoBuf>],
     ) -> Verdict {
         for (rank, (page, label)) in pages.iter().zip(labels).enumerate() {
-            let id = page_id(PageKind::Objects, *label);
             let opened = page
                 .as_ref()
-                .and_then(|page| ObjectsPage::open(self.medium.id, id, page).ok());
+                .and_then(|page| self.medium.searched(*label, page));
             let Some(opened) = opened else {
                 // A page that cannot be read may have held the newest.
                 return Verdict::Nothing;

@@ -6,22 +6,24 @@
 //! number nothing, so the medium does: a page says in which *life of the cache*
 //! it was written (the epoch of the superblock, a new one each time the cache
 //! is opened), in which *life of its zone* (how often that was emptied since),
-//! and where. A page that is torn, was left over by another life of either or
-//! lies elsewhere than it should is therefore unreadable, and what is
-//! unreadable is a miss. Beyond that, a cold start takes a new id.
+//! how often it was *written in place* since, and where it is. A page that is
+//! torn, was left over by another life, lies elsewhere than it should, or is
+//! still what it was before a write that the drive lost, is therefore
+//! unreadable, and what is unreadable is a miss. Beyond that, a cold start
+//! takes a new id.
 //!
 //! **A zone of which nothing is believed is emptied when it is first written,**
 //! not when the cache is opened: on a new file that would be thousands of
 //! resets for nothing.
 
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::SeqCst};
 
 use floe_core::hash::HashSeed;
 use floe_core::layout::CacheId;
 use floe_core::layout::LayoutError;
 use floe_core::layout::tiny::{
-    IndexHead, PageId, PageKind, TrailerHead, decode_objects, encode_objects, encode_trailer,
-    open_index, seal_index,
+    IndexHead, ObjectsPage, PageId, PageKind, TrailerHead, decode_objects, encode_objects,
+    encode_trailer, open_index, read_page_id, seal_index,
 };
 use floe_core::tiny::{Flash, Label, PAGE_BYTES, Page, PageAddress, Summary};
 use floe_core::{Address, ZoneId};
@@ -57,10 +59,17 @@ pub(super) struct Medium {
     /// Of each zone: how often it was emptied in this life, one more if it was
     /// empty when that began. Zero: something may lie there.
     pub(super) lives: Box<[AtomicU32]>,
+    /// Of each page: how often it was written in place in this life. Empty
+    /// where the engine does not do that.
+    pub(super) versions: Box<[AtomicU16]>,
 }
 
-/// The life of the cache stands above that of the zone.
+/// In a label, the life of the cache stands above that of the zone, and that
+/// above the page's version, of 16 bits.
 const LIFE_SHIFT: u32 = 32;
+const ZONE_LIFE_SHIFT: u32 = 16;
+/// More often than that no zone is emptied in one life of a cache.
+const ZONE_LIFE_MAX: u32 = u16::MAX as u32;
 
 impl Medium {
     pub(super) fn zone(&self, zone: u32) -> ZoneId {
@@ -73,14 +82,37 @@ impl Medium {
     }
 
     /// What a page says of itself where the engine numbers nothing. It does
-    /// not change while somebody is in its zone.
+    /// not change while somebody is in its zone, unless it is written in place.
     pub(super) fn label(&self, page: PageAddress) -> Label {
         let zone = self.flash.zone_of(page) as usize;
         let of_zone = self.lives.get(zone).map_or(0, |life| life.load(SeqCst));
+        let of_zone = u64::from(of_zone & ZONE_LIFE_MAX) << ZONE_LIFE_SHIFT;
         Label {
-            sequence: self.life << LIFE_SHIFT | u64::from(of_zone),
+            sequence: self.life << LIFE_SHIFT | of_zone | u64::from(self.version(page)),
             number: page.0,
         }
+    }
+
+    fn version(&self, page: PageAddress) -> u16 {
+        let version = self.versions.get(page.index());
+        version.map_or(0, |version| version.load(SeqCst))
+    }
+
+    /// The objects of a page that said `label` of itself when a search began.
+    /// One that was written in place since, or is right now, may be newer.
+    pub(super) fn searched<'a>(&self, label: Label, bytes: &'a [u8]) -> Option<ObjectsPage<'a>> {
+        let mut id = page_id(PageKind::Objects, label);
+        if !self.versions.is_empty() {
+            let newest = self.version(PageAddress(label.number)).wrapping_add(1);
+            // The version is in the lowest 16 bits.
+            let since = |sequence: u64| (sequence as u16).wrapping_sub(label.sequence as u16);
+            let found = read_page_id(self.id, bytes).ok()?;
+            let same_life = found.sequence >> 16 == label.sequence >> 16;
+            if same_life && since(found.sequence) <= since(u64::from(newest)) {
+                id.sequence = found.sequence;
+            }
+        }
+        ObjectsPage::open(self.id, id, bytes).ok()
     }
 
     /// Starts to read a page.
@@ -146,9 +178,20 @@ impl Medium {
     /// Writes a page in place.
     pub(super) async fn write(&self, at: PageAddress, page: &Page) -> Result<(), WriteError> {
         let mut buf = self.device.allocate(PAGE_BYTES);
-        self.encode(self.label(at), page, &mut buf)?;
+        let label = self.label(at);
+        let next = label.sequence & !0xffff | u64::from(self.version(at).wrapping_add(1));
+        let label = Label {
+            sequence: next,
+            ..label
+        };
+        self.encode(label, page, &mut buf)?;
         let written = self.device.write(self.address(at), buf.freeze(), IN_PLACE);
-        Ok(written.await?)
+        let written = written.await;
+        // Also after a failure, which may have reached flash.
+        if let Some(version) = self.versions.get(at.index()) {
+            version.fetch_add(1, SeqCst);
+        }
+        Ok(written?)
     }
 
     fn encode(&self, label: Label, page: &Page, out: &mut [u8]) -> Result<(), LayoutError> {

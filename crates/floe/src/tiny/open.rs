@@ -1,7 +1,7 @@
 //! From flash to running engines.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64};
 
 use floe_core::ZoneId;
 use floe_core::chunk::METADATA_ZONES;
@@ -340,6 +340,10 @@ fn medium(
         flash: plan.flash,
         lives: of_instance
             .map(|zone| AtomicU32::new(u32::from(is_empty(zone))))
+            .collect(),
+        versions: (0..plan.flash.pages())
+            .filter(|_| plan.writes_in_place)
+            .map(|_| AtomicU16::new(0))
             .collect(),
     }
 }

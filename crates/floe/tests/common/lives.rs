@@ -178,7 +178,7 @@ impl<S: Subject> Client<S> {
             };
             match done {
                 Ok(()) | Err(CacheError::NotDurable(_)) => {}
-                Err(CacheError::Closed) => return,
+                Err(CacheError::Closed) => return self.oracle.turned_away(),
                 Err(error) => panic!("key {key}: {error}"),
             }
         }

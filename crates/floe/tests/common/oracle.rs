@@ -33,6 +33,8 @@ pub(crate) struct Counts {
     /// Of what was looked for first in a life: how much had survived. These
     /// are not among the others.
     pub(crate) warm_hits: u64,
+    /// Clients that found the cache closed before they were done.
+    pub(crate) turned_away: u64,
 }
 
 impl Oracle {
@@ -104,6 +106,11 @@ impl Oracle {
         counts.warm_hits += u64::from(warm);
         counts.hits += u64::from(!warm);
         counts.large_hits += u64::from(!warm && found.len() > 2048);
+    }
+
+    /// A client found the cache closed.
+    pub(crate) fn turned_away(&self) {
+        self.counts.lock().turned_away += 1;
     }
 
     pub(crate) fn counts(&self) -> Counts {
