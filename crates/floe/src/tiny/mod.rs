@@ -57,7 +57,7 @@ pub enum OpenTinyError {
     Device(#[from] DeviceError),
     /// The device holds something that is not a cache of tiny objects.
     #[error(
-        "{device} holds something else than a cache of tiny objects ({source}); `floe format --force` wipes it, or choose another path or device"
+        "{device} holds something else than a cache of tiny objects ({source}); `floe format --tiny --force` wipes it, or choose another path or device"
     )]
     ForeignData {
         /// The device.
@@ -67,7 +67,7 @@ pub enum OpenTinyError {
     },
     /// The device holds a cache of another shape.
     #[error(
-        "{device} holds a cache of another plan: {mismatch}; change the setting back, or reformat with `floe format` (the cached data is lost, nothing else)"
+        "{device} holds a cache of another plan: {mismatch}; change the setting back, or reformat with `floe format --tiny --force` (the cached data is lost, nothing else)"
     )]
     OtherPlan {
         /// The device.
@@ -88,7 +88,7 @@ pub enum OpenTinyError {
     Metadata(String),
     /// More was outdated when the process died than memory takes in.
     #[error(
-        "the journal has more fences than set-groups in memory have room for; set tiny.nemo.memory_set_groups to what it was, or reformat with `floe format`"
+        "the journal has more fences than set-groups in memory have room for; set tiny.nemo.memory_set_groups to what it was, or reformat with `floe format --tiny --force`"
     )]
     TooManyFences,
 }
