@@ -139,17 +139,15 @@ impl ObjectConfig {
     }
 
     /// A chunk is one value of the store.
-    pub(crate) fn check_fits(&self, value_bytes_max: u64) -> Result<(), ObjectConfigError> {
-        if self.chunk_size.bytes() <= value_bytes_max {
+    pub(crate) fn check_fits(&self, chunk_bytes: u64) -> Result<(), ObjectConfigError> {
+        if self.chunk_size.bytes() <= chunk_bytes {
             return Ok(());
         }
-        let most = ByteSize(value_bytes_max);
+        let most = ByteSize(chunk_bytes);
         Err(wrong(
             "chunk_size",
             self.chunk_size,
-            format!(
-                "is more than the store takes as one value; write at most {most}, or raise chunk.size"
-            ),
+            format!("is more than a chunk of the store; write at most {most}, or raise chunk.size"),
         ))
     }
 

@@ -469,9 +469,9 @@ impl Store {
         &self.handle.recovery
     }
 
-    /// The longest value that fits: the chunk size.
+    /// The longest value that fits: what a zone of a log holds, or a slot.
     pub fn value_bytes_max(&self) -> u64 {
-        self.engine().plan().chunk_bytes
+        self.engine().plan().value_bytes_max
     }
 
     /// The plan that it runs by.
