@@ -139,15 +139,17 @@ impl ObjectConfig {
     }
 
     /// A chunk is one value of the store.
-    pub(crate) fn check_fits(&self, chunk_bytes: u64) -> Result<(), ObjectConfigError> {
-        if self.chunk_size.bytes() <= chunk_bytes {
+    pub(crate) fn check_fits(&self, value_bytes_max: u64) -> Result<(), ObjectConfigError> {
+        if self.chunk_size.bytes() <= value_bytes_max {
             return Ok(());
         }
-        let most = ByteSize(chunk_bytes);
+        let most = ByteSize(value_bytes_max);
         Err(wrong(
             "chunk_size",
             self.chunk_size,
-            format!("is more than a chunk of the store; write at most {most}, or raise chunk.size"),
+            format!(
+                "is more than the store takes as one value; write at most {most}, or use larger zones (device.zone_size)"
+            ),
         ))
     }
 

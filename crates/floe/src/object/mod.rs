@@ -182,7 +182,7 @@ impl ObjectCache {
         config: ObjectConfig,
     ) -> Result<Self, ObjectConfigError> {
         config.validate()?;
-        config.check_fits(store.plan().chunk_bytes)?;
+        config.check_fits(store.value_bytes_max())?;
         Ok(ObjectCache {
             inner: Arc::new(Inner {
                 store,
