@@ -244,6 +244,57 @@ impl OpenGroup {
     }
 }
 
+/// The filters of one set in many set-groups, in the pages of index groups as
+/// they lie on flash.
+#[derive(Clone, Debug)]
+pub struct SetFilters {
+    shape: Shape,
+    pages: Vec<Box<[u8]>>,
+}
+
+impl SetFilters {
+    /// Filters for sets of about `objects` objects: `set_groups` names, for
+    /// each set-group, those of its set.
+    pub fn new<Set>(
+        set_groups: impl Iterator<Item = Set>,
+        objects: f64,
+        false_positives: f64,
+    ) -> Self
+    where
+        Set: Iterator<Item = KeyHash>,
+    {
+        let shape = Shape::new(columns_with(filter_bits(objects, false_positives)), objects);
+        let mut open = OpenGroup::new(shape, 1);
+        let mut pages = Vec::new();
+        for set in set_groups {
+            open.push(std::iter::once(set));
+            if open.is_full() {
+                pages.push(open.page(0));
+                open = OpenGroup::new(shape, 1);
+            }
+        }
+        if open.filled() > 0 {
+            pages.push(open.page(0));
+        }
+        SetFilters { shape, pages }
+    }
+
+    /// Bits of a filter.
+    pub fn bits_per_filter(&self) -> u32 {
+        self.shape.rows
+    }
+
+    /// How many of the set-groups may hold `hash`.
+    pub fn candidates(&self, hash: KeyHash) -> usize {
+        let rows = Rows::of(hash);
+        let of_page = |page: &Box<[u8]>| -> usize {
+            let mask = probe_page(self.shape, page, &rows);
+            mask.iter().map(|word| word.count_ones() as usize).sum()
+        };
+        self.pages.iter().map(of_page).sum()
+    }
+}
+
 /// The bits that are set in a mask, highest first.
 pub(super) fn newest_first(mask: Mask) -> impl Iterator<Item = u32> {
     (0..8).rev().flat_map(move |word| {

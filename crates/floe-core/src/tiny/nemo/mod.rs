@@ -60,6 +60,7 @@ use index::Index;
 use pool::Pool;
 
 pub use config::{FilterSizing, NemoConfig, NemoPlan, WriteBack};
+pub use filters::SetFilters;
 pub use recovery::{Recovery, Survivor};
 
 /// The engine.
