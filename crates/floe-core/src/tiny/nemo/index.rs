@@ -94,12 +94,26 @@ impl Index {
         if !current || self.cached_max == 0 || self.columns[set as usize].is_some() {
             return;
         }
+        // The memory of the column that goes is used for the one that comes.
+        let mut column = Column::new();
         while self.cached.len() >= self.cached_max {
             if let Some(oldest) = self.cached.pop_front() {
-                self.columns[oldest as usize] = None;
+                column = self.columns[oldest as usize].take().unwrap_or(column);
             }
         }
-        self.columns[set as usize] = Some(pages.map(Box::from).collect());
+        let mut count = 0;
+        for page in pages {
+            match column.get_mut(count).filter(|old| old.len() == page.len()) {
+                Some(old) => old.copy_from_slice(page),
+                None => {
+                    column.truncate(count);
+                    column.push_back(Box::from(page));
+                }
+            }
+            count += 1;
+        }
+        column.truncate(count);
+        self.columns[set as usize] = Some(column);
         self.cached.push_back(set);
     }
 

@@ -394,12 +394,14 @@ impl Engine for Nemo {
                 search.candidates.extend(candidate);
             }
         }
-        let asked = search.asked.iter().zip(pages);
-        for column in asked.collect::<Vec<_>>().chunk_by(|a, b| a.0.1 == b.0.1) {
+        let mut left = pages;
+        for asked in search.asked.chunk_by(|a, b| a.1 == b.1) {
+            let (column, others) = left.split_at(asked.len().min(left.len()));
+            left = others;
             self.index.cache(
-                column[0].0.1,
-                column.iter().map(|((first, _), _)| *first),
-                column.iter().filter_map(|(_, page)| **page),
+                asked[0].1,
+                asked.iter().map(|(first, _)| *first),
+                column.iter().copied().flatten(),
             );
         }
         for at in known..search.candidates.len() {
