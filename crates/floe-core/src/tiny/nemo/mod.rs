@@ -180,15 +180,14 @@ impl Nemo {
     /// Puts an object into a set-group that takes objects in, oldest first;
     /// says into which.
     fn place(&mut self, mut object: Object, homes: Homes) -> Result<usize, Object> {
-        let (sets, config) = (self.plan.sets, &self.plan.config);
+        let config = &self.plan.config;
         for (at, group) in self.filling.iter_mut().enumerate() {
             object = match group.place(object, homes) {
                 Ok(()) => return Ok(at),
                 Err(object) => object,
             };
             if config.relocate && config.candidates == 2 {
-                let homes_of = |hash| Homes::of(hash, sets, config.candidates);
-                object = match group.place_by_moving(object, homes, homes_of) {
+                object = match group.place_by_moving(object, homes) {
                     Ok(()) => return Ok(at),
                     Err(object) => object,
                 };
@@ -229,10 +228,10 @@ impl Nemo {
             let tombstone = Object::tombstone(object.hash);
             // It is smaller than what it stands for, unless that is tiny.
             if !self.filling[0].fits(home, tombstone.stored_bytes()) {
-                self.filling[0].put_back(home, object);
+                self.filling[0].put_back(home, object, homes);
                 return false;
             }
-            self.filling[0].put_back(home, tombstone);
+            self.filling[0].put_back(home, tombstone, homes);
         }
         true
     }
