@@ -536,8 +536,7 @@ async fn read_long(items: ItemCache, number: u8, done: Arc<AtomicBool>) -> u64 {
 /// all the while: whatever is found was written at once.
 fn long_items_race(layout: Layout) {
     virtual_time::run(6, |clock: Clock| async move {
-        let (_, power) =
-            MemoryDevice::with_power(geometry(), WriteCache::Volatile { bytes_max: 8 << 20 });
+        let power = new_device();
         let (_store, items) = open(&power, &clock, layout).await;
         let writers: Vec<_> = (0..4u8)
             .map(|number| tokio::spawn(write_long(items.clone(), number)))
