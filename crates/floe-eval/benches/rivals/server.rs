@@ -29,6 +29,8 @@ pub(crate) struct Contender {
     pub(crate) socket: PathBuf,
     /// What it has of the keys; filled by the load.
     pub(crate) found: Vec<u64>,
+    /// A file that it reads through the kernel's page cache.
+    pub(crate) cached_file: Option<PathBuf>,
     child: Child,
 }
 
@@ -58,7 +60,8 @@ impl Contender {
         folder: &Path,
     ) -> Result<Vec<Self>, AnyError> {
         let starts = [
-            ("floe", floe(programs, case, folder)),
+            ("floe", floe(programs, case, folder, "floe")),
+            ("floe-process", floe(programs, case, folder, "floe-process")),
             ("memcached-extstore", Some(memcached(case, folder, true))),
             ("memcached", Some(memcached(case, folder, false))),
             ("foyer", foyer(programs, case, folder)),
@@ -71,7 +74,11 @@ impl Contender {
             };
             let socket = socket(folder, name);
             match Contender::start(name, command, socket) {
-                Ok(contender) => contenders.push(contender),
+                Ok(mut contender) => {
+                    let file = folder.join(EXTSTORE_FILE);
+                    contender.cached_file = (name == "memcached-extstore").then_some(file);
+                    contenders.push(contender);
+                }
                 // Ours must be there; the others may be missing on a machine.
                 Err(error) if name == "floe" => return Err(error),
                 Err(error) => eprintln!("SKIPPED {name}: {error}"),
@@ -91,6 +98,7 @@ impl Contender {
             name,
             socket,
             found: Vec::new(),
+            cached_file: None,
             child,
         };
         // Nobody must ever wait for what is read of it.
@@ -155,13 +163,17 @@ impl Contender {
     }
 }
 
+const EXTSTORE_FILE: &str = "extstore";
+
 fn socket(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.sock"))
 }
 
 /// `floe serve` with its defaults, but for sizes. Half of the memory is for
-/// values; the other half is more than what its buffers and indexes take.
-fn floe(programs: &Programs, case: &Case, folder: &Path) -> Option<Command> {
+/// values; the other half is more than what its buffers and indexes take. As
+/// `floe-process` what it promises of overwrites and deletes holds when the
+/// process dies, and not when power fails; the others promise neither.
+fn floe(programs: &Programs, case: &Case, folder: &Path, name: &str) -> Option<Command> {
     let program = programs.floe.clone().or_else(beside_us)?;
     let mib = |bytes: u64| format!("{}MiB", bytes >> 20);
     // An engine that has nothing to do has the least flash that it can run on.
@@ -188,9 +200,21 @@ fn floe(programs: &Programs, case: &Case, folder: &Path) -> Option<Command> {
         .args(["--device-size", &mib(chunks), "--tiny-size", &mib(tiny)])
         .args(["--ram-size", &mib(chunk_ram), "--tiny-ram", &mib(tiny_ram)])
         .arg("--memcached-path")
-        .arg(socket(folder, "floe"))
+        .arg(socket(folder, name))
         .arg("--data-dir")
-        .arg(folder.join("floe"));
+        .arg(folder.join(name));
+    if !case.is_tiny() {
+        // With its head an item of 4 KiB is a little longer than that, and
+        // would take two blocks of 4 KiB.
+        command.args(["--device-block-size", "512"]);
+    }
+    if name == "floe-process" {
+        command.args([
+            "--chunk-durability",
+            "process",
+            "--tiny-survive-power-loss=false",
+        ]);
+    }
     Some(command)
 }
 
@@ -218,7 +242,7 @@ fn memcached(case: &Case, folder: &Path, ext: bool) -> Command {
             },
         ));
     if ext {
-        let path = folder.join("extstore");
+        let path = folder.join(EXTSTORE_FILE);
         command.arg("-o").arg(format!(
             "ext_page_size=8,ext_wbuf_size=4,ext_item_size=64,ext_item_age=1,ext_threads={THREADS},ext_path={}:{}m",
             path.display(),
