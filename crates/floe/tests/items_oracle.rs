@@ -3,36 +3,28 @@
 //! found than what the model holds, and of two who compare one version one wins.
 //! In a log items are up to 20 times as long as a chunk, and never a mix of two.
 
+mod common;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
+use common::{in_place, power_switch};
 use floe::items::{Decision, Expiry, Found, ItemBuffer, ItemError, NewItem};
 use floe::{Cache, CacheError, Item, ItemCache, ItemConfig, Store, StoreConfig};
+use floe_core::ByteSize;
 use floe_core::chunk::{ChunkConfig, ClruLayout, Eviction};
-use floe_core::{ByteSize, Geometry};
-use floe_device::platter::WriteCache;
 use floe_device::power::PowerSwitch;
-use floe_device::{Clock, MemoryDevice, virtual_time};
+use floe_device::{Clock, virtual_time};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 const KEYS: u64 = 80;
 
-fn geometry() -> Geometry {
-    Geometry {
-        block_size: 4096,
-        zone_size: 4 << 20,
-        zone_capacity: 4 << 20,
-        zone_count: 14,
-        max_open_zones: None,
-        max_active_zones: None,
-        max_append_bytes: 512 << 10,
-        random_writes: true,
-        native_append: false,
-        placement_handles: 0,
-    }
+/// A blank device that items live on.
+fn new_device() -> PowerSwitch {
+    power_switch(in_place(14, 4 << 20))
 }
 
 /// How the items lie, and how long they may be.
@@ -344,8 +336,7 @@ async fn append(
 
 fn lives(layout: Layout, lives: u64, operations: u64) {
     virtual_time::run(1, |clock: Clock| async move {
-        let volatile = WriteCache::Volatile { bytes_max: 8 << 20 };
-        let (_, power) = MemoryDevice::with_power(geometry(), volatile);
+        let power = new_device();
         let mut model = Model {
             items: HashMap::new(),
             doubtful: HashSet::new(),
@@ -398,8 +389,7 @@ fn items_in_slots() {
 #[test]
 fn of_two_who_compare_one_version_one_wins() {
     virtual_time::run(3, |clock: Clock| async move {
-        let (_, power) =
-            MemoryDevice::with_power(geometry(), WriteCache::Volatile { bytes_max: 8 << 20 });
+        let power = new_device();
         let (_store, items) = open(&power, &clock, LOG).await;
         for round in 0u64..200 {
             let seen = items
@@ -440,8 +430,7 @@ fn of_two_who_compare_one_version_one_wins() {
 #[test]
 fn counters_that_many_change_lose_nothing() {
     virtual_time::run(4, |clock: Clock| async move {
-        let (_, power) =
-            MemoryDevice::with_power(geometry(), WriteCache::Volatile { bytes_max: 8 << 20 });
+        let power = new_device();
         let (_store, items) = open(&power, &clock, LOG).await;
         let zero = NewItem::new(ItemBuffer::from(&b"0"[..]));
         items.put(b"count", zero).await.unwrap();
@@ -471,8 +460,7 @@ fn counters_that_many_change_lose_nothing() {
 #[test]
 fn what_was_flushed_stays_away_and_lost_records_forget_everything() {
     virtual_time::run(5, |clock: Clock| async move {
-        let (_, power) =
-            MemoryDevice::with_power(geometry(), WriteCache::Volatile { bytes_max: 8 << 20 });
+        let power = new_device();
         let item = || NewItem::new(ItemBuffer::from(&b"value"[..]));
         let (store, items) = open(&power, &clock, LOG).await;
         items.put(b"old", item()).await.unwrap();
@@ -548,8 +536,7 @@ async fn read_long(items: ItemCache, number: u8, done: Arc<AtomicBool>) -> u64 {
 /// all the while: whatever is found was written at once.
 fn long_items_race(layout: Layout) {
     virtual_time::run(6, |clock: Clock| async move {
-        let (_, power) =
-            MemoryDevice::with_power(geometry(), WriteCache::Volatile { bytes_max: 8 << 20 });
+        let power = new_device();
         let (_store, items) = open(&power, &clock, layout).await;
         let writers: Vec<_> = (0..4u8)
             .map(|number| tokio::spawn(write_long(items.clone(), number)))
