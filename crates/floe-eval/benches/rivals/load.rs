@@ -16,7 +16,7 @@ use crate::server::{Contender, Used};
 const BURST: f64 = 0.4;
 
 /// Requests in flight on each connection, and how many of those there are.
-const DEPTHS: [(usize, usize); 2] = [(1, 8), (32, 4)];
+const DEPTHS: [(usize, usize); 2] = [(1, 32), (32, 4)];
 
 /// The same of the mix.
 const MIX_DEPTH: (usize, usize) = (8, 8);
