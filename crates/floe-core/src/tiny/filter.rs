@@ -5,6 +5,9 @@
 
 use crate::hash::KeyHash;
 
+/// Most bits that a key sets.
+const PROBES_MAX: u32 = 12;
+
 /// Filters of many pages, each of the same number of 64-bit words.
 #[derive(Clone, Debug)]
 pub struct PageFilters {
@@ -22,7 +25,8 @@ impl PageFilters {
             words: vec![0; pages * bytes_per_page as usize / 8],
             words_per_page: bytes_per_page as usize / 8,
             // Bloom's optimum, ln 2 bits set per bit and object.
-            probes: ((bits_per_object * std::f64::consts::LN_2).round() as u32).clamp(1, 12),
+            probes: ((bits_per_object * std::f64::consts::LN_2).round() as u32)
+                .clamp(1, PROBES_MAX),
         }
     }
 
@@ -33,6 +37,22 @@ impl PageFilters {
         (0..self.probes).all(|_| {
             let (word, bit) = probe.next();
             words[word] & bit != 0
+        })
+    }
+
+    /// The pages that may hold `hash`, all of them asked one after another. What
+    /// is hashed is hashed once for all.
+    pub fn candidates(&self, hash: KeyHash) -> impl Iterator<Item = usize> {
+        let mut bits = [(0, 0); PROBES_MAX as usize];
+        let mut probe = Probe::new(hash, self.words_per_page);
+        for bit in bits.iter_mut().take(self.probes as usize) {
+            *bit = probe.next();
+        }
+        let count = self.probes as usize;
+        let pages = self.words.chunks_exact(self.words_per_page.max(1));
+        pages.enumerate().filter_map(move |(page, words)| {
+            let all = bits[..count].iter().all(|(at, bit)| words[*at] & bit != 0);
+            all.then_some(page)
         })
     }
 
@@ -110,6 +130,7 @@ mod tests {
             for page in 0..pages {
                 assert!(!filters.is_empty(page));
                 assert!(of_page(page).all(|hash| filters.may_hold(page, hash)));
+                assert!(of_page(page).all(|hash| filters.candidates(hash).any(|p| p == page)));
                 false_positives += (0..tries)
                     .filter(|n| filters.may_hold(page, hash((1 << 40) + page as u64 * 4096 + n)))
                     .count();

@@ -96,6 +96,38 @@ impl<E: Engine> Model<E> {
     }
 }
 
+impl<E, W> Model<E, W> {
+    /// Another flash with the same content, that nobody watches, under another
+    /// engine.
+    pub fn fork<F>(&self, engine: F) -> Model<F> {
+        Model {
+            engine,
+            flash: self.flash,
+            pages: self.pages.clone(),
+            write_pointers: self.write_pointers.clone(),
+            search: Search::new(),
+            watcher: Unwatched,
+        }
+    }
+
+    /// The same flash under an engine that comes from this one.
+    pub fn map_engine<F>(self, engine: impl FnOnce(E) -> F) -> Model<F, W> {
+        Model {
+            engine: engine(self.engine),
+            flash: self.flash,
+            pages: self.pages,
+            write_pointers: self.write_pointers,
+            search: self.search,
+            watcher: self.watcher,
+        }
+    }
+
+    /// The engine, without its flash.
+    pub fn into_engine(self) -> E {
+        self.engine
+    }
+}
+
 impl<E: Engine, W: Watcher> Model<E, W> {
     /// `engine` on empty flash.
     pub fn watched(engine: E, flash: Flash, watcher: W) -> Self {

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::BufMut;
 use floe::Item;
 use floe::items::{Access, Decision, Expiry, ItemBuffer, ItemState, NewItem};
+use tokio_util::context::TokioContext;
 
 use super::execute::{Context, NoCount, Outcome, Sent, counted, item_bytes};
 use super::output::Output;
@@ -277,7 +278,7 @@ impl Context {
             };
             // A version of 0 is none, as in memcached.
             let expected = meta.version.filter(|&version| version != 0);
-            if item.value.is_empty() {
+            if item.value.is_empty() || is_in_chunks(meta.key.as_slice(), item) {
                 return Decision::Keep(Err(NoCount::NotANumber));
             }
             if expected.is_some_and(|version| version != item.version) {
@@ -425,6 +426,13 @@ impl View<'_> {
     }
 }
 
+/// Whether memcached would keep the item in several chunks of its slabs: then
+/// it is no number, whatever is asked of it besides.
+fn is_in_chunks(key: &[u8], item: &Item) -> bool {
+    const SLAB_CHUNK_BYTES_MAX: u64 = 512 << 10;
+    item_bytes(key.len(), item.flags, item.value.len()) > SLAB_CHUNK_BYTES_MAX
+}
+
 /// The code of an answer that shows an item.
 fn head(meta: &Meta<'_>, len: usize, output: &mut Output) {
     if !meta.value {
@@ -509,7 +517,8 @@ impl Context {
         };
         let item = self.read(meta.key.as_slice()).await;
         match self.must_change(&meta, item.as_ref()) {
-            true => self.meta_get(&meta).await,
+            // A change may start something in the background, a read does not.
+            true => TokioContext::new(self.meta_get(&meta), self.face.runtime.clone()).await,
             false => {
                 self.meta_show(&meta, item.as_ref(), &mut output);
                 output

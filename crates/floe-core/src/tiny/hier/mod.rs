@@ -92,6 +92,8 @@ pub(super) struct Hierarchy {
     merges: Vec<Merge>,
     /// How many of them are under way.
     merging: usize,
+    /// A list of an earlier append, for the next one.
+    merges_spare: Vec<usize>,
     /// Appends under way, by part.
     appends: [Option<Append>; PARTS_MAX],
     collecting: [Option<Collecting>; PARTS_MAX],
@@ -138,6 +140,7 @@ impl Hierarchy {
                 .take(plan.merges_max as usize)
                 .collect(),
             merging: 0,
+            merges_spare: Vec::new(),
             appends: [None, None],
             collecting: [None, None],
             cleaning: None,

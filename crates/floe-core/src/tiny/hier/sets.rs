@@ -20,6 +20,9 @@ pub(super) const HOT: usize = 1;
 
 const NOWHERE: u32 = u32::MAX;
 
+/// Places looked at together when the sets of a zone are looked for.
+const LOOK_AT_ONCE: usize = 32;
+
 /// The sets.
 #[derive(Debug)]
 pub(super) struct Sets {
@@ -152,10 +155,16 @@ impl Sets {
             return;
         };
         let first = flash.first_page(zone).0;
-        let pages = first..first + flash.zone_pages;
+        // Pages before the zone wrap around, and are far behind it, too.
+        let is_inside = |page: u32| page.wrapping_sub(first) < flash.zone_pages;
         let of_part = &places[self.slot(part, 0)..][..self.sets as usize];
-        let inside = (0..).zip(of_part).filter(|(_, page)| pages.contains(page));
-        found.extend(inside.map(|(set, _): (u32, _)| set));
+        for (chunk, pages) in (0..).zip(of_part.chunks(LOOK_AT_ONCE)) {
+            // Most chunks have none, which is seen without a branch for each.
+            if pages.iter().fold(false, |any, page| any | is_inside(*page)) {
+                let inside = (0..).zip(pages).filter(|(_, page)| is_inside(**page));
+                found.extend(inside.map(|(at, _): (u32, _)| chunk * LOOK_AT_ONCE as u32 + at));
+            }
+        }
     }
 
     /// Notes by how many objects the sets have changed.

@@ -302,11 +302,14 @@ impl Hierarchy {
 
     /// The next write of a set, or read of a hot part.
     fn write(&mut self) -> Option<Task> {
-        if self.merging == 0 {
-            return None;
-        }
+        let mut seen = 0;
         for number in 0..self.merges.len() {
+            if seen == self.merging {
+                // The others are idle.
+                break;
+            }
             let merge = &mut self.merges[number];
+            seen += usize::from(merge.stage != Stage::Idle);
             match merge.stage {
                 Stage::NeedsHot => {
                     if let Some(page) = merge.take_hot(&self.sets) {
@@ -326,41 +329,48 @@ impl Hierarchy {
                 _ => {}
             }
         }
+        if self.merging == 0 {
+            return None;
+        }
         (0..self.sets.parts()).find_map(|part| self.append(part))
+    }
+
+    /// Rewrites under way, and their numbers: few of those that there may be,
+    /// so looking ends with the last of them.
+    fn under_way(&self) -> impl Iterator<Item = (usize, &Merge)> {
+        let merges = self.merges.iter().enumerate();
+        let active = merges.filter(|(_, merge)| merge.stage != Stage::Idle);
+        active.take(self.merging)
     }
 
     /// Appends what is ready of a part; one append at a time.
     fn append(&mut self, part: usize) -> Option<Task> {
-        let is_ready = |merge: &Merge| merge.stage == Stage::Writing && merge.parts[part].is_ready;
         if self.sets.are_in_place() || self.appends[part].is_some() {
             return None;
         }
-        let count = self.merges.iter().filter(|merge| is_ready(merge)).count();
+        let is_ready = |merge: &Merge| merge.stage == Stage::Writing && merge.parts[part].is_ready;
+        let ready = self.under_way().filter(|(_, merge)| is_ready(merge));
+        let count = ready.count();
         if count == 0 {
             return None;
         }
         let wanted = count.min(APPEND_PAGES_MAX) as u32;
         let (zone, next, taken) = self.rings[part].take(wanted)?;
         let first = PageAddress(self.plan.flash.first_page(zone).0 + next);
-        let mut merges = Vec::with_capacity(taken as usize);
+        let mut merges = std::mem::take(&mut self.merges_spare);
+        let ready = self.under_way().filter(|(_, merge)| is_ready(merge));
+        merges.extend(ready.take(taken as usize).map(|(number, _)| number));
         let mut pages = Vec::with_capacity(taken as usize);
-        for (number, merge) in self.merges.iter_mut().enumerate() {
-            if merges.len() == taken as usize {
-                break;
-            }
-            if !is_ready(merge) {
-                continue;
-            }
-            let of_merge = &mut merge.parts[part];
+        for (at, number) in (first.0..).zip(&merges) {
+            let of_merge = &mut self.merges[*number].parts[part];
             of_merge.is_ready = false;
-            of_merge.at = Some(PageAddress(first.0 + merges.len() as u32));
+            of_merge.at = Some(PageAddress(at));
             // Until the set is known to be there, its zone must not be emptied.
             self.pins.pin(zone);
             if std::mem::take(&mut of_merge.promised) {
                 self.rings[part].release();
             }
             pages.push(Page::Objects(of_merge.objects.clone()));
-            merges.push(number);
         }
         self.appends[part] = Some(Append { zone, merges });
         Some(task(SETS_APPEND, part, Work::Append { first, pages }))
@@ -383,13 +393,15 @@ impl Hierarchy {
             }
             return;
         }
-        for number in merges {
+        for number in merges.iter().copied() {
             self.count_page(number, part);
             self.merges[number].writes_left -= 1;
             if self.merges[number].writes_left == 0 {
                 self.finish(number);
             }
         }
+        self.merges_spare = merges;
+        self.merges_spare.clear();
     }
 
     fn written_in_place(&mut self, number: usize, outcome: &Outcome) {

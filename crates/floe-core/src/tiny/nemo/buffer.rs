@@ -7,9 +7,24 @@ use crate::tiny::object::{Object, PAGE_ROOM_BYTES};
 /// A set in memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Set {
+    /// Of the objects, in their order.
+    marks: Vec<Mark>,
     objects: Vec<Object>,
     used_bytes: u16,
 }
+
+/// What looking for an object, and moving one, asks of it: a quarter of the
+/// memory that the objects themselves take.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    hash: KeyHash,
+    /// Its other set, or [`NO_SET`].
+    other: u32,
+    /// Bytes that it takes.
+    stored_bytes: u16,
+}
+
+const NO_SET: u32 = u32::MAX;
 
 impl Set {
     pub(super) fn objects(&self) -> &[Object] {
@@ -17,7 +32,7 @@ impl Set {
     }
 
     pub(super) fn hashes(&self) -> impl Iterator<Item = KeyHash> {
-        self.objects.iter().map(|object| object.hash)
+        self.marks.iter().map(|mark| mark.hash)
     }
 
     pub(super) fn used_bytes(&self) -> usize {
@@ -28,20 +43,25 @@ impl Set {
         PAGE_ROOM_BYTES - self.used_bytes()
     }
 
-    fn push(&mut self, object: Object) {
-        self.used_bytes += object.stored_bytes() as u16;
+    fn push(&mut self, object: Object, other: Option<u32>) {
+        let mark = Mark {
+            hash: object.hash,
+            other: other.unwrap_or(NO_SET),
+            stored_bytes: object.stored_bytes() as u16,
+        };
+        self.used_bytes += mark.stored_bytes;
+        self.marks.push(mark);
         self.objects.push(object);
     }
 
     /// Keeps the order, which is that of arrival.
     fn remove(&mut self, at: usize) -> Object {
-        let object = self.objects.remove(at);
-        self.used_bytes -= object.stored_bytes() as u16;
-        object
+        self.used_bytes -= self.marks.remove(at).stored_bytes;
+        self.objects.remove(at)
     }
 
     fn position(&self, hash: KeyHash) -> Option<usize> {
-        self.objects.iter().position(|object| object.hash == hash)
+        self.marks.iter().position(|mark| mark.hash == hash)
     }
 }
 
@@ -98,10 +118,10 @@ impl SetGroup {
         object
     }
 
-    fn add(&mut self, set: u32, object: Object) {
+    fn add(&mut self, set: u32, object: Object, other: Option<u32>) {
         self.objects += 1;
         self.used_bytes += object.stored_bytes() as u64;
-        self.sets[set as usize].push(object);
+        self.sets[set as usize].push(object, other);
     }
 
     /// Puts `object` into the emptier of its sets, if it fits one.
@@ -113,34 +133,28 @@ impl SetGroup {
         if self.sets[emptiest as usize].room() < object.stored_bytes() {
             return Err(object);
         }
-        self.add(emptiest, object);
+        self.add(emptiest, object, homes.other_than(emptiest));
         Ok(())
     }
 
     /// Makes room for `object` by moving one object of its sets to that one's
     /// other set, and puts it there.
-    pub(super) fn place_by_moving(
-        &mut self,
-        object: Object,
-        homes: Homes,
-        homes_of: impl Fn(KeyHash) -> Homes,
-    ) -> Result<(), Object> {
+    pub(super) fn place_by_moving(&mut self, object: Object, homes: Homes) -> Result<(), Object> {
         let needed = object.stored_bytes();
         for home in homes.iter() {
             let set = &self.sets[home as usize];
             let room = set.room();
-            let movable = set.objects.iter().enumerate().find_map(|(at, resident)| {
-                let bytes = resident.stored_bytes();
-                if room + bytes < needed {
-                    return None;
-                }
-                let other = homes_of(resident.hash).other_than(home)?;
-                (self.sets[other as usize].room() >= bytes).then_some((at, other))
+            let movable = set.marks.iter().position(|resident| {
+                let bytes = usize::from(resident.stored_bytes);
+                room + bytes >= needed
+                    && resident.other != NO_SET
+                    && self.sets[resident.other as usize].room() >= bytes
             });
-            if let Some((at, other)) = movable {
+            if let Some(at) = movable {
+                let other = set.marks[at].other;
                 let moved = self.take(home, at);
-                self.add(other, moved);
-                self.add(home, object);
+                self.add(other, moved, Some(home));
+                self.add(home, object, homes.other_than(home));
                 return Ok(());
             }
         }
@@ -156,8 +170,8 @@ impl SetGroup {
     }
 
     /// Puts an object, or what stands for it, back into the set it came from.
-    pub(super) fn put_back(&mut self, home: u32, object: Object) {
-        self.add(home, object);
+    pub(super) fn put_back(&mut self, home: u32, object: Object, homes: Homes) {
+        self.add(home, object, homes.other_than(home));
     }
 
     /// Puts an object that was just removed back into one of its sets; there
@@ -178,7 +192,7 @@ impl SetGroup {
             .sets
             .iter()
             .flat_map(|set| &set.objects)
-            .map(|object| size_of::<Object>() + object.record.len())
+            .map(|object| size_of::<Mark>() + size_of::<Object>() + object.record.len())
             .sum();
         (sets + objects) as u64
     }

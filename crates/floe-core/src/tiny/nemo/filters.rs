@@ -99,37 +99,51 @@ pub(super) type Mask = [u64; INDEX_GROUP_MAX as usize / 64];
 
 /// Looks up a key in a page of filters.
 pub(super) fn probe_page(shape: Shape, page: &[u8], rows: &Rows) -> Mask {
-    let row_bytes = shape.row_bytes();
-    let body = &page[PAGE_HEADER_BYTES..];
-    let mut mask = [0; 8];
-    for (word, out) in mask.iter_mut().enumerate().take(row_bytes.div_ceil(8)) {
-        let mut all = u64::MAX;
-        for row in rows.iter(shape.probes, shape.rows) {
-            all &= load(body, row * row_bytes + word * 8, row_bytes - word * 8);
-            if all == 0 {
-                break;
-            }
-        }
-        *out = all;
+    match shape.row_bytes().div_ceil(8) {
+        0..=1 => probe_words::<1>(shape, page, rows),
+        2 => probe_words::<2>(shape, page, rows),
+        3 => probe_words::<3>(shape, page, rows),
+        4 => probe_words::<4>(shape, page, rows),
+        _ => probe_words::<{ INDEX_GROUP_MAX as usize / 64 }>(shape, page, rows),
     }
-    mask
 }
 
-/// Eight bytes from `at`, of which those from `valid` on are cleared.
-fn load(body: &[u8], at: usize, valid: usize) -> u64 {
-    if let Some(bytes) = body.get(at..at + 8) {
-        let word = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
-        return if valid >= 8 {
-            word
-        } else {
-            word & ((1 << (valid * 8)) - 1)
-        };
+/// The same for rows of up to `WORDS` words, all of which are looked at
+/// together: a row lies in one or two lines of the processor's cache.
+fn probe_words<const WORDS: usize>(shape: Shape, page: &[u8], rows: &Rows) -> Mask {
+    let row_bytes = shape.row_bytes();
+    let body = &page[PAGE_HEADER_BYTES..];
+    let mut all = [u64::MAX; WORDS];
+    // All rows, though most often some fewer would do: a processor does not
+    // guess when, and that costs more than the rest.
+    for row in rows.iter(shape.probes, shape.rows) {
+        let at = row * row_bytes;
+        match body.get(at..at + WORDS * 8) {
+            Some(row) => {
+                for (all, word) in all.iter_mut().zip(row.as_chunks().0) {
+                    *all &= u64::from_le_bytes(*word);
+                }
+            }
+            // At the end of the page.
+            None => {
+                let row = &body[at..at + row_bytes];
+                for (all, word) in all.iter_mut().zip(row.chunks(8)) {
+                    let mut bytes = [0; 8];
+                    bytes[..word.len()].copy_from_slice(word);
+                    *all &= u64::from_le_bytes(bytes);
+                }
+            }
+        }
     }
-    // At the end of the page.
-    let mut bytes = [0; 8];
-    let count = valid.min(8).min(body.len() - at);
-    bytes[..count].copy_from_slice(&body[at..at + count]);
-    u64::from_le_bytes(bytes)
+    let mut mask = [0; INDEX_GROUP_MAX as usize / 64];
+    mask[..WORDS].copy_from_slice(&all);
+    // What lies behind the columns belongs to the next row.
+    let whole = row_bytes / 8;
+    if let Some(last) = mask.get_mut(whole) {
+        *last &= (1 << (row_bytes % 8 * 8)) - 1;
+    }
+    mask.iter_mut().skip(whole + 1).for_each(|word| *word = 0);
+    mask
 }
 
 /// Set-groups of a stripe.
@@ -213,9 +227,6 @@ impl OpenGroup {
             let mut all = u32::MAX;
             for row in rows.iter(self.shape.probes, self.shape.rows) {
                 all &= filter[row];
-                if all == 0 {
-                    break;
-                }
             }
             mask[at / 2] |= u64::from(all) << (at % 2 * 32);
         }
@@ -241,6 +252,57 @@ impl OpenGroup {
     pub(super) fn memory_bytes(&self) -> u64 {
         let rows: usize = self.stripes.iter().map(Vec::len).sum();
         (rows * size_of::<u32>()) as u64
+    }
+}
+
+/// The filters of one set in many set-groups, in the pages of index groups as
+/// they lie on flash.
+#[derive(Clone, Debug)]
+pub struct SetFilters {
+    shape: Shape,
+    pages: Vec<Box<[u8]>>,
+}
+
+impl SetFilters {
+    /// Filters for sets of about `objects` objects: `set_groups` names, for
+    /// each set-group, those of its set.
+    pub fn new<Set>(
+        set_groups: impl Iterator<Item = Set>,
+        objects: f64,
+        false_positives: f64,
+    ) -> Self
+    where
+        Set: Iterator<Item = KeyHash>,
+    {
+        let shape = Shape::new(columns_with(filter_bits(objects, false_positives)), objects);
+        let mut open = OpenGroup::new(shape, 1);
+        let mut pages = Vec::new();
+        for set in set_groups {
+            open.push(std::iter::once(set));
+            if open.is_full() {
+                pages.push(open.page(0));
+                open = OpenGroup::new(shape, 1);
+            }
+        }
+        if open.filled() > 0 {
+            pages.push(open.page(0));
+        }
+        SetFilters { shape, pages }
+    }
+
+    /// Bits of a filter.
+    pub fn bits_per_filter(&self) -> u32 {
+        self.shape.rows
+    }
+
+    /// How many of the set-groups may hold `hash`.
+    pub fn candidates(&self, hash: KeyHash) -> usize {
+        let rows = Rows::of(hash);
+        let of_page = |page: &Box<[u8]>| -> usize {
+            let mask = probe_page(self.shape, page, &rows);
+            mask.iter().map(|word| word.count_ones() as usize).sum()
+        };
+        self.pages.iter().map(of_page).sum()
     }
 }
 

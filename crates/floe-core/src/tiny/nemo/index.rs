@@ -67,8 +67,13 @@ impl Index {
     }
 
     /// Calls `found` with every index group's first sequence and mask that is
-    /// in memory for `set`.
+    /// in memory for `set`, unless the mask is empty.
     pub(super) fn probe(&self, set: u32, rows: &Rows, mut found: impl FnMut(u64, Mask)) {
+        let mut found = |first, mask: Mask| {
+            if mask.iter().fold(0, |any, word| any | word) != 0 {
+                found(first, mask);
+            }
+        };
         found(self.open_first, self.open.probe(set, rows));
         if let Some(column) = &self.columns[set as usize] {
             for (group, page) in self.groups.iter().zip(column) {
@@ -94,12 +99,26 @@ impl Index {
         if !current || self.cached_max == 0 || self.columns[set as usize].is_some() {
             return;
         }
+        // The memory of the column that goes is used for the one that comes.
+        let mut column = Column::new();
         while self.cached.len() >= self.cached_max {
             if let Some(oldest) = self.cached.pop_front() {
-                self.columns[oldest as usize] = None;
+                column = self.columns[oldest as usize].take().unwrap_or(column);
             }
         }
-        self.columns[set as usize] = Some(pages.map(Box::from).collect());
+        let mut count = 0;
+        for page in pages {
+            match column.get_mut(count).filter(|old| old.len() == page.len()) {
+                Some(old) => old.copy_from_slice(page),
+                None => {
+                    column.truncate(count);
+                    column.push_back(Box::from(page));
+                }
+            }
+            count += 1;
+        }
+        column.truncate(count);
+        self.columns[set as usize] = Some(column);
         self.cached.push_back(set);
     }
 

@@ -60,6 +60,7 @@ use index::Index;
 use pool::Pool;
 
 pub use config::{FilterSizing, NemoConfig, NemoPlan, WriteBack};
+pub use filters::SetFilters;
 pub use recovery::{Recovery, Survivor};
 
 /// The engine.
@@ -179,15 +180,14 @@ impl Nemo {
     /// Puts an object into a set-group that takes objects in, oldest first;
     /// says into which.
     fn place(&mut self, mut object: Object, homes: Homes) -> Result<usize, Object> {
-        let (sets, config) = (self.plan.sets, &self.plan.config);
+        let config = &self.plan.config;
         for (at, group) in self.filling.iter_mut().enumerate() {
             object = match group.place(object, homes) {
                 Ok(()) => return Ok(at),
                 Err(object) => object,
             };
             if config.relocate && config.candidates == 2 {
-                let homes_of = |hash| Homes::of(hash, sets, config.candidates);
-                object = match group.place_by_moving(object, homes, homes_of) {
+                object = match group.place_by_moving(object, homes) {
                     Ok(()) => return Ok(at),
                     Err(object) => object,
                 };
@@ -228,10 +228,10 @@ impl Nemo {
             let tombstone = Object::tombstone(object.hash);
             // It is smaller than what it stands for, unless that is tiny.
             if !self.filling[0].fits(home, tombstone.stored_bytes()) {
-                self.filling[0].put_back(home, object);
+                self.filling[0].put_back(home, object, homes);
                 return false;
             }
-            self.filling[0].put_back(home, tombstone);
+            self.filling[0].put_back(home, tombstone, homes);
         }
         true
     }
@@ -393,12 +393,14 @@ impl Engine for Nemo {
                 search.candidates.extend(candidate);
             }
         }
-        let asked = search.asked.iter().zip(pages);
-        for column in asked.collect::<Vec<_>>().chunk_by(|a, b| a.0.1 == b.0.1) {
+        let mut left = pages;
+        for asked in search.asked.chunk_by(|a, b| a.1 == b.1) {
+            let (column, others) = left.split_at(asked.len().min(left.len()));
+            left = others;
             self.index.cache(
-                column[0].0.1,
-                column.iter().map(|((first, _), _)| *first),
-                column.iter().filter_map(|(_, page)| **page),
+                asked[0].1,
+                asked.iter().map(|(first, _)| *first),
+                column.iter().copied().flatten(),
             );
         }
         for at in known..search.candidates.len() {

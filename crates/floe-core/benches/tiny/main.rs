@@ -1,0 +1,351 @@
+//! What the brains of the tiny engines cost, without any I/O.
+//!
+//! `cargo bench -p floe-core --bench tiny [-- --quick] [--json] [--only <engine>]`
+//!
+//! * Operations per second and core of the five engines on modelled flash, by
+//!   the processor time of the thread. An operation is a get or an insert that
+//!   memory in front did not answer; a get that misses is followed by an insert,
+//!   which is another. The model (it keeps pages and hands them back) is part
+//!   of it; what it costs alone, with the engine's answers read from a tape, is
+//!   beside it.
+//! * The filters of 1,000 sets asked for one key: by bit slices in pages, as
+//!   Nemo has them here, and one after another, as published.
+//! * A hit in the memory tier in front, a hit in a set-group in memory, and a
+//!   miss that the filters tell.
+//!
+//! Every row is one JSON object or, without `--json`, one line of text.
+
+mod mix;
+mod tape;
+
+use std::hint::black_box;
+
+use floe_core::hash::KeyHash;
+use floe_core::tiny::filter::PageFilters;
+use floe_core::tiny::model::Model;
+use floe_core::tiny::nemo::{Nemo, NemoConfig, NemoPlan, SetFilters};
+use floe_core::tiny::{
+    Engine, Expiry, FairyWren, FairyWrenConfig, FairyWrenPlan, Flash, Kangaroo, KangarooConfig,
+    KangarooPlan, Log, LogConfig, LogPlan, PAGE_BYTES, Search, Set, SetConfig, SetPlan, SetStorage,
+};
+use mix::{Mix, OBJECT_BYTES, Request};
+use quick_cache::unsync::Cache;
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+use tape::{Player, Recorded};
+
+struct Options {
+    json: bool,
+    only: Option<String>,
+    flash: Flash,
+    /// Operations measured, and taped.
+    operations: usize,
+    taped: usize,
+    /// Bytes inserted before, as a share of the flash.
+    warm_up: f64,
+    rounds: usize,
+}
+
+/// Any time: nothing expires.
+const NOW: u32 = 1;
+
+fn main() {
+    let after = |flag: &str| std::env::args().skip_while(|a| a != flag).nth(1);
+    let given = |flag: &str| std::env::args().any(|argument| argument == flag);
+    let is_quick = given("--quick");
+    let options = Options {
+        json: given("--json"),
+        only: after("--only"),
+        // As many zones as in 360 GB with zones of the ZN540, about.
+        flash: Flash {
+            zones: 334,
+            zone_pages: if is_quick { 64 } else { 256 },
+            in_place: true,
+        },
+        operations: if is_quick { 200_000 } else { 2_000_000 },
+        taped: if is_quick { 10_000 } else { 50_000 },
+        warm_up: if is_quick { 0.6 } else { 1.2 },
+        rounds: if is_quick { 20_000 } else { 200_000 },
+    };
+    engines(&options);
+    if options.only.is_none() {
+        filters(&options);
+        lookups(&options);
+    }
+}
+
+impl Options {
+    fn show(&self, row: &Value) {
+        if self.json {
+            println!("{row}");
+            return;
+        }
+        let cells = row.as_object().into_iter().flatten().map(|(name, value)| {
+            let value = match value.as_f64() {
+                Some(number) if value.is_f64() => format!("{number:.3}"),
+                _ => value.to_string(),
+            };
+            format!("{}: {value}", name.replace('_', " "))
+        });
+        println!("{}", cells.collect::<Vec<_>>().join(", "));
+    }
+}
+
+/// Processor time of this thread, in seconds.
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Nanoseconds of processor time for each of `count`.
+fn ns_each(count: usize, work: impl FnOnce()) -> f64 {
+    let began = cpu_seconds();
+    work();
+    (cpu_seconds() - began) * 1e9 / count.max(1) as f64
+}
+
+fn engines(options: &Options) {
+    let flash = options.flash;
+    let fits = "the bench's plan fits its flash";
+    let nemo = |config: NemoConfig| Nemo::new(NemoPlan::new(&config, flash).expect(fits));
+    options.engine("nemo", || nemo(NemoConfig::default()));
+    options.engine("nemo, published", || nemo(NemoConfig::published()));
+    options.engine("log", || {
+        Log::new(LogPlan::new(&LogConfig::default(), &flash).expect(fits))
+    });
+    options.engine("set", || {
+        Set::new(SetPlan::new(&SetConfig::default(), &flash).expect(fits))
+    });
+    for (name, sets) in [
+        ("kangaroo, in place", SetStorage::InPlace),
+        ("kangaroo, on zones", SetStorage::Zoned),
+    ] {
+        let config = KangarooConfig {
+            sets,
+            ..KangarooConfig::default()
+        };
+        options.engine(name, || {
+            Kangaroo::new(KangarooPlan::new(&config, &flash).expect(fits))
+        });
+    }
+    options.engine("fairywren", || {
+        let plan = FairyWrenPlan::new(&FairyWrenConfig::default(), &flash);
+        FairyWren::new(plan.expect(fits))
+    });
+}
+
+impl Options {
+    fn engine<E: Engine>(&self, name: &str, engine: impl FnOnce() -> E) {
+        if self.only.as_ref().is_some_and(|only| !name.contains(only)) {
+            return;
+        }
+        let flash_bytes = self.flash.pages() * PAGE_BYTES as u64;
+        let mut mix = Mix::new(flash_bytes);
+        let mut model = Model::new(engine(), self.flash);
+        let mut requests = Vec::with_capacity(BATCH);
+        let goal = (self.warm_up * flash_bytes as f64) as u64;
+        while model.engine().statistics().bytes_in < goal {
+            requests.clear();
+            mix.fill(&mut requests, BATCH);
+            // Only what writes: it fills the flash with the least of requests.
+            requests.retain(|request| !request.is_get);
+            ask(&mut model, &requests);
+        }
+        let (mut operations, mut seconds) = (0, 0.0);
+        let settled = model.engine().statistics().clone();
+        while operations < self.operations {
+            requests.clear();
+            mix.fill(&mut requests, BATCH);
+            let began = cpu_seconds();
+            operations += ask(&mut model, &requests);
+            seconds += cpu_seconds() - began;
+        }
+        let counted = model.engine().statistics().since(&settled);
+        let ns = seconds * 1e9 / operations as f64;
+        requests.clear();
+        mix.fill(&mut requests, self.taped);
+        let pages = counted.bytes_written() / PAGE_BYTES as u64;
+        self.show(&json!({
+            "engine": name,
+            "operations_per_second": (1e9 / ns).round(),
+            "cpu_ns": ns,
+            "of_which_model_ns": model_alone(model, &requests),
+            "inserts_percent": counted.objects_in as f64 * 100.0 / operations as f64,
+            "write_amplification": counted.write_amplification(),
+            "cpu_ns_per_page_written": ns * operations as f64 / pages.max(1) as f64,
+        }));
+    }
+}
+
+/// Requests between two looks at the clock.
+const BATCH: usize = 1 << 16;
+
+/// Asks for what is requested; says how many operations that were.
+fn ask<E: Engine>(model: &mut Model<E>, requests: &[Request]) -> usize {
+    let mut operations = 0;
+    for request in requests {
+        operations += 1;
+        if !request.is_get {
+            model.put(request.hash, request.bytes, Expiry::NEVER, NOW);
+        } else if model.get(request.hash, NOW).is_none() {
+            model.put(request.hash, request.bytes, Expiry::NEVER, NOW);
+            operations += 1;
+        }
+    }
+    operations
+}
+
+/// What the model costs for each operation.
+fn model_alone<E: Engine>(model: Model<E>, requests: &[Request]) -> f64 {
+    let before = model.fork(());
+    let mut recorded = model.map_engine(Recorded::new);
+    let operations = ask(&mut recorded, requests);
+    let tape = recorded.into_engine().tape;
+    let mut player = before.map_engine(|()| Player::new(tape));
+    let mut played = 0;
+    let ns = ns_each(operations, || played = ask(&mut player, requests));
+    assert_eq!(played, operations, "the tape is played as it was recorded");
+    ns
+}
+
+/// Filters that are asked for one key.
+const FILTERS: usize = 1000;
+/// Objects of 246 bytes in a full set.
+const OBJECTS: u64 = 16;
+/// Sets whose filters are asked in turn, so that they do not all stay in the
+/// nearest cache.
+const ASKED_SETS: u64 = 64;
+
+fn filters(options: &Options) {
+    let key = |set: u64, group: usize, object: u64| {
+        KeyHash(mix::scatter(set << 40 | (group as u64) << 16 | object))
+    };
+    let sliced: Vec<SetFilters> = (0..ASKED_SETS)
+        .map(|set| {
+            let groups = (0..FILTERS).map(|group| (0..OBJECTS).map(move |at| key(set, group, at)));
+            SetFilters::new(groups, OBJECTS as f64, 0.001)
+        })
+        .collect();
+    // Keys that are in one of the filters, and keys that are in none.
+    let asked = |at: usize, is_there: bool| {
+        let set = at as u64 % ASKED_SETS;
+        let object = if is_there {
+            at as u64 % OBJECTS
+        } else {
+            1 << 12 | at as u64
+        };
+        (set as usize, key(set, at * 7 % FILTERS, object))
+    };
+    for is_there in [true, false] {
+        let mut found = 0;
+        let ns = ns_each(options.rounds, || {
+            for at in 0..options.rounds {
+                let (set, hash) = asked(at, is_there);
+                found += sliced[set].candidates(black_box(hash));
+            }
+        });
+        row_of_filters(
+            options,
+            "bit slices",
+            sliced[0].bits_per_filter(),
+            is_there,
+            ns,
+            found,
+        );
+    }
+    // Published: 72 bytes for 40 objects, 50 filters to a page.
+    for (name, bytes, expected) in [
+        ("one by one, 72 bytes", 72, 40),
+        ("one by one, 32 bytes", 32, 16),
+    ] {
+        let one_by_one: Vec<PageFilters> = (0..ASKED_SETS)
+            .map(|set| {
+                let mut filters = PageFilters::new(FILTERS, bytes, expected);
+                for group in 0..FILTERS {
+                    filters.rebuild(group, (0..OBJECTS).map(|at| key(set, group, at)));
+                }
+                filters
+            })
+            .collect();
+        let rounds = options.rounds / 8;
+        for is_there in [true, false] {
+            let mut found = 0;
+            let ns = ns_each(rounds, || {
+                for at in 0..rounds {
+                    let (set, hash) = asked(at, is_there);
+                    found += one_by_one[set].candidates(black_box(hash)).count();
+                }
+            });
+            row_of_filters(options, name, bytes * 8, is_there, ns, found * 8);
+        }
+    }
+}
+
+fn row_of_filters(options: &Options, name: &str, bits: u32, is_there: bool, ns: f64, found: usize) {
+    let right = if is_there { options.rounds } else { 0 };
+    let wrong = found.saturating_sub(right) as f64 / (options.rounds * FILTERS) as f64;
+    options.show(&json!({
+        "filters": name,
+        "key": if is_there { "in one" } else { "in none" },
+        "bits_per_object": f64::from(bits) / OBJECTS as f64,
+        "false_positives_percent": wrong * 100.0,
+        "cpu_ns_per_1000_filters": ns * 1000.0 / FILTERS as f64,
+    }));
+}
+
+/// Objects that the lookups are among.
+const RESIDENT: u64 = 100_000;
+
+fn lookups(options: &Options) {
+    let keys: Vec<KeyHash> = (0..RESIDENT)
+        .map(|key| KeyHash(mix::scatter(key)))
+        .collect();
+    let absent: Vec<KeyHash> = (0..RESIDENT)
+        .map(|key| KeyHash(mix::scatter(1 << 40 | key)))
+        .collect();
+    let show = |name: &str, ns: f64| {
+        options.show(&json!({ "lookup": name, "among": RESIDENT, "cpu_ns": ns }));
+    };
+    let rounds = options.rounds;
+    let at = |round: usize| round.wrapping_mul(48_271) % RESIDENT as usize;
+
+    let mut tier: Cache<u64, Box<[u8]>> = Cache::new(2 * RESIDENT as usize);
+    for hash in &keys {
+        tier.insert(hash.0, vec![1; OBJECT_BYTES as usize].into());
+    }
+    for (name, asked) in [("memory tier, hit", &keys), ("memory tier, miss", &absent)] {
+        let mut bytes = 0;
+        let ns = ns_each(rounds, || {
+            for round in 0..rounds {
+                bytes += tier.get(&asked[at(round)].0).map_or(0, |value| value.len());
+            }
+        });
+        black_box(bytes);
+        show(name, ns);
+    }
+
+    // A set-group of 64 MiB, of which a third is filled.
+    let flash = Flash {
+        zones: 16,
+        zone_pages: 16_384,
+        in_place: false,
+    };
+    let plan = NemoPlan::new(&NemoConfig::default(), flash);
+    let mut model = Model::new(Nemo::new(plan.expect("the plan fits")), flash);
+    for hash in &keys {
+        model.put(*hash, OBJECT_BYTES as u32, Expiry::NEVER, NOW);
+    }
+    let mut nemo = model.into_engine();
+    let mut search = Search::new();
+    for (name, asked) in [
+        ("set-group in memory, hit", &keys),
+        ("set-group in memory, miss", &absent),
+    ] {
+        let ns = ns_each(rounds, || {
+            for round in 0..rounds {
+                black_box(nemo.begin_search(asked[at(round)], &mut search));
+            }
+        });
+        show(name, ns);
+    }
+}
