@@ -20,7 +20,7 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
 
 use super::Engine;
 use super::lookup::FlashValue;
@@ -81,7 +81,8 @@ struct Ahead {
     read: PieceRead,
     parts: u32,
     done: SharedRead,
-    /// None for the one part that everybody may have, and for shared reads.
+    /// For its parts, but for the one that everybody may have. Those who share
+    /// a read have room for it each: the slowest of them keeps its bytes.
     _room: Option<OwnedSemaphorePermit>,
 }
 
@@ -115,22 +116,37 @@ impl Reading {
         let padded = engine.plan.geometry.round_up(u64::from(bytes)) as usize;
         let buf = engine.device.allocate(padded);
         let read = engine.device.read(key.0, buf);
-        let owner = Arc::clone(engine);
-        // Held until it is listed: else it could be over, and unlisted, before.
-        let mut reading = engine.reading.0.lock();
-        let task = tokio::spawn(async move {
-            let read = read.await;
-            owner.reading.0.lock().remove(&key);
-            drop(pin);
-            read.map(IoBuf::into_bytes)
-        });
+        let (tell, told) = oneshot::channel();
         let done = async move {
-            let done = task.await.map_err(|_| ReadError::Ended)?;
-            done.map_err(|error| ReadError::Device(Arc::new(error)))
+            let read: Result<_, DeviceError> = told.await.map_err(|_| ReadError::Ended)?;
+            read.map_err(|error| ReadError::Device(Arc::new(error)))
         };
         let done = done.boxed().shared();
-        reading.insert(key, (bytes, done.clone()));
+        engine.reading.0.lock().insert(key, (bytes, done.clone()));
+        let listed = Listed {
+            engine: Arc::clone(engine),
+            key,
+        };
+        tokio::spawn(async move {
+            let read = read.await;
+            drop(listed);
+            drop(pin);
+            // Not an error: all who wanted it may have gone.
+            let _ = tell.send(read.map(IoBuf::into_bytes));
+        });
         done
+    }
+}
+
+/// Takes a read off the list when it is over, or its runtime is.
+struct Listed {
+    engine: Arc<Engine>,
+    key: ReadKey,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.engine.reading.0.lock().remove(&self.key);
     }
 }
 
@@ -269,12 +285,13 @@ impl LargeReader {
         if let Some((bytes, done)) = self.engine.reading.find(key)
             && let Some((read, parts)) = self.together(window, |read| read.bytes < bytes)
             && read.bytes == bytes
+            && let Ok(room) = self.room_for(parts - u32::from(ahead == 0))
         {
             return Some(Ahead {
                 read,
                 parts,
                 done,
-                _room: None,
+                _room: room,
             });
         }
         let mut room = match ahead {
@@ -324,6 +341,15 @@ impl LargeReader {
             count += 1;
         }
         Some((read, count))
+    }
+
+    /// Room for `parts` at once; none is needed for none.
+    fn room_for(&self, parts: u32) -> Result<Option<OwnedSemaphorePermit>, TryAcquireError> {
+        if parts == 0 {
+            return Ok(None);
+        }
+        let room = Arc::clone(&self.engine.read_ahead).try_acquire_many_owned(parts)?;
+        Ok(Some(room))
     }
 
     fn more_room(&self) -> Option<OwnedSemaphorePermit> {
