@@ -38,7 +38,8 @@ fn value(number: u8) -> Bytes {
 }
 
 async fn put(store: &Store, number: u8) {
-    let put = store.put(&[number], value(number), PutOptions::default());
+    let key = [number];
+    let put = store.put(&key, value(number), PutOptions::default());
     put.await.expect("room");
 }
 
