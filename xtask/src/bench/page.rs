@@ -468,7 +468,7 @@ mod tests {
         );
         let summary = summary(&figures);
         assert!(summary.contains("| 3 ×, 3 × | ≥ 2 × |"), "{summary}");
-        assert!(summary.contains("| 15 × | ≥ 10 × |"), "{summary}");
+        assert!(summary.contains("| 15.0 × | ≥ 10 × |"), "{summary}");
     }
 
     #[test]
