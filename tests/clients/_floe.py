@@ -140,6 +140,7 @@ bucket = "{BUCKET}"
 
 [memcached]
 listen = "127.0.0.1:0"
+path = "{self.folder}/memcached.sock"
 
 [admin]
 listen = "127.0.0.1:0"
@@ -155,6 +156,7 @@ listen = "127.0.0.1:0"
         self.endpoint = f"http://{started['s3']}"
         self.admin = f"http://{started['admin']}"
         self.memcached = started["memcached"]
+        self.memcached_path = started["memcached_path"]
 
     def _read_start(self):
         """The JSON object that Floe prints when it serves."""

@@ -4,13 +4,15 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::project::{self, Outcome, Profile};
 
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
+    /// Only the scripts whose names contain one of these words.
+    pub only: Vec<String>,
     /// Use the debug build.
     #[arg(long)]
     pub debug: bool,
@@ -21,6 +23,10 @@ pub struct Options {
     #[arg(long)]
     pub require: bool,
 }
+
+/// libmemcached's programs, by which the Debian package is known to be there.
+const TOOLS: &[&str] = &["memccapable", "memcslap", "memcaslap"];
+const TOOLS_PACKAGE: &str = "libmemcached-tools";
 
 /// The clients, and the origin that they compare with.
 const PACKAGES: &[&str] = &["boto3", "awscli", "moto[server]", "pymemcache"];
@@ -33,7 +39,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 fn drive(options: &Options) -> Result<Outcome> {
-    let scripts = scripts()?;
+    let scripts = scripts(&options.only)?;
     if !project::available("python3") {
         return Ok(Outcome::Skipped("there is no python3".into()));
     }
@@ -41,6 +47,10 @@ fn drive(options: &Options) -> Result<Outcome> {
         Ok(environment) => environment,
         Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
     };
+    let tools = tools();
+    if let Err(error) = &tools {
+        eprintln!("SKIPPED clients of libmemcached: {error:#}");
+    }
     let binary = match &options.binary {
         Some(given) => given.clone(),
         None => project::build_floe(Profile::from_flag(options.debug))?,
@@ -57,11 +67,58 @@ fn drive(options: &Options) -> Result<Outcome> {
         )?;
     }
     println!("clients: {} scripts passed", scripts.len());
-    Ok(Outcome::Passed)
+    Ok(match tools {
+        Ok(()) => Outcome::Passed,
+        // The scripts have passed over what they need them for.
+        Err(error) => Outcome::Skipped(format!("{error:#}")),
+    })
+}
+
+/// Sees to it that libmemcached's programs are there: installs the package
+/// where that is allowed without asking anybody.
+fn tools() -> Result<()> {
+    if has_tools() {
+        return Ok(());
+    }
+    let by_hand = format!("install it with `apt-get install {TOOLS_PACKAGE}`");
+    let is_root = project::output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
+    if !is_root || !project::available("apt-get") {
+        bail!("{TOOLS_PACKAGE} is not installed; {by_hand}");
+    }
+    println!("clients: installing {TOOLS_PACKAGE}");
+    let install = || {
+        let mut command = apt_get();
+        command.args(["install", "--yes", "--no-install-recommends", TOOLS_PACKAGE]);
+        project::output(&mut command)
+    };
+    // The lists of packages may be old or missing.
+    let installed = install().or_else(|_| {
+        project::output(apt_get().arg("update"))?;
+        install()
+    });
+    installed.with_context(|| format!("{TOOLS_PACKAGE} could not be installed"))?;
+    match has_tools() {
+        true => Ok(()),
+        false => bail!("{TOOLS_PACKAGE} has none of {}", TOOLS.join(", ")),
+    }
+}
+
+fn has_tools() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |tool: &str| std::env::split_paths(&path).any(|at| at.join(tool).is_file());
+    TOOLS.iter().all(|tool| is_there(tool))
+}
+
+fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    command
+        .arg("--quiet")
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    command
 }
 
 /// The scripts to run: helpers, whose names begin with `_`, are not.
-fn scripts() -> Result<Vec<PathBuf>> {
+fn scripts(only: &[String]) -> Result<Vec<PathBuf>> {
     let folder = project::root().join(SCRIPTS);
     let mut scripts = Vec::new();
     for entry in folder.read_dir().into_iter().flatten() {
@@ -71,12 +128,13 @@ fn scripts() -> Result<Vec<PathBuf>> {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        if name.ends_with(".py") && !name.starts_with('_') {
+        let is_wanted = only.is_empty() || only.iter().any(|word| name.contains(word.as_str()));
+        if is_wanted && name.ends_with(".py") && !name.starts_with('_') {
             scripts.push(path);
         }
     }
     if scripts.is_empty() {
-        bail!("{SCRIPTS} holds no script");
+        bail!("{SCRIPTS} holds no such script");
     }
     scripts.sort();
     Ok(scripts)

@@ -5,8 +5,6 @@ use std::net::SocketAddr;
 use floe::config::{Choice, Effective, Key, Kind, Limits, Section};
 use floe_server::{AdminConfig, Anonymous, MemcachedConfig, OxCacheConfig, S3Config, ServerConfig};
 
-use floe_core::chunk::ChunkConfig;
-
 use crate::failure::Failure;
 
 /// What `s3.listen` and `admin.listen` say to open nothing.
@@ -185,7 +183,7 @@ fn memcached() -> Result<Section, String> {
             key(
                 "max_item_size",
                 Kind::Size,
-                "Largest item: its value, its key and the few bytes that memcached counts beside them. At most `chunk.size`; where that is smaller than the default, it is the default.",
+                "Largest item: its value, its key and the few bytes that memcached counts beside them. An item must fit a zone (`device.zone_size`), or a slot where `chunk.eviction` is `clru` and chunks are rewritten in place; where that is less than the default, it is the default.",
             )
             .limits(Limits::between(1 << 10, 1 << 30)),
             count(
@@ -309,23 +307,9 @@ pub(crate) fn config(
 }
 
 fn memcached_config(effective: &Effective<'_>) -> Result<Option<MemcachedConfig>, Failure> {
-    let mut config: MemcachedConfig = effective.section("memcached")?;
+    let config: MemcachedConfig = effective.section("memcached")?;
     if config.listen.is_none() && config.path.as_os_str().is_empty() {
         return Ok(None);
-    }
-    let chunk: ChunkConfig = effective.section("chunk")?;
-    if !effective.is_changed("memcached.max_item_size") {
-        config.max_item_size = config.max_item_size.min(chunk.size);
-    }
-    if config.max_item_size > chunk.size {
-        let cure = format!("\"{}\"", chunk.size);
-        return Err(effective
-            .refuse(
-                "memcached.max_item_size",
-                "is larger than a chunk of the cache (`chunk.size`)",
-                Some(cure),
-            )
-            .into());
     }
     Ok(Some(config))
 }

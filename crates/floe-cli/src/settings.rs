@@ -12,6 +12,7 @@ use floe::object::ObjectConfig;
 use floe::origin::{OriginConfig, OriginKind};
 use floe::store::RamConfig;
 use floe_core::chunk::{self, ChunkConfig};
+use floe_core::layout::ZoneLayout;
 use floe_core::{ByteSize, Geometry};
 use floe_device::DeviceConfig;
 use floe_device::config::DeviceKind;
@@ -142,6 +143,8 @@ pub(crate) struct Plan {
     pub(crate) size_is_ours: bool,
     /// Whether the origin is the folder in the data directory.
     pub(crate) origin_is_ours: bool,
+    /// Whether nobody said how large an item may be, so that it is ours to shrink.
+    pub(crate) item_size_is_ours: bool,
 }
 
 impl Plan {
@@ -186,6 +189,7 @@ impl Plan {
             server,
             log,
             origin_is_ours,
+            item_size_is_ours: !effective.is_changed("memcached.max_item_size"),
         };
         plan.check_shape()?;
         Ok(plan)
@@ -205,14 +209,48 @@ impl Plan {
         self.check_chunks(&geometry)
     }
 
-    /// Checks that the engine can run on a device of this shape.
+    /// Checks that the engine can run on a device of this shape, and holds the
+    /// items that were asked for.
     pub(crate) fn check_chunks(&self, geometry: &Geometry) -> Result<(), Failure> {
-        match chunk::Plan::new(&self.chunk, geometry) {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                Err(Failure::usage("the cache cannot work on this device").because(error))
-            }
+        let plan = chunk::Plan::new(&self.chunk, geometry).map_err(|error| {
+            Failure::usage("the cache cannot work on this device").because(error)
+        })?;
+        let Some(memcached) = self
+            .server
+            .memcached
+            .as_ref()
+            .filter(|_| !self.item_size_is_ours)
+        else {
+            return Ok(());
+        };
+        let most = ByteSize(plan.value_bytes_max);
+        if memcached.max_item_size <= most {
+            return Ok(());
         }
+        let cure = match plan.layout {
+            ZoneLayout::Slots => "use larger chunks (chunk.size), or chunk.clru_layout = log",
+            ZoneLayout::Log => "use larger zones (device.zone_size)",
+        };
+        Err(Failure::usage(format!(
+            "memcached.max_item_size = {} cannot work: a value of the cache has at most {most}",
+            memcached.max_item_size
+        ))
+        .cure(format!("lower it to {most}, or {cure}")))
+    }
+
+    /// The faces' settings over a store that takes values of `most` bytes.
+    pub(crate) fn faces(&self, most: u64) -> ServerConfig {
+        let mut server = self.server.clone();
+        if let Some(memcached) = server.memcached.as_mut().filter(|_| self.item_size_is_ours)
+            && memcached.max_item_size.bytes() > most
+        {
+            memcached.max_item_size = ByteSize(most);
+            tracing::warn!(
+                limit = %memcached.max_item_size,
+                "memcached's items are limited to what one value of the cache may have"
+            );
+        }
+        server
     }
 }
 

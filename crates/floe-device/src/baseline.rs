@@ -128,13 +128,27 @@ impl Offsets {
 /// # Errors
 /// Whatever the system says; a short read is an error too.
 pub fn plain_reads(path: &Path, reads: &Reads, registered: bool) -> io::Result<Cost> {
+    plain_reads_into(path, reads, registered, |_| {})
+}
+
+/// As [`plain_reads`], and shows the data of each read to `sink` before its
+/// buffer is used again.
+///
+/// # Errors
+/// Whatever the system says; a short read is an error too.
+pub fn plain_reads_into(
+    path: &Path,
+    reads: &Reads,
+    registered: bool,
+    sink: impl FnMut(&[u8]),
+) -> io::Result<Cost> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_DIRECT)
         .open(path)?;
     let mut plain = PlainLoop::new(&file, reads, registered)?;
     let watch = Stopwatch::start();
-    plain.run(reads)?;
+    plain.run(reads, sink)?;
     Ok(watch.stop(reads.count))
 }
 
@@ -174,7 +188,7 @@ impl PlainLoop {
         })
     }
 
-    fn run(&mut self, reads: &Reads) -> io::Result<()> {
+    fn run(&mut self, reads: &Reads, mut sink: impl FnMut(&[u8])) -> io::Result<()> {
         let mut started = 0;
         while started < reads.count.min(reads.depth as u64) {
             self.push(started as usize);
@@ -193,6 +207,7 @@ impl PlainLoop {
             }
             ended += tokens.len() as u64;
             for token in tokens.drain(..) {
+                sink(&self.buffers[token]);
                 if started < reads.count {
                     self.push(token);
                     started += 1;

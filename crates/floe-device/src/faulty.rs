@@ -35,6 +35,9 @@ pub struct Faults {
     /// Appends and writes that fail after only the first blocks of their data
     /// went through; the rest are zeros (append) or keep what was there (write).
     pub torn_writes: f64,
+    /// Appends and writes that succeed though nothing of their data is
+    /// written: an append leaves zeros, a write what was there.
+    pub lost_writes: f64,
     /// Reads that succeed with one bit flipped.
     pub bit_flips: f64,
     /// Operations that are held back.
@@ -65,6 +68,8 @@ pub struct Faulty {
 struct Fate {
     delay: Option<Duration>,
     fails: bool,
+    /// For writes: it is not carried out.
+    is_lost: bool,
     /// For writes: a share of the blocks goes through and then it fails. For
     /// reads: the position of the bit that is flipped.
     spoils: Option<f64>,
@@ -121,12 +126,14 @@ impl Faulty {
         // The same draws whatever comes out, so that one rate does not shift
         // the others' outcomes.
         let draws: [f64; 5] = std::array::from_fn(|_| random.random());
+        let writes = matches!(operation, Operation::Append | Operation::Write);
         let fate = Fate {
+            is_lost: writes && (errors..errors + faults.lost_writes).contains(&draws[2]),
             delay: (draws[0] < faults.delays).then(|| faults.delay_max.mul_f64(draws[1])),
             fails: doomed || draws[2] < errors,
             spoils: (draws[3] < spoils).then_some(draws[4]),
         };
-        if fate.fails || fate.spoils.is_some() {
+        if fate.fails || fate.is_lost || fate.spoils.is_some() {
             self.injected.fetch_add(1, Relaxed);
         }
         fate
@@ -217,6 +224,10 @@ impl Device for Faulty {
     fn append(&self, zone: ZoneId, data: IoData, placement: Placement) -> OpFuture<Address> {
         let fate = self.fate(Operation::Append, Some(zone));
         self.start(Operation::Append, Some(zone), fate, || match fate.spoils {
+            _ if fate.is_lost => {
+                let nothing = IoBuf::zeroed(data.len()).freeze();
+                self.below.append(zone, nothing, placement)
+            }
             None => self.below.append(zone, data, placement),
             Some(share) => {
                 let (_, torn) = self.torn(&data, share);
@@ -230,6 +241,7 @@ impl Device for Faulty {
         let fate = self.fate(Operation::Write, Some(at.zone));
         self.start(Operation::Write, Some(at.zone), fate, || {
             match fate.spoils {
+                _ if fate.is_lost => OpFuture::ready(Ok(())),
                 None => self.below.write(at, data, placement),
                 Some(share) => match self.torn(&data, share).0 {
                     0 => OpFuture::ready(Err(injected(Operation::Write, Some(at.zone)))),

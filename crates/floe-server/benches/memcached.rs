@@ -11,14 +11,14 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use floe::cache::TinyTierConfig;
 use floe::object::{ObjectCache, ObjectConfig};
 use floe::origin::{Origin, OriginConfig};
-use floe::{Store, StoreConfig};
-use floe_core::{ByteSize, Geometry};
-use floe_device::{Clock, MemoryDevice};
+use floe::{Cache, CacheConfig};
+use floe_core::ByteSize;
+use floe_device::{Clock, DeviceConfig};
 use floe_server::{MemcachedConfig, Server, ServerConfig};
 
 const KEYS: usize = 10_000;
@@ -149,28 +149,23 @@ fn serve(path: &Path) -> Result<(), AnyError> {
         .build()?;
     let _server = runtime.block_on(async {
         let clock = Clock::real();
-        let geometry = Geometry {
-            block_size: 4096,
-            zone_size: 8 << 20,
-            zone_capacity: 8 << 20,
-            zone_count: 24,
-            max_open_zones: None,
-            max_active_zones: None,
-            max_append_bytes: 1 << 20,
-            random_writes: true,
-            native_append: false,
-            placement_handles: 0,
+        // As `floe serve` has it: small items in the engine for tiny objects.
+        let config = CacheConfig {
+            device: memory(ByteSize::mib(192), ByteSize::mib(8)),
+            tiny: Some(TinyTierConfig {
+                device: memory(ByteSize::mib(64), ByteSize::mib(4)),
+                ..TinyTierConfig::default()
+            }),
+            ..CacheConfig::default()
         };
-        let mut config = StoreConfig::default();
-        config.chunk.size = ByteSize::mib(1);
-        let device = Arc::new(MemoryDevice::new(geometry));
-        let store = Store::open(device, clock.clone(), &config).await?;
+        let items = Cache::open(&config).await?;
         let origin = OriginConfig {
             root: path.parent().map(Path::to_owned),
             ..OriginConfig::default()
         };
         let origin = Origin::open(&origin, clock.clone())?;
-        let cache = ObjectCache::new(store, origin, clock.clone(), ObjectConfig::default())?;
+        let store = items.store().clone();
+        let objects = ObjectCache::new(store, origin, clock.clone(), ObjectConfig::default())?;
         let config = ServerConfig {
             memcached: Some(MemcachedConfig {
                 listen: None::<SocketAddr>,
@@ -179,20 +174,18 @@ fn serve(path: &Path) -> Result<(), AnyError> {
             }),
             ..ServerConfig::default()
         };
-        Ok::<_, AnyError>(
-            Server::start(
-                config,
-                cache.clone(),
-                floe::Cache::over(cache.store().clone()),
-                clock,
-                None,
-            )
-            .await?,
-        )
+        Ok::<_, AnyError>(Server::start(config, objects, items, clock, None).await?)
     })?;
     println!("ready");
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
+}
+
+fn memory(size: ByteSize, zone_size: ByteSize) -> DeviceConfig {
+    DeviceConfig {
+        zone_size,
+        ..DeviceConfig::memory(size)
+    }
 }
 
 fn fill(path: &Path) -> Result<(), AnyError> {

@@ -223,3 +223,44 @@ fn overwrites_never_fill_the_journal() {
         assert!(hits > 400, "{hits} of 500");
     });
 }
+
+/// A key is a miss where neither engine has it, and only then.
+#[test]
+fn keys_of_the_tiny_engine_are_no_misses() {
+    virtual_time::run(1, |clock: Clock| async move {
+        let memory = |size| floe::device::DeviceConfig {
+            zone_size: ByteSize::mib(1),
+            ..floe::device::DeviceConfig::memory(size)
+        };
+        let device = floe::device::open(&memory(ByteSize::mib(64)), &clock).unwrap();
+        let cache = Cache::open_on(device, clock.clone(), &floe::StoreConfig::default())
+            .await
+            .unwrap();
+        let device = floe::device::open(&memory(ByteSize::mib(32)), &clock).unwrap();
+        let tiny = floe::Tiny::open(device, clock, &floe::tiny::TinyConfig::default())
+            .await
+            .unwrap();
+        let cache = cache.with_tiny(tiny, ByteSize::kib(2));
+        let large = Bytes::from(vec![1; 10_000]);
+        cache.put(b"tiny", Bytes::from_static(b"1")).await.unwrap();
+        cache.put(b"large", large.clone()).await.unwrap();
+        for flushed in [false, true] {
+            for _ in 0..5 {
+                cache.get_ram(b"tiny").unwrap();
+                cache.get_ram(b"large").unwrap();
+                assert!(cache.get(b"tiny").await.unwrap().is_some());
+                assert!(cache.get(b"large").await.unwrap().is_some());
+                let part = cache.get_range(b"tiny", 0..9).await.unwrap();
+                assert_eq!(part, Some(Bytes::from_static(b"1")));
+                let part = cache.get_range(b"large", 0..9).await.unwrap();
+                assert_eq!(part, Some(large.slice(..9)));
+            }
+            let misses = cache.stats().engine.counts.misses;
+            assert_eq!(misses, 0, "flushed: {flushed}");
+            cache.flush().await.unwrap();
+        }
+        assert!(cache.get(b"absent").await.unwrap().is_none());
+        assert!(cache.get_range(b"absent", 0..9).await.unwrap().is_none());
+        assert_eq!(cache.stats().engine.counts.misses, 2);
+    });
+}

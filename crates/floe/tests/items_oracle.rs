@@ -1,42 +1,70 @@
 //! Items against a model: random operations, flushes, time that passes,
 //! processes killed and power cut. Items may be forgotten; nothing else may be
 //! found than what the model holds, and of two who compare one version one wins.
+//! In a log items are up to 20 times as long as a chunk, and never a mix of two.
+
+mod common;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
+use common::{in_place, power_switch};
 use floe::items::{Decision, Expiry, Found, ItemBuffer, ItemError, NewItem};
 use floe::{Cache, CacheError, Item, ItemCache, ItemConfig, Store, StoreConfig};
-use floe_core::chunk::{ChunkConfig, Eviction};
-use floe_core::{ByteSize, Geometry};
-use floe_device::platter::WriteCache;
+use floe_core::ByteSize;
+use floe_core::chunk::{ChunkConfig, ClruLayout, Eviction};
 use floe_device::power::PowerSwitch;
-use floe_device::{Clock, MemoryDevice, virtual_time};
+use floe_device::{Clock, virtual_time};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 const KEYS: u64 = 80;
 
-fn geometry() -> Geometry {
-    Geometry {
-        block_size: 4096,
-        zone_size: 4 << 20,
-        zone_capacity: 4 << 20,
-        zone_count: 14,
-        max_open_zones: None,
-        max_active_zones: None,
-        max_append_bytes: 512 << 10,
-        random_writes: true,
-        native_append: false,
-        placement_handles: 0,
-    }
+/// A blank device that items live on.
+fn new_device() -> PowerSwitch {
+    power_switch(in_place(14, 4 << 20))
 }
 
-async fn open(power: &PowerSwitch, clock: &Clock, eviction: Eviction) -> (Store, ItemCache) {
+/// How the items lie, and how long they may be.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    eviction: Eviction,
+    clru: ClruLayout,
+    chunk: ByteSize,
+    max_value: ByteSize,
+}
+
+/// Items are longer than chunks.
+const LOG: Layout = Layout {
+    eviction: Eviction::Zplru,
+    clru: ClruLayout::Auto,
+    chunk: ByteSize::kib(64),
+    max_value: ByteSize::kib(1300),
+};
+
+/// The same, and moved by host GC.
+const COLLECTED_LOG: Layout = Layout {
+    eviction: Eviction::Clru,
+    clru: ClruLayout::Log,
+    ..LOG
+};
+
+/// An item fits a slot.
+const SLOTS: Layout = Layout {
+    eviction: Eviction::Clru,
+    clru: ClruLayout::Slots,
+    chunk: ByteSize::kib(512),
+    max_value: ByteSize::kib(400),
+};
+
+async fn open(power: &PowerSwitch, clock: &Clock, layout: Layout) -> (Store, ItemCache) {
     let mut config = StoreConfig {
         chunk: ChunkConfig {
-            size: ByteSize::kib(512),
-            eviction,
+            size: layout.chunk,
+            eviction: layout.eviction,
+            clru_layout: layout.clru,
             write_buffer: ByteSize::mib(3),
             ..ChunkConfig::default()
         },
@@ -48,7 +76,7 @@ async fn open(power: &PowerSwitch, clock: &Clock, eviction: Eviction) -> (Store,
         .await
         .expect("the store opens");
     let config = ItemConfig {
-        max_value: ByteSize::kib(400),
+        max_value: layout.max_value,
     };
     let items = ItemCache::open(Cache::over(store.clone()), &config)
         .await
@@ -117,11 +145,15 @@ impl Model {
     }
 }
 
-fn random_value(random: &mut StdRng) -> Vec<u8> {
-    let len = match random.random_range(0..20) {
-        0 => 0,
-        1 => random.random_range(260_000..400_000),
-        2..6 => random.random_range(1000..20_000),
+/// Of all sizes up to a little more than is allowed.
+fn random_value(random: &mut StdRng, max: u64) -> Vec<u8> {
+    let max = usize::try_from(max).unwrap();
+    let len = match random.random_range(0..40) {
+        0 | 1 => 0,
+        // A chunk, the longest value that shares batches, the longest of all, and their neighbours.
+        2 => [64 << 10, 256 << 10, max][random.random_range(0..3)] - random.random_range(0..40),
+        3 => random.random_range(65_000..max + max / 8),
+        4..12 => random.random_range(1000..20_000),
         _ => random.random_range(1..300),
     };
     let mut value = vec![0; len];
@@ -163,7 +195,8 @@ async fn operation(
     model.pass(now);
     match random.random_range(0..100) {
         0..30 => {
-            let value = random_value(random);
+            let max = items.value_bytes_max();
+            let value = random_value(random, max);
             let flags = random.random_range(0..3);
             let expiry = random_expiry(random, now);
             let new = NewItem {
@@ -171,6 +204,12 @@ async fn operation(
                 expiry,
                 ..NewItem::new(ItemBuffer::from(&value[..]))
             };
+            if value.len() as u64 > max {
+                // Refused as it is; what was there stays.
+                let refused = items.put(key, new).await;
+                assert!(matches!(refused, Err(ItemError::TooLarge { .. })));
+                return Ok(());
+            }
             // Until it is acknowledged it may have happened or not.
             model.doubtful.insert(number);
             let version = items.put(key, new).await?;
@@ -295,10 +334,9 @@ async fn append(
     }
 }
 
-fn lives(eviction: Eviction, lives: u64, operations: u64) {
+fn lives(layout: Layout, lives: u64, operations: u64) {
     virtual_time::run(1, |clock: Clock| async move {
-        let volatile = WriteCache::Volatile { bytes_max: 8 << 20 };
-        let (_, power) = MemoryDevice::with_power(geometry(), volatile);
+        let power = new_device();
         let mut model = Model {
             items: HashMap::new(),
             doubtful: HashSet::new(),
@@ -309,7 +347,7 @@ fn lives(eviction: Eviction, lives: u64, operations: u64) {
         };
         for life in 0..lives {
             let mut random = StdRng::seed_from_u64(life);
-            let (store, items) = open(&power, &clock, eviction).await;
+            let (store, items) = open(&power, &clock, layout).await;
             if life % 3 == 1 {
                 power.crash_after(random.random_range(1..operations), life);
             }
@@ -335,20 +373,24 @@ fn lives(eviction: Eviction, lives: u64, operations: u64) {
 
 #[test]
 fn items_in_a_log() {
-    lives(Eviction::Zplru, 12, 1200);
+    lives(LOG, 12, 1200);
+}
+
+#[test]
+fn items_in_a_log_that_is_collected() {
+    lives(COLLECTED_LOG, 12, 600);
 }
 
 #[test]
 fn items_in_slots() {
-    lives(Eviction::Clru, 12, 800);
+    lives(SLOTS, 12, 800);
 }
 
 #[test]
 fn of_two_who_compare_one_version_one_wins() {
     virtual_time::run(3, |clock: Clock| async move {
-        let (_, power) =
-            MemoryDevice::with_power(geometry(), WriteCache::Volatile { bytes_max: 8 << 20 });
-        let (_store, items) = open(&power, &clock, Eviction::Zplru).await;
+        let power = new_device();
+        let (_store, items) = open(&power, &clock, LOG).await;
         for round in 0u64..200 {
             let seen = items
                 .put(b"shared", NewItem::new(ItemBuffer::from(&b"0"[..])))
@@ -388,9 +430,8 @@ fn of_two_who_compare_one_version_one_wins() {
 #[test]
 fn counters_that_many_change_lose_nothing() {
     virtual_time::run(4, |clock: Clock| async move {
-        let (_, power) =
-            MemoryDevice::with_power(geometry(), WriteCache::Volatile { bytes_max: 8 << 20 });
-        let (_store, items) = open(&power, &clock, Eviction::Zplru).await;
+        let power = new_device();
+        let (_store, items) = open(&power, &clock, LOG).await;
         let zero = NewItem::new(ItemBuffer::from(&b"0"[..]));
         items.put(b"count", zero).await.unwrap();
         let adders: Vec<_> = (0..10)
@@ -419,10 +460,9 @@ fn counters_that_many_change_lose_nothing() {
 #[test]
 fn what_was_flushed_stays_away_and_lost_records_forget_everything() {
     virtual_time::run(5, |clock: Clock| async move {
-        let (_, power) =
-            MemoryDevice::with_power(geometry(), WriteCache::Volatile { bytes_max: 8 << 20 });
+        let power = new_device();
         let item = || NewItem::new(ItemBuffer::from(&b"value"[..]));
-        let (store, items) = open(&power, &clock, Eviction::Zplru).await;
+        let (store, items) = open(&power, &clock, LOG).await;
         items.put(b"old", item()).await.unwrap();
         items.flush_all(None).await.unwrap();
         assert_eq!(items.get(b"old").await.unwrap(), None);
@@ -432,7 +472,7 @@ fn what_was_flushed_stays_away_and_lost_records_forget_everything() {
         store.flush().await.unwrap();
         drop((store, items));
 
-        let (store, items) = open(&power, &clock, Eviction::Zplru).await;
+        let (store, items) = open(&power, &clock, LOG).await;
         assert_eq!(items.get(b"old").await.unwrap(), None);
         let found = items.get(b"new").await.unwrap().expect("it is warm");
         assert_eq!(found.version, before);
@@ -447,15 +487,78 @@ fn what_was_flushed_stays_away_and_lost_records_forget_everything() {
         store.flush().await.unwrap();
         drop((store, items));
 
-        let (store, items) = open(&power, &clock, Eviction::Zplru).await;
+        let (store, items) = open(&power, &clock, LOG).await;
         assert_eq!(items.get(b"new").await.unwrap(), None);
         assert!(items.get(b"last").await.unwrap().is_some());
         for record in [b"I0", b"I1"] {
             assert!(store.delete(record).await.unwrap());
         }
         drop((store, items));
-        let (_store, items) = open(&power, &clock, Eviction::Zplru).await;
+        let (_store, items) = open(&power, &clock, LOG).await;
         assert_eq!(items.get(b"last").await.unwrap(), None);
         assert!(items.put(b"last", item()).await.unwrap() > after);
     });
+}
+
+/// Items whose bytes are all the same, and whose flags say how many there are.
+async fn write_long(items: ItemCache, number: u8) {
+    let mut random = StdRng::seed_from_u64(number.into());
+    for round in 0..120 {
+        let key = [b'k', random.random_range(0..3)];
+        let len = random.random_range(200_000..1_300_000);
+        let value = vec![number.wrapping_mul(61).wrapping_add(round); len];
+        let item = NewItem {
+            flags: u32::try_from(len).unwrap(),
+            ..NewItem::new(ItemBuffer::from(&value[..]))
+        };
+        items.put(&key, item).await.unwrap();
+    }
+}
+
+/// How often one of them was found until the writers were done.
+async fn read_long(items: ItemCache, number: u8, done: Arc<AtomicBool>) -> u64 {
+    let mut random = StdRng::seed_from_u64((100 + number).into());
+    let mut hits = 0;
+    while !done.load(SeqCst) {
+        let key = [b'k', random.random_range(0..3)];
+        if let Some(item) = items.get(&key).await.unwrap() {
+            hits += 1;
+            let first = item.value[0];
+            assert_eq!(item.value.len(), item.flags as usize, "of another length");
+            assert!(item.value.iter().all(|&byte| byte == first), "a mix of two");
+        }
+        tokio::task::yield_now().await;
+    }
+    hits
+}
+
+/// Writers and readers of the same few long items race, in a cache that evicts
+/// all the while: whatever is found was written at once.
+fn long_items_race(layout: Layout) {
+    virtual_time::run(6, |clock: Clock| async move {
+        let power = new_device();
+        let (_store, items) = open(&power, &clock, layout).await;
+        let writers: Vec<_> = (0..4u8)
+            .map(|number| tokio::spawn(write_long(items.clone(), number)))
+            .collect();
+        let done = Arc::new(AtomicBool::new(false));
+        let readers: Vec<_> = (0..4u8)
+            .map(|number| tokio::spawn(read_long(items.clone(), number, Arc::clone(&done))))
+            .collect();
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        done.store(true, SeqCst);
+        let mut hits = 0;
+        for reader in readers {
+            hits += reader.await.unwrap();
+        }
+        assert!(hits > 50, "only {hits} gets hit");
+    });
+}
+
+#[test]
+fn long_items_are_never_a_mix() {
+    long_items_race(LOG);
+    long_items_race(COLLECTED_LOG);
 }

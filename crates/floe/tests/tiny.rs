@@ -1,26 +1,29 @@
 //! Tiny objects through the public API.
 
+mod common;
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use floe::tiny::{OpenTinyError, TinyConfig};
+use common::{in_place, zoned};
+use floe::store::InRam;
+use floe::tiny::{OpenTinyError, TinyConfig, TinyEngine};
 use floe::{ByteSize, Bytes, Cache, CacheConfig, CacheError, PutOptions, Tiny};
 use floe_core::Geometry;
 use floe_core::policy::admission::{AdmissionConfig, RejectFirstConfig};
-use floe_device::{Clock, MemoryDevice, SharedDevice, virtual_time};
-use std::sync::Arc;
+use floe_device::{Clock, Faults, Faulty, MemoryDevice, SharedDevice, virtual_time};
+
+const ZONES: u32 = 34;
+const ZONE: u64 = 64 << 10;
 
 fn device() -> SharedDevice {
+    device_like(in_place(ZONES, ZONE))
+}
+
+fn device_like(geometry: Geometry) -> SharedDevice {
     Arc::new(MemoryDevice::new(Geometry {
-        block_size: 4096,
-        zone_size: 64 << 10,
-        zone_capacity: 64 << 10,
-        zone_count: 34,
-        max_open_zones: None,
-        max_active_zones: None,
-        max_append_bytes: 64 << 10,
-        random_writes: true,
-        native_append: false,
-        placement_handles: 0,
+        max_append_bytes: ZONE as u32,
+        ..geometry
     }))
 }
 
@@ -135,6 +138,219 @@ fn another_plan_is_refused_with_the_setting() {
             .expect_err("another plan");
         assert!(matches!(error, OpenTinyError::OtherPlan { .. }));
         assert!(error.to_string().contains("candidate"), "{error}");
+    });
+}
+
+fn of(engine: TinyEngine) -> TinyConfig {
+    let mut config = TinyConfig {
+        engine,
+        ram: ByteSize(0),
+        ..config()
+    };
+    config.fairywren.op_percent = 30;
+    config
+}
+
+#[test]
+fn an_engine_that_cannot_run_on_the_device_says_why_and_what_would() {
+    virtual_time::run(5, |clock: Clock| async move {
+        for (engine, geometry, said) in [
+            (
+                TinyEngine::Set,
+                zoned(ZONES, ZONE),
+                "tiny.engine = set cannot work: sets of one page are rewritten in place, and this device writes its zones only from front to back; nemo, log and fairywren work",
+            ),
+            (
+                TinyEngine::Kangaroo,
+                zoned(ZONES, ZONE),
+                "tiny.kangaroo.sets = in_place cannot work: sets of one page are rewritten in place, and this device writes its zones only from front to back; sets = \"zoned\" works",
+            ),
+            (
+                TinyEngine::FairyWren,
+                in_place(12, ZONE),
+                "device = 10 zones of 16 pages cannot work: the engine needs 11 zones that hold pages; use a larger device or smaller zones",
+            ),
+        ] {
+            let opened = Tiny::open(device_like(geometry), clock.clone(), &of(engine)).await;
+            let error = opened.expect_err("it cannot run");
+            assert!(matches!(error, OpenTinyError::Config(_)), "{error:?}");
+            assert_eq!(error.to_string(), said);
+        }
+    });
+}
+
+#[test]
+fn a_cache_of_another_engine_is_another_plan() {
+    virtual_time::run(6, |clock: Clock| async move {
+        for engine in TinyEngine::ALL {
+            let device = device();
+            let store = Tiny::open(device.clone(), clock.clone(), &of(engine))
+                .await
+                .expect("opens");
+            assert_eq!(store.engine(), engine);
+            store.close().await.expect("closes");
+            for other in TinyEngine::ALL {
+                let opened = Tiny::open(device.clone(), clock.clone(), &of(other)).await;
+                if other == engine {
+                    opened.expect("it is the same");
+                    continue;
+                }
+                let error = opened.expect_err("another engine").to_string();
+                let names = format!("the engine on flash is {engine}, but {other} is wanted");
+                assert!(error.contains("another plan"), "{error}");
+                assert!(error.contains(&names), "{error}");
+            }
+        }
+    });
+}
+
+#[test]
+fn engines_that_keep_what_they_know_in_memory_begin_empty_and_go_on() {
+    virtual_time::run(7, |clock: Clock| async move {
+        for engine in TinyEngine::ALL {
+            let device = device();
+            let mut config = of(engine);
+            let mut identity = None;
+            for life in 0..3u8 {
+                let store = Tiny::open(device.clone(), clock.clone(), &config)
+                    .await
+                    .expect("opens");
+                let recovery = *store.recovery();
+                let is_warm = engine == TinyEngine::Nemo;
+                assert_eq!(recovery.formatted, life == 0);
+                assert_eq!(recovery.cold, life > 0 && !is_warm, "{engine}");
+                assert_eq!(*identity.get_or_insert(store.identity()), store.identity());
+                let mut found = 0;
+                for number in 0..8_000 {
+                    let name = name(number);
+                    let before = store.get(name.as_bytes()).await.expect("get");
+                    found += u32::from(before.is_some());
+                    let value = [life; 240];
+                    let put = store.put(name.as_bytes(), &value, PutOptions::default());
+                    put.await.expect("put");
+                }
+                assert_eq!(found > 0, life > 0 && is_warm, "{engine}: {found}");
+                let mut hits = 0;
+                for number in 0..8_000 {
+                    let found = store.get(name(number).as_bytes()).await.expect("get");
+                    hits += u32::from(found.is_some_and(|found| found.bytes[..] == [life; 240]));
+                }
+                assert!(hits > 1_500, "{engine}: {hits}");
+                store.close().await.expect("closes");
+                // Where nothing is found again, this is no matter of the format.
+                config.set.unused_percent = 30;
+                config.kangaroo.op_percent = 20;
+            }
+        }
+    });
+}
+
+#[test]
+fn what_does_not_outlive_the_process_is_acknowledged_without_a_fence() {
+    virtual_time::run(8, |clock: Clock| async move {
+        for engine in TinyEngine::ALL {
+            let device = device();
+            let store = Tiny::open(device.clone(), clock.clone(), &of(engine))
+                .await
+                .expect("opens");
+            let flushes = device.counters().snapshot().flushes;
+            for number in 0..20_000 {
+                let name = name(number % 5_000);
+                let put = store.put(name.as_bytes(), &[1; 240], PutOptions::default());
+                put.await.expect("put");
+            }
+            let more = device.counters().snapshot().flushes - flushes;
+            assert_eq!(more == 0, engine != TinyEngine::Nemo, "{engine}: {more}");
+        }
+    });
+}
+
+#[test]
+fn opening_empties_no_zones() {
+    virtual_time::run(9, |clock: Clock| async move {
+        for engine in TinyEngine::ALL {
+            let device = device();
+            for _ in 0..2 {
+                let before = device.counters().snapshot().resets;
+                let store = Tiny::open(device.clone(), clock.clone(), &of(engine))
+                    .await
+                    .expect("opens");
+                // What is found to be done in the background is done by then.
+                clock.sleep(Duration::from_secs(1)).await;
+                let resets = device.counters().snapshot().resets - before;
+                assert!(resets <= 2, "{engine}: {resets}");
+                let put = store.put(b"key", b"value", PutOptions::default());
+                put.await.expect("put");
+                store.close().await.expect("closes");
+            }
+        }
+    });
+}
+
+/// Waits until nothing is in memory on its way to flash.
+async fn written(store: &Tiny, clock: &Clock) {
+    while matches!(store.get_ram(b"key"), Ok(InRam::Hit(_))) {
+        clock.sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[test]
+fn a_page_of_an_earlier_life_is_not_taken_for_one_whose_write_was_lost() {
+    virtual_time::run(10, |clock: Clock| async move {
+        let below = device();
+        let config = of(TinyEngine::Set);
+        for life in [b"1", b"2"] {
+            let device = Faulty::new(below.clone(), clock.clone(), 1, Faults::default());
+            let device = Arc::new(device);
+            let store = Tiny::open(device.clone(), clock.clone(), &config)
+                .await
+                .expect("opens");
+            device.set(Faults {
+                lost_writes: if life == b"1" { 0.0 } else { 1.0 },
+                ..Faults::default()
+            });
+            let put = store.put(b"key", life, PutOptions::default());
+            put.await.expect("put");
+            written(&store, &clock).await;
+            let found = store.get(b"key").await.expect("get");
+            let found = found.map(|found| found.bytes);
+            let is_right = match life {
+                b"1" => found.as_deref() == Some(&b"1"[..]),
+                _ => found.is_none(),
+            };
+            assert!(is_right, "{found:?}");
+        }
+    });
+}
+
+#[test]
+fn nobody_waits_for_zones_that_are_worn_out() {
+    virtual_time::run(11, |clock: Clock| async move {
+        for engine in TinyEngine::ALL {
+            let device = Faulty::new(device(), clock.clone(), 1, Faults::default());
+            let device = Arc::new(device);
+            let store = Tiny::open(device.clone(), clock.clone(), &of(engine))
+                .await
+                .expect("opens");
+            device.set(Faults {
+                append_errors: 1.0,
+                reset_errors: 1.0,
+                ..Faults::default()
+            });
+            let mut ended = None;
+            for number in 0..30_000 {
+                let name = name(number);
+                let put = store.put(name.as_bytes(), &[1; 240], PutOptions::default());
+                if let Err(error) = put.await {
+                    ended = Some(error);
+                    break;
+                }
+            }
+            // Sets in place are not appended, and Nemo lets go of what it
+            // finds no place for.
+            let is_worn = !matches!(engine, TinyEngine::Set | TinyEngine::Nemo);
+            assert_eq!(ended.is_some(), is_worn, "{engine}: {ended:?}");
+        }
     });
 }
 

@@ -44,6 +44,8 @@ pub struct Server {
     child: Child,
     /// The S3 face.
     pub s3: SocketAddr,
+    /// The memcached face.
+    pub memcached: SocketAddr,
     /// Metrics and health.
     pub admin: SocketAddr,
     /// From the start of the process to the first healthy answer.
@@ -78,7 +80,7 @@ impl Server {
 
     /// Starts the server and does not wait.
     pub fn spawn(setup: &Setup) -> Result<Self> {
-        let (s3, admin) = (free_address()?, free_address()?);
+        let [s3, memcached, admin] = free_addresses()?;
         let log = File::options()
             .create(true)
             .append(true)
@@ -87,7 +89,7 @@ impl Server {
             .arg("serve")
             .arg("--data-dir")
             .arg(&setup.data_dir)
-            .args(flags(setup, s3, admin))
+            .args(flags(setup, s3, memcached, admin))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -96,6 +98,7 @@ impl Server {
         Ok(Server {
             child,
             s3,
+            memcached,
             admin,
             start_time: Duration::ZERO,
         })
@@ -186,12 +189,12 @@ impl Drop for Server {
     }
 }
 
-fn flags(setup: &Setup, s3: SocketAddr, admin: SocketAddr) -> Vec<String> {
+fn flags(setup: &Setup, s3: SocketAddr, memcached: SocketAddr, admin: SocketAddr) -> Vec<String> {
     let pairs = [
         // Asked for: without keys, only the demo folder is served unasked.
         ("--s3-anonymous", "loopback".to_owned()),
         ("--s3-listen", s3.to_string()),
-        ("--memcached-listen", "127.0.0.1:0".to_owned()),
+        ("--memcached-listen", memcached.to_string()),
         ("--admin-listen", admin.to_string()),
         ("--device-size", setup.cache_size.clone()),
         ("--device-zone-size", setup.zone_size.to_owned()),
@@ -207,9 +210,17 @@ fn flags(setup: &Setup, s3: SocketAddr, admin: SocketAddr) -> Vec<String> {
     flags
 }
 
-/// An address that was free a moment ago.
-fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+/// Addresses that were free a moment ago, each another.
+fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
+    let mut listeners = Vec::with_capacity(N);
+    for _ in 0..N {
+        listeners.push(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
+    }
+    let mut addresses = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); N];
+    for (address, listener) in addresses.iter_mut().zip(&listeners) {
+        *address = listener.local_addr()?;
+    }
+    Ok(addresses)
 }
 
 /// The end of what the server printed.

@@ -36,8 +36,17 @@ struct History {
 }
 
 /// Taken before a read: the oldest state that it may return.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Since(usize);
+
+/// What the server says of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// It is acknowledged.
+    Done,
+    /// Nothing has changed.
+    Refused,
+}
 
 impl Ledger {
     /// An object that starts in `state`.
@@ -59,12 +68,13 @@ impl Ledger {
     }
 
     /// Asks for a new state through `operation`, which says whether the server
-    /// acknowledged it. `None`: another writer is at it.
+    /// acknowledged it, or said that it did not do it, or neither. `None`:
+    /// another writer is at it.
     pub(super) fn write<E>(
         &self,
         state: impl FnOnce(u32) -> State,
-        operation: impl FnOnce(State) -> Result<(), E>,
-    ) -> Option<Result<(), E>> {
+        operation: impl FnOnce(State) -> Result<Written, E>,
+    ) -> Option<Result<Written, E>> {
         let _turn = self.turn.try_lock().ok()?;
         let (state, number) = {
             let mut history = lock(&self.history);
@@ -74,8 +84,11 @@ impl Ledger {
             (state, number)
         };
         let result = operation(state);
-        if result.is_ok() {
-            lock(&self.history).acknowledged = number;
+        match result {
+            Ok(Written::Done) => lock(&self.history).acknowledged = number,
+            // Writers take turns: it is still the last one.
+            Ok(Written::Refused) => lock(&self.history).states.truncate(number),
+            Err(_) => {}
         }
         Some(result)
     }
@@ -180,7 +193,7 @@ mod tests {
         ledger
             .write(
                 |version| State::Present { version, len: 7 },
-                |_| Ok::<(), ()>(()),
+                |_| Ok::<_, ()>(Written::Done),
             )
             .expect("nobody else writes")
             .expect("the operation says so");
@@ -215,6 +228,18 @@ mod tests {
                 .judge(since, None, &Seen::Bytes(content("k", 0, 9)))
                 .is_err()
         );
+    }
+
+    #[test]
+    fn a_refused_write_must_not_be_seen() {
+        let ledger = Ledger::new("k".into(), State::Absent);
+        let refused = ledger.write(
+            |version| State::Present { version, len: 7 },
+            |_| Ok::<_, ()>(Written::Refused),
+        );
+        assert_eq!(refused, Some(Ok(Written::Refused)));
+        let seen = Seen::Bytes(content("k", 1, 7));
+        assert!(ledger.judge(ledger.begin_read(), None, &seen).is_err());
     }
 
     #[test]

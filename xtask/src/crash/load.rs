@@ -3,8 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -12,7 +11,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::blackbox::content;
 use crate::blackbox::http::{Connection, Response};
 
-use super::ledger::{Ledger, Seen, State};
+use super::ledger::{Ledger, Seen, State, Written};
+use super::verdicts::Verdicts;
 
 /// The bucket that everything happens in.
 pub(super) const BUCKET: &str = "crash";
@@ -26,12 +26,8 @@ pub(super) struct World {
     pub fixed: Vec<Ledger>,
     /// Written, overwritten and deleted through the server.
     pub changing: Vec<Ledger>,
-    /// The first lies that were seen.
-    pub lies: Mutex<Vec<String>>,
-    /// Answers judged.
-    pub judged: AtomicU64,
-    /// Writes and deletes acknowledged.
-    pub acknowledged: AtomicU64,
+    /// What was seen of them.
+    pub verdicts: Verdicts,
 }
 
 /// Why a connection stopped.
@@ -65,7 +61,7 @@ impl World {
                 Ok(()) => {}
                 Err(Stop::Broken) => return,
                 Err(Stop::Lie(lie)) => {
-                    self.record(lie);
+                    self.verdicts.lie(lie);
                     return;
                 }
             }
@@ -79,7 +75,7 @@ impl World {
         for ledger in self.fixed.iter().chain(&self.changing) {
             match self.read(&mut connection, ledger, None) {
                 Ok(()) => {}
-                Err(Stop::Lie(lie)) => self.record(lie),
+                Err(Stop::Lie(lie)) => self.verdicts.lie(lie),
                 Err(Stop::Broken) => return Err(io::ErrorKind::ConnectionReset.into()),
             }
         }
@@ -92,7 +88,7 @@ impl World {
         for ledger in self.fixed.iter().take(count) {
             match self.read(&mut connection, ledger, None) {
                 Ok(()) => {}
-                Err(Stop::Lie(lie)) => self.record(lie),
+                Err(Stop::Lie(lie)) => self.verdicts.lie(lie),
                 Err(Stop::Broken) => return Err(io::ErrorKind::ConnectionReset.into()),
             }
         }
@@ -103,15 +99,6 @@ impl World {
     /// until the connection breaks.
     pub(super) fn reread(&self, s3: SocketAddr, count: usize, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) && self.probe(s3, count).is_ok() {}
-    }
-
-    fn record(&self, lie: String) {
-        const KEPT: usize = 20;
-        if let Ok(mut lies) = self.lies.lock()
-            && lies.len() < KEPT
-        {
-            lies.push(lie);
-        }
     }
 
     fn step(
@@ -156,18 +143,19 @@ impl World {
             _ => return Err(unexpected("GET", ledger, &response)),
         };
         ledger.judge(since, range, &seen).map_err(Stop::Lie)?;
-        self.judged.fetch_add(1, Ordering::Relaxed);
+        self.verdicts.answer_judged();
         Ok(())
     }
 
     fn put(&self, connection: &mut Connection, ledger: &Ledger, len: usize) -> Result<(), Stop> {
         let operation = |state| {
             let State::Present { version, len } = state else {
-                return Ok(());
+                return Ok(Written::Refused);
             };
             let body = content(ledger.key(), version, len);
             let response = connection.request("PUT", &path(ledger.key()), &[], &body)?;
-            expect_status(&response, &[200, 204], "PUT", ledger)
+            expect_status(&response, &[200, 204], "PUT", ledger)?;
+            Ok(Written::Done)
         };
         self.acknowledge(ledger.write(|version| State::Present { version, len }, operation))
     }
@@ -175,15 +163,16 @@ impl World {
     fn delete(&self, connection: &mut Connection, ledger: &Ledger) -> Result<(), Stop> {
         let operation = |_| {
             let response = connection.request("DELETE", &path(ledger.key()), &[], b"")?;
-            expect_status(&response, &[200, 204, 404], "DELETE", ledger)
+            expect_status(&response, &[200, 204, 404], "DELETE", ledger)?;
+            Ok(Written::Done)
         };
         self.acknowledge(ledger.write(|_| State::Absent, operation))
     }
 
-    fn acknowledge(&self, outcome: Option<Result<(), Stop>>) -> Result<(), Stop> {
+    fn acknowledge(&self, outcome: Option<Result<Written, Stop>>) -> Result<(), Stop> {
         let Some(result) = outcome else { return Ok(()) };
         result?;
-        self.acknowledged.fetch_add(1, Ordering::Relaxed);
+        self.verdicts.write_acknowledged();
         Ok(())
     }
 }

@@ -5,13 +5,15 @@
 //! it again and checks that it tells the truth: no wrong byte, nothing
 //! overwritten or deleted returns, and what was cached still is.
 
+mod items;
 mod ledger;
 mod load;
+mod memcached;
+mod verdicts;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use self::ledger::{Ledger, State};
 use self::load::{BUCKET, World};
+use self::verdicts::Verdicts;
 use crate::blackbox::content;
 use crate::blackbox::server::{SMALL_CHUNK, SMALL_ZONE, Server, Setup, log_tail};
 use crate::project::{self, Profile};
@@ -34,12 +37,24 @@ pub struct Options {
     /// Chooses the load and the moments.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Only through this face; otherwise through one after the other.
+    #[arg(long)]
+    pub face: Option<Face>,
     /// Use the debug build.
     #[arg(long)]
     pub debug: bool,
     /// Use this binary instead of building one.
     #[arg(long)]
     pub binary: Option<PathBuf>,
+}
+
+/// What the load speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Face {
+    /// Objects, read through from an origin.
+    S3,
+    /// Items, tiny ones and others.
+    Memcached,
 }
 
 const CONNECTIONS: u64 = 6;
@@ -81,19 +96,40 @@ struct Figures {
     acknowledged: u64,
 }
 
+impl Figures {
+    fn add(&mut self, verdicts: &Verdicts) {
+        let (judged, acknowledged) = verdicts.counts();
+        self.judged += judged;
+        self.acknowledged += acknowledged;
+    }
+}
+
 /// Runs the rounds; the first broken promise fails.
 pub fn run(options: &Options) -> Result<()> {
     let binary = match &options.binary {
         Some(given) => given.clone(),
         None => project::build_floe(Profile::from_flag(options.debug))?,
     };
+    for face in [Face::S3, Face::Memcached] {
+        if options.face.is_none_or(|only| only == face) {
+            rounds(&binary, options, face)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs the rounds of one face and says what they showed.
+fn rounds(binary: &Path, options: &Options, face: Face) -> Result<()> {
     let mut figures = Figures::default();
     let mut round = 0;
     let mut group = 0;
     while round < options.rounds {
         let rounds = round..options.rounds.min(round + rounds_per_cache(options.rounds));
-        one_cache(&binary, options.seed, group, rounds.clone(), &mut figures)?;
         round = rounds.end;
+        match face {
+            Face::S3 => one_cache(binary, options.seed, group, rounds, &mut figures)?,
+            Face::Memcached => items::one_cache(binary, options.seed, group, rounds, &mut figures)?,
+        }
         group += 1;
     }
     figures.restart_times.sort();
@@ -101,8 +137,8 @@ pub fn run(options: &Options) -> Result<()> {
     let slowest = figures.restart_times[figures.restart_times.len() - 1];
     let worst = figures.ratio_losses.iter().copied().fold(0.0, f64::max);
     println!(
-        "crash: {} rounds, {} answers judged, {} writes acknowledged, no lie; restart {median:?} median, \
-         {slowest:?} slowest; hit ratio fell by {worst:.2} points at most",
+        "crash: {face:?}: {} rounds, {} answers judged, {} writes acknowledged, no lie; restart \
+         {median:?} median, {slowest:?} slowest; hit ratio fell by {worst:.2} points at most",
         options.rounds, figures.judged, figures.acknowledged
     );
     Ok(())
@@ -146,8 +182,7 @@ fn one_cache(
             )
         })?;
     }
-    figures.judged += world.judged.load(Ordering::Relaxed);
-    figures.acknowledged += world.acknowledged.load(Ordering::Relaxed);
+    figures.add(&world.verdicts);
     Ok(())
 }
 
@@ -164,7 +199,7 @@ fn one_round(
     let before = probe_ratio(world, &server, FIXED_OBJECTS)?;
     let moment = Duration::from_millis(random.random_range(30..900));
     load_until_killed(world, server, seed, moment)?;
-    truthful(world)?;
+    world.verdicts.truthful()?;
 
     if random.random_ratio(1, 5) {
         let again = Server::spawn(setup)?; // dies while it recovers
@@ -176,7 +211,7 @@ fn one_round(
     figures.restart_times.push(server.start_time);
     let after = probe_ratio(world, &server, FIXED_OBJECTS)?;
     world.verify(server.s3)?;
-    truthful(world)?;
+    world.verdicts.truthful()?;
     let loss = (before - after) * 100.0;
     println!(
         "crash: killed after {moment:?}, restarted in {:?}, hit ratio {:.1} % -> {:.1} %",
@@ -243,7 +278,7 @@ fn flash_survives(setup: &Setup, world: &World, seed: u64, figures: &mut Figures
     let server = Server::start(&setup)?;
     figures.restart_times.push(server.start_time);
     let after = probe_ratio(world, &server, RESIDENT_OBJECTS)?;
-    truthful(world)?;
+    world.verdicts.truthful()?;
     let loss = (before - after) * 100.0;
     println!(
         "crash: on flash before a kill {:.1} %, after it {:.1} %",
@@ -270,14 +305,6 @@ fn probe_ratio(world: &World, server: &Server, count: usize) -> Result<f64> {
     Ok(hits / (hits + misses))
 }
 
-fn truthful(world: &World) -> Result<()> {
-    match world.lies.lock() {
-        Ok(lies) if lies.is_empty() => Ok(()),
-        Ok(lies) => bail!("the cache lied:\n{}", lies.join("\n")),
-        Err(_) => bail!("a thread of the load panicked"),
-    }
-}
-
 /// Writes the fixed objects into the origin's folder.
 fn new_world(data_dir: &Path, group: u32) -> Result<World> {
     let bucket = data_dir.join("origin").join(BUCKET);
@@ -295,8 +322,6 @@ fn new_world(data_dir: &Path, group: u32) -> Result<World> {
     Ok(World {
         fixed,
         changing,
-        lies: Mutex::new(Vec::new()),
-        judged: AtomicU64::new(0),
-        acknowledged: AtomicU64::new(0),
+        verdicts: Verdicts::default(),
     })
 }

@@ -194,7 +194,8 @@ async fn start_faces(
         plan.object.clone(),
     )
     .map_err(|error| Failure::usage("objects cannot be cached like this").because(error))?;
-    Server::start(plan.server.clone(), objects, cache.clone(), clock.clone(), Some(device))
+    let faces = plan.faces(cache.store().value_bytes_max());
+    Server::start(faces, objects, cache.clone(), clock.clone(), Some(device))
         .await
         .map_err(|error| match error {
             StartError::Items(_) | StartError::Thread(_) => {

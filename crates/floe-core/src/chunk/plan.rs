@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{
-    FormatPlan, KEY_MAX_BYTES, SMALL_MAX_BYTES, SlotGeometry, ZoneLayout, large_descriptor_bytes,
-    piece_batch_bytes, piece_bytes_max, slot_piece_bytes, summary_bytes,
+    FormatPlan, KEY_MAX_BYTES, LARGE_MAX_BYTES, SMALL_MAX_BYTES, SlotGeometry, ZoneLayout,
+    large_descriptor_bytes, piece_batch_bytes, piece_bytes_max, slot_piece_bytes, summary_bytes,
 };
 use crate::{ByteSize, Geometry};
 
@@ -70,8 +70,8 @@ pub enum Durability {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChunkConfig {
-    /// Bytes of a chunk: the unit that objects are cut into, and the largest
-    /// value. 64 KiB to 1 GiB.
+    /// Bytes of a chunk: the unit that objects are cut into. 64 KiB to 1 GiB.
+    /// Where values lie in slots it is also the length of the longest.
     pub size: ByteSize,
     /// Which chunks go when space is needed.
     pub eviction: Eviction,
@@ -165,8 +165,11 @@ pub struct Plan {
     pub layout: ZoneLayout,
     /// How a zone is divided where `layout` is slots.
     pub slots: Option<SlotGeometry>,
-    /// Largest value, bytes.
+    /// The unit that objects are cut into, and over slots the length of one.
     pub chunk_bytes: u64,
+    /// Longest value: over slots a chunk, in a log what a zone holds. Never
+    /// below `chunk_bytes`.
+    pub value_bytes_max: u64,
     /// The policy.
     pub eviction: Eviction,
     /// Data zones written at once.
@@ -278,6 +281,10 @@ impl Plan {
             },
             slots,
             chunk_bytes,
+            value_bytes_max: match slots {
+                Some(_) => chunk_bytes,
+                None => log_value_bytes_max(chunk_bytes, batch_bytes, geometry),
+            },
             eviction: config.eviction,
             open_zones,
             water,
@@ -404,6 +411,20 @@ fn zone_overhead(geometry: &Geometry, chunk_bytes: u64) -> u64 {
     let block = u64::from(geometry.block_size);
     let footprint = large_footprint(geometry, piece_bytes(geometry), KEY_MAX_BYTES, chunk_bytes);
     footprint - chunk_bytes + block + summary_bytes(1, geometry.block_size) as u64
+}
+
+/// The longest value that a zone of a log holds. A large value is streamed into
+/// one zone whatever the chunk size is; only where the device's appends are too
+/// short for a batch with the longest small value does a chunk stay the limit.
+fn log_value_bytes_max(chunk_bytes: u64, batch_bytes: u64, geometry: &Geometry) -> u64 {
+    let block = u64::from(geometry.block_size);
+    if batch_bytes < (SMALL_MAX_BYTES + KEY_MAX_BYTES) as u64 + 2 * block {
+        return chunk_bytes;
+    }
+    // The overhead grows with the value, so that of a whole zone is enough.
+    let overhead = zone_overhead(geometry, geometry.zone_capacity.min(LARGE_MAX_BYTES));
+    let room = geometry.zone_capacity.saturating_sub(overhead) / block * block;
+    room.min(LARGE_MAX_BYTES).max(chunk_bytes)
 }
 
 /// How zones are divided if they are, or `None` for a log.

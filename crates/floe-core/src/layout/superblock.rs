@@ -79,7 +79,8 @@ pub struct FormatPlan {
     pub zone_size: u64,
     /// Writable bytes of a zone.
     pub zone_capacity: u64,
-    /// The longest value; at most [`LARGE_MAX_BYTES`].
+    /// The unit that objects are cut into, over slots also the longest value;
+    /// at most [`LARGE_MAX_BYTES`].
     pub chunk_bytes: u64,
     /// Payload bytes of one piece of a large value, except the last, which may
     /// be shorter; whole blocks, and above [`UNIT_BYTES`] a multiple of it.

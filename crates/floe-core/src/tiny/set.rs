@@ -381,6 +381,11 @@ impl Engine for Set {
                 State::Ready => return Some(self.write(at)),
                 State::Queued if self.is_next_of_its_set(at) => {
                     let set = self.pending[at].set;
+                    if self.dead.contains(&set) {
+                        // Written there, it would be found, and what replaces it would not.
+                        self.end(at);
+                        return self.next_task();
+                    }
                     if self.filters.is_empty(set as usize) {
                         // Nothing is there: nothing is read, and time does not matter.
                         self.got(at, Vec::new(), 0);

@@ -282,9 +282,13 @@ fn share(listener: &UnixListener) -> io::Result<UnixListener> {
 
 async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, face: &Face) {
     let line = format!("{}\r\n", words::TOO_MANY_CONNECTIONS);
+    let tell = async {
+        stream.write_all(line.as_bytes()).await?;
+        stream.shutdown().await
+    };
     tokio::select! {
         biased;
-        _ = stream.write_all(line.as_bytes()) => {}
+        _ = tell => {}
         () = face.clock.sleep(REFUSAL_PATIENCE) => {}
     }
 }

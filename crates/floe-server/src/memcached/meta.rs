@@ -277,7 +277,7 @@ impl Context {
             };
             // A version of 0 is none, as in memcached.
             let expected = meta.version.filter(|&version| version != 0);
-            if item.value.is_empty() {
+            if item.value.is_empty() || is_in_chunks(meta.key.as_slice(), item) {
                 return Decision::Keep(Err(NoCount::NotANumber));
             }
             if expected.is_some_and(|version| version != item.version) {
@@ -423,6 +423,13 @@ impl View<'_> {
             output.value(&item.value);
         }
     }
+}
+
+/// Whether memcached would keep the item in several chunks of its slabs: then
+/// it is no number, whatever is asked of it besides.
+fn is_in_chunks(key: &[u8], item: &Item) -> bool {
+    const SLAB_CHUNK_BYTES_MAX: u64 = 512 << 10;
+    item_bytes(key.len(), item.flags, item.value.len()) > SLAB_CHUNK_BYTES_MAX
 }
 
 /// The code of an answer that shows an item.

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use floe::StoreStats;
+use floe::Tiny;
 
 use super::Totals;
 use super::execute::Context;
@@ -42,7 +42,8 @@ impl Context {
         let totals = face.totals();
         let counted = self.counted();
         let now = self.now_unix_s();
-        let StoreStats { engine, .. } = self.items().cache().store().stats();
+        let held = self.held();
+        let engine = self.items().cache().store().stats().engine;
         stats.put("pid", std::process::id());
         stats.put("uptime", now.saturating_sub(face.started_unix_s));
         stats.put("time", now);
@@ -86,28 +87,48 @@ impl Context {
         stats.put("limit_maxbytes", self.capacity_bytes());
         stats.put("accepting_conns", u8::from(!face.draining.is_cancelled()));
         stats.put("threads", face.threads.len());
-        stats.put("bytes", self.live_bytes());
-        stats.put("curr_items", engine.live_records + engine.pending_records);
+        stats.put("bytes", held.bytes);
+        stats.put("curr_items", held.items);
         stats.put("total_items", counted.sets);
         stats.put("curr_items_ram", engine.ram_values);
-        stats.put("bytes_ram", engine.ram_bytes);
-        stats.put("evictions", engine.counts.records_evicted);
+        stats.put("bytes_ram", held.ram_bytes);
+        stats.put("evictions", held.evictions);
         stats.put("device_failures", counted.failures);
     }
 
     /// Room for values: the flash.
     fn capacity_bytes(&self) -> u64 {
-        self.items()
-            .cache()
-            .store()
-            .device()
-            .geometry()
-            .total_capacity()
+        let cache = self.items().cache();
+        let tiny = cache.tiny().map(Tiny::device);
+        std::iter::once(cache.store().device())
+            .chain(tiny)
+            .map(|device| device.geometry().total_capacity())
+            .sum()
     }
 
-    fn live_bytes(&self) -> u64 {
-        let zones = self.items().cache().store().zone_stats();
-        zones.iter().map(|zone| zone.live_bytes).sum()
+    /// What is held, in both engines.
+    fn held(&self) -> Held {
+        let cache = self.items().cache();
+        let engine = cache.store().stats().engine;
+        let zones = cache.store().zone_stats();
+        let mut held = Held {
+            items: engine.live_records + engine.pending_records,
+            bytes: zones.iter().map(|zone| zone.live_bytes).sum(),
+            ram_bytes: engine.ram_bytes,
+            index_bytes: engine.index_bytes,
+            evictions: engine.counts.records_evicted,
+        };
+        if let Some(tiny) = cache.tiny().map(Tiny::stats) {
+            let (engine, memory) = (tiny.engine, tiny.memory);
+            held.items += memory.objects_on_flash;
+            // It counts objects, not how long each of them is.
+            held.bytes += memory.objects_on_flash * engine.bytes_in / engine.objects_in.max(1);
+            held.ram_bytes += tiny.ram_bytes + memory.buffer_bytes;
+            held.index_bytes += memory.index_bytes + memory.index_buffer_bytes;
+            held.index_bytes += memory.hotness_bytes + memory.other_bytes;
+            held.evictions += engine.evicted + engine.dropped_early;
+        }
+        held
     }
 
     fn settings(&self, stats: &mut Stats<'_>) {
@@ -145,26 +166,20 @@ impl Context {
 
     /// Items have no classes by size here: they are one.
     fn items_by_class(&self, stats: &mut Stats<'_>) {
-        let engine = self.items().cache().store().stats().engine;
-        stats.put(
-            "items:1:number",
-            engine.live_records + engine.pending_records,
-        );
-        stats.put("items:1:mem_requested", engine.ram_bytes);
-        stats.put("items:1:evicted", engine.counts.records_evicted);
+        let held = self.held();
+        stats.put("items:1:number", held.items);
+        stats.put("items:1:mem_requested", held.ram_bytes);
+        stats.put("items:1:evicted", held.evictions);
     }
 
     fn slabs(&self, stats: &mut Stats<'_>) {
-        let engine = self.items().cache().store().stats().engine;
-        stats.put(
-            "1:used_chunks",
-            engine.live_records + engine.pending_records,
-        );
-        stats.put("1:mem_requested", engine.ram_bytes);
+        let held = self.held();
+        stats.put("1:used_chunks", held.items);
+        stats.put("1:mem_requested", held.ram_bytes);
         stats.put("1:get_hits", self.counted().get_hits_memory);
         stats.put("1:cmd_set", self.counted().sets);
         stats.put("active_slabs", 1);
-        stats.put("total_malloced", engine.ram_bytes + engine.index_bytes);
+        stats.put("total_malloced", held.ram_bytes + held.index_bytes);
     }
 
     /// Connections are counted, not listed.
@@ -177,6 +192,15 @@ impl Context {
         stats.put("idle_kicks", totals.idle_kicks);
         stats.put("stalled", totals.stalled);
     }
+}
+
+/// What the engines hold, together.
+struct Held {
+    items: u64,
+    bytes: u64,
+    ram_bytes: u64,
+    index_bytes: u64,
+    evictions: u64,
 }
 
 struct Stats<'a>(&'a mut Output);

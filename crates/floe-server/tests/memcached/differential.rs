@@ -140,6 +140,16 @@ fn request(random: &mut Random) -> String {
             let value = "w".repeat(random.below(200_000) as usize);
             format!("set {key} 0 0 {}\r\n{value}\r\n", value.len())
         }
+        // Up to a little more than an item may have.
+        14 if random.below(4) == 0 => {
+            let verb = random.one_of(&["set", "add", "append", "prepend", "replace"]);
+            let len = match random.below(3) {
+                0 => (1 << 20) - 80 + random.below(40),
+                _ => 200_000 + random.below(860_000),
+            };
+            let value = "l".repeat(len as usize);
+            format!("{verb} {key} 0 0 {len}\r\n{value}\r\n")
+        }
         14 => meta_set(random, key),
         15 | 16 => {
             let flags = flags(
@@ -240,11 +250,6 @@ impl Side {
 
     fn ask(&mut self, request: &str) -> String {
         let request = request.replace("VERSION", &self.last);
-        eprintln!(
-            "DBG {} {}",
-            self.seen.len(),
-            &request[..request.len().min(400)]
-        );
         let answer = self.client.ask(request);
         let answer = String::from_utf8_lossy(&answer).into_owned();
         answer.split('\n').map(|line| self.normal(line)).collect()

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use floe_core::ByteSize;
 use floe_server::Drained;
 
-use crate::support::{rig, rig_with};
+use crate::support::{rig, rig_on_flash, rig_with, try_rig_with};
 
 #[test]
 fn keys_of_250_bytes_and_no_more() {
@@ -79,6 +79,76 @@ fn values_too_large_are_passed_over() {
         ),
         "STORED\nNOT_STORED\n",
     );
+}
+
+#[test]
+fn long_values_are_changed_like_short_ones() {
+    for rig in [rig(), rig_on_flash()] {
+        let mut client = rig.client();
+        for len in [65_535, 65_536, 262_144, 262_145, 700_000, 1_000_000] {
+            let value = "v".repeat(len);
+            let more = len + 3;
+            client.expect(
+                &format!(
+                    "set a 7 0 {len}\n{value}\nget a\nappend a 0 0 1\nx\nprepend a 0 0 2\nyz\nget a\n"
+                ),
+                &format!(
+                    "STORED\nVALUE a 7 {len}\n{value}\nEND\nSTORED\nSTORED\nVALUE a 7 {more}\nyz{value}x\nEND\n"
+                ),
+            );
+            client.expect(
+                "incr a 1\n",
+                "CLIENT_ERROR cannot increment or decrement non-numeric value\n",
+            );
+            let before = client.version("a");
+            client.expect(
+                &format!("cas a 0 0 {len} {before}\n{value}\ncas a 0 0 1 {before}\nx\n"),
+                "STORED\nEXISTS\n",
+            );
+            client.expect(
+                "touch a 100\nmg a s t\n",
+                &format!("TOUCHED\nHD s{len} t100\n"),
+            );
+            // A short one, a number, and a long one again.
+            client.expect(
+                "set a 0 0 2\n41\nincr a 1\nget a\n",
+                "STORED\n42\nVALUE a 0 2\n42\nEND\n",
+            );
+            client.expect(
+                &format!("ms a {len}\n{value}\nmg a s v\nmd a\nget a\n"),
+                &format!("HD\nVA {len} s{len}\n{value}\nHD\nEND\n"),
+            );
+            client.expect(
+                &format!("set a 0 -1 {len}\n{value}\nget a\n"),
+                "STORED\nEND\n",
+            );
+        }
+    }
+}
+
+#[test]
+fn items_are_as_large_as_is_allowed() {
+    let rig = rig_with(ByteSize::mib(64), |config| {
+        config.max_item_size = ByteSize::mib(3);
+    });
+    let mut client = rig.client();
+    let fits = (3 << 20) - 60;
+    let value = "v".repeat(fits);
+    client.expect(
+        &format!(
+            "set a 0 0 {fits}\n{value}\nget a\nset a 0 0 {}\n{value}v\nget a\n",
+            fits + 1
+        ),
+        &format!(
+            "STORED\nVALUE a 0 {fits}\n{value}\nEND\nSERVER_ERROR object too large for cache\nEND\n"
+        ),
+    );
+    // More than a zone of the cache takes is no setting.
+    let refused = try_rig_with(ByteSize::mib(1), |config| {
+        config.max_item_size = ByteSize::mib(16);
+    });
+    let text = refused.err().expect("it does not fit").to_string();
+    assert!(text.contains("at most"), "{text}");
 }
 
 #[test]

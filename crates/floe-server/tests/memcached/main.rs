@@ -7,3 +7,4 @@ mod limits;
 mod meta;
 mod pipeline;
 mod support;
+mod tls;

@@ -12,7 +12,7 @@ use floe::origin::{Origin, OriginConfig};
 use floe::{Store, StoreConfig};
 use floe_core::{ByteSize, Geometry};
 use floe_device::{Clock, MemoryDevice};
-use floe_server::{AdminConfig, MemcachedConfig, Server, ServerConfig};
+use floe_server::{AdminConfig, MemcachedConfig, Server, ServerConfig, StartError};
 use tokio::runtime::Runtime;
 
 /// A running server.
@@ -35,6 +35,13 @@ pub(crate) fn rig_on_flash() -> Rig {
 }
 
 pub(crate) fn rig_with(ram: ByteSize, change: impl FnOnce(&mut MemcachedConfig)) -> Rig {
+    try_rig_with(ram, change).unwrap()
+}
+
+pub(crate) fn try_rig_with(
+    ram: ByteSize,
+    change: impl FnOnce(&mut MemcachedConfig),
+) -> Result<Rig, StartError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("memcached.sock");
     let mut memcached = MemcachedConfig {
@@ -74,17 +81,16 @@ pub(crate) fn rig_with(ram: ByteSize, change: impl FnOnce(&mut MemcachedConfig))
             clock,
             None,
         )
-        .await
-        .unwrap();
-        (server, store)
-    });
-    Rig {
+        .await?;
+        Ok::<_, StartError>((server, store))
+    })?;
+    Ok(Rig {
         server: Some(server),
         store,
         path,
         runtime,
         _folder: folder,
-    }
+    })
 }
 
 async fn store(clock: &Clock, ram: ByteSize) -> Store {
@@ -100,8 +106,8 @@ async fn store(clock: &Clock, ram: ByteSize) -> Store {
         native_append: false,
         placement_handles: 0,
     };
+    // Chunks are as short as by default: items of a megabyte are longer.
     let mut config = StoreConfig::default();
-    config.chunk.size = ByteSize::mib(1);
     config.ram.size = ram;
     let device = Arc::new(MemoryDevice::new(geometry));
     Store::open(device, clock.clone(), &config).await.unwrap()

@@ -115,7 +115,7 @@ impl From<CacheError> for FetchError {
 
 /// A flash cache of keys and values. Cheap to clone; use it inside a tokio runtime.
 ///
-/// Values may be as long as the configured chunk size. For objects of any
+/// Values may be as long as [`Store::value_bytes_max`]. For objects of any
 /// length from an object store use [`ObjectCache`](crate::ObjectCache).
 #[derive(Clone)]
 pub struct Cache {
@@ -245,11 +245,20 @@ impl Cache {
         let Some(tiny) = self.tiny.as_ref().filter(|tiny| tiny.may_hold(key)) else {
             return self.store.get(key).await;
         };
-        match self.store.get_ram(key)? {
+        match self.store.find_in_ram(key)? {
             InRam::Hit(value) => Ok(Some(value)),
             InRam::OnFlash { .. } => self.store.get(key).await,
-            InRam::Miss => tiny.engine.get(key).await,
+            InRam::Miss => self.get_tiny(tiny, key).await,
         }
+    }
+
+    /// The value of a key that the store does not have.
+    async fn get_tiny(&self, tiny: &TinyTier, key: &[u8]) -> Result<Option<Value>, CacheError> {
+        let value = tiny.engine.get(key).await?;
+        if value.is_none() {
+            self.store.count_miss();
+        }
+        Ok(value)
     }
 
     /// The value if it is in memory, without a future and without waiting: for
@@ -259,11 +268,16 @@ impl Cache {
     /// # Errors
     /// As [`Store::get`].
     pub fn get_ram(&self, key: &[u8]) -> Result<InRam, CacheError> {
-        let found = self.store.get_ram(key)?;
-        match &self.tiny {
-            Some(tiny) if found == InRam::Miss && tiny.may_hold(key) => tiny.engine.get_ram(key),
-            _ => Ok(found),
+        let mut found = self.store.find_in_ram(key)?;
+        if let Some(tiny) = self.tiny.as_ref().filter(|tiny| tiny.may_hold(key))
+            && found == InRam::Miss
+        {
+            found = tiny.engine.get_ram(key)?;
         }
+        if found == InRam::Miss {
+            self.store.count_miss();
+        }
+        Ok(found)
     }
 
     /// The bytes `range` of a value as a stream of pieces.
@@ -275,13 +289,16 @@ impl Cache {
         key: &[u8],
         range: Range<u64>,
     ) -> Result<Option<ValueReader>, CacheError> {
-        let found = self.store.read(key, range.clone()).await?;
-        match &self.tiny {
-            Some(tiny) if found.is_none() && tiny.may_hold(key) => {
-                let value = tiny.engine.get(key).await?;
+        let Some(tiny) = self.tiny.as_ref().filter(|tiny| tiny.may_hold(key)) else {
+            return self.store.read(key, range).await;
+        };
+        match self.store.find_in_ram(key)? {
+            InRam::Hit(value) => Ok(Some(ValueReader::whole(value, &range))),
+            InRam::OnFlash { .. } => self.store.read(key, range).await,
+            InRam::Miss => {
+                let value = self.get_tiny(tiny, key).await?;
                 Ok(value.map(|value| ValueReader::whole(value, &range)))
             }
-            _ => Ok(found),
         }
     }
 
@@ -290,8 +307,8 @@ impl Cache {
     /// for its outcome. If its caller is dropped, one of those waiting fetches instead.
     ///
     /// A fetched value is not stored if the key was put or deleted while the
-    /// fetch ran: it may be older. A value longer than a chunk is returned and
-    /// not stored.
+    /// fetch ran: it may be older. A value longer than the store takes is
+    /// returned and not stored.
     ///
     /// # Errors
     /// [`FetchError::Fetch`] with `fetch`'s error, for everyone who waited;

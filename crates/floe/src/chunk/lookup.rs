@@ -72,7 +72,8 @@ impl Engine {
     }
 
     /// Finds `key` if it is in memory. A value on flash is neither counted nor
-    /// touched: whoever wants it goes on with [`lookup`](Self::lookup).
+    /// touched: whoever wants it goes on with [`lookup`](Self::lookup). A miss
+    /// is not counted: the key may be elsewhere; see [`count_miss`](Self::count_miss).
     pub(crate) fn lookup_ram(&self, key: &[u8]) -> Result<RamLookup, CacheError> {
         self.check_key(key)?;
         let hash = self.hash(key);
@@ -90,12 +91,14 @@ impl Engine {
             }
             InMemory::Nothing | InMemory::Outdated => match on_flash {
                 Some(len) => RamLookup::OnFlash { len },
-                None => {
-                    add(&self.counters.misses, 1);
-                    RamLookup::Absent
-                }
+                None => RamLookup::Absent,
             },
         })
+    }
+
+    /// Counts that a key was asked for that is nowhere.
+    pub(crate) fn count_miss(&self) {
+        add(&self.counters.misses, 1);
     }
 
     fn in_memory(&self, shard: &mut super::Shard, hash: KeyHash, key: &[u8]) -> InMemory {
@@ -128,7 +131,7 @@ impl Engine {
     }
 
     fn absent(&self) -> Lookup<'static> {
-        add(&self.counters.misses, 1);
+        self.count_miss();
         Lookup::Absent
     }
 

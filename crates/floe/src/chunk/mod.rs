@@ -162,10 +162,10 @@ impl Engine {
     /// Whether a value of `len` bytes may be stored under `key`.
     pub(crate) fn check_entry(&self, key: &[u8], len: u64) -> Result<(), CacheError> {
         self.check_key(key)?;
-        if len > self.plan.chunk_bytes {
+        if len > self.plan.value_bytes_max {
             return Err(CacheError::ValueTooLarge {
                 len,
-                limit: self.plan.chunk_bytes,
+                limit: self.plan.value_bytes_max,
             });
         }
         Ok(())

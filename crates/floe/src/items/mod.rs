@@ -214,8 +214,8 @@ impl ItemCache {
     /// Opens the items of `cache`; they have a key space of their own in it.
     ///
     /// # Errors
-    /// [`ItemError::TooLarge`] if the largest item does not fit a chunk of the
-    /// store, [`ItemError::Cache`] if its records cannot be written.
+    /// [`ItemError::TooLarge`] if the largest item is longer than a value of the
+    /// store may be, [`ItemError::Cache`] if its records cannot be written.
     pub async fn open(cache: Cache, config: &ItemConfig) -> Result<Self, ItemError> {
         let max_value = config.max_value.bytes();
         let limit = cache

@@ -148,7 +148,7 @@ impl ObjectConfig {
             "chunk_size",
             self.chunk_size,
             format!(
-                "is more than the store takes as one value; write at most {most}, or raise chunk.size"
+                "is more than the store takes as one value; write at most {most}, or use larger zones (device.zone_size)"
             ),
         ))
     }

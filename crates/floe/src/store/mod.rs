@@ -338,11 +338,25 @@ impl Store {
     /// # Errors
     /// As [`get`](Store::get).
     pub fn get_ram(&self, key: &[u8]) -> Result<InRam, CacheError> {
+        let found = self.find_in_ram(key)?;
+        if found == InRam::Miss {
+            self.count_miss();
+        }
+        Ok(found)
+    }
+
+    /// As [`get_ram`](Store::get_ram), for whoever looks elsewhere before it is
+    /// a miss, and then [counts](Store::count_miss) it.
+    pub(crate) fn find_in_ram(&self, key: &[u8]) -> Result<InRam, CacheError> {
         Ok(match self.engine().lookup_ram(key)? {
             RamLookup::Found(bytes, tier) => InRam::Hit(Value { bytes, tier }),
             RamLookup::OnFlash { len } => InRam::OnFlash { len },
             RamLookup::Absent => InRam::Miss,
         })
+    }
+
+    pub(crate) fn count_miss(&self) {
+        self.engine().count_miss();
     }
 
     /// The bytes `range` of the value of `key`, clipped to its length and streamed.
@@ -469,9 +483,9 @@ impl Store {
         &self.handle.recovery
     }
 
-    /// The longest value that fits: the chunk size.
+    /// The longest value that fits: what a zone of a log holds, or a slot.
     pub fn value_bytes_max(&self) -> u64 {
-        self.engine().plan().chunk_bytes
+        self.engine().plan().value_bytes_max
     }
 
     /// The plan that it runs by.

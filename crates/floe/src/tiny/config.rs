@@ -3,10 +3,14 @@
 use floe_core::chunk::{Durability, METADATA_ZONES};
 use floe_core::layout::tiny::{TinyEngine, TinyFormatPlan};
 use floe_core::policy::admission::{AdmissionConfig, WriteBudgetConfig};
-use floe_core::tiny::nemo::{NemoConfig, NemoPlan};
-use floe_core::tiny::{Flash, PAGE_BYTES, PlanError};
+use floe_core::tiny::nemo::NemoConfig;
+use floe_core::tiny::{
+    FairyWrenConfig, Flash, KangarooConfig, LogConfig, PAGE_BYTES, PlanError, SetConfig, SetStorage,
+};
 use floe_core::{ByteSize, Geometry};
 use serde::{Deserialize, Serialize};
+
+use super::engine::EnginePlan;
 
 /// What a tiny store needs besides its device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,8 +22,19 @@ pub struct TinyConfig {
     pub instances: Option<u32>,
     /// What an acknowledged delete or overwrite survives.
     pub durability: Durability,
-    /// The engine.
+    /// Which engine keeps the objects. Only `nemo` finds them again after a
+    /// restart; the others, with which it is compared, begin empty.
+    pub engine: TinyEngine,
+    /// Settings of `nemo`.
     pub nemo: NemoConfig,
+    /// Settings of `log`.
+    pub log: LogConfig,
+    /// Settings of `set`.
+    pub set: SetConfig,
+    /// Settings of `kangaroo`.
+    pub kangaroo: KangarooConfig,
+    /// Settings of `fairywren`.
+    pub fairywren: FairyWrenConfig,
     /// Bytes of keys, values and their overhead that the RAM tier may hold: what
     /// was read from flash of late. 0 turns it off.
     pub ram: ByteSize,
@@ -39,7 +54,12 @@ impl Default for TinyConfig {
         TinyConfig {
             instances: None,
             durability: Durability::default(),
+            engine: TinyEngine::default(),
             nemo: NemoConfig::default(),
+            log: LogConfig::default(),
+            set: SetConfig::default(),
+            kangaroo: KangarooConfig::default(),
+            fairywren: FairyWrenConfig::default(),
             ram: ByteSize::mib(64),
             admission: AdmissionConfig::default(),
             format: false,
@@ -56,7 +76,8 @@ pub(super) struct TinyPlan {
     pub(super) instances: u32,
     /// What each instance lives on.
     pub(super) flash: Flash,
-    pub(super) nemo: NemoPlan,
+    pub(super) engine: EnginePlan,
+    pub(super) writes_in_place: bool,
     pub(super) format: TinyFormatPlan,
     pub(super) ram_bytes: u64,
     pub(super) admission: AdmissionConfig,
@@ -110,7 +131,7 @@ impl TinyPlan {
         config.admission.check().map_err(|error| {
             PlanError::new(error.setting, error.value, error.limit, error.nearest)
         })?;
-        let nemo = NemoPlan::new(&config.nemo, flash)?;
+        let engine = EnginePlan::new(config, &flash)?;
         Ok(TinyPlan {
             durability: config.durability,
             ram_bytes: config.ram.bytes(),
@@ -118,18 +139,13 @@ impl TinyPlan {
             object_bytes: config.nemo.object_bytes,
             instances,
             flash,
-            format: TinyFormatPlan {
-                engine: TinyEngine::Nemo,
-                block_size: geometry.block_size,
-                zone_count: geometry.zone_count,
-                zone_size: geometry.zone_size,
-                zone_capacity: geometry.zone_capacity,
-                set_group_pages: nemo.extent_pages(),
-                sets: nemo.sets(),
-                candidates: config.nemo.candidates,
-                instances,
+            format: engine.format(geometry, instances, config.nemo.candidates),
+            engine,
+            writes_in_place: match config.engine {
+                TinyEngine::Set => true,
+                TinyEngine::Kangaroo => config.kangaroo.sets == SetStorage::InPlace,
+                TinyEngine::Nemo | TinyEngine::Log | TinyEngine::FairyWren => false,
             },
-            nemo,
             geometry: geometry.clone(),
         })
     }

@@ -1,23 +1,22 @@
-//! One engine: searches, writes, and the task that keeps it going.
+//! One engine: searches and writes.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use bytes::Bytes;
 use floe_core::Tick;
 use floe_core::hash::KeyHash;
-use floe_core::layout::tiny::{ObjectsPage, PageKind, split_record};
+use floe_core::layout::tiny::split_record;
 use floe_core::policy::admission::Admission;
-use floe_core::tiny::nemo::Nemo;
 use floe_core::tiny::{
-    Accepted, Engine as _, Expiry, Found, Insert, Label, Object, Outcome, PageAddress, Search,
-    Step, Work, waves,
+    Accepted, Engine as _, Expiry, Found, Insert, Label, Object, PageAddress, Search, Step, Task,
+    waves,
 };
 use floe_device::IoBuf;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::medium::{Medium, page_id};
+use super::engine::AnyEngine;
+use super::medium::Medium;
 use super::ram::{Mark, Ram};
 use crate::store::Tier;
 
@@ -26,13 +25,14 @@ use crate::store::Tier;
 pub(super) struct Instance {
     pub(super) state: Mutex<State>,
     pub(super) medium: Medium,
-    /// Sets of a set-group.
-    pub(super) sets: u32,
+    /// Sets of a set-group; `None` where there are no set-groups, and nothing
+    /// outlives the process.
+    pub(super) set_group_sets: Option<u32>,
     /// There may be something to do.
     pub(super) work: Notify,
     /// There may be room, or less to wait for.
     pub(super) room: Notify,
-    /// As [`Nemo::durable`], for whoever does not hold the lock.
+    /// As [`Engine::durable`](floe_core::tiny::Engine::durable), for whoever does not hold the lock.
     pub(super) durable: AtomicU64,
     pub(super) stopping: AtomicBool,
 }
@@ -40,13 +40,47 @@ pub(super) struct Instance {
 /// What changes together.
 #[derive(Debug)]
 pub(super) struct State {
-    pub(super) engine: Nemo,
+    pub(super) engine: AnyEngine,
+    /// A task that the engine has handed out and nobody has begun.
+    pub(super) next: Option<Task>,
+    /// Searches that may read flash.
+    pub(super) searching: u32,
+    /// The engine refused an object since it last had news.
+    pub(super) refused: bool,
     pub(super) ram: Ram,
     /// `None` admits everything.
     pub(super) admission: Option<Admission>,
 }
 
 impl State {
+    pub(super) fn new(engine: AnyEngine, ram: Ram, admission: Option<Admission>) -> Self {
+        State {
+            engine,
+            next: None,
+            searching: 0,
+            refused: false,
+            ram,
+            admission,
+        }
+    }
+
+    /// Whether the engine has something to do now.
+    fn has_work(&mut self) -> bool {
+        if let Some(nemo) = self.engine.nemo() {
+            return nemo.has_work();
+        }
+        self.next = self.next.take().or_else(|| self.engine.next_task());
+        self.next.is_some()
+    }
+
+    /// Whether a search that ended was waited for.
+    fn awaits_readers(&mut self) -> bool {
+        match self.engine.nemo() {
+            Some(nemo) => nemo.waits_for_readers(),
+            None => self.has_work(),
+        }
+    }
+
     /// Whether a value is to be written to flash. Asked once for each write.
     fn admits(&mut self, object: &Object, now_seconds: u32) -> bool {
         let bytes = object.stored_bytes() as u64;
@@ -114,6 +148,8 @@ impl Drop for Searching<'_> {
     fn drop(&mut self) {
         let mut state = self.instance.state.lock();
         state.engine.end_search(&mut self.search, self.found);
+        state.searching -= 1;
+        state.refused = false;
         if let Some(promote) = self.promote.take() {
             state.note_hit(self.search.hash, self.now_seconds);
             state.ram.keep_read(
@@ -124,7 +160,7 @@ impl Drop for Searching<'_> {
                 promote.expires,
             );
         }
-        let awaited = state.engine.waits_for_readers();
+        let awaited = state.awaits_readers();
         drop(state);
         if awaited {
             self.instance.work.notify_one();
@@ -206,8 +242,8 @@ impl Instance {
         let engine = &mut state.engine;
         let step = engine.begin_search(hash, &mut search);
         let labels = match step {
-            Step::Index => labels(engine, &search.index_pages),
-            Step::Pages => labels(engine, &search.pages),
+            Step::Index => self.labels(engine, &search.index_pages),
+            Step::Pages => self.labels(engine, &search.pages),
             Step::Memory | Step::Absent => {
                 let object = engine.in_memory(hash);
                 let hit = object.and_then(|object| in_buffer(object, key, now_seconds));
@@ -215,6 +251,7 @@ impl Instance {
                 return Began::Over(hit);
             }
         };
+        state.searching += 1;
         Began::OnFlash(Searching {
             instance: self,
             search,
@@ -240,7 +277,7 @@ impl Instance {
             .collect();
         let engine = &mut self.state.lock().engine;
         match engine.index_read(search, &pages) {
-            Step::Pages => Some(labels(engine, &search.pages)),
+            Step::Pages => Some(self.labels(engine, &search.pages)),
             Step::Memory | Step::Absent | Step::Index => None,
         }
     }
@@ -273,10 +310,9 @@ impl Instance {
         pages: &[Option<IoBuf>],
     ) -> Verdict {
         for (rank, (page, label)) in pages.iter().zip(labels).enumerate() {
-            let id = page_id(PageKind::Objects, *label);
             let opened = page
                 .as_ref()
-                .and_then(|page| ObjectsPage::open(self.medium.id, id, page).ok());
+                .and_then(|page| self.medium.searched(*label, page));
             let Some(opened) = opened else {
                 // A page that cannot be read may have held the newest.
                 return Verdict::Nothing;
@@ -330,14 +366,17 @@ impl Instance {
                         }
                         let until = state.engine.durable_when();
                         let noted = note(accepted, until);
-                        let due = state.engine.has_work();
+                        let due = state.has_work();
                         drop(state);
                         if due {
                             self.work.notify_one();
                         }
                         return Some(noted);
                     }
-                    Insert::Busy(again) => object = again,
+                    Insert::Busy(again) => {
+                        object = again;
+                        state.refused = true;
+                    }
                 }
             }
             if self.stopping.load(SeqCst) {
@@ -348,87 +387,12 @@ impl Instance {
         }
     }
 
-    /// Carries out what the engine asks for, until it is told to stop.
-    pub(super) async fn run(
-        self: Arc<Self>,
-        now_seconds: impl Fn() -> u32,
-        gone: impl AsyncFn(u64) -> bool,
-    ) {
-        loop {
-            let task = {
-                let engine = &mut self.state.lock().engine;
-                engine.next_task().map(|task| {
-                    let label = match &task.work {
-                        Work::Append { first, .. } => vec![engine.label(*first)],
-                        Work::Read(pages) => labels(engine, pages),
-                        Work::Write { .. } | Work::Seal { .. } | Work::Reset(_) => Vec::new(),
-                    };
-                    (task, label, engine.oldest())
-                })
-            };
-            let Some((task, labels, oldest)) = task else {
-                if self.stopping.load(SeqCst) {
-                    return;
-                }
-                self.work.notified().await;
-                continue;
-            };
-            let resets = matches!(task.work, Work::Reset(_));
-            let outcome = self.carry_out(task.work, &labels).await;
-            if resets && outcome == Outcome::Failed && !gone(oldest).await {
-                // What should be gone could come back: nothing more is written.
-                tracing::error!(
-                    "a zone of tiny objects can neither be reset nor noted as gone; the cache stops taking in objects"
-                );
-                self.stop();
-                return;
-            }
-            let durable = {
-                let engine = &mut self.state.lock().engine;
-                engine.complete(task.id, outcome, now_seconds());
-                engine.durable()
-            };
-            self.durable.store(durable, SeqCst);
-            self.room.notify_waiters();
+    /// What pages must say of themselves.
+    pub(super) fn labels(&self, engine: &AnyEngine, pages: &[PageAddress]) -> Vec<Label> {
+        if engine.persists() {
+            return pages.iter().map(|page| engine.label(*page)).collect();
         }
-    }
-
-    async fn carry_out(&self, work: Work, labels: &[Label]) -> Outcome {
-        let done = match work {
-            Work::Read(pages) => {
-                let read = self.medium.read_all(&pages).await;
-                let pages = read.into_iter().zip(labels);
-                return Outcome::Read(
-                    pages
-                        .map(|(bytes, label)| self.medium.objects(*label, bytes))
-                        .collect(),
-                );
-            }
-            Work::Append { first, pages } => {
-                let label = labels.first().copied().unwrap_or_default();
-                self.medium.append(first, label, &pages).await
-            }
-            Work::Seal {
-                first,
-                pages,
-                ends_zone,
-                summary,
-            } => {
-                self.medium
-                    .seal(first, pages, self.sets, ends_zone, &summary)
-                    .await
-            }
-            Work::Reset(zone) => self.medium.reset(zone).await.map_err(Into::into),
-            // Nemo writes nothing in place.
-            Work::Write { .. } => return Outcome::Failed,
-        };
-        match done {
-            Ok(()) => Outcome::Done,
-            Err(error) => {
-                tracing::warn!(%error, "tiny objects could not be written; the zone is given up");
-                Outcome::Failed
-            }
-        }
+        pages.iter().map(|page| self.medium.label(*page)).collect()
     }
 
     /// Ends its task, and the waits of others.
@@ -449,10 +413,6 @@ impl Instance {
             room.await;
         }
     }
-}
-
-fn labels(engine: &Nemo, pages: &[PageAddress]) -> Vec<Label> {
-    pages.iter().map(|page| engine.label(*page)).collect()
 }
 
 fn in_buffer(object: &Object, key: &[u8], now_seconds: u32) -> Option<Hit> {

@@ -1,11 +1,29 @@
 //! Pages of one instance on the device: addresses, checksums, labels.
+//!
+//! **No page is taken for another.** Its checksum covers the cache's id, and
+//! its header says which page it is. For Nemo the engine knows what that must
+//! be: set-groups are numbered, and no number is used twice. The other engines
+//! number nothing, so the medium does: a page says in which *life of the cache*
+//! it was written (the epoch of the superblock, a new one each time the cache
+//! is opened), in which *life of its zone* (how often that was emptied since),
+//! how often it was *written in place* since, and where it is. A page that is
+//! torn, was left over by another life, lies elsewhere than it should, or is
+//! still what it was before a write that the drive lost, is therefore
+//! unreadable, and what is unreadable is a miss. Beyond that, a cold start
+//! takes a new id.
+//!
+//! **A zone of which nothing is believed is emptied when it is first written,**
+//! not when the cache is opened: on a new file that would be thousands of
+//! resets for nothing.
+
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::SeqCst};
 
 use floe_core::hash::HashSeed;
 use floe_core::layout::CacheId;
 use floe_core::layout::LayoutError;
 use floe_core::layout::tiny::{
-    IndexHead, PageId, PageKind, TrailerHead, decode_objects, encode_objects, encode_trailer,
-    open_index, seal_index,
+    IndexHead, ObjectsPage, PageId, PageKind, TrailerHead, decode_objects, encode_objects,
+    encode_trailer, open_index, read_page_id, seal_index,
 };
 use floe_core::tiny::{Flash, Label, PAGE_BYTES, Page, PageAddress, Summary};
 use floe_core::{Address, ZoneId};
@@ -13,8 +31,9 @@ use floe_device::{DeviceError, IoBuf, OpFuture, Placement, SharedDevice};
 use futures::future::join_all;
 
 /// Placement handles: what lives long apart from what lives short.
-const SET_GROUPS: Placement = Placement(1);
+const APPENDED: Placement = Placement(1);
 const INDEX: Placement = Placement(2);
+const IN_PLACE: Placement = Placement(2);
 
 /// Why something could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -28,14 +47,29 @@ pub(super) enum WriteError {
 }
 
 /// One instance's part of the device.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Medium {
     pub(super) device: SharedDevice,
     pub(super) id: CacheId,
     pub(super) seed: HashSeed,
+    /// Which life of the cache this is.
+    pub(super) life: u64,
     pub(super) first_zone: u32,
     pub(super) flash: Flash,
+    /// Of each zone: how often it was emptied in this life, one more if it was
+    /// empty when that began. Zero: something may lie there.
+    pub(super) lives: Box<[AtomicU32]>,
+    /// Of each page: how often it was written in place in this life. Empty
+    /// where the engine does not do that.
+    pub(super) versions: Box<[AtomicU16]>,
 }
+
+/// In a label, the life of the cache stands above that of the zone, and that
+/// above the page's version, of 16 bits.
+const LIFE_SHIFT: u32 = 32;
+const ZONE_LIFE_SHIFT: u32 = 16;
+/// More often than that no zone is emptied in one life of a cache.
+const ZONE_LIFE_MAX: u32 = u16::MAX as u32;
 
 impl Medium {
     pub(super) fn zone(&self, zone: u32) -> ZoneId {
@@ -45,6 +79,40 @@ impl Medium {
     fn address(&self, page: PageAddress) -> Address {
         let offset = u64::from(page.0 % self.flash.zone_pages) * PAGE_BYTES as u64;
         Address::new(self.zone(self.flash.zone_of(page)), offset)
+    }
+
+    /// What a page says of itself where the engine numbers nothing. It does
+    /// not change while somebody is in its zone, unless it is written in place.
+    pub(super) fn label(&self, page: PageAddress) -> Label {
+        let zone = self.flash.zone_of(page) as usize;
+        let of_zone = self.lives.get(zone).map_or(0, |life| life.load(SeqCst));
+        let of_zone = u64::from(of_zone & ZONE_LIFE_MAX) << ZONE_LIFE_SHIFT;
+        Label {
+            sequence: self.life << LIFE_SHIFT | of_zone | u64::from(self.version(page)),
+            number: page.0,
+        }
+    }
+
+    fn version(&self, page: PageAddress) -> u16 {
+        let version = self.versions.get(page.index());
+        version.map_or(0, |version| version.load(SeqCst))
+    }
+
+    /// The objects of a page that said `label` of itself when a search began.
+    /// One that was written in place since, or is right now, may be newer.
+    pub(super) fn searched<'a>(&self, label: Label, bytes: &'a [u8]) -> Option<ObjectsPage<'a>> {
+        let mut id = page_id(PageKind::Objects, label);
+        if !self.versions.is_empty() {
+            let newest = self.version(PageAddress(label.number)).wrapping_add(1);
+            // The version is in the lowest 16 bits.
+            let since = |sequence: u64| (sequence as u16).wrapping_sub(label.sequence as u16);
+            let found = read_page_id(self.id, bytes).ok()?;
+            let same_life = found.sequence >> 16 == label.sequence >> 16;
+            if same_life && since(found.sequence) <= since(u64::from(newest)) {
+                id.sequence = found.sequence;
+            }
+        }
+        ObjectsPage::open(self.id, id, bytes).ok()
     }
 
     /// Starts to read a page.
@@ -76,13 +144,18 @@ impl Medium {
         Some(Page::Objects(objects))
     }
 
-    /// Appends pages, of which the first says `label` of itself.
+    /// Appends pages, of which the first says `label` of itself, or what
+    /// [`label`](Medium::label) says.
     pub(super) async fn append(
         &self,
         first: PageAddress,
-        label: Label,
+        label: Option<Label>,
         pages: &[Page],
     ) -> Result<(), WriteError> {
+        if label.is_none() {
+            self.make_writable(first).await?;
+        }
+        let label = label.unwrap_or_else(|| self.label(first));
         let mut buf = self.device.allocate(pages.len() * PAGE_BYTES);
         for ((at, page), out) in pages
             .iter()
@@ -93,21 +166,44 @@ impl Medium {
                 number: label.number + at as u32,
                 ..label
             };
-            match page {
-                Page::Objects(objects) => {
-                    encode_objects(self.id, page_id(PageKind::Objects, label), objects, out)?;
-                }
-                Page::Index(bytes) => {
-                    out.copy_from_slice(bytes);
-                    seal_index(self.id, page_id(PageKind::Index, label), out)?;
-                }
-            }
+            self.encode(label, page, out)?;
         }
         let placement = match pages.first() {
             Some(Page::Index(_)) => INDEX,
-            _ => SET_GROUPS,
+            _ => APPENDED,
         };
         self.append_bytes(first, buf, placement).await
+    }
+
+    /// Writes a page in place.
+    pub(super) async fn write(&self, at: PageAddress, page: &Page) -> Result<(), WriteError> {
+        let mut buf = self.device.allocate(PAGE_BYTES);
+        let label = self.label(at);
+        let next = label.sequence & !0xffff | u64::from(self.version(at).wrapping_add(1));
+        let label = Label {
+            sequence: next,
+            ..label
+        };
+        self.encode(label, page, &mut buf)?;
+        let written = self.device.write(self.address(at), buf.freeze(), IN_PLACE);
+        let written = written.await;
+        // Also after a failure, which may have reached flash.
+        if let Some(version) = self.versions.get(at.index()) {
+            version.fetch_add(1, SeqCst);
+        }
+        Ok(written?)
+    }
+
+    fn encode(&self, label: Label, page: &Page, out: &mut [u8]) -> Result<(), LayoutError> {
+        match page {
+            Page::Objects(objects) => {
+                encode_objects(self.id, page_id(PageKind::Objects, label), objects, out)
+            }
+            Page::Index(bytes) => {
+                out.copy_from_slice(bytes);
+                seal_index(self.id, page_id(PageKind::Index, label), out)
+            }
+        }
     }
 
     /// Writes a summary of `count` pages behind what is durable by then.
@@ -150,7 +246,7 @@ impl Medium {
             for (out, page) in buf.chunks_exact_mut(PAGE_BYTES).zip(pages) {
                 out.copy_from_slice(&page);
             }
-            SET_GROUPS
+            APPENDED
         };
         self.append_bytes(first, buf, placement).await?;
         self.device.flush().await?;
@@ -168,6 +264,7 @@ impl Medium {
         buf: IoBuf,
         placement: Placement,
     ) -> Result<(), WriteError> {
+        self.make_writable(first).await?;
         let most = self.device.geometry().max_append_bytes as usize / PAGE_BYTES * PAGE_BYTES;
         let most = most.max(PAGE_BYTES);
         let data = buf.freeze();
@@ -186,9 +283,27 @@ impl Medium {
         Ok(())
     }
 
-    /// Empties a zone for good.
+    /// Empties the zone that is about to be written from its beginning, if
+    /// something may lie there.
+    async fn make_writable(&self, first: PageAddress) -> Result<(), DeviceError> {
+        let zone = self.flash.zone_of(first);
+        let begins = first == self.flash.first_page(zone);
+        if begins && self.lives[zone as usize].load(SeqCst) == 0 {
+            self.reset(zone).await?;
+        }
+        Ok(())
+    }
+
+    /// Empties a zone.
     pub(super) async fn reset(&self, zone: u32) -> Result<(), DeviceError> {
         self.device.reset(self.zone(zone)).await?;
+        self.lives[zone as usize].fetch_add(1, SeqCst);
+        Ok(())
+    }
+
+    /// Empties a zone for good: no crash brings back what was there.
+    pub(super) async fn reset_durably(&self, zone: u32) -> Result<(), DeviceError> {
+        self.reset(zone).await?;
         self.device.flush().await
     }
 }

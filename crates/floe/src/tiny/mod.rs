@@ -3,7 +3,9 @@
 //! | file | what happens there |
 //! |---|---|
 //! | `config.rs` | settings, and what follows from them |
-//! | `instance.rs` | one engine: searches, writes, the task that flushes |
+//! | `engine.rs` | the five engines as one |
+//! | `instance.rs` | one engine: searches and writes |
+//! | `tasks.rs` | the task that carries out what an engine asks for |
 //! | `ram.rs` | the RAM tier |
 //! | `medium.rs` | pages: addresses, checksums, labels |
 //! | `journal.rs` | fences: what must not come back after a crash |
@@ -12,11 +14,13 @@
 //! **No lock is held across an await; every pool and queue is bounded.**
 
 mod config;
+mod engine;
 mod instance;
 mod journal;
 mod medium;
 mod open;
 mod ram;
+mod tasks;
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,6 +43,7 @@ use instance::Instance;
 use journal::{Journal, JournalError, Wait};
 
 pub use config::TinyConfig;
+pub use floe_core::layout::tiny::TinyEngine;
 
 /// Why a tiny store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +107,9 @@ impl From<JournalError> for OpenTinyError {
 pub struct TinyRecovery {
     /// The device was blank and was formatted.
     pub formatted: bool,
+    /// A cache was there, and nothing of it was kept: its engine keeps what it
+    /// knows in memory only, or its journal was damaged.
+    pub cold: bool,
     /// The journal was damaged: to be safe everything was forgotten.
     pub journal_damaged: bool,
     /// Set-groups that are served again.
@@ -134,14 +142,22 @@ pub struct TinyStats {
 /// Keys to values of up to about four thousand bytes, at near-1 write
 /// amplification and a few bits of memory each. Cheap to clone.
 ///
-/// The newest acknowledged value or a miss. There is no RAM tier in it: see
-/// [`Cache`](crate::Cache). Must be used inside a tokio runtime.
+/// The newest acknowledged value or a miss. Must be used inside a tokio runtime.
+///
+/// Of the five engines ([`TinyConfig::engine`]) only Nemo finds its objects
+/// again when the cache is opened anew. The others keep what they know in
+/// memory only, as those of their papers do: they begin empty each time, under
+/// a new id, so that nothing on flash can be taken for theirs.
 #[derive(Clone)]
 pub struct Tiny {
     handle: Arc<Handle>,
 }
 
 struct Handle {
+    engine: TinyEngine,
+    /// Whether what is acknowledged may come back after the process died, and
+    /// so must be outlived by what replaces it.
+    persists: bool,
     instances: Arc<[Arc<Instance>]>,
     journal: Journal,
     seed: HashSeed,
@@ -190,6 +206,8 @@ impl Tiny {
         let instances = opened.instances;
         let (journal, journal_task) = opened.journal.start(Arc::clone(&instances));
         let handle = Arc::new(Handle {
+            engine: plan.engine.kind(),
+            persists: plan.engine.persistent().is_some(),
             instances,
             journal,
             seed: opened.superblock.seed,
@@ -290,6 +308,7 @@ impl Tiny {
 
     /// Writes what memory holds to flash, and waits until it is stable there.
     /// That writes set-groups that are not full: it costs write amplification.
+    /// Where nothing outlives the process there is nothing to be waited for.
     ///
     /// # Errors
     /// [`CacheError::Closed`].
@@ -324,6 +343,11 @@ impl Tiny {
     /// A number that no other cache has, about: of its identity on flash.
     pub fn identity(&self) -> u64 {
         self.handle.seed.0
+    }
+
+    /// Which engine it is.
+    pub fn engine(&self) -> TinyEngine {
+        self.handle.engine
     }
 
     /// What opening found.
@@ -397,6 +421,12 @@ impl Handle {
 
     async fn insert(&self, at: u32, object: Object) -> Result<(), CacheError> {
         let hash = object.hash;
+        if !self.persists {
+            // No crash brings anything back: there is nothing to be noted.
+            let inserted =
+                self.instances[at as usize].insert(object, self.now_seconds(), |_, _| ());
+            return inserted.await.ok_or(CacheError::Closed);
+        }
         // Before the engine changes: from then on nothing may wait until the
         // fence is on its way, for this future may be dropped.
         let place = self.journal.place().await?;

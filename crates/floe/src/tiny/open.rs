@@ -1,16 +1,18 @@
 //! From flash to running engines.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64};
 
 use floe_core::ZoneId;
+use floe_core::chunk::METADATA_ZONES;
 use floe_core::hash::{HashSeed, KeyHash, fast_range};
 use floe_core::layout::tiny::{
-    Fence, IndexHead, PageKind, TinySuperblock, decode_trailer, decode_trailer_head, read_page_id,
+    Fence, IndexHead, PageKind, TinyFormatPlan, TinySuperblock, decode_trailer,
+    decode_trailer_head, read_page_id,
 };
 use floe_core::layout::{CacheId, LayoutError};
 use floe_core::policy::admission::{Admission, AdmissionConfig};
-use floe_core::tiny::nemo::{Nemo, Recovery, Survivor};
+use floe_core::tiny::nemo::{Nemo, NemoPlan, Recovery, Survivor};
 use floe_core::tiny::{Engine as _, Insert, Object, PAGE_BYTES, PageAddress, Summary};
 use floe_device::{Address, Clock, SharedDevice, ZoneState};
 use futures::StreamExt as _;
@@ -19,6 +21,7 @@ use rand::RngExt as _;
 use tokio::sync::Notify;
 
 use super::config::{TinyConfig, TinyPlan};
+use super::engine::AnyEngine;
 use super::instance::{Instance, State};
 use super::journal::{JournalTask, Scan, is_gone, scan};
 use super::medium::Medium;
@@ -56,9 +59,12 @@ pub(super) async fn open(
     } else {
         find(&device, plan).await?
     };
-    match found {
-        Some(found) => recover(device, plan, found).await,
-        None => format(device, clock, plan, config).await,
+    match (found, plan.engine.persistent()) {
+        (None, _) => format(device, clock, plan, config).await,
+        (Some(found), Some(nemo)) if !found.scan.damaged => {
+            recover(device, plan, nemo, found).await
+        }
+        (Some(found), _) => begin_anew(device, plan, config, &found).await,
     }
 }
 
@@ -90,7 +96,7 @@ async fn find(device: &SharedDevice, plan: &TinyPlan) -> Result<Option<Found>, O
             }
         };
         epoch_max = epoch_max.max(superblock.epoch);
-        if let Some(mismatch) = superblock.mismatch(&plan.format) {
+        if let Some(mismatch) = superblock.mismatch(&wanted(plan, &superblock)) {
             return Err(OpenTinyError::OtherPlan {
                 device: device.describe(),
                 mismatch,
@@ -112,16 +118,27 @@ async fn find(device: &SharedDevice, plan: &TinyPlan) -> Result<Option<Found>, O
     Ok(best.map(|best| Found { epoch_max, ..best }))
 }
 
+/// The plan that a cache must have been laid out by. Where nothing is found
+/// again, how many sets there were does not matter.
+fn wanted(plan: &TinyPlan, superblock: &TinySuperblock) -> TinyFormatPlan {
+    let sets = match plan.engine.persistent() {
+        None if superblock.plan.engine == plan.format.engine => superblock.plan.sets,
+        _ => plan.format.sets,
+    };
+    TinyFormatPlan {
+        sets,
+        ..plan.format
+    }
+}
+
+/// Begins with nothing in the metadata zones that is worth keeping.
 async fn format(
     device: SharedDevice,
     clock: &Clock,
     plan: &TinyPlan,
     config: &TinyConfig,
 ) -> Result<Opened, OpenTinyError> {
-    let mut random: rand::rngs::StdRng = match config.seed {
-        Some(seed) => rand::SeedableRng::seed_from_u64(seed),
-        None => rand::make_rng(),
-    };
+    let mut random = random(config, 0);
     let superblock = TinySuperblock {
         cache_id: CacheId(random.random()),
         seed: HashSeed(random.random()),
@@ -131,80 +148,134 @@ async fn format(
     };
     // The other metadata zone must not be taken for a newer one.
     device.reset(ZoneId(1)).await?;
+    let recovery = TinyRecovery {
+        formatted: true,
+        ..TinyRecovery::default()
+    };
+    begin_empty(device, plan, superblock, ZoneId(0), recovery).await
+}
+
+/// Goes on with a cache of which nothing is found again: its engine keeps what
+/// it knows in memory only, or fences are lost and anything could be outdated.
+///
+/// With a new id no page that was ever written can be taken for one of this
+/// life, whatever becomes of the device. The key hash stays, and with it the
+/// cache's identity.
+async fn begin_anew(
+    device: SharedDevice,
+    plan: &TinyPlan,
+    config: &TinyConfig,
+    found: &Found,
+) -> Result<Opened, OpenTinyError> {
+    let epoch = found.epoch_max + 1;
+    let superblock = TinySuperblock {
+        cache_id: CacheId(random(config, epoch).random()),
+        epoch,
+        plan: plan.format,
+        ..found.superblock
+    };
+    let recovery = TinyRecovery {
+        cold: true,
+        journal_damaged: found.scan.damaged,
+        ..TinyRecovery::default()
+    };
+    let opened = begin_empty(
+        Arc::clone(&device),
+        plan,
+        superblock,
+        other(found.zone),
+        recovery,
+    )
+    .await?;
+    forget_metadata(&device, found.zone).await;
+    Ok(opened)
+}
+
+/// Where ids come from, in this life of a cache.
+fn random(config: &TinyConfig, epoch: u64) -> rand::rngs::StdRng {
+    match config.seed {
+        Some(seed) => rand::SeedableRng::seed_from_u64(seed ^ epoch << LIFE_SHIFT),
+        None => rand::make_rng(),
+    }
+}
+
+/// Lives stand above the bits that configured seeds mostly have.
+const LIFE_SHIFT: u32 = 32;
+
+/// Empties the metadata zone of an earlier life: were the newer superblock
+/// damaged one day, this one would be taken for the cache's.
+async fn forget_metadata(device: &SharedDevice, zone: ZoneId) {
+    if let Err(error) = device.reset(zone).await {
+        tracing::warn!(%error, "the old journal zone of tiny objects could not be reset");
+    }
+}
+
+/// Engines that know of nothing, and a journal that begins in `metadata`.
+async fn begin_empty(
+    device: SharedDevice,
+    plan: &TinyPlan,
+    superblock: TinySuperblock,
+    metadata: ZoneId,
+    recovery: TinyRecovery,
+) -> Result<Opened, OpenTinyError> {
+    let zones = Zones::of(&device, plan).await?;
+    for zone in zones.active() {
+        // Devices that limit how many there are count them still.
+        device.reset(zone).await?;
+    }
     let journal = JournalTask::begin(
         Arc::clone(&device),
         plan.durability,
         superblock,
-        ZoneId(0),
+        metadata,
         Vec::new(),
     )
     .await?;
-    let empty = unwritten(&device, plan).await?;
     let instances = (0..plan.instances)
         .map(|at| {
-            let none = Recovery::new(Vec::new(), 0);
-            let medium = medium(&device, plan, &superblock, at);
-            let written = |zone| !empty[medium.zone(zone).index()];
-            instance(
-                plan,
-                Nemo::recover(plan.nemo.clone(), &none, written),
-                medium,
-            )
+            let medium = medium(&device, plan, &superblock, &zones, at);
+            instance(plan, plan.engine.engine(), medium)
         })
         .collect();
     Ok(Opened {
         instances,
         journal,
         superblock,
-        recovery: TinyRecovery {
-            formatted: true,
-            ..TinyRecovery::default()
-        },
+        recovery,
     })
 }
 
+/// Finds again what Nemo holds.
 async fn recover(
     device: SharedDevice,
     plan: &TinyPlan,
+    nemo: &NemoPlan,
     found: Found,
 ) -> Result<Opened, OpenTinyError> {
-    let mut recovery = TinyRecovery {
-        journal_damaged: found.scan.damaged,
-        ..TinyRecovery::default()
+    let superblock = TinySuperblock {
+        epoch: found.epoch_max + 1,
+        ..found.superblock
     };
-    let empty = unwritten(&device, plan).await?;
+    let zones = Zones::of(&device, plan).await?;
+    let mut recovery = TinyRecovery::default();
     let mut instances = Vec::new();
     let mut fences = Vec::new();
     for at in 0..plan.instances {
-        let medium = medium(&device, plan, &found.superblock, at);
-        let survivors = if found.scan.damaged {
-            // Fences are lost: anything could be outdated.
-            Vec::new()
-        } else {
-            survivors(plan, &medium).await
-        };
+        let medium = medium(&device, plan, &superblock, &zones, at);
+        let extents = look(nemo, &medium).await;
         let of_scan = found.scan.fences.iter();
         let gone = of_scan.filter(|fence| is_gone(fence) == Some(at));
         let oldest = gone.clone().map(|fence| fence.below).max().unwrap_or(0);
-        let mut believed = Recovery::new(survivors, oldest);
-        read_filters(plan, &medium, &mut believed).await;
+        let mut believed = Recovery::new(extents.survivors, oldest);
+        read_filters(nemo, &medium, &mut believed).await;
         recovery.set_groups += believed.set_groups() as u64;
         recovery.objects += believed.objects();
         recovery.disbelieved += believed.disbelieved as u64;
-        let written = |zone| !empty[medium.zone(zone).index()];
-        let mut engine = Nemo::recover(plan.nemo.clone(), &believed, written);
-        let durable = engine.durable();
-        let held: Vec<Fence> = found
-            .scan
-            .fences
-            .iter()
-            .filter(|fence| {
-                is_gone(fence).is_none()
-                    && instance_of(fence.hash, plan.instances) == at
-                    && durable < fence.below
-            })
-            .copied()
-            .collect();
+        // What could be believed one day goes now, in order. The rest goes
+        // when its zone is written.
+        let must_go = |zone| extents.say_something[zone as usize] || zones.is_active(&medium, zone);
+        let mut engine = Nemo::recover(nemo.clone(), &believed, must_go);
+        let held = held_fences(plan, &found.scan, at, engine.durable());
         for fence in &held {
             let tombstone = Object::tombstone(fence.hash);
             let Insert::Accepted(_) = engine.insert(tombstone, 0) else {
@@ -216,12 +287,8 @@ async fn recover(
         let below = engine.durable_when();
         fences.extend(held.into_iter().map(|fence| (at, Fence { below, ..fence })));
         fences.extend(gone.map(|fence| (at, *fence)));
-        instances.push(instance(plan, engine, medium));
+        instances.push(instance(plan, AnyEngine::Nemo(Box::new(engine)), medium));
     }
-    let superblock = TinySuperblock {
-        epoch: found.epoch_max + 1,
-        ..found.superblock
-    };
     let journal = JournalTask::begin(
         Arc::clone(&device),
         plan.durability,
@@ -230,6 +297,7 @@ async fn recover(
         fences,
     )
     .await?;
+    forget_metadata(&device, found.zone).await;
     Ok(Opened {
         instances: instances.into(),
         journal,
@@ -238,22 +306,49 @@ async fn recover(
     })
 }
 
+/// Fences of an instance that still hold: set-groups up to `durable` are on flash.
+fn held_fences(plan: &TinyPlan, scan: &Scan, at: u32, durable: u64) -> Vec<Fence> {
+    let holds = |fence: &&Fence| {
+        is_gone(fence).is_none()
+            && instance_of(fence.hash, plan.instances) == at
+            && durable < fence.below
+    };
+    scan.fences.iter().filter(holds).copied().collect()
+}
+
 /// The instance that a key belongs to.
 pub(super) fn instance_of(hash: KeyHash, instances: u32) -> u32 {
     fast_range(hash.0, instances as usize) as u32
 }
 
-fn medium(device: &SharedDevice, plan: &TinyPlan, superblock: &TinySuperblock, at: u32) -> Medium {
+fn medium(
+    device: &SharedDevice,
+    plan: &TinyPlan,
+    superblock: &TinySuperblock,
+    zones: &Zones,
+    at: u32,
+) -> Medium {
+    let first_zone = plan.first_zone(at);
+    let of_instance = first_zone..first_zone + plan.flash.zones;
+    let is_empty = |zone: u32| zones.0.get(zone as usize) == Some(&ZoneState::Empty);
     Medium {
         device: Arc::clone(device),
         id: superblock.cache_id,
         seed: superblock.seed,
-        first_zone: plan.first_zone(at),
+        life: superblock.epoch,
+        first_zone,
         flash: plan.flash,
+        lives: of_instance
+            .map(|zone| AtomicU32::new(u32::from(is_empty(zone))))
+            .collect(),
+        versions: (0..plan.flash.pages())
+            .filter(|_| plan.writes_in_place)
+            .map(|_| AtomicU16::new(0))
+            .collect(),
     }
 }
 
-fn instance(plan: &TinyPlan, engine: Nemo, medium: Medium) -> Arc<Instance> {
+fn instance(plan: &TinyPlan, engine: AnyEngine, medium: Medium) -> Arc<Instance> {
     // The plan has checked it.
     let seed = medium.seed.0 ^ u64::from(medium.first_zone);
     let admission = Admission::new(&plan.admission, seed)
@@ -265,52 +360,93 @@ fn instance(plan: &TinyPlan, engine: Nemo, medium: Medium) -> Arc<Instance> {
     );
     Arc::new(Instance {
         durable: AtomicU64::new(engine.durable()),
-        state: Mutex::new(State {
-            engine,
-            ram,
-            admission,
-        }),
+        state: Mutex::new(State::new(engine, ram, admission)),
         medium,
-        sets: plan.nemo.sets(),
+        set_group_sets: plan.engine.persistent().map(NemoPlan::sets),
         work: Notify::new(),
         room: Notify::new(),
         stopping: AtomicBool::new(false),
     })
 }
 
-/// Of each zone of the device, whether it says that nothing was written to it.
-async fn unwritten(device: &SharedDevice, plan: &TinyPlan) -> Result<Vec<bool>, OpenTinyError> {
-    let mut empty = vec![false; plan.geometry.zone_count as usize];
-    for report in device.report().await? {
-        if let Some(empty) = empty.get_mut(report.zone.index()) {
-            *empty = report.state == ZoneState::Empty;
+/// What the device says of its zones.
+struct Zones(Vec<ZoneState>);
+
+impl Zones {
+    async fn of(device: &SharedDevice, plan: &TinyPlan) -> Result<Self, OpenTinyError> {
+        let mut zones = vec![ZoneState::Unknown; plan.geometry.zone_count as usize];
+        for report in device.report().await? {
+            if let Some(state) = zones.get_mut(report.zone.index()) {
+                *state = report.state;
+            }
         }
+        Ok(Zones(zones))
     }
-    Ok(empty)
+
+    /// Zones for objects that were left half written.
+    fn active(&self) -> impl Iterator<Item = ZoneId> {
+        let for_objects = (0..).zip(&self.0).skip(METADATA_ZONES as usize);
+        for_objects
+            .filter(|(_, state)| matches!(state, ZoneState::Open | ZoneState::Closed))
+            .map(|(zone, _)| ZoneId(zone))
+    }
+
+    fn is_active(&self, medium: &Medium, zone: u32) -> bool {
+        let state = self.0.get(medium.zone(zone).index());
+        matches!(state, Some(ZoneState::Open | ZoneState::Closed))
+    }
 }
 
-/// Every extent of an instance that ends in a summary.
-async fn survivors(plan: &TinyPlan, medium: &Medium) -> Vec<Survivor> {
-    futures::stream::iter(0..plan.nemo.extents())
+/// What an instance's flash says of itself.
+struct Extents {
+    /// Every extent that ends in a summary.
+    survivors: Vec<Survivor>,
+    /// Of each zone: whether there is anything where a summary would be, or
+    /// that could not be read.
+    say_something: Vec<bool>,
+}
+
+/// Reads the page of every extent in which its summary begins.
+async fn look(plan: &NemoPlan, medium: &Medium) -> Extents {
+    let read: Vec<(u32, Option<Summary>)> = futures::stream::iter(0..plan.extents())
         .map(async |extent| {
-            let page = PageAddress(extent * plan.nemo.extent_pages() + plan.nemo.sets());
-            let bytes = medium.read(page).await.ok()?;
-            let summary = summary(plan, medium, &bytes)?;
-            Some(Survivor { extent, summary })
+            let page = PageAddress(extent * plan.extent_pages() + plan.sets());
+            let Ok(bytes) = medium.read(page).await else {
+                return Some((extent, None));
+            };
+            match read_page_id(medium.id, &bytes) {
+                Err(LayoutError::Blank) => None,
+                _ => Some((extent, summary(plan, medium, &bytes))),
+            }
         })
         .buffered(PARALLEL)
-        .filter_map(async |survivor| survivor)
+        .filter_map(async |found| found)
         .collect()
-        .await
+        .await;
+    let mut say_something = vec![false; medium.flash.zones as usize];
+    for (extent, _) in &read {
+        let pages = extent * plan.extent_pages()..(extent + 1) * plan.extent_pages();
+        let first = medium.flash.zone_of(PageAddress(pages.start));
+        let last = medium.flash.zone_of(PageAddress(pages.end - 1));
+        say_something[first as usize..=last as usize].fill(true);
+    }
+    let survivors = read.into_iter().filter_map(|(extent, summary)| {
+        let summary = summary?;
+        Some(Survivor { extent, summary })
+    });
+    Extents {
+        survivors: survivors.collect(),
+        say_something,
+    }
 }
 
 /// The summary that begins in `page`, without its filters.
-fn summary(plan: &TinyPlan, medium: &Medium, page: &[u8]) -> Option<Summary> {
+fn summary(plan: &NemoPlan, medium: &Medium, page: &[u8]) -> Option<Summary> {
     let id = read_page_id(medium.id, page).ok()?;
     match id.kind {
         PageKind::Filters if id.number == 0 => {
             let head = decode_trailer_head(medium.id, id.sequence, page).ok()?;
-            (head.sets == plan.nemo.sets()).then(|| Summary {
+            (head.sets == plan.sets()).then(|| Summary {
                 of_index: false,
                 sequence: head.sequence,
                 oldest: head.oldest_live,
@@ -323,7 +459,7 @@ fn summary(plan: &TinyPlan, medium: &Medium, page: &[u8]) -> Option<Summary> {
         }
         PageKind::IndexHead => {
             let head = IndexHead::decode(medium.id, page).ok()?;
-            (head.sets == plan.nemo.sets()).then(|| Summary {
+            (head.sets == plan.sets()).then(|| Summary {
                 of_index: true,
                 sequence: head.sequence,
                 oldest: head.oldest_live,
@@ -341,10 +477,10 @@ fn summary(plan: &TinyPlan, medium: &Medium, page: &[u8]) -> Option<Summary> {
 /// Reads the filters of set-groups that no index group speaks of. Where they
 /// cannot be read, the set-group's objects are only found by reading every
 /// page: its filters say that everything may be there.
-async fn read_filters(plan: &TinyPlan, medium: &Medium, believed: &mut Recovery) {
+async fn read_filters(plan: &NemoPlan, medium: &Medium, believed: &mut Recovery) {
     for survivor in believed.unindexed() {
-        let first = survivor.extent * plan.nemo.extent_pages() + plan.nemo.sets();
-        let count = plan.nemo.extent_pages() - plan.nemo.sets();
+        let first = survivor.extent * plan.extent_pages() + plan.sets();
+        let count = plan.extent_pages() - plan.sets();
         let pages: Vec<PageAddress> = (first..first + count).map(PageAddress).collect();
         let read = medium.read_all(&pages).await;
         let pages: Vec<&[u8]> = read
@@ -352,7 +488,7 @@ async fn read_filters(plan: &TinyPlan, medium: &Medium, believed: &mut Recovery)
             .map_while(|page| page.as_ref().map(|page| &page[..]))
             .collect();
         let sequence = survivor.summary.sequence;
-        let bits = plan.nemo.sets() as usize * survivor.summary.rows as usize;
+        let bits = plan.sets() as usize * survivor.summary.rows as usize;
         survivor.summary.filters = match decode_trailer(medium.id, sequence, &pages) {
             Ok((_, filters)) => filters.into(),
             Err(_) => vec![0xff; bits.div_ceil(8)].into(),

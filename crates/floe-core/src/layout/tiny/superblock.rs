@@ -23,6 +23,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::hash::HashSeed;
 use crate::layout::error::LayoutError;
 use crate::layout::frame::{Frame, Structure, seal};
@@ -37,9 +39,13 @@ use crate::tiny::PAGE_BYTES;
 pub const TINY_SUPERBLOCK_BYTES: usize = 112;
 
 /// The engine that a cache's flash was laid out by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
 pub enum TinyEngine {
     /// A FIFO of set-groups.
+    #[default]
     Nemo,
     /// A FIFO log with an exact index.
     Log,

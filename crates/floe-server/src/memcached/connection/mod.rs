@@ -76,7 +76,11 @@ where
         long_get: None,
     };
     let counters = &context.counters;
-    match connection.run().await {
+    let end = connection.run().await;
+    if !matches!(end, End::Broken(_)) {
+        connection.say_goodbye().await;
+    }
+    match end {
         End::Closed | End::Draining => {}
         End::Idle => counters.idle_kicks.add(1),
         End::Stalled => counters.stalled.add(1),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Buf, BufMut};
 use floe::items::ItemBuffer;
 use floe_device::clock::Sleep;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::io::poll_read_buf;
 use tokio_util::sync::WaitForCancellationFutureOwned;
@@ -18,6 +18,9 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use super::{Connection, End, Head, READ_BYTES};
 use crate::memcached::Face;
 use crate::memcached::output::Output;
+
+/// How long the end of a connection may take to be sent.
+const GOODBYE_PATIENCE: Duration = Duration::from_millis(100);
 
 impl<S> Connection<S>
 where
@@ -61,6 +64,17 @@ where
             }
         })
         .await
+    }
+
+    /// Ends the stream in order: of an encrypted one the client could not tell
+    /// otherwise whether it was cut off.
+    pub(super) async fn say_goodbye(&mut self) {
+        tokio::select! {
+            biased;
+            // Whoever does not listen has left already.
+            _ = self.stream.shutdown() => {}
+            () = self.context.face.clock.sleep(GOODBYE_PATIENCE) => {}
+        }
     }
 
     /// Waits for bytes of the next request.

@@ -61,7 +61,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "size",
                 Kind::Size,
-                "The piece in which objects are cached, and the largest value. Part of the format: changing it needs a reformat.",
+                "The piece in which objects are cached; where chunks are rewritten in place (`chunk.eviction` `clru`), also the largest value. Part of the format: changing it needs a reformat.",
             )
             .limits(Limits::between(64 << 10, 1 << 30)),
             key(

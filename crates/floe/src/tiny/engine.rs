@@ -1,0 +1,216 @@
+//! The five engines as one.
+//!
+//! | | an acknowledged value after the process died | work under way at a time |
+//! |---|---|---|
+//! | `nemo` | is found again, or outlived by what replaced it | one task: its order is what makes that true |
+//! | the others | is forgotten: what lies where only their memory knows | as many as they ask for |
+
+use floe_core::Geometry;
+use floe_core::hash::KeyHash;
+use floe_core::layout::tiny::{TinyEngine, TinyFormatPlan};
+use floe_core::tiny::nemo::{Nemo, NemoPlan};
+use floe_core::tiny::{
+    Engine, FairyWren, FairyWrenPlan, Flash, Found, Insert, Kangaroo, KangarooPlan, Label, Log,
+    LogPlan, Memory, Object, Outcome, PageAddress, PlanError, Search, Set, SetPlan, Statistics,
+    Step, Task, TaskId,
+};
+
+use super::config::TinyConfig;
+
+/// Tasks that an engine without an order of its own may have under way.
+const TASKS_MAX: usize = 64;
+
+/// The plan of an engine that fits its flash.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum EnginePlan {
+    Nemo(NemoPlan),
+    Log(LogPlan),
+    Set(SetPlan),
+    Kangaroo(KangarooPlan),
+    FairyWren(FairyWrenPlan),
+}
+
+impl EnginePlan {
+    /// Checks the settings of the engine that `config` chooses.
+    pub(super) fn new(config: &TinyConfig, flash: &Flash) -> Result<Self, PlanError> {
+        Ok(match config.engine {
+            TinyEngine::Nemo => EnginePlan::Nemo(NemoPlan::new(&config.nemo, *flash)?),
+            TinyEngine::Log => EnginePlan::Log(LogPlan::new(&config.log, flash)?),
+            TinyEngine::Set => EnginePlan::Set(SetPlan::new(&config.set, flash)?),
+            TinyEngine::Kangaroo => {
+                EnginePlan::Kangaroo(KangarooPlan::new(&config.kangaroo, flash)?)
+            }
+            TinyEngine::FairyWren => {
+                EnginePlan::FairyWren(FairyWrenPlan::new(&config.fairywren, flash)?)
+            }
+        })
+    }
+
+    pub(super) fn kind(&self) -> TinyEngine {
+        match self {
+            EnginePlan::Nemo(_) => TinyEngine::Nemo,
+            EnginePlan::Log(_) => TinyEngine::Log,
+            EnginePlan::Set(_) => TinyEngine::Set,
+            EnginePlan::Kangaroo(_) => TinyEngine::Kangaroo,
+            EnginePlan::FairyWren(_) => TinyEngine::FairyWren,
+        }
+    }
+
+    /// Nemo's plan, if it is the engine: the only one that finds its objects
+    /// again after a restart.
+    pub(super) fn persistent(&self) -> Option<&NemoPlan> {
+        match self {
+            EnginePlan::Nemo(plan) => Some(plan),
+            _ => None,
+        }
+    }
+
+    /// An engine on empty flash.
+    pub(super) fn engine(&self) -> AnyEngine {
+        match self.clone() {
+            EnginePlan::Nemo(plan) => AnyEngine::Nemo(Box::new(Nemo::new(plan))),
+            EnginePlan::Log(plan) => AnyEngine::Log(Box::new(Log::new(plan))),
+            EnginePlan::Set(plan) => AnyEngine::Set(Box::new(Set::new(plan))),
+            EnginePlan::Kangaroo(plan) => AnyEngine::Kangaroo(Box::new(Kangaroo::new(plan))),
+            EnginePlan::FairyWren(plan) => AnyEngine::FairyWren(Box::new(FairyWren::new(plan))),
+        }
+    }
+
+    /// What of it is written down in the superblock.
+    pub(super) fn format(
+        &self,
+        geometry: &Geometry,
+        instances: u32,
+        candidates: u32,
+    ) -> TinyFormatPlan {
+        let (set_group_pages, sets, candidates) = match self {
+            EnginePlan::Nemo(plan) => (plan.extent_pages(), plan.sets(), candidates),
+            EnginePlan::Log(_) => (0, 0, 0),
+            EnginePlan::Set(plan) => (0, plan.sets(), 1),
+            EnginePlan::Kangaroo(plan) => (0, plan.sets(), 1),
+            EnginePlan::FairyWren(plan) => (0, plan.sets(), 1),
+        };
+        TinyFormatPlan {
+            engine: self.kind(),
+            block_size: geometry.block_size,
+            zone_count: geometry.zone_count,
+            zone_size: geometry.zone_size,
+            zone_capacity: geometry.zone_capacity,
+            set_group_pages,
+            sets,
+            candidates,
+            instances,
+        }
+    }
+}
+
+/// An engine.
+#[derive(Debug)]
+pub(super) enum AnyEngine {
+    Nemo(Box<Nemo>),
+    Log(Box<Log>),
+    Set(Box<Set>),
+    Kangaroo(Box<Kangaroo>),
+    FairyWren(Box<FairyWren>),
+}
+
+/// Does the same with whichever engine it is.
+macro_rules! each {
+    ($any:expr, $engine:ident => $does:expr) => {
+        match $any {
+            AnyEngine::Nemo($engine) => $does,
+            AnyEngine::Log($engine) => $does,
+            AnyEngine::Set($engine) => $does,
+            AnyEngine::Kangaroo($engine) => $does,
+            AnyEngine::FairyWren($engine) => $does,
+        }
+    };
+}
+
+impl AnyEngine {
+    /// Nemo, if that is what it is.
+    pub(super) fn nemo(&self) -> Option<&Nemo> {
+        match self {
+            AnyEngine::Nemo(nemo) => Some(nemo),
+            _ => None,
+        }
+    }
+
+    /// Whether what it holds is found again after a restart.
+    pub(super) fn persists(&self) -> bool {
+        self.nemo().is_some()
+    }
+
+    /// Tasks that may be under way at a time.
+    pub(super) fn tasks_max(&self) -> usize {
+        if self.persists() { 1 } else { TASKS_MAX }
+    }
+
+    /// Set-groups before this one are gone from flash; 0 where there are none.
+    pub(super) fn oldest(&self) -> u64 {
+        self.nemo().map_or(0, Nemo::oldest)
+    }
+
+    /// Begins to write what memory holds, where that outlives the process;
+    /// says whether anything is left to write.
+    pub(super) fn drain(&mut self) -> bool {
+        match self {
+            AnyEngine::Nemo(nemo) => nemo.drain(),
+            _ => false,
+        }
+    }
+}
+
+impl Engine for AnyEngine {
+    fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
+        each!(self, engine => engine.insert(object, now_seconds))
+    }
+
+    fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
+        each!(self, engine => engine.in_memory(hash))
+    }
+
+    fn begin_search(&mut self, hash: KeyHash, search: &mut Search) -> Step {
+        each!(self, engine => engine.begin_search(hash, search))
+    }
+
+    fn index_read(&mut self, search: &mut Search, pages: &[Option<&[u8]>]) -> Step {
+        each!(self, engine => engine.index_read(search, pages))
+    }
+
+    fn end_search(&mut self, search: &mut Search, found: Found) {
+        each!(self, engine => engine.end_search(search, found));
+    }
+
+    fn next_task(&mut self) -> Option<Task> {
+        each!(self, engine => engine.next_task())
+    }
+
+    fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
+        each!(self, engine => engine.complete(id, outcome, now_seconds));
+    }
+
+    fn label(&self, page: PageAddress) -> Label {
+        each!(self, engine => engine.label(page))
+    }
+
+    fn epoch(&self) -> u64 {
+        each!(self, engine => engine.epoch())
+    }
+
+    fn durable_when(&self) -> u64 {
+        each!(self, engine => engine.durable_when())
+    }
+
+    fn durable(&self) -> u64 {
+        each!(self, engine => engine.durable())
+    }
+
+    fn statistics(&self) -> &Statistics {
+        each!(self, engine => engine.statistics())
+    }
+
+    fn memory(&self) -> Memory {
+        each!(self, engine => engine.memory())
+    }
+}

@@ -1,0 +1,176 @@
+//! The task that carries out what an engine asks for.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use floe_core::tiny::{Engine as _, Label, Outcome, TaskId, Work};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+
+use super::instance::Instance;
+
+/// A task of the engine, with what pages say of themselves.
+struct Order {
+    id: TaskId,
+    work: Work,
+    labels: Vec<Label>,
+    /// Set-groups before this one were gone when it was given.
+    oldest: u64,
+}
+
+/// What to do next.
+enum Next {
+    Order(Order),
+    /// Nothing, until somebody says otherwise.
+    Wait,
+    /// Nothing, and nothing will ever be: the engine refuses objects, and
+    /// nothing that could change its mind is under way.
+    WornOut,
+}
+
+/// A task that was carried out.
+struct Ended {
+    id: TaskId,
+    outcome: Outcome,
+    /// If a zone was to be emptied: the order's `oldest`.
+    emptied: Option<u64>,
+}
+
+impl Instance {
+    /// Carries out what the engine asks for, until it is told to stop. `gone`
+    /// notes durably that set-groups are gone whose zone could not be emptied.
+    pub(super) async fn run(
+        self: Arc<Self>,
+        now_seconds: impl Fn() -> u32,
+        gone: impl AsyncFn(u64) -> bool,
+    ) {
+        let (persists, tasks_max) = {
+            let engine = &self.state.lock().engine;
+            (engine.persists(), engine.tasks_max())
+        };
+        let mut running = FuturesUnordered::new();
+        loop {
+            // What does not outlive the process need not be finished.
+            let goes_on = persists || !self.stopping.load(SeqCst);
+            while goes_on && running.len() < tasks_max {
+                match self.next_order(running.is_empty()) {
+                    Next::Order(order) => running.push(self.carry_out(order)),
+                    Next::Wait => break,
+                    Next::WornOut => {
+                        tracing::error!(
+                            "the zones for tiny objects are worn out; the cache stops taking in objects"
+                        );
+                        self.stop();
+                        return;
+                    }
+                }
+            }
+            if running.is_empty() && self.stopping.load(SeqCst) {
+                return;
+            }
+            let has_room = running.len() < tasks_max;
+            let ended = tokio::select! {
+                biased;
+                Some(ended) = running.next() => ended,
+                () = self.work.notified(), if has_room => continue,
+            };
+            if persists
+                && let Some(oldest) = ended.emptied
+                && ended.outcome == Outcome::Failed
+                && !gone(oldest).await
+            {
+                // What should be gone could come back: nothing more is written.
+                tracing::error!(
+                    "a zone of tiny objects can neither be reset nor noted as gone; the cache stops taking in objects"
+                );
+                self.stop();
+                return;
+            }
+            self.take_in(ended, now_seconds());
+        }
+    }
+
+    fn next_order(&self, idle: bool) -> Next {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let engine = &mut state.engine;
+        let Some(task) = state.next.take().or_else(|| engine.next_task()) else {
+            return match idle && state.refused && state.searching == 0 {
+                true => Next::WornOut,
+                false => Next::Wait,
+            };
+        };
+        let labels = match &task.work {
+            // Only now is it known what a zone that must be emptied first will say.
+            Work::Append { .. } if !engine.persists() => Vec::new(),
+            Work::Append { first, .. } => vec![engine.label(*first)],
+            Work::Read(pages) => self.labels(engine, pages),
+            Work::Write { .. } | Work::Seal { .. } | Work::Reset(_) => Vec::new(),
+        };
+        Next::Order(Order {
+            id: task.id,
+            work: task.work,
+            labels,
+            oldest: engine.oldest(),
+        })
+    }
+
+    fn take_in(&self, ended: Ended, now_seconds: u32) {
+        let durable = {
+            let mut state = self.state.lock();
+            state.engine.complete(ended.id, ended.outcome, now_seconds);
+            state.refused = false;
+            state.engine.durable()
+        };
+        self.durable.store(durable, SeqCst);
+        self.room.notify_waiters();
+    }
+
+    async fn carry_out(&self, order: Order) -> Ended {
+        let is_reset = matches!(order.work, Work::Reset(_));
+        Ended {
+            id: order.id,
+            emptied: is_reset.then_some(order.oldest),
+            outcome: self.outcome(order.work, &order.labels).await,
+        }
+    }
+
+    async fn outcome(&self, work: Work, labels: &[Label]) -> Outcome {
+        let medium = &self.medium;
+        let done = match work {
+            Work::Read(pages) => {
+                let read = medium.read_all(&pages).await;
+                let pages = read.into_iter().zip(labels);
+                return Outcome::Read(
+                    pages
+                        .map(|(bytes, label)| medium.objects(*label, bytes))
+                        .collect(),
+                );
+            }
+            Work::Append { first, pages } => {
+                medium.append(first, labels.first().copied(), &pages).await
+            }
+            Work::Write { at, page } => medium.write(at, &page).await,
+            Work::Seal {
+                first,
+                pages,
+                ends_zone,
+                summary,
+            } => {
+                let sets = self.set_group_sets.unwrap_or(0);
+                medium.seal(first, pages, sets, ends_zone, &summary).await
+            }
+            Work::Reset(zone) => match self.set_group_sets {
+                Some(_) => medium.reset_durably(zone).await.map_err(Into::into),
+                None => medium.reset(zone).await.map_err(Into::into),
+            },
+        };
+        match done {
+            Ok(()) => Outcome::Done,
+            Err(error) => {
+                tracing::warn!(%error, "tiny objects could not be written; the place is given up");
+                Outcome::Failed
+            }
+        }
+    }
+}

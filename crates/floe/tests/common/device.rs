@@ -1,0 +1,42 @@
+//! Devices in memory.
+
+use floe_core::Geometry;
+use floe_device::MemoryDevice;
+use floe_device::platter::WriteCache;
+use floe_device::power::PowerSwitch;
+
+/// The shape of a device of `count` zones of `bytes` bytes, any block of which
+/// may be written again.
+pub(crate) fn in_place(count: u32, bytes: u64) -> Geometry {
+    Geometry {
+        block_size: 4096,
+        zone_size: bytes,
+        zone_capacity: bytes,
+        zone_count: count,
+        max_open_zones: None,
+        max_active_zones: None,
+        max_append_bytes: 512 << 10,
+        random_writes: true,
+        native_append: false,
+        placement_handles: 0,
+    }
+}
+
+/// The shape of a drive with zones that are written from front to back, a
+/// quarter of which cannot be used, and of which few may be open.
+pub(crate) fn zoned(count: u32, bytes: u64) -> Geometry {
+    Geometry {
+        zone_capacity: bytes / 4 * 3,
+        max_open_zones: Some(5),
+        max_active_zones: Some(6),
+        random_writes: false,
+        native_append: true,
+        ..in_place(count, bytes)
+    }
+}
+
+/// A blank device that loses what was not flushed when its power is cut.
+pub(crate) fn power_switch(geometry: Geometry) -> PowerSwitch {
+    let volatile = WriteCache::Volatile { bytes_max: 8 << 20 };
+    MemoryDevice::with_power(geometry, volatile).1
+}

@@ -1,0 +1,224 @@
+//! Lives of a process that end in the middle of everything. In virtual time:
+//! a seed that fails fails every time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use floe::CacheError;
+use floe_device::power::PowerSwitch;
+use floe_device::{Clock, Faults, Faulty, virtual_time};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::oracle::{Counts, Oracle, Version};
+
+const CLIENTS: u64 = 4;
+
+/// Virtual time between the beginnings of two lives: longer than any life.
+const LIFE: Duration = Duration::from_secs(1000);
+
+/// A cache under test.
+pub(crate) trait Subject: Clone + Send + Sync + 'static {
+    fn get(&self, key: &[u8]) -> impl Future<Output = Result<Option<Bytes>, CacheError>> + Send;
+    /// Whether the value was taken; if not, the key holds nothing.
+    fn put(
+        &self,
+        key: &[u8],
+        value: Bytes,
+        ttl: Option<Duration>,
+        random: &mut StdRng,
+    ) -> impl Future<Output = Result<bool, CacheError>> + Send;
+    fn delete(&self, key: &[u8]) -> impl Future<Output = Result<(), CacheError>> + Send;
+    fn close(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// How often, for how long, and what goes wrong.
+#[derive(Clone)]
+pub(crate) struct Lives {
+    pub(crate) count: u64,
+    /// Operations of a life, if it is not cut off.
+    pub(crate) operations: u64,
+    pub(crate) keys_per_client: u64,
+    /// How long values are.
+    pub(crate) sizes: fn(&mut StdRng) -> usize,
+    /// Whether the power is cut; otherwise the process is killed, and every
+    /// completed write survives.
+    pub(crate) power_loss: bool,
+    /// What goes wrong once the cache is open.
+    pub(crate) faults: Option<Faults>,
+}
+
+impl Lives {
+    /// Opens the cache on the devices behind `powers`, again and again, and
+    /// says what was found.
+    pub(crate) fn run<S: Subject>(
+        &self,
+        powers: &[PowerSwitch],
+        open: impl AsyncFn(Vec<Arc<Faulty>>, Clock) -> S,
+    ) -> Counts {
+        let oracle = Arc::new(Oracle::new(self.sizes));
+        for seed in 1..=self.count {
+            self.live(powers, &oracle, seed, &open);
+        }
+        let counts = oracle.counts();
+        println!("{counts:?}");
+        counts
+    }
+
+    /// One life: open, work, and be cut off at a random moment.
+    fn live<S: Subject>(
+        &self,
+        powers: &[PowerSwitch],
+        oracle: &Arc<Oracle>,
+        seed: u64,
+        open: impl AsyncFn(Vec<Arc<Faulty>>, Clock) -> S,
+    ) {
+        let below: Vec<_> = powers.iter().map(PowerSwitch::reopen).collect();
+        virtual_time::run(seed, async |clock: Clock| {
+            // Time goes on from one life to the next.
+            clock.sleep(LIFE * seed as u32).await;
+            let late = Faults {
+                delays: 0.7,
+                delay_max: Duration::from_micros(900),
+                ..Faults::default()
+            };
+            let faulty: Vec<_> = (seed..)
+                .zip(below)
+                .map(|(seed, below)| {
+                    Arc::new(Faulty::new(below, clock.clone(), seed, late.clone()))
+                })
+                .collect();
+            let cache = open(faulty.clone(), clock.clone()).await;
+            if let Some(faults) = &self.faults {
+                for device in &faulty {
+                    device.set(Faults {
+                        delays: late.delays,
+                        delay_max: late.delay_max,
+                        ..faults.clone()
+                    });
+                }
+            }
+            // Everything that survived is checked before it can be overwritten.
+            for key in 0..CLIENTS * self.keys_per_client {
+                let name = name(key);
+                let now_s = clock.unix_seconds();
+                oracle.check(key, now_s, true, cache.get(&name)).await;
+            }
+            let mut random = StdRng::seed_from_u64(seed);
+            if self.power_loss {
+                for power in powers {
+                    power.crash_after(random.random_range(1..self.operations), seed);
+                }
+            }
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|id| {
+                    let client = Client {
+                        cache: cache.clone(),
+                        clock: clock.clone(),
+                        oracle: Arc::clone(oracle),
+                        first_key: id * self.keys_per_client,
+                        keys: self.keys_per_client,
+                        random: StdRng::seed_from_u64(seed ^ id << 40),
+                    };
+                    tokio::spawn(client.work(seed, self.operations / CLIENTS))
+                })
+                .collect();
+            let cut_off = Duration::from_micros(random.random_range(0..self.operations * 400));
+            let work = async {
+                for client in clients {
+                    client.await.expect("a client does not panic");
+                }
+            };
+            tokio::select! {
+                biased;
+                () = work => {}
+                () = clock.sleep(cut_off) => {}
+            }
+            if seed.is_multiple_of(5) {
+                cache.close().await;
+            }
+        });
+    }
+}
+
+fn name(key: u64) -> Vec<u8> {
+    format!("key-{key}").into_bytes()
+}
+
+/// One of those who use a cache at once, each with keys of its own.
+struct Client<S> {
+    cache: S,
+    clock: Clock,
+    oracle: Arc<Oracle>,
+    first_key: u64,
+    keys: u64,
+    random: StdRng,
+}
+
+impl<S: Subject> Client<S> {
+    async fn work(mut self, seed: u64, operations: u64) {
+        for step in 0..operations {
+            let draw = self.random.random::<f64>().powi(2);
+            let key = self.first_key + (draw * self.keys as f64) as u64;
+            let done = match self.random.random_range(0..100) {
+                0..45 => self.put(key, seed << 20 | step << 1 | 1).await,
+                45..53 => self.delete(key).await,
+                53..56 => {
+                    poll_once(self.cache.get(&name(key))).await;
+                    Ok(())
+                }
+                _ => {
+                    let now_s = self.clock.unix_seconds();
+                    let name = name(key);
+                    let get = self.cache.get(&name);
+                    self.oracle.check(key, now_s, false, get).await;
+                    Ok(())
+                }
+            };
+            match done {
+                Ok(()) | Err(CacheError::NotDurable(_)) => {}
+                Err(CacheError::Closed) => return self.oracle.turned_away(),
+                Err(error) => panic!("key {key}: {error}"),
+            }
+        }
+    }
+
+    async fn put(&mut self, key: u64, number: u64) -> Result<(), CacheError> {
+        let seconds = self.random.random_range(1..4);
+        let ttl = self.random.random_ratio(1, 4).then_some(seconds);
+        let version = Version {
+            number,
+            // Whether it ends a second earlier is left open.
+            gone_at_s: ttl.map_or(u64::MAX, |ttl| self.clock.unix_seconds() + ttl + 1),
+        };
+        self.oracle.begin(key, version);
+        let (name, value) = (name(key), self.oracle.value(key, number));
+        let ttl = ttl.map(Duration::from_secs);
+        // Dropping a future half-way is something users do.
+        let is_dropped = self.random.random_ratio(1, 40);
+        let put = self.cache.put(&name, value, ttl, &mut self.random);
+        if is_dropped {
+            poll_once(put).await;
+            return Ok(());
+        }
+        let taken = put.await?;
+        self.oracle.acknowledge(key, taken.then_some(version));
+        Ok(())
+    }
+
+    async fn delete(&self, key: u64) -> Result<(), CacheError> {
+        self.cache.delete(&name(key)).await?;
+        self.oracle.acknowledge(key, None);
+        Ok(())
+    }
+}
+
+async fn poll_once<F: Future>(future: F) {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|cx| {
+        let _ = future.as_mut().poll(cx);
+        std::task::Poll::Ready(())
+    })
+    .await;
+}

@@ -1,0 +1,119 @@
+//! What a key may hold. A miss is always right.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+/// A version that a read may return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) number: u64,
+    /// From this second on it must be gone.
+    pub(crate) gone_at_s: u64,
+}
+
+/// What may be found.
+pub(crate) struct Oracle {
+    keys: Mutex<HashMap<u64, Vec<Version>>>,
+    /// How long values are.
+    sizes: fn(&mut StdRng) -> usize,
+    counts: Mutex<Counts>,
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) gets: u64,
+    pub(crate) hits: u64,
+    /// Hits of values above 2 KiB.
+    pub(crate) large_hits: u64,
+    /// Of what was looked for first in a life: how much had survived. These
+    /// are not among the others.
+    pub(crate) warm_hits: u64,
+    /// Clients that found the cache closed before they were done.
+    pub(crate) turned_away: u64,
+}
+
+impl Oracle {
+    pub(crate) fn new(sizes: fn(&mut StdRng) -> usize) -> Self {
+        Oracle {
+            keys: Mutex::default(),
+            sizes,
+            counts: Mutex::default(),
+        }
+    }
+
+    /// The bytes of a version: they name it.
+    pub(crate) fn value(&self, key: u64, number: u64) -> Bytes {
+        let mut random = StdRng::seed_from_u64(key << 32 | number);
+        let mut bytes = vec![0u8; (self.sizes)(&mut random).max(16)];
+        random.fill(&mut bytes[..]);
+        bytes[..8].copy_from_slice(&key.to_le_bytes());
+        bytes[8..16].copy_from_slice(&number.to_le_bytes());
+        Bytes::from(bytes)
+    }
+
+    /// From here until it is acknowledged, old and new are both right.
+    pub(crate) fn begin(&self, key: u64, version: Version) {
+        self.keys.lock().entry(key).or_default().push(version);
+    }
+
+    /// It was acknowledged that this is what the key holds, if anything.
+    pub(crate) fn acknowledge(&self, key: u64, version: Option<Version>) {
+        self.keys.lock().insert(key, version.into_iter().collect());
+    }
+
+    fn allowed(&self, key: u64) -> Vec<Version> {
+        self.keys.lock().get(&key).cloned().unwrap_or_default()
+    }
+
+    /// Looks a key up with `get` and checks the answer. What is right is what
+    /// was so at any time during the read.
+    pub(crate) async fn check<Failure>(
+        &self,
+        key: u64,
+        now_s: u64,
+        warm: bool,
+        get: impl Future<Output = Result<Option<Bytes>, Failure>>,
+    ) {
+        let before = self.allowed(key);
+        let Ok(found) = get.await else {
+            return;
+        };
+        self.counts.lock().gets += u64::from(!warm);
+        let Some(found) = found else {
+            return;
+        };
+        let after = self.allowed(key);
+        let is_right = |version: &&Version| self.value(key, version.number) == found;
+        let right = before.iter().chain(&after).find(is_right);
+        let number = found.get(8..16).map(|bytes| {
+            let bytes = bytes.try_into().expect("eight bytes");
+            u64::from_le_bytes(bytes)
+        });
+        let Some(right) = right else {
+            panic!("key {key}: a lie, version {number:?}; allowed {before:?} {after:?}");
+        };
+        assert!(
+            now_s < right.gone_at_s,
+            "key {key}: version {number:?} was gone at {} and is found at {now_s}",
+            right.gone_at_s,
+        );
+        let mut counts = self.counts.lock();
+        counts.warm_hits += u64::from(warm);
+        counts.hits += u64::from(!warm);
+        counts.large_hits += u64::from(!warm && found.len() > 2048);
+    }
+
+    /// A client found the cache closed.
+    pub(crate) fn turned_away(&self) {
+        self.counts.lock().turned_away += 1;
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        *self.counts.lock()
+    }
+}

@@ -1,0 +1,367 @@
+//! The same for memcached's items: most of them tiny, some chunks, on a cache
+//! that may forget them but may not return what was overwritten or deleted.
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::ledger::{Ledger, Seen, State, Written};
+use super::memcached::Client;
+use super::verdicts::Verdicts;
+use super::{CONNECTIONS, Figures};
+use crate::blackbox::content;
+use crate::blackbox::server::{SMALL_CHUNK, SMALL_ZONE, Server, Setup, log_tail};
+use crate::project;
+
+const FIXED_ITEMS: usize = 24_000;
+const CHANGING_ITEMS: usize = 6_000;
+const FIXED_BYTES: usize = 300;
+/// Sets in flight while filling.
+const FILL_BATCH: usize = 200;
+/// Set-groups that are in memory and go with the process.
+const SET_GROUPS_IN_MEMORY: usize = 3;
+
+/// Flash for tiny objects, and how it is cut.
+struct Shape {
+    name: &'static str,
+    size: &'static str,
+    set_group: &'static str,
+    set_group_bytes: usize,
+    /// Whether every item has room.
+    roomy: bool,
+}
+
+const SHAPES: [Shape; 2] = [
+    Shape {
+        name: "roomy",
+        size: "64MiB",
+        set_group: "128KiB",
+        set_group_bytes: 128 << 10,
+        roomy: true,
+    },
+    // Set-groups go and zones are used again while the crash comes.
+    Shape {
+        name: "tight",
+        size: "8MiB",
+        set_group: "64KiB",
+        set_group_bytes: 64 << 10,
+        roomy: false,
+    },
+];
+
+/// The items of one cache, and what was seen of them.
+struct World {
+    /// Written once.
+    fixed: Vec<Ledger>,
+    /// Written, overwritten and deleted under load.
+    changing: Vec<Ledger>,
+    verdicts: Verdicts,
+}
+
+/// Lives through `rounds` crashes with one cache.
+pub(super) fn one_cache(
+    binary: &Path,
+    seed: u64,
+    group: u32,
+    rounds: Range<u32>,
+    figures: &mut Figures,
+) -> Result<()> {
+    let shape = &SHAPES[group as usize % SHAPES.len()];
+    let folder = tempfile::Builder::new()
+        .prefix("crash-")
+        .tempdir_in(project::scratch()?)?;
+    let setup = Setup {
+        binary: binary.to_path_buf(),
+        data_dir: folder.path().to_path_buf(),
+        cache_size: "40MiB".to_owned(),
+        zone_size: SMALL_ZONE,
+        chunk_size: SMALL_CHUNK,
+        ram_size: "4MiB".to_owned(),
+        consistency: "immutable",
+        more: vec![
+            format!("--tiny-size={}", shape.size),
+            format!("--tiny-set-group={}", shape.set_group),
+            "--tiny-ram=256KiB".to_owned(),
+        ],
+    };
+    let world = World::new(group);
+    for round in rounds {
+        let seed = seed
+            .wrapping_mul(1_000_003)
+            .wrapping_add(u64::from(round) | 1 << 40);
+        one_round(&setup, shape, &world, seed, figures).with_context(|| {
+            format!(
+                "round {round} of items ({} flash) failed; the server's last words:\n{}",
+                shape.name,
+                log_tail(&setup.data_dir)
+            )
+        })?;
+    }
+    figures.add(&world.verdicts);
+    Ok(())
+}
+
+fn one_round(
+    setup: &Setup,
+    shape: &Shape,
+    world: &World,
+    seed: u64,
+    figures: &mut Figures,
+) -> Result<()> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let server = Server::start(setup)?;
+    world.fill(server.memcached)?;
+    let before = world.hits(server.memcached, &world.fixed)?;
+    let moment = Duration::from_millis(random.random_range(30..900));
+    load_until_killed(world, server, seed, moment)?;
+    world.verdicts.truthful()?;
+
+    if random.random_ratio(1, 5) {
+        let again = Server::spawn(setup)?; // dies while it recovers
+        thread::sleep(Duration::from_millis(random.random_range(0..60)));
+        again.kill()?;
+    }
+
+    let server = Server::start(setup)?;
+    figures.restart_times.push(server.start_time);
+    let after = world.hits(server.memcached, &world.fixed)?;
+    world.hits(server.memcached, &world.changing)?;
+    world.verdicts.truthful()?;
+    println!(
+        "crash: {} items killed after {moment:?}, restarted in {:?}, hits {:.1} % -> {:.1} %",
+        shape.name,
+        server.start_time,
+        before * 100.0,
+        after * 100.0
+    );
+    if shape.roomy {
+        figures.ratio_losses.push((before - after) * 100.0);
+        // What lay in memory is forgotten; the rest is on flash.
+        let in_memory = (SET_GROUPS_IN_MEMORY * shape.set_group_bytes) as f64;
+        let allowed =
+            in_memory / (FIXED_ITEMS * FIXED_BYTES) as f64 + super::RATIO_LOSS_MAX / 100.0;
+        if before - after > allowed {
+            bail!(
+                "the restart was not warm: it lost {:.1} % of the items, and memory held {:.1} % at most",
+                (before - after) * 100.0,
+                allowed * 100.0
+            );
+        }
+    }
+    server.stop()
+}
+
+/// Runs the load, kills the server at `moment`, and waits for every connection to notice.
+fn load_until_killed(world: &World, server: Server, seed: u64, moment: Duration) -> Result<()> {
+    let stop = AtomicBool::new(false);
+    let address = server.memcached;
+    thread::scope(|scope| {
+        for connection in 0..CONNECTIONS {
+            let (stop, seed) = (&stop, seed.wrapping_mul(31).wrapping_add(connection));
+            scope.spawn(move || world.drive(address, seed, stop));
+        }
+        thread::sleep(moment);
+        let killed = server.kill();
+        stop.store(true, Ordering::Relaxed);
+        killed
+    })
+}
+
+impl World {
+    fn new(group: u32) -> Self {
+        let ledgers = |kind: &str, count: usize| {
+            (0..count)
+                .map(|index| Ledger::new(format!("{kind}-{group}-{index}"), State::Absent))
+                .collect()
+        };
+        World {
+            fixed: ledgers("fixed", FIXED_ITEMS),
+            changing: ledgers("changing", CHANGING_ITEMS),
+            verdicts: Verdicts::default(),
+        }
+    }
+
+    /// Sets every fixed item that is not there. They always have the same value.
+    fn fill(&self, address: SocketAddr) -> io::Result<()> {
+        let mut client = Client::open(address)?;
+        let mut absent = Vec::new();
+        for ledger in &self.fixed {
+            if client.get(ledger.key())?.is_none() {
+                absent.push(ledger);
+            }
+        }
+        for batch in absent.chunks(FILL_BATCH) {
+            let items: Vec<_> = batch
+                .iter()
+                .map(|ledger| (ledger.key(), content(ledger.key(), 1, FIXED_BYTES)))
+                .collect();
+            for ledger in batch {
+                // Every state but the first is this one.
+                ledger.write(|_| fixed_state(), |_| Ok::<_, ()>(Written::Done));
+            }
+            if client.set_all(&items)? < items.len() {
+                self.verdicts
+                    .lie("a healthy server did not store an item".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads every item of `ledgers` and judges it: the share that was there.
+    fn hits(&self, address: SocketAddr, ledgers: &[Ledger]) -> io::Result<f64> {
+        let mut client = Client::open(address)?;
+        let mut hits = 0;
+        for ledger in ledgers {
+            match self.read(&mut client, ledger) {
+                Ok(hit) => hits += usize::from(hit),
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    self.verdicts.lie(error.to_string());
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(hits as f64 / ledgers.len() as f64)
+    }
+
+    /// One connection's load until `stop` or until the connection breaks.
+    fn drive(&self, address: SocketAddr, seed: u64, stop: &AtomicBool) {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let Ok(mut client) = Client::open(address) else {
+            return;
+        };
+        while !stop.load(Ordering::Relaxed) {
+            match self.step(&mut client, &mut random) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    return self.verdicts.lie(error.to_string());
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn step(&self, client: &mut Client, random: &mut Xoshiro256PlusPlus) -> io::Result<()> {
+        let changing = &self.changing[random.random_range(0..self.changing.len())];
+        match random.random_range(0..100) {
+            0..30 => self.read(client, changing).map(drop),
+            30..40 => {
+                let fixed = &self.fixed[random.random_range(0..self.fixed.len())];
+                self.read(client, fixed).map(drop)
+            }
+            40..75 => self.store("set", client, changing, random_len(random)),
+            75..80 => self.store("add", client, changing, random_len(random)),
+            80..85 => self.store("replace", client, changing, random_len(random)),
+            85..90 => self.compare_and_swap(client, changing, random_len(random)),
+            _ => self.delete(client, changing),
+        }
+    }
+
+    /// Reads an item and judges what came; says whether it was there.
+    fn read(&self, client: &mut Client, ledger: &Ledger) -> io::Result<bool> {
+        let since = ledger.begin_read();
+        let found = client.get(ledger.key())?;
+        if let Some(item) = &found {
+            ledger
+                .judge(since, None, &Seen::Bytes(item.bytes.clone()))
+                .map_err(lied)?;
+        }
+        // A miss needs no explanation: a cache may forget.
+        self.verdicts.answer_judged();
+        Ok(found.is_some())
+    }
+
+    fn store(
+        &self,
+        verb: &str,
+        client: &mut Client,
+        ledger: &Ledger,
+        len: usize,
+    ) -> io::Result<()> {
+        self.write(
+            ledger,
+            |version| State::Present { version, len },
+            |state| client.store(verb, ledger.key(), &bytes_of(ledger, state), None),
+        )
+    }
+
+    fn compare_and_swap(&self, client: &mut Client, ledger: &Ledger, len: usize) -> io::Result<()> {
+        let Some(seen) = client.get(ledger.key())? else {
+            return Ok(());
+        };
+        let since = ledger.begin_read();
+        self.write(
+            ledger,
+            |version| State::Present { version, len },
+            |state| {
+                let changed_since = ledger.begin_read() != since;
+                let bytes = bytes_of(ledger, state);
+                let answer = client.store("cas", ledger.key(), &bytes, Some(seen.cas))?;
+                if changed_since && answer == "STORED" {
+                    let key = ledger.key();
+                    return Err(lied(format!("{key}: swapped what had been changed since")));
+                }
+                Ok(answer)
+            },
+        )
+    }
+
+    fn delete(&self, client: &mut Client, ledger: &Ledger) -> io::Result<()> {
+        self.write(ledger, |_| State::Absent, |_| client.delete(ledger.key()))
+    }
+
+    fn write(
+        &self,
+        ledger: &Ledger,
+        state: impl FnOnce(u32) -> State,
+        operation: impl FnOnce(State) -> io::Result<String>,
+    ) -> io::Result<()> {
+        let outcome = ledger.write(state, |state| match operation(state)?.as_str() {
+            "STORED" | "DELETED" => Ok(Written::Done),
+            "NOT_FOUND" if state == State::Absent => Ok(Written::Done),
+            "NOT_STORED" | "EXISTS" | "NOT_FOUND" => Ok(Written::Refused),
+            other => Err(lied(format!("{}: answered {other:?}", ledger.key()))),
+        });
+        if outcome.transpose()? == Some(Written::Done) {
+            self.verdicts.write_acknowledged();
+        }
+        Ok(())
+    }
+}
+
+fn fixed_state() -> State {
+    State::Present {
+        version: 1,
+        len: FIXED_BYTES,
+    }
+}
+
+fn bytes_of(ledger: &Ledger, state: State) -> Vec<u8> {
+    match state {
+        State::Present { version, len } => content(ledger.key(), version, len),
+        State::Absent => Vec::new(),
+    }
+}
+
+fn lied(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Mostly tiny, some empty, some chunks of their own.
+fn random_len(random: &mut Xoshiro256PlusPlus) -> usize {
+    match random.random_range(0..100) {
+        0..2 => 0,
+        2..70 => random.random_range(1..400),
+        70..90 => random.random_range(400..2_000),
+        90..98 => random.random_range(2_000..20_000),
+        _ => random.random_range(20_000..100_000),
+    }
+}

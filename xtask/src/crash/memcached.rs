@@ -1,0 +1,124 @@
+//! As much of memcached's text protocol as the load needs, blocking.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A connection to the memcached face.
+pub(super) struct Client {
+    stream: BufReader<TcpStream>,
+    line: Vec<u8>,
+}
+
+/// A value, and the number that `cas` wants to see again.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    pub bytes: Vec<u8>,
+    pub cas: u64,
+}
+
+impl Client {
+    pub(super) fn open(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Client {
+            stream: BufReader::new(stream),
+            line: Vec::new(),
+        })
+    }
+
+    /// Sends a storage command: `verb key flags exptime bytes[ cas]`. Returns
+    /// the answer's line.
+    pub(super) fn store(
+        &mut self,
+        verb: &str,
+        key: &str,
+        bytes: &[u8],
+        cas: Option<u64>,
+    ) -> io::Result<String> {
+        self.send(&[&storage(verb, key, bytes, cas)])?;
+        self.answer()
+    }
+
+    /// Sets many values at once, then reads all answers. Says how many were stored.
+    pub(super) fn set_all(&mut self, items: &[(&str, Vec<u8>)]) -> io::Result<usize> {
+        let requests: Vec<_> = items
+            .iter()
+            .map(|(key, bytes)| storage("set", key, bytes, None))
+            .collect();
+        self.send(&requests.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+        let mut stored = 0;
+        for _ in items {
+            stored += usize::from(self.answer()? == "STORED");
+        }
+        Ok(stored)
+    }
+
+    pub(super) fn delete(&mut self, key: &str) -> io::Result<String> {
+        self.send(&[format!("delete {key}\r\n").as_bytes()])?;
+        self.answer()
+    }
+
+    pub(super) fn get(&mut self, key: &str) -> io::Result<Option<Item>> {
+        self.send(&[format!("gets {key}\r\n").as_bytes()])?;
+        let head = self.answer()?;
+        if head == "END" {
+            return Ok(None);
+        }
+        let item = self.value(&head, key)?;
+        match self.answer()?.as_str() {
+            "END" => Ok(Some(item)),
+            other => Err(not_memcached(other)),
+        }
+    }
+
+    fn value(&mut self, head: &str, key: &str) -> io::Result<Item> {
+        let words: Vec<&str> = head.split(' ').collect();
+        let ["VALUE", name, _flags, len, cas] = words[..] else {
+            return Err(not_memcached(head));
+        };
+        let (Ok(len), Ok(cas)) = (len.parse::<usize>(), cas.parse()) else {
+            return Err(not_memcached(head));
+        };
+        if name != key {
+            return Err(not_memcached(head));
+        }
+        let mut bytes = vec![0; len + 2];
+        self.stream.read_exact(&mut bytes)?;
+        if !bytes.ends_with(b"\r\n") {
+            return Err(not_memcached("a value without an end"));
+        }
+        bytes.truncate(len);
+        Ok(Item { bytes, cas })
+    }
+
+    fn send(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+        self.stream.get_mut().write_all(&parts.concat())
+    }
+
+    fn answer(&mut self) -> io::Result<String> {
+        self.line.clear();
+        self.stream.read_until(b'\n', &mut self.line)?;
+        match self.line.strip_suffix(b"\r\n") {
+            Some(line) => Ok(String::from_utf8_lossy(line).into_owned()),
+            // The server died in the middle of a line, or before it.
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+fn storage(verb: &str, key: &str, bytes: &[u8], cas: Option<u64>) -> Vec<u8> {
+    let cas = cas.map(|cas| format!(" {cas}")).unwrap_or_default();
+    let mut request = format!("{verb} {key} 0 0 {}{cas}\r\n", bytes.len()).into_bytes();
+    request.extend_from_slice(bytes);
+    request.extend_from_slice(b"\r\n");
+    request
+}
+
+fn not_memcached(line: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{line:?}"))
+}
