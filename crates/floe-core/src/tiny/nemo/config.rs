@@ -101,7 +101,7 @@ impl Default for NemoConfig {
             filter_false_positives: 0.001,
             index_cached: 0.4,
             index_cache: IndexCache::Fifo,
-            index_cache_one_in: 1,
+            index_cache_one_in: 4,
             hotness_window: 0.3,
             cooling_period: 0.1,
         }
@@ -118,6 +118,7 @@ impl NemoConfig {
             write_back_share: 1.0,
             filter_sizing: FilterSizing::Published,
             index_cached: 0.5,
+            index_cache_one_in: 1,
             ..NemoConfig::default()
         }
     }
