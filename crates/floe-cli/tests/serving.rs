@@ -163,6 +163,87 @@ fn memcached_is_served_beside_s3_and_restarts_warm() {
     assert_eq!(found, "VALUE hello 7 5\r\nworld\r\nEND\r\n");
 }
 
+/// Sends `lines` to the memcached face and returns what it says until QUIT.
+fn ask_memcached(serving: &Serving, lines: &str) -> String {
+    let address = serving.announced["memcached"].as_str().unwrap();
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(connection, "{lines}quit\r\n").unwrap();
+    let mut said = String::new();
+    connection.read_to_string(&mut said).unwrap();
+    said
+}
+
+#[test]
+fn tiny_objects_are_kept_by_the_engine_that_is_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = [
+        "--tiny-size=16MiB",
+        "--tiny-set-group=1MiB",
+        "--tiny-fairywren-op-percent=70",
+    ];
+    let start = |engine: &str| {
+        let mut command = floe(folder.path());
+        command.env("FLOE_TINY_ENGINE", engine);
+        command.env("FLOE_MEMCACHED_LISTEN", "127.0.0.1:0");
+        command.env("FLOE_TINY_SIZE", "16MiB");
+        command.env("FLOE_TINY_SET_GROUP", "1MiB");
+        command.env("FLOE_TINY_FAIRYWREN_OP_PERCENT", "70");
+        Serving::spawn(&mut command)
+    };
+    let path = folder.path().join("floe-data/tiny.floe");
+    let path = path.to_str().unwrap();
+    for (engine, warm) in [
+        ("nemo", true),
+        ("log", false),
+        ("set", false),
+        ("kangaroo", false),
+        ("fairywren", false),
+    ] {
+        let serving = start(engine);
+        let tiny = &serving.announced["tiny"];
+        assert_eq!(tiny["engine"], engine);
+        assert_eq!(tiny["bytes"], 16 << 20);
+        assert_eq!(tiny["formatted"], true);
+        assert!(tiny["device"].as_str().unwrap().contains("tiny.floe"));
+        let said = ask_memcached(&serving, "set key 0 0 5\r\nvalue\r\nget key\r\n");
+        assert_eq!(said, "STORED\r\nVALUE key 0 5\r\nvalue\r\nEND\r\n");
+        let metrics = String::from_utf8(get(serving.admin, "/metrics").1).unwrap();
+        let sample = format!("floe_tiny_engine_info{{engine=\"{engine}\"}} 1");
+        assert!(metrics.contains(&sample), "{metrics}");
+        assert_eq!(serving.stop(), 0);
+
+        let name = format!("engine {engine}");
+        run(folder.path(), &["inspect", "--device-path", path]).expect(0, &[&name]);
+        run(folder.path(), &["check", "--device-path", path]).expect(0, &["no damage"]);
+
+        let serving = start(engine);
+        assert_eq!(serving.announced["tiny"]["formatted"], false);
+        let objects = serving.announced["tiny"]["warm_objects"].as_u64().unwrap();
+        assert_eq!(objects > 0, warm, "{engine}");
+        let said = ask_memcached(&serving, "get key\r\n");
+        assert_eq!(said.starts_with("VALUE key"), warm, "{engine}: {said}");
+        assert_eq!(serving.stop(), 0);
+
+        let other = if warm { "log" } else { "nemo" };
+        let mut again = vec!["serve", "--tiny-engine", other];
+        again.extend(["--s3-listen", "127.0.0.1:0", "--admin-listen", "off"]);
+        again.extend(["--memcached-listen", "127.0.0.1:0"]);
+        again.extend(SMALL.iter().chain(&settings));
+        let differs = format!("the engine on flash is {engine}, but {other} is wanted");
+        run(folder.path(), &again).expect(2, &[&differs, "floe format --tiny --force"]);
+        let next = match engine {
+            "nemo" => "log",
+            "log" => "set",
+            "set" => "kangaroo",
+            _ => "fairywren",
+        };
+        let mut format = vec!["format", "--tiny", "--force", "--tiny-engine", next];
+        format.extend(settings);
+        run(folder.path(), &format).expect(0, &["is a new, empty cache"]);
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
 #[test]
 fn an_unwritable_data_dir_is_the_machines_fault() {
     if rustix::process::geteuid().is_root() {

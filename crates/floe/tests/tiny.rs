@@ -11,7 +11,7 @@ use floe::tiny::{OpenTinyError, TinyConfig, TinyEngine};
 use floe::{ByteSize, Bytes, Cache, CacheConfig, CacheError, PutOptions, Tiny};
 use floe_core::Geometry;
 use floe_core::policy::admission::{AdmissionConfig, RejectFirstConfig};
-use floe_device::{Clock, Faults, Faulty, MemoryDevice, SharedDevice, virtual_time};
+use floe_device::{Clock, DeviceConfig, Faults, Faulty, MemoryDevice, SharedDevice, virtual_time};
 
 const ZONES: u32 = 34;
 const ZONE: u64 = 64 << 10;
@@ -285,6 +285,37 @@ fn opening_empties_no_zones() {
             }
         }
     });
+}
+
+/// A file says nothing of its zones when it is opened.
+#[tokio::test]
+async fn opening_a_file_empties_no_zones_and_what_was_written_is_warm() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for engine in TinyEngine::ALL {
+        let device = DeviceConfig {
+            zone_size: ByteSize(ZONE),
+            ..DeviceConfig::file(folder.path().join(engine.name()), ByteSize::mib(4))
+        };
+        for life in 0..3u8 {
+            let device = floe_device::open(&device, &Clock::real()).expect("opens");
+            let store = Tiny::open(device.clone(), Clock::real(), &of(engine))
+                .await
+                .expect("opens");
+            let resets = device.counters().snapshot().resets;
+            assert!(resets <= 2, "{engine}: {resets}");
+            let found = store.get(name(0).as_bytes()).await.expect("get");
+            let is_warm = life > 0 && engine == TinyEngine::Nemo;
+            assert_eq!(found.is_some(), is_warm, "{engine}");
+            for number in 0..500 {
+                let (name, value) = (name(number), [life; 240]);
+                let put = store.put(name.as_bytes(), &value, PutOptions::default());
+                put.await.expect("put");
+                let found = store.get(name.as_bytes()).await.expect("get");
+                assert_eq!(found.expect("in memory").bytes[..], [life; 240]);
+            }
+            store.close().await.expect("closes");
+        }
+    }
 }
 
 /// Waits until nothing is in memory on its way to flash.

@@ -171,10 +171,17 @@ mod nemo {
     #[test]
     fn faults_and_power_loss() {
         let lives = Lives {
-            faults: Some(faults()),
+            faults: Some(Faults {
+                torn_writes: 0.002,
+                reset_errors: 0.01,
+                flush_errors: 0.0005,
+                finish_errors: 0.01,
+                ..faults()
+            }),
             ..power_losses()
         };
         run(&lives, in_place(ZONES, ZONE), ours(), 2);
+        run(&lives, zoned(ZONES, ZONE), ours(), 2);
     }
 }
 

@@ -10,6 +10,7 @@ use super::BENCHES;
 /// Columns that say what a row is about; they come first, in this order.
 const LABELS: &[&str] = &[
     "value_kib",
+    "value_bytes",
     "bytes",
     "depth",
     "contender",
@@ -49,7 +50,7 @@ pub(super) fn page(figures: &Map<String, Value>) -> String {
             arguments(section),
             machine(&section["machine"]),
         );
-        page += &if bench.name == "peers" {
+        page += &if matches!(bench.name, "peers" | "rivals") {
             compared(rows)
         } else {
             tables(rows)
@@ -139,15 +140,20 @@ fn ordered_keys(row: &Value) -> Vec<&str> {
 
 /// One table for each value size: figures down, contenders across.
 fn compared(rows: &[Value]) -> String {
-    let mut sizes: Vec<u64> = rows
+    let mut sizes: Vec<(&str, u64, &str)> = rows
         .iter()
-        .filter_map(|row| row["value_kib"].as_u64())
+        .filter_map(|row| {
+            let kib = row["value_kib"]
+                .as_u64()
+                .map(|kib| ("value_kib", kib, "KiB"));
+            kib.or_else(|| Some(("value_bytes", row["value_bytes"].as_u64()?, "B")))
+        })
         .collect();
     sizes.dedup();
     let mut text = String::new();
-    for size in sizes {
-        let members: Vec<&Value> = rows.iter().filter(|row| row["value_kib"] == size).collect();
-        let _ = writeln!(text, "### Values of {size} KiB\n");
+    for (name, size, unit) in sizes {
+        let members: Vec<&Value> = rows.iter().filter(|row| row[name] == size).collect();
+        let _ = writeln!(text, "### Values of {size} {unit}\n");
         let mut head = vec!["figure".to_owned()];
         head.extend(members.iter().map(|row| cell(&row["contender"])));
         heading(&mut text, head);
@@ -294,6 +300,9 @@ fn summary(figures: &Map<String, Value>) -> String {
     for kib in [4, 64, 1024] {
         against_foyer(&mut text, &peers, kib);
     }
+    for bytes in [246, 4096] {
+        against_rivals(&mut text, &rows("rivals"), bytes);
+    }
     text += "\nEach line comes from one run on one machine, contenders in turns; \
              [docs/benchmarks.md](docs/benchmarks.md) has all figures, the machine and the commands.\n";
     text
@@ -363,6 +372,38 @@ fn against_foyer(text: &mut String, peers: &[&Value], kib: u64) {
     }
 }
 
+/// Gets from flash beside extstore's, and what is written beside foyer.
+fn against_rivals(text: &mut String, rivals: &[&Value], bytes: u64) {
+    let of = |name: &str, figure: &str| {
+        let row = rivals
+            .iter()
+            .find(|row| row["value_bytes"] == bytes && row["contender"] == name)?;
+        row[figure].as_f64().filter(|figure| *figure > 0.0)
+    };
+    let ratio =
+        |figure: &str, ours: &str, theirs: &str| Some(of(ours, figure)? / of(theirs, figure)?);
+    let gets = ["get_depth_1_per_cpu_second", "get_depth_32_per_cpu_second"]
+        .map(|figure| ratio(figure, "floe", "memcached-extstore"));
+    if let [Some(one), Some(many)] = gets {
+        entry(
+            text,
+            format!(
+                "memcached's protocol, gets of {bytes} B from flash per CPU second, over memcached with extstore, depth 1 and 32"
+            ),
+            format!("{} ×, {} ×", round(one), round(many)),
+            "≥ 2 ×",
+        );
+    }
+    if let Some(times) = ratio("mix_write_amplification", "foyer", "floe") {
+        entry(
+            text,
+            format!("Twitter-like mix of {bytes} B: how many times as much foyer writes"),
+            format!("{} ×", round(times)),
+            if bytes < 1024 { "≥ 10 ×" } else { "–" },
+        );
+    }
+}
+
 fn entry(text: &mut String, what: String, measured: String, aim: &str) {
     line(text, vec![what, measured, aim.to_owned()]);
 }
@@ -414,6 +455,36 @@ mod tests {
         let text = summary(&figures);
         assert!(text.contains("2.50 million | ≥ 2 million"), "{text}");
         assert!(text.contains("333 ns | ≤ 1,000 ns"), "{text}");
+    }
+
+    #[test]
+    fn rivals_are_compared_by_bytes() {
+        let row = |contender: &str, gets: f64, amplification: f64| {
+            json!({
+                "contender": contender, "value_bytes": 246,
+                "get_depth_1_per_cpu_second": gets, "get_depth_32_per_cpu_second": 2.0 * gets,
+                "mix_write_amplification": amplification,
+            })
+        };
+        let rows = json!([
+            row("floe", 90.0, 1.1),
+            row("memcached-extstore", 30.0, 1.3),
+            row("foyer", 50.0, 16.5),
+        ]);
+        let mut figures = Map::new();
+        figures.insert(
+            "rivals".into(),
+            json!({ "machine": {}, "arguments": [], "rows": rows }),
+        );
+        let page = page(&figures);
+        assert!(page.contains("### Values of 246 B"), "{page}");
+        assert!(
+            page.contains("| figure | floe | memcached-extstore | foyer |"),
+            "{page}"
+        );
+        let summary = summary(&figures);
+        assert!(summary.contains("| 3 ×, 3 × | ≥ 2 × |"), "{summary}");
+        assert!(summary.contains("| 15 × | ≥ 10 × |"), "{summary}");
     }
 
     #[test]

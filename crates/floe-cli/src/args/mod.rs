@@ -103,7 +103,8 @@ pub(crate) enum Action {
     /// Make a device a new, empty cache
     #[command(after_help = "Examples:\n  \
         floe format --device-path /dev/nvme1n1\n  \
-        floe format --device-path cache.floe --device-size 16GiB --chunk-size 1MiB --force\n\n\
+        floe format --device-path cache.floe --device-size 16GiB --chunk-size 1MiB --force\n  \
+        floe format --tiny --tiny-engine log --force\n\n\
         Without --force only a blank device is formatted.")]
     Format(FormatArgs),
     /// Print, check or explain the configuration
@@ -131,6 +132,9 @@ pub(crate) struct FormatArgs {
     /// Wipe whatever the device holds, for ever
     #[arg(long)]
     pub(crate) force: bool,
+    /// The cache of tiny objects (`tiny.path`), and not that of chunks
+    #[arg(long)]
+    pub(crate) tiny: bool,
 }
 
 #[derive(Debug, Args)]
@@ -179,7 +183,10 @@ pub(crate) fn command(schema: &Schema) -> Command {
     Cli::command()
         .mut_subcommand("serve", |c| with_settings(c, schema, all))
         .mut_subcommand("format", |c| {
-            with_settings(c, schema, |section| matches!(section, "device" | "chunk"))
+            let format = |section: &str| {
+                matches!(section.split('.').next(), Some("device" | "chunk" | "tiny"))
+            };
+            with_settings(c, schema, format)
         })
         .mut_subcommand("bench", |c| with_settings(c, schema, cache))
         .mut_subcommand("replay", |c| with_settings(c, schema, cache))

@@ -5,6 +5,8 @@ use std::path::Path;
 use clap::ArgMatches;
 use floe::config::Schema;
 use floe::store::{OpenError, Store, StoreConfig};
+use floe::tiny::{OpenTinyError, TinyConfig};
+use floe::{CacheError, Tiny};
 use floe_device::{Clock, DeviceConfig};
 
 use crate::args::FormatArgs;
@@ -23,6 +25,18 @@ pub(crate) fn run(
     let request = Request::new(schema, matches)?;
     let effective = request.load(schema)?;
     let plan = Plan::new(&request, &effective)?;
+    let runtime = super::small_runtime()?;
+    let description = match args.tiny {
+        true => runtime.block_on(format_tiny(&plan, args.force)),
+        false => runtime.block_on(format_chunks(&plan, args.force)),
+    }?;
+    if json {
+        return output::print_json(&serde_json::json!({ "formatted": description }));
+    }
+    output::print(&format!("{description} is a new, empty cache\n"))
+}
+
+async fn format_chunks(plan: &Plan, force: bool) -> Result<String, Failure> {
     if plan.size_is_ours && !device::path_of(&plan.device).is_some_and(|path| path.exists()) {
         return Err(Failure::usage("there is no device to format, and no size to make one of")
             .cure("name a device with --device-path, or a size with --device-size; `floe serve` makes a new cache by itself"));
@@ -30,35 +44,55 @@ pub(crate) fn run(
     let config = StoreConfig {
         chunk: plan.chunk.clone(),
         ram: plan.ram.clone(),
-        format: args.force,
+        format: force,
         ..StoreConfig::default()
     };
-    let runtime = super::small_runtime()?;
-    let description = runtime.block_on(async {
-        let clock = Clock::real();
-        let device = device::open(&plan.device, &clock)?;
-        plan.check_chunks(device.geometry())?;
-        let description = device.describe();
-        let store = Store::open(device, clock, &config)
-            .await
-            .map_err(|error| explain_open(error, &plan.device))?;
-        let formatted = store.recovery().formatted || args.force;
-        store
-            .close()
-            .await
-            .map_err(|error| Failure::environment("the new cache was not closed").because(error))?;
-        if !formatted {
-            return Err(Failure::usage(format!(
-                "{description} holds a Floe cache already; nothing was changed"
-            ))
-            .cure("forget what it holds with --force"));
-        }
-        Ok(description)
-    })?;
-    if json {
-        return output::print_json(&serde_json::json!({ "formatted": description }));
+    let clock = Clock::real();
+    let device = device::open(&plan.device, &clock)?;
+    plan.check_chunks(device.geometry())?;
+    let description = device.describe();
+    let store = Store::open(device, clock, &config)
+        .await
+        .map_err(|error| explain_open(error, &plan.device))?;
+    let formatted = store.recovery().formatted || force;
+    store.close().await.map_err(not_closed)?;
+    told_if_nothing_changed(formatted, &description)?;
+    Ok(description)
+}
+
+async fn format_tiny(plan: &Plan, force: bool) -> Result<String, Failure> {
+    let Some(tier) = &plan.tiny else {
+        return Err(Failure::usage("there is no engine for tiny objects")
+            .cure("turn it on with tiny.enabled = true and an address in memcached.listen"));
+    };
+    let config = TinyConfig {
+        format: force,
+        ..tier.engine.clone()
+    };
+    let clock = Clock::real();
+    let device = device::open(&tier.device, &clock)?;
+    let description = device.describe();
+    let tiny = Tiny::open(device, clock, &config)
+        .await
+        .map_err(explain_open_tiny)?;
+    let formatted = tiny.recovery().formatted;
+    tiny.close().await.map_err(not_closed)?;
+    told_if_nothing_changed(formatted, &description)?;
+    Ok(description)
+}
+
+fn not_closed(error: CacheError) -> Failure {
+    Failure::environment("the new cache was not closed").because(error)
+}
+
+fn told_if_nothing_changed(formatted: bool, description: &str) -> Result<(), Failure> {
+    if formatted {
+        return Ok(());
     }
-    output::print(&format!("{description} is a new, empty cache\n"))
+    Err(Failure::usage(format!(
+        "{description} holds a Floe cache already; nothing was changed"
+    ))
+    .cure("forget what it holds with --force"))
 }
 
 /// Whether it is the settings or the device that is in the way, with the
@@ -83,5 +117,28 @@ pub(crate) fn explain_open(error: OpenError, device: &DeviceConfig) -> Failure {
             "the version of floe that wrote it; or forget what is cached with `{format}`"
         )),
         _ => Failure::environment(what).because(error),
+    }
+}
+
+/// As [`explain_open`], for the cache of tiny objects.
+pub(crate) fn explain_open_tiny(error: OpenTinyError) -> Failure {
+    let what = "the cache of tiny objects cannot be opened";
+    let format = "`floe format --tiny --force`, with the same settings";
+    match &error {
+        OpenTinyError::Config(_) => {
+            Failure::usage("tiny objects cannot be cached like this").because(error)
+        }
+        OpenTinyError::ForeignData { .. } => Failure::environment(what).because(error).cure(
+            format!("another --tiny-path; or wipe what is there, for ever, with {format}"),
+        ),
+        OpenTinyError::OtherPlan { .. } => Failure::usage(what).because(error).cure(format!(
+            "change the setting back; or forget what is cached with {format}"
+        )),
+        OpenTinyError::OtherFormat { .. } => Failure::environment(what).because(error).cure(
+            format!("the version of floe that wrote it; or forget what is cached with {format}"),
+        ),
+        _ => Failure::environment(what)
+            .because(error)
+            .cure("--tiny-enabled=false serves without it"),
     }
 }

@@ -196,6 +196,7 @@ fn line(finding: &Finding) -> String {
         | Finding::SetGroup { .. }
         | Finding::IndexGroup { .. }
         | Finding::EmptyExtent { .. }
+        | Finding::TinyPages { .. }
         | Finding::Object { .. } => tiny_line(finding, style),
         Finding::EmptyZone { zone } => {
             format!("{} empty", style.bold(&format!("zone {zone}:")))
@@ -312,14 +313,32 @@ fn tiny_line(finding: &Finding, style: Style) -> String {
             instances,
         } => format!(
             "{} {cache_id}, epoch {epoch}{}\n  formatted {}, engine {engine}, {instances} instances, \
-             set-groups of {set_group_pages} pages with {sets} sets, {candidates} for each object\n  \
-             {zone_count} zones of {} (capacity {}), blocks of {}",
+             {}\n  {zone_count} zones of {} (capacity {}), blocks of {}",
             style.bold(&format!("zone {zone}: superblock of tiny objects")),
             if *current { ", current" } else { "" },
             date(*created_unix_s),
+            match set_group_pages {
+                0 => "which keeps its index in memory: nothing is found again when it is opened"
+                    .to_owned(),
+                pages => format!(
+                    "set-groups of {pages} pages with {sets} sets, {candidates} for each object"
+                ),
+            },
             size(*zone_size),
             size(*zone_capacity),
             size(u64::from(*block_size)),
+        ),
+        Finding::TinyPages {
+            zone,
+            pages,
+            objects,
+            tombstones,
+            value_bytes,
+            other_pages,
+        } => format!(
+            "{} {objects} objects and {tombstones} tombstones in {pages} pages, {}; {other_pages} other pages",
+            style.bold(&format!("zone {zone}:")),
+            size(*value_bytes),
         ),
         Finding::Fences {
             zone,

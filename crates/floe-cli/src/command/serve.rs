@@ -11,6 +11,7 @@ use floe::config::Schema;
 use floe::object::ObjectCache;
 use floe::origin::{Origin, OriginKind};
 use floe::store::{Store, StoreConfig};
+use floe::tiny::TinyEngine;
 use floe::{Cache, Tiny};
 use floe_core::ByteSize;
 use floe_device::metered::Meters;
@@ -20,7 +21,7 @@ use serde::Serialize;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::format::explain_open;
+use super::format::{explain_open, explain_open_tiny};
 use crate::device;
 use crate::failure::Failure;
 use crate::logging;
@@ -150,6 +151,7 @@ async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> 
     let announcement = Announcement {
         plan: &plan,
         device: &description,
+        tiny: cache.tiny().map(TinyPart::of),
         addresses: server.addresses(),
         demo,
         warm_records: recovery.records,
@@ -221,11 +223,7 @@ async fn open_tiny(plan: &Plan, cache: Cache, clock: &Clock) -> Result<Cache, Fa
     let device = device::open_patiently(&tier.device, clock).await?;
     let tiny = Tiny::open(device, clock.clone(), &tier.engine)
         .await
-        .map_err(|error| {
-            Failure::environment("the cache of tiny objects cannot be opened")
-                .because(error)
-                .cure("--tiny-enabled=false serves without it")
-        })?;
+        .map_err(explain_open_tiny)?;
     tracing::info!(recovery = ?tiny.recovery(), "the cache of tiny objects is open");
     Ok(cache.with_tiny(tiny, tier.threshold))
 }
@@ -309,10 +307,44 @@ impl Signals {
 struct Announcement<'a> {
     plan: &'a Plan,
     device: &'a str,
+    tiny: Option<TinyPart>,
     addresses: &'a Addresses,
     demo: bool,
     warm_records: u64,
     formatted: bool,
+}
+
+/// The part of the cache for tiny objects.
+#[derive(Clone, Serialize)]
+struct TinyPart {
+    device: String,
+    bytes: u64,
+    engine: TinyEngine,
+    formatted: bool,
+    warm_objects: u64,
+}
+
+impl TinyPart {
+    fn of(tiny: &Tiny) -> Self {
+        let (device, recovery) = (tiny.device(), tiny.recovery());
+        TinyPart {
+            device: device.describe(),
+            bytes: device.geometry().total_capacity(),
+            engine: tiny.engine(),
+            formatted: recovery.formatted,
+            warm_objects: recovery.objects,
+        }
+    }
+
+    fn text(&self) -> String {
+        let state = match (self.formatted, self.warm_objects) {
+            (true, _) => "new".to_owned(),
+            (false, 0) => "empty".to_owned(),
+            (false, objects) => format!("warm, {objects} objects"),
+        };
+        let TinyPart { device, engine, .. } = self;
+        format!("{device}, {}, {engine} ({state})", ByteSize(self.bytes))
+    }
 }
 
 #[derive(Serialize)]
@@ -325,6 +357,7 @@ struct Machine<'a> {
     memcached: Option<SocketAddr>,
     memcached_path: Option<&'a Path>,
     device: &'a str,
+    tiny: Option<TinyPart>,
     origin: String,
     formatted: bool,
     warm_records: u64,
@@ -343,6 +376,7 @@ impl Announcement<'_> {
                 memcached: self.addresses.memcached,
                 memcached_path: self.addresses.memcached_path.as_deref(),
                 device: self.device,
+                tiny: self.tiny.clone(),
                 origin: self.origin(),
                 formatted: self.formatted,
                 warm_records: self.warm_records,
@@ -407,6 +441,9 @@ impl Announcement<'_> {
             (false, records) => format!("warm, {records} chunks"),
         };
         row("cache", &format!("{} ({state})", self.device), "");
+        if let Some(tiny) = &self.tiny {
+            row("tiny", &tiny.text(), "");
+        }
         row("origin", &self.origin(), "");
         text.push_str("\nCtrl-C stops it.\n");
         text

@@ -30,8 +30,10 @@ const NONE: u32 = u32::MAX;
 const DEAD: u32 = u32::MAX;
 const GHOST_BIT: u32 = 1 << 31;
 const HASH_MASK: u64 = (1 << 48) - 1;
-/// Entries are allocated a page at a time, so that growth never copies or doubles.
-const PAGE: usize = 128;
+/// Entries are allocated a page at a time, so that growth never copies or
+/// doubles. Each shard has half a page that it does not use, and a quarter of a
+/// byte per entry, or up to half, goes to finding the pages.
+const PAGE: usize = 32;
 
 /// Where a record lies: its zone and the byte offset of its payload (or, for
 /// a large value, of its descriptor) in it.
@@ -96,8 +98,8 @@ pub struct ShardIndex {
     block_size: u32,
     zone_blocks: u32,
     table: Cells,
-    pages: Vec<Box<[Slot]>>,
-    expiry: Vec<Box<[u32]>>,
+    pages: Vec<Box<[Slot; PAGE]>>,
+    expiry: Vec<Box<[u32; PAGE]>>,
     free: u32,
     entries: usize,
     live: usize,
@@ -151,9 +153,9 @@ impl ShardIndex {
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + self.table.memory_bytes()
-            + self.pages.len() * (PAGE * size_of::<Slot>())
-            + self.pages.capacity() * size_of::<Box<[Slot]>>()
-            + self.expiry.len() * PAGE * size_of::<u32>()
+            + self.pages.len() * size_of::<[Slot; PAGE]>()
+            + self.expiry.len() * size_of::<[u32; PAGE]>()
+            + (self.pages.capacity() + self.expiry.capacity()) * size_of::<usize>()
             + self.heads.capacity() * size_of::<u32>()
             + self.recency.as_ref().map_or(0, Recency::memory_bytes)
     }
@@ -427,9 +429,9 @@ impl ShardIndex {
                 next: NONE,
                 ..Slot::default()
             };
-            self.pages.push(vec![dead; PAGE].into_boxed_slice());
+            self.pages.push(Box::new([dead; PAGE]));
             if !self.expiry.is_empty() {
-                self.expiry.push(vec![0; PAGE].into_boxed_slice());
+                self.expiry.push(Box::new([0; PAGE]));
             }
             for id in (first..first + PAGE).rev() {
                 self.slot_mut(id as u32).next = std::mem::replace(&mut self.free, id as u32);
@@ -474,11 +476,7 @@ impl ShardIndex {
 
     fn set_expiry(&mut self, id: u32, expiry_unix_s: u32) {
         if expiry_unix_s != 0 && self.expiry.is_empty() {
-            self.expiry = self
-                .pages
-                .iter()
-                .map(|_| vec![0; PAGE].into_boxed_slice())
-                .collect();
+            self.expiry = self.pages.iter().map(|_| Box::new([0; PAGE])).collect();
         }
         if let Some(page) = self.expiry.get_mut(id as usize / PAGE) {
             page[id as usize % PAGE] = expiry_unix_s;
@@ -498,7 +496,7 @@ impl ShardIndex {
     }
 }
 
-fn hash_in(pages: &[Box<[Slot]>], id: u32) -> u64 {
+fn hash_in(pages: &[Box<[Slot; PAGE]>], id: u32) -> u64 {
     pages[id as usize / PAGE][id as usize % PAGE].hash()
 }
 

@@ -115,6 +115,7 @@ impl FairyWrenPlan {
             99,
         )?;
         let log = LogShape {
+            settings: &shape::FAIRYWREN,
             percent: config.log_percent,
             free_percent: config.log_free_percent,
             segment_pages: config.segment_pages,

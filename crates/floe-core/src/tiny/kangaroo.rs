@@ -113,6 +113,7 @@ impl KangarooPlan {
     /// Names the setting that cannot work and the nearest value that does.
     pub fn new(config: &KangarooConfig, flash: &Flash) -> Result<KangarooPlan, PlanError> {
         let log = LogShape {
+            settings: &shape::KANGAROO,
             percent: config.log_percent,
             free_percent: config.log_free_percent,
             segment_pages: config.segment_pages,

@@ -8,6 +8,7 @@ use super::set::check_filter;
 /// What `kangaroo` and `fairywren` are told alike.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogShape {
+    pub(super) settings: &'static Settings,
     pub(super) percent: u32,
     pub(super) free_percent: u32,
     pub(super) segment_pages: u32,
@@ -18,6 +19,41 @@ pub(super) struct LogShape {
     pub(super) rewrites: u32,
     pub(super) zones_free_permille: u32,
 }
+
+/// What the settings of an engine are called.
+#[derive(Debug)]
+pub(super) struct Settings {
+    op_percent: &'static str,
+    log_percent: &'static str,
+    log_free_percent: &'static str,
+    segment_pages: &'static str,
+    segments_buffered: &'static str,
+    threshold: &'static str,
+    filter_bytes: &'static str,
+    objects_per_page: &'static str,
+    rewrites: &'static str,
+    zones_free_permille: &'static str,
+}
+
+macro_rules! settings {
+    ($engine:literal, $objects_per_page:literal) => {
+        Settings {
+            op_percent: concat!($engine, ".op_percent"),
+            log_percent: concat!($engine, ".log_percent"),
+            log_free_percent: concat!($engine, ".log_free_percent"),
+            segment_pages: concat!($engine, ".segment_pages"),
+            segments_buffered: concat!($engine, ".segments_buffered"),
+            threshold: concat!($engine, ".threshold"),
+            filter_bytes: concat!($engine, ".filter_bytes"),
+            objects_per_page: concat!($engine, $objects_per_page),
+            rewrites: concat!($engine, ".rewrites"),
+            zones_free_permille: concat!($engine, ".zones_free_permille"),
+        }
+    };
+}
+
+pub(super) static KANGAROO: Settings = settings!("tiny.kangaroo", ".objects_per_set");
+pub(super) static FAIRYWREN: Settings = settings!("tiny.fairywren", ".objects_per_page");
 
 /// Zones that a log needs at least: one is written, one emptied, one free.
 const LOG_ZONES_LEAST: u32 = 3;
@@ -33,7 +69,7 @@ pub(super) fn in_place(
     flash: &Flash,
 ) -> Result<HierarchyPlan, PlanError> {
     let log_zones = log_zones(log, flash, 1)?;
-    check_range("tiny.kangaroo.op_percent", op_percent, 0, 95)?;
+    check_range(log.settings.op_percent, op_percent, 0, 95)?;
     let pages = u64::from(flash.zones - log_zones) * u64::from(flash.zone_pages);
     let sets = (pages * u64::from(100 - op_percent) / 100).max(1) as u32;
     Ok(HierarchyPlan {
@@ -51,11 +87,7 @@ pub(super) fn zoned(
     hot_spare_percent: u32,
     flash: &Flash,
 ) -> Result<HierarchyPlan, PlanError> {
-    let setting = if parts == 1 {
-        "tiny.kangaroo.op_percent"
-    } else {
-        "tiny.fairywren.op_percent"
-    };
+    let setting = log.settings.op_percent;
     let log_zones = log_zones(log, flash, parts * (RING_SPARE_LEAST + 1))?;
     check_range(setting, op_percent, 1, 95)?;
     let set_zones = flash.zones - log_zones;
@@ -129,21 +161,22 @@ fn plan(log: &LogShape, flash: &Flash, log_zones: u32, sets: u32) -> HierarchyPl
 /// Checks what the log is told, and says how many zones it has.
 fn log_zones(log: &LogShape, flash: &Flash, others_least: u32) -> Result<u32, PlanError> {
     check_flash(flash, LOG_ZONES_LEAST + others_least)?;
-    check_range("tiny.log_percent", log.percent, 1, 90)?;
-    check_range("tiny.log_free_percent", log.free_percent, 1, 90)?;
-    check_range("tiny.segment_pages", log.segment_pages, 1, 4096)?;
-    check_range("tiny.segments_buffered", log.segments_buffered, 2, 1024)?;
-    check_range("tiny.threshold", log.threshold, 1, 64)?;
-    check_range("tiny.objects_per_page", log.objects_per_page, 1, 1024)?;
-    check_range("tiny.rewrites", log.rewrites, 1, 1024)?;
-    check_range("tiny.zones_free_permille", log.zones_free_permille, 0, 500)?;
-    check_filter("tiny.filter_bytes", log.filter_bytes)?;
+    let names = log.settings;
+    check_range(names.log_percent, log.percent, 1, 90)?;
+    check_range(names.log_free_percent, log.free_percent, 1, 90)?;
+    check_range(names.segment_pages, log.segment_pages, 1, 4096)?;
+    check_range(names.segments_buffered, log.segments_buffered, 2, 1024)?;
+    check_range(names.threshold, log.threshold, 1, 64)?;
+    check_range(names.objects_per_page, log.objects_per_page, 1, 1024)?;
+    check_range(names.rewrites, log.rewrites, 1, 1024)?;
+    check_range(names.zones_free_permille, log.zones_free_permille, 0, 500)?;
+    check_filter(names.filter_bytes, log.filter_bytes)?;
     let wanted = (u64::from(flash.zones) * u64::from(log.percent)).div_ceil(100) as u32;
     let zones = wanted.clamp(LOG_ZONES_LEAST, flash.zones - others_least);
     let pages = u64::from(zones) * u64::from(flash.zone_pages);
     if pages > LOG_PAGES_MAX {
         return Err(PlanError::new(
-            "tiny.log_percent",
+            names.log_percent,
             log.percent,
             format!("the log's index names {LOG_PAGES_MAX} pages at most"),
             format!(

@@ -97,7 +97,14 @@ fn run_tiny(case: &Case, driven: &TinyCase, place: Place<'_>) -> Result<Found, E
         ));
     };
     let seed = case.experiment.seed;
-    let run = tiny::run(driven, &case.name, seed, place.experiment, &mut show);
+    let run = tiny::run(
+        driven,
+        &case.name,
+        seed,
+        place.experiment,
+        place.scratch,
+        &mut show,
+    );
     bar.finish_and_clear();
     Ok(Found {
         run: Some(run?),

@@ -19,6 +19,7 @@ use super::schema::{Experiment, TimeKind};
 use crate::error::EvalError;
 use crate::results::Provenance;
 use crate::run::Progress;
+use crate::tiny::TinyCase;
 
 /// How to run an experiment.
 #[derive(Clone, Debug)]
@@ -321,7 +322,11 @@ fn is_independent(case: &Case) -> bool {
     let is_model = matches!(target, Some(TargetKind::Zncache | TargetKind::Oxcache));
     is_model
         || case.experiment.replay.is_some()
-        || case.experiment.tiny.is_some()
+        || case
+            .experiment
+            .tiny
+            .as_ref()
+            .is_some_and(TinyCase::is_model)
         || case.experiment.time == TimeKind::Virtual
 }
 

@@ -112,6 +112,11 @@ impl TinyCase {
         Ok(flash)
     }
 
+    /// Whether nothing is real, not even time.
+    pub(crate) fn is_model(&self) -> bool {
+        self.device.kind != TinyDeviceKind::File
+    }
+
     /// The device in words.
     pub(crate) fn describe(&self) -> String {
         let kind = match self.device.kind {
@@ -119,6 +124,7 @@ impl TinyCase {
             TinyDeviceKind::Zns => "simulated zn540",
             TinyDeviceKind::Fdp => "simulated fdp",
             TinyDeviceKind::Conventional => "simulated sn540",
+            TinyDeviceKind::File => "file",
         };
         format!("{kind}, {} in zones of {}", self.flash_size, self.zone_size)
     }

@@ -1,4 +1,6 @@
-//! Which simulated SSD a tiny engine writes to.
+//! Which SSD a tiny engine writes to, simulated or real.
+
+use std::path::PathBuf;
 
 use floe_core::ByteSize;
 use floe_core::ssd::{Interface, Ssd, SsdConfig};
@@ -20,10 +22,12 @@ pub enum TinyDeviceKind {
     Fdp,
     /// A conventional drive.
     Conventional,
+    /// A real file or block device, in real time.
+    File,
 }
 
 /// A simulated SSD: the presets `zn540`, `fdp` and `sn540`, cut to the size of
-/// the flash.
+/// the flash; or a real one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TinyDevice {
@@ -43,6 +47,11 @@ pub struct TinyDevice {
     pub rate: Option<f64>,
     /// Background commands under way at once.
     pub background_depth: u32,
+    /// With `file`: the file or block device, which is wiped; without it, a
+    /// file that is removed after the run.
+    pub path: Option<PathBuf>,
+    /// With `file`: clients that each have a request under way.
+    pub clients: u32,
 }
 
 impl Default for TinyDevice {
@@ -54,6 +63,8 @@ impl Default for TinyDevice {
             command_us: None,
             rate: None,
             background_depth: 16,
+            path: None,
+            clients: 64,
         }
     }
 }
@@ -66,7 +77,7 @@ impl TinyDevice {
     /// The drive for `flash`.
     pub(super) fn open(&self, flash: Flash, seed: u64) -> Result<Option<Ssd>, EvalError> {
         let config = match self.kind {
-            TinyDeviceKind::None => return Ok(None),
+            TinyDeviceKind::None | TinyDeviceKind::File => return Ok(None),
             TinyDeviceKind::Zns => self.zoned(flash)?,
             TinyDeviceKind::Fdp => self.conventional(SsdConfig::fdp(), flash)?,
             TinyDeviceKind::Conventional => self.conventional(SsdConfig::sn540(), flash)?,

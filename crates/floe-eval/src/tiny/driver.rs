@@ -293,14 +293,14 @@ struct Phase {
 }
 
 /// Shows how far a run is, a few times a second.
-struct Meter<'a> {
+pub(super) struct Meter<'a> {
     bytes: u64,
     shown: Instant,
     progress: &'a mut dyn FnMut(TinyProgress),
 }
 
 impl<'a> Meter<'a> {
-    fn new(bytes: u64, progress: &'a mut dyn FnMut(TinyProgress)) -> Self {
+    pub(super) fn new(bytes: u64, progress: &'a mut dyn FnMut(TinyProgress)) -> Self {
         Meter {
             bytes,
             shown: Instant::now(),
@@ -308,7 +308,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    fn show(&mut self, bytes_done: u64, operations: u64) {
+    pub(super) fn show(&mut self, bytes_done: u64, operations: u64) {
         if self.shown.elapsed().as_millis() < 250 {
             return;
         }

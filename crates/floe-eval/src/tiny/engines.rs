@@ -40,6 +40,8 @@ pub(super) struct Run<'a> {
     pub(super) name: &'a str,
     pub(super) seed: u64,
     pub(super) experiment: &'a Path,
+    /// Where a file without a path lies.
+    pub(super) scratch: &'a Path,
     pub(super) progress: &'a mut dyn FnMut(TinyProgress),
 }
 
@@ -48,48 +50,31 @@ pub(super) fn run(run: Run<'_>) -> Result<RunResult, EvalError> {
     let case = run.case;
     match case.engine {
         EngineKind::Nemo => {
-            let presets = [
-                ("floe", NemoConfig::default()),
-                ("published", NemoConfig::published()),
-            ];
-            let config = settings("tiny.nemo", &case.nemo, &presets)?;
+            let config = nemo(case)?;
             let flash = case.flash(false)?;
             let plan = NemoPlan::new(&config, flash).map_err(refuse)?;
             run.with(Nemo::new(plan), flash, Vec::new())
         }
         EngineKind::Log => {
-            let presets = [("floe", LogConfig::default())];
-            let config = settings("tiny.log", &case.log, &presets)?;
+            let config = log(case)?;
             let flash = case.flash(false)?;
             let plan = LogPlan::new(&config, &flash).map_err(refuse)?;
             run.with(Log::new(plan), flash, Vec::new())
         }
         EngineKind::Set => {
-            let presets = [
-                ("floe", SetConfig::default()),
-                ("published", SetConfig::published()),
-            ];
-            let config = settings("tiny.set", &case.set, &presets)?;
+            let config = set(case)?;
             let flash = case.flash(true)?;
             let plan = SetPlan::new(&config, &flash).map_err(refuse)?;
             run.with(Set::new(plan), flash, Vec::new())
         }
         EngineKind::Kangaroo => {
-            let presets = [
-                ("floe", KangarooConfig::default()),
-                ("published", KangarooConfig::published()),
-            ];
-            let config = settings("tiny.kangaroo", &case.kangaroo, &presets)?;
+            let config = kangaroo(case)?;
             let flash = case.flash(config.sets == SetStorage::InPlace)?;
             let plan = KangarooPlan::new(&config, &flash).map_err(refuse)?;
             run.with(Kangaroo::new(plan), flash, Vec::new())
         }
         EngineKind::Fairywren => {
-            let presets = [
-                ("floe", FairyWrenConfig::default()),
-                ("published", FairyWrenConfig::published()),
-            ];
-            let config = settings("tiny.fairywren", &case.fairywren, &presets)?;
+            let config = fairywren(case)?;
             let flash = case.flash(false)?;
             let plan = FairyWrenPlan::new(&config, &flash).map_err(refuse)?;
             let equations = Equations {
@@ -196,6 +181,42 @@ impl Equations {
         let waiting = alive * in_page / passive;
         Some(page / (object + waiting))
     }
+}
+
+pub(super) fn nemo(case: &TinyCase) -> Result<NemoConfig, EvalError> {
+    let presets = [
+        ("floe", NemoConfig::default()),
+        ("published", NemoConfig::published()),
+    ];
+    settings("tiny.nemo", &case.nemo, &presets)
+}
+
+pub(super) fn log(case: &TinyCase) -> Result<LogConfig, EvalError> {
+    settings("tiny.log", &case.log, &[("floe", LogConfig::default())])
+}
+
+pub(super) fn set(case: &TinyCase) -> Result<SetConfig, EvalError> {
+    let presets = [
+        ("floe", SetConfig::default()),
+        ("published", SetConfig::published()),
+    ];
+    settings("tiny.set", &case.set, &presets)
+}
+
+pub(super) fn kangaroo(case: &TinyCase) -> Result<KangarooConfig, EvalError> {
+    let presets = [
+        ("floe", KangarooConfig::default()),
+        ("published", KangarooConfig::published()),
+    ];
+    settings("tiny.kangaroo", &case.kangaroo, &presets)
+}
+
+pub(super) fn fairywren(case: &TinyCase) -> Result<FairyWrenConfig, EvalError> {
+    let presets = [
+        ("floe", FairyWrenConfig::default()),
+        ("published", FairyWrenConfig::published()),
+    ];
+    settings("tiny.fairywren", &case.fairywren, &presets)
 }
 
 /// A preset, the first by default, with what the experiment's table says over it.

@@ -16,6 +16,7 @@
 //! | `workload` | what is asked |
 //! | `ram` | the tier in front |
 //! | `driver` | from one request to the next |
+//! | `flow` | the same on a real file or device, through `floe::Tiny` |
 //! | `watch`, `timing`, `device` | the simulated SSD |
 //! | `series`, `figures` | measuring |
 
@@ -24,6 +25,7 @@ mod device;
 mod driver;
 mod engines;
 mod figures;
+mod flow;
 mod ram;
 mod series;
 #[cfg(test)]
@@ -53,9 +55,10 @@ pub struct TinyProgress {
     pub operations: u64,
 }
 
-/// Runs a case. The same case and seed give the same result. Calls `progress`
+/// Runs a case. The same case and seed give the same result, except on a real
+/// device. Blocks, and must be called outside of any runtime. Calls `progress`
 /// a few times a second; files are looked for around the experiment at
-/// `experiment`.
+/// `experiment`, and a file without a path lies in the folder `scratch`.
 ///
 /// # Errors
 /// When the case makes no sense, or a file cannot be read:
@@ -65,13 +68,19 @@ pub fn run(
     name: &str,
     seed: u64,
     experiment: &Path,
+    scratch: &Path,
     progress: &mut dyn FnMut(TinyProgress),
 ) -> Result<RunResult, EvalError> {
-    engines::run(engines::Run {
+    let run = engines::Run {
         case,
         name,
         seed,
         experiment,
+        scratch,
         progress,
-    })
+    };
+    match case.device.kind {
+        TinyDeviceKind::File => flow::run(run),
+        _ => engines::run(run),
+    }
 }

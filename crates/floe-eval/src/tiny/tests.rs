@@ -321,7 +321,14 @@ fn engines_write_as_much_as_published() {
              [workload]\nkind = \"twitter\"\ndeletes = false\n"
         );
         let case: TinyCase = toml::from_str(&case).expect("a good case");
-        let run = super::run(&case, engine, 1, Path::new("x.toml"), &mut |_| {});
+        let run = super::run(
+            &case,
+            engine,
+            1,
+            Path::new("x.toml"),
+            Path::new("scratch"),
+            &mut |_| {},
+        );
         let alwa = run.expect(engine).write_amplification;
         alwa.expect("something was written")
     };
@@ -342,4 +349,44 @@ fn engines_write_as_much_as_published() {
     assert!((15.0..60.0).contains(&kangaroo), "{all}");
     assert!(nemo < fairywren / 3.0 && ours < nemo, "{all}");
     assert!(ours < 1.25, "{all}");
+}
+
+/// On a file the engines do what they do on modelled flash, about: with several
+/// clients requests come in another order, and the RAM tier keeps what was found.
+#[test]
+fn engines_run_on_a_file_as_on_the_model() {
+    for (engine, tolerance) in [
+        ("engine = \"log\"", 1.1),
+        ("engine = \"set\"", 1.3),
+        ("engine = \"kangaroo\"", 1.5),
+        (
+            "engine = \"fairywren\"\nfairywren = { op_percent = 40 }",
+            1.5,
+        ),
+        ("engine = \"nemo\"", 1.2),
+    ] {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let folder = scratch.path().join("scratch");
+        let measured = |device: &str| {
+            let case = format!(
+                "{engine}\nflash-size = \"4MiB\"\nzone-size = \"128KiB\"\nram = 0.0\nwarm-up = 1.0\n\
+                 measured = 0.5\n[workload]\nkind = \"twitter\"\ndeletes = false\n[device]\n{device}\n"
+            );
+            let case: TinyCase = toml::from_str(&case).expect("a good case");
+            let experiment = Path::new("x.toml");
+            super::run(&case, engine, 1, experiment, &folder, &mut |_| {}).expect(engine)
+        };
+        let real = measured("kind = \"file\"\nclients = 8");
+        let modelled = measured("kind = \"none\"");
+        assert!(!folder.exists(), "what was made is removed");
+        assert!(!real.is_virtual && real.whole.get.count > 0);
+        let write_amplification = |run: &RunResult| run.write_amplification.expect("written");
+        let ratio = write_amplification(&real) / write_amplification(&modelled);
+        assert!(
+            (1.0 / tolerance..tolerance).contains(&ratio),
+            "{engine}: {ratio}"
+        );
+        let written = figure(&real, "flash_written_per_operation");
+        assert!(written > 0.0, "{engine}: {written}");
+    }
 }

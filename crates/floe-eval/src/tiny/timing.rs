@@ -493,7 +493,7 @@ impl Timing {
     }
 }
 
-fn record(latencies: &mut Histogram<u64>, latency: Duration) {
+pub(super) fn record(latencies: &mut Histogram<u64>, latency: Duration) {
     // Such histograms grow to hold any value.
     let _ = latencies.record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
 }

@@ -8,6 +8,12 @@ use super::samples::Samples;
 
 pub(super) fn engine(samples: &mut Samples, tiny: &Tiny) {
     let stats = tiny.stats();
+    samples.gauge(
+        "floe_tiny_engine_info",
+        "Which engine keeps tiny objects",
+        &[("engine", tiny.engine().name())],
+        1.0,
+    );
     writes(samples, &stats);
     searches(samples, &stats);
     memory(samples, &stats);

@@ -171,6 +171,22 @@ pub enum Finding {
         /// What is there.
         what: String,
     },
+    /// Pages of tiny objects in a zone, of an engine whose index is in memory
+    /// only; comes after what was found in them.
+    TinyPages {
+        /// Which zone.
+        zone: u32,
+        /// Pages of this life of the cache.
+        pages: u64,
+        /// Objects in them.
+        objects: u64,
+        /// Tombstones in them.
+        tombstones: u64,
+        /// Bytes of the objects' values.
+        value_bytes: u64,
+        /// Pages of earlier lives, torn ones and other ones: never served.
+        other_pages: u64,
+    },
     /// A tiny object.
     Object {
         /// Its zone.
@@ -330,7 +346,7 @@ impl Totals {
                 self.intact += u64::from(!tombstone);
             }
             Finding::EmptyZone { .. } | Finding::Leftover { .. } => self.zones_empty += 1,
-            Finding::Zone { .. } => self.zones_used += 1,
+            Finding::Zone { .. } | Finding::TinyPages { .. } => self.zones_used += 1,
             Finding::Gap { .. } => self.gaps += 1,
             Finding::Damage { .. } => self.damage += 1,
             Finding::Record {

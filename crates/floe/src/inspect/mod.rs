@@ -14,6 +14,7 @@ mod log_zone;
 mod metadata;
 mod slot_zone;
 mod tiny;
+mod tiny_pages;
 
 #[cfg(test)]
 mod tests;

@@ -92,23 +92,37 @@ async fn index_group(device: &SharedDevice, zone: u32, sequence: u64) {
 /// Zone 2 holds a set-group that is gone, zone 3 one that lives, zone 4 an
 /// index group, zone 5 nothing.
 async fn cache() -> SharedDevice {
+    let device = blank();
+    superblock(&device, TinyEngine::Nemo).await;
+    set_group(&device, 2, 3, 1).await;
+    set_group(&device, 3, 6, 4).await;
+    index_group(&device, 4, 0).await;
+    device
+}
+
+fn blank() -> SharedDevice {
     let config = DeviceConfig {
         zone_size: ByteSize(ZONE),
         ..DeviceConfig::memory(ByteSize(ZONE * u64::from(ZONES)))
     };
-    let device: SharedDevice = Arc::new(MemoryDevice::open(&config).unwrap());
+    Arc::new(MemoryDevice::open(&config).unwrap())
+}
+
+/// A superblock of epoch 3, and three fences.
+async fn superblock(device: &SharedDevice, engine: TinyEngine) {
+    let is_nemo = engine == TinyEngine::Nemo;
     let superblock = TinySuperblock {
         cache_id: ID,
         seed: SEED,
         formatted_at: 1_700_000_000,
         epoch: 3,
         plan: TinyFormatPlan {
-            engine: TinyEngine::Nemo,
+            engine,
             block_size: 4096,
             zone_count: ZONES,
             zone_size: ZONE,
             zone_capacity: ZONE,
-            set_group_pages: SETS + 1,
+            set_group_pages: if is_nemo { SETS + 1 } else { 0 },
             sets: SETS,
             candidates: 2,
             instances: 1,
@@ -116,7 +130,7 @@ async fn cache() -> SharedDevice {
     };
     let mut bytes = vec![0; 4096];
     superblock.encode(&mut bytes).unwrap();
-    put(&device, 0, 0, &bytes).await;
+    put(device, 0, 0, &bytes).await;
     let mut chain = JournalChain::new(ID, 3);
     let fence = [Fence {
         hash: KeyHash(1),
@@ -128,12 +142,8 @@ async fn cache() -> SharedDevice {
         (3, FenceKind::Notes),
     ] {
         FenceBlock::encode(&mut chain, 4096, kind, &fence, &mut bytes).unwrap();
-        put(&device, 0, page, &bytes).await;
+        put(device, 0, page, &bytes).await;
     }
-    set_group(&device, 2, 3, 1).await;
-    set_group(&device, 3, 6, 4).await;
-    index_group(&device, 4, 0).await;
-    device
 }
 
 async fn look(device: &SharedDevice, scope: Scope) -> (Totals, Vec<Finding>) {
@@ -207,6 +217,43 @@ async fn a_sound_cache_is_told_in_full() {
         ..Scope::EVERYTHING
     };
     assert_eq!(look(&device, one).await.0.extents_used, 1);
+}
+
+#[tokio::test]
+async fn what_an_engine_without_set_groups_left_is_listed_and_is_no_damage() {
+    let device = blank();
+    superblock(&device, TinyEngine::Set).await;
+    let zone_pages = (ZONE / PAGE_BYTES as u64) as u32;
+    // One of this life, one of the life before, one of another place, one torn.
+    for (number, life, of) in [(0, 3, 0), (1, 2, 1), (2, 3, 7), (3, 3, 3)] {
+        let id = PageId {
+            kind: PageKind::Objects,
+            sequence: life << 32 | 1,
+            number: zone_pages + of,
+        };
+        let mut page = vec![0; PAGE_BYTES];
+        encode_objects(ID, id, &[object("a key")], &mut page).unwrap();
+        put(&device, 3, number, &page).await;
+    }
+    flip(&device, 3, 3, 30).await;
+    let (totals, findings) = look(&device, Scope::EVERYTHING).await;
+    assert_eq!(totals.damage, 0, "{findings:?}");
+    assert_eq!(
+        (totals.records, totals.zones_used, totals.zones_empty),
+        (1, 1, 3)
+    );
+    assert!(findings.iter().any(|finding| matches!(
+        finding,
+        Finding::TinyPages {
+            zone: 3,
+            pages: 1,
+            objects: 1,
+            other_pages: 3,
+            ..
+        }
+    )));
+    let (quick, _) = look(&device, Scope::DESCRIPTIONS).await;
+    assert_eq!((quick.records, quick.zones_used), (0, 0));
 }
 
 #[tokio::test]

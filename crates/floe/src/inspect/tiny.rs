@@ -11,7 +11,7 @@ use floe_core::{Geometry, ZoneId};
 use floe_device::{DeviceError, IoBuf, SharedDevice};
 
 use super::finding::{Finding, key_text};
-use super::{Emitter, InspectError, Scope, check_shape, read, read_failure};
+use super::{Emitter, InspectError, Scope, check_shape, read, read_failure, tiny_pages};
 
 /// The metadata zones, which come before those for objects.
 const METADATA_ZONES: u32 = 2;
@@ -189,6 +189,7 @@ pub(super) async fn walk<V: FnMut(&Finding)>(
     check_shape(device.geometry(), shape)?;
     if plan.engine != TinyEngine::Nemo {
         // The others describe nothing: what lies where only their memory knows.
+        tiny_pages::walk(device, scope, superblock, METADATA_ZONES, emitter).await;
         return Ok(());
     }
     let places = Places::new(superblock, device.geometry());

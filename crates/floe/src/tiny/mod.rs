@@ -63,7 +63,7 @@ pub enum OpenTinyError {
     Device(#[from] DeviceError),
     /// The device holds something that is not a cache of tiny objects.
     #[error(
-        "{device} holds something else than a cache of tiny objects ({source}); `floe format --force` wipes it, or choose another path or device"
+        "{device} holds something else than a cache of tiny objects ({source}); `floe format --tiny --force` wipes it, or choose another path or device"
     )]
     ForeignData {
         /// The device.
@@ -73,7 +73,7 @@ pub enum OpenTinyError {
     },
     /// The device holds a cache of another shape.
     #[error(
-        "{device} holds a cache of another plan: {mismatch}; change the setting back, or reformat with `floe format` (the cached data is lost, nothing else)"
+        "{device} holds a cache of another plan: {mismatch}; change the setting back, or reformat with `floe format --tiny --force` (the cached data is lost, nothing else)"
     )]
     OtherPlan {
         /// The device.
@@ -94,7 +94,7 @@ pub enum OpenTinyError {
     Metadata(String),
     /// More was outdated when the process died than memory takes in.
     #[error(
-        "the journal has more fences than set-groups in memory have room for; set tiny.nemo.memory_set_groups to what it was, or reformat with `floe format`"
+        "the journal has more fences than set-groups in memory have room for; set tiny.nemo.memory_set_groups to what it was, or reformat with `floe format --tiny --force`"
     )]
     TooManyFences,
 }
@@ -172,7 +172,7 @@ struct Handle {
     device: SharedDevice,
     recovery: TinyRecovery,
     tasks: Mutex<Vec<JoinHandle<()>>>,
-    journal_task: JoinHandle<()>,
+    journal_task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Drop for Handle {
@@ -183,7 +183,9 @@ impl Drop for Handle {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
-        self.journal_task.abort();
+        if let Some(task) = self.journal_task.lock().take() {
+            task.abort();
+        }
     }
 }
 
@@ -222,7 +224,7 @@ impl Tiny {
             device,
             recovery: opened.recovery,
             tasks: Mutex::default(),
-            journal_task,
+            journal_task: Mutex::new(Some(journal_task)),
         });
         handle.start();
         Ok(Tiny { handle })
@@ -341,6 +343,13 @@ impl Tiny {
         let tasks: Vec<_> = self.handle.tasks.lock().drain(..).collect();
         for task in tasks {
             // A task that panicked has said so.
+            let _ = task.await;
+        }
+        // Nothing of it is left behind on the device: whoever waits for the
+        // journal now is told that it is closed.
+        let journal_task = self.handle.journal_task.lock().take();
+        if let Some(task) = journal_task {
+            task.abort();
             let _ = task.await;
         }
         flushed

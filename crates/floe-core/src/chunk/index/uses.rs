@@ -4,7 +4,7 @@ use super::{GHOST_BIT, PAGE, Place, ShardIndex, place_of};
 use crate::layout::SlotUse;
 
 /// Entries looked at by one call, which is made under the shard's lock.
-const ENTRIES_AT_ONCE: usize = 32 * PAGE;
+const ENTRIES_AT_ONCE: usize = 128 * PAGE;
 
 /// The epochs between which a shard's records count as warm.
 #[derive(Clone, Copy, Debug)]

@@ -188,7 +188,7 @@ impl NemoPlan {
                 || flash.zone_pages.is_multiple_of(extent_pages));
         if !whole {
             return Err(PlanError::new(
-                "set_group_pages",
+                "tiny.nemo.set_group_pages",
                 extent_pages,
                 format!(
                     "must be a multiple or a whole part of a zone's {} pages",
@@ -200,7 +200,7 @@ impl NemoPlan {
         let extents = flash.pages() / u64::from(extent_pages);
         if extents < u64::from(SET_GROUPS_MIN) {
             return Err(PlanError::new(
-                "set_group_pages",
+                "tiny.nemo.set_group_pages",
                 extent_pages,
                 format!(
                     "leaves {extents} set-groups on {} pages of flash; {SET_GROUPS_MIN} are needed",
@@ -210,13 +210,13 @@ impl NemoPlan {
             ));
         }
         check_range(
-            "object_bytes",
+            "tiny.nemo.object_bytes",
             config.object_bytes,
             1,
             OBJECT_BYTES_MAX as u32,
         )?;
         check_range(
-            "filter_false_positives",
+            "tiny.nemo.filter_false_positives",
             config.filter_false_positives,
             1e-6,
             0.5,
@@ -231,20 +231,45 @@ impl NemoPlan {
         };
         let sets = sets_of(extent_pages, rows_max).ok_or_else(|| {
             PlanError::new(
-                "set_group_pages",
+                "tiny.nemo.set_group_pages",
                 extent_pages,
                 "leaves no page for sets beside the summary",
                 nearest(EXTENT_PAGES_MIN),
             )
         })?;
-        check_range("memory_set_groups", config.memory_set_groups, 1, 16)?;
-        check_range("candidates", config.candidates, 1, 2)?;
-        check_range("flush_threshold", config.flush_threshold, 0.0, 16.0)?;
-        check_range("write_back_share", config.write_back_share, 0.0, 1.0)?;
-        check_range("index_cached", config.index_cached, 0.0, 1.0)?;
-        check_range("index_cache_one_in", config.index_cache_one_in, 1, 1024)?;
-        check_range("hotness_window", config.hotness_window, 0.0, 1.0)?;
-        check_range("cooling_period", config.cooling_period, 0.001, 1.0)?;
+        check_range(
+            "tiny.nemo.memory_set_groups",
+            config.memory_set_groups,
+            1,
+            16,
+        )?;
+        check_range("tiny.nemo.candidates", config.candidates, 1, 2)?;
+        check_range(
+            "tiny.nemo.flush_threshold",
+            config.flush_threshold,
+            0.0,
+            16.0,
+        )?;
+        check_range(
+            "tiny.nemo.write_back_share",
+            config.write_back_share,
+            0.0,
+            1.0,
+        )?;
+        check_range("tiny.nemo.index_cached", config.index_cached, 0.0, 1.0)?;
+        check_range(
+            "tiny.nemo.index_cache_one_in",
+            config.index_cache_one_in,
+            1,
+            1024,
+        )?;
+        check_range("tiny.nemo.hotness_window", config.hotness_window, 0.0, 1.0)?;
+        check_range(
+            "tiny.nemo.cooling_period",
+            config.cooling_period,
+            0.001,
+            1.0,
+        )?;
         Ok(NemoPlan {
             turned_out_max: (config.flush_threshold * f64::from(sets)).round() as u32,
             config: config.clone(),

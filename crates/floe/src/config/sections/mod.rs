@@ -8,6 +8,7 @@ mod object;
 mod origin;
 mod ram;
 mod tiny;
+mod tiny_engines;
 
 use super::Section;
 
@@ -18,12 +19,13 @@ pub use tiny::TinySettings;
 /// # Errors
 /// A bug, said in words: a struct has a field that this table lacks.
 pub fn library_sections() -> Result<Vec<Section>, String> {
-    Ok(vec![
+    let mut sections = vec![
         device::section()?,
         chunk::section()?,
         ram::section()?,
-        TinySettings::section(),
-        object::section()?,
-        origin::section()?,
-    ])
+        tiny::section()?,
+    ];
+    sections.extend(tiny_engines::sections()?);
+    sections.extend([object::section()?, origin::section()?]);
+    Ok(sections)
 }

@@ -1,14 +1,19 @@
-//! `[tiny]`.
+//! `[tiny]`. The tables of its engines are in `tiny_engines.rs`.
 
 use std::path::PathBuf;
 
 use floe_core::ByteSize;
+use floe_core::chunk::Durability;
+use floe_core::layout::tiny::TinyEngine;
 use floe_core::policy::admission::{AdmissionConfig, ProbabilisticConfig, WriteBudgetConfig};
 use floe_core::tiny::nemo::NemoConfig;
+use floe_core::tiny::{FairyWrenConfig, KangarooConfig, LogConfig, SetConfig};
 use floe_device::config::DeviceConfig;
+use serde::{Deserialize, Serialize};
+use toml::Table;
 
 use crate::cache::TinyTierConfig;
-use crate::config::Limits;
+use crate::config::{Choice, Key, Kind, Limits, Section};
 use crate::tiny::TinyConfig;
 
 crate::choices! {
@@ -27,42 +32,168 @@ crate::choices! {
     }
 }
 
-crate::section! {
-    /// The engine for tiny objects: memcached's items up to `tiny.threshold`. It has a file or device of its own.
-    pub struct TinySettings in "tiny" {
-        /// Whether tiny objects have an engine of their own; otherwise they are chunks like everything else. Changing it forgets memcached's items.
-        pub enabled: bool = true;
-        /// File or block device; without it, `tiny.floe` in the data directory.
-        pub path: Option<PathBuf> = None;
-        /// Size of the file; of a block device, all of it.
-        pub size: Option<ByteSize> = None;
-        /// Size of a set-group: what is filled in memory and written at once. Three of them are in memory. Part of the format: changing it needs a reformat.
-        pub set_group: ByteSize = ByteSize::mib(4);
-        /// Most bytes of key and value together of an object that is tiny.
-        pub threshold: ByteSize = ByteSize::kib(2);
-        /// Memory for what was read from flash of late; 0 turns the tier off.
-        pub ram: ByteSize = ByteSize::mib(64);
-        /// Independent engines, each with a part of the keys and set-groups of its own in memory. Part of the format: changing it needs a reformat.
-        pub instances: u32 = 1, limits Limits::between(1, 4096);
-        /// What an acknowledged delete or overwrite survives: `true` a loss of power, `false` the end of the process only.
-        pub survive_power_loss: bool = true;
-        /// Which values are written to flash; the others stay in memory only (docs/admission.md).
-        pub admission: TinyAdmission = TinyAdmission::All;
-        /// With `probabilistic`: the share of values that is written.
-        pub admission_probability: f64 = 0.5;
-        /// With `write-budget`: most bytes written in any 24 hours.
-        pub admission_bytes_per_day: ByteSize = ByteSize::gib(500);
-        /// Bytes of key and value of an object, about; filters are made for it. Part of the format.
-        pub object_size: u32 = 246, limits Limits::between(1, 4000);
-        /// Sets of a set-group that an object may lie in: 1 as published, or 2. Part of the format.
-        pub candidates: u32 = 2, limits Limits::between(1, 2);
-        /// Share of the index on flash that is cached in memory.
-        pub index_cached: f64 = 0.4;
-        /// Share of the filters of sets without an object that say it is there.
-        pub false_positives: f64 = 0.001;
-        /// Most bytes of hot objects kept when a set-group goes, as a share of it.
-        pub write_back: f64 = 0.1;
+const ENGINE: &[Choice] = &[
+    Choice {
+        word: "nemo",
+        doc: "Set-groups that fill in memory and are written at once: near-1 write amplification, a few bits of memory for each object, warm restart.",
+    },
+    Choice {
+        word: "log",
+        doc: "A log with an exact index: as little is written, a hundred bits of memory for each object. Forgets everything when the process ends.",
+    },
+    Choice {
+        word: "set",
+        doc: "Sets of 4 KiB rewritten in place: a page is written for every object. Needs a device that takes writes in place; forgets everything when the process ends.",
+    },
+    Choice {
+        word: "kangaroo",
+        doc: "A small log in front of sets (Kangaroo, SOSP '21). Forgets everything when the process ends.",
+    },
+    Choice {
+        word: "fairywren",
+        doc: "A small log in front of sets in two logs (FairyWREN, OSDI '24). Forgets everything when the process ends.",
+    },
+];
+
+/// The engine for tiny objects: memcached's items up to [`threshold`](Self::threshold).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TinySettings {
+    /// Whether tiny objects have an engine of their own.
+    pub enabled: bool,
+    /// Which engine that is.
+    pub engine: TinyEngine,
+    /// File or block device.
+    pub path: Option<PathBuf>,
+    /// Size of the file; of a block device, all of it.
+    pub size: Option<ByteSize>,
+    /// Size of a zone and, with `nemo`, mostly of a set-group.
+    pub set_group: ByteSize,
+    /// Most bytes of key and value together of an object that is tiny.
+    pub threshold: ByteSize,
+    /// Memory for what was read from flash of late.
+    pub ram: ByteSize,
+    /// Independent engines.
+    pub instances: u32,
+    /// Whether an acknowledged delete or overwrite survives a loss of power.
+    pub survive_power_loss: bool,
+    /// Which values are written to flash.
+    pub admission: TinyAdmission,
+    /// With `probabilistic`: the share of values that is written.
+    pub admission_probability: f64,
+    /// With `write-budget`: most bytes written in any 24 hours.
+    pub admission_bytes_per_day: ByteSize,
+    /// `[tiny.nemo]`
+    pub nemo: NemoConfig,
+    /// `[tiny.log]`
+    pub log: LogConfig,
+    /// `[tiny.set]`
+    pub set: SetConfig,
+    /// `[tiny.kangaroo]`
+    pub kangaroo: KangarooConfig,
+    /// `[tiny.fairywren]`
+    pub fairywren: FairyWrenConfig,
+}
+
+impl Default for TinySettings {
+    fn default() -> Self {
+        TinySettings {
+            enabled: true,
+            engine: TinyEngine::default(),
+            path: None,
+            size: None,
+            set_group: ByteSize::mib(4),
+            threshold: ByteSize::kib(2),
+            ram: ByteSize::mib(64),
+            instances: 1,
+            survive_power_loss: true,
+            admission: TinyAdmission::All,
+            admission_probability: 0.5,
+            admission_bytes_per_day: ByteSize::gib(500),
+            nemo: NemoConfig::default(),
+            log: LogConfig::default(),
+            set: SetConfig::default(),
+            kangaroo: KangarooConfig::default(),
+            fairywren: FairyWrenConfig::default(),
+        }
     }
+}
+
+pub(super) fn section() -> Result<Section, String> {
+    let mut defaults =
+        Table::try_from(TinySettings::default()).map_err(|error| format!("[tiny]: {error}"))?;
+    // The engines have sections of their own.
+    defaults.retain(|_, value| !value.is_table());
+    let key = Key::new;
+    Section::adopt(
+        "tiny",
+        "The engine for tiny objects: memcached's items up to `tiny.threshold`. It has a file or device of its own.",
+        &defaults,
+        &[],
+        vec![
+            key(
+                "enabled",
+                Kind::Bool,
+                "Whether tiny objects have an engine of their own; otherwise they are chunks like everything else. Changing it forgets memcached's items.",
+            ),
+            key(
+                "engine",
+                Kind::Choice(ENGINE),
+                "Which engine that is (docs/tiny.md). Part of the format: changing it needs a reformat.",
+            ),
+            key(
+                "path",
+                Kind::Path,
+                "File or block device; without it, `tiny.floe` in the data directory.",
+            ),
+            key(
+                "size",
+                Kind::Size,
+                "Size of the file; of a block device, all of it.",
+            ),
+            key(
+                "set_group",
+                Kind::Size,
+                "Size of a zone: what is emptied at once and, with `nemo`, the set-group that is filled in memory and written at once (three of them are in memory). Part of the format: changing it needs a reformat.",
+            ),
+            key(
+                "threshold",
+                Kind::Size,
+                "Most bytes of key and value together of an object that is tiny.",
+            ),
+            key(
+                "ram",
+                Kind::Size,
+                "Memory for what was read from flash of late; 0 turns the tier off.",
+            ),
+            key(
+                "instances",
+                Kind::Integer,
+                "Independent engines, each with a part of the keys and of the zones, and buffers of its own in memory. Part of the format: changing it needs a reformat.",
+            )
+            .limits(Limits::between(1, 4096)),
+            key(
+                "survive_power_loss",
+                Kind::Bool,
+                "What an acknowledged delete or overwrite survives: `true` a loss of power, `false` the end of the process only. Engines that forget everything then have nothing to survive.",
+            ),
+            key(
+                "admission",
+                <TinyAdmission as crate::config::Setting>::KIND,
+                "Which values are written to flash; the others stay in memory only (docs/admission.md).",
+            ),
+            key(
+                "admission_probability",
+                Kind::Float,
+                "With `probabilistic`: the share of values that is written.",
+            ),
+            key(
+                "admission_bytes_per_day",
+                Kind::Size,
+                "With `write-budget`: most bytes written in any 24 hours.",
+            ),
+        ],
+    )
 }
 
 impl TinySettings {
@@ -83,7 +214,6 @@ impl TinySettings {
     /// The settings of the engine and its device, which is at `path` unless
     /// they name another; `None` if it is turned off.
     pub fn tier(&self, path: PathBuf, default_size: ByteSize) -> Option<TinyTierConfig> {
-        use floe_core::chunk::Durability;
         self.enabled.then(|| TinyTierConfig {
             device: DeviceConfig {
                 size: match &self.path {
@@ -104,14 +234,12 @@ impl TinySettings {
                 },
                 ram: self.ram,
                 admission: self.admission(),
-                nemo: NemoConfig {
-                    object_bytes: self.object_size,
-                    candidates: self.candidates,
-                    index_cached: self.index_cached,
-                    filter_false_positives: self.false_positives,
-                    write_back_share: self.write_back,
-                    ..NemoConfig::default()
-                },
+                engine: self.engine,
+                nemo: self.nemo.clone(),
+                log: self.log.clone(),
+                set: self.set.clone(),
+                kangaroo: self.kangaroo.clone(),
+                fairywren: self.fairywren.clone(),
                 ..TinyConfig::default()
             },
         })

@@ -1,0 +1,327 @@
+//! `[tiny.nemo]`, `[tiny.log]`, `[tiny.set]`, `[tiny.kangaroo]`, `[tiny.fairywren]`.
+
+use floe_core::tiny::nemo::NemoConfig;
+use floe_core::tiny::{FairyWrenConfig, KangarooConfig, LogConfig, SetConfig};
+
+use crate::config::{Choice, Key, Kind, Limits, Section};
+
+const WRITE_BACK: &[Choice] = &[
+    Choice {
+        word: "off",
+        doc: "None.",
+    },
+    Choice {
+        word: "published",
+        doc: "Those that still fit the set-group that is about to be flushed.",
+    },
+    Choice {
+        word: "everywhere",
+        doc: "Those, and the rest into the set-groups that are being filled.",
+    },
+];
+
+const FILTER_SIZING: &[Choice] = &[
+    Choice {
+        word: "measured",
+        doc: "For the objects that sets of late really held.",
+    },
+    Choice {
+        word: "published",
+        doc: "For 40 objects in every set.",
+    },
+];
+
+const INDEX_CACHE: &[Choice] = &[
+    Choice {
+        word: "fifo",
+        doc: "Those that came first.",
+    },
+    Choice {
+        word: "clock",
+        doc: "Those that came first and were not asked since.",
+    },
+];
+
+const POLICY: &[Choice] = &[
+    Choice {
+        word: "fifo",
+        doc: "The oldest.",
+    },
+    Choice {
+        word: "rrip",
+        doc: "Those that RRIP expects to be used last.",
+    },
+];
+
+const SET_STORAGE: &[Choice] = &[
+    Choice {
+        word: "in_place",
+        doc: "At fixed pages, rewritten in place; the device collects garbage. Needs a device that takes writes in place.",
+    },
+    Choice {
+        word: "zoned",
+        doc: "In zones; rewrites are appended, and Floe collects garbage.",
+    },
+];
+
+fn count(name: &'static str, least: u64, most: u64, doc: &str) -> Key {
+    Key::new(name, Kind::Integer, doc).limits(Limits::between(least, most))
+}
+
+fn share(name: &'static str, doc: &str) -> Key {
+    Key::new(name, Kind::Float, doc)
+}
+
+/// The sections of all engines.
+pub(super) fn sections() -> Result<Vec<Section>, String> {
+    Ok(vec![nemo()?, log()?, set()?, kangaroo()?, fairywren()?])
+}
+
+fn nemo() -> Result<Section, String> {
+    Section::adopt(
+        "tiny.nemo",
+        "The engine `nemo` (docs/tiny.md).",
+        &NemoConfig::default(),
+        &[],
+        vec![
+            Key::new(
+                "set_group_pages",
+                Kind::Integer,
+                "Pages of 4 KiB of a set-group: whole zones, or a whole part of one. When not set, one zone. Part of the format.",
+            )
+            .limits(Limits::at_least(1)),
+            count(
+                "object_bytes",
+                1,
+                4000,
+                "Bytes of key and value of an object, about: the first filters are made for it. Part of the format.",
+            ),
+            count(
+                "memory_set_groups",
+                1,
+                16,
+                "Set-groups in memory that take in objects; one more is being written.",
+            ),
+            share(
+                "flush_threshold",
+                "Objects that are turned out of full sets before a set-group is flushed, for each of its sets.",
+            ),
+            count(
+                "candidates",
+                1,
+                2,
+                "Sets of a set-group that an object may lie in: 1 as published, or 2. Part of the format.",
+            ),
+            Key::new(
+                "relocate",
+                Kind::Bool,
+                "With two candidates: whether an object in a full set may move to its other one, while in memory.",
+            ),
+            Key::new(
+                "write_back",
+                Kind::Choice(WRITE_BACK),
+                "Which hot objects outlive their set-group.",
+            ),
+            share(
+                "write_back_share",
+                "Most bytes of hot objects kept when a set-group goes, as a share of it.",
+            ),
+            Key::new(
+                "filter_sizing",
+                Kind::Choice(FILTER_SIZING),
+                "For how many objects filters are made.",
+            ),
+            share(
+                "filter_false_positives",
+                "Share of the filters of sets without an object that say it is there.",
+            ),
+            share(
+                "index_cached",
+                "Share of the index on flash that is cached in memory.",
+            ),
+            Key::new(
+                "index_cache",
+                Kind::Choice(INDEX_CACHE),
+                "Which sets' filters leave that cache.",
+            ),
+            count(
+                "index_cache_one_in",
+                1,
+                1024,
+                "Of the sets whose filters had to be read, one in so many is cached.",
+            ),
+            share(
+                "hotness_window",
+                "Share of a set-group's life, at its end, in which hits are noted.",
+            ),
+            share(
+                "cooling_period",
+                "Hotness fades each time this share of the flash has been written.",
+            ),
+        ],
+    )
+}
+
+fn log() -> Result<Section, String> {
+    Section::adopt(
+        "tiny.log",
+        "The engine `log`.",
+        &LogConfig::default(),
+        &[],
+        vec![
+            segment_pages(),
+            segments_buffered(),
+            Key::new(
+                "readmit_hit",
+                Kind::Bool,
+                "Whether objects of the oldest zone that were used are appended again. It costs reading the zone.",
+            ),
+        ],
+    )
+}
+
+fn set() -> Result<Section, String> {
+    Section::adopt(
+        "tiny.set",
+        "The engine `set`.",
+        &SetConfig::default(),
+        &[],
+        vec![
+            count(
+                "unused_percent",
+                0,
+                95,
+                "Share of the flash, in percent, that is left unused so that the device collects garbage cheaply.",
+            ),
+            filter_bytes("Bytes of each set's filter in memory."),
+            count(
+                "objects_per_set",
+                1,
+                1024,
+                "Objects that a set is expected to hold; filters are best at this many.",
+            ),
+            Key::new(
+                "policy",
+                Kind::Choice(POLICY),
+                "Which objects of a full set go.",
+            ),
+            count(
+                "writes_buffered",
+                1,
+                65536,
+                "Objects that may wait for their write.",
+            ),
+        ],
+    )
+}
+
+fn kangaroo() -> Result<Section, String> {
+    let mut keys = log_and_sets();
+    keys.extend([
+        Key::new("sets", Kind::Choice(SET_STORAGE), "Where sets live."),
+        filter_bytes("Bytes of each set's filter in memory."),
+        count(
+            "objects_per_set",
+            1,
+            1024,
+            "Objects that a set is expected to hold; filters are best at this many.",
+        ),
+    ]);
+    Section::adopt(
+        "tiny.kangaroo",
+        "The engine `kangaroo`.",
+        &KangarooConfig::default(),
+        &[],
+        keys,
+    )
+}
+
+fn fairywren() -> Result<Section, String> {
+    let mut keys = log_and_sets();
+    keys.extend([
+        count(
+            "hot_spare_percent",
+            1,
+            99,
+            "Share of the free zones, in percent, that belongs to the hot halves of sets.",
+        ),
+        count(
+            "hot_every",
+            1,
+            1000,
+            "The hot half of a set is rewritten one time in so many.",
+        ),
+        filter_bytes("Bytes of the filter in memory of each half of a set."),
+        count(
+            "objects_per_page",
+            1,
+            1024,
+            "Objects that half a set is expected to hold; filters are best at this many.",
+        ),
+    ]);
+    Section::adopt(
+        "tiny.fairywren",
+        "The engine `fairywren`.",
+        &FairyWrenConfig::default(),
+        &[],
+        keys,
+    )
+}
+
+/// What `kangaroo` and `fairywren` have in common.
+fn log_and_sets() -> Vec<Key> {
+    vec![
+        count(
+            "log_percent",
+            1,
+            90,
+            "Share of the flash, in percent, that the log has.",
+        ),
+        count(
+            "op_percent",
+            0,
+            95,
+            "Share of the rest, in percent, that sets leave free for garbage collection.",
+        ),
+        count(
+            "threshold",
+            1,
+            64,
+            "Objects of one set that must have gathered in the log to join it.",
+        ),
+        count(
+            "log_free_percent",
+            1,
+            90,
+            "Share of the log, in percent, at or below which it is emptied.",
+        ),
+        count(
+            "zones_free_permille",
+            0,
+            500,
+            "Share of the sets' zones, in thousandths, at or below which the oldest is collected.",
+        ),
+        segment_pages(),
+        segments_buffered(),
+        count(
+            "rewrites",
+            1,
+            1024,
+            "Rewrites of sets that may be under way at a time.",
+        ),
+    ]
+}
+
+fn segment_pages() -> Key {
+    let doc = "Pages of 4 KiB of a segment: one append to the log.";
+    count("segment_pages", 1, 4096, doc)
+}
+
+fn segments_buffered() -> Key {
+    let doc = "Segments of the log that may be in memory.";
+    count("segments_buffered", 2, 1024, doc)
+}
+
+fn filter_bytes(doc: &str) -> Key {
+    Key::new("filter_bytes", Kind::Integer, doc).limits(Limits::between(8, 512).multiple_of(8))
+}

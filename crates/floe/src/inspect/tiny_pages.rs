@@ -1,0 +1,148 @@
+//! Caches of tiny objects whose engine keeps what it knows in memory only.
+//! Nothing on their flash is found again, so nothing there can be damaged:
+//! what lies there is only counted.
+
+use floe_core::ZoneId;
+use floe_core::layout::tiny::{
+    Content, ObjectsPage, PageId, PageKind, TinySuperblock, read_page_id,
+};
+use floe_core::tiny::PAGE_BYTES;
+use floe_device::SharedDevice;
+
+use super::finding::{Finding, key_text};
+use super::{Emitter, Scope, read, read_failure};
+
+/// Bytes read at once.
+const WINDOW_BYTES: u64 = 1 << 20;
+
+/// Above these bits of a page's sequence stands the life of the cache.
+const LIFE_SHIFT: u32 = 32;
+
+/// Counts what lies in the zones from `first` on, if pages are to be read at all.
+pub(super) async fn walk<V: FnMut(&Finding)>(
+    device: &SharedDevice,
+    scope: Scope,
+    superblock: &TinySuperblock,
+    first: u32,
+    emitter: &mut Emitter<V>,
+) {
+    if !scope.payloads {
+        return;
+    }
+    let plan = &superblock.plan;
+    let zones_of_instance = (plan.zone_count - first) / plan.instances;
+    let zone_pages = plan.zone_capacity / PAGE_BYTES as u64;
+    for number in 0..zones_of_instance * plan.instances {
+        let zone = ZoneId(first + number);
+        if scope.zone.is_some_and(|wanted| wanted != zone) {
+            continue;
+        }
+        let first_page = u64::from(number % zones_of_instance) * zone_pages;
+        let mut count = Count::default();
+        for offset in (0..zone_pages * PAGE_BYTES as u64).step_by(WINDOW_BYTES as usize) {
+            let len = WINDOW_BYTES.min(zone_pages * PAGE_BYTES as u64 - offset);
+            let bytes = match read(device, zone, offset, len).await {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    emitter.damage(zone, offset, "pages of objects", read_failure(&error));
+                    continue;
+                }
+            };
+            for (at, page) in (0..).zip(bytes.chunks_exact(PAGE_BYTES)) {
+                let at: u64 = offset + at * PAGE_BYTES as u64;
+                let place = Place {
+                    zone,
+                    offset: at,
+                    // Pages of an instance are numbered in 32 bits.
+                    number: (first_page + at / PAGE_BYTES as u64) as u32,
+                };
+                count.page(superblock, place, page, emitter);
+            }
+        }
+        emitter.emit(match count.pages + count.other_pages {
+            0 => Finding::EmptyZone { zone: zone.0 },
+            _ => Finding::TinyPages {
+                zone: zone.0,
+                pages: count.pages,
+                objects: count.objects,
+                tombstones: count.tombstones,
+                value_bytes: count.value_bytes,
+                other_pages: count.other_pages,
+            },
+        });
+    }
+}
+
+/// Where a page is.
+#[derive(Clone, Copy)]
+struct Place {
+    zone: ZoneId,
+    offset: u64,
+    number: u32,
+}
+
+/// What a zone holds.
+#[derive(Default)]
+struct Count {
+    pages: u64,
+    objects: u64,
+    tombstones: u64,
+    value_bytes: u64,
+    other_pages: u64,
+}
+
+impl Count {
+    fn page<V: FnMut(&Finding)>(
+        &mut self,
+        superblock: &TinySuperblock,
+        place: Place,
+        bytes: &[u8],
+        emitter: &mut Emitter<V>,
+    ) {
+        if bytes.iter().all(|byte| *byte == 0) {
+            return;
+        }
+        let Some((id, page)) = sound(superblock, place, bytes) else {
+            self.other_pages += 1;
+            return;
+        };
+        self.pages += 1;
+        for (slot, object) in (0..).zip(page.objects()) {
+            let (tombstone, key, bytes) = match object.content {
+                Content::Tombstone(_) => (true, String::new(), 0),
+                Content::Object { key, value } => (false, key_text(key), value.len() as u64),
+            };
+            self.objects += u64::from(!tombstone);
+            self.tombstones += u64::from(tombstone);
+            self.value_bytes += bytes;
+            emitter.emit(Finding::Object {
+                zone: place.zone.0,
+                offset: place.offset,
+                slot,
+                key,
+                hash: object.hash(superblock.seed).0,
+                sequence: id.sequence,
+                value_bytes: bytes,
+                expiry_unix_s: match u64::from(object.expires.0) {
+                    0 => 0,
+                    after => superblock.formatted_at.saturating_add(after),
+                },
+                tombstone,
+            });
+        }
+    }
+}
+
+/// A page of this life of the cache, where it belongs.
+fn sound<'a>(
+    superblock: &TinySuperblock,
+    place: Place,
+    bytes: &'a [u8],
+) -> Option<(PageId, ObjectsPage<'a>)> {
+    let id = read_page_id(superblock.cache_id, bytes).ok()?;
+    let belongs = id.kind == PageKind::Objects
+        && id.number == place.number
+        && id.sequence >> LIFE_SHIFT == superblock.epoch;
+    let page = ObjectsPage::open(superblock.cache_id, id, bytes).ok()?;
+    belongs.then_some((id, page))
+}
