@@ -68,6 +68,7 @@ const BENCHES: &[Bench] = &[
         folder: "",
         full: &["--json"],
         quick: &["--json", "--quick"],
+        prepare: None,
     },
     Bench {
         name: "memcached",
