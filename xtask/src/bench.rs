@@ -62,6 +62,15 @@ const BENCHES: &[Bench] = &[
         prepare: None,
     },
     Bench {
+        name: "tiny",
+        about: "The brains of the engines for tiny objects on modelled flash, without I/O: operations of a mix like Twitter's, filters, lookups in memory, by processor time",
+        cargo: &["bench", "--package", "floe-core", "--bench", "tiny", "--"],
+        folder: "",
+        full: &["--json"],
+        quick: &["--json", "--quick"],
+        prepare: None,
+    },
+    Bench {
         name: "memcached",
         about: "Gets of values in memory over memcached's protocol: requests per second of the server's processor time, beside the installed memcached",
         cargo: &[

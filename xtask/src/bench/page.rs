@@ -16,6 +16,10 @@ const LABELS: &[&str] = &[
     "contender",
     "runtime",
     "recovered_after",
+    "engine",
+    "filters",
+    "key",
+    "lookup",
     "figure",
 ];
 
@@ -239,8 +243,12 @@ fn summary(figures: &Map<String, Value>) -> String {
         for row in store.iter().filter(|r| {
             r["value_kib"] == kib && r["depth"] == 64 && r["runtime"] == "current_thread"
         }) {
+            let checking = match &row["cpu_ratio_checking"] {
+                Value::Null => String::new(),
+                ratio => format!(" ({} × if the loop checks checksums, too)", cell(ratio)),
+            };
             let measured = format!(
-                "{} × CPU, {} × throughput",
+                "{} × CPU{checking}, {} × throughput",
                 cell(&row["cpu_ratio"]),
                 cell(&row["throughput_ratio"])
             );
@@ -292,6 +300,7 @@ fn summary(figures: &Map<String, Value>) -> String {
             "< 500 ms per million",
         );
     }
+    brains(&mut text, &rows("tiny"));
     for kib in [4, 64, 1024] {
         against_foyer(&mut text, &peers, kib);
     }
@@ -328,6 +337,30 @@ fn simulated(text: &mut String, rows: &[&Value]) {
             "the 32 configurations of ZNCache and OxCache on it".to_owned(),
             format!("{} s of one processor", cell(&row["value"])),
             "≤ 2400 s",
+        );
+    }
+}
+
+/// What the engines for tiny objects cost without I/O.
+fn brains(text: &mut String, rows: &[&Value]) {
+    for row in rows.iter().filter(|r| r["engine"] == "nemo") {
+        let millions = row["operations_per_second"].as_f64().unwrap_or_default() / 1e6;
+        entry(
+            text,
+            "tiny objects, operations per second and core without I/O".into(),
+            format!("{} million", round(millions)),
+            "≥ 2 million",
+        );
+    }
+    for row in rows
+        .iter()
+        .filter(|r| r["filters"] == "bit slices" && r["key"] == "in one")
+    {
+        entry(
+            text,
+            "asking the filters of 1,000 sets".into(),
+            format!("{} ns", cell(&row["cpu_ns_per_1000_filters"])),
+            "≤ 1,000 ns",
         );
     }
 }
@@ -439,6 +472,22 @@ mod tests {
         assert!(new.contains("foyer: up to 61.5 %") && !new.contains("old"));
         assert_eq!(with_summary(&new, &figures()).expect("still there"), new);
         assert!(with_summary("no marks", &figures()).is_err());
+    }
+
+    #[test]
+    fn the_summary_names_the_brains() {
+        let rows = json!([
+            { "engine": "nemo", "operations_per_second": 2_500_000.0 },
+            { "filters": "bit slices", "key": "in one", "cpu_ns_per_1000_filters": 333.0 },
+        ]);
+        let mut figures = Map::new();
+        figures.insert(
+            "tiny".into(),
+            json!({ "machine": {}, "arguments": [], "rows": rows }),
+        );
+        let text = summary(&figures);
+        assert!(text.contains("2.50 million | ≥ 2 million"), "{text}");
+        assert!(text.contains("333 ns | ≤ 1,000 ns"), "{text}");
     }
 
     #[test]
