@@ -87,6 +87,14 @@ const BENCHES: &[Bench] = &[
         prepare: None,
     },
     Bench {
+        name: "ssd",
+        about: "The SSD model, and the papers' hosts over it, in time of one processor, beside what it must reach",
+        cargo: &["bench", "--package", "floe-eval", "--bench", "ssd", "--"],
+        folder: "",
+        full: &["--json"],
+        quick: &["--json", "--quick"],
+    },
+    Bench {
         name: "peers",
         about: "Floe and foyer on the same file system with the same sizes, workload and threads",
         cargo: &["run", "--release", "--quiet", "--"],

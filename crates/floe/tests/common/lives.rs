@@ -135,8 +135,11 @@ impl Lives {
                 () = work => {}
                 () = clock.sleep(cut_off) => {}
             }
+            let turned_away = oracle.counts().turned_away;
             if seed.is_multiple_of(5) {
                 cache.close().await;
+                // Clients that were cut off may find it closed now.
+                oracle.forget_turned_away(turned_away);
             }
         });
     }

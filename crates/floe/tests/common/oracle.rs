@@ -113,6 +113,11 @@ impl Oracle {
         self.counts.lock().turned_away += 1;
     }
 
+    /// Only so many clients should not have found it closed.
+    pub(crate) fn forget_turned_away(&self, but: u64) {
+        self.counts.lock().turned_away = but;
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         *self.counts.lock()
     }
