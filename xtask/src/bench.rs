@@ -93,6 +93,7 @@ const BENCHES: &[Bench] = &[
         folder: "",
         full: &["--json"],
         quick: &["--json", "--quick"],
+        prepare: None,
     },
     Bench {
         name: "peers",
