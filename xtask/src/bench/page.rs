@@ -313,6 +313,30 @@ fn summary(figures: &Map<String, Value>) -> String {
     text
 }
 
+/// What the engines for tiny objects cost without I/O.
+fn brains(text: &mut String, rows: &[&Value]) {
+    for row in rows.iter().filter(|r| r["engine"] == "nemo") {
+        let millions = row["operations_per_second"].as_f64().unwrap_or_default() / 1e6;
+        entry(
+            text,
+            "tiny objects, operations per second and core without I/O".into(),
+            format!("{} million", round(millions)),
+            "≥ 2 million",
+        );
+    }
+    for row in rows
+        .iter()
+        .filter(|r| r["filters"] == "bit slices" && r["key"] == "in one")
+    {
+        entry(
+            text,
+            "asking the filters of 1,000 sets".into(),
+            format!("{} ns", cell(&row["cpu_ns_per_1000_filters"])),
+            "≤ 1,000 ns",
+        );
+    }
+}
+
 /// The slowest of the model's figures, and what the papers' table takes.
 fn simulated(text: &mut String, rows: &[&Value]) {
     let named = |row: &&&Value, begin: &str| {
@@ -337,30 +361,6 @@ fn simulated(text: &mut String, rows: &[&Value]) {
             "the 32 configurations of ZNCache and OxCache on it".to_owned(),
             format!("{} s of one processor", cell(&row["value"])),
             "≤ 2400 s",
-        );
-    }
-}
-
-/// What the engines for tiny objects cost without I/O.
-fn brains(text: &mut String, rows: &[&Value]) {
-    for row in rows.iter().filter(|r| r["engine"] == "nemo") {
-        let millions = row["operations_per_second"].as_f64().unwrap_or_default() / 1e6;
-        entry(
-            text,
-            "tiny objects, operations per second and core without I/O".into(),
-            format!("{} million", round(millions)),
-            "≥ 2 million",
-        );
-    }
-    for row in rows
-        .iter()
-        .filter(|r| r["filters"] == "bit slices" && r["key"] == "in one")
-    {
-        entry(
-            text,
-            "asking the filters of 1,000 sets".into(),
-            format!("{} ns", cell(&row["cpu_ns_per_1000_filters"])),
-            "≤ 1,000 ns",
         );
     }
 }

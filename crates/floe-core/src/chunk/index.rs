@@ -92,11 +92,8 @@ impl Slot {
     }
 }
 
-/// Something of each entry.
-#[expect(
-    clippy::vec_box,
-    reason = "to grow must not copy, nor hold twice, what is there"
-)]
+/// Something of each entry. Boxed, for to grow must not copy, nor hold twice,
+/// what is there.
 type Pages<T> = Vec<Box<[T; PAGE]>>;
 
 /// One shard of the index.

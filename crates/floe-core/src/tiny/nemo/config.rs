@@ -98,8 +98,8 @@ impl Default for NemoConfig {
             write_back: WriteBack::Everywhere,
             write_back_share: 0.1,
             filter_sizing: FilterSizing::Measured,
-            filter_false_positives: 0.001,
-            index_cached: 0.4,
+            filter_false_positives: 0.003,
+            index_cached: 0.5,
             index_cache: IndexCache::Fifo,
             index_cache_one_in: 4,
             hotness_window: 0.3,
@@ -117,6 +117,7 @@ impl NemoConfig {
             write_back: WriteBack::Published,
             write_back_share: 1.0,
             filter_sizing: FilterSizing::Published,
+            filter_false_positives: 0.001,
             index_cached: 0.5,
             index_cache_one_in: 1,
             ..NemoConfig::default()
