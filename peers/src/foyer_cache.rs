@@ -1,19 +1,20 @@
 //! foyer, with its defaults but for what must be equal: sizes, direct I/O,
 //! values written to flash when they are inserted.
 
+use std::hash::Hash;
 use std::path::Path;
 
 use anyhow::Result;
 use bytes::Bytes;
 use foyer::{
     BlockEngineConfig, DeviceBuilder, FsDeviceBuilder, HybridCache, HybridCacheBuilder,
-    HybridCachePolicy, IoEngineConfig, PsyncIoEngineConfig, UringIoEngineConfig,
+    HybridCachePolicy, IoEngineConfig, PsyncIoEngineConfig, StorageKey, UringIoEngineConfig,
 };
 
 use crate::contender::Sizes;
 
 /// foyer 0.22 has one storage engine (blocks) over two I/O engines.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum FoyerIo {
     Psync,
     Uring,
@@ -26,30 +27,39 @@ const URING_DEPTH: usize = 64;
 #[derive(Clone)]
 pub struct FoyerCache(HybridCache<u64, Bytes>);
 
+/// An open cache of any keys.
+pub async fn build<K: StorageKey + Hash>(
+    folder: &Path,
+    sizes: Sizes,
+    io: FoyerIo,
+) -> Result<HybridCache<K, Bytes>> {
+    let device = FsDeviceBuilder::new(folder)
+        .with_capacity(sizes.flash_bytes as usize)
+        .with_direct(true)
+        .build()?;
+    let engine = BlockEngineConfig::new(device)
+        .with_buffer_pool_size(QUEUE_BYTES)
+        .with_submit_queue_size_threshold(QUEUE_BYTES);
+    let builder = HybridCacheBuilder::new()
+        .with_policy(HybridCachePolicy::WriteOnInsertion)
+        .memory(sizes.ram_bytes as usize)
+        .with_weighter(|_key: &K, value: &Bytes| value.len())
+        .storage()
+        .with_engine_config(engine);
+    let builder = match io {
+        FoyerIo::Psync => builder.with_io_engine_config(PsyncIoEngineConfig::new()),
+        FoyerIo::Uring => {
+            let config: Box<dyn IoEngineConfig> =
+                Box::new(UringIoEngineConfig::new().with_io_depth(URING_DEPTH));
+            builder.with_io_engine_config(config)
+        }
+    };
+    Ok(builder.build().await?)
+}
+
 impl FoyerCache {
     pub async fn open(folder: &Path, sizes: Sizes, io: FoyerIo) -> Result<Self> {
-        let device = FsDeviceBuilder::new(folder)
-            .with_capacity(sizes.flash_bytes as usize)
-            .with_direct(true)
-            .build()?;
-        let engine = BlockEngineConfig::new(device)
-            .with_buffer_pool_size(QUEUE_BYTES)
-            .with_submit_queue_size_threshold(QUEUE_BYTES);
-        let builder = HybridCacheBuilder::new()
-            .with_policy(HybridCachePolicy::WriteOnInsertion)
-            .memory(sizes.ram_bytes as usize)
-            .with_weighter(|_key: &u64, value: &Bytes| value.len())
-            .storage()
-            .with_engine_config(engine);
-        let builder = match io {
-            FoyerIo::Psync => builder.with_io_engine_config(PsyncIoEngineConfig::new()),
-            FoyerIo::Uring => {
-                let config: Box<dyn IoEngineConfig> =
-                    Box::new(UringIoEngineConfig::new().with_io_depth(URING_DEPTH));
-                builder.with_io_engine_config(config)
-            }
-        };
-        Ok(FoyerCache(builder.build().await?))
+        Ok(FoyerCache(build(folder, sizes, io).await?))
     }
 
     pub async fn get(&self, key: u64) -> Result<Option<Bytes>> {

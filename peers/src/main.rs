@@ -9,6 +9,7 @@ mod floe_cache;
 mod foyer_cache;
 mod limit;
 mod measure;
+mod serve;
 mod workload;
 
 use std::path::{Path, PathBuf};
@@ -75,6 +76,13 @@ enum Part {
     },
     /// The raw io_uring loop.
     Ring { data: PathBuf },
+    /// foyer behind memcached's protocol, until standard input ends.
+    Serve {
+        socket: PathBuf,
+        data: PathBuf,
+        #[arg(value_enum)]
+        io: foyer_cache::FoyerIo,
+    },
 }
 
 const THREADS: usize = 2;
@@ -119,6 +127,9 @@ fn run_part(arguments: &Arguments, part: &Part) -> Result<()> {
             data,
             entries,
         } => print(&runtime.block_on(workload::reopen(*name, data, sizes, *entries))?),
+        Part::Serve { socket, data, io } => {
+            runtime.block_on(serve::serve(socket, data, sizes, *io))
+        }
         Part::Ring { data } => print(&limit::ring(data, sizes, pressure)?),
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 
-use crate::project;
+use crate::project::{self, Profile};
 
 mod page;
 
@@ -38,6 +38,8 @@ struct Bench {
     full: &'static [&'static str],
     /// The same for a quick run.
     quick: &'static [&'static str],
+    /// Builds what it needs besides, and says further words to tell it.
+    prepare: Option<fn() -> Result<Vec<String>>>,
 }
 
 const BENCHES: &[Bench] = &[
@@ -48,6 +50,7 @@ const BENCHES: &[Bench] = &[
         folder: "",
         full: &["1024", "2"],
         quick: &["256", "1"],
+        prepare: None,
     },
     Bench {
         name: "store",
@@ -56,6 +59,16 @@ const BENCHES: &[Bench] = &[
         folder: "",
         full: &["--json"],
         quick: &["--json", "--quick"],
+        prepare: None,
+    },
+    Bench {
+        name: "tiny",
+        about: "The brains of the engines for tiny objects on modelled flash, without I/O: operations of a mix like Twitter's, filters, lookups in memory, by processor time",
+        cargo: &["bench", "--package", "floe-core", "--bench", "tiny", "--"],
+        folder: "",
+        full: &["--json"],
+        quick: &["--json", "--quick"],
+        prepare: None,
     },
     Bench {
         name: "memcached",
@@ -71,6 +84,16 @@ const BENCHES: &[Bench] = &[
         folder: "",
         full: &["--json"],
         quick: &["--json", "--quick"],
+        prepare: None,
+    },
+    Bench {
+        name: "ssd",
+        about: "The SSD model, and the papers' hosts over it, in time of one processor, beside what it must reach",
+        cargo: &["bench", "--package", "floe-eval", "--bench", "ssd", "--"],
+        folder: "",
+        full: &["--json"],
+        quick: &["--json", "--quick"],
+        prepare: None,
     },
     Bench {
         name: "peers",
@@ -79,6 +102,16 @@ const BENCHES: &[Bench] = &[
         folder: "peers",
         full: &["--json"],
         quick: &["--json", "--quick"],
+        prepare: None,
+    },
+    Bench {
+        name: "rivals",
+        about: "Floe, memcached with and without extstore, and foyer behind the same protocol, with the same memory and flash: a burst of sets, gets from flash, and the mix of Twitter's clusters with a set after every miss; processor time and bytes written are those of the server's process",
+        cargo: &["bench", "--package", "floe-eval", "--bench", "rivals", "--"],
+        folder: "",
+        full: &["--json"],
+        quick: &["--json", "--quick"],
+        prepare: Some(rivals),
     },
 ];
 
@@ -122,6 +155,34 @@ pub fn run(options: &Options) -> Result<()> {
     fs::write(&readme, page::with_summary(&text, &figures)?).context("writing README.md")
 }
 
+/// Builds the servers that the bench `rivals` starts, and names them.
+fn rivals() -> Result<Vec<String>> {
+    let folder = project::target_dir().join("rivals");
+    let floe = project::build_floe(Profile::Release)?;
+    let mut words: Vec<String> = [("--floe", &floe), ("--folder", &folder)]
+        .iter()
+        .flat_map(|(word, path)| [(*word).to_owned(), path.display().to_string()])
+        .collect();
+    let peers = project::root().join("peers");
+    let built = project::run(
+        project::cargo()
+            .current_dir(&peers)
+            .args(["build", "--release"]),
+    );
+    match built {
+        Ok(()) => {
+            let target = match std::env::var_os("CARGO_TARGET_DIR") {
+                Some(_) => project::target_dir(),
+                None => peers.join("target"),
+            };
+            let foyer = target.join("release/peers");
+            words.extend(["--foyer".to_owned(), foyer.display().to_string()]);
+        }
+        Err(error) => eprintln!("SKIPPED foyer: it could not be built: {error:#}"),
+    }
+    Ok(words)
+}
+
 /// What is in the file of figures, if there is one.
 fn earlier_figures() -> Result<Map<String, Value>> {
     match fs::read_to_string(project::root().join(FIGURES)) {
@@ -137,6 +198,10 @@ fn names() -> Vec<&'static str> {
 /// One row per line of standard output that is a JSON object; of a bench that
 /// prints a table, one row per line of it.
 fn run_bench(bench: &Bench, options: &Options) -> Result<Vec<Value>> {
+    let prepared = match bench.prepare {
+        Some(prepare) => prepare()?,
+        None => Vec::new(),
+    };
     let mut command: Command = project::cargo();
     command
         .current_dir(project::root().join(bench.folder))
@@ -146,6 +211,7 @@ fn run_bench(bench: &Bench, options: &Options) -> Result<Vec<Value>> {
         } else {
             bench.full
         })
+        .args(prepared)
         .args(&options.more);
     let printed = project::output(&mut command)?;
     let mut rows: Vec<Value> = printed

@@ -128,6 +128,32 @@ fn bad_values_name_the_limit_and_what_works() {
             &["device.size = 128MiB", "384MiB"],
         ),
         (
+            &[
+                "--memcached-max-item-size",
+                "65MiB",
+                "--memcached-memory",
+                "1GiB",
+            ],
+            &[
+                "memcached.max_item_size = 65MiB",
+                "at most",
+                "device.zone_size",
+            ],
+        ),
+        (
+            &[
+                "--memcached-max-item-size",
+                "2MiB",
+                "--chunk-eviction",
+                "clru",
+            ],
+            &[
+                "memcached.max_item_size = 2MiB",
+                "at most 64KiB",
+                "chunk.clru_layout = log",
+            ],
+        ),
+        (
             &["--chunk-open-zones", "1000"],
             &["chunk.open_zones = 1000", "the nearest is"],
         ),

@@ -138,6 +138,10 @@ impl OpenDeviceError {
     pub(crate) fn sim(fault: floe_core::ssd::ConfigFault) -> Self {
         OpenDeviceError::Sim(fault.0)
     }
+
+    pub(crate) fn state(error: crate::sim::StateFileError) -> Self {
+        OpenDeviceError::Sim(format!("sim.state: {error}"))
+    }
 }
 
 impl DeviceConfig {

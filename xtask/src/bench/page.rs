@@ -10,11 +10,16 @@ use super::BENCHES;
 /// Columns that say what a row is about; they come first, in this order.
 const LABELS: &[&str] = &[
     "value_kib",
+    "value_bytes",
     "bytes",
     "depth",
     "contender",
     "runtime",
     "recovered_after",
+    "engine",
+    "filters",
+    "key",
+    "lookup",
     "figure",
 ];
 
@@ -45,7 +50,7 @@ pub(super) fn page(figures: &Map<String, Value>) -> String {
             arguments(section),
             machine(&section["machine"]),
         );
-        page += &if bench.name == "peers" {
+        page += &if matches!(bench.name, "peers" | "rivals") {
             compared(rows)
         } else {
             tables(rows)
@@ -135,15 +140,20 @@ fn ordered_keys(row: &Value) -> Vec<&str> {
 
 /// One table for each value size: figures down, contenders across.
 fn compared(rows: &[Value]) -> String {
-    let mut sizes: Vec<u64> = rows
+    let mut sizes: Vec<(&str, u64, &str)> = rows
         .iter()
-        .filter_map(|row| row["value_kib"].as_u64())
+        .filter_map(|row| {
+            let kib = row["value_kib"]
+                .as_u64()
+                .map(|kib| ("value_kib", kib, "KiB"));
+            kib.or_else(|| Some(("value_bytes", row["value_bytes"].as_u64()?, "B")))
+        })
         .collect();
     sizes.dedup();
     let mut text = String::new();
-    for size in sizes {
-        let members: Vec<&Value> = rows.iter().filter(|row| row["value_kib"] == size).collect();
-        let _ = writeln!(text, "### Values of {size} KiB\n");
+    for (name, size, unit) in sizes {
+        let members: Vec<&Value> = rows.iter().filter(|row| row[name] == size).collect();
+        let _ = writeln!(text, "### Values of {size} {unit}\n");
         let mut head = vec!["figure".to_owned()];
         head.extend(members.iter().map(|row| cell(&row["contender"])));
         heading(&mut text, head);
@@ -233,8 +243,12 @@ fn summary(figures: &Map<String, Value>) -> String {
         for row in store.iter().filter(|r| {
             r["value_kib"] == kib && r["depth"] == 64 && r["runtime"] == "current_thread"
         }) {
+            let checking = match &row["cpu_ratio_checking"] {
+                Value::Null => String::new(),
+                ratio => format!(" ({} × if the loop checks checksums, too)", cell(ratio)),
+            };
             let measured = format!(
-                "{} × CPU, {} × throughput",
+                "{} × CPU{checking}, {} × throughput",
                 cell(&row["cpu_ratio"]),
                 cell(&row["throughput_ratio"])
             );
@@ -286,12 +300,69 @@ fn summary(figures: &Map<String, Value>) -> String {
             "< 500 ms per million",
         );
     }
+    brains(&mut text, &rows("tiny"));
     for kib in [4, 64, 1024] {
         against_foyer(&mut text, &peers, kib);
     }
+    for bytes in [246, 4096] {
+        against_rivals(&mut text, &rows("rivals"), bytes);
+    }
+    simulated(&mut text, &rows("ssd"));
     text += "\nEach line comes from one run on one machine, contenders in turns; \
              [docs/benchmarks.md](docs/benchmarks.md) has all figures, the machine and the commands.\n";
     text
+}
+
+/// What the engines for tiny objects cost without I/O.
+fn brains(text: &mut String, rows: &[&Value]) {
+    for row in rows.iter().filter(|r| r["engine"] == "nemo") {
+        let millions = row["operations_per_second"].as_f64().unwrap_or_default() / 1e6;
+        entry(
+            text,
+            "tiny objects, operations per second and core without I/O".into(),
+            format!("{} million", round(millions)),
+            "≥ 2 million",
+        );
+    }
+    for row in rows
+        .iter()
+        .filter(|r| r["filters"] == "bit slices" && r["key"] == "in one")
+    {
+        entry(
+            text,
+            "asking the filters of 1,000 sets".into(),
+            format!("{} ns", cell(&row["cpu_ns_per_1000_filters"])),
+            "≤ 1,000 ns",
+        );
+    }
+}
+
+/// The slowest of the model's figures, and what the papers' table takes.
+fn simulated(text: &mut String, rows: &[&Value]) {
+    let named = |row: &&&Value, begin: &str| {
+        let name = row["figure"].as_str();
+        name.is_some_and(|name| name.starts_with(begin))
+    };
+    let operations = rows.iter().filter(|row| named(row, "die operations"));
+    let slowest = operations
+        .filter_map(|row| row["value"].as_f64())
+        .fold(f64::INFINITY, f64::min);
+    if slowest.is_finite() {
+        entry(
+            text,
+            "simulated SSD, operations of dies per second of one processor".to_owned(),
+            format!("{} million", round(slowest)),
+            "≥ 5 million",
+        );
+    }
+    for row in rows.iter().filter(|row| named(row, "all of the table")) {
+        entry(
+            text,
+            "the 32 configurations of ZNCache and OxCache on it".to_owned(),
+            format!("{} s of one processor", cell(&row["value"])),
+            "≤ 2400 s",
+        );
+    }
 }
 
 fn against_foyer(text: &mut String, peers: &[&Value], kib: u64) {
@@ -334,6 +405,38 @@ fn against_foyer(text: &mut String, peers: &[&Value], kib: u64) {
     }
 }
 
+/// Gets from flash beside extstore's, and what is written beside foyer.
+fn against_rivals(text: &mut String, rivals: &[&Value], bytes: u64) {
+    let of = |name: &str, figure: &str| {
+        let row = rivals
+            .iter()
+            .find(|row| row["value_bytes"] == bytes && row["contender"] == name)?;
+        row[figure].as_f64().filter(|figure| *figure > 0.0)
+    };
+    let ratio =
+        |figure: &str, ours: &str, theirs: &str| Some(of(ours, figure)? / of(theirs, figure)?);
+    let gets = ["get_depth_1_per_cpu_second", "get_depth_32_per_cpu_second"]
+        .map(|figure| ratio(figure, "floe", "memcached-extstore"));
+    if let [Some(one), Some(many)] = gets {
+        entry(
+            text,
+            format!(
+                "memcached's protocol, gets of {bytes} B from flash per CPU second, over memcached with extstore, depth 1 and 32"
+            ),
+            format!("{} ×, {} ×", round(one), round(many)),
+            "≥ 2 ×",
+        );
+    }
+    if let Some(times) = ratio("mix_write_amplification", "foyer", "floe") {
+        entry(
+            text,
+            format!("Twitter-like mix of {bytes} B: how many times as much foyer writes"),
+            format!("{} ×", round(times)),
+            if bytes < 1024 { "≥ 10 ×" } else { "–" },
+        );
+    }
+}
+
 fn entry(text: &mut String, what: String, measured: String, aim: &str) {
     line(text, vec![what, measured, aim.to_owned()]);
 }
@@ -369,6 +472,52 @@ mod tests {
         assert!(new.contains("foyer: up to 61.5 %") && !new.contains("old"));
         assert_eq!(with_summary(&new, &figures()).expect("still there"), new);
         assert!(with_summary("no marks", &figures()).is_err());
+    }
+
+    #[test]
+    fn the_summary_names_the_brains() {
+        let rows = json!([
+            { "engine": "nemo", "operations_per_second": 2_500_000.0 },
+            { "filters": "bit slices", "key": "in one", "cpu_ns_per_1000_filters": 333.0 },
+        ]);
+        let mut figures = Map::new();
+        figures.insert(
+            "tiny".into(),
+            json!({ "machine": {}, "arguments": [], "rows": rows }),
+        );
+        let text = summary(&figures);
+        assert!(text.contains("2.50 million | ≥ 2 million"), "{text}");
+        assert!(text.contains("333 ns | ≤ 1,000 ns"), "{text}");
+    }
+
+    #[test]
+    fn rivals_are_compared_by_bytes() {
+        let row = |contender: &str, gets: f64, amplification: f64| {
+            json!({
+                "contender": contender, "value_bytes": 246,
+                "get_depth_1_per_cpu_second": gets, "get_depth_32_per_cpu_second": 2.0 * gets,
+                "mix_write_amplification": amplification,
+            })
+        };
+        let rows = json!([
+            row("floe", 90.0, 1.1),
+            row("memcached-extstore", 30.0, 1.3),
+            row("foyer", 50.0, 16.5),
+        ]);
+        let mut figures = Map::new();
+        figures.insert(
+            "rivals".into(),
+            json!({ "machine": {}, "arguments": [], "rows": rows }),
+        );
+        let page = page(&figures);
+        assert!(page.contains("### Values of 246 B"), "{page}");
+        assert!(
+            page.contains("| figure | floe | memcached-extstore | foyer |"),
+            "{page}"
+        );
+        let summary = summary(&figures);
+        assert!(summary.contains("| 3 ×, 3 × | ≥ 2 × |"), "{summary}");
+        assert!(summary.contains("| 15.0 × | ≥ 10 × |"), "{summary}");
     }
 
     #[test]

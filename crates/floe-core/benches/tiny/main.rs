@@ -56,10 +56,11 @@ fn main() {
     let options = Options {
         json: given("--json"),
         only: after("--only"),
-        // As many zones as in 360 GB with zones of the ZN540, about.
+        // As many zones as in 360 GB with zones of the ZN540, about, and as much
+        // flash as in the experiments.
         flash: Flash {
             zones: 334,
-            zone_pages: if is_quick { 64 } else { 256 },
+            zone_pages: if is_quick { 64 } else { 144 },
             in_place: true,
         },
         operations: if is_quick { 200_000 } else { 2_000_000 },

@@ -92,14 +92,18 @@ impl Slot {
     }
 }
 
+/// Something of each entry. Boxed, for to grow must not copy, nor hold twice,
+/// what is there.
+type Pages<T> = Vec<Box<[T; PAGE]>>;
+
 /// One shard of the index.
 #[derive(Debug)]
 pub struct ShardIndex {
     block_size: u32,
     zone_blocks: u32,
     table: Cells,
-    pages: Vec<Box<[Slot; PAGE]>>,
-    expiry: Vec<Box<[u32; PAGE]>>,
+    pages: Pages<Slot>,
+    expiry: Pages<u32>,
     free: u32,
     entries: usize,
     live: usize,

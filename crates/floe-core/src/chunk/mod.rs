@@ -15,7 +15,8 @@ mod zones;
 pub use clru::{RECOVERED_AGES, Recency};
 pub use index::{Entry, Found, IndexFull, Place, ShardIndex, UseBounds};
 pub use plan::{
-    ChunkConfig, ClruLayout, ConfigError, Durability, Eviction, METADATA_ZONES, Plan, WaterMarks,
+    ChunkConfig, ClruLayout, ConfigError, Durability, Eviction, LargeReads, METADATA_ZONES, Plan,
+    WaterMarks,
 };
 pub use slots::{SlotId, SlotMap, SlotRun, slot_at};
 pub use streams::{NotNow, StreamId, Streams};

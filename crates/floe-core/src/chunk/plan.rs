@@ -66,6 +66,18 @@ pub enum Durability {
     Process,
 }
 
+/// When large values are read while others stream in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LargeReads {
+    /// At once. Hits are fast, and values on their way in wait for flash.
+    #[default]
+    First,
+    /// When the values have begun to stream in that came before: reads and
+    /// writes share flash in the order in which they come.
+    InTurn,
+}
+
 /// The chunk engine's settings, as configured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -96,6 +108,8 @@ pub struct ChunkConfig {
     pub flush_delay_ms: u64,
     /// Appends in flight at once.
     pub write_depth: u32,
+    /// When large values are read while others stream in.
+    pub large_reads: LargeReads,
 }
 
 impl Default for ChunkConfig {
@@ -113,6 +127,7 @@ impl Default for ChunkConfig {
             shards: None,
             flush_delay_ms: 5,
             write_depth: 8,
+            large_reads: LargeReads::First,
         }
     }
 }
@@ -188,6 +203,8 @@ pub struct Plan {
     pub flush_delay_ns: u64,
     /// Appends in flight.
     pub write_depth: u32,
+    /// When large values are read while others stream in.
+    pub large_reads: LargeReads,
     /// Target bytes of a batch of small values: one append.
     pub batch_bytes: u64,
     /// Payload bytes of one piece of a large value.
@@ -294,6 +311,7 @@ impl Plan {
             shards,
             flush_delay_ns: config.flush_delay_ms.saturating_mul(1_000_000),
             write_depth: config.write_depth,
+            large_reads: config.large_reads,
             batch_bytes,
             piece_bytes: slots
                 .and_then(|_| slot_piece_bytes(chunk_bytes, geometry.block_size))

@@ -5,7 +5,7 @@
 use crc_fast::{CrcAlgorithm, Digest};
 
 /// The CRC-32C of `parts` one behind the other.
-pub(super) fn crc32c<const N: usize>(parts: [&[u8]; N]) -> u32 {
+pub(crate) fn crc32c<const N: usize>(parts: [&[u8]; N]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     for part in parts {
         digest.update(part);

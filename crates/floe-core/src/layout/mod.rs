@@ -47,6 +47,7 @@ pub use batch::{
     BATCH_HEADER_BYTES, BatchHeader, BatchKind, PieceHeader, encode_piece_header,
     piece_batch_bytes, piece_bytes_max,
 };
+pub(crate) use checksum::crc32c;
 pub use error::LayoutError;
 pub use frame::{
     FORMAT_VERSION, FRAME_BYTES, Identified, Structure, TINY_FORMAT_VERSION, identify,

@@ -3,6 +3,7 @@
 use super::config::FlashConfig;
 use super::layout::{Layout, Pages};
 use super::nand::{Nand, Portions, Program, Work};
+use super::saved::{Reader, StateFault, Writer, check};
 use super::statistics::{Programmed, Wear};
 
 /// The flash array: dies, and what lies in which superblock.
@@ -59,6 +60,52 @@ impl Stream {
             filled: 0,
             row: Portions::default(),
         }
+    }
+
+    /// One more than its superblock, how far that is filled, and what is in the
+    /// row that is not full; or zero.
+    pub(super) fn save(stream: Option<&Self>, out: &mut Writer) {
+        out.option(stream.map(|stream| u64::from(stream.superblock)));
+        if let Some(stream) = stream {
+            out.number(stream.filled);
+            out.numbers(stream.row.programmed().in_order());
+        }
+    }
+
+    /// A stream that was saved; what is in its row is in the buffer again.
+    pub(super) fn restore(
+        from: &mut Reader<'_>,
+        flash: &mut Array,
+    ) -> Result<Option<Self>, StateFault> {
+        let most = flash.blocks.len() as u64 - 1;
+        let superblock = from.option(most, "a stream's superblock does not exist")?;
+        let Some(superblock) = superblock else {
+            return Ok(None);
+        };
+        let row = flash.layout.row_bytes();
+        let full = flash.superblock_bytes;
+        let filled = from.at_most(full, "a superblock is filled beyond its end")?;
+        let mut portions = [0; 4];
+        for portion in &mut portions {
+            *portion = from.at_most(row, "a row holds more than it can")?;
+        }
+        check(
+            portions.iter().sum::<u64>() == filled % row,
+            "a row holds something else than its stream",
+        )?;
+        let [host, collected, rewritten, padding] = portions.map(|bytes| bytes as u32);
+        let row = Portions {
+            host,
+            collected,
+            rewritten,
+            padding,
+        };
+        flash.buffered.add(&row.programmed());
+        Ok(Some(Stream {
+            superblock: superblock as u32,
+            filled,
+            row,
+        }))
     }
 
     /// What of the row that is not yet full would be lost.
@@ -200,6 +247,44 @@ impl Array {
         let block = &mut self.blocks[superblock as usize];
         block.erasing_dies -= 1;
         block.erasing_dies == 0
+    }
+
+    /// Whether nothing is under way on the dies.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.nand.next().is_none() && self.blocks.iter().all(|block| block.erasing_dies == 0)
+    }
+
+    /// What was programmed, and of every superblock how far and how often it
+    /// was erased.
+    pub(super) fn save(&self, out: &mut Writer) {
+        out.numbers(self.programmed.in_order());
+        out.number(self.discarded_bytes);
+        for block in &self.blocks {
+            out.numbers([block.programmed, u64::from(block.erases)]);
+        }
+        self.nand.save(out);
+    }
+
+    pub(super) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), StateFault> {
+        self.programmed = Programmed::of(from.counts()?);
+        self.discarded_bytes = from.count()?;
+        for block in &mut self.blocks {
+            block.programmed = from.at_most(
+                self.superblock_bytes,
+                "more of a superblock is programmed than there is",
+            )?;
+            block.erases = from.small(u32::MAX >> 1, "a superblock was erased too often")?;
+        }
+        self.nand.restore(from)
+    }
+
+    /// Whether all whole rows of what a superblock is filled with, and no more,
+    /// are programmed. One that was closed early may hold less.
+    pub(super) fn holds_rows(&self, superblock: u32, filled: u64, is_closed: bool) -> bool {
+        let programmed = self.blocks[superblock as usize].programmed;
+        let row = self.layout.row_bytes();
+        let rows = filled - filled % row;
+        programmed == rows || is_closed && programmed.is_multiple_of(row)
     }
 
     pub(super) fn wear(&self) -> Wear {

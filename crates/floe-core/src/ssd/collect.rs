@@ -12,6 +12,7 @@ use super::array::{Array, Cause, Stream};
 use super::config::{FtlConfig, Victim};
 use super::ftl::{Ftl, NONE, Use};
 use super::nand::Work;
+use super::saved::{Busy, Reader, StateFault, Writer, check};
 use super::slab::Slab;
 use super::statistics::{Collected, Collection};
 
@@ -70,6 +71,43 @@ impl Collector {
             under_way_bytes: 0,
             collection: Collection::default(),
         }
+    }
+
+    /// Its streams, what the host may write, whether it is stuck, and what it
+    /// has moved so far.
+    pub(super) fn save(&self, out: &mut Writer) -> Result<(), Busy> {
+        if self.victim.is_some() || !self.landed.is_empty() {
+            return Err(Busy);
+        }
+        for stream in &self.streams {
+            Stream::save(stream.as_ref(), out);
+        }
+        out.numbers([self.credits, u64::from(self.is_stuck)]);
+        out.numbers([self.collection.victims, self.collection.moved_bytes]);
+        Ok(())
+    }
+
+    /// Takes over what was saved. Returns the streams.
+    pub(super) fn restore(
+        &mut self,
+        from: &mut Reader<'_>,
+        flash: &mut Array,
+    ) -> Result<Vec<Stream>, StateFault> {
+        for stream in &mut self.streams {
+            *stream = Stream::restore(from, flash)?;
+            let row = stream
+                .map(|stream| stream.unprogrammed())
+                .unwrap_or_default();
+            check(
+                u64::from(row.collected) == row.total(),
+                "collection's stream holds something else",
+            )?;
+            self.under_way_bytes += u64::from(row.collected);
+        }
+        self.credits = from.count()?;
+        self.is_stuck = from.flag()?;
+        [self.collection.victims, self.collection.moved_bytes] = from.counts()?;
+        Ok(self.streams.iter().flatten().copied().collect())
     }
 
     /// Free superblocks that are kept for collection.

@@ -161,6 +161,29 @@ impl ZoneCondition {
         )
     }
 
+    /// Its number in saved states.
+    pub(super) fn code(self) -> u64 {
+        match self {
+            ZoneCondition::Empty => 0,
+            ZoneCondition::ImplicitlyOpen => 1,
+            ZoneCondition::ExplicitlyOpen => 2,
+            ZoneCondition::Closed => 3,
+            ZoneCondition::Full => 4,
+        }
+    }
+
+    /// The state with a number.
+    pub(super) fn of(code: u64) -> Option<Self> {
+        Some(match code {
+            0 => ZoneCondition::Empty,
+            1 => ZoneCondition::ImplicitlyOpen,
+            2 => ZoneCondition::ExplicitlyOpen,
+            3 => ZoneCondition::Closed,
+            4 => ZoneCondition::Full,
+            _ => return None,
+        })
+    }
+
     /// Whether the zone counts towards the limit of active zones.
     pub fn is_active(self) -> bool {
         self.is_open() || self == ZoneCondition::Closed

@@ -230,6 +230,21 @@ impl FlashConfig {
     }
 }
 
+impl FlashConfig {
+    /// The same drive with superblocks of another size, as many as before: a
+    /// conventional one shows as much more or less capacity, in whole mapping
+    /// units.
+    pub fn resize_drive(&mut self, superblock: ByteSize) {
+        let before = u128::from(self.superblock.bytes().max(1));
+        if let Interface::Conventional(ftl) = &mut self.interface {
+            let unit = ftl.mapping_unit.bytes().max(1);
+            let visible = u128::from(ftl.capacity.bytes()) * u128::from(superblock.bytes());
+            ftl.capacity = ByteSize((visible / before) as u64 / unit * unit);
+        }
+        self.resize_superblocks(superblock);
+    }
+}
+
 impl SsdConfig {
     /// Bytes of addresses that the host sees, holes between zones included.
     pub fn address_bytes(&self) -> u64 {

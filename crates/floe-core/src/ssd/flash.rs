@@ -8,6 +8,7 @@ use super::front::{Front, Read as HostRead, Stall, Target, Write as HostWrite};
 use super::ftl::Ftl;
 use super::layout::Pages;
 use super::nand::{Finished, Read, Work};
+use super::saved::{Busy, Reader, StateFault, Writer, check};
 use super::statistics::Statistics;
 use super::zones::Zones;
 use crate::ByteSize;
@@ -159,6 +160,32 @@ impl Flash {
         if let Manager::Ftl(ftl) = &mut self.manager {
             ftl.precondition(&mut self.flash, seed);
         }
+    }
+
+    pub(super) fn save(&self, out: &mut Writer) -> Result<(), Busy> {
+        if !self.front.is_at_rest() || !self.flash.is_at_rest() {
+            return Err(Busy);
+        }
+        self.front.save(out);
+        self.flash.save(out);
+        match &self.manager {
+            Manager::Ftl(ftl) => ftl.save(out),
+            Manager::Zones(zones) => zones.save(out),
+        }
+    }
+
+    /// Takes over a state that was saved; the device is as new.
+    pub(super) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), StateFault> {
+        self.front.restore(from)?;
+        self.flash.restore(from)?;
+        self.front.buffer_used = match &mut self.manager {
+            Manager::Ftl(ftl) => ftl.restore(from, &mut self.flash)?,
+            Manager::Zones(zones) => zones.restore(from, &mut self.flash)?,
+        };
+        check(
+            self.front.buffer_used <= self.front.buffer_bytes,
+            "the buffer holds more than it can",
+        )
     }
 
     pub(super) fn stored(&self, offset: u64) -> Stored {
@@ -394,7 +421,9 @@ impl Flash {
         };
         let mut pages = std::mem::take(&mut self.pages);
         while command.next < command.end && command.under_way_bytes < self.front.read_window {
-            let longest = (command.end - command.next).min(self.piece_bytes);
+            // Up to a boundary: no page is read twice for one command.
+            let longest = self.piece_bytes - command.next % self.piece_bytes;
+            let longest = longest.min(command.end - command.next);
             let extent = match &self.manager {
                 Manager::Ftl(ftl) => ftl.find(command.next, longest),
                 Manager::Zones(zones) => zones.find(command.next, longest),

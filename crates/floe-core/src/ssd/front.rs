@@ -6,6 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use super::command::{CommandId, Completion};
 use super::config::HostInterface;
+use super::saved::{Reader, StateFault, Writer};
 use super::slab::Slab;
 use crate::Tick;
 
@@ -135,6 +136,31 @@ impl Front {
             throttled_ns: 0,
             buffer_full_ns: 0,
         }
+    }
+
+    /// Whether no command is under way.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.line.is_empty() && self.crossing.is_none() && self.finished.is_empty()
+    }
+
+    /// What it counted.
+    pub(super) fn save(&self, out: &mut Writer) {
+        out.numbers([
+            self.host_written_bytes,
+            self.host_read_bytes,
+            self.throttled_ns,
+            self.buffer_full_ns,
+        ]);
+    }
+
+    pub(super) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), StateFault> {
+        [
+            self.host_written_bytes,
+            self.host_read_bytes,
+            self.throttled_ns,
+            self.buffer_full_ns,
+        ] = from.counts()?;
+        Ok(())
     }
 
     /// Sends a piece of the first write in line across.

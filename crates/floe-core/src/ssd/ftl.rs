@@ -4,6 +4,8 @@
 //! and which write of it it holds. **A place has an owner while the map points
 //! at it, and only then.** Garbage collection is in `collect`.
 
+mod saved;
+
 use super::array::{Array, Cause, Extent, Stream};
 use super::collect::Collector;
 use super::command::{Refusal, Stored};

@@ -4,6 +4,7 @@
 use super::command::{Command, CommandId, Completion, Refusal};
 use super::config::{HostInterface, InPlaceConfig};
 use super::front::{Front, transfer_ns};
+use super::saved::{Busy, Reader, StateFault, Writer};
 use super::statistics::{Programmed, Statistics};
 
 #[derive(Clone, Debug)]
@@ -81,6 +82,24 @@ impl InPlace {
             },
             ..Statistics::default()
         }
+    }
+
+    /// What the front end counted, and where each lane's last access ended.
+    pub(super) fn save(&self, out: &mut Writer) -> Result<(), Busy> {
+        if !self.front.is_at_rest() {
+            return Err(Busy);
+        }
+        self.front.save(out);
+        out.numbers(self.lanes.iter().map(|lane| lane.position));
+        Ok(())
+    }
+
+    pub(super) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), StateFault> {
+        self.front.restore(from)?;
+        for lane in &mut self.lanes {
+            lane.position = from.number()?;
+        }
+        Ok(())
     }
 
     /// Lets the lanes of a range serve it; when the last one has.

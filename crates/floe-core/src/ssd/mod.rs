@@ -13,6 +13,7 @@
 //! | `ftl`, `collect` | a conventional or FDP drive: mapping, garbage collection |
 //! | `zones` | a zoned drive |
 //! | `in_place` | media without erasure: 3D XPoint, RAM, discs |
+//! | `saved` | states as bytes |
 //! | `statistics` | what a device counts |
 //!
 //! No data is kept. Every mapping unit, or zone, has a generation instead
@@ -20,8 +21,8 @@
 //! physically be, so that a lost or stale mapping shows.
 //!
 //! Time is in whole nanoseconds. The same commands at the same times give the
-//! same completions, and a device can be cloned in any state, for instance
-//! after [`Ssd::precondition`].
+//! same completions. A device can be cloned in any state, for instance after
+//! [`Ssd::precondition`], and [saved](Ssd::save) in one of rest.
 //!
 //! ```
 //! use floe_core::Tick;
@@ -53,6 +54,7 @@ mod in_place;
 mod layout;
 mod nand;
 mod presets;
+mod saved;
 mod slab;
 mod statistics;
 #[cfg(test)]
@@ -65,6 +67,7 @@ pub use config::{
     ConfigFault, FlashConfig, FtlConfig, HostInterface, InPlaceConfig, Interface, Isolation,
     Medium, NandConfig, SsdConfig, Victim, ZonedConfig,
 };
+pub use saved::{Busy, StateFault};
 pub use statistics::{Collected, Collection, DieBusy, FdpStatistics, Programmed, Statistics, Wear};
 
 use crate::Tick;

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use super::config::NandConfig;
+use super::saved::{Reader, StateFault, Writer};
 use super::statistics::{DieBusy, Programmed};
 
 const NEVER: u64 = u64::MAX;
@@ -133,6 +134,34 @@ impl Nand {
 
     pub(super) fn busy(&self) -> Vec<DieBusy> {
         self.dies.iter().map(|die| die.busy).collect()
+    }
+
+    /// Operations, and how long each die was busy with what.
+    pub(super) fn save(&self, out: &mut Writer) {
+        out.number(self.operations);
+        for die in &self.dies {
+            let busy = &die.busy;
+            out.numbers([
+                busy.host_read_ns,
+                busy.internal_read_ns,
+                busy.program_ns,
+                busy.erase_ns,
+            ]);
+        }
+    }
+
+    pub(super) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), StateFault> {
+        self.operations = from.count()?;
+        for die in &mut self.dies {
+            let [host_read_ns, internal_read_ns, program_ns, erase_ns] = from.counts()?;
+            die.busy = DieBusy {
+                host_read_ns,
+                internal_read_ns,
+                program_ns,
+                erase_ns,
+            };
+        }
+        Ok(())
     }
 
     /// When the next die is done, and which; the lowest of several.

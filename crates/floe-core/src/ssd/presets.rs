@@ -246,6 +246,6 @@ fn western_digital_nand() -> NandConfig {
         erase_ns: 5_000_000,
         parity_every: 16,
         suspends_per_program: 1,
-        read_burst_ns: 2_000_000,
+        read_burst_ns: 1_000_000,
     }
 }

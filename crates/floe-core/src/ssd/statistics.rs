@@ -52,6 +52,26 @@ impl Programmed {
         self.host_bytes + self.collected_bytes + self.rewritten_bytes + self.padding_bytes
     }
 
+    /// Host, collected, rewritten, padding.
+    pub(super) fn in_order(&self) -> [u64; 4] {
+        [
+            self.host_bytes,
+            self.collected_bytes,
+            self.rewritten_bytes,
+            self.padding_bytes,
+        ]
+    }
+
+    /// From the same order.
+    pub(super) fn of([host, collected, rewritten, padding]: [u64; 4]) -> Self {
+        Programmed {
+            host_bytes: host,
+            collected_bytes: collected,
+            rewritten_bytes: rewritten,
+            padding_bytes: padding,
+        }
+    }
+
     pub(super) fn add(&mut self, other: &Programmed) {
         self.host_bytes += other.host_bytes;
         self.collected_bytes += other.collected_bytes;

@@ -64,17 +64,14 @@ impl SsdConfig {
             let row = flash.nand.row_bytes().max(1);
             let before = flash.superblock.bytes().max(1);
             let rows = (before / row / u64::from(part.max(1))).max(1);
-            flash.resize_superblocks(ByteSize(rows * row));
             if let Interface::Conventional(ftl) = &mut flash.interface {
                 let mut unit = ftl.mapping_unit.bytes().max(1);
-                while unit > 1 && !flash.superblock.bytes().is_multiple_of(unit) {
+                while unit > 1 && !(rows * row).is_multiple_of(unit) {
                     unit /= 2;
                 }
                 ftl.mapping_unit = ByteSize(unit);
-                let share = u128::from(ftl.capacity.bytes()) * u128::from(rows * row);
-                let capacity = (share / u128::from(before)) as u64;
-                ftl.capacity = ByteSize(capacity - capacity % unit);
             }
+            flash.resize_drive(ByteSize(rows * row));
         }
         self.validate()?;
         Ok(self)

@@ -8,6 +8,7 @@ use super::command::{
 };
 use super::config::{FlashConfig, ZonedConfig};
 use super::front::Target;
+use super::saved::{Busy, Reader, StateFault, Writer, check};
 
 #[derive(Clone, Debug)]
 pub(super) struct Zones {
@@ -197,6 +198,69 @@ impl Zones {
             .iter()
             .position(|(zone, _)| *zone == superblock)?;
         Some(self.resetting.remove(position).1)
+    }
+
+    /// How often zones were opened; of every zone its state, write pointer,
+    /// resets, when it was opened, and its stream.
+    pub(super) fn save(&self, out: &mut Writer) -> Result<(), Busy> {
+        if !self.padding.is_empty() || !self.resetting.is_empty() || self.padding_under_way > 0 {
+            return Err(Busy);
+        }
+        out.number(self.openings);
+        for zone in &self.zones {
+            out.numbers([
+                zone.condition.code(),
+                zone.write_pointer,
+                u64::from(zone.resets),
+                zone.opened,
+            ]);
+            Stream::save(Some(&zone.stream), out);
+        }
+        Ok(())
+    }
+
+    /// Takes over a state that was saved; the zones are as new. Returns how
+    /// much of the write buffer is used.
+    pub(super) fn restore(
+        &mut self,
+        from: &mut Reader<'_>,
+        flash: &mut Array,
+    ) -> Result<u64, StateFault> {
+        self.openings = from.count()?;
+        let mut buffered = 0;
+        for number in 0..self.zones.len() as u32 {
+            let wrong = "a zone's state and write pointer contradict each other";
+            let condition = from.number().map(Condition::of)?;
+            let condition =
+                condition.ok_or(StateFault::Malformed("there is no such zone state"))?;
+            let write_pointer = from.at_most(self.capacity, wrong)?;
+            let resets = from.small(u32::MAX, "a zone was reset too often")?;
+            let opened = from.at_most(self.openings, "a zone was opened later")?;
+            let stream = Stream::restore(from, flash)?;
+            let stream = stream.ok_or(StateFault::Malformed("a zone has no stream"))?;
+            let row = stream.unprogrammed();
+            let fits = match condition {
+                Condition::Empty => stream.filled == 0 && write_pointer == 0,
+                Condition::Full => stream.filled == self.capacity,
+                _ => stream.filled == write_pointer && write_pointer < self.capacity,
+            };
+            check(fits && stream.superblock == number, wrong)?;
+            check(
+                u64::from(row.host) == row.total()
+                    && flash.holds_rows(number, stream.filled, false),
+                "a zone holds something else than was written",
+            )?;
+            buffered += u64::from(row.host);
+            let zone = &mut self.zones[number as usize];
+            (zone.write_pointer, zone.landed) = (write_pointer, write_pointer);
+            (zone.resets, zone.opened, zone.stream) = (resets, opened, stream);
+            self.set(number, condition);
+        }
+        check(
+            self.open <= self.open_max && self.active <= self.active_max,
+            "more zones are open or active than may be",
+        )?;
+        Ok(buffered)
     }
 
     pub(super) fn find(&self, offset: u64, bytes: u64) -> Extent {

@@ -86,6 +86,17 @@ impl Default for FairyWrenConfig {
     }
 }
 
+impl FairyWrenConfig {
+    /// With filters as small as the published ones: 8 bytes, here for each half
+    /// of a set, there for both together.
+    pub fn published() -> Self {
+        FairyWrenConfig {
+            filter_bytes: 8,
+            ..FairyWrenConfig::default()
+        }
+    }
+}
+
 /// A `fairywren` that can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FairyWrenPlan(HierarchyPlan);
@@ -129,6 +140,13 @@ impl FairyWrenPlan {
     /// Pages of the log (N_Log in Nemo's equations).
     pub fn log_pages(&self) -> u64 {
         u64::from(self.0.log_zones) * u64::from(self.0.flash.zone_pages)
+    }
+
+    /// Share of the log that is in use on average: some is kept free, and half
+    /// of the zone that is written and half of that which is emptied are free.
+    pub fn log_full_share(&self) -> f64 {
+        let kept_free = f64::from(self.0.log_free_percent) / 100.0;
+        (1.0 - kept_free - 1.0 / f64::from(self.0.log_zones)).max(0.0)
     }
 }
 

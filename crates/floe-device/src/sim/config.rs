@@ -1,9 +1,12 @@
 //! What a simulated SSD is like.
 
+use std::path::PathBuf;
+
 use floe_core::ssd::{FlashConfig, Interface, Medium, Ssd, SsdConfig};
 use floe_core::{ByteSize, Geometry};
 use serde::{Deserialize, Serialize};
 
+use super::state::kept_ssd;
 use crate::config::{DeviceConfig, OpenDeviceError};
 use crate::medium::Keeping;
 use crate::platter::WriteCache;
@@ -103,6 +106,10 @@ pub struct SimConfig {
     /// Whether a conventional drive begins with one pass of random writes over
     /// all of it behind it, as one that has been in use.
     pub precondition: bool,
+    /// A file that keeps the drive's state at the start: read if it is there,
+    /// otherwise written when the drive has been made and preconditioned. It
+    /// serves every run of a drive with the same settings.
+    pub state: Option<PathBuf>,
     /// Whether resetting a zone of a conventional drive trims it.
     pub trim: bool,
     /// How bytes are kept, under every model.
@@ -131,6 +138,7 @@ impl Default for SimConfig {
             superblock: None,
             mapping_unit: None,
             precondition: true,
+            state: None,
             trim: true,
             data: Keeping::default(),
         }
@@ -205,6 +213,12 @@ impl SimConfig {
                 ));
             }
         }
+        if self.state.is_some() {
+            return Some(
+                "sim.state keeps the state of whole SSDs; leave it out, or set sim.model to one"
+                    .into(),
+            );
+        }
         let positive = [
             ("read_bandwidth", self.read_bandwidth.bytes()),
             ("write_bandwidth", self.write_bandwidth.bytes()),
@@ -244,11 +258,18 @@ impl SimConfig {
         };
         let config = self.sized(preset, device)?;
         let geometry = geometry_of(&config, device)?;
-        let mut ssd = Ssd::new(config, PRECONDITION_SEED).map_err(OpenDeviceError::sim)?;
-        if self.precondition {
-            ssd.precondition();
-        }
-        Ok((geometry, Some(ssd)))
+        let make = |config| {
+            let mut ssd = Ssd::new(config, PRECONDITION_SEED)?;
+            if self.precondition {
+                ssd.precondition();
+            }
+            Ok(ssd)
+        };
+        let ssd = match &self.state {
+            None => make(config).map_err(OpenDeviceError::sim),
+            Some(path) => kept_ssd(path, config, make).map_err(OpenDeviceError::state),
+        };
+        Ok((geometry, Some(ssd?)))
     }
 
     /// The preset with this device's settings, scaled to its size.
@@ -298,12 +319,13 @@ impl SimConfig {
         let step = least_common_multiple(row, unit);
         let share = u128::from(own) * u128::from(size) / u128::from(capacity.max(1));
         let small = (share as u64 / step).max(1) * step;
-        let visible = u128::from(ftl.capacity.bytes()) * u128::from(small);
-        ftl.capacity = ByteSize((visible / u128::from(own)) as u64 / unit * unit);
-        let superblock = self.superblock.unwrap_or(ByteSize(small));
-        let total = u128::from(flash.superblocks) * u128::from(small);
-        flash.superblocks = (total / u128::from(superblock.bytes().max(1))) as u32;
-        flash.resize_superblocks(superblock);
+        flash.resize_drive(ByteSize(small));
+        if let Some(superblock) = self.superblock {
+            // As much flash, divided otherwise.
+            let total = u128::from(flash.superblocks) * u128::from(small);
+            flash.superblocks = (total / u128::from(superblock.bytes().max(1))) as u32;
+            flash.resize_superblocks(superblock);
+        }
     }
 }
 

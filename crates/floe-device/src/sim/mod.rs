@@ -5,6 +5,7 @@ mod config;
 mod controller;
 mod model;
 mod queues;
+mod state;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,6 +29,7 @@ use crate::zones::{ResetTurn, check_append, check_range, check_zone};
 pub use config::{SimConfig, SimModel};
 use controller::{Controller, Inner, Work};
 use model::{Command, Model};
+pub use state::{StateFileError, kept_ssd};
 
 /// Most bytes of buffers that are kept to be used again.
 const BUFFER_BYTES: usize = 128 << 20;

@@ -156,19 +156,47 @@ impl Simulated {
                 ssd::Command::Trim { offset, bytes }
             }
             Command::Finish { zone } if self.is_zoned => ssd::Command::Finish { zone: zone.0 },
-            // The next zone of this handle begins in a reclaim unit of its
-            // own, so that the two are reclaimed apart.
-            Command::Finish { zone } if self.handle_of(zone).is_some() => {
-                ssd::Command::UpdateHandle {
-                    handle: self.handle_of(zone).unwrap_or_default(),
-                }
-            }
+            Command::Finish { zone } => match self.handle_of(zone) {
+                // The next zone of this handle begins in a reclaim unit of its
+                // own, so that the two are reclaimed apart.
+                Some(handle) => ssd::Command::UpdateHandle { handle },
+                None => return Ok(End::At(now)),
+            },
             // A region of a conventional drive has no state of its own.
-            Command::Reset { .. } | Command::Finish { .. } => return Ok(End::At(now)),
+            Command::Reset { .. } => return Ok(End::At(now)),
             Command::Flush => ssd::Command::Flush,
         };
         let submitted = self.ssd.submit(now, CommandId(number), command);
-        submitted.map(|()| End::Later).map_err(refused)
+        submitted
+            .map(|()| End::Later)
+            .map_err(|refusal| self.refused(refusal, command))
+    }
+
+    fn refused(&self, refusal: Refusal, command: ssd::Command) -> DeviceErrorKind {
+        match (refusal, command) {
+            (Refusal::ZoneFull | Refusal::ZoneBoundary, ssd::Command::Append { zone, bytes }) => {
+                DeviceErrorKind::ZoneFull {
+                    wanted: bytes,
+                    left: self.left_in(zone),
+                }
+            }
+            (other, _) => DeviceErrorKind::Invalid(format!("the simulated SSD says: {other}")),
+        }
+    }
+
+    /// Bytes that a zone still takes.
+    fn left_in(&self, zone: u32) -> u64 {
+        let capacity = self
+            .ssd
+            .config()
+            .flash()
+            .map(|flash| flash.superblock.bytes());
+        match self.ssd.zone(zone) {
+            Some(zone) if zone.condition != ssd::ZoneCondition::Full => {
+                capacity.unwrap_or(0).saturating_sub(zone.write_pointer)
+            }
+            _ => 0,
+        }
     }
 
     fn remember(&mut self, zone: ZoneId, handle: u16) {
@@ -205,14 +233,5 @@ impl Simulated {
         }
         self.pump_at = Some(due);
         Some(due)
-    }
-}
-
-fn refused(refusal: Refusal) -> DeviceErrorKind {
-    match refusal {
-        Refusal::ZoneFull | Refusal::ZoneBoundary => {
-            DeviceErrorKind::ZoneFull { wanted: 0, left: 0 }
-        }
-        other => DeviceErrorKind::Invalid(format!("the simulated SSD says: {other}")),
     }
 }

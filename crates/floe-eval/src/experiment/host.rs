@@ -2,6 +2,8 @@
 //! result to figures. The hosts are models of others' caches over the simulated
 //! SSD; see [`crate::hosts`].
 
+use std::path::PathBuf;
+
 use floe::origin::emulated::{LatencyPreset, LatencyRule};
 use floe_core::ByteSize;
 use floe_core::ssd::{SsdConfig, Statistics};
@@ -23,6 +25,8 @@ pub struct HostSpec {
     pub device: DeviceChoice,
     /// How it is when the run begins.
     pub start: StartState,
+    /// A file that keeps this state: read if it is there, otherwise written.
+    pub state: Option<PathBuf>,
     /// How many zones the cache has.
     pub zones: u32,
     /// What a zone is counted as when there are `ratio` keys per chunk.
@@ -41,6 +45,7 @@ impl Default for HostSpec {
         HostSpec {
             device: DeviceChoice::preset("zn540"),
             start: StartState::default(),
+            state: None,
             zones: HostConfig::ZONES_512M,
             zone_unit: ByteSize::gib(1),
             jitter: 0.02,
@@ -86,6 +91,7 @@ pub(super) fn config(name: &str, driven: &BenchCase) -> Result<Option<HostConfig
         host,
         device: cache.host.device.clone(),
         start: cache.host.start,
+        state: cache.host.state.clone(),
         chunk: cache.chunk.size,
         zones: cache.host.zones,
         ratio,

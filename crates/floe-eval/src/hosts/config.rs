@@ -1,5 +1,6 @@
 //! What a host does, setting by setting, and the two papers' hosts.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use floe_core::ByteSize;
@@ -22,6 +23,10 @@ pub struct HostConfig {
     /// How the device is when the run begins.
     #[serde(default)]
     pub start: StartState,
+    /// A file that keeps this state, for other runs on the same device: read if
+    /// it is there, otherwise written.
+    #[serde(default)]
+    pub state: Option<PathBuf>,
     /// The unit of caching.
     pub chunk: ByteSize,
     /// How many zones the cache has; their capacity is that of the device's
@@ -346,6 +351,7 @@ impl HostConfig {
             host,
             device,
             start: StartState::Preconditioned,
+            state: None,
             chunk,
             zones: if large {
                 HostConfig::ZONES_512M

@@ -6,7 +6,10 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use floe_core::Tick;
-use floe_core::ssd::{Command, CommandId, Completion, Interface, Refusal, Ssd, Statistics};
+use floe_core::ssd::{
+    Command, CommandId, Completion, ConfigFault, Interface, Refusal, Ssd, SsdConfig, Statistics,
+};
+use floe_device::sim::kept_ssd;
 use rand::{RngExt as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -84,13 +87,7 @@ impl<'a> Driver<'a> {
     pub(super) fn new(config: &'a HostConfig, seed: u64) -> Result<Self, EvalError> {
         let device = config.device.config()?;
         let plan = Plan::new(config, &device)?;
-        let mut ssd = Ssd::new(device.clone(), seed).map_err(|fault| EvalError::Option {
-            option: "device",
-            reason: fault.to_string(),
-        })?;
-        if config.start == StartState::Preconditioned {
-            ssd.precondition();
-        }
+        let ssd = prepared(config, device.clone(), seed)?;
         let handles = match device.flash().map(|flash| &flash.interface) {
             Some(Interface::Conventional(ftl)) if config.host.handle_per_zone => ftl.handles,
             _ => 1,
@@ -566,6 +563,25 @@ impl<'a> Driver<'a> {
                 self.zones.describe()
             ),
         }
+    }
+}
+
+/// The device as it is when the run begins.
+fn prepared(config: &HostConfig, device: SsdConfig, seed: u64) -> Result<Ssd, EvalError> {
+    let make = |device| {
+        let mut ssd = Ssd::new(device, seed)?;
+        if config.start == StartState::Preconditioned {
+            ssd.precondition();
+        }
+        Ok(ssd)
+    };
+    let fail = |option, why: &dyn std::fmt::Display| EvalError::Option {
+        option,
+        reason: why.to_string(),
+    };
+    match &config.state {
+        None => make(device).map_err(|fault: ConfigFault| fail("device", &fault)),
+        Some(path) => kept_ssd(path, device, make).map_err(|error| fail("state", &error)),
     }
 }
 

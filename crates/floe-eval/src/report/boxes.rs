@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::chart::{COLOURS, LETTER, STYLE, ScaleKind, title};
+use super::chart::{COLOURS, LETTER, STYLE, ScaleKind, end_of, title};
 use super::scale::{Scale, ticks};
 use super::text::escape;
 
@@ -36,12 +36,11 @@ const TOP: f64 = 48.0;
 const BOTTOM: f64 = 52.0;
 const RIGHT: f64 = 30.0;
 const ROW: f64 = 24.0;
-const NAME_MAX: usize = 30;
 
 impl BoxChart {
     /// The chart as an SVG document, or as an element of an HTML page.
     pub(crate) fn svg(&self, is_document: bool) -> String {
-        let letters = self.boxes.iter().map(|b| shown(&b.name).chars().count());
+        let letters = self.boxes.iter().map(|b| end_of(&b.name).chars().count());
         let left = 18.0 + LETTER * letters.max().unwrap_or(0) as f64;
         let bottom = TOP + ROW * self.boxes.len() as f64 + 6.0;
         let height = bottom + BOTTOM;
@@ -119,7 +118,7 @@ impl BoxMark {
              <path stroke=\"var(--c{colour})\" d=\"M{median:.1} {:.1}v14\"/></g>",
             left - 8.0,
             y + 4.0,
-            escape(&shown(&self.name)),
+            escape(&end_of(&self.name)),
             self.style,
             escape(&self.name),
             said.join("\n"),
@@ -129,17 +128,5 @@ impl BoxMark {
             (quartile3 - quartile1).max(1.0),
             y - 7.0,
         );
-    }
-}
-
-/// A name that leaves room for the boxes: its end tells cases apart.
-fn shown(name: &str) -> String {
-    let letters = name.chars().count();
-    match letters > NAME_MAX {
-        true => {
-            let rest: String = name.chars().skip(letters + 1 - NAME_MAX).collect();
-            format!("…{rest}")
-        }
-        false => name.to_owned(),
     }
 }

@@ -80,6 +80,12 @@ const TOP: f64 = 48.0;
 const BOTTOM: f64 = 52.0;
 /// The width of a letter of the labels, in the widest of the usual fonts.
 pub(crate) const LETTER: f64 = 7.3;
+/// The width of most letters, on average over a name.
+const LETTER_MEAN: f64 = 6.4;
+/// Of longer names under an axis the end is shown, which tells cases apart.
+const NAME_MAX: usize = 30;
+/// How far names that would run into each other are turned, in degrees.
+const TURNED: f64 = 38.0;
 /// Above so many points, markers only blur a line.
 const MARKERS_MAX: usize = 40;
 
@@ -132,7 +138,8 @@ impl Chart {
         } else {
             Vec::new()
         };
-        let height = HEIGHT + 20.0 * legend_rows.len() as f64;
+        let plot = Plot::new(self);
+        let height = plot.height + 20.0 * legend_rows.len() as f64;
         let mut svg = String::new();
         let _ = write!(
             svg,
@@ -147,13 +154,12 @@ impl Chart {
             );
         }
         let _ = write!(svg, "{}", title(&self.title, LEFT));
-        let plot = Plot::new(self);
         plot.axes(self, &mut svg);
         for line in &self.lines {
             plot.line(line, self, &mut svg);
         }
         for (row, lines) in legend_rows.iter().enumerate() {
-            legend(lines, HEIGHT + 20.0 * row as f64, &mut svg);
+            legend(lines, plot.height + 20.0 * row as f64, &mut svg);
         }
         svg.push_str("</svg>");
         svg
@@ -234,6 +240,12 @@ fn legend(lines: &[&Line], y: f64, svg: &mut String) {
 struct Plot {
     x: Scale,
     y: Scale,
+    /// Where the vertical axis is.
+    left: f64,
+    /// Of the chart without its legend.
+    height: f64,
+    /// Whether names under the axis are turned, as they would run into each other.
+    turns_names: bool,
 }
 
 impl Plot {
@@ -245,14 +257,54 @@ impl Plot {
                 .filter(|value| value.is_finite())
                 .collect::<Vec<f64>>()
         };
-        Plot {
+        let mut plot = Plot {
             x: Scale::fit(&values(|point| point.0), chart.x.scale),
             y: Scale::fit(&values(|point| point.1), chart.y.scale),
+            left: LEFT,
+            height: HEIGHT,
+            turns_names: false,
+        };
+        plot.make_room(chart);
+        plot
+    }
+
+    /// Makes room for turned names, which go down and to the left.
+    fn make_room(&mut self, chart: &Chart) {
+        let ticks = chart.x.ticks(&self.x, 8);
+        let (widest, closest) = self.spread(&ticks);
+        if chart.x.named_ticks.is_empty() || widest <= closest {
+            return;
         }
+        self.turns_names = true;
+        let length = |tick: &Tick| LETTER_MEAN * end_of(&tick.label).chars().count() as f64;
+        let longest = ticks.iter().map(length).fold(0.0, f64::max);
+        let (down, across) = TURNED.to_radians().sin_cos();
+        self.height = self
+            .height
+            .max(HEIGHT - BOTTOM + 18.0 + longest * down + 30.0);
+        let beyond = |tick: &Tick| {
+            let share = self.x.share(tick.value);
+            // Where it would begin with the axis at zero.
+            (length(tick) * across + 4.0 - share * (WIDTH - RIGHT)) / (1.0 - share).max(0.1)
+        };
+        self.left = ticks
+            .iter()
+            .map(beyond)
+            .fold(LEFT, f64::max)
+            .min(WIDTH / 2.0);
+    }
+
+    /// The widest label, and how close together the closest two places are.
+    fn spread(&self, ticks: &[Tick]) -> (f64, f64) {
+        let width = |tick: &Tick| LETTER * tick.label.chars().count() as f64 + 6.0;
+        let widest = ticks.iter().map(width).fold(0.0, f64::max);
+        let places: Vec<f64> = ticks.iter().map(|tick| self.px(tick.value)).collect();
+        let closest = places.windows(2).map(|two| two[1] - two[0]);
+        (widest, closest.fold(f64::INFINITY, f64::min))
     }
 
     fn px(&self, x: f64) -> f64 {
-        LEFT + self.x.share(x) * (WIDTH - LEFT - RIGHT)
+        self.left + self.x.share(x) * (WIDTH - self.left - RIGHT)
     }
 
     /// The vertical axis of a page grows downwards, a chart's upwards.
@@ -261,29 +313,30 @@ impl Plot {
     }
 
     fn axes(&self, chart: &Chart, svg: &mut String) {
-        let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        let (left, right, bottom) = (self.left, WIDTH - RIGHT, HEIGHT - BOTTOM);
         for tick in chart.y.ticks(&self.y, 6) {
             let y = self.py(tick.value);
             let _ = write!(
                 svg,
-                "<path class=\"g\" d=\"M{LEFT} {y:.1}H{right}\"/><text class=\"a\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                LEFT - 8.0,
+                "<path class=\"g\" d=\"M{left:.1} {y:.1}H{right}\"/><text class=\"a\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                left - 8.0,
                 y + 4.0,
                 tick.label
             );
         }
         self.x_ticks(chart, bottom, svg);
-        let _ = write!(svg, "<path class=\"b\" d=\"M{LEFT} {bottom}H{right}\"/>");
+        let _ = write!(svg, "<path class=\"b\" d=\"M{left:.1} {bottom}H{right}\"/>");
         let _ = write!(
             svg,
             "<text class=\"a\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            (LEFT + right) / 2.0,
-            HEIGHT - 14.0,
+            (left + right) / 2.0,
+            self.height - 14.0,
             escape(&axis_label(&chart.x))
         );
         let _ = write!(
             svg,
-            "<text class=\"a\" transform=\"translate(16 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+            "<text class=\"a\" transform=\"translate({:.1} {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+            left - LEFT + 16.0,
             (TOP + bottom) / 2.0,
             escape(&axis_label(&chart.y))
         );
@@ -293,31 +346,29 @@ impl Plot {
     /// names are needed, and are turned instead.
     fn x_ticks(&self, chart: &Chart, bottom: f64, svg: &mut String) {
         let ticks = chart.x.ticks(&self.x, 8);
-        let width = |tick: &Tick| LETTER * tick.label.chars().count() as f64 + 6.0;
-        let widest = ticks.iter().map(width).fold(0.0, f64::max);
-        let places: Vec<f64> = ticks.iter().map(|tick| self.px(tick.value)).collect();
-        let closest = places.windows(2).map(|two| two[1] - two[0]);
-        let closest = closest.fold(f64::INFINITY, f64::min);
-        let is_tight = widest > closest;
-        let is_named = !chart.x.named_ticks.is_empty();
-        let every = match is_tight && !is_named {
+        let (widest, closest) = self.spread(&ticks);
+        let every = match widest > closest && chart.x.named_ticks.is_empty() {
             true => (widest / closest.max(1.0)).ceil() as usize,
             false => 1,
         };
-        for (number, (tick, x)) in ticks.iter().zip(places).enumerate() {
+        for (number, tick) in ticks.iter().enumerate() {
+            let x = self.px(tick.value);
             let _ = write!(svg, "<path class=\"b\" d=\"M{x:.1} {bottom}v5\"/>");
             if number % every > 0 {
                 continue;
             }
             let y = bottom + 18.0;
-            let turned = match is_tight && is_named {
-                true => format!("transform=\"rotate(-24 {x:.1} {y:.1})\" text-anchor=\"end\""),
+            let turned = match self.turns_names {
+                true => {
+                    format!("transform=\"rotate(-{TURNED} {x:.1} {y:.1})\" text-anchor=\"end\"")
+                }
                 false => "text-anchor=\"middle\"".to_owned(),
             };
-            let label = escape(&tick.label);
             let _ = write!(
                 svg,
-                "<text class=\"a\" x=\"{x:.1}\" y=\"{y:.1}\" {turned}>{label}</text>"
+                "<text class=\"a\" x=\"{x:.1}\" y=\"{y:.1}\" {turned}><title>{}</title>{}</text>",
+                escape(&tick.label),
+                escape(&end_of(&tick.label))
             );
         }
     }
@@ -358,6 +409,18 @@ impl Plot {
             );
         }
         svg.push_str("</g>");
+    }
+}
+
+/// A name that leaves room for the figure: its end tells cases apart.
+pub(crate) fn end_of(name: &str) -> String {
+    let letters = name.chars().count();
+    match letters > NAME_MAX {
+        true => {
+            let rest: String = name.chars().skip(letters + 1 - NAME_MAX).collect();
+            format!("…{rest}")
+        }
+        false => name.to_owned(),
     }
 }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 use floe_core::tiny::nemo::{Nemo, NemoConfig, NemoPlan};
 use floe_core::tiny::{
     Engine, FairyWren, FairyWrenConfig, FairyWrenPlan, Flash, Kangaroo, KangarooConfig,
-    KangarooPlan, Log, LogConfig, LogPlan, PlanError, Set, SetConfig, SetPlan, SetStorage,
+    KangarooPlan, Log, LogConfig, LogPlan, PAGE_BYTES, PlanError, Set, SetConfig, SetPlan,
+    SetStorage,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -80,6 +81,7 @@ pub(super) fn run(run: Run<'_>) -> Result<RunResult, EvalError> {
                 // N'_Set counts pages, of which a set has two.
                 set_pages: 2.0 * f64::from(plan.sets()),
                 log_pages: plan.log_pages() as f64,
+                log_full_share: plan.log_full_share(),
             };
             let result = run.with(FairyWren::new(plan), flash, Vec::new())?;
             Ok(equations.beside(result))
@@ -104,12 +106,23 @@ impl Run<'_> {
 struct Equations {
     set_pages: f64,
     log_pages: f64,
+    /// Share of the log that holds objects, dead or alive.
+    log_full_share: f64,
 }
 
 impl Equations {
-    /// Puts what the equations say beside what was measured. They assume that
-    /// the log is full; only the share of rewrites that are passive (p) is
-    /// taken from the measurement.
+    /// Puts what the equations say beside what was measured, as published and
+    /// in full.
+    ///
+    /// As published they assume that the log is full of objects which all
+    /// reach a set; only the share of rewrites that are passive (p) is taken
+    /// from the measurement. In full (`docs/tiny-evaluation.md` has the
+    /// derivation) they know of three things more:
+    /// * The object that has reached the log's end is there in any case; what
+    ///   is expected of a list at a random time comes on top of it.
+    /// * Some of the log is free, and some of it was replaced while there.
+    /// * p is a share of rewrites, so that what they bring is averaged, not
+    ///   its inverse: 2 / (1 + p) instead of 2 - p.
     fn beside(&self, mut result: RunResult) -> RunResult {
         let measured = |metric: &str| {
             let mut figures = result.extra.iter();
@@ -119,13 +132,23 @@ impl Equations {
         };
         let passive = self.set_pages / (2.0 * self.log_pages);
         let mut add = vec![("eq6_l2swa_passive", passive)];
+        let passive_full = self.passive_in_full(passive, &measured);
         if let Some(found) = measured("l2swa_passive") {
             add.push(("l2swa_passive_over_eq6", found / passive));
+            if let Some(full) = passive_full {
+                add.push(("eq6_in_full", full));
+                add.push(("l2swa_passive_over_eq6_in_full", found / full));
+            }
         }
         if let (Some(share), Some(found)) = (measured("passive_share"), measured("l2swa")) {
             let whole = (2.0 - share) * passive;
             add.push(("eq8_l2swa", whole));
             add.push(("l2swa_over_eq8", found / whole));
+            if let Some(full) = passive_full {
+                let whole = 2.0 / (1.0 + share) * full;
+                add.push(("eq8_in_full", whole));
+                add.push(("l2swa_over_eq8_in_full", found / whole));
+            }
         }
         if let (Some(a), Some(p)) = (measured("l2swa_active"), measured("l2swa_passive"))
             && a > 0.0
@@ -141,6 +164,22 @@ impl Equations {
                 value,
             }));
         result
+    }
+
+    /// Eq. 6 in full: a page over the object that calls for the rewrite and
+    /// those that wait with it.
+    fn passive_in_full(
+        &self,
+        passive: f64,
+        measured: &impl Fn(&str) -> Option<f64>,
+    ) -> Option<f64> {
+        let page = PAGE_BYTES as f64;
+        let object = measured("object_bytes")?;
+        let alive = measured("log_alive_share")? * self.log_full_share;
+        // Bytes of objects in a page of the log, of which lists are made.
+        let in_page = page / measured("alwa_log")?;
+        let waiting = alive * in_page / passive;
+        Some(page / (object + waiting))
     }
 }
 
@@ -165,12 +204,18 @@ pub(super) fn set(case: &TinyCase) -> Result<SetConfig, EvalError> {
 }
 
 pub(super) fn kangaroo(case: &TinyCase) -> Result<KangarooConfig, EvalError> {
-    let presets = [("floe", KangarooConfig::default())];
+    let presets = [
+        ("floe", KangarooConfig::default()),
+        ("published", KangarooConfig::published()),
+    ];
     settings("tiny.kangaroo", &case.kangaroo, &presets)
 }
 
 pub(super) fn fairywren(case: &TinyCase) -> Result<FairyWrenConfig, EvalError> {
-    let presets = [("floe", FairyWrenConfig::default())];
+    let presets = [
+        ("floe", FairyWrenConfig::default()),
+        ("published", FairyWrenConfig::published()),
+    ];
     settings("tiny.fairywren", &case.fairywren, &presets)
 }
 

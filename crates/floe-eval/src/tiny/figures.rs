@@ -1,6 +1,6 @@
 //! From what a run counted to figures and series.
 
-use floe_core::tiny::{Cause, PAGE_BYTES};
+use floe_core::tiny::{Cause, OBJECT_HEADER_BYTES, PAGE_BYTES};
 
 use super::driver::Outcome;
 use super::series::{Snapshot, Stretch};
@@ -189,6 +189,12 @@ impl Figures {
         let share = f64::from(outcome.flash.zones) / LARGE_DEVICE_ZONES;
         let amortised = index + hotness + other + beyond * share.min(1.0);
         self.add("bits_per_object", "bits", amortised);
+        // Where the working set does not fill the flash: for as many objects of
+        // this size as its pages hold, as the papers count.
+        let mean = stored_object_bytes(outcome);
+        let room = f64::from(outcome.flash.zones) * zone_bytes as f64;
+        let full = amortised * ratio(memory.objects_on_flash as f64 * mean, room);
+        self.add("bits_per_object_of_full_flash", "bits", full);
         self.add("objects_on_flash", "count", memory.objects_on_flash as f64);
     }
 
@@ -211,6 +217,16 @@ impl Figures {
         self.add("l2swa_active", "ratio", ratio(active * page, new_active));
         let l2swa = ratio((passive + active) * page, new_passive + new_active);
         self.add("l2swa", "ratio", l2swa);
+        // The rest was replaced, deleted or given up in the log.
+        let alive = ratio(new_passive + new_active, engine.bytes_in as f64);
+        self.add("log_alive_share", "ratio", alive);
+        let moved = engine.written_for(Cause::Gc) as f64;
+        let written = engine.written_for(Cause::Set) as f64;
+        self.add(
+            "set_zones_valid_share",
+            "ratio",
+            ratio(moved, moved + written),
+        );
         self.add("passive_share", "ratio", ratio(passive, passive + active));
     }
 
@@ -225,6 +241,12 @@ impl Figures {
             self.add(&name, "ratio", top_share(&sorted, percent as f64 / 100.0));
         }
     }
+}
+
+/// Bytes that an object takes on flash, on average.
+fn stored_object_bytes(outcome: &Outcome) -> f64 {
+    let engine = &outcome.end.engine;
+    ratio(engine.bytes_in as f64, engine.objects_in as f64) + OBJECT_HEADER_BYTES as f64
 }
 
 /// Most accessed first.

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::BufMut;
 use floe::Item;
 use floe::items::{Access, Decision, Expiry, ItemBuffer, ItemState, NewItem};
+use tokio_util::context::TokioContext;
 
 use super::execute::{Context, NoCount, Outcome, Sent, counted, item_bytes};
 use super::output::Output;
@@ -516,7 +517,8 @@ impl Context {
         };
         let item = self.read(meta.key.as_slice()).await;
         match self.must_change(&meta, item.as_ref()) {
-            true => self.meta_get(&meta).await,
+            // A change may start something in the background, a read does not.
+            true => TokioContext::new(self.meta_get(&meta), self.face.runtime.clone()).await,
             false => {
                 self.meta_show(&meta, item.as_ref(), &mut output);
                 output

@@ -65,15 +65,19 @@ impl Replies {
     }
 
     /// Begins an operation. Whatever it starts in the background belongs to
-    /// `runtime`, not to the thread of this connection.
+    /// `runtime`, not to the thread of this connection. One that starts
+    /// nothing needs none, and then uses the thread's own ring of the device.
     pub(super) async fn begin(
         &mut self,
-        runtime: &Handle,
+        runtime: Option<&Handle>,
         key: &[u8],
         effect: Effect,
         operation: impl Future<Output = Output> + Send + 'static,
     ) {
-        let mut operation: Operation = Box::pin(TokioContext::new(operation, runtime.clone()));
+        let mut operation: Operation = match runtime {
+            Some(runtime) => Box::pin(TokioContext::new(operation, runtime.clone())),
+            None => Box::pin(operation),
+        };
         let first = std::future::poll_fn(|context| Poll::Ready(operation.as_mut().poll(context)));
         match first.await {
             Poll::Ready(output) => self.sink().append(output),

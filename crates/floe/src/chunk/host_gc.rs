@@ -436,7 +436,7 @@ impl Engine {
         };
         let len = u64::from(from.len);
         let Some(mut reader) =
-            LargeReader::open(Arc::clone(self), &record.key, value, 0..len).await
+            LargeReader::open_now(Arc::clone(self), &record.key, value, 0..len).await
         else {
             return Ok(());
         };

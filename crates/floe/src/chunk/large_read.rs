@@ -1,18 +1,26 @@
 //! Large values, read back in pieces: the descriptor first, then whole units of
 //! what was asked for, a bounded window ahead of whoever consumes them.
+//!
+//! Whoever reads what somebody else is reading shares his read: readers of a
+//! hot value that began together stay together and read it once. Parts that lie
+//! together are read together, so that flash pages that two of them share are
+//! read once.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use floe_core::chunk::Entry;
+use floe_core::chunk::{Entry, LargeReads};
 use floe_core::hash::KeyHash;
 use floe_core::layout::{LargeDescriptor, PieceRead, ZoneLife, large_descriptor_bytes, unit_bytes};
-use floe_device::{Address, IoBuf, OpFuture};
+use floe_device::{Address, DeviceError, IoBuf};
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
 
 use super::Engine;
 use super::lookup::FlashValue;
@@ -21,7 +29,9 @@ use super::zone_state::{Pin, ZoneStates};
 use crate::store::ReadFault;
 
 /// Parts of one value that are being read at once, or wait for their consumer.
-const WINDOW: usize = 4;
+const WINDOW: u32 = 8;
+/// Most parts that are read in one go.
+const PARTS_TOGETHER: u32 = 4;
 /// Bytes of a part: enough for the device's bandwidth with [`WINDOW`] of them,
 /// little enough for thousands of slow consumers.
 const PART_BYTES: u32 = 256 << 10;
@@ -65,19 +75,114 @@ pub(crate) struct LargeReader {
     reads: VecDeque<PieceRead>,
 }
 
-/// A part that is being read, or was read and waits for its consumer.
+/// Parts that are being read together, or were read and wait for their consumer.
 #[derive(Debug)]
 struct Ahead {
     read: PieceRead,
-    pin: Pin,
-    done: OpFuture<IoBuf>,
-    /// None for the part that everybody may have.
+    parts: u32,
+    done: SharedRead,
+    /// For its parts, but for the one that everybody may have. Those who share
+    /// a read have room for it each: the slowest of them keeps its bytes.
     _room: Option<OwnedSemaphorePermit>,
 }
 
+/// A read that several readers may wait for.
+type SharedRead = Shared<BoxFuture<'static, Result<Bytes, ReadError>>>;
+
+/// Why bytes are not there.
+#[derive(Clone, Debug, thiserror::Error)]
+enum ReadError {
+    #[error(transparent)]
+    Device(Arc<DeviceError>),
+    #[error("the runtime has ended")]
+    Ended,
+}
+
+/// Which bytes of which value.
+type ReadKey = (Address, u32);
+
+/// Reads of large values that are in the device.
+#[derive(Debug, Default)]
+pub(crate) struct Reading(Mutex<HashMap<ReadKey, (u32, SharedRead)>>);
+
+impl Reading {
+    /// The read that begins there, if one is under way, and how long it is.
+    fn find(&self, key: ReadKey) -> Option<(u32, SharedRead)> {
+        self.0.lock().get(&key).cloned()
+    }
+
+    /// Reads `bytes`. The pin goes as soon as they are there.
+    fn start(engine: &Arc<Engine>, key: ReadKey, bytes: u32, pin: Pin) -> SharedRead {
+        let padded = engine.plan.geometry.round_up(u64::from(bytes)) as usize;
+        let buf = engine.device.allocate(padded);
+        let read = engine.device.read(key.0, buf);
+        let (tell, told) = oneshot::channel();
+        let done = async move {
+            let read: Result<_, DeviceError> = told.await.map_err(|_| ReadError::Ended)?;
+            read.map_err(|error| ReadError::Device(Arc::new(error)))
+        };
+        let done = done.boxed().shared();
+        engine.reading.0.lock().insert(key, (bytes, done.clone()));
+        let listed = Listed {
+            engine: Arc::clone(engine),
+            key,
+        };
+        tokio::spawn(async move {
+            let read = read.await;
+            drop(listed);
+            drop(pin);
+            // Not an error: all who wanted it may have gone.
+            let _ = tell.send(read.map(IoBuf::into_bytes));
+        });
+        done
+    }
+}
+
+/// Takes a read off the list when it is over, or its runtime is.
+struct Listed {
+    engine: Arc<Engine>,
+    key: ReadKey,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.engine.reading.0.lock().remove(&self.key);
+    }
+}
+
 impl LargeReader {
-    /// Reads and checks the descriptor. `None` if it is not there any more: a miss.
+    /// Waits for its turn, if reads have one, then as
+    /// [`open_now`](Self::open_now).
     pub(crate) async fn open(
+        engine: Arc<Engine>,
+        key: &[u8],
+        value: FlashValue<'_>,
+        range: Range<u64>,
+    ) -> Option<Self> {
+        if engine.plan.large_reads == LargeReads::First {
+            return LargeReader::open_now(engine, key, value, range).await;
+        }
+        let FlashValue {
+            hash,
+            entry,
+            generation,
+            pin,
+        } = value;
+        // Not pinned meanwhile: whoever comes before may wait for this zone.
+        drop(pin);
+        engine.turns.pass().await;
+        let states = Arc::clone(&engine.states);
+        let value = FlashValue {
+            hash,
+            entry,
+            generation,
+            pin: ZoneStates::pin(&*states, entry.place.zone, generation)?,
+        };
+        LargeReader::open_now(engine, key, value, range).await
+    }
+
+    /// Reads and checks the descriptor. `None` if it is not there any more: a miss.
+    pub(super) async fn open_now(
         engine: Arc<Engine>,
         key: &[u8],
         value: FlashValue<'_>,
@@ -92,8 +197,8 @@ impl LargeReader {
         let life = ZoneLife::new(entry.place.zone, generation);
         let descriptor = engine.large_descriptor(key, hash, entry, life).await?;
         drop(pin);
-        // What is no longer than a window costs the same RAM in few parts as in many.
-        let part_bytes = match range.end - range.start <= WINDOW as u64 * u64::from(PART_BYTES) {
+        // What is no longer than one read costs the same RAM in few parts as in many.
+        let part_bytes = match range.end - range.start <= u64::from(PARTS_TOGETHER * PART_BYTES) {
             true => engine.plan.stream_bytes(),
             false => PART_BYTES,
         };
@@ -116,26 +221,21 @@ impl LargeReader {
     /// The next bytes of the range.
     pub(crate) async fn next(&mut self) -> Option<Result<Bytes, ReadFault>> {
         self.fill_window();
-        let Some(Ahead {
-            read, pin, done, ..
-        }) = self.ahead.pop_front()
-        else {
+        let Some(Ahead { read, done, .. }) = self.ahead.pop_front() else {
             return if self.reads.is_empty() {
                 None
             } else {
                 Some(Err(self.fault()))
             };
         };
-        let buf = match done.await {
-            Ok(buf) => buf,
+        let mut bytes = match done.await {
+            Ok(bytes) => bytes,
             Err(error) => {
                 tracing::warn!(%error, "a piece could not be read; its value is now a miss");
                 add(&self.engine.counters.read_errors, 1);
                 return Some(Err(self.fault()));
             }
         };
-        drop(pin);
-        let mut bytes = buf.into_bytes();
         bytes.truncate(read.bytes as usize);
         if !self
             .descriptor
@@ -165,40 +265,95 @@ impl LargeReader {
     }
 
     fn fill_window(&mut self) {
-        while self.ahead.len() < WINDOW {
-            let Some(read) = self.reads.front().copied() else {
-                return;
-            };
-            let room = if self.ahead.is_empty() {
-                None
-            } else {
-                match Arc::clone(&self.engine.read_ahead).try_acquire_owned() {
-                    Ok(room) => Some(room),
-                    Err(_) => return,
-                }
-            };
-            // Pinned read by read, so that a slow consumer never holds up an eviction.
-            let states = Arc::clone(&self.engine.states);
-            let Some(pin) = ZoneStates::pin(states, self.life.zone, self.life.generation) else {
-                return;
-            };
-            let bytes = self.engine.plan.geometry.round_up(u64::from(read.bytes));
-            if read.zone_offset.saturating_add(bytes) > self.engine.plan.geometry.zone_capacity {
-                return;
-            }
-            self.reads.pop_front();
-            let buf = self.engine.device.allocate(bytes as usize);
-            let done = self
-                .engine
-                .device
-                .read(Address::new(self.life.zone, read.zone_offset), buf);
-            self.ahead.push_back(Ahead {
+        while let Some(ahead) = self.read_on() {
+            self.reads.drain(..ahead.parts as usize);
+            self.ahead.push_back(ahead);
+        }
+    }
+
+    /// What is read next: as many parts that lie together as there is room for,
+    /// or what somebody else is reading there. `None` if it is enough for now.
+    fn read_on(&self) -> Option<Ahead> {
+        let ahead: u32 = self.ahead.iter().map(|ahead| ahead.parts).sum();
+        let window = WINDOW.saturating_sub(ahead);
+        let first = *self.reads.front().filter(|_| window > 0)?;
+        // Pinned read by read, so that a slow consumer never holds up an eviction.
+        let states = Arc::clone(&self.engine.states);
+        let pin = ZoneStates::pin(states, self.life.zone, self.life.generation)?;
+        let at = Address::new(self.life.zone, first.zone_offset);
+        let key = (at, self.entry.checksum);
+        if let Some((bytes, done)) = self.engine.reading.find(key)
+            && let Some((read, parts)) = self.together(window, |read| read.bytes < bytes)
+            && read.bytes == bytes
+            && let Ok(room) = self.room_for(parts - u32::from(ahead == 0))
+        {
+            return Some(Ahead {
                 read,
-                pin,
+                parts,
                 done,
                 _room: room,
             });
         }
+        let mut room = match ahead {
+            0 => None,
+            _ => Some(self.more_room()?),
+        };
+        let most = window.min(PARTS_TOGETHER);
+        let (read, parts) = self.together(most, |_| match (self.more_room(), &mut room) {
+            (Some(more), Some(room)) => {
+                room.merge(more);
+                true
+            }
+            (Some(more), None) => {
+                room = Some(more);
+                true
+            }
+            (None, _) => false,
+        })?;
+        let end = read.zone_offset.saturating_add(u64::from(read.bytes));
+        if self.engine.plan.geometry.round_up(end) > self.engine.plan.geometry.zone_capacity {
+            return None;
+        }
+        Some(Ahead {
+            read,
+            parts,
+            done: Reading::start(&self.engine, key, read.bytes, pin),
+            _room: room,
+        })
+    }
+
+    /// The next parts as one read, `most` at most, as long as they lie together
+    /// and `another` may be added.
+    fn together(
+        &self,
+        most: u32,
+        mut another: impl FnMut(&PieceRead) -> bool,
+    ) -> Option<(PieceRead, u32)> {
+        let mut parts = self.reads.iter().take(most as usize);
+        let mut read = *parts.next()?;
+        let mut count = 1;
+        for part in parts {
+            let end = read.zone_offset + u64::from(read.bytes);
+            if part.zone_offset != end || !another(&read) {
+                break;
+            }
+            read.bytes += part.bytes;
+            count += 1;
+        }
+        Some((read, count))
+    }
+
+    /// Room for `parts` at once; none is needed for none.
+    fn room_for(&self, parts: u32) -> Result<Option<OwnedSemaphorePermit>, TryAcquireError> {
+        if parts == 0 {
+            return Ok(None);
+        }
+        let room = Arc::clone(&self.engine.read_ahead).try_acquire_many_owned(parts)?;
+        Ok(Some(room))
+    }
+
+    fn more_room(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.engine.read_ahead).try_acquire_owned().ok()
     }
 
     fn fault(&mut self) -> ReadFault {

@@ -50,7 +50,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::CacheError;
 use journal::{Journal, JournalCounters};
-use large_read::DescriptorCache;
+use large_read::{DescriptorCache, Reading};
 use shard::{Pending, Shard};
 use slots::{Change, Settled, SlotSpace};
 use space::{Deaths, LogSpace, Space};
@@ -105,6 +105,7 @@ pub(crate) struct Engine {
     descriptors: DescriptorCache,
     /// What readers of large values read before it is asked for.
     read_ahead: Arc<Semaphore>,
+    reading: Reading,
     counters: ChunkCounters,
     journal_counters: Arc<JournalCounters>,
     stopping: AtomicBool,

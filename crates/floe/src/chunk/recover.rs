@@ -28,7 +28,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::host_gc::zones_at_once;
 use super::journal::{Journal, JournalTask, METADATA, filter_notes, scan_journal};
-use super::large_read::{descriptor_cache, read_ahead};
+use super::large_read::{Reading, descriptor_cache, read_ahead};
 use super::opening::{OpenError, OpenOptions, RecoveryReport};
 use super::scan::{Noted, ZoneContent, place, read_zone};
 use super::shard::Shard;
@@ -561,6 +561,7 @@ impl Recovery {
             tasks: Mutex::new(vec![journal_task]),
             descriptors: descriptor_cache(),
             read_ahead: read_ahead(),
+            reading: Reading::default(),
             counters: Default::default(),
             stopping: AtomicBool::new(false),
             device: self.device,

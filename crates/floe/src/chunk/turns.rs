@@ -78,6 +78,13 @@ impl Turns {
         }
     }
 
+    /// Waits until all are served that wait now. As those that wait for their
+    /// turn, whoever calls must hold nothing that one of them may need.
+    pub(crate) async fn pass(&self) {
+        // Closed when the engine stops: then nobody waits any more.
+        drop(self.next.acquire().await);
+    }
+
     fn begin(self: &Arc<Self>, bytes: u64, now: Tick) -> Result<Turn, NotNow> {
         let stream = self.streams.lock().begin(bytes, now)?;
         Ok(Turn {

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use floe_core::ZoneId;
 use floe_core::chunk::Durability;
@@ -24,6 +24,7 @@ use floe_device::{DeviceError, IoBuf, Placement, SharedDevice};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::instance::Instance;
+use super::order::Order;
 use crate::error::CacheError;
 use crate::metadata::{goes_on, other, read_window};
 
@@ -80,8 +81,7 @@ pub(super) struct Place<'a> {
 #[derive(Debug)]
 pub(super) struct Journal {
     requests: mpsc::Sender<Request>,
-    /// Number of the last fence sent.
-    sent: AtomicU64,
+    order: Order,
     /// Number of the last fence that is durable.
     written: watch::Receiver<u64>,
     broken: Arc<AtomicBool>,
@@ -101,19 +101,21 @@ impl Place<'_> {
     /// Sends a fence.
     pub(super) fn send(self, instance: u32, fence: Fence) -> Wait {
         let (done, result) = oneshot::channel();
-        let number = self.journal.sent.fetch_add(1, SeqCst) + 1;
-        self.permit.send(Request {
-            instance,
-            fence: Some(fence),
-            number,
-            done: Some(done),
+        let Place { journal, permit } = self;
+        journal.order.queue(|number| {
+            permit.send(Request {
+                instance,
+                fence: Some(fence),
+                number,
+                done: Some(done),
+            });
         });
         Wait::Own(result)
     }
 
     /// Waits for what was sent before.
     pub(super) fn earlier(self) -> Wait {
-        Wait::Earlier(self.journal.sent.load(SeqCst))
+        Wait::Earlier(self.journal.order.last())
     }
 }
 
@@ -208,7 +210,7 @@ impl JournalTask {
         let running = tokio::spawn(self.run(inbox, progress, Arc::clone(&broken), instances));
         let journal = Journal {
             requests,
-            sent: AtomicU64::new(0),
+            order: Order::default(),
             written,
             broken,
         };

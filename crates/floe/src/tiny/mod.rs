@@ -8,7 +8,7 @@
 //! | `tasks.rs` | the task that carries out what an engine asks for |
 //! | `ram.rs` | the RAM tier |
 //! | `medium.rs` | pages: addresses, checksums, labels |
-//! | `journal.rs` | fences: what must not come back after a crash |
+//! | `journal.rs`, `order.rs` | fences: what must not come back after a crash |
 //! | `open.rs` | from flash to running engines |
 //!
 //! **No lock is held across an await; every pool and queue is bounded.**
@@ -17,8 +17,14 @@ mod config;
 mod engine;
 mod instance;
 mod journal;
+mod lock {
+    //! The lock of `order.rs`, apart so that a model checker can put its own in
+    //! place.
+    pub(super) use parking_lot::Mutex;
+}
 mod medium;
 mod open;
+mod order;
 mod ram;
 mod tasks;
 

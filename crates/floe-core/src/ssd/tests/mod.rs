@@ -1,6 +1,7 @@
 //! The device as a host sees it.
 
 mod ftl;
+mod saved;
 mod zones;
 
 use super::*;

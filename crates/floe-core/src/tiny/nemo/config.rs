@@ -32,6 +32,17 @@ pub enum WriteBack {
     Everywhere,
 }
 
+/// Which sets' filters leave the cache of the index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IndexCache {
+    /// Those that came first, as published (§5.1).
+    #[default]
+    Fifo,
+    /// Those that came first and were not asked since: a second chance.
+    Clock,
+}
+
 /// Nemo's settings. The defaults are Floe's own; [`NemoConfig::published`] are
 /// the paper's (Table 3).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,6 +75,11 @@ pub struct NemoConfig {
     pub filter_false_positives: f64,
     /// Share of the index on flash that is cached in memory.
     pub index_cached: f64,
+    /// Which sets' filters leave that cache.
+    pub index_cache: IndexCache,
+    /// Of the sets whose filters had to be read, one in so many is cached.
+    /// What is not cached need not be copied, and displaces nothing.
+    pub index_cache_one_in: u32,
     /// Share of a set-group's life, at its end, in which hits are noted.
     pub hotness_window: f64,
     /// Hotness fades each time this share of the flash has been written.
@@ -82,8 +98,10 @@ impl Default for NemoConfig {
             write_back: WriteBack::Everywhere,
             write_back_share: 0.1,
             filter_sizing: FilterSizing::Measured,
-            filter_false_positives: 0.001,
-            index_cached: 0.4,
+            filter_false_positives: 0.003,
+            index_cached: 0.5,
+            index_cache: IndexCache::Fifo,
+            index_cache_one_in: 4,
             hotness_window: 0.3,
             cooling_period: 0.1,
         }
@@ -99,7 +117,9 @@ impl NemoConfig {
             write_back: WriteBack::Published,
             write_back_share: 1.0,
             filter_sizing: FilterSizing::Published,
+            filter_false_positives: 0.001,
             index_cached: 0.5,
+            index_cache_one_in: 1,
             ..NemoConfig::default()
         }
     }
@@ -238,6 +258,12 @@ impl NemoPlan {
             1.0,
         )?;
         check_range("tiny.nemo.index_cached", config.index_cached, 0.0, 1.0)?;
+        check_range(
+            "tiny.nemo.index_cache_one_in",
+            config.index_cache_one_in,
+            1,
+            1024,
+        )?;
         check_range("tiny.nemo.hotness_window", config.hotness_window, 0.0, 1.0)?;
         check_range(
             "tiny.nemo.cooling_period",

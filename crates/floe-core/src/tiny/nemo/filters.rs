@@ -298,11 +298,11 @@ impl SetFilters {
     /// How many of the set-groups may hold `hash`.
     pub fn candidates(&self, hash: KeyHash) -> usize {
         let rows = Rows::of(hash);
-        let of_page = |page: &Box<[u8]>| -> usize {
-            let mask = probe_page(self.shape, page, &rows);
-            mask.iter().map(|word| word.count_ones() as usize).sum()
-        };
-        self.pages.iter().map(of_page).sum()
+        let masks = self.pages.iter();
+        let masks = masks.map(|page| probe_page(self.shape, page, &rows));
+        masks
+            .map(|mask| mask.iter().map(|word| word.count_ones()).sum::<u32>() as usize)
+            .sum()
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use super::extents::Extent;
 use super::filters::{Mask, OpenGroup, Shape, probe_page};
 use super::hashes::Rows;
+use super::{IndexCache, NemoConfig};
 
 /// An index group on flash.
 #[derive(Clone, Debug)]
@@ -43,17 +44,33 @@ pub(super) struct Index {
     cached: VecDeque<u32>,
     /// Most sets that may be.
     cached_max: usize,
+    policy: IndexCache,
+    /// Of the sets that are read, one in so many is cached.
+    cache_one_in: u32,
+    /// Sets read since one was cached.
+    passed_by: u32,
+    /// With a second chance: a bit for each set that was asked since it came
+    /// to the end of the queue.
+    asked: Vec<u64>,
 }
 
 impl Index {
-    pub(super) fn new(shape: Shape, sets: u32, cached_share: f64) -> Self {
+    pub(super) fn new(shape: Shape, sets: u32, config: &NemoConfig) -> Self {
+        let tracked = match config.index_cache {
+            IndexCache::Fifo => 0,
+            IndexCache::Clock => sets.div_ceil(u64::BITS) as usize,
+        };
         Index {
             groups: VecDeque::new(),
             open: OpenGroup::new(shape, sets),
             open_first: 0,
             columns: vec![None; sets as usize],
             cached: VecDeque::new(),
-            cached_max: (cached_share * f64::from(sets)) as usize,
+            cached_max: (config.index_cached * f64::from(sets)) as usize,
+            policy: config.index_cache,
+            cache_one_in: config.index_cache_one_in,
+            passed_by: 0,
+            asked: vec![0; tracked],
         }
     }
 
@@ -99,10 +116,15 @@ impl Index {
         if !current || self.cached_max == 0 || self.columns[set as usize].is_some() {
             return;
         }
+        self.passed_by += 1;
+        if self.passed_by < self.cache_one_in {
+            return;
+        }
+        self.passed_by = 0;
         // The memory of the column that goes is used for the one that comes.
         let mut column = Column::new();
         while self.cached.len() >= self.cached_max {
-            if let Some(oldest) = self.cached.pop_front() {
+            if let Some(oldest) = self.next_to_leave() {
                 column = self.columns[oldest as usize].take().unwrap_or(column);
             }
         }
@@ -120,6 +142,29 @@ impl Index {
         column.truncate(count);
         self.columns[set as usize] = Some(column);
         self.cached.push_back(set);
+    }
+
+    /// Notes that a set is asked.
+    pub(super) fn touch(&mut self, set: u32) {
+        if let Some(word) = self.asked.get_mut((set / u64::BITS) as usize) {
+            *word |= 1 << (set % u64::BITS);
+        }
+    }
+
+    /// Takes the set that leaves the cache next out of the queue.
+    fn next_to_leave(&mut self) -> Option<u32> {
+        while let Some(oldest) = self.cached.pop_front() {
+            let bit = 1 << (oldest % u64::BITS);
+            let word = self.asked.get_mut((oldest / u64::BITS) as usize);
+            match (self.policy, word) {
+                (IndexCache::Clock, Some(word)) if *word & bit != 0 => {
+                    *word &= !bit;
+                    self.cached.push_back(oldest);
+                }
+                _ => return Some(oldest),
+            }
+        }
+        None
     }
 
     /// The open group is on flash, in `extent`; the next one is laid out as `next`.
@@ -189,8 +234,9 @@ impl Index {
             .flatten()
             .map(|page| page.len() + size_of::<Box<[u8]>>())
             .sum();
-        let tables =
-            self.columns.len() * size_of::<Option<Column>>() + self.cached.len() * size_of::<u32>();
+        let tables = self.columns.len() * size_of::<Option<Column>>()
+            + self.cached.len() * size_of::<u32>()
+            + self.asked.len() * size_of::<u64>();
         (pages + tables) as u64
     }
 }

@@ -59,7 +59,7 @@ use hashes::{Homes, Rows};
 use index::Index;
 use pool::Pool;
 
-pub use config::{FilterSizing, NemoConfig, NemoPlan, WriteBack};
+pub use config::{FilterSizing, IndexCache, NemoConfig, NemoPlan, WriteBack};
 pub use filters::SetFilters;
 pub use recovery::{Recovery, Survivor};
 
@@ -95,7 +95,7 @@ impl Nemo {
                 .collect(),
             sealed: None,
             turned_out: 0,
-            index: Index::new(shape, sets, config.index_cached),
+            index: Index::new(shape, sets, config),
             pool: Pool::new(sets, plan.extents(), config.hotness_window),
             extents: Extents::new(plan.flash, plan.extent_pages),
             flush: Flush::new(),
@@ -355,7 +355,11 @@ impl Engine for Nemo {
         let mut candidates = std::mem::take(&mut search.candidates);
         self.candidates_in_memory(hash, homes, |candidate| candidates.push(candidate));
         search.candidates = candidates;
-        for home in homes.iter().filter(|home| !self.index.knows(*home)) {
+        for home in homes.iter() {
+            self.index.touch(home);
+            if self.index.knows(home) {
+                continue;
+            }
             for group in self.index.groups() {
                 search
                     .index_pages

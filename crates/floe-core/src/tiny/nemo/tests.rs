@@ -1,6 +1,6 @@
 use super::filters::{OpenGroup, Shape, newest_first, probe_page};
 use super::hashes::Rows;
-use super::{FilterSizing, Nemo, NemoConfig, NemoPlan, WriteBack};
+use super::{FilterSizing, IndexCache, Nemo, NemoConfig, NemoPlan, WriteBack};
 use crate::hash::KeyHash;
 use crate::tiny::model::Model;
 use crate::tiny::tests::oracle::Oracle;
@@ -81,6 +81,12 @@ fn variants() -> Vec<NemoConfig> {
             index_cached: 1.0,
             hotness_window: 1.0,
             write_back_share: 1.0,
+            ..ours.clone()
+        },
+        NemoConfig {
+            index_cached: 0.3,
+            index_cache: IndexCache::Clock,
+            index_cache_one_in: 3,
             ..ours.clone()
         },
         NemoConfig {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 use floe::items::{Found, ItemBuffer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Face;
@@ -393,7 +394,7 @@ where
                     }
                     output
                 };
-                self.begin(key, Effect::Reads, Memory::Needed(len), false, read)
+                self.launch(None, key, Effect::Reads, Memory::Needed(len), read)
                     .await
             }
             Err(error) => {
@@ -430,7 +431,7 @@ where
             let read = async move { context.meta_read(&line).await };
             // It may turn out to be stale, and then this client's to refill.
             return self
-                .begin(key, Effect::Changes, Memory::Needed(len), false, read)
+                .launch(None, key, Effect::Changes, Memory::Needed(len), read)
                 .await;
         }
         counters.gets.add(1);
@@ -482,6 +483,25 @@ where
         noreply: bool,
         operation: impl Future<Output = Output> + Send + 'static,
     ) -> Result<(), End> {
+        let runtime = self.context.face.runtime.clone();
+        let operation = async move {
+            let output = operation.await;
+            if noreply { Output::default() } else { output }
+        };
+        self.launch(Some(&runtime), key, effect, memory, operation)
+            .await
+    }
+
+    /// Without a `runtime` what is begun must start nothing in the background:
+    /// it is carried out on this thread, with the thread's own ring.
+    async fn launch(
+        &mut self,
+        runtime: Option<&Handle>,
+        key: &[u8],
+        effect: Effect,
+        memory: Memory,
+        operation: impl Future<Output = Output> + Send + 'static,
+    ) -> Result<(), End> {
         let is_full = self.replies.under_way() >= self.context.face.config.max_pipeline as usize;
         if is_full || self.replies.conflicts(key, effect) {
             self.gather().await?;
@@ -490,16 +510,14 @@ where
             Memory::Held(share) => share,
             Memory::Needed(bytes) => self.share(bytes).await?,
         };
-        let runtime = self.context.face.runtime.clone();
         let operation = async move {
             let mut output = operation.await;
-            if noreply {
-                return Output::default();
+            if !output.is_empty() {
+                output.hold(share);
             }
-            output.hold(share);
             output
         };
-        self.replies.begin(&runtime, key, effect, operation).await;
+        self.replies.begin(runtime, key, effect, operation).await;
         Ok(())
     }
 
@@ -546,10 +564,7 @@ where
     }
 
     fn bad_data(&mut self, head: &Head) {
-        let noreply = match head {
-            Head::Classic(head) => head.noreply,
-            Head::Meta(_) => false,
-        };
+        let noreply = matches!(head, Head::Classic(head) if head.noreply);
         self.answer(say::BAD_DATA, noreply);
     }
 

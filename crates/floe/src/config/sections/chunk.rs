@@ -38,6 +38,17 @@ const CLRU_LAYOUT: &[Choice] = &[
     },
 ];
 
+const LARGE_READS: &[Choice] = &[
+    Choice {
+        word: "first",
+        doc: "At once: hits are fast, and values on their way in wait for flash.",
+    },
+    Choice {
+        word: "in_turn",
+        doc: "When the values have begun to stream in that came before: hits and misses take about as long, and the slowest are faster.",
+    },
+];
+
 const DURABILITY: &[Choice] = &[
     Choice {
         word: "power",
@@ -115,6 +126,11 @@ pub(super) fn section() -> Result<Section, String> {
             )
             .limits(Limits::between(0, 60_000)),
             count("write_depth", "Appends in flight at once.").limits(Limits::between(1, 1024)),
+            key(
+                "large_reads",
+                Kind::Choice(LARGE_READS),
+                "When values of more than 256 KiB are read while others stream in.",
+            ),
         ],
     )
 }

@@ -293,6 +293,11 @@ fn sim_keys() -> Vec<Key> {
             "`sim`, whole SSDs: whether a conventional drive begins with one pass of random writes behind it, as one that has been in use.",
         ),
         key(
+            "sim.state",
+            Kind::Path,
+            "`sim`, whole SSDs: a file that keeps the drive's state at the start: read if it is there, otherwise written when the drive was made and preconditioned. For every run with the same settings of the drive.",
+        ),
+        key(
             "sim.trim",
             Kind::Bool,
             "`sim`, whole SSDs: whether resetting a zone of a conventional drive trims it.",

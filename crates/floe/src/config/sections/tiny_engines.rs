@@ -31,6 +31,17 @@ const FILTER_SIZING: &[Choice] = &[
     },
 ];
 
+const INDEX_CACHE: &[Choice] = &[
+    Choice {
+        word: "fifo",
+        doc: "Those that came first.",
+    },
+    Choice {
+        word: "clock",
+        doc: "Those that came first and were not asked since.",
+    },
+];
+
 const POLICY: &[Choice] = &[
     Choice {
         word: "fifo",
@@ -127,6 +138,17 @@ fn nemo() -> Result<Section, String> {
             share(
                 "index_cached",
                 "Share of the index on flash that is cached in memory.",
+            ),
+            Key::new(
+                "index_cache",
+                Kind::Choice(INDEX_CACHE),
+                "Which sets' filters leave that cache.",
+            ),
+            count(
+                "index_cache_one_in",
+                1,
+                1024,
+                "Of the sets whose filters had to be read, one in so many is cached.",
             ),
             share(
                 "hotness_window",

@@ -1,0 +1,354 @@
+//! A device's state as bytes, so that an expensive one is made once.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | `FLOE-SSD` |
+//! | 8 | 4 | version: 1 |
+//! | 12 | 4 | CRC-32C of the body |
+//! | 16 | 8 | length of the body |
+//! | 24 | … | body |
+//!
+//! Fixed fields are little-endian; the body is a sequence of numbers in LEB128,
+//! seven bits a byte, low ones first. It begins with the configuration, by
+//! which the state of another device is told; then come seed, front end, flash
+//! array and their manager, each as its `save` says. Only a device at rest can
+//! be saved, and its clock begins at zero again: what it counts goes on, but the
+//! timeline of its garbage collection is left behind, as are lives of
+//! superblocks that only commands under way know.
+//!
+//! What is read is believed as little as anything from outside: every number is
+//! checked against the configuration and the other numbers, so that no state
+//! can be loaded that the device could not be in.
+
+use super::config::{
+    FlashConfig, FtlConfig, HostInterface, InPlaceConfig, Interface, Isolation, Medium, NandConfig,
+    SsdConfig, Victim, ZonedConfig,
+};
+use super::{Device, Ssd};
+use crate::layout::crc32c;
+
+const MAGIC: [u8; 8] = *b"FLOE-SSD";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 24;
+/// No count of a device comes near it, and sums of a few do not overflow.
+const COUNT_MAX: u64 = 1 << 56;
+
+/// A device that cannot be saved: commands or work of its own are under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the device is busy; its state can be saved when nothing is under way and it has no wake-up"
+)]
+pub struct Busy;
+
+/// Why bytes are not the state of a device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StateFault {
+    /// They are something else.
+    #[error("this is no saved state of a simulated SSD")]
+    NotAState,
+    /// They are in a format that this version does not know.
+    #[error(
+        "the saved state has version {0}, of which this program knows only {VERSION}; save it again"
+    )]
+    Version(u32),
+    /// They are incomplete or changed.
+    #[error("the saved state is damaged: its length or checksum is wrong; save it again")]
+    Damaged,
+    /// They are the state of another device.
+    #[error(
+        "the saved state is of a device with another configuration than {0}; save one of this device"
+    )]
+    OtherDevice(String),
+    /// They contradict the configuration or each other.
+    #[error("the saved state makes no sense: {0}")]
+    Malformed(&'static str),
+}
+
+impl Ssd {
+    /// The state as bytes.
+    ///
+    /// # Errors
+    /// While anything is under way: let time pass until
+    /// [`next_wakeup`](Self::next_wakeup) is `None`.
+    pub fn save(&self) -> Result<Vec<u8>, Busy> {
+        let mut body = Writer::default();
+        body.config(&self.config);
+        body.number(self.seed);
+        match &self.device {
+            Device::Flash(flash) => flash.save(&mut body)?,
+            Device::InPlace(device) => device.save(&mut body)?,
+        }
+        let body = body.0;
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
+        bytes.extend(MAGIC);
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend(crc32c([body.as_slice()]).to_le_bytes());
+        bytes.extend((body.len() as u64).to_le_bytes());
+        bytes.extend(body);
+        Ok(bytes)
+    }
+
+    /// A device of this configuration in a state that was [saved](Self::save),
+    /// at time zero.
+    ///
+    /// # Errors
+    /// When the configuration makes no sense, or the bytes are not a state of it.
+    pub fn load(config: SsdConfig, bytes: &[u8]) -> Result<Self, StateFault> {
+        let body = body(bytes)?;
+        let mut expected = Writer::default();
+        expected.config(&config);
+        let Some(rest) = body.strip_prefix(expected.0.as_slice()) else {
+            return Err(StateFault::OtherDevice(config.name));
+        };
+        let mut from = Reader(rest);
+        let seed = from.number()?;
+        let mut ssd = Ssd::new(config, seed)
+            .map_err(|_| StateFault::Malformed("no device has this configuration"))?;
+        match &mut ssd.device {
+            Device::Flash(flash) => flash.restore(&mut from)?,
+            Device::InPlace(device) => device.restore(&mut from)?,
+        }
+        match from.0.is_empty() {
+            true => Ok(ssd),
+            false => Err(StateFault::Malformed("something follows the state")),
+        }
+    }
+}
+
+fn body(bytes: &[u8]) -> Result<&[u8], StateFault> {
+    let (magic, rest) = bytes
+        .split_first_chunk::<8>()
+        .ok_or(StateFault::NotAState)?;
+    if *magic != MAGIC {
+        return Err(StateFault::NotAState);
+    }
+    let (version, rest) = rest.split_first_chunk().ok_or(StateFault::Damaged)?;
+    let version = u32::from_le_bytes(*version);
+    if version != VERSION {
+        return Err(StateFault::Version(version));
+    }
+    let (checksum, rest) = rest.split_first_chunk().ok_or(StateFault::Damaged)?;
+    let (length, body) = rest.split_first_chunk().ok_or(StateFault::Damaged)?;
+    let is_whole = u64::from_le_bytes(*length) == body.len() as u64
+        && u32::from_le_bytes(*checksum) == crc32c([body]);
+    match is_whole {
+        true => Ok(body),
+        false => Err(StateFault::Damaged),
+    }
+}
+
+/// Writes a body.
+#[derive(Default)]
+pub(super) struct Writer(Vec<u8>);
+
+impl Writer {
+    pub(super) fn number(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.0.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.0.push(number as u8);
+    }
+
+    pub(super) fn numbers(&mut self, numbers: impl IntoIterator<Item = u64>) {
+        numbers.into_iter().for_each(|number| self.number(number));
+    }
+
+    /// A number that may be missing: one more than it is, or zero.
+    pub(super) fn option(&mut self, number: Option<u64>) {
+        self.number(number.map_or(0, |number| number + 1));
+    }
+
+    /// Every field, so that two devices that differ in any are told apart.
+    fn config(&mut self, config: &SsdConfig) {
+        let SsdConfig {
+            name,
+            block,
+            host,
+            medium,
+        } = config;
+        self.number(name.len() as u64);
+        self.0.extend(name.as_bytes());
+        let HostInterface {
+            write_bytes_per_s,
+            read_bytes_per_s,
+            command_overhead_ns,
+            buffer,
+            read_window,
+        } = host;
+        self.numbers([
+            block.bytes(),
+            *write_bytes_per_s,
+            *read_bytes_per_s,
+            *command_overhead_ns,
+            buffer.bytes(),
+            read_window.bytes(),
+        ]);
+        match medium {
+            Medium::Flash(flash) => self.flash(flash),
+            Medium::InPlace(InPlaceConfig {
+                capacity,
+                lanes,
+                stripe,
+                read_ns,
+                write_ns,
+                seek_ns,
+                read_bytes_per_s,
+                write_bytes_per_s,
+            }) => self.numbers([
+                0,
+                capacity.bytes(),
+                u64::from(*lanes),
+                stripe.bytes(),
+                *read_ns,
+                *write_ns,
+                *seek_ns,
+                *read_bytes_per_s,
+                *write_bytes_per_s,
+            ]),
+        }
+    }
+
+    fn flash(&mut self, flash: &FlashConfig) {
+        let FlashConfig {
+            nand,
+            superblock,
+            superblocks,
+            interface,
+        } = flash;
+        let NandConfig {
+            dies,
+            stripe_dies,
+            page,
+            program_unit,
+            read_page_ns,
+            program_ns,
+            erase_ns,
+            parity_every,
+            suspends_per_program,
+            read_burst_ns,
+        } = nand;
+        self.numbers([
+            1,
+            superblock.bytes(),
+            u64::from(*superblocks),
+            u64::from(*dies),
+            u64::from(*stripe_dies),
+            page.bytes(),
+            program_unit.bytes(),
+            *read_page_ns,
+            *program_ns,
+            *erase_ns,
+            u64::from(*parity_every),
+            u64::from(*suspends_per_program),
+            *read_burst_ns,
+        ]);
+        match interface {
+            Interface::Zoned(ZonedConfig {
+                zones,
+                zone_size,
+                open_max,
+                active_max,
+                append_max,
+            }) => self.numbers([
+                0,
+                u64::from(*zones),
+                zone_size.bytes(),
+                u64::from(*open_max),
+                u64::from(*active_max),
+                append_max.bytes(),
+            ]),
+            Interface::Conventional(FtlConfig {
+                capacity,
+                mapping_unit,
+                handles,
+                isolation,
+                collect_below,
+                throttle_at,
+                collect_window,
+                victim,
+            }) => self.numbers([
+                1,
+                capacity.bytes(),
+                mapping_unit.bytes(),
+                u64::from(*handles),
+                u64::from(*isolation == Isolation::Persistent),
+                u64::from(*collect_below),
+                u64::from(*throttle_at),
+                collect_window.bytes(),
+                u64::from(*victim == Victim::Greedy),
+            ]),
+        }
+    }
+}
+
+/// Reads a body.
+pub(super) struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    pub(super) fn number(&mut self) -> Result<u64, StateFault> {
+        const LONGEST: usize = 10;
+        let end = self
+            .0
+            .iter()
+            .take(LONGEST)
+            .position(|byte| byte & 0x80 == 0);
+        let end = end.ok_or(StateFault::Malformed("a number has no end"))?;
+        let (bytes, rest) = self.0.split_at(end + 1);
+        self.0 = rest;
+        if end + 1 == LONGEST && bytes[end] > 1 {
+            return Err(StateFault::Malformed("a number is too large"));
+        }
+        let bits = bytes.iter().rev();
+        Ok(bits.fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f)))
+    }
+
+    /// A number of at most `most`.
+    pub(super) fn at_most(&mut self, most: u64, wrong: &'static str) -> Result<u64, StateFault> {
+        let number = self.number()?;
+        match number <= most {
+            true => Ok(number),
+            false => Err(StateFault::Malformed(wrong)),
+        }
+    }
+
+    /// As [`Reader::at_most`], of numbers that fit 32 bits.
+    pub(super) fn small(&mut self, most: u32, wrong: &'static str) -> Result<u32, StateFault> {
+        Ok(self.at_most(u64::from(most), wrong)? as u32)
+    }
+
+    /// A number of at most `most`, or none.
+    pub(super) fn option(
+        &mut self,
+        most: u64,
+        wrong: &'static str,
+    ) -> Result<Option<u64>, StateFault> {
+        Ok(self.at_most(most + 1, wrong)?.checked_sub(1))
+    }
+
+    pub(super) fn flag(&mut self) -> Result<bool, StateFault> {
+        Ok(self.at_most(1, "a flag is neither set nor clear")? == 1)
+    }
+
+    /// Something counted.
+    pub(super) fn count(&mut self) -> Result<u64, StateFault> {
+        self.at_most(COUNT_MAX, "a count is impossibly high")
+    }
+
+    /// Some counts.
+    pub(super) fn counts<const N: usize>(&mut self) -> Result<[u64; N], StateFault> {
+        let mut counts = [0; N];
+        for count in &mut counts {
+            *count = self.count()?;
+        }
+        Ok(counts)
+    }
+}
+
+/// An error unless `sound`.
+pub(super) fn check(sound: bool, wrong: &'static str) -> Result<(), StateFault> {
+    match sound {
+        true => Ok(()),
+        false => Err(StateFault::Malformed(wrong)),
+    }
+}

@@ -1,0 +1,263 @@
+//! Searches against resets under a model checker: engines behind one lock, as
+//! drivers hold them, pages read and zones emptied outside of it, in thousands
+//! of interleavings.
+//!
+//! Two things are watched. A page that a search names is there until the search
+//! ends: its zone is not emptied under a reader. And nobody is told anything
+//! older than what was acknowledged before he asked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use floe_core::hash::KeyHash;
+use floe_core::tiny::nemo::{Nemo, NemoConfig, NemoPlan};
+use floe_core::tiny::{
+    Engine, FairyWren, FairyWrenConfig, FairyWrenPlan, Flash, Found, Insert, Log, LogConfig,
+    LogPlan, Object, Outcome, Page, PageAddress, Search, Step, Work,
+};
+use shuttle::sync::{Condvar, Mutex};
+use shuttle::thread;
+
+const KEYS: u64 = 300;
+const READS: u64 = 150;
+/// Of every put a new length, by which it is known.
+const BYTES_LEAST: u32 = 700;
+const PUTS: u32 = 600;
+
+struct World<E> {
+    engine: Mutex<E>,
+    /// Tasks may have come, or ended.
+    turned: Condvar,
+    flash: Mutex<BTreeMap<u32, Page>>,
+    zone_pages: u32,
+    /// Of each key, the length of the last put that was acknowledged.
+    acknowledged: Mutex<BTreeMap<u64, u32>>,
+    is_over: Mutex<bool>,
+    /// Searches end before they have read: what must not be.
+    ends_early: bool,
+}
+
+fn hash(key: u64) -> KeyHash {
+    let mixed = (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    KeyHash((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9))
+}
+
+impl<E: Engine> World<E> {
+    /// Puts keys in turn, longer and longer values.
+    fn write(&self) {
+        for put in 0..PUTS {
+            let key = u64::from(put * 37) % KEYS;
+            let bytes = BYTES_LEAST + put;
+            let mut object = Object::sized(hash(key), bytes);
+            let mut engine = self.engine.lock().unwrap();
+            while let Insert::Busy(again) = engine.insert(object, 1) {
+                object = again;
+                self.turned.notify_all();
+                engine = self.turned.wait(engine).unwrap();
+            }
+            self.acknowledged.lock().unwrap().insert(key, bytes);
+            drop(engine);
+            self.turned.notify_all();
+        }
+    }
+
+    /// Carries out what the engine asks for, outside its lock.
+    fn maintain(&self) {
+        loop {
+            let mut engine = self.engine.lock().unwrap();
+            let task = loop {
+                if let Some(task) = engine.next_task() {
+                    break task;
+                }
+                if *self.is_over.lock().unwrap() {
+                    return;
+                }
+                engine = self.turned.wait(engine).unwrap();
+            };
+            drop(engine);
+            let outcome = self.carry_out(task.work);
+            self.engine.lock().unwrap().complete(task.id, outcome, 1);
+            self.turned.notify_all();
+        }
+    }
+
+    fn carry_out(&self, work: Work) -> Outcome {
+        let mut flash = self.flash.lock().unwrap();
+        match work {
+            Work::Read(pages) => {
+                return Outcome::Read(pages.iter().map(|at| flash.get(&at.0).cloned()).collect());
+            }
+            Work::Append { first, pages } => flash.extend((first.0..).zip(pages)),
+            Work::Write { at, page } => {
+                flash.insert(at.0, page);
+            }
+            Work::Seal { .. } => {}
+            Work::Reset(zone) => {
+                let first = zone * self.zone_pages;
+                let inside = first..first + self.zone_pages;
+                flash.retain(|page, _| !inside.contains(page));
+            }
+        }
+        Outcome::Done
+    }
+
+    fn page(&self, page: PageAddress) -> Page {
+        let flash = self.flash.lock().unwrap();
+        let page = flash.get(&page.0);
+        page.expect("a zone was emptied under a reader").clone()
+    }
+
+    /// Looks for keys, and compares what it finds with what it must not miss.
+    fn read(&self, from: u64) {
+        let mut search = Search::new();
+        for read in 0..READS {
+            let key = (from + read * 7) % KEYS;
+            let least = self.acknowledged.lock().unwrap().get(&key).copied();
+            let found = self.get(hash(key), &mut search);
+            if let Some(found) = found {
+                assert!(Some(found) >= least, "{found} is older than {least:?}");
+            }
+        }
+    }
+
+    fn get(&self, hash: KeyHash, search: &mut Search) -> Option<u32> {
+        let mut engine = self.engine.lock().unwrap();
+        let mut step = engine.begin_search(hash, search);
+        if step == Step::Index {
+            drop(engine);
+            let pages = search.index_pages.iter();
+            let pages: Vec<Page> = pages.map(|page| self.page(*page)).collect();
+            let bytes = pages.iter().map(|page| match page {
+                Page::Index(bytes) => Some(&**bytes),
+                Page::Objects(_) => None,
+            });
+            let bytes: Vec<_> = bytes.collect();
+            engine = self.engine.lock().unwrap();
+            step = engine.index_read(search, &bytes);
+        }
+        let mut found = Found::Nowhere;
+        let bytes = match step {
+            Step::Memory => engine.in_memory(hash).map(|object| object.bytes),
+            Step::Pages => {
+                if self.ends_early {
+                    engine.end_search(&mut search.clone(), found);
+                }
+                drop(engine);
+                let mut bytes = None;
+                search.read = search.pages.len();
+                for (rank, page) in search.pages.iter().enumerate() {
+                    let Page::Objects(objects) = self.page(*page) else {
+                        continue;
+                    };
+                    if let Some(slot) = objects.iter().position(|object| object.hash == hash) {
+                        found = Found::Flash { rank, slot };
+                        bytes = Some(objects[slot].bytes);
+                        break;
+                    }
+                }
+                engine = self.engine.lock().unwrap();
+                bytes
+            }
+            Step::Absent | Step::Index => None,
+        };
+        if !(self.ends_early && step == Step::Pages) {
+            engine.end_search(search, found);
+        }
+        drop(engine);
+        // A zone may have waited for this search.
+        self.turned.notify_all();
+        bytes
+    }
+}
+
+fn explore<E: Engine + Send + 'static>(
+    flash: Flash,
+    ends_early: bool,
+    engine: impl Fn() -> E + Send + Sync + 'static,
+) {
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    config.max_steps = shuttle::MaxSteps::FailAfter(10_000_000);
+    let scheduler = shuttle::scheduler::RandomScheduler::new(60);
+    shuttle::Runner::new(scheduler, config).run(move || {
+        let world = Arc::new(World {
+            engine: Mutex::new(engine()),
+            turned: Condvar::new(),
+            flash: Mutex::default(),
+            zone_pages: flash.zone_pages,
+            acknowledged: Mutex::default(),
+            is_over: Mutex::new(false),
+            ends_early,
+        });
+        let task = Arc::clone(&world);
+        let task = thread::spawn(move || task.maintain());
+        let readers: Vec<_> = (0..2)
+            .map(|from| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || world.read(from))
+            })
+            .collect();
+        world.write();
+        for reader in readers {
+            reader.join().unwrap();
+        }
+        let engine = world.engine.lock().unwrap();
+        *world.is_over.lock().unwrap() = true;
+        world.turned.notify_all();
+        drop(engine);
+        task.join().unwrap();
+        let resets = world.engine.lock().unwrap().statistics().resets;
+        assert!(resets > 2, "zones were emptied: {resets}");
+    });
+}
+
+const FLASH: Flash = Flash {
+    zones: 10,
+    zone_pages: 4,
+    in_place: false,
+};
+
+#[test]
+fn log_empties_no_zone_under_a_reader() {
+    explore(FLASH, false, || {
+        Log::new(LogPlan::new(&LogConfig::default(), &FLASH).expect("fits"))
+    });
+}
+
+#[test]
+fn nemo_empties_no_zone_under_a_reader() {
+    // Nothing of the index in memory, so that searches read and pin it, too.
+    let config = NemoConfig {
+        index_cached: 0.0,
+        filter_false_positives: 0.3,
+        ..NemoConfig::default()
+    };
+    explore(FLASH, false, move || {
+        Nemo::new(NemoPlan::new(&config, FLASH).expect("fits"))
+    });
+}
+
+#[test]
+fn fairywren_empties_no_zone_under_a_reader() {
+    const LARGER: Flash = Flash {
+        zones: 24,
+        zone_pages: 2,
+        in_place: false,
+    };
+    let config = FairyWrenConfig {
+        op_percent: 50,
+        ..FairyWrenConfig::default()
+    };
+    explore(LARGER, false, move || {
+        FairyWren::new(FairyWrenPlan::new(&config, &LARGER).expect("fits"))
+    });
+}
+
+/// The checker sees what it is there to see.
+#[test]
+#[should_panic]
+fn without_pins_a_zone_would_be_emptied_under_a_reader() {
+    explore(FLASH, true, || {
+        Log::new(LogPlan::new(&LogConfig::default(), &FLASH).expect("fits"))
+    });
+}

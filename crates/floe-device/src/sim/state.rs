@@ -1,0 +1,132 @@
+//! States of simulated SSDs in files: made once, used by every run.
+
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use floe_core::ssd::{Busy, ConfigFault, Ssd, SsdConfig, StateFault, ZoneCondition};
+
+/// Why there is no SSD in the state that a file is to keep.
+#[derive(Debug, thiserror::Error)]
+pub enum StateFileError {
+    /// The file is not a state of this device.
+    #[error("`{path}`: {fault}; to have it made again, delete it or name another file")]
+    Bad {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: StateFault,
+    },
+    /// The file cannot be read or written.
+    #[error("`{path}` cannot be read or written: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The state is one in which zones are written.
+    #[error(
+        "`{0}`: in this state zones are written, of whose data nothing is known; make one of a drive with empty zones"
+    )]
+    ZonesAreWritten(PathBuf),
+    /// The device is not at rest.
+    #[error(transparent)]
+    Busy(#[from] Busy),
+    /// There is no such device.
+    #[error(transparent)]
+    Config(#[from] ConfigFault),
+}
+
+/// The SSD of this configuration in the state that the file at `path` keeps. If
+/// there is no such file, `make` prepares a new SSD, whose state is written
+/// there: to a file beside it that then takes its name, so that whoever reads
+/// it meanwhile finds all of it or nothing.
+///
+/// # Errors
+/// When the file is of another device or damaged, or cannot be read or written.
+pub fn kept_ssd(
+    path: &Path,
+    config: SsdConfig,
+    make: impl FnOnce(SsdConfig) -> Result<Ssd, ConfigFault>,
+) -> Result<Ssd, StateFileError> {
+    let failed = |source| StateFileError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let ssd = match std::fs::read(path) {
+        Ok(bytes) => Ssd::load(config, &bytes).map_err(|fault| StateFileError::Bad {
+            path: path.to_owned(),
+            fault,
+        })?,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let ssd = make(config)?;
+            write_beside(path, &ssd.save()?).map_err(failed)?;
+            ssd
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let mut zones = (0..).map_while(|zone| ssd.zone(zone));
+    match zones.all(|zone| zone.condition == ZoneCondition::Empty) {
+        true => Ok(ssd),
+        false => Err(StateFileError::ZonesAreWritten(path.to_owned())),
+    }
+}
+
+fn write_beside(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.new", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let written = std::fs::File::create(&beside).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    written
+        .and_then(|()| std::fs::rename(&beside, path))
+        .inspect_err(|_| {
+            // What is left of it is of no use; that it cannot be removed changes nothing.
+            let _ = std::fs::remove_file(&beside);
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> SsdConfig {
+        SsdConfig::sn540().shrunk(1024).expect("a device")
+    }
+
+    fn made(config: SsdConfig) -> Result<Ssd, ConfigFault> {
+        let mut ssd = Ssd::new(config, 42)?;
+        ssd.precondition();
+        Ok(ssd)
+    }
+
+    #[test]
+    fn a_state_is_made_once_and_then_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("drive.ssd");
+        let first = kept_ssd(&path, config(), made).expect("made");
+        let again = kept_ssd(&path, config(), |_| panic!("made again")).expect("read");
+        assert_eq!(first.save(), again.save());
+        assert_eq!(again.free_superblocks(), first.free_superblocks());
+        assert_eq!(std::fs::read_dir(folder.path()).expect("it").count(), 1);
+    }
+
+    #[test]
+    fn bad_files_are_refused_with_a_cure() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("drive.ssd");
+        std::fs::write(&path, b"nothing of the kind").expect("written");
+        let refused = kept_ssd(&path, config(), made).expect_err("no state");
+        assert!(refused.to_string().contains("delete it"), "{refused}");
+        std::fs::remove_file(&path).expect("removed");
+        kept_ssd(&path, config(), made).expect("made");
+        let other = SsdConfig::sn540().shrunk(512).expect("a device");
+        let refused = kept_ssd(&path, other, made).expect_err("another device");
+        assert!(refused.to_string().contains("another configuration"));
+        let nowhere = folder.path().join("none/drive.ssd");
+        let refused = kept_ssd(&nowhere, config(), made).expect_err("no folder");
+        assert!(matches!(refused, StateFileError::File { .. }));
+    }
+}

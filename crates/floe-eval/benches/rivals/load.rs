@@ -1,0 +1,469 @@
+//! What every contender goes through: a burst of sets, gets from flash, and
+//! the mix of Twitter's clusters with a set after every miss.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use floe_eval::tiny::workload::TwitterMix;
+use floe_eval::trace::Op;
+use serde_json::{Value, json};
+
+use crate::AnyError;
+use crate::client::{Ask, Client, KEY_BYTES, Request, Tally, Values, mix};
+use crate::server::{Contender, Used};
+
+/// The part of flash that the burst fills: nobody has to evict for want of it.
+const BURST: f64 = 0.4;
+
+/// Requests in flight on each connection, and how many of those there are.
+const DEPTHS: [(usize, usize); 2] = [(1, 32), (32, 4)];
+
+/// The same of the mix.
+const MIX_DEPTH: (usize, usize) = (8, 8);
+
+/// Keys of the mix, as a multiple of what the paper has for each byte of flash.
+const MIX_KEYS: f64 = 3.0;
+
+const SEED: u64 = 20;
+
+/// One size of values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    /// Bytes of a value; of tiny ones in the mix the mean, with its key.
+    pub(crate) value_bytes: u32,
+    pub(crate) flash_bytes: u64,
+    /// Memory for values and whatever must be in memory to find them.
+    pub(crate) memory_bytes: u64,
+    mix_requests: usize,
+    slice: Duration,
+    slices: usize,
+}
+
+impl Case {
+    pub(crate) fn all(quick: bool) -> [Case; 2] {
+        let short = |case: Case| Case {
+            mix_requests: case.mix_requests / 5,
+            slice: Duration::from_millis(400),
+            slices: 2,
+            ..case
+        };
+        let tiny = Case {
+            value_bytes: 246,
+            flash_bytes: 256 << 20,
+            memory_bytes: 64 << 20,
+            mix_requests: 800_000,
+            slice: Duration::from_millis(1000),
+            slices: 3,
+        };
+        let page = Case {
+            value_bytes: 4096,
+            flash_bytes: 512 << 20,
+            mix_requests: 300_000,
+            ..tiny
+        };
+        [tiny, page].map(|case| if quick { short(case) } else { case })
+    }
+
+    pub(crate) fn is_tiny(&self) -> bool {
+        self.value_bytes < 2048
+    }
+
+    /// The keys of the burst.
+    fn burst(&self) -> Vec<u64> {
+        let object = (KEY_BYTES as u64 + u64::from(self.value_bytes)) as f64;
+        let count = (self.flash_bytes as f64 * BURST / object) as u64;
+        (0..count).map(mix).collect()
+    }
+
+    fn request(&self, ask: Ask, key: u64) -> Request {
+        Request {
+            ask,
+            key,
+            value_bytes: self.value_bytes,
+        }
+    }
+
+    /// Requests as those of Twitter's clusters, the sizes of all values equal
+    /// if they are not tiny.
+    fn mix(&self) -> Result<Vec<Request>, AnyError> {
+        // Of a value that is not tiny, as many keys as fit take as much flash.
+        let twitter = TwitterMix {
+            keys: match self.is_tiny() {
+                true => MIX_KEYS,
+                false => {
+                    MIX_KEYS * floe_eval::tiny::workload::PAPER_OBJECT_BYTES
+                        / f64::from(self.value_bytes)
+                }
+            },
+            ..TwitterMix::default()
+        };
+        let mut stream = twitter.stream(self.flash_bytes, SEED)?;
+        let least = KEY_BYTES as u32 + 8;
+        let requests = (0..self.mix_requests).map(|_| {
+            let draw = stream.draw();
+            Request {
+                ask: match draw.op {
+                    Op::Put => Ask::Set,
+                    Op::Delete => Ask::Delete,
+                    _ => Ask::Get,
+                },
+                key: draw.hash.0,
+                value_bytes: match self.is_tiny() {
+                    true => draw.bytes.max(least) - KEY_BYTES as u32,
+                    false => self.value_bytes,
+                },
+            }
+        });
+        Ok(requests.collect())
+    }
+}
+
+/// What was done to a contender, and what it used for that.
+#[derive(Clone, Debug)]
+struct Measured {
+    tally: Tally,
+    used: Used,
+    seconds: f64,
+}
+
+impl Measured {
+    fn new() -> Result<Self, AnyError> {
+        Ok(Measured {
+            tally: Tally::new()?,
+            used: Used {
+                hits: Some((0, 0)),
+                ..Used::default()
+            },
+            seconds: 0.0,
+        })
+    }
+
+    fn add(&mut self, other: &Measured) -> Result<(), AnyError> {
+        self.tally.add(&other.tally)?;
+        self.used.cpu_seconds += other.used.cpu_seconds;
+        self.used.written_bytes += other.used.written_bytes;
+        self.used.hits = (self.used.hits.zip(other.used.hits))
+            .map(|((all, flash), (more, more_flash))| (all + more, flash + more_flash));
+        self.seconds += other.seconds;
+        Ok(())
+    }
+
+    fn requests_per_cpu_second(&self) -> f64 {
+        self.tally.requests as f64 / self.used.cpu_seconds.max(1e-9)
+    }
+
+    fn flash_percent(&self) -> Option<f64> {
+        let (all, flash) = self.used.hits?;
+        Some(100.0 * flash as f64 / all.max(1) as f64)
+    }
+
+    fn hit_percent(&self) -> f64 {
+        100.0 * self.tally.hits as f64 / self.tally.gets.max(1) as f64
+    }
+
+    fn write_amplification(&self) -> f64 {
+        self.used.written_bytes as f64 / self.tally.accepted_bytes.max(1) as f64
+    }
+}
+
+/// One row for each contender.
+pub(crate) fn run(case: &Case, contenders: &mut [Contender]) -> Result<Vec<Value>, AnyError> {
+    let values = Values::new();
+    let mut bursts = Vec::new();
+    for contender in contenders.iter_mut() {
+        eprintln!("rivals: {} B, burst, {}", case.value_bytes, contender.name);
+        bursts.push(burst(case, contender, &values)?);
+    }
+    eprintln!("rivals: {} B, gets", case.value_bytes);
+    let steady = steady(case, contenders, &values)?;
+    eprintln!("rivals: {} B, mix", case.value_bytes);
+    let mixes = mixes(case, contenders, &values)?;
+    let mut rows = Vec::new();
+    for (at, contender) in contenders.iter().enumerate() {
+        let (burst, missing) = &bursts[at];
+        let (gets, mix) = (&steady[at], &mixes[at]);
+        let mut row = json!({
+            "contender": contender.name,
+            "value_bytes": case.value_bytes,
+            "burst_sets_per_cpu_second": burst.requests_per_cpu_second().round(),
+            "burst_refused": burst.tally.refused,
+            "burst_missing_percent": missing,
+            "mix_hit_percent": mix.hit_percent(),
+            "mix_requests_per_cpu_second": mix.requests_per_cpu_second().round(),
+            "mix_requests_per_second": (mix.tally.requests as f64 / mix.seconds).round(),
+            "mix_p50_us": mix.tally.latency_us(0.5),
+            "mix_p99_us": mix.tally.latency_us(0.99),
+            "mix_p999_us": mix.tally.latency_us(0.999),
+            "mix_write_amplification": mix.write_amplification(),
+            "resident_mib": (contender.resident_bytes()? >> 20),
+        });
+        for ((depth, _), measured) in DEPTHS.iter().zip(gets) {
+            let figures = [
+                (
+                    "per_cpu_second",
+                    Some(measured.requests_per_cpu_second().round()),
+                ),
+                ("from_flash_percent", measured.flash_percent()),
+                ("hit_percent", Some(measured.hit_percent())),
+                ("p50_us", Some(measured.tally.latency_us(0.5))),
+                ("p99_us", Some(measured.tally.latency_us(0.99))),
+                ("p999_us", Some(measured.tally.latency_us(0.999))),
+            ];
+            for (name, figure) in figures {
+                row[format!("get_depth_{depth}_{name}")] = json!(figure);
+            }
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// Sets as fast as they go; then looks what is there, and sets what is not
+/// again, slowly, so that gets are compared on equal contents.
+fn burst(
+    case: &Case,
+    contender: &mut Contender,
+    values: &Values,
+) -> Result<(Measured, f64), AnyError> {
+    const PASSES: usize = 3;
+    const STEP: usize = 512;
+    let keys = case.burst();
+    let sets: Vec<Request> = keys
+        .iter()
+        .map(|&key| case.request(Ask::Set, key))
+        .collect();
+    let burst = measured(contender, || all(contender, &sets, (32, 4), values))?;
+    settle(contender)?;
+    let mut missing = missing(case, contender, &keys, values)?;
+    let missing_percent = 100.0 * missing.len() as f64 / keys.len() as f64;
+    for _ in 0..PASSES {
+        if missing.is_empty() {
+            break;
+        }
+        let mut client = Client::new(contender.connect()?, values)?;
+        for step in missing.chunks(STEP) {
+            let sets: Vec<Request> = step
+                .iter()
+                .map(|&key| case.request(Ask::Set, key))
+                .collect();
+            for batch in sets.chunks(32) {
+                client.ask(batch, |_| {})?;
+            }
+            // About 30 MB a second of the tiny ones, which everybody keeps up with.
+            std::thread::sleep(Duration::from_millis(4));
+        }
+        settle(contender)?;
+        missing = self::missing(case, contender, &keys, values)?;
+    }
+    let missing: std::collections::HashSet<u64> = missing.into_iter().collect();
+    contender.found = keys
+        .into_iter()
+        .filter(|key| !missing.contains(key))
+        .collect();
+    Ok((burst, missing_percent))
+}
+
+/// The keys that are not found.
+fn missing(
+    case: &Case,
+    contender: &Contender,
+    keys: &[u64],
+    values: &Values,
+) -> Result<Vec<u64>, AnyError> {
+    let mut client = Client::new(contender.connect()?, values)?;
+    let mut missing = Vec::new();
+    for keys in keys.chunks(32) {
+        let gets: Vec<Request> = keys
+            .iter()
+            .map(|&key| case.request(Ask::Get, key))
+            .collect();
+        client.ask(&gets, |request| missing.push(request.key))?;
+    }
+    Ok(missing)
+}
+
+/// Waits until nothing more is written.
+fn settle(contender: &Contender) -> Result<(), AnyError> {
+    const STEP: Duration = Duration::from_millis(200);
+    let (mut last, mut calm) = (contender.used()?.written_bytes, 0);
+    for _ in 0..50 {
+        std::thread::sleep(STEP);
+        let now = contender.used()?.written_bytes;
+        calm = if now == last { calm + 1 } else { 0 };
+        if calm == 6 {
+            break;
+        }
+        last = now;
+    }
+    Ok(())
+}
+
+/// Every key that a contender has, one after the other and again from the
+/// beginning: what was asked for of late is not asked for soon.
+fn steady(
+    case: &Case,
+    contenders: &[Contender],
+    values: &Values,
+) -> Result<Vec<Vec<Measured>>, AnyError> {
+    let mut measured = vec![vec![Measured::new()?; DEPTHS.len()]; contenders.len()];
+    // Not from the first one that was looked for: a tier that resists scans keeps that.
+    let from = |contender: &Contender| AtomicUsize::new(contender.found.len() / 4);
+    let next: Vec<AtomicUsize> = contenders.iter().map(from).collect();
+    for slice in 0..case.slices * DEPTHS.len() {
+        let which = slice % DEPTHS.len();
+        for (at, contender) in contenders.iter().enumerate() {
+            if contender.found.is_empty() {
+                continue;
+            }
+            let gets = self::measured(contender, || {
+                without_page_cache(contender, || {
+                    timed_gets(case, contender, &next[at], DEPTHS[which], values)
+                })
+            })?;
+            measured[at][which].add(&gets)?;
+        }
+    }
+    Ok(measured)
+}
+
+/// Keeps a contender's file out of the page cache while `work` is done. The
+/// data of a test fits there, that of a cache on flash does not: without this,
+/// what is to come from flash would come from memory that nobody counts.
+fn without_page_cache(
+    contender: &Contender,
+    work: impl FnOnce() -> Result<Tally, AnyError>,
+) -> Result<Tally, AnyError> {
+    const EVERY: Duration = Duration::from_millis(10);
+    let Some(path) = &contender.cached_file else {
+        return work();
+    };
+    let file = std::fs::File::open(path)?;
+    // What is not written yet cannot be dropped.
+    file.sync_all()?;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                // Advice: where the kernel does not take it, pages stay.
+                let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+                std::thread::sleep(EVERY);
+            }
+        });
+        let tally = work();
+        done.store(true, Relaxed);
+        tally
+    })
+}
+
+fn timed_gets(
+    case: &Case,
+    contender: &Contender,
+    next: &AtomicUsize,
+    (depth, connections): (usize, usize),
+    values: &Values,
+) -> Result<Tally, AnyError> {
+    let end = Instant::now() + case.slice;
+    on_connections(connections, || {
+        let mut client = Client::new(contender.connect()?, values)?;
+        let mut batch = Vec::with_capacity(depth);
+        while Instant::now() < end {
+            let at = next.fetch_add(depth, Relaxed);
+            batch.clear();
+            batch.extend(
+                (at..at + depth)
+                    .map(|at| case.request(Ask::Get, contender.found[at % contender.found.len()])),
+            );
+            client.ask(&batch, |_| {})?;
+        }
+        Ok(client.tally)
+    })
+}
+
+/// The mix, in turns. Its first half warms up.
+fn mixes(
+    case: &Case,
+    contenders: &[Contender],
+    values: &Values,
+) -> Result<Vec<Measured>, AnyError> {
+    let requests = case.mix()?;
+    let (warm_up, rest) = requests.split_at(requests.len() / 2);
+    let mut results = vec![Measured::new()?; contenders.len()];
+    for slice in warm_up.chunks(warm_up.len().div_ceil(case.slices)) {
+        for contender in contenders {
+            all(contender, slice, MIX_DEPTH, values)?;
+        }
+    }
+    for slice in rest.chunks(rest.len().div_ceil(case.slices)) {
+        for (contender, result) in contenders.iter().zip(&mut results) {
+            result.add(&measured(contender, || {
+                all(contender, slice, MIX_DEPTH, values)
+            })?)?;
+        }
+    }
+    Ok(results)
+}
+
+/// Carries out every request; a get that misses is followed by a set.
+fn all(
+    contender: &Contender,
+    requests: &[Request],
+    (depth, connections): (usize, usize),
+    values: &Values,
+) -> Result<Tally, AnyError> {
+    let next = AtomicUsize::new(0);
+    on_connections(connections, || {
+        let mut client = Client::new(contender.connect()?, values)?;
+        let mut missed = Vec::new();
+        loop {
+            let at = next.fetch_add(depth, Relaxed);
+            let Some(batch) = requests.get(at..requests.len().min(at + depth)) else {
+                return Ok(client.tally);
+            };
+            client.ask(batch, |request| {
+                missed.push(Request {
+                    ask: Ask::Set,
+                    ..*request
+                });
+            })?;
+            client.ask(&missed, |_| {})?;
+            missed.clear();
+        }
+    })
+}
+
+/// What a contender uses while `work` is done.
+fn measured(
+    contender: &Contender,
+    work: impl FnOnce() -> Result<Tally, AnyError>,
+) -> Result<Measured, AnyError> {
+    let before = contender.used()?;
+    let began = Instant::now();
+    let tally = work().map_err(|error| format!("{}: {error}", contender.name))?;
+    let seconds = began.elapsed().as_secs_f64();
+    let after = contender.used()?;
+    Ok(Measured {
+        tally,
+        used: Used {
+            cpu_seconds: after.cpu_seconds - before.cpu_seconds,
+            written_bytes: after.written_bytes - before.written_bytes,
+            hits: (after.hits.zip(before.hits))
+                .map(|((all, flash), (then, flash_then))| (all - then, flash - flash_then)),
+        },
+        seconds,
+    })
+}
+
+/// The same on several connections at once.
+fn on_connections(
+    connections: usize,
+    work: impl Fn() -> Result<Tally, AnyError> + Sync,
+) -> Result<Tally, AnyError> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..connections).map(|_| scope.spawn(&work)).collect();
+        let mut tally = Tally::new()?;
+        for thread in threads {
+            tally.add(&thread.join().map_err(|_| "a client panicked")??)?;
+        }
+        Ok(tally)
+    })
+}

@@ -1,0 +1,93 @@
+//! Floe, memcached with and without extstore, and foyer: the same requests
+//! over the same protocol, on the same file system, with the same memory.
+//!
+//! `cargo bench -p floe-eval --bench rivals -- --floe PATH [--foyer PATH]
+//! [--quick] [--json] [--folder PATH] [--only NAME]`; `cargo xtask bench
+//! rivals` builds the programs and says where they are.
+//!
+//! Every contender is a process of its own behind a Unix socket. They are
+//! asked in turns, in short slices, so that a disturbance hits all. What is
+//! counted of each is the processor time and the bytes written of its process.
+//! Values are checked whole: a wrong one ends the run.
+
+mod client;
+mod load;
+mod server;
+
+use std::path::PathBuf;
+
+use load::Case;
+use serde_json::Value;
+use server::{Contender, Programs};
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What was asked for on the command line.
+struct Arguments {
+    programs: Programs,
+    folder: PathBuf,
+    only: Vec<String>,
+    quick: bool,
+    json: bool,
+}
+
+impl Arguments {
+    fn read() -> Result<Self, AnyError> {
+        let mut arguments = Arguments {
+            programs: Programs::default(),
+            folder: std::env::temp_dir(),
+            only: Vec::new(),
+            quick: false,
+            json: false,
+        };
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word} needs a value"));
+            match word.as_str() {
+                "--floe" => arguments.programs.floe = Some(value()?.into()),
+                "--foyer" => arguments.programs.foyer = Some(value()?.into()),
+                "--folder" => arguments.folder = value()?.into(),
+                "--only" => arguments.only.push(value()?),
+                "--quick" => arguments.quick = true,
+                "--json" => arguments.json = true,
+                // Cargo's own.
+                "--bench" => {}
+                other => return Err(format!("{other} is not understood").into()),
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+fn main() -> Result<(), AnyError> {
+    let arguments = Arguments::read()?;
+    std::fs::create_dir_all(&arguments.folder)?;
+    for case in Case::all(arguments.quick) {
+        let folder = tempfile::Builder::new()
+            .prefix("rivals-")
+            .tempdir_in(&arguments.folder)?;
+        let wanted = |name: &str| {
+            arguments.only.is_empty() || arguments.only.iter().any(|only| name.contains(only))
+        };
+        let mut contenders = Contender::start_all(&arguments.programs, &case, folder.path())?;
+        contenders.retain(|contender| wanted(contender.name));
+        for row in load::run(&case, &mut contenders)? {
+            show(&row, arguments.json);
+        }
+    }
+    Ok(())
+}
+
+fn show(row: &Value, as_json: bool) {
+    if as_json {
+        println!("{row}");
+        return;
+    }
+    let text = |name: &str| row[name].to_string().trim_matches('"').to_owned();
+    println!("\n{} at {} B", text("contender"), text("value_bytes"));
+    for (name, figure) in row.as_object().into_iter().flatten() {
+        if !matches!(name.as_str(), "contender" | "value_bytes") {
+            println!("  {:<36} {figure}", name.replace('_', " "));
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The contenders: how each is started, and what the kernel says of it.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::AnyError;
+use crate::load::Case;
+
+/// Threads that serve requests, the same for all.
+const THREADS: u32 = 2;
+
+const START_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where programs are that are not on the path.
+#[derive(Debug, Default)]
+pub(crate) struct Programs {
+    pub(crate) floe: Option<PathBuf>,
+    /// The one of `peers/`, which can put foyer behind the protocol.
+    pub(crate) foyer: Option<PathBuf>,
+}
+
+/// A server in a process of its own, ended when dropped.
+#[derive(Debug)]
+pub(crate) struct Contender {
+    pub(crate) name: &'static str,
+    pub(crate) socket: PathBuf,
+    /// What it has of the keys; filled by the load.
+    pub(crate) found: Vec<u64>,
+    /// A file that it reads through the kernel's page cache.
+    pub(crate) cached_file: Option<PathBuf>,
+    child: Child,
+}
+
+impl Drop for Contender {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a process used so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Used {
+    pub(crate) cpu_seconds: f64,
+    /// That it caused to be written to the device.
+    pub(crate) written_bytes: u64,
+    /// Gets that were answered, and those of them that flash answered; of
+    /// whoever counts them.
+    pub(crate) hits: Option<(u64, u64)>,
+}
+
+impl Contender {
+    /// All that can be had; says loudly which cannot.
+    pub(crate) fn start_all(
+        programs: &Programs,
+        case: &Case,
+        folder: &Path,
+    ) -> Result<Vec<Self>, AnyError> {
+        let starts = [
+            ("floe", floe(programs, case, folder, "floe")),
+            ("floe-process", floe(programs, case, folder, "floe-process")),
+            ("memcached-extstore", Some(memcached(case, folder, true))),
+            ("memcached", Some(memcached(case, folder, false))),
+            ("foyer", foyer(programs, case, folder)),
+        ];
+        let mut contenders = Vec::new();
+        for (name, command) in starts {
+            let Some(command) = command else {
+                eprintln!("SKIPPED {name}: its program was not named");
+                continue;
+            };
+            let socket = socket(folder, name);
+            match Contender::start(name, command, socket) {
+                Ok(mut contender) => {
+                    let file = folder.join(EXTSTORE_FILE);
+                    contender.cached_file = (name == "memcached-extstore").then_some(file);
+                    contenders.push(contender);
+                }
+                // Ours must be there; the others may be missing on a machine.
+                Err(error) if name == "floe" => return Err(error),
+                Err(error) => eprintln!("SKIPPED {name}: {error}"),
+            }
+        }
+        Ok(contenders)
+    }
+
+    fn start(name: &'static str, mut command: Command, socket: PathBuf) -> Result<Self, AnyError> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let stderr = child.stderr.take().ok_or("it is piped")?;
+        let mut contender = Contender {
+            name,
+            socket,
+            found: Vec::new(),
+            cached_file: None,
+            child,
+        };
+        // Nobody must ever wait for what is read of it.
+        let lines = std::thread::spawn(move || {
+            let lines = BufReader::new(stderr).lines().map_while(Result::ok);
+            lines
+                .filter(|line| !line.contains("INFO"))
+                .take(5)
+                .collect::<Vec<_>>()
+                .join("; ")
+        });
+        let end = Instant::now() + START_PATIENCE;
+        while UnixStream::connect(&contender.socket).is_err() {
+            if let Some(status) = contender.child.try_wait()? {
+                let said = lines.join().unwrap_or_default();
+                return Err(format!("it ended at once, {status}: {said}").into());
+            }
+            if Instant::now() > end {
+                return Err("it did not open its socket".into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(contender)
+    }
+
+    pub(crate) fn connect(&self) -> Result<UnixStream, AnyError> {
+        Ok(UnixStream::connect(&self.socket)?)
+    }
+
+    fn proc(&self, file: &str) -> Result<String, AnyError> {
+        let path = format!("/proc/{}/{file}", self.child.id());
+        Ok(std::fs::read_to_string(path)?)
+    }
+
+    /// Processor time of all its threads, and bytes written.
+    pub(crate) fn used(&self) -> Result<Used, AnyError> {
+        let stat = self.proc("stat")?;
+        // The second field is the name, in brackets.
+        let fields = stat.rsplit_once(')').ok_or("no name")?.1;
+        let mut ticks = fields.split_whitespace().skip(11).map(str::parse::<u64>);
+        let mut next = || ticks.next().ok_or("a short line")?.map_err(|_| "no number");
+        let ticks = next()? + next()?;
+        let io = self.proc("io")?;
+        let written = io
+            .lines()
+            .find_map(|line| line.strip_prefix("write_bytes: "));
+        Ok(Used {
+            cpu_seconds: ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
+            written_bytes: written.ok_or("no write_bytes")?.parse()?,
+            hits: crate::client::hits(self.connect()?)?,
+        })
+    }
+
+    /// The most memory that it ever had.
+    pub(crate) fn resident_bytes(&self) -> Result<u64, AnyError> {
+        let status = self.proc("status")?;
+        let kib = status.lines().find_map(|line| {
+            let kib = line.strip_prefix("VmHWM:")?.trim();
+            kib.strip_suffix("kB")?.trim().parse::<u64>().ok()
+        });
+        Ok(kib.ok_or("no VmHWM")? << 10)
+    }
+}
+
+const EXTSTORE_FILE: &str = "extstore";
+
+fn socket(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.sock"))
+}
+
+/// `floe serve` with its defaults, but for sizes. Half of the memory is for
+/// values; the other half is more than what its buffers and indexes take. As
+/// `floe-process` what it promises of overwrites and deletes holds when the
+/// process dies, and not when power fails; the others promise neither.
+fn floe(programs: &Programs, case: &Case, folder: &Path, name: &str) -> Option<Command> {
+    let program = programs.floe.clone().or_else(beside_us)?;
+    let mib = |bytes: u64| format!("{}MiB", bytes >> 20);
+    // An engine that has nothing to do has the least flash that it can run on.
+    let least = 64 << 20;
+    let (tiny, chunks) = match case.is_tiny() {
+        true => (case.flash_bytes, least),
+        false => (least, case.flash_bytes),
+    };
+    let (tiny_ram, chunk_ram) = match case.is_tiny() {
+        true => (case.memory_bytes / 2, 1 << 20),
+        false => (1 << 20, case.memory_bytes / 2),
+    };
+    let mut command = Command::new(program);
+    command
+        .args(["serve", "--memcached-listen", "off", "--s3-listen", "off"])
+        .args(["--admin-listen", "off", "--log-level", "warn"])
+        .args(["--memcached-threads", &THREADS.to_string()])
+        .args([
+            "--device-zone-size",
+            "8MiB",
+            "--chunk-write-buffer",
+            "16MiB",
+        ])
+        .args(["--device-size", &mib(chunks), "--tiny-size", &mib(tiny)])
+        .args(["--ram-size", &mib(chunk_ram), "--tiny-ram", &mib(tiny_ram)])
+        .arg("--memcached-path")
+        .arg(socket(folder, name))
+        .arg("--data-dir")
+        .arg(folder.join(name));
+    if !case.is_tiny() {
+        // With its head an item of 4 KiB is a little longer than that, and
+        // would take two blocks of 4 KiB.
+        command.args(["--device-block-size", "512"]);
+    }
+    if name == "floe-process" {
+        command.args([
+            "--chunk-durability",
+            "process",
+            "--tiny-survive-power-loss=false",
+        ]);
+    }
+    Some(command)
+}
+
+/// Cargo puts a bench two folders below the programs.
+fn beside_us() -> Option<PathBuf> {
+    let bench = std::env::current_exe().ok()?;
+    let program = bench.parent()?.parent()?.join("floe");
+    program.is_file().then_some(program)
+}
+
+/// memcached, with `ext` over flash. Values go there as soon as they are idle
+/// for a second, whatever their size: gets from flash are what is compared.
+fn memcached(case: &Case, folder: &Path, ext: bool) -> Command {
+    let mut command = Command::new("memcached");
+    command
+        .args(["-p", "0", "-U", "0", "-u", "root", "-c", "256"])
+        .args(["-m", &(case.memory_bytes >> 20).to_string()])
+        .args(["-t", &THREADS.to_string(), "-s"])
+        .arg(socket(
+            folder,
+            if ext {
+                "memcached-extstore"
+            } else {
+                "memcached"
+            },
+        ));
+    if ext {
+        let path = folder.join(EXTSTORE_FILE);
+        command.arg("-o").arg(format!(
+            "ext_page_size=8,ext_wbuf_size=4,ext_item_size=64,ext_item_age=1,ext_threads={THREADS},ext_path={}:{}m",
+            path.display(),
+            case.flash_bytes >> 20
+        ));
+    }
+    command
+}
+
+/// foyer's block engine behind the protocol. Half of the memory is for values;
+/// its index and buffers come on top.
+fn foyer(programs: &Programs, case: &Case, folder: &Path) -> Option<Command> {
+    let mut command = Command::new(programs.foyer.as_ref()?);
+    command
+        .args(["--flash-mib", &(case.flash_bytes >> 20).to_string()])
+        .args(["--ram-mib", &(case.memory_bytes >> 21).to_string()])
+        .arg("serve")
+        .arg(socket(folder, "foyer"))
+        .arg(folder.join("foyer"))
+        .arg("psync");
+    Some(command)
+}

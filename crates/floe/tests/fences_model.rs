@@ -1,0 +1,143 @@
+//! The group commit of fences under a model checker: its own source of order,
+//! with the checker's lock and queue, in thousands of interleavings.
+//!
+//! Two clients send fences, one task gathers what has arrived, writes it and
+//! says up to which number all is durable; as `tiny/journal.rs` does it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use order::Order;
+use shuttle::sync::mpsc::{Receiver, Sender, channel};
+use shuttle::sync::{Condvar, Mutex};
+use shuttle::thread;
+
+#[path = "../src/tiny/order.rs"]
+mod order;
+
+/// What the kernel is compiled against here.
+mod lock {
+    /// The checker's lock with the names of the production one.
+    #[derive(Debug, Default)]
+    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+    }
+}
+
+/// A fence: its number and whose it is.
+type Fence = (u64, u32);
+
+/// How fences get their numbers.
+enum Numbers {
+    /// As the journal does it.
+    Ordered(Order),
+    /// In two steps: the number first, the queue later.
+    TwoSteps(shuttle::sync::atomic::AtomicU64),
+}
+
+struct World {
+    numbers: Numbers,
+    /// What is on the device.
+    durable: Mutex<BTreeSet<u32>>,
+    /// Fences up to this number are said to be durable.
+    written: Mutex<u64>,
+    moved: Condvar,
+}
+
+impl World {
+    fn send(&self, queue: &Sender<Fence>, whose: u32) {
+        let send = |number| queue.send((number, whose)).expect("the task is there");
+        match &self.numbers {
+            Numbers::Ordered(order) => order.queue(send),
+            Numbers::TwoSteps(last) => {
+                send(last.fetch_add(1, shuttle::sync::atomic::Ordering::SeqCst) + 1);
+            }
+        }
+    }
+
+    fn last(&self) -> u64 {
+        match &self.numbers {
+            Numbers::Ordered(order) => order.last(),
+            Numbers::TwoSteps(last) => last.load(shuttle::sync::atomic::Ordering::SeqCst),
+        }
+    }
+
+    /// The journal's task: all that has arrived becomes durable together.
+    fn write_groups(&self, inbox: &Receiver<Fence>) {
+        while let Ok(first) = inbox.recv() {
+            let mut group = vec![first];
+            while let Ok(next) = inbox.try_recv() {
+                group.push(next);
+            }
+            // The append and the flush, during which others arrive.
+            thread::yield_now();
+            let fences = group.iter().map(|(_, whose)| *whose);
+            self.durable.lock().unwrap().extend(fences);
+            let last = group.iter().map(|(number, _)| *number).max();
+            let mut written = self.written.lock().unwrap();
+            let last = last.unwrap_or(0);
+            assert!(last > *written, "what was durable stays so");
+            *written = last;
+            self.moved.notify_all();
+        }
+    }
+
+    /// A client: a write that needs a fence, then one of the same key that
+    /// relies on it, by whoever may come next.
+    fn client(&self, queue: &Sender<Fence>, whose: u32) {
+        self.send(queue, whose);
+        let upto = self.last();
+        let mut written = self.written.lock().unwrap();
+        while *written < upto {
+            written = self.moved.wait(written).unwrap();
+        }
+        drop(written);
+        let durable = self.durable.lock().unwrap();
+        assert!(durable.contains(&whose), "acknowledged and not durable");
+    }
+}
+
+fn explore(numbers: impl Fn() -> Numbers + Send + Sync + 'static) {
+    shuttle::check_random(
+        move || {
+            let world = Arc::new(World {
+                numbers: numbers(),
+                durable: Mutex::default(),
+                written: Mutex::default(),
+                moved: Condvar::new(),
+            });
+            let (queue, inbox) = channel();
+            let clients: Vec<_> = (0..3)
+                .map(|whose| {
+                    let (world, queue) = (Arc::clone(&world), queue.clone());
+                    thread::spawn(move || world.client(&queue, whose))
+                })
+                .collect();
+            drop(queue);
+            let task = Arc::clone(&world);
+            let task = thread::spawn(move || task.write_groups(&inbox));
+            for client in clients {
+                client.join().unwrap();
+            }
+            task.join().unwrap();
+            assert_eq!(world.durable.lock().unwrap().len(), 3);
+        },
+        5_000,
+    );
+}
+
+#[test]
+fn what_is_acknowledged_is_durable() {
+    explore(|| Numbers::Ordered(Order::default()));
+}
+
+/// The checker sees what it is there to see.
+#[test]
+#[should_panic]
+fn numbers_given_before_a_place_in_the_queue_would_lie() {
+    explore(|| Numbers::TwoSteps(Default::default()));
+}
