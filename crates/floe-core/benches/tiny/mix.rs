@@ -168,7 +168,7 @@ impl Tier {
     }
 
     fn set(&mut self, hash: u64) -> &mut [Way] {
-        let set = (u128::from(scatter(hash)) * self.sets as u128 >> 64) as usize;
+        let set = ((u128::from(scatter(hash)) * self.sets as u128) >> 64) as usize;
         &mut self.ways[set * WAYS..][..WAYS]
     }
 
