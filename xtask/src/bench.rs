@@ -89,7 +89,6 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "ssd",
         about: "The SSD model, and the papers' hosts over it, in time of one processor, beside what it must reach",
-        prepare: None,
         cargo: &["bench", "--package", "floe-eval", "--bench", "ssd", "--"],
         folder: "",
         full: &["--json"],
