@@ -97,7 +97,7 @@ fn charts_are_right_side_up_and_begin_at_zero() {
     assert_eq!(heights.len(), 2);
     assert!(heights[0] > heights[1], "10 is above 0: {heights:?}");
     // The point at zero lies on the axis, where the label 0 is.
-    assert!(svg.contains(&format!("M70 {}H", heights[0])), "{svg}");
+    assert!(svg.contains(&format!("M70.0 {}H", heights[0])), "{svg}");
     assert!(
         svg.contains("<text class=\"t\"") && svg.contains(">x</text>") && svg.contains(">y</text>")
     );

@@ -151,7 +151,8 @@ impl fmt::Debug for Cache {
 
 impl Cache {
     /// Opens the device and the cache on it. What a previous process left
-    /// there is warm, whether it was closed or killed.
+    /// there is warm, whether it was closed or killed; of tiny objects, if
+    /// Nemo is their engine.
     ///
     /// # Errors
     /// [`OpenCacheError`] names the setting or the state of the device, and the cure.
