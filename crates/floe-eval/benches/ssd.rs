@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use floe_core::ssd::{Command, CommandId, Ssd, SsdConfig};
+use floe_core::ssd::{Command, CommandId, Interface, Ssd, SsdConfig};
 use floe_core::{ByteSize, Tick};
 use floe_eval::hosts::{self, HostConfig};
 use floe_eval::workload::Distribution;
@@ -80,28 +80,32 @@ fn processor_time() -> Duration {
 
 /// 32 commands of 1 MiB at a time, every third a read.
 fn operations_per_s(config: SsdConfig, commands: u32) -> Result<f64, Failure> {
+    const BYTES: u64 = 1 << 20;
+    // Zones are filled one after the other: few may be active.
+    let zone_appends = zone_bytes(&config).map(|bytes| bytes / BYTES);
     let mut ssd = Ssd::new(config, 42)?;
     ssd.precondition();
-    let is_zoned = ssd.zone(0).is_some();
     let mut done = Vec::new();
-    let mut next = 0u64;
+    let (mut next, mut appended) = (0u64, 0u64);
     let mut state = 1u64;
     let mut issue = |ssd: &mut Ssd, now, id| {
-        const BYTES: u64 = 1 << 20;
         next += 1;
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
-        let command = match (is_zoned, next % 3) {
+        let command = match (zone_appends, next % 3) {
             (_, 0) => Command::Read {
                 offset: (state >> 33) % 64 * BYTES,
                 bytes: BYTES,
             },
-            (true, _) => Command::Append {
-                zone: (next / 1500) as u32,
-                bytes: BYTES,
-            },
-            (false, _) => Command::Write {
+            (Some(zone_appends), _) => {
+                appended += 1;
+                Command::Append {
+                    zone: ((appended - 1) / zone_appends) as u32,
+                    bytes: BYTES,
+                }
+            }
+            (None, _) => Command::Write {
                 offset: (state >> 33) % 800_000 * BYTES,
                 bytes: BYTES,
                 handle: 0,
@@ -123,6 +127,14 @@ fn operations_per_s(config: SsdConfig, commands: u32) -> Result<f64, Failure> {
     }
     let seconds = (processor_time() - before).as_secs_f64();
     Ok(ssd.statistics().die_operations as f64 / seconds)
+}
+
+/// What a zone of the drive takes, if it has zones.
+fn zone_bytes(config: &SsdConfig) -> Option<u64> {
+    match &config.flash()?.interface {
+        Interface::Zoned(zones) => Some(config.capacity_bytes() / u64::from(zones.zones)),
+        _ => None,
+    }
 }
 
 /// The papers' 32 configurations, or three of them; and what each may take.
