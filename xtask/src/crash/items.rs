@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -16,7 +15,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::ledger::{Ledger, Seen, State, Written};
 use super::memcached::Client;
 use super::verdicts::Verdicts;
-use super::{CONNECTIONS, Figures};
+use super::{Figures, load_until_killed, sometimes_killed_again};
 use crate::blackbox::content;
 use crate::blackbox::server::{SMALL_CHUNK, SMALL_ZONE, Server, Setup, log_tail};
 use crate::project;
@@ -121,15 +120,13 @@ fn one_round(
     world.fill(server.memcached)?;
     let before = world.hits(server.memcached, &world.fixed)?;
     let moment = Duration::from_millis(random.random_range(30..900));
-    load_until_killed(world, server, seed, moment)?;
+    let address = server.memcached;
+    load_until_killed(server, seed, moment, |seed, stop| {
+        world.drive(address, seed, stop);
+    })?;
     world.verdicts.truthful()?;
 
-    if random.random_ratio(1, 5) {
-        let again = Server::spawn(setup)?; // dies while it recovers
-        thread::sleep(Duration::from_millis(random.random_range(0..60)));
-        again.kill()?;
-    }
-
+    sometimes_killed_again(setup, &mut random)?;
     let server = Server::start(setup)?;
     figures.restart_times.push(server.start_time);
     let after = world.hits(server.memcached, &world.fixed)?;
@@ -157,22 +154,6 @@ fn one_round(
         }
     }
     server.stop()
-}
-
-/// Runs the load, kills the server at `moment`, and waits for every connection to notice.
-fn load_until_killed(world: &World, server: Server, seed: u64, moment: Duration) -> Result<()> {
-    let stop = AtomicBool::new(false);
-    let address = server.memcached;
-    thread::scope(|scope| {
-        for connection in 0..CONNECTIONS {
-            let (stop, seed) = (&stop, seed.wrapping_mul(31).wrapping_add(connection));
-            scope.spawn(move || world.drive(address, seed, stop));
-        }
-        thread::sleep(moment);
-        let killed = server.kill();
-        stop.store(true, Ordering::Relaxed);
-        killed
-    })
 }
 
 impl World {

@@ -198,15 +198,13 @@ fn one_round(
     world.probe(server.s3, FIXED_OBJECTS)?; // fills the cache
     let before = probe_ratio(world, &server, FIXED_OBJECTS)?;
     let moment = Duration::from_millis(random.random_range(30..900));
-    load_until_killed(world, server, seed, moment)?;
+    let s3 = server.s3;
+    load_until_killed(server, seed, moment, |seed, stop| {
+        world.drive(s3, seed, stop);
+    })?;
     world.verdicts.truthful()?;
 
-    if random.random_ratio(1, 5) {
-        let again = Server::spawn(setup)?; // dies while it recovers
-        thread::sleep(Duration::from_millis(random.random_range(0..60)));
-        again.kill()?;
-    }
-
+    sometimes_killed_again(setup, &mut random)?;
     let server = Server::start(setup)?;
     figures.restart_times.push(server.start_time);
     let after = probe_ratio(world, &server, FIXED_OBJECTS)?;
@@ -229,14 +227,30 @@ fn one_round(
     flash_survives(setup, world, seed, figures)
 }
 
-/// Runs the load, kills the server at `moment`, and waits for every connection to notice.
-fn load_until_killed(world: &World, server: Server, seed: u64, moment: Duration) -> Result<()> {
+/// One time in five the server dies once more, while it recovers.
+fn sometimes_killed_again(setup: &Setup, random: &mut Xoshiro256PlusPlus) -> Result<()> {
+    if random.random_ratio(1, 5) {
+        let again = Server::spawn(setup)?;
+        thread::sleep(Duration::from_millis(random.random_range(0..60)));
+        again.kill()?;
+    }
+    Ok(())
+}
+
+/// Runs `drive` with a seed for each connection, kills the server at `moment`,
+/// and waits for every connection to notice.
+fn load_until_killed(
+    server: Server,
+    seed: u64,
+    moment: Duration,
+    drive: impl Fn(u64, &AtomicBool) + Sync,
+) -> Result<()> {
     let stop = AtomicBool::new(false);
-    let s3 = server.s3;
     thread::scope(|scope| {
         for connection in 0..CONNECTIONS {
-            let (stop, seed) = (&stop, seed.wrapping_mul(31).wrapping_add(connection));
-            scope.spawn(move || world.drive(s3, seed, stop));
+            let (drive, stop) = (&drive, &stop);
+            let seed = seed.wrapping_mul(31).wrapping_add(connection);
+            scope.spawn(move || drive(seed, stop));
         }
         thread::sleep(moment);
         let killed = server.kill();
