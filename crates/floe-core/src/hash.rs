@@ -1,6 +1,8 @@
 //! Key hashing. One seeded 64-bit hash names a key everywhere: in the index,
 //! in summaries on flash, in the journal of deaths.
 
+use std::hash::{BuildHasherDefault, Hasher};
+
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The seed of a cache's key hash: random at format time, kept in the
@@ -16,6 +18,33 @@ impl KeyHash {
     /// Hashes `key`.
     pub fn of(seed: HashSeed, key: &[u8]) -> Self {
         KeyHash(xxh3_64_with_seed(key, seed.0))
+    }
+}
+
+/// The hasher of maps whose keys are [`KeyHash`]es. They are seeded hashes
+/// already: nobody outside can choose colliding ones, and a run with a fixed
+/// seed is the same every time.
+pub type ByKeyHash = BuildHasherDefault<KeyHasher>;
+
+/// Takes one [`KeyHash`] for what it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    /// Shards and instances are chosen by the upper bits, and tables tag their
+    /// slots with the uppermost: those of one shard would be alike.
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash.rotate_left(32);
     }
 }
 

@@ -48,6 +48,8 @@ pub struct Faults {
     pub fail_after: Option<u64>,
     /// Every operation on these zones fails.
     pub bad_zones: Vec<ZoneId>,
+    /// Operations on these zones do not fail by chance, and are not spoilt.
+    pub spared_zones: Vec<ZoneId>,
 }
 
 /// A device with [`Faults`], which can be changed while it is used. The same
@@ -126,9 +128,14 @@ impl Faulty {
         // The same draws whatever comes out, so that one rate does not shift
         // the others' outcomes.
         let draws: [f64; 5] = std::array::from_fn(|_| random.random());
+        let is_spared = zone.is_some_and(|zone| faults.spared_zones.contains(&zone));
+        let (errors, spoils, lost) = match is_spared {
+            true => (0.0, 0.0, 0.0),
+            false => (errors, spoils, faults.lost_writes),
+        };
         let writes = matches!(operation, Operation::Append | Operation::Write);
         let fate = Fate {
-            is_lost: writes && (errors..errors + faults.lost_writes).contains(&draws[2]),
+            is_lost: writes && (errors..errors + lost).contains(&draws[2]),
             delay: (draws[0] < faults.delays).then(|| faults.delay_max.mul_f64(draws[1])),
             fails: doomed || draws[2] < errors,
             spoils: (draws[3] < spoils).then_some(draws[4]),

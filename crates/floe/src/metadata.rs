@@ -2,6 +2,7 @@
 //! their blocks are read back.
 
 use floe_core::ZoneId;
+use floe_core::layout::{Identified, Structure, identify};
 use floe_device::{Address, DeviceError, IoBuf, SharedDevice};
 
 /// Bytes at the beginning of each metadata zone that must be blank before a
@@ -15,6 +16,15 @@ const SCAN_BYTES: u64 = 1 << 20;
 /// The metadata zone that is not `zone`.
 pub(crate) fn other(zone: ZoneId) -> ZoneId {
     ZoneId(1 - zone.0)
+}
+
+/// Whether there is nothing in `head`, the beginning of a metadata zone, but
+/// `blocks` and zeros. A crash may have kept a block of a journal that was
+/// being begun, and lost the superblock before it.
+pub(crate) fn holds_only(device: &SharedDevice, head: &[u8], blocks: Structure) -> bool {
+    head.chunks(device.geometry().block_size as usize)
+        .map(identify)
+        .all(|block| block == Identified::Blank || block == Identified::Claims(blocks))
 }
 
 /// The next part of a journal, from `offset` on; empty at the zone's end.

@@ -5,9 +5,7 @@
 //! most popular keys, which are a large part of all writes, would reach flash
 //! again and again.
 
-use std::hash::{BuildHasherDefault, Hasher};
-
-use floe_core::hash::KeyHash;
+use floe_core::hash::{ByKeyHash, KeyHash};
 use floe_core::tiny::Expiry;
 use quick_cache::unsync::Cache;
 use quick_cache::{Lifecycle, Weighter};
@@ -44,28 +42,8 @@ impl Lifecycle<u64, Held> for Collect {
     }
 }
 
-/// Keys are hashes already.
-#[derive(Clone, Copy, Debug, Default)]
-struct Already(u64);
-
-impl Hasher for Already {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
-    }
-}
-
 pub(super) struct RamTier {
-    cache: Cache<u64, Held, Weight, BuildHasherDefault<Already>, Collect>,
+    cache: Cache<u64, Held, Weight, ByKeyHash, Collect>,
     evicted: Vec<(KeyHash, Held)>,
 }
 
@@ -78,7 +56,7 @@ impl RamTier {
                 usize::try_from(items).unwrap_or(usize::MAX),
                 bytes,
                 Weight,
-                BuildHasherDefault::default(),
+                ByKeyHash::default(),
                 Collect,
             ),
             evicted: Vec::new(),

@@ -37,7 +37,7 @@ use super::space::{LogSpace, Space};
 use super::write::WriteQueue;
 use super::zone_state::ZoneStates;
 use super::{Engine, ROOM_UNIT_BYTES, RamPlan};
-use crate::metadata::FOREIGN_CHECK_BYTES;
+use crate::metadata::{FOREIGN_CHECK_BYTES, holds_only};
 
 /// Zones whose headers or summaries are read at once.
 const PARALLEL: usize = 16;
@@ -147,7 +147,7 @@ impl Recovery {
                 Err(LayoutError::Unexpected(Structure::TinySuperblock)) => is_tiny = true,
                 // Half-written by a format or a journal move that a crash cut off.
                 Err(_) if matches!(identify(&buf), Identified::Claims(_)) => {}
-                Err(_) => blank &= buf.iter().all(|&byte| byte == 0),
+                Err(_) => blank &= holds_only(&self.device, &buf, Structure::Journal),
             }
         }
         if is_tiny && found.is_empty() {
@@ -191,8 +191,14 @@ impl Recovery {
         mut self,
         options: OpenOptions,
     ) -> Result<(Arc<Engine>, RecoveryReport), OpenError> {
+        let created_unix_s = self.clock.unix_seconds();
         let (id, seed) = match options.seed {
-            Some(seed) => (u128::from(seed) | 1 << 127, seed),
+            // Another id each time: what an earlier cache left on the device
+            // must not be taken for this one's.
+            Some(seed) => {
+                let id = u128::from(seed) | u128::from(created_unix_s) << 64;
+                (id | 1 << 127, seed)
+            }
             None => {
                 let mut random = rand::rng();
                 (random.random::<u128>(), random.random::<u64>())
@@ -201,7 +207,7 @@ impl Recovery {
         let superblock = Superblock {
             id: CacheId(id.to_le_bytes()),
             hash_seed: HashSeed(seed),
-            created_unix_s: self.clock.unix_seconds(),
+            created_unix_s,
             epoch: 1,
             plan: self.plan.format(),
         };

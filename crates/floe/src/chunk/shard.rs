@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use floe_core::chunk::ShardIndex;
-use floe_core::hash::KeyHash;
+use floe_core::hash::{ByKeyHash, KeyHash};
 use floe_core::layout::{Sequence, ZoneLife};
 use floe_device::Clock;
 use quick_cache::Weighter;
-use quick_cache::unsync::Cache;
+use quick_cache::unsync::{Cache, DefaultLifecycle};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// A small value waiting for its write, or being written.
@@ -62,19 +62,21 @@ impl Weighter<KeyHash, RamValue> for ByteWeight {
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) index: ShardIndex,
-    pub(crate) pending: HashMap<KeyHash, PendingSlot>,
-    ram: Option<Cache<KeyHash, RamValue, ByteWeight>>,
+    pub(crate) pending: HashMap<KeyHash, PendingSlot, ByKeyHash>,
+    ram: Option<Cache<KeyHash, RamValue, ByteWeight, ByKeyHash>>,
 }
 
 impl Shard {
     /// A shard whose RAM tier holds `ram_bytes`, in items of about `item_bytes`.
     pub(crate) fn new(index: ShardIndex, ram_bytes: u64, item_bytes: u64) -> Self {
         let items = (ram_bytes / item_bytes.max(1)).clamp(16, 1 << 20) as usize;
-        let ram = (ram_bytes > RAM_ENTRY_BYTES)
-            .then(|| Cache::with_weighter(items, ram_bytes, ByteWeight));
+        let ram = (ram_bytes > RAM_ENTRY_BYTES).then(|| {
+            let lifecycle = DefaultLifecycle::default();
+            Cache::with(items, ram_bytes, ByteWeight, ByKeyHash::default(), lifecycle)
+        });
         Shard {
             index,
-            pending: HashMap::new(),
+            pending: HashMap::default(),
             ram,
         }
     }

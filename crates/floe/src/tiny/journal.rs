@@ -9,9 +9,9 @@
 //! append and one flush. Those that still hold are kept in memory, to be
 //! written to the other zone when one is full.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use floe_core::ZoneId;
 use floe_core::chunk::Durability;
@@ -21,7 +21,7 @@ use floe_core::layout::tiny::{
 };
 use floe_core::layout::{JOURNAL_HEADER_BYTES, JournalChain, LayoutError};
 use floe_device::{DeviceError, IoBuf, Placement, SharedDevice};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::instance::Instance;
 use super::order::Order;
@@ -33,21 +33,50 @@ const QUEUE: usize = 4096;
 /// Fences gathered into one append.
 const GROUP: usize = 2048;
 
-/// Hashes from here on name instances whose set-groups below the fence are gone.
+/// Hashes from here on name instances: what is noted of their set-groups.
 const GONE_FROM: u64 = u64::MAX - 0xffff;
+const WRITTEN_FROM: u64 = GONE_FROM - 0x1_0000;
 
-/// The fence that says that set-groups of `instance` below `oldest` are gone,
-/// though their zone could not be emptied.
-pub(super) fn gone(instance: u32, oldest: u64) -> Fence {
-    Fence {
-        hash: KeyHash(GONE_FROM + u64::from(instance)),
-        below: oldest,
+/// What a fence speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    /// Whatever older set-groups hold of its hash.
+    Hash,
+    /// Set-groups of this instance below the fence: they are gone, though
+    /// their zone could not be emptied, or they are not believed.
+    Gone(u32),
+    /// Set-groups of this instance below the fence: they were written. If the
+    /// newest cannot be found after a crash, then they cannot be read, and
+    /// what they outdate must not be taken for the newest.
+    Written(u32),
+}
+
+pub(super) fn about(fence: &Fence) -> About {
+    let hash = fence.hash.0;
+    if let Some(instance) = hash.checked_sub(GONE_FROM) {
+        About::Gone(instance as u32)
+    } else if let Some(instance) = hash.checked_sub(WRITTEN_FROM) {
+        About::Written(instance as u32)
+    } else {
+        About::Hash
     }
 }
 
-/// The instance that a fence made by [`gone`] speaks of.
-pub(super) fn is_gone(fence: &Fence) -> Option<u32> {
-    fence.hash.0.checked_sub(GONE_FROM).map(|at| at as u32)
+/// The note that set-groups of `instance` below `oldest` are gone.
+pub(super) fn gone(instance: u32, oldest: u64) -> Fence {
+    note(GONE_FROM, instance, oldest)
+}
+
+/// The note that set-groups of `instance` below `next` were written.
+pub(super) fn written(instance: u32, next: u64) -> Fence {
+    note(WRITTEN_FROM, instance, next)
+}
+
+fn note(from: u64, instance: u32, below: u64) -> Fence {
+    Fence {
+        hash: KeyHash(from + u64::from(instance)),
+        below,
+    }
 }
 
 /// Why the metadata zones cannot be used.
@@ -82,9 +111,54 @@ pub(super) struct Place<'a> {
 pub(super) struct Journal {
     requests: mpsc::Sender<Request>,
     order: Order,
-    /// Number of the last fence that is durable.
-    written: watch::Receiver<u64>,
-    broken: Arc<AtomicBool>,
+    progress: Arc<Progress>,
+}
+
+/// How far the task is.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Number of the last fence that is durable, or never will be.
+    written: AtomicU64,
+    /// The metadata zones could not be written.
+    broken: AtomicBool,
+    /// There is no task any more.
+    ended: AtomicBool,
+    news: Notify,
+}
+
+impl Progress {
+    /// Everything up to `number` is durable, unless the journal is broken.
+    fn reached(&self, number: u64) {
+        self.written.store(number, SeqCst);
+        self.news.notify_waiters();
+    }
+
+    /// Waits until everything up to `number` is durable; says whether it is.
+    async fn wait_for(&self, number: u64) -> bool {
+        loop {
+            let news = self.news.notified();
+            if self.broken.load(SeqCst) {
+                return false;
+            }
+            if self.written.load(SeqCst) >= number {
+                return true;
+            }
+            if self.ended.load(SeqCst) {
+                return false;
+            }
+            news.await;
+        }
+    }
+}
+
+/// Says that the task has ended, whatever ended it.
+struct Ended(Arc<Progress>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.ended.store(true, SeqCst);
+        self.0.news.notify_waiters();
+    }
 }
 
 /// What a write must wait for before it is acknowledged.
@@ -122,7 +196,7 @@ impl Place<'_> {
 impl Journal {
     /// A place in the queue; waits while there is none.
     pub(super) async fn place(&self) -> Result<Place<'_>, CacheError> {
-        if self.broken.load(SeqCst) {
+        if self.progress.broken.load(SeqCst) {
             return Err(broken());
         }
         let permit = self.requests.reserve().await;
@@ -142,12 +216,8 @@ impl Journal {
                 Err(_) => Err(CacheError::Closed),
             },
             Wait::Earlier(number) => {
-                let mut written = self.written.clone();
-                let reached = written.wait_for(|written| *written >= number).await;
-                if reached.is_err() || self.broken.load(SeqCst) {
-                    return Err(broken());
-                }
-                Ok(())
+                let is_durable = self.progress.wait_for(number).await;
+                is_durable.then_some(()).ok_or_else(broken)
             }
         }
     }
@@ -172,8 +242,10 @@ pub(super) struct JournalTask {
     active: ZoneId,
     chain: JournalChain,
     written_bytes: u64,
-    /// Fences that may still hold, by instance, in the order they came.
+    /// Fences of hashes that may still hold, by instance, in the order they came.
     live: VecDeque<(u32, Fence)>,
+    /// The newest note of each kind and instance.
+    notes: BTreeMap<KeyHash, u64>,
 }
 
 impl JournalTask {
@@ -193,8 +265,10 @@ impl JournalTask {
             superblock,
             active: zone,
             written_bytes: 0,
-            live: fences.into(),
+            live: VecDeque::new(),
+            notes: BTreeMap::new(),
         };
+        task.keep(&fences);
         task.checkpoint(zone, superblock.epoch).await?;
         Ok(task)
     }
@@ -205,14 +279,13 @@ impl JournalTask {
         instances: Arc<[Arc<Instance>]>,
     ) -> (Journal, tokio::task::JoinHandle<()>) {
         let (requests, inbox) = mpsc::channel(QUEUE);
-        let (progress, written) = watch::channel(0);
-        let broken = Arc::new(AtomicBool::new(false));
-        let running = tokio::spawn(self.run(inbox, progress, Arc::clone(&broken), instances));
+        let progress = Arc::<Progress>::default();
+        let ended = Ended(Arc::clone(&progress));
+        let running = tokio::spawn(self.run(inbox, ended, instances));
         let journal = Journal {
             requests,
             order: Order::default(),
-            written,
-            broken,
+            progress,
         };
         (journal, running)
     }
@@ -220,24 +293,24 @@ impl JournalTask {
     async fn run(
         mut self,
         mut inbox: mpsc::Receiver<Request>,
-        progress: watch::Sender<u64>,
-        broken: Arc<AtomicBool>,
+        ended: Ended,
         instances: Arc<[Arc<Instance>]>,
     ) {
+        let progress = &ended.0;
         let mut group = Vec::with_capacity(GROUP);
         while inbox.recv_many(&mut group, GROUP).await > 0 {
             let fences: Vec<(u32, Fence)> = group
                 .iter()
                 .filter_map(|request| Some((request.instance, request.fence?)))
                 .collect();
-            let result = if broken.load(SeqCst) {
+            let result = if progress.broken.load(SeqCst) {
                 Err(JournalError::Broken)
             } else {
                 self.write(fences, &instances).await
             };
             if let Err(error) = &result {
                 // An object that was noted may be replaced without another note.
-                broken.store(true, SeqCst);
+                progress.broken.store(true, SeqCst);
                 tracing::error!(%error, "the journal of tiny objects could not be written; writes are refused");
             }
             let result = result.map_err(|error| error.to_string());
@@ -248,7 +321,7 @@ impl JournalTask {
                     let _ = done.send(result.clone());
                 }
             }
-            progress.send_replace(last.unwrap_or(0));
+            progress.reached(last.unwrap_or(0));
         }
     }
 
@@ -257,9 +330,9 @@ impl JournalTask {
         fences: Vec<(u32, Fence)>,
         instances: &[Arc<Instance>],
     ) -> Result<(), JournalError> {
-        let start = self.live.len();
-        self.live.extend(fences);
-        if self.append(start, FenceKind::Notes).await.is_err() {
+        self.keep(&fences);
+        let fences: Vec<Fence> = fences.into_iter().map(|(_, fence)| fence).collect();
+        if self.append(&fences, FenceKind::Notes).await.is_err() {
             // Full, or failed: what still holds moves to the other zone.
             self.live
                 .retain(|(instance, fence)| holds(*instance, fence, instances));
@@ -283,19 +356,25 @@ impl JournalTask {
         Ok(())
     }
 
-    /// Appends the fences from the `start`-th on.
-    async fn append(&mut self, start: usize, last: FenceKind) -> Result<(), JournalError> {
+    /// Remembers what the next checkpoint must say.
+    fn keep(&mut self, fences: &[(u32, Fence)]) {
+        for (instance, fence) in fences {
+            if about(fence) == About::Hash {
+                self.live.push_back((*instance, *fence));
+            } else {
+                let below = self.notes.entry(fence.hash).or_default();
+                *below = fence.below.max(*below);
+            }
+        }
+    }
+
+    /// Appends fences.
+    async fn append(&mut self, fences: &[Fence], last: FenceKind) -> Result<(), JournalError> {
         let geometry = self.device.geometry().clone();
         let block = geometry.block_size;
         let most = geometry.max_append_bytes.min(64 << 10) as usize;
         let per_block =
             (most / block as usize * block as usize - JOURNAL_HEADER_BYTES) / FENCE_BYTES;
-        let fences: Vec<Fence> = self
-            .live
-            .iter()
-            .skip(start)
-            .map(|(_, fence)| *fence)
-            .collect();
         let mut groups: Vec<&[Fence]> = fences.chunks(per_block).collect();
         if groups.is_empty() {
             groups.push(&[]);
@@ -345,17 +424,20 @@ impl JournalTask {
         self.chain = JournalChain::new(superblock.cache_id, epoch);
         self.written_bytes = at.offset + len;
         self.superblock = superblock;
-        self.append(0, FenceKind::CheckpointEnd).await?;
+        let notes = self.notes.iter().map(|(hash, below)| Fence {
+            hash: *hash,
+            below: *below,
+        });
+        let live = self.live.iter().map(|(_, fence)| *fence);
+        let fences: Vec<Fence> = notes.chain(live).collect();
+        self.append(&fences, FenceKind::CheckpointEnd).await?;
         self.device.flush().await?;
         Ok(())
     }
 }
 
-/// Whether a fence still keeps something from coming back.
+/// Whether a fence of a hash still keeps something from coming back.
 fn holds(instance: u32, fence: &Fence, instances: &[Arc<Instance>]) -> bool {
-    if is_gone(fence).is_some() {
-        return true;
-    }
     instances
         .get(instance as usize)
         .is_none_or(|instance| instance.durable.load(SeqCst) < fence.below)

@@ -294,6 +294,14 @@ impl Medium {
         Ok(())
     }
 
+    /// Ends a zone that is not written again in this life: few may be open.
+    pub(super) async fn give_up(&self, first: PageAddress) {
+        let zone = self.address(first).zone;
+        if let Err(error) = self.device.finish(zone).await {
+            tracing::warn!(%error, "a zone that is given up stays open");
+        }
+    }
+
     /// Empties a zone.
     pub(super) async fn reset(&self, zone: u32) -> Result<(), DeviceError> {
         self.device.reset(self.zone(zone)).await?;

@@ -47,6 +47,7 @@ use crate::error::CacheError;
 use crate::store::{InRam, PutOptions, Value};
 use instance::Instance;
 use journal::{Journal, JournalError, Wait};
+use tasks::Note;
 
 pub use config::TinyConfig;
 pub use floe_core::layout::tiny::TinyEngine;
@@ -401,15 +402,19 @@ impl Handle {
         for (at, instance) in self.instances.iter().enumerate() {
             let (clock, formatted_at) = (self.clock.clone(), self.formatted_at);
             let weak = Arc::downgrade(self);
-            let gone = async move |oldest| {
+            let note = async move |note| {
                 let Some(handle) = weak.upgrade() else {
                     return false;
                 };
-                let fence = journal::gone(at as u32, oldest);
-                handle.journal.commit(at as u32, fence).await.is_ok()
+                let at = at as u32;
+                let fence = match note {
+                    Note::Gone(oldest) => journal::gone(at, oldest),
+                    Note::Written(next) => journal::written(at, next),
+                };
+                handle.journal.commit(at, fence).await.is_ok()
             };
             tasks.push(tokio::spawn(
-                Arc::clone(instance).run(move || seconds_since(&clock, formatted_at), gone),
+                Arc::clone(instance).run(move || seconds_since(&clock, formatted_at), note),
             ));
         }
     }

@@ -10,9 +10,9 @@ use floe_core::layout::tiny::{
     Fence, IndexHead, PageKind, TinyFormatPlan, TinySuperblock, decode_trailer,
     decode_trailer_head, read_page_id,
 };
-use floe_core::layout::{CacheId, LayoutError};
+use floe_core::layout::{CacheId, LayoutError, Structure};
 use floe_core::policy::admission::{Admission, AdmissionConfig};
-use floe_core::tiny::nemo::{Nemo, NemoPlan, Recovery, Survivor};
+use floe_core::tiny::nemo::{Known, Nemo, NemoPlan, Recovery, Survivor};
 use floe_core::tiny::{Engine as _, Insert, Object, PAGE_BYTES, PageAddress, Summary};
 use floe_device::{Address, Clock, SharedDevice, ZoneState};
 use futures::StreamExt as _;
@@ -23,11 +23,11 @@ use tokio::sync::Notify;
 use super::config::{TinyConfig, TinyPlan};
 use super::engine::AnyEngine;
 use super::instance::{Instance, State};
-use super::journal::{JournalTask, Scan, is_gone, scan};
+use super::journal::{About, JournalTask, Scan, about, gone, scan, written};
 use super::medium::Medium;
 use super::ram::Ram;
 use super::{OpenTinyError, TinyRecovery};
-use crate::metadata::{FOREIGN_CHECK_BYTES, other};
+use crate::metadata::{FOREIGN_CHECK_BYTES, holds_only, other};
 
 /// Extents whose summaries are read at once.
 const PARALLEL: usize = 32;
@@ -71,7 +71,7 @@ pub(super) async fn open(
 /// Looks for the cache that the device holds; `None` if it is blank.
 async fn find(device: &SharedDevice, plan: &TinyPlan) -> Result<Option<Found>, OpenTinyError> {
     let mut best: Option<Found> = None;
-    let mut epoch_max = 0;
+    let (mut epoch_max, mut foreign) = (0, None);
     for zone in [ZoneId(0), ZoneId(1)] {
         let len = FOREIGN_CHECK_BYTES.min(plan.geometry.zone_capacity) as usize;
         let head = device
@@ -79,20 +79,18 @@ async fn find(device: &SharedDevice, plan: &TinyPlan) -> Result<Option<Found>, O
             .await?;
         let superblock = match TinySuperblock::decode(&head) {
             Ok(superblock) => superblock,
-            Err(LayoutError::Blank) if head.iter().all(|byte| *byte == 0) => continue,
-            // A metadata zone that was being begun when the process died.
-            Err(LayoutError::BadChecksum) => continue,
             Err(error @ LayoutError::UnsupportedVersion { .. }) => {
                 return Err(OpenTinyError::OtherFormat {
                     device: device.describe(),
                     source: error,
                 });
             }
+            // A metadata zone that was being begun when the process died.
+            Err(LayoutError::BadChecksum) => continue,
+            Err(_) if holds_only(device, &head, Structure::Fences) => continue,
             Err(error) => {
-                return Err(OpenTinyError::ForeignData {
-                    device: device.describe(),
-                    source: error,
-                });
+                foreign = foreign.or(Some(error));
+                continue;
             }
         };
         epoch_max = epoch_max.max(superblock.epoch);
@@ -115,7 +113,15 @@ async fn find(device: &SharedDevice, plan: &TinyPlan) -> Result<Option<Found>, O
             });
         }
     }
-    Ok(best.map(|best| Found { epoch_max, ..best }))
+    match foreign {
+        // Beside a superblock of ours nothing is foreign: it is what a crash
+        // left of a journal that was being begun.
+        Some(source) if epoch_max == 0 => Err(OpenTinyError::ForeignData {
+            device: device.describe(),
+            source,
+        }),
+        _ => Ok(best.map(|best| Found { epoch_max, ..best })),
+    }
 }
 
 /// The plan that a cache must have been laid out by. Where nothing is found
@@ -138,11 +144,13 @@ async fn format(
     plan: &TinyPlan,
     config: &TinyConfig,
 ) -> Result<Opened, OpenTinyError> {
-    let mut random = random(config, 0);
+    let formatted_at = clock.unix_seconds();
     let superblock = TinySuperblock {
-        cache_id: CacheId(random.random()),
-        seed: HashSeed(random.random()),
-        formatted_at: clock.unix_seconds(),
+        // Another one each time, also with a configured seed: what an earlier
+        // cache left on the device must not be taken for this one's.
+        cache_id: CacheId(random(config, formatted_at).random()),
+        seed: HashSeed(random(config, 0).random()),
+        formatted_at,
         epoch: 1,
         plan: plan.format,
     };
@@ -263,10 +271,11 @@ async fn recover(
     for at in 0..plan.instances {
         let medium = medium(&device, plan, &superblock, &zones, at);
         let extents = look(nemo, &medium).await;
-        let of_scan = found.scan.fences.iter();
-        let gone = of_scan.filter(|fence| is_gone(fence) == Some(at));
-        let oldest = gone.clone().map(|fence| fence.below).max().unwrap_or(0);
-        let mut believed = Recovery::new(extents.survivors, oldest);
+        let known = Known {
+            oldest: newest_note(&found.scan, About::Gone(at)),
+            next: newest_note(&found.scan, About::Written(at)),
+        };
+        let mut believed = Recovery::new(extents.survivors, known);
         read_filters(nemo, &medium, &mut believed).await;
         recovery.set_groups += believed.set_groups() as u64;
         recovery.objects += believed.objects();
@@ -286,7 +295,9 @@ async fn recover(
         // The tombstones are in memory, as what they stand for was.
         let below = engine.durable_when();
         fences.extend(held.into_iter().map(|fence| (at, Fence { below, ..fence })));
-        fences.extend(gone.map(|fence| (at, *fence)));
+        // What is not believed now must not be believed the next time.
+        fences.push((at, gone(at, believed.oldest())));
+        fences.push((at, written(at, engine.durable())));
         instances.push(instance(plan, AnyEngine::Nemo(Box::new(engine)), medium));
     }
     let journal = JournalTask::begin(
@@ -306,10 +317,16 @@ async fn recover(
     })
 }
 
+/// What was noted last.
+fn newest_note(scan: &Scan, of: About) -> u64 {
+    let notes = scan.fences.iter().filter(|fence| about(fence) == of);
+    notes.map(|fence| fence.below).max().unwrap_or(0)
+}
+
 /// Fences of an instance that still hold: set-groups up to `durable` are on flash.
 fn held_fences(plan: &TinyPlan, scan: &Scan, at: u32, durable: u64) -> Vec<Fence> {
     let holds = |fence: &&Fence| {
-        is_gone(fence).is_none()
+        about(fence) == About::Hash
             && instance_of(fence.hash, plan.instances) == at
             && durable < fence.below
     };

@@ -3,11 +3,11 @@
 //! the two never disagree.
 
 use bytes::Bytes;
-use floe_core::hash::{KeyHash, fast_range};
+use floe_core::hash::{ByKeyHash, KeyHash, fast_range};
 use floe_core::layout::tiny::split_record;
 use floe_core::tiny::{Expiry, Object};
 use quick_cache::Weighter;
-use quick_cache::unsync::Cache;
+use quick_cache::unsync::{Cache, DefaultLifecycle};
 
 /// What an entry costs beside its key and value: quick_cache's slot and
 /// table, two allocations, and the handle of the shared bytes.
@@ -36,7 +36,7 @@ impl Weighter<KeyHash, Entry> for ByteWeight {
 /// The RAM tier.
 #[derive(Debug)]
 pub(super) struct Ram {
-    cache: Option<Cache<KeyHash, Entry, ByteWeight>>,
+    cache: Option<Cache<KeyHash, Entry, ByteWeight, ByKeyHash>>,
     marks: Box<[u32]>,
     hits: u64,
 }
@@ -50,8 +50,11 @@ impl Ram {
     pub(super) fn new(bytes: u64, object_bytes: u32) -> Self {
         let items = (bytes / (u64::from(object_bytes) + ENTRY_BYTES)).clamp(16, 1 << 24);
         Ram {
-            cache: (bytes > ENTRY_BYTES)
-                .then(|| Cache::with_weighter(items as usize, bytes, ByteWeight)),
+            cache: (bytes > ENTRY_BYTES).then(|| {
+                let lifecycle = DefaultLifecycle::default();
+                let hashes = ByKeyHash::default();
+                Cache::with(items as usize, bytes, ByteWeight, hashes, lifecycle)
+            }),
             marks: vec![0; MARKS].into(),
             hits: 0,
         }

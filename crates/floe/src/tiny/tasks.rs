@@ -28,21 +28,32 @@ enum Next {
     WornOut,
 }
 
+/// What is noted durably of set-groups.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Note {
+    /// Those before this one are gone, though their zone could not be emptied.
+    Gone(u64),
+    /// Those before this one were written.
+    Written(u64),
+}
+
 /// A task that was carried out.
 struct Ended {
     id: TaskId,
     outcome: Outcome,
     /// If a zone was to be emptied: the order's `oldest`.
     emptied: Option<u64>,
+    /// If a set-group was to be summed up: its sequence.
+    sealed: Option<u64>,
 }
 
 impl Instance {
-    /// Carries out what the engine asks for, until it is told to stop. `gone`
-    /// notes durably that set-groups are gone whose zone could not be emptied.
+    /// Carries out what the engine asks for, until it is told to stop. `note`
+    /// notes something durably; says whether it could.
     pub(super) async fn run(
         self: Arc<Self>,
         now_seconds: impl Fn() -> u32,
-        gone: impl AsyncFn(u64) -> bool,
+        note: impl AsyncFn(Note) -> bool,
     ) {
         let (persists, tasks_max) = {
             let engine = &self.state.lock().engine;
@@ -77,7 +88,7 @@ impl Instance {
             if persists
                 && let Some(oldest) = ended.emptied
                 && ended.outcome == Outcome::Failed
-                && !gone(oldest).await
+                && !note(Note::Gone(oldest)).await
             {
                 // What should be gone could come back: nothing more is written.
                 tracing::error!(
@@ -85,6 +96,13 @@ impl Instance {
                 );
                 self.stop();
                 return;
+            }
+            if let Some(sequence) = ended.sealed
+                && ended.outcome == Outcome::Done
+            {
+                // Before fences are dropped that the set-group makes needless.
+                // A journal that fails drops none.
+                note(Note::Written(sequence + 1)).await;
             }
             self.take_in(ended, now_seconds());
         }
@@ -94,7 +112,12 @@ impl Instance {
         let mut state = self.state.lock();
         let state = &mut *state;
         let engine = &mut state.engine;
+        let was_busy = engine.nemo().is_some_and(|nemo| nemo.has_work());
         let Some(task) = state.next.take().or_else(|| engine.next_task()) else {
+            if was_busy && engine.nemo().is_some_and(|nemo| !nemo.has_work()) {
+                // It gave up what it had to write: there is nothing to wait for.
+                self.room.notify_waiters();
+            }
             return match idle && state.refused && state.searching == 0 {
                 true => Next::WornOut,
                 false => Next::Wait,
@@ -128,15 +151,24 @@ impl Instance {
 
     async fn carry_out(&self, order: Order) -> Ended {
         let is_reset = matches!(order.work, Work::Reset(_));
+        let sealed = match &order.work {
+            Work::Seal { summary, .. } if !summary.of_index => Some(summary.sequence),
+            _ => None,
+        };
         Ended {
             id: order.id,
             emptied: is_reset.then_some(order.oldest),
+            sealed,
             outcome: self.outcome(order.work, &order.labels).await,
         }
     }
 
     async fn outcome(&self, work: Work, labels: &[Label]) -> Outcome {
         let medium = &self.medium;
+        let written = match &work {
+            Work::Append { first, .. } | Work::Seal { first, .. } => Some(*first),
+            Work::Read(_) | Work::Write { .. } | Work::Reset(_) => None,
+        };
         let done = match work {
             Work::Read(pages) => {
                 let read = medium.read_all(&pages).await;
@@ -169,6 +201,9 @@ impl Instance {
             Ok(()) => Outcome::Done,
             Err(error) => {
                 tracing::warn!(%error, "tiny objects could not be written; the place is given up");
+                if let (Some(first), Some(_)) = (written, self.set_group_sets) {
+                    medium.give_up(first).await;
+                }
                 Outcome::Failed
             }
         }

@@ -155,9 +155,10 @@ impl Nemo {
     }
 
     /// Every zone has failed: what was to be written is forgotten. Nothing
-    /// older is on flash that could come back.
+    /// older is on flash that could be found now.
     fn give_up(&mut self) {
         self.sealed = None;
+        self.forgot_leaving |= self.pool.settled() < self.pool.oldest();
         let shape = self.index.open.shape;
         self.index.start_over(shape, self.pool.oldest());
         self.flush.phase = Phase::Idle;
@@ -303,7 +304,14 @@ impl Nemo {
         self.extents.release(resident.extent);
         while let Some(extent) = self.index.forget_before(self.pool.oldest()) {
             self.extents.release(extent);
+            self.forgot_leaving = true;
         }
+    }
+
+    /// Flash says durably what the oldest is.
+    fn settle_oldest(&mut self) {
+        self.pool.settle();
+        self.forgot_leaving = false;
     }
 
     /// Where an append that begins with `next` ends: not beyond its zone.
@@ -391,7 +399,12 @@ impl Nemo {
         match (doing, outcome) {
             (Doing::Reset(zone), outcome) => {
                 self.statistics.resets += 1;
-                self.extents.was_reset(zone, outcome == Outcome::Done);
+                let done = outcome == Outcome::Done;
+                self.extents.was_reset(zone, done);
+                if !done {
+                    // It was noted what is gone.
+                    self.settle_oldest();
+                }
             }
             (Doing::Collect(sets), Outcome::Read(pages)) => {
                 self.collected(&sets, pages, now_seconds);
@@ -431,6 +444,8 @@ impl Nemo {
         };
         let bytes = u64::from(pages) * PAGE_BYTES as u64;
         self.statistics.count_written(Cause::Index, bytes);
+        // Summaries say what the oldest is.
+        self.settle_oldest();
         if of_index {
             self.filters_are_on_flash(extent);
         } else {

@@ -61,7 +61,7 @@ use pool::Pool;
 
 pub use config::{FilterSizing, IndexCache, NemoConfig, NemoPlan, WriteBack};
 pub use filters::SetFilters;
-pub use recovery::{Recovery, Survivor};
+pub use recovery::{Known, Recovery, Survivor};
 
 /// The engine.
 #[derive(Debug)]
@@ -76,6 +76,8 @@ pub struct Nemo {
     turned_out: u32,
     index: Index,
     pool: Pool,
+    /// Filters of set-groups that a crash could bring back are forgotten.
+    forgot_leaving: bool,
     extents: Extents,
     flush: Flush,
     statistics: Statistics,
@@ -97,6 +99,7 @@ impl Nemo {
             turned_out: 0,
             index: Index::new(shape, sets, config),
             pool: Pool::new(sets, plan.extents(), config.hotness_window),
+            forgot_leaving: false,
             extents: Extents::new(plan.flash, plan.extent_pages),
             flush: Flush::new(),
             statistics: Statistics::default(),
@@ -137,19 +140,28 @@ impl Nemo {
         Homes::of(hash, self.plan.sets, self.plan.config.candidates)
     }
 
-    /// Calls `found` for every place on flash where `hash` may be, as far as
-    /// the filters in memory say; newest first within an index group.
-    fn candidates_in_memory(&self, hash: KeyHash, homes: Homes, mut found: impl FnMut(Candidate)) {
+    /// Calls `found` with every set-group and set in which `hash` may be, as
+    /// far as the filters in memory say; newest first within an index group.
+    /// Some of the set-groups may be gone.
+    fn probe(&self, hash: KeyHash, homes: Homes, mut found: impl FnMut(u64, u32)) {
         let rows = Rows::of(hash);
         for home in homes.iter() {
             self.index.probe(home, &rows, |first, mask| {
                 for column in newest_first(mask) {
-                    if let Some(candidate) = self.candidate(first + u64::from(column), home) {
-                        found(candidate);
-                    }
+                    found(first + u64::from(column), home);
                 }
             });
         }
+    }
+
+    /// Calls `found` for every place on flash where `hash` may be, as far as
+    /// the filters in memory say.
+    fn candidates_in_memory(&self, hash: KeyHash, homes: Homes, mut found: impl FnMut(Candidate)) {
+        self.probe(hash, homes, |sequence, home| {
+            if let Some(candidate) = self.candidate(sequence, home) {
+                found(candidate);
+            }
+        });
     }
 
     /// The place of a set in a set-group, if that is still on flash.
@@ -163,13 +175,15 @@ impl Nemo {
         homes.iter().all(|home| self.index.knows(home))
     }
 
-    /// Whether a copy may be on flash. Where filters are not in memory, it may.
+    /// Whether a copy may be on flash, or be there again after a crash. Where
+    /// filters are not in memory, it may.
     fn may_be_on_flash(&self, hash: KeyHash, homes: Homes) -> bool {
-        if !self.knows(homes) {
+        if self.forgot_leaving || !self.knows(homes) {
             return true;
         }
+        let there = self.pool.settled()..self.pool.next();
         let mut any = false;
-        self.candidates_in_memory(hash, homes, |_| any = true);
+        self.probe(hash, homes, |sequence, _| any |= there.contains(&sequence));
         any
     }
 
@@ -226,8 +240,8 @@ impl Nemo {
             || self.may_be_on_flash(object.hash, homes);
         if older {
             let tombstone = Object::tombstone(object.hash);
-            // It is smaller than what it stands for, unless that is tiny.
-            if !self.filling[0].fits(home, tombstone.stored_bytes()) {
+            // It takes no more room than what it stands for, unless that is tiny.
+            if tombstone.stored_bytes() > object.stored_bytes() {
                 self.filling[0].put_back(home, object, homes);
                 return false;
             }

@@ -60,6 +60,8 @@ pub(super) struct Pool {
     residents: VecDeque<Resident>,
     /// Sequence of the oldest.
     oldest: u64,
+    /// As [`Pool::settled`].
+    settled: u64,
     /// How many there are when the flash is full, about.
     full: usize,
     /// How many of the oldest are watched.
@@ -72,6 +74,7 @@ impl Pool {
             sets,
             residents: VecDeque::new(),
             oldest: 0,
+            settled: 0,
             full: full as usize,
             watched: (hotness_window * f64::from(full)).ceil() as usize,
         }
@@ -90,6 +93,7 @@ impl Pool {
     pub(super) fn start_at(&mut self, oldest: u64) {
         debug_assert!(self.residents.is_empty(), "nothing is there yet");
         self.oldest = oldest;
+        self.settled = oldest;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -108,6 +112,19 @@ impl Pool {
             heat: None,
         });
         self.watch();
+    }
+
+    /// Set-groups before this one do not come back, whatever happens. Those
+    /// from here to the oldest went, but a crash could bring them back: flash
+    /// does not say yet that they are gone. That their zone was emptied is not
+    /// enough, for a first attempt to write them may lie elsewhere.
+    pub(super) fn settled(&self) -> u64 {
+        self.settled
+    }
+
+    /// Flash says durably what the oldest is.
+    pub(super) fn settle(&mut self) {
+        self.settled = self.oldest;
     }
 
     /// The oldest goes.

@@ -19,20 +19,32 @@ pub struct Survivor {
 ///
 /// Set-groups are believed only as a run without gaps up to the newest: behind
 /// a gap an older copy could come back of what a missing set-group replaced.
+/// Where the newest itself is missing, which index groups or a journal know to
+/// have been there, nothing is believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     groups: Vec<Survivor>,
     set_groups: Vec<Survivor>,
     /// How many of the set-groups, from the oldest, index groups speak of.
     indexed: usize,
+    /// Sequence of the next set-group. No number is used twice.
+    next: u64,
     /// Survivors that are not believed.
     pub disbelieved: usize,
 }
 
+/// What something else than the summaries, a journal, knows of set-groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Those before this one are gone.
+    pub oldest: u64,
+    /// Those before this one were written.
+    pub next: u64,
+}
+
 impl Recovery {
-    /// Sorts out what survived. `oldest` is the greatest sequence below which
-    /// something else, a journal, knows set-groups to be gone.
-    pub fn new(survivors: Vec<Survivor>, oldest: u64) -> Self {
+    /// Sorts out what survived.
+    pub fn new(survivors: Vec<Survivor>, known: Known) -> Self {
         let all = survivors.len();
         let (mut groups, mut set_groups): (Vec<Survivor>, Vec<Survivor>) = survivors
             .into_iter()
@@ -44,12 +56,21 @@ impl Recovery {
             .map(|survivor| survivor.summary.oldest)
             .max()
             .unwrap_or(0)
-            .max(oldest);
+            .max(known.oldest);
         for list in [&mut groups, &mut set_groups] {
             list.sort_unstable_by_key(|survivor| survivor.summary.sequence);
             // A summary whose write failed may be there all the same, beside
             // that of the second attempt. They say the same.
             list.dedup_by_key(|survivor| survivor.summary.sequence);
+        }
+        let found = set_groups
+            .last()
+            .map_or(0, |newest| newest.summary.sequence + 1);
+        let spoken_of = groups.iter().map(end).max().unwrap_or(0);
+        let next = found.max(spoken_of).max(known.next).max(oldest);
+        if found < next {
+            // The newest could not be read.
+            set_groups.clear();
         }
         set_groups.retain(|survivor| survivor.summary.sequence >= oldest);
         keep_unbroken(&mut set_groups);
@@ -59,7 +80,14 @@ impl Recovery {
             groups,
             set_groups,
             indexed,
+            next,
         }
+    }
+
+    /// Sequence of the oldest set-group that is believed, or of the next one.
+    pub fn oldest(&self) -> u64 {
+        let first = self.set_groups.first();
+        first.map_or(self.next, |first| first.summary.sequence)
     }
 
     /// The set-groups whose [`Summary::filters`] must be read: no index group
@@ -176,10 +204,7 @@ impl Nemo {
     /// used, unless something in them is believed.
     pub fn recover(plan: NemoPlan, recovery: &Recovery, written: impl Fn(u32) -> bool) -> Self {
         let mut nemo = Nemo::new(plan);
-        let oldest = recovery
-            .set_groups
-            .first()
-            .map_or(0, |first| first.summary.sequence);
+        let oldest = recovery.oldest();
         let used: Vec<(Extent, Owner)> = recovery
             .groups
             .iter()

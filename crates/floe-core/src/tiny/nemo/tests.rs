@@ -4,7 +4,7 @@ use super::{FilterSizing, IndexCache, Nemo, NemoConfig, NemoPlan, WriteBack};
 use crate::hash::KeyHash;
 use crate::tiny::model::Model;
 use crate::tiny::tests::oracle::Oracle;
-use crate::tiny::{Expiry, Flash};
+use crate::tiny::{Engine, Expiry, Flash, Insert, Object, Outcome, Task, Work};
 
 fn hash(i: u64) -> KeyHash {
     KeyHash(xxhash_rust::xxh3::xxh3_64(&i.to_le_bytes()))
@@ -174,4 +174,65 @@ fn sets_full_of_tombstones_are_flushed_not_searched_for_room_for_ever() {
     }
     model.put(hash(7), 300, Expiry::NEVER, 1);
     assert_eq!(model.get(hash(7), 1), Some(300));
+}
+
+/// Carries out what the engine wants, successfully, up to a task that `stops`.
+fn work_until(engine: &mut Nemo, stops: fn(&Work) -> bool) -> Option<Task> {
+    while let Some(task) = engine.next_task() {
+        let outcome = match &task.work {
+            work if stops(work) => return Some(task),
+            Work::Read(pages) => Outcome::Read(vec![None; pages.len()]),
+            _ => Outcome::Done,
+        };
+        engine.complete(task.id, outcome, 1);
+    }
+    None
+}
+
+/// Inserts objects until the engine wants a zone to be emptied.
+fn fill_until_reset(engine: &mut Nemo) -> Task {
+    for number in 0.. {
+        let Insert::Accepted(_) = engine.insert(Object::sized(hash(number), 1000), 1) else {
+            panic!("there is room");
+        };
+        if let Some(task) = work_until(engine, |work| matches!(work, Work::Reset(_))) {
+            return task;
+        }
+    }
+    unreachable!("flash is finite");
+}
+
+/// Of how many keys the engine says that flash has something older.
+fn outdating(engine: &mut Nemo, keys: std::ops::Range<u64>) -> usize {
+    let outdates = |key: &u64| match engine.insert(Object::sized(hash(*key), 100), 1) {
+        Insert::Accepted(accepted) => accepted.outdates_flash,
+        Insert::Busy(_) => panic!("there is room"),
+    };
+    keys.filter(outdates).count()
+}
+
+#[test]
+fn what_went_outdates_until_flash_says_that_it_is_gone() {
+    for set_group_pages in [None, Some(8)] {
+        let config = NemoConfig {
+            index_cached: 1.0,
+            set_group_pages,
+            ..NemoConfig::default()
+        };
+        let plan = NemoPlan::new(&config, SMALL).expect("fits");
+        for noted in [false, true] {
+            let mut engine = Nemo::new(plan.clone());
+            let reset = fill_until_reset(&mut engine);
+            assert!(engine.oldest() > 0);
+            assert_eq!(outdating(&mut engine, 0..10), 10, "a crash brings it back");
+            if noted {
+                engine.complete(reset.id, Outcome::Failed, 1);
+            } else {
+                engine.complete(reset.id, Outcome::Done, 1);
+                assert_eq!(outdating(&mut engine, 10..15), 5, "or what was written twice");
+                work_until(&mut engine, |_| false);
+            }
+            assert!(outdating(&mut engine, 15..25) < 5, "it does not come back");
+        }
+    }
 }

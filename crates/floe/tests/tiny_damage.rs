@@ -1,0 +1,144 @@
+//! Tiny objects on flash that is damaged or fails.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{in_place, zoned};
+use floe::tiny::TinyConfig;
+use floe::{ByteSize, Bytes, CacheError, PutOptions, Tiny};
+use floe_core::tiny::nemo::NemoConfig;
+use floe_core::{Geometry, ZoneId};
+use floe_device::{
+    Address, Clock, Faults, Faulty, IoBuf, MemoryDevice, Placement, SharedDevice, virtual_time,
+};
+
+const ZONES: u32 = 12;
+const ZONE: u64 = 64 << 10;
+const BLOCK: usize = 4096;
+
+fn device_like(geometry: Geometry) -> SharedDevice {
+    Arc::new(MemoryDevice::new(Geometry {
+        max_append_bytes: ZONE as u32,
+        ..geometry
+    }))
+}
+
+fn config() -> TinyConfig {
+    TinyConfig {
+        seed: Some(1),
+        ram: ByteSize::kib(0),
+        // Fences hold for as many set-groups as memory has.
+        nemo: NemoConfig {
+            memory_set_groups: 1,
+            ..NemoConfig::default()
+        },
+        ..TinyConfig::default()
+    }
+}
+
+async fn open(device: &SharedDevice, clock: &Clock) -> Tiny {
+    Tiny::open(Arc::clone(device), clock.clone(), &config())
+        .await
+        .expect("opens")
+}
+
+async fn put(store: &Tiny, key: u32, value: &[u8]) -> Result<(), CacheError> {
+    let key = format!("key-{key}");
+    store
+        .put(key.as_bytes(), value, PutOptions::default())
+        .await
+}
+
+async fn get(store: &Tiny, key: u32) -> Option<Bytes> {
+    let key = format!("key-{key}");
+    let found = store.get(key.as_bytes()).await.expect("get");
+    found.map(|found| found.bytes)
+}
+
+async fn overwrite(device: &SharedDevice, at: Address, bytes: &[u8]) {
+    let mut buf = IoBuf::zeroed(bytes.len());
+    buf.copy_from_slice(bytes);
+    let written = device.write(at, buf.freeze(), Placement(0)).await;
+    written.expect("the damage is done");
+}
+
+/// A set-group that cannot be read may hold what is newest: not even what
+/// lies beside it, long after its fences were dropped, is believed then.
+#[test]
+fn nothing_older_is_found_when_any_zone_is_damaged() {
+    const KEYS: u32 = 40;
+    let mut hits = 0;
+    for damaged in 2..ZONES {
+        hits += virtual_time::run(1, async |clock: Clock| {
+            let device = device_like(in_place(ZONES, ZONE));
+            let store = open(&device, &clock).await;
+            for value in [b"older", b"newer"] {
+                for key in 0..KEYS {
+                    put(&store, key, value).await.expect("put");
+                }
+                store.flush().await.expect("flush");
+            }
+            store.close().await.expect("closes");
+            // The next life's journal has no fences of what is on flash.
+            open(&device, &clock).await.close().await.expect("closes");
+
+            let garbage = [0x5a; ZONE as usize];
+            overwrite(&device, Address::new(ZoneId(damaged), 0), &garbage).await;
+            let mut hits = 0;
+            for _ in 0..2 {
+                let store = open(&device, &clock).await;
+                for key in 0..KEYS {
+                    let found = get(&store, key).await;
+                    hits += u32::from(found.is_some());
+                    let newest = found.is_none_or(|found| found == b"newer"[..]);
+                    assert!(newest, "key {key}, zone {damaged}");
+                }
+                store.close().await.expect("closes");
+            }
+            hits
+        });
+    }
+    // Damage elsewhere costs nothing.
+    assert!(hits > KEYS * (ZONES - 7) * 2, "{hits}");
+}
+
+#[test]
+fn writes_that_fail_cost_zones_and_not_the_few_that_may_be_open() {
+    virtual_time::run(2, async |clock: Clock| {
+        let memory = device_like(zoned(4 * ZONES, ZONE));
+        let faults = Faults {
+            torn_writes: 0.05,
+            spared_zones: vec![ZoneId(0), ZoneId(1)],
+            ..Faults::default()
+        };
+        let faulty = Arc::new(Faulty::new(memory, clock.clone(), 1, Faults::default()));
+        let store = open(&(Arc::clone(&faulty) as SharedDevice), &clock).await;
+        let value = [7; 400];
+        faulty.set(faults);
+        for key in 0..10_000 {
+            put(&store, key, &value).await.expect("there is room");
+        }
+        assert!(faulty.injected() > 8, "{}", faulty.injected());
+        faulty.set(Faults::default());
+        let before = store.stats().engine.bytes_written();
+        for key in 0..6_000 {
+            put(&store, key, &value).await.expect("there is room");
+        }
+        let written = store.stats().engine.bytes_written() - before;
+        assert!(written > 2_000_000, "{written}");
+    });
+}
+
+/// A crash while the very first journal is begun may keep its first block and
+/// lose the superblock before it.
+#[test]
+fn a_format_that_was_cut_off_is_begun_again() {
+    virtual_time::run(3, async |clock: Clock| {
+        let device = device_like(in_place(ZONES, ZONE));
+        drop(open(&device, &clock).await);
+        overwrite(&device, Address::new(ZoneId(0), 0), &[0; BLOCK]).await;
+        let store = open(&device, &clock).await;
+        assert!(store.recovery().formatted, "{:?}", store.recovery());
+    });
+}
