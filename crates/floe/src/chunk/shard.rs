@@ -72,7 +72,13 @@ impl Shard {
         let items = (ram_bytes / item_bytes.max(1)).clamp(16, 1 << 20) as usize;
         let ram = (ram_bytes > RAM_ENTRY_BYTES).then(|| {
             let lifecycle = DefaultLifecycle::default();
-            Cache::with(items, ram_bytes, ByteWeight, ByKeyHash::default(), lifecycle)
+            Cache::with(
+                items,
+                ram_bytes,
+                ByteWeight,
+                ByKeyHash::default(),
+                lifecycle,
+            )
         });
         Shard {
             index,

@@ -149,7 +149,9 @@ impl Lives {
 /// `FLOE_ORACLE_SEED` begins elsewhere, for long searches.
 fn first_seed() -> u64 {
     let given = std::env::var("FLOE_ORACLE_SEED");
-    given.map_or(0, |seed| seed.parse().expect("FLOE_ORACLE_SEED is a number"))
+    given.map_or(0, |seed| {
+        seed.parse().expect("FLOE_ORACLE_SEED is a number")
+    })
 }
 
 fn name(key: u64) -> Vec<u8> {

@@ -229,7 +229,11 @@ fn what_went_outdates_until_flash_says_that_it_is_gone() {
                 engine.complete(reset.id, Outcome::Failed, 1);
             } else {
                 engine.complete(reset.id, Outcome::Done, 1);
-                assert_eq!(outdating(&mut engine, 10..15), 5, "or what was written twice");
+                assert_eq!(
+                    outdating(&mut engine, 10..15),
+                    5,
+                    "or what was written twice"
+                );
                 work_until(&mut engine, |_| false);
             }
             assert!(outdating(&mut engine, 15..25) < 5, "it does not come back");
