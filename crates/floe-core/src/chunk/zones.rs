@@ -391,6 +391,15 @@ impl ZoneTable {
         self.closing > 0
     }
 
+    /// Whether nothing is under way after which a zone could be free, or could
+    /// be evicted.
+    pub fn is_idle(&self) -> bool {
+        use ZonePhase::{Closing, Evicting, Opening};
+        self.zones.iter().all(|zone| {
+            zone.info.in_flight == 0 && !matches!(zone.info.phase, Opening | Closing | Evicting)
+        })
+    }
+
     /// Whether no zone will ever take values again: all are retired.
     pub fn is_dead(&self) -> bool {
         self.zones[METADATA_ZONES as usize..]

@@ -1,10 +1,10 @@
-//! Deaths that the journal has, and those that it could not take.
+//! Deaths that the journal has, and those that it does not have yet.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-use floe_core::hash::KeyHash;
+use floe_core::hash::{ByKeyHash, KeyHash, fast_range};
 use floe_core::layout::{NOTE_BYTES, Note};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -73,60 +73,165 @@ impl Pressure {
     }
 }
 
-/// Deaths that could not be written. What they name may come back after a
-/// crash, so whoever next writes or deletes one of those keys must first see
-/// them written.
+/// Deaths that the journal does not have yet: they are on their way to it, or
+/// could not be written. What they name may come back after a crash, so whoever
+/// next writes or deletes one of those keys must see them written, too. The
+/// first may have given up half-way, or may simply not be done.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
-    any: AtomicBool,
-    notes: Mutex<HashMap<KeyHash, Vec<Note>>>,
+    /// Keys in all parts.
+    keys: AtomicUsize,
+    parts: [Mutex<HashMap<KeyHash, Vec<Note>, ByKeyHash>>; PARTS],
+    /// Of those, what nobody is about to send.
+    orphans: Mutex<Vec<Note>>,
 }
+
+/// So that not every overwrite takes the same lock.
+const PARTS: usize = 16;
 
 /// Keys whose deaths may be owed before the journal counts as broken for good.
 const OWED_KEYS_MAX: usize = 1 << 16;
 
+/// Orphans that are remembered as such. Others are written when their key is
+/// written or deleted next.
+const ORPHANS_MAX: usize = 1 << 12;
+
 impl Owed {
+    fn part(&self, hash: KeyHash) -> &Mutex<HashMap<KeyHash, Vec<Note>, ByKeyHash>> {
+        &self.parts[fast_range(hash.0, PARTS)]
+    }
+
     /// What is owed for `hash`.
     pub(crate) fn of(&self, hash: KeyHash) -> Vec<Note> {
-        if !self.any.load(SeqCst) {
+        if self.keys.load(SeqCst) == 0 {
             return Vec::new();
         }
-        self.notes.lock().get(&hash).cloned().unwrap_or_default()
+        let part = self.part(hash).lock();
+        part.get(&hash).cloned().unwrap_or_default()
     }
 
     /// Whether so much is owed that no more can be remembered.
     pub(super) fn is_full(&self) -> bool {
-        self.any.load(SeqCst) && self.notes.lock().len() >= OWED_KEYS_MAX
+        self.keys.load(SeqCst) >= OWED_KEYS_MAX
     }
 
+    /// Notes other than deaths are not owed.
     pub(super) fn add(&self, notes: &[Note]) {
-        let mut owed = self.notes.lock();
         for note in notes {
-            if let Note::Death { hash, .. } = note {
-                let of_key = owed.entry(*hash).or_default();
-                if !of_key.contains(note) {
-                    of_key.push(*note);
-                }
-                self.any.store(true, SeqCst);
+            let Note::Death { hash, .. } = note else {
+                continue;
+            };
+            let mut part = self.part(*hash).lock();
+            let of_key = part.entry(*hash).or_default();
+            if of_key.is_empty() {
+                self.keys.fetch_add(1, SeqCst);
+            }
+            if !of_key.contains(note) {
+                of_key.push(*note);
             }
         }
     }
 
+    /// The journal has them, or they never came to be.
     pub(super) fn paid(&self, notes: &[Note]) {
-        if !self.any.load(SeqCst) {
-            return;
-        }
-        let mut owed = self.notes.lock();
         for note in notes {
-            if let Note::Death { hash, .. } = note
-                && let Some(of_key) = owed.get_mut(hash)
-            {
-                of_key.retain(|other| other != note);
-                if of_key.is_empty() {
-                    owed.remove(hash);
-                }
+            let Note::Death { hash, .. } = note else {
+                continue;
+            };
+            let mut part = self.part(*hash).lock();
+            let Some(of_key) = part.get_mut(hash) else {
+                continue;
+            };
+            of_key.retain(|other| other != note);
+            if of_key.is_empty() {
+                part.remove(hash);
+                self.keys.fetch_sub(1, SeqCst);
             }
         }
-        self.any.store(!owed.is_empty(), SeqCst);
+    }
+
+    /// What nobody else sends.
+    pub(super) fn take_orphans(&self) -> Vec<Note> {
+        std::mem::take(&mut *self.orphans.lock())
+    }
+
+    fn orphan(&self, notes: Vec<Note>) {
+        self.add(&notes);
+        let mut orphans = self.orphans.lock();
+        if orphans.len() + notes.len() <= ORPHANS_MAX {
+            orphans.extend(notes);
+        }
+    }
+}
+
+/// Notes that are about to be sent. If the future that is to send them is
+/// dropped, they are left to the journal.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    owed: Arc<Owed>,
+    notes: Vec<Note>,
+}
+
+impl Unsent {
+    pub(super) fn new(owed: &Arc<Owed>, notes: Vec<Note>) -> Self {
+        Unsent {
+            owed: Arc::clone(owed),
+            notes,
+        }
+    }
+
+    /// They are sent now.
+    pub(crate) fn take(mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
+    }
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        if !self.notes.is_empty() {
+            self.owed.orphan(std::mem::take(&mut self.notes));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use floe_core::ZoneId;
+    use floe_core::layout::{Generation, Sequence, ZoneLife};
+
+    use super::*;
+
+    fn death(hash: u64, sequence: u64) -> Note {
+        Note::Death {
+            life: ZoneLife::new(ZoneId(3), Generation(1)),
+            hash: KeyHash(hash),
+            sequence: Sequence(sequence),
+        }
+    }
+
+    #[test]
+    fn deaths_are_owed_until_they_are_paid() {
+        let owed = Arc::<Owed>::default();
+        owed.add(&[death(1, 10), death(1, 11), death(2, 12), death(1, 10)]);
+        assert_eq!(owed.of(KeyHash(1)), [death(1, 10), death(1, 11)]);
+        owed.paid(&[death(1, 10), death(2, 12), death(3, 1)]);
+        assert_eq!(owed.of(KeyHash(1)), [death(1, 11)]);
+        assert!(owed.of(KeyHash(2)).is_empty());
+        owed.paid(&[death(1, 11)]);
+        assert_eq!(owed.keys.load(SeqCst), 0);
+    }
+
+    #[test]
+    fn what_is_not_sent_is_left_to_the_journal() {
+        let owed = Arc::<Owed>::default();
+        assert_eq!(Unsent::new(&owed, vec![death(1, 10)]).take().len(), 1);
+        assert!(owed.take_orphans().is_empty());
+        drop(Unsent::new(&owed, vec![death(1, 10)]));
+        assert_eq!(owed.of(KeyHash(1)), [death(1, 10)]);
+        assert_eq!(owed.take_orphans(), [death(1, 10)]);
+        for sequence in 0..2 * ORPHANS_MAX as u64 {
+            drop(Unsent::new(&owed, vec![death(sequence, 1)]));
+        }
+        assert_eq!(owed.take_orphans().len(), ORPHANS_MAX);
     }
 }

@@ -19,7 +19,7 @@ use floe_device::{DeviceError, IoBuf, Placement, SharedDevice};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::deaths::{Owed, Pressure};
+use super::deaths::{Owed, Pressure, Unsent};
 use super::zone_state::ZoneStates;
 use crate::error::CacheError;
 use crate::metadata::{goes_on, other, read_window};
@@ -62,9 +62,25 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Deaths of `hash` that could not be written yet.
+    /// Deaths of `hash` that are not written yet.
     pub(crate) fn owed(&self, hash: KeyHash) -> Vec<Note> {
         self.owed.of(hash)
+    }
+
+    /// From now on, whoever writes or deletes one of these keys sees to these
+    /// deaths, too.
+    pub(crate) fn owe(&self, deaths: &[Note]) {
+        self.owed.add(deaths);
+    }
+
+    /// Deaths that did not come to be.
+    pub(crate) fn forgive(&self, deaths: &[Note]) {
+        self.owed.paid(deaths);
+    }
+
+    /// Holds notes that are sent after something else is done.
+    pub(crate) fn hold(&self, notes: Vec<Note>) -> Unsent {
+        Unsent::new(&self.owed, notes)
     }
 
     /// Starts the task that owns the metadata zones.
@@ -94,18 +110,17 @@ impl Journal {
                 "the journal has failed too often; reopen the cache".into(),
             ));
         }
-        let (done, result) = oneshot::channel();
-        let sent = self
-            .requests
-            .send(Request {
-                notes,
-                done: Some(done),
-                last: false,
-            })
-            .await;
-        if sent.is_err() {
+        let unsent = self.hold(notes);
+        let place = self.requests.reserve().await;
+        let Ok(place) = place else {
             return Err(CacheError::Closed);
-        }
+        };
+        let (done, result) = oneshot::channel();
+        place.send(Request {
+            notes: unsent.take(),
+            done: Some(done),
+            last: false,
+        });
         match result.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(reason)) => Err(CacheError::NotDurable(reason)),
@@ -115,16 +130,17 @@ impl Journal {
 
     /// Writes `notes` some time soon; waits only for a place in the queue.
     pub(crate) async fn commit_later(&self, notes: Vec<Note>) {
-        if !notes.is_empty() {
-            // A closed journal keeps no notes: what they would have saved is scanned or re-validated.
-            let _ = self
-                .requests
-                .send(Request {
-                    notes,
-                    done: None,
-                    last: false,
-                })
-                .await;
+        if notes.is_empty() {
+            return;
+        }
+        let unsent = self.hold(notes);
+        // A closed journal keeps no notes: what they would have saved is scanned or re-validated.
+        if let Ok(place) = self.requests.reserve().await {
+            place.send(Request {
+                notes: unsent.take(),
+                done: None,
+                last: false,
+            });
         }
     }
 
@@ -235,6 +251,7 @@ impl JournalTask {
                 waiting.extend(next.done);
                 last |= next.last;
             }
+            notes.extend(self.owed.take_orphans());
             let result = self.write(&notes).await;
             if matches!(&result, Err(JournalError::Device(error)) if error.is_no_space()) {
                 self.pressure.starve();

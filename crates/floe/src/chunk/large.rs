@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use floe_core::chunk::{Entry, IndexFull};
+use floe_core::chunk::Entry;
 use floe_core::hash::KeyHash;
 use floe_core::layout::{
     LargeDescriptor, Note, PieceHeader, RecordFlags, Sequence, SummaryEntry, ValueKind, ZoneLife,
@@ -68,6 +68,15 @@ struct Moving {
     /// The value's own.
     sequence: Sequence,
     relocation: Arc<Relocation>,
+}
+
+/// What became of a value whose descriptor was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entered {
+    Yes,
+    /// A newer one of the same key came, or the one that was moved went.
+    Overtaken,
+    IndexFull,
 }
 
 #[derive(Debug)]
@@ -447,13 +456,23 @@ impl LargeWriter {
         };
         let block_size = self.engine.plan.geometry.block_size;
         // Before the descriptor is written: whatever is found afterwards is newer than it.
-        let (mut notes, sequence) = match &self.moving {
+        let (notes, sequence) = match &self.moving {
             Some(moving) => (Vec::new(), moving.sequence),
             None => {
                 let (deaths, sequence) = self.displace();
                 (deaths.notes, sequence)
             }
         };
+        // The descriptor may land though the caller has given up by then, or
+        // though its append failed. Until it is entered, it counts as dead.
+        let stillborn = Note::Death {
+            life,
+            hash: self.hash,
+            sequence,
+        };
+        self.engine.journal.owe(&[stillborn]);
+        let notes: Vec<Note> = notes.into_iter().chain([stillborn]).collect();
+        let notes = self.engine.journal.hold(notes);
         let descriptor = LargeDescriptor {
             hash: self.hash,
             sequence,
@@ -470,13 +489,7 @@ impl LargeWriter {
             Ok(landed) => landed,
             Err(error) => {
                 self.give_up_zone(&error);
-                // The failed append may have reached flash all the same.
-                notes.push(Note::Death {
-                    life,
-                    hash: self.hash,
-                    sequence,
-                });
-                self.engine.journal.commit(notes).await?;
+                self.engine.journal.commit(notes.take()).await?;
                 return Ok(None);
             }
         };
@@ -497,8 +510,14 @@ impl LargeWriter {
             checksum,
             expiry_unix_s: self.expiry_unix_s,
         };
-        let entered = self.enter(entry, life, sequence);
-        notes.extend(entered.unwrap_or_default());
+        let entered = self.enter(entry);
+        let mut notes = notes.take();
+        if entered == Entered::Yes {
+            self.engine.journal.forgive(&[stillborn]);
+            notes.retain(|note| *note != stillborn);
+        } else {
+            self.engine.states.add_death(life.zone);
+        }
         self.engine
             .descriptors
             .insert((self.hash, checksum), Arc::new(descriptor));
@@ -507,7 +526,7 @@ impl LargeWriter {
         } else {
             self.engine.journal.commit(notes).await?;
         }
-        Ok(entered.is_ok().then_some(()))
+        Ok((entered != Entered::IndexFull).then_some(()))
     }
 
     async fn append_descriptor(
@@ -535,45 +554,25 @@ impl LargeWriter {
 
     /// Enters the value into the index, unless a newer one of the same key
     /// came while its descriptor was being written.
-    fn enter(
-        &self,
-        entry: Entry,
-        life: ZoneLife,
-        sequence: Sequence,
-    ) -> Result<Option<Note>, IndexFull> {
+    fn enter(&self, entry: Entry) -> Entered {
         let mut shard = self.engine.shard_of(self.hash).lock();
+        let states = &self.engine.states;
         if let Some(Moving { from, .. }) = self.moving {
-            if shard.index.relocate(self.hash, from.place, entry) {
-                self.engine
-                    .states
-                    .remove_live(from.place.zone, u64::from(from.len));
-                self.engine
-                    .states
-                    .add_live(entry.place.zone, u64::from(entry.len));
-                return Ok(None);
+            if !shard.index.relocate(self.hash, from.place, entry) {
+                return Entered::Overtaken;
             }
-            self.engine.states.add_death(life.zone);
-            return Ok(Some(Note::Death {
-                life,
-                hash: self.hash,
-                sequence,
-            }));
+            states.remove_live(from.place.zone, u64::from(from.len));
+            states.add_live(entry.place.zone, u64::from(entry.len));
+            return Entered::Yes;
         }
-        let overtaken =
-            shard.pending.contains_key(&self.hash) || shard.index.get(self.hash).is_some();
-        if overtaken {
-            self.engine.states.add_death(life.zone);
-            return Ok(Some(Note::Death {
-                life,
-                hash: self.hash,
-                sequence,
-            }));
+        if shard.pending.contains_key(&self.hash) || shard.index.get(self.hash).is_some() {
+            return Entered::Overtaken;
         }
-        shard.index.insert(self.hash, entry)?;
-        self.engine
-            .states
-            .add_live(entry.place.zone, u64::from(entry.len));
-        Ok(None)
+        if shard.index.insert(self.hash, entry).is_err() {
+            return Entered::IndexFull;
+        }
+        states.add_live(entry.place.zone, u64::from(entry.len));
+        Entered::Yes
     }
 
     /// Takes the key's older value out of service. Returns the notes of its

@@ -93,6 +93,8 @@ pub(crate) struct Engine {
     placement: Space,
     /// A zone was opened, closed, freed or retired.
     space: Notify,
+    /// How often reclaim freed nothing while nothing else was under way.
+    futile_reclaims: AtomicU64,
     /// Free zones are low, or somebody waits for one.
     reclaim_wake: Notify,
     /// Room in the write buffer.
@@ -228,7 +230,7 @@ impl Engine {
         hash: KeyHash,
         at: Sequence,
     ) -> (bool, Deaths) {
-        let mut notes = self.journal.owed(hash);
+        let mut notes = Vec::new();
         let mut was_served = shard.ram_remove(hash);
         let death = |zone: ZoneId, generation| {
             self.states.add_death(zone);
@@ -263,8 +265,10 @@ impl Engine {
                 notes.push(death(life.zone, life.generation));
             }
         }
+        // Under the shard's lock: whoever is next must find them.
+        self.journal.owe(&notes);
         let deaths = Deaths {
-            notes,
+            notes: self.journal.owed(hash),
             ..Deaths::default()
         };
         (was_served, deaths)

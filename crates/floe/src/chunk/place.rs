@@ -1,6 +1,7 @@
 //! Finding room in a zone, opening zones, closing them with a summary.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use floe_core::ZoneId;
@@ -82,6 +83,11 @@ impl Drop for Placement {
 /// How long host GC waits at a time for an open zone to be closed.
 const GC_PATIENCE: Duration = Duration::from_millis(50);
 
+/// How often reclaim must have achieved nothing, with nothing else under way,
+/// before a user's value is given up. One of them may have begun too early to
+/// see what this value waits for.
+const FUTILE_MAX: u64 = 2;
+
 /// Whose bytes are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -91,7 +97,8 @@ pub(super) enum Purpose {
 
 impl Engine {
     /// Room for `bytes` and `records` of a user's values; waits for a free
-    /// zone. `None` when no zone will ever be free, or the engine stops.
+    /// zone. `None` when no zone will ever be free, when reclaim cannot free
+    /// one, or when the engine stops.
     pub(super) async fn place(self: &Arc<Self>, bytes: u64, records: u32) -> Option<Placement> {
         self.place_for(Purpose::User, bytes, records).await
     }
@@ -104,6 +111,7 @@ impl Engine {
     ) -> Option<Placement> {
         let mut waited = false;
         let mut patience = 8;
+        let futile = self.futile_reclaims.load(SeqCst);
         loop {
             let changed = self.space.notified();
             tokio::pin!(changed);
@@ -128,14 +136,11 @@ impl Engine {
             match placed {
                 Placed::In(zone, generation) => return Some(self.placement(zone, generation)),
                 Placed::AfterOpening(zone, generation) => {
+                    // In a task of its own, since whoever asks may go away.
                     let placement = self.placement(zone, generation);
-                    match self.write_zone_header(&placement).await {
-                        Ok(()) => return Some(placement),
-                        Err(error) => {
-                            tracing::warn!(%error, %zone, "a zone could not be opened");
-                            add(&self.counters.write_errors, 1);
-                            placement.fail(&error);
-                        }
+                    let opened = tokio::spawn(Arc::clone(self).open_zone(placement));
+                    if let Ok(Some(placement)) = opened.await {
+                        return Some(placement);
                     }
                 }
                 Placed::Wait if dead || self.is_stopped() => return None,
@@ -150,6 +155,9 @@ impl Engine {
                         () = changed => {}
                         () = self.clock.sleep(GC_PATIENCE) => {}
                     }
+                }
+                Placed::Wait if self.futile_reclaims.load(SeqCst) - futile >= FUTILE_MAX => {
+                    return None;
                 }
                 Placed::Wait => {
                     if !std::mem::replace(&mut waited, true) {
@@ -166,6 +174,19 @@ impl Engine {
             engine: Arc::clone(self),
             life: ZoneLife::new(zone, generation),
             ended: false,
+        }
+    }
+
+    /// Makes the zone of `placement` ready for values.
+    async fn open_zone(self: Arc<Self>, placement: Placement) -> Option<Placement> {
+        match self.write_zone_header(&placement).await {
+            Ok(()) => Some(placement),
+            Err(error) => {
+                tracing::warn!(%error, zone = %placement.life().zone, "a zone could not be opened");
+                add(&self.counters.write_errors, 1);
+                placement.fail(&error);
+                None
+            }
         }
     }
 

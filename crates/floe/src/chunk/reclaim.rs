@@ -4,6 +4,7 @@
 //! low one. Writers that find no zone wait for it: that is the foreground.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use floe_core::chunk::{Durability, Eviction};
@@ -85,6 +86,11 @@ impl Engine {
                 return;
             };
             if !freed {
+                if self.zones.lock().is_idle() {
+                    // Whoever waits for a zone must not wait for ever.
+                    self.futile_reclaims.fetch_add(1, SeqCst);
+                    self.space.notify_waiters();
+                }
                 return;
             }
         }

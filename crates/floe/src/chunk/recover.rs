@@ -555,6 +555,7 @@ impl Recovery {
             states: self.states,
             placement,
             space: Notify::new(),
+            futile_reclaims: AtomicU64::new(0),
             reclaim_wake: Notify::new(),
             room: Arc::new(Semaphore::new(
                 (self.plan.write_buffer_bytes / ROOM_UNIT_BYTES) as usize,

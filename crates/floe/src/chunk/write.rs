@@ -356,7 +356,15 @@ impl Engine {
         };
         match shard.index.insert(record.hash, entry) {
             Ok(_) => self.states.add_live(life.zone, u64::from(entry.len)),
-            Err(floe_core::chunk::IndexFull) => self.refuse(record.hash, &mut shard, entry.len),
+            Err(floe_core::chunk::IndexFull) => {
+                // It is on flash, where only a scan finds it.
+                drop(self.journal.hold(vec![Note::Death {
+                    life,
+                    hash: record.hash,
+                    sequence: record.sequence,
+                }]));
+                self.refuse(record.hash, &mut shard, entry.len);
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Lives of a process that end in the middle of everything. In virtual time:
 //! a seed that fails fails every time.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use floe_device::{Clock, Faults, Faulty, virtual_time};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::oracle::{Counts, Oracle, Version};
+use super::oracle::{Counts, Oracle, Part, Version};
 
 const CLIENTS: u64 = 4;
 
@@ -30,6 +31,12 @@ pub(crate) trait Subject: Clone + Send + Sync + 'static {
         random: &mut StdRng,
     ) -> impl Future<Output = Result<bool, CacheError>> + Send;
     fn delete(&self, key: &[u8]) -> impl Future<Output = Result<(), CacheError>> + Send;
+    /// Whether parts of values are read, too.
+    const READS_PARTS: bool = false;
+    /// A part of a value; `None` if nothing can be said of it.
+    fn get_part(&self, _: &[u8], _: Range<u64>) -> impl Future<Output = Option<Part>> + Send {
+        std::future::ready(None)
+    }
     fn close(&self) -> impl Future<Output = ()> + Send;
 }
 
@@ -180,6 +187,10 @@ impl<S: Subject> Client<S> {
                     poll_once(self.cache.get(&name(key))).await;
                     Ok(())
                 }
+                56..70 if S::READS_PARTS => {
+                    self.get_part(key).await;
+                    Ok(())
+                }
                 _ => {
                     let now_s = self.clock.unix_seconds();
                     let name = name(key);
@@ -217,6 +228,15 @@ impl<S: Subject> Client<S> {
         let taken = put.await?;
         self.oracle.acknowledge(key, taken.then_some(version));
         Ok(())
+    }
+
+    /// Anywhere, also behind the value's end.
+    async fn get_part(&mut self, key: u64) {
+        let start = self.random.random_range(0..1_100_000);
+        let part = start..start + self.random.random_range(0..300_000);
+        let name = name(key);
+        let get = self.cache.get_part(&name, part.clone());
+        self.oracle.check_part(key, part, get).await;
     }
 
     async fn delete(&self, key: u64) -> Result<(), CacheError> {

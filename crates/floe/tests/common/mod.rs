@@ -12,4 +12,4 @@ mod oracle;
 
 pub(crate) use device::{in_place, power_switch, zoned};
 pub(crate) use lives::{Lives, Subject};
-pub(crate) use oracle::Oracle;
+pub(crate) use oracle::{Oracle, Part};

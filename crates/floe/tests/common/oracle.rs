@@ -1,6 +1,7 @@
 //! What a key may hold. A miss is always right.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -13,6 +14,14 @@ pub(crate) struct Version {
     pub(crate) number: u64,
     /// From this second on it must be gone.
     pub(crate) gone_at_s: u64,
+}
+
+/// What was read of a part of a value.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) bytes: Vec<u8>,
+    /// Reading failed before the part's end.
+    pub(crate) is_cut: bool,
 }
 
 /// What may be found.
@@ -30,6 +39,8 @@ pub(crate) struct Counts {
     pub(crate) hits: u64,
     /// Hits of values above 2 KiB.
     pub(crate) large_hits: u64,
+    /// Parts of values that were found.
+    pub(crate) parts: u64,
     /// Of what was looked for first in a life: how much had survived. These
     /// are not among the others.
     pub(crate) warm_hits: u64,
@@ -106,6 +117,35 @@ impl Oracle {
         counts.warm_hits += u64::from(warm);
         counts.hits += u64::from(!warm);
         counts.large_hits += u64::from(!warm && found.len() > 2048);
+    }
+
+    /// As [`check`](Oracle::check), for a part of the value, which ends where
+    /// the value does.
+    pub(crate) async fn check_part(
+        &self,
+        key: u64,
+        part: Range<u64>,
+        get: impl Future<Output = Option<Part>>,
+    ) {
+        let before = self.allowed(key);
+        let Some(found) = get.await else {
+            return;
+        };
+        let after = self.allowed(key);
+        let is_right = |version: &Version| {
+            let whole = self.value(key, version.number);
+            let end = (part.end as usize).min(whole.len());
+            let wanted = &whole[(part.start as usize).min(end)..end];
+            match found.is_cut {
+                true => wanted.starts_with(&found.bytes),
+                false => wanted == found.bytes,
+            }
+        };
+        assert!(
+            before.iter().chain(&after).any(is_right),
+            "key {key}: a lie in {part:?}; allowed {before:?} {after:?}"
+        );
+        self.counts.lock().parts += 1;
     }
 
     /// A client found the cache closed.
