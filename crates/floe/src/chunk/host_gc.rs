@@ -265,7 +265,8 @@ impl Engine {
         while let Some(moved) = reads.next().await {
             let Some(moved) = moved else { continue };
             if !fill.try_add(moved.key.len(), moved.payload.len()) {
-                self.append_moved(&std::mem::take(&mut batch), &fill, relocation)
+                let whole = std::mem::take(&mut batch);
+                self.append_moved(whole, fill.batch_bytes() as u64, relocation)
                     .await?;
                 fill = empty();
                 // A single record always fits: it was in a batch of this size before.
@@ -274,21 +275,27 @@ impl Engine {
             batch.push(moved);
         }
         if !batch.is_empty() {
-            self.append_moved(&batch, &fill, relocation).await?;
+            self.append_moved(batch, fill.batch_bytes() as u64, relocation)
+                .await?;
         }
         Ok(())
     }
 
     fn live_at(&self, record: &ScannedRecord, life: ZoneLife) -> Option<Entry> {
-        let shard = self.shard_of(record.summary.hash).lock();
-        match shard.index.get(record.summary.hash)? {
-            Found::Live(entry)
-                if entry.place == record.place(life, self.plan.geometry.block_size) =>
-            {
-                Some(entry)
-            }
+        let place = record.place(life, self.plan.geometry.block_size);
+        self.live_entry(record.summary.hash, place)
+    }
+
+    fn live_entry(&self, hash: KeyHash, place: Address) -> Option<Entry> {
+        match self.shard_of(hash).lock().index.get(hash)? {
+            Found::Live(entry) if entry.place == place => Some(entry),
             _ => None,
         }
+    }
+
+    /// Whether a value is still served from `place`.
+    pub(super) fn is_live_at(&self, hash: KeyHash, place: Address) -> bool {
+        self.live_entry(hash, place).is_some()
     }
 
     async fn read_for_move(
@@ -327,11 +334,10 @@ impl Engine {
 
     async fn append_moved(
         self: &Arc<Self>,
-        batch: &[Moved],
-        plan: &SmallBatchPlan,
+        mut batch: Vec<Moved>,
+        bytes: u64,
         relocation: &Relocation,
     ) -> Result<(), GcError> {
-        let bytes = plan.batch_bytes() as u64;
         let placement = self
             .place_for(Purpose::HostGc, bytes, batch.len() as u32)
             .await
@@ -339,10 +345,20 @@ impl Engine {
         let life = placement.life();
         // From here a copy may reach flash there: deaths of these keys are noted there, too.
         relocation.also(life.zone);
+        // What died before is not copied: its death speaks of the original alone.
+        batch.retain(|moved| self.is_live_at(moved.hash, moved.from.place));
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let mut plan = SmallBatchPlan::new(self.plan.geometry.block_size, u32::MAX);
+        for moved in &batch {
+            // They fitted when all were there.
+            let _ = plan.try_add(moved.key.len(), moved.payload.len());
+        }
         let mut buf = self.device.allocate(plan.batch_bytes());
-        let mut encoder = SmallBatchEncoder::new(plan, self.id, life, &mut buf)?;
+        let mut encoder = SmallBatchEncoder::new(&plan, self.id, life, &mut buf)?;
         let mut placed = Vec::with_capacity(batch.len());
-        for moved in batch {
+        for moved in &batch {
             placed.push(encoder.push(&NewRecord {
                 hash: moved.hash,
                 sequence: moved.sequence,

@@ -331,6 +331,18 @@ impl Engine {
         flushed
     }
 
+    /// Starts the background tasks.
+    fn start_tasks(self: &Arc<Self>) {
+        let mut tasks = self.tasks.lock();
+        tasks.push(tokio::spawn(Arc::clone(self).run_writer()));
+        tasks.push(tokio::spawn(Arc::clone(self).run_reclaim()));
+        if self.slots().is_some() {
+            tasks.push(tokio::spawn(Arc::clone(self).run_tables()));
+            tasks.push(tokio::spawn(Arc::clone(self).run_use_notes()));
+        }
+        self.reclaim_wake.notify_one();
+    }
+
     /// Tells background tasks to end, without waiting.
     pub(crate) fn stop_tasks(&self) {
         self.stopping.store(true, SeqCst);

@@ -195,14 +195,11 @@ impl Recovery {
         let (id, seed) = match options.seed {
             // Another id each time: what an earlier cache left on the device
             // must not be taken for this one's.
-            Some(seed) => {
-                let id = u128::from(seed) | u128::from(created_unix_s) << 64;
-                (id | 1 << 127, seed)
-            }
-            None => {
-                let mut random = rand::rng();
-                (random.random::<u128>(), random.random::<u64>())
-            }
+            Some(seed) => (
+                u128::from(seed) | u128::from(created_unix_s) << 64 | 1 << 127,
+                seed,
+            ),
+            None => rand::rng().random(),
         };
         let superblock = Superblock {
             id: CacheId(id.to_le_bytes()),
@@ -422,7 +419,9 @@ impl Recovery {
         let index = floe_core::hash::fast_range(record.hash.0, self.shards.len());
         let replaced = match self.shards[index].index.insert(record.hash, entry) {
             Ok(replaced) => replaced,
-            Err(floe_core::chunk::IndexFull) => return,
+            Err(floe_core::chunk::IndexFull) => {
+                return self.lose(life, record.hash, record.sequence);
+            }
         };
         self.states.add_live(life.zone, u64::from(entry.len));
         let Some(Found::Live(old)) = replaced else {
@@ -445,20 +444,20 @@ impl Recovery {
         };
         if loser == life && old_life == life {
             // Both in one zone: a note up to the lower sequence leaves the higher alone.
-            let lower = old_sequence.min(record.sequence);
-            self.losers.push(Note::Death {
-                life,
-                hash: record.hash,
-                sequence: lower,
-            });
+            self.lose(life, record.hash, old_sequence.min(record.sequence));
         } else {
-            self.losers.push(Note::Death {
-                life: loser,
-                hash: record.hash,
-                sequence,
-            });
+            self.lose(loser, record.hash, sequence);
         }
         self.states.add_death(loser.zone);
+    }
+
+    /// What is not served now must not be found the next time.
+    fn lose(&mut self, life: ZoneLife, hash: KeyHash, sequence: Sequence) {
+        self.losers.push(Note::Death {
+            life,
+            hash,
+            sequence,
+        });
     }
 
     /// The sequence of the record at `at`, which the index does not keep.
@@ -578,15 +577,7 @@ impl Recovery {
             id,
             seed,
         });
-        let writer = tokio::spawn(Arc::clone(&engine).run_writer());
-        let reclaim = tokio::spawn(Arc::clone(&engine).run_reclaim());
-        engine.tasks.lock().extend([writer, reclaim]);
-        if engine.slots().is_some() {
-            let tables = tokio::spawn(Arc::clone(&engine).run_tables());
-            let uses = tokio::spawn(Arc::clone(&engine).run_use_notes());
-            engine.tasks.lock().extend([tables, uses]);
-        }
-        engine.reclaim_wake.notify_one();
+        engine.start_tasks();
         Ok((engine, self.report))
     }
 }
