@@ -219,8 +219,12 @@ impl AppendLog {
     }
 
     /// Finds another place for what a failed append left in memory, and tells
-    /// the index of each object's old and new page.
+    /// the index of each object's old and new page. For all of it or for
+    /// nothing: the new places of some may be the old ones of others.
     pub(super) fn rehouse(&mut self, mut moved: impl FnMut(&Object, PageAddress, PageAddress)) {
+        if !self.can_rehouse() {
+            return;
+        }
         for at in 0..self.segments.len() {
             if self.segments[at].state != State::Homeless {
                 continue;
@@ -250,6 +254,26 @@ impl AppendLog {
             segment.last_of_zone = last_of_zone;
             segment.state = State::Ready;
         }
+    }
+
+    /// Whether there is room for everything that waits for another place.
+    fn can_rehouse(&self) -> bool {
+        let zone_pages = self.flash.zone_pages;
+        let mut left = self.active.map_or(0, |active| zone_pages - active.given);
+        let mut zones = self.free.len();
+        let mut homeless = self.segments.iter().filter(|s| s.state == State::Homeless);
+        homeless.all(|segment| {
+            let pages = segment.pages.len() as u32;
+            if left < pages {
+                left = zone_pages;
+                let Some(others) = zones.checked_sub(1) else {
+                    return false;
+                };
+                zones = others;
+            }
+            left -= pages;
+            true
+        })
     }
 
     /// Whether segments wait for another place.
@@ -391,5 +415,67 @@ impl Pins {
 
     pub(super) fn memory_bytes(&self) -> u64 {
         (self.0.capacity() * size_of::<u32>()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::hash::KeyHash;
+
+    /// No zone has two fates, and no two objects in memory with a place of
+    /// their own share it.
+    fn check(log: &AppendLog, cleaned: &[u32]) -> Result<(), TestCaseError> {
+        let zones = log.free.iter().chain(log.full.iter().map(|(zone, _)| zone));
+        let active = log.active.iter().map(|active| &active.zone);
+        let mut zones: Vec<u32> = zones.chain(active).chain(cleaned).copied().collect();
+        zones.sort_unstable();
+        prop_assert!(zones.windows(2).all(|pair| pair[0] != pair[1]), "{zones:?}");
+        let housed = log.segments.iter().filter(|s| s.state != State::Homeless);
+        let mut pages: Vec<u32> = housed
+            .flat_map(|s| s.first.0..s.first.0 + s.pages.len() as u32)
+            .collect();
+        let count = pages.len();
+        pages.sort_unstable();
+        pages.dedup();
+        prop_assert_eq!(pages.len(), count);
+        let is_homeless = |segment: &Segment| segment.state == State::Homeless;
+        let homeless = log.segments.iter().filter(|s| is_homeless(s)).count();
+        prop_assert!(homeless == 0 || homeless == log.segments.len());
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_fails_every_page_has_one_place(
+            steps in prop::collection::vec(0u8..10, 1..400),
+        ) {
+            let flash = Flash { zones: 5, zone_pages: 7, in_place: false };
+            let mut log = AppendLog::new(flash, 0, 5, 3, 4);
+            let mut cleaned: Vec<u32> = Vec::new();
+            let mut is_out = false;
+            for (number, step) in steps.into_iter().enumerate() {
+                match step {
+                    0..5 => {
+                        let _ = log.push(Object::sized(KeyHash(number as u64), 1500));
+                    }
+                    5 | 6 if is_out => {
+                        log.written();
+                        is_out = false;
+                    }
+                    7 if is_out => {
+                        log.failed();
+                        is_out = false;
+                    }
+                    5..8 => is_out = log.next_append().is_some(),
+                    8 if log.is_homeless() => log.rehouse(|_, _, _| ()),
+                    8 => cleaned.extend(log.take_oldest().map(|(zone, _)| zone)),
+                    _ => cleaned.drain(..).for_each(|zone| log.give_back(zone)),
+                }
+                check(&log, &cleaned)?;
+            }
+        }
     }
 }
