@@ -58,6 +58,8 @@ struct Zone {
     filled: u64,
     /// Writes that failed since the cache was opened.
     failures: u32,
+    /// Opened for what host GC moves.
+    for_gc: bool,
 }
 
 /// Writes to a zone that may fail before it is retired.
@@ -129,6 +131,7 @@ impl ZoneTable {
             },
             filled: 0,
             failures: 0,
+            for_gc: false,
         };
         ZoneTable {
             zones: vec![empty; geometry.zone_count as usize],
@@ -160,9 +163,15 @@ impl ZoneTable {
     }
 
     fn place_for(&mut self, claim: Claim, bytes: u64, records: u32) -> Placed {
+        // As long as zones are short, users leave host GC what it has opened:
+        // they would fill it at once, and GC could not free another.
+        let is_short = claim == Claim::User && self.free.len() <= self.gc_reserve;
         for step in 0..self.open.len() {
             let index = (self.rotation + step) % self.open.len();
             let zone = self.open[index];
+            if is_short && self.zones[zone.index()].for_gc {
+                continue;
+            }
             if self.zones[zone.index()].info.phase == ZonePhase::Open
                 && self.fits(zone, bytes, records)
             {
@@ -201,6 +210,7 @@ impl ZoneTable {
             records: 0,
             in_flight: 0,
         };
+        self.zones[zone.index()].for_gc = claim == Claim::HostGc;
         self.open.push(zone);
         Placed::AfterOpening(zone, self.promise(zone, bytes, records))
     }
@@ -481,6 +491,7 @@ impl ZoneTable {
             },
             filled: self.fills,
             failures: 0,
+            for_gc: false,
         };
     }
 

@@ -1,4 +1,5 @@
-//! What happens to zones where the space below the device ends.
+//! What happens to zones where the space below the device ends, and where
+//! host GC needs some.
 
 use super::*;
 use crate::Geometry;
@@ -7,6 +8,10 @@ use crate::chunk::ChunkConfig;
 const ZONES: u32 = 16;
 
 fn table() -> ZoneTable {
+    table_with_reserve(0)
+}
+
+fn table_with_reserve(gc_reserve: u32) -> ZoneTable {
     let geometry = Geometry {
         block_size: 4096,
         zone_size: 4 << 20,
@@ -20,7 +25,7 @@ fn table() -> ZoneTable {
         placement_handles: 0,
     };
     let plan = Plan::new(&ChunkConfig::default(), &geometry).unwrap();
-    ZoneTable::new(&plan, Generation(1), ZonePolicy::Zplru, 0)
+    ZoneTable::new(&plan, Generation(1), ZonePolicy::Zplru, gc_reserve)
 }
 
 /// Opens a zone for a few bytes and writes them.
@@ -83,4 +88,42 @@ fn a_zone_without_space_for_its_header_is_not_tried_again_at_once() {
         zones.restore_withdrawn();
     }
     assert_eq!(zones.free_zones(), ZONES - METADATA_ZONES);
+}
+
+#[test]
+fn users_leave_host_gc_the_zone_it_opened_while_zones_are_short() {
+    const WHOLE: u64 = (4 << 20) - 4096;
+    let mut zones = table_with_reserve(1);
+    let mut full = Vec::new();
+    loop {
+        match zones.place(WHOLE, 1) {
+            Placed::AfterOpening(zone, _) => {
+                zones.opened(zone);
+                zones.done(zone);
+                full.push(zone);
+            }
+            Placed::Wait => {
+                let ready = zones.take_closable();
+                if ready.is_empty() {
+                    break;
+                }
+                ready.into_iter().for_each(|zone| zones.closed(zone));
+            }
+            Placed::In(..) => panic!("no zone has room for another"),
+        }
+    }
+    assert_eq!(zones.free_zones(), 1, "the reserve");
+    let Placed::AfterOpening(of_gc, _) = zones.place_for_gc(1 << 20, 1) else {
+        panic!("host GC may use the reserve");
+    };
+    zones.opened(of_gc);
+    assert_eq!(zones.place(1 << 20, 1), Placed::Wait, "it is for host GC");
+    assert!(matches!(zones.place_for_gc(1 << 20, 1), Placed::In(zone, _) if zone == of_gc));
+
+    // With zones enough, room is room.
+    for victim in zones.full_zones().take(2).collect::<Vec<_>>() {
+        zones.begin_evict(victim);
+        zones.end_evict(victim);
+    }
+    assert!(matches!(zones.place(1 << 20, 1), Placed::In(zone, _) if zone == of_gc));
 }
