@@ -5,26 +5,18 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{in_place, zoned};
+use common::{in_place, memory, zoned};
 use floe::store::InRam;
 use floe::tiny::{OpenTinyError, TinyConfig, TinyEngine};
 use floe::{ByteSize, Bytes, Cache, CacheConfig, CacheError, PutOptions, Tiny};
-use floe_core::Geometry;
 use floe_core::policy::admission::{AdmissionConfig, RejectFirstConfig};
-use floe_device::{Clock, DeviceConfig, Faults, Faulty, MemoryDevice, SharedDevice, virtual_time};
+use floe_device::{Clock, DeviceConfig, Faults, Faulty, SharedDevice, virtual_time};
 
 const ZONES: u32 = 34;
 const ZONE: u64 = 64 << 10;
 
 fn device() -> SharedDevice {
-    device_like(in_place(ZONES, ZONE))
-}
-
-fn device_like(geometry: Geometry) -> SharedDevice {
-    Arc::new(MemoryDevice::new(Geometry {
-        max_append_bytes: ZONE as u32,
-        ..geometry
-    }))
+    memory(in_place(ZONES, ZONE))
 }
 
 fn config() -> TinyConfig {
@@ -171,7 +163,7 @@ fn an_engine_that_cannot_run_on_the_device_says_why_and_what_would() {
                 "device = 10 zones of 16 pages cannot work: the engine needs 11 zones that hold pages; use a larger device or smaller zones",
             ),
         ] {
-            let opened = Tiny::open(device_like(geometry), clock.clone(), &of(engine)).await;
+            let opened = Tiny::open(memory(geometry), clock.clone(), &of(engine)).await;
             let error = opened.expect_err("it cannot run");
             assert!(matches!(error, OpenTinyError::Config(_)), "{error:?}");
             assert_eq!(error.to_string(), said);

@@ -4,25 +4,16 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{in_place, zoned};
+use common::{in_place, memory, zoned};
 use floe::tiny::TinyConfig;
 use floe::{ByteSize, Bytes, CacheError, PutOptions, Tiny};
+use floe_core::ZoneId;
 use floe_core::tiny::nemo::NemoConfig;
-use floe_core::{Geometry, ZoneId};
-use floe_device::{
-    Address, Clock, Faults, Faulty, IoBuf, MemoryDevice, Placement, SharedDevice, virtual_time,
-};
+use floe_device::{Address, Clock, Faults, Faulty, IoBuf, Placement, SharedDevice, virtual_time};
 
 const ZONES: u32 = 12;
 const ZONE: u64 = 64 << 10;
 const BLOCK: usize = 4096;
-
-fn device_like(geometry: Geometry) -> SharedDevice {
-    Arc::new(MemoryDevice::new(Geometry {
-        max_append_bytes: ZONE as u32,
-        ..geometry
-    }))
-}
 
 fn config() -> TinyConfig {
     TinyConfig {
@@ -71,7 +62,7 @@ fn nothing_older_is_found_when_any_zone_is_damaged() {
     let mut hits = 0;
     for damaged in 2..ZONES {
         hits += virtual_time::run(1, async |clock: Clock| {
-            let device = device_like(in_place(ZONES, ZONE));
+            let device = memory(in_place(ZONES, ZONE));
             let store = open(&device, &clock).await;
             for value in [b"older", b"newer"] {
                 for key in 0..KEYS {
@@ -106,13 +97,13 @@ fn nothing_older_is_found_when_any_zone_is_damaged() {
 #[test]
 fn writes_that_fail_cost_zones_and_not_the_few_that_may_be_open() {
     virtual_time::run(2, async |clock: Clock| {
-        let memory = device_like(zoned(4 * ZONES, ZONE));
+        let drive = memory(zoned(4 * ZONES, ZONE));
         let faults = Faults {
             torn_writes: 0.05,
             spared_zones: vec![ZoneId(0), ZoneId(1)],
             ..Faults::default()
         };
-        let faulty = Arc::new(Faulty::new(memory, clock.clone(), 1, Faults::default()));
+        let faulty = Arc::new(Faulty::new(drive, clock.clone(), 1, Faults::default()));
         let store = open(&(Arc::clone(&faulty) as SharedDevice), &clock).await;
         let value = [7; 400];
         faulty.set(faults);
@@ -135,7 +126,7 @@ fn writes_that_fail_cost_zones_and_not_the_few_that_may_be_open() {
 #[test]
 fn a_format_that_was_cut_off_is_begun_again() {
     virtual_time::run(3, async |clock: Clock| {
-        let device = device_like(in_place(ZONES, ZONE));
+        let device = memory(in_place(ZONES, ZONE));
         drop(open(&device, &clock).await);
         overwrite(&device, Address::new(ZoneId(0), 0), &[0; BLOCK]).await;
         let store = open(&device, &clock).await;

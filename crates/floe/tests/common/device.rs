@@ -1,9 +1,11 @@
 //! Devices in memory.
 
+use std::sync::Arc;
+
 use floe_core::Geometry;
-use floe_device::MemoryDevice;
 use floe_device::platter::WriteCache;
 use floe_device::power::PowerSwitch;
+use floe_device::{MemoryDevice, SharedDevice};
 
 /// The shape of a device of `count` zones of `bytes` bytes, any block of which
 /// may be written again.
@@ -33,6 +35,14 @@ pub(crate) fn zoned(count: u32, bytes: u64) -> Geometry {
         native_append: true,
         ..in_place(count, bytes)
     }
+}
+
+/// A blank device in memory, which takes a whole zone in one append.
+pub(crate) fn memory(geometry: Geometry) -> SharedDevice {
+    Arc::new(MemoryDevice::new(Geometry {
+        max_append_bytes: geometry.zone_size as u32,
+        ..geometry
+    }))
 }
 
 /// A blank device that loses what was not flushed when its power is cut.

@@ -10,6 +10,6 @@ mod device;
 mod lives;
 mod oracle;
 
-pub(crate) use device::{in_place, power_switch, zoned};
+pub(crate) use device::{in_place, memory, power_switch, zoned};
 pub(crate) use lives::{Lives, Subject};
 pub(crate) use oracle::{Oracle, Part};

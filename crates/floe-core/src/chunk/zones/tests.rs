@@ -94,13 +94,11 @@ fn a_zone_without_space_for_its_header_is_not_tried_again_at_once() {
 fn users_leave_host_gc_the_zone_it_opened_while_zones_are_short() {
     const WHOLE: u64 = (4 << 20) - 4096;
     let mut zones = table_with_reserve(1);
-    let mut full = Vec::new();
     loop {
         match zones.place(WHOLE, 1) {
             Placed::AfterOpening(zone, _) => {
                 zones.opened(zone);
                 zones.done(zone);
-                full.push(zone);
             }
             Placed::Wait => {
                 let ready = zones.take_closable();
