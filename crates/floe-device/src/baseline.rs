@@ -120,10 +120,13 @@ impl Offsets {
     }
 }
 
-/// Carries out `reads` with O_DIRECT by one thread on one ring, with the file
-/// and, if `registered`, the buffers registered: one of the heap's for each
-/// read in flight, used again and again. It submits what it has and waits for
-/// at least one completion with the same call, and never looks at the data.
+/// Carries out `reads` with O_DIRECT by one thread on one ring, into one of the
+/// heap's buffers for each read in flight, used again and again. It submits what
+/// it has and waits for at least one completion with the same call, and never
+/// looks at the data.
+///
+/// `registered` says whether the file and the buffers are registered with the
+/// ring beforehand. An ordinary loop, as fio's by default, registers neither.
 ///
 /// # Errors
 /// Whatever the system says; a short read is an error too.
@@ -154,6 +157,8 @@ pub fn plain_reads_into(
 
 struct PlainLoop {
     ring: IoUring,
+    /// The file by its descriptor; registered, it is file 0.
+    file: types::Fd,
     /// One per read in flight; its index is the read's token.
     buffers: Vec<IoBuf>,
     registered: bool,
@@ -164,11 +169,11 @@ struct PlainLoop {
 impl PlainLoop {
     fn new(file: &File, reads: &Reads, registered: bool) -> io::Result<Self> {
         let ring = IoUring::new(reads.depth.next_power_of_two() as u32)?;
-        ring.submitter().register_files(&[file.as_raw_fd()])?;
         let mut buffers: Vec<_> = (0..reads.depth)
             .map(|_| IoBuf::zeroed(reads.bytes))
             .collect();
         if registered {
+            ring.submitter().register_files(&[file.as_raw_fd()])?;
             let vectors: Vec<_> = buffers
                 .iter_mut()
                 .map(|buf| libc::iovec {
@@ -181,6 +186,7 @@ impl PlainLoop {
         }
         Ok(PlainLoop {
             ring,
+            file: types::Fd(file.as_raw_fd()),
             buffers,
             registered,
             offsets: Offsets::new(reads),
@@ -221,13 +227,14 @@ impl PlainLoop {
         let offset = self.offsets.draw();
         let buf = &mut self.buffers[token];
         let (start, len) = (buf.as_mut_ptr(), buf.len() as u32);
-        let file = types::Fixed(0);
         let entry = if self.registered {
-            opcode::ReadFixed::new(file, start, len, token as u16)
+            opcode::ReadFixed::new(types::Fixed(0), start, len, token as u16)
                 .offset(offset)
                 .build()
         } else {
-            opcode::Read::new(file, start, len).offset(offset).build()
+            opcode::Read::new(self.file, start, len)
+                .offset(offset)
+                .build()
         };
         self.in_flight += 1;
         // SAFETY: each buffer serves one read at a time, and `drop` does not

@@ -254,6 +254,7 @@ impl Case {
             span: self.values * self.bytes as u64,
             seed: 1,
         };
+        let ordinary = |reads: &Reads| plain_reads(&self.plain, reads, false).expect("plain reads");
         let plain = |reads: &Reads| plain_reads(&self.plain, reads, true).expect("plain reads");
         // What a loop costs that does what the law asks for: looks at each byte.
         let checked = |reads: &Reads| {
@@ -265,17 +266,20 @@ impl Case {
         let trial = plain(&reads);
         reads.count =
             ((trial.rate() * options.time.as_secs_f64()) as u64 / u64::from(2 * SLICES)).max(1_000);
-        let (mut hits, mut limit, mut verifying) = (Vec::new(), vec![trial], Vec::new());
+        let (mut hits, mut limit, mut unregistered, mut verifying) =
+            (Vec::new(), vec![trial], Vec::new(), Vec::new());
         for slice in 0..SLICES {
             reads.seed = u64::from(slice);
             if !options.alone {
                 limit.push(plain(&reads));
+                unregistered.push(ordinary(&reads));
                 verifying.push(checked(&reads));
             }
             hits.push(runtime.block_on(get_hits(&store, reads, self.values)));
         }
         runtime.block_on(store.close()).expect("the store closes");
-        let (hits, limit, verifying) = (together(&hits), together(&limit), together(&verifying));
+        let (hits, limit) = (together(&hits), together(&limit));
+        let (unregistered, verifying) = (together(&unregistered), together(&verifying));
         json!({
             "value_kib": self.bytes >> 10,
             "depth": depth,
@@ -286,6 +290,9 @@ impl Case {
             "hit_cpu_us": micros(&hits),
             "loop_cpu_us": micros(&limit),
             "cpu_ratio": micros(&hits) / micros(&limit),
+            "unregistered_loop_cpu_us": micros(&unregistered),
+            "cpu_ratio_unregistered": micros(&hits) / micros(&unregistered),
+            "throughput_ratio_unregistered": hits.rate() / unregistered.rate(),
             "checking_loop_cpu_us": micros(&verifying),
             "cpu_ratio_checking": micros(&hits) / micros(&verifying),
         })
