@@ -12,14 +12,16 @@
 //! ```
 //!
 //! Rules of the law, for engines:
-//! * A search names every place where the newest copy of the object may be,
-//!   newest first; the first that holds the hash is the newest.
+//! * A search names the places where a copy of the object may be, newest
+//!   first, and leaves out at most the oldest; the first that holds the hash is
+//!   the newest.
 //! * A zone is reset only after every search that may read it has ended.
 //! * An object that a write replaces or removes, and that may still be on
 //!   flash, is outlived there by something newer: the new object, or a
 //!   tombstone. Where that is only in memory, [`Accepted::outdates_flash`]
 //!   tells the driver, who makes a note of it durable before it acknowledges.
 
+use super::nemo::Told;
 use super::object::{Object, PageAddress};
 use super::statistics::{Memory, Statistics};
 use crate::hash::KeyHash;
@@ -76,6 +78,10 @@ pub struct Search {
     pub(super) candidates: Vec<(u64, PageAddress)>,
     /// The engine's own: what each index page speaks of.
     pub(super) asked: Vec<(u64, u32)>,
+    /// The engine's own: what filters said.
+    pub(super) told: Vec<Told>,
+    /// The engine's own: whether they named more pages than are read.
+    pub(super) is_cut: bool,
 }
 
 impl Search {
@@ -89,6 +95,8 @@ impl Search {
             pins: Vec::new(),
             candidates: Vec::new(),
             asked: Vec::new(),
+            told: Vec::new(),
+            is_cut: false,
         }
     }
 
@@ -100,6 +108,8 @@ impl Search {
         self.pins.clear();
         self.candidates.clear();
         self.asked.clear();
+        self.told.clear();
+        self.is_cut = false;
     }
 }
 

@@ -28,6 +28,9 @@ pub struct Statistics {
     /// Candidate pages that did not hold the object that was looked for,
     /// though a filter said so.
     pub false_positives: u64,
+    /// Searches that found nothing in the newest of their candidate pages, and
+    /// left older ones unread.
+    pub searches_cut: u64,
     /// Objects that were given up before they were on flash.
     pub dropped_early: u64,
     /// Bytes of those.
@@ -114,6 +117,7 @@ impl Statistics {
             index_pages_searched: of(self.index_pages_searched, other.index_pages_searched),
             pages_maintained: of(self.pages_maintained, other.pages_maintained),
             searches: of(self.searches, other.searches),
+            searches_cut: of(self.searches_cut, other.searches_cut),
             index_searches: of(self.index_searches, other.index_searches),
             false_positives: of(self.false_positives, other.false_positives),
             dropped_early: of(self.dropped_early, other.dropped_early),

@@ -57,8 +57,9 @@ fn searches(samples: &mut Samples, stats: &TinyStats) {
         ("ram_hit", stats.ram_hits),
         ("flash", engine.searches),
         ("index_read", engine.index_searches),
+        ("cut", engine.searches_cut),
     ] {
-        let help = "Searches for tiny objects, by where they went";
+        let help = "Searches for tiny objects, by where they went; cut: found nothing in the newest candidates, and left older ones unread";
         samples.counter("floe_tiny_searches", help, &[("kind", kind)], value);
     }
     for (of, value) in [

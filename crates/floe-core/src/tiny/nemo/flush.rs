@@ -4,7 +4,7 @@
 //! One task at a time; reads and writes are of many pages each.
 
 use super::extents::{Extent, Owner};
-use super::{Candidate, Nemo, WriteBack, shape_for};
+use super::{Nemo, WriteBack, shape_for};
 use crate::tiny::engine::{Cause, Outcome, Page, Summary, Task, TaskId, Work};
 use crate::tiny::object::{Object, PAGE_BYTES, PageAddress};
 
@@ -229,13 +229,7 @@ impl Nemo {
             // Not looked for of late: not hot (§4.4).
             return;
         }
-        let oldest = self.pool.oldest();
-        let mut newer = Vec::new();
-        self.candidates_in_memory(object.hash, homes, |(sequence, page): Candidate| {
-            if sequence > oldest {
-                newer.push(page);
-            }
-        });
+        let newer = self.newer_than(self.pool.oldest(), object.hash, homes);
         if newer.is_empty() {
             self.write_back(object);
         } else {

@@ -84,13 +84,8 @@ impl Index {
     }
 
     /// Calls `found` with every index group's first sequence and mask that is
-    /// in memory for `set`, unless the mask is empty.
+    /// in memory for `set`.
     pub(super) fn probe(&self, set: u32, rows: &Rows, mut found: impl FnMut(u64, Mask)) {
-        let mut found = |first, mask: Mask| {
-            if mask.iter().fold(0, |any, word| any | word) != 0 {
-                found(first, mask);
-            }
-        };
         found(self.open_first, self.open.probe(set, rows));
         if let Some(column) = &self.columns[set as usize] {
             for (group, page) in self.groups.iter().zip(column) {

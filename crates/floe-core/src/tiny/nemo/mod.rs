@@ -30,6 +30,7 @@
 //! | `hashes` | which sets, which bits of filters |
 //! | `buffer` | set-groups in memory |
 //! | `filters`, `index` | filters by bit slices; index groups and their cache |
+//! | `search` | from filters to the pages that are read, newest first |
 //! | `extents`, `pool` | what lies where on flash; the FIFO and its heat |
 //! | `flush` | from memory to flash |
 
@@ -42,6 +43,7 @@ mod hashes;
 mod index;
 mod pool;
 mod recovery;
+mod search;
 #[cfg(test)]
 mod tests;
 
@@ -53,11 +55,12 @@ use super::statistics::{Memory, Statistics};
 use crate::hash::KeyHash;
 use buffer::SetGroup;
 use extents::Extents;
-use filters::{Shape, newest_first};
+use filters::Shape;
 use flush::Flush;
 use hashes::{Homes, Rows};
 use index::Index;
 use pool::Pool;
+pub(super) use search::Told;
 
 pub use config::{FilterSizing, IndexCache, NemoConfig, NemoPlan, WriteBack};
 pub use filters::SetFilters;
@@ -80,11 +83,10 @@ pub struct Nemo {
     forgot_leaving: bool,
     extents: Extents,
     flush: Flush,
+    /// Most pages that a search reads.
+    candidates_max: usize,
     statistics: Statistics,
 }
-
-/// A place on flash where an object may be.
-type Candidate = (u64, PageAddress);
 
 impl Nemo {
     /// An engine on empty flash.
@@ -102,6 +104,7 @@ impl Nemo {
             forgot_leaving: false,
             extents: Extents::new(plan.flash, plan.extent_pages),
             flush: Flush::new(),
+            candidates_max: search::candidates_max(&plan),
             statistics: Statistics::default(),
             plan,
         }
@@ -140,32 +143,8 @@ impl Nemo {
         Homes::of(hash, self.plan.sets, self.plan.config.candidates)
     }
 
-    /// Calls `found` with every set-group and set in which `hash` may be, as
-    /// far as the filters in memory say; newest first within an index group.
-    /// Some of the set-groups may be gone.
-    fn probe(&self, hash: KeyHash, homes: Homes, mut found: impl FnMut(u64, u32)) {
-        let rows = Rows::of(hash);
-        for home in homes.iter() {
-            self.index.probe(home, &rows, |first, mask| {
-                for column in newest_first(mask) {
-                    found(first + u64::from(column), home);
-                }
-            });
-        }
-    }
-
-    /// Calls `found` for every place on flash where `hash` may be, as far as
-    /// the filters in memory say.
-    fn candidates_in_memory(&self, hash: KeyHash, homes: Homes, mut found: impl FnMut(Candidate)) {
-        self.probe(hash, homes, |sequence, home| {
-            if let Some(candidate) = self.candidate(sequence, home) {
-                found(candidate);
-            }
-        });
-    }
-
     /// The place of a set in a set-group, if that is still on flash.
-    fn candidate(&self, sequence: u64, set: u32) -> Option<Candidate> {
+    fn candidate(&self, sequence: u64, set: u32) -> Option<(u64, PageAddress)> {
         let resident = self.pool.get(sequence)?;
         Some((sequence, self.extents.page(resident.extent, set)))
     }
@@ -173,18 +152,6 @@ impl Nemo {
     /// Whether the filters of all its sets are in memory.
     fn knows(&self, homes: Homes) -> bool {
         homes.iter().all(|home| self.index.knows(home))
-    }
-
-    /// Whether a copy may be on flash, or be there again after a crash. Where
-    /// filters are not in memory, it may.
-    fn may_be_on_flash(&self, hash: KeyHash, homes: Homes) -> bool {
-        if self.forgot_leaving || !self.knows(homes) {
-            return true;
-        }
-        let there = self.pool.settled()..self.pool.next();
-        let mut any = false;
-        self.probe(hash, homes, |sequence, _| any |= there.contains(&sequence));
-        any
     }
 
     fn in_sealed(&self, hash: KeyHash, homes: Homes) -> Option<&Object> {
@@ -260,24 +227,6 @@ impl Nemo {
         self.turned_out = 0;
         self.flush.begin();
         true
-    }
-
-    /// Sorts what was found, pins it, and says how to go on.
-    fn settle(&mut self, search: &mut Search) -> Step {
-        if !search.index_pages.is_empty() {
-            return Step::Index;
-        }
-        search
-            .candidates
-            .sort_unstable_by_key(|(sequence, _)| std::cmp::Reverse(*sequence));
-        search
-            .pages
-            .extend(search.candidates.iter().map(|(_, page)| *page));
-        if search.pages.is_empty() {
-            return Step::Absent;
-        }
-        self.statistics.searches += 1;
-        Step::Pages
     }
 
     fn pin(&mut self, search: &mut Search, page: PageAddress) {
@@ -366,10 +315,9 @@ impl Engine for Nemo {
             return Step::Memory;
         }
         let homes = self.homes(hash);
-        let mut candidates = std::mem::take(&mut search.candidates);
-        self.candidates_in_memory(hash, homes, |candidate| candidates.push(candidate));
-        search.candidates = candidates;
+        let rows = Rows::of(hash);
         for home in homes.iter() {
+            self.ask_memory(home, &rows, &mut search.told);
             self.index.touch(home);
             if self.index.knows(home) {
                 continue;
@@ -384,12 +332,12 @@ impl Engine for Nemo {
         for at in 0..search.index_pages.len() {
             self.pin(search, search.index_pages[at]);
         }
-        for at in 0..search.candidates.len() {
-            self.pin(search, search.candidates[at].1);
+        if search.index_pages.is_empty() {
+            return self.settle(search);
         }
-        self.statistics.index_searches += u64::from(!search.index_pages.is_empty());
+        self.statistics.index_searches += 1;
         self.statistics.index_pages_searched += search.index_pages.len() as u64;
-        self.settle(search)
+        Step::Index
     }
 
     fn index_read(&mut self, search: &mut Search, pages: &[Option<&[u8]>]) -> Step {
@@ -400,16 +348,13 @@ impl Engine for Nemo {
             return Step::Absent;
         }
         let rows = Rows::of(search.hash);
-        let known = search.candidates.len();
         for ((first, home), page) in search.asked.iter().zip(pages) {
             let (Some(group), Some(page)) = (self.index.group(*first), page) else {
                 // A group that went in the meantime speaks of nothing that is left.
                 continue;
             };
-            for column in newest_first(filters::probe_page(group.shape, page, &rows)) {
-                let candidate = self.candidate(first + u64::from(column), *home);
-                search.candidates.extend(candidate);
-            }
+            let mask = filters::probe_page(group.shape, page, &rows);
+            search.told.extend(Told::new(*first, *home, mask));
         }
         let mut left = pages;
         for asked in search.asked.chunk_by(|a, b| a.1 == b.1) {
@@ -420,9 +365,6 @@ impl Engine for Nemo {
                 asked.iter().map(|(first, _)| *first),
                 column.iter().copied().flatten(),
             );
-        }
-        for at in known..search.candidates.len() {
-            self.pin(search, search.candidates[at].1);
         }
         self.settle(search)
     }
@@ -441,7 +383,10 @@ impl Engine for Nemo {
                     self.pool.hit(*sequence, set, slot);
                 }
             }
-            Found::Nowhere => self.statistics.false_positives += read,
+            Found::Nowhere => {
+                self.statistics.false_positives += read;
+                self.statistics.searches_cut += u64::from(search.is_cut);
+            }
         }
     }
 

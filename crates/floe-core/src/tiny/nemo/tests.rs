@@ -4,7 +4,9 @@ use super::{FilterSizing, IndexCache, Nemo, NemoConfig, NemoPlan, WriteBack};
 use crate::hash::KeyHash;
 use crate::tiny::model::Model;
 use crate::tiny::tests::oracle::Oracle;
-use crate::tiny::{Engine, Expiry, Flash, Insert, Object, Outcome, Task, Work};
+use crate::tiny::{
+    Engine, Expiry, Flash, Found, Insert, Object, Outcome, Search, Step, Task, Work,
+};
 
 fn hash(i: u64) -> KeyHash {
     KeyHash(xxhash_rust::xxh3::xxh3_64(&i.to_le_bytes()))
@@ -239,4 +241,47 @@ fn what_went_outdates_until_flash_says_that_it_is_gone() {
             assert!(outdating(&mut engine, 15..25) < 5, "it does not come back");
         }
     }
+}
+
+#[test]
+fn of_an_object_that_is_overwritten_again_and_again_the_newest_copies_are_read() {
+    let flash = Flash {
+        zones: 60,
+        zone_pages: 16,
+        in_place: false,
+    };
+    let config = NemoConfig {
+        index_cached: 1.0,
+        ..NemoConfig::default()
+    };
+    let plan = NemoPlan::new(&config, flash).expect("a plan");
+    let mut model = Model::new(Nemo::new(plan), flash);
+    let (popular, set_group_objects) = (hash(1), 16 * 16);
+    let mut others = (1 << 32..).map(hash);
+    let mut overwritten = 0;
+    for length in 100..150 {
+        model.put(popular, length, Expiry::NEVER, 1);
+        overwritten = length;
+        for other in others.by_ref().take(set_group_objects) {
+            model.put(other, 246, Expiry::NEVER, 1);
+        }
+    }
+    // It leaves memory.
+    for other in others.take(4 * set_group_objects) {
+        model.put(other, 246, Expiry::NEVER, 1);
+    }
+    assert_eq!(model.get(popular, 1), Some(overwritten));
+
+    let mut nemo = model.into_engine();
+    let mut search = Search::new();
+    assert_eq!(nemo.begin_search(popular, &mut search), Step::Pages);
+    assert!(
+        (16..=18).contains(&search.pages.len()),
+        "{} pages of about 50 copies",
+        search.pages.len()
+    );
+    assert_eq!(nemo.statistics().searches_cut, 0);
+    search.read = search.pages.len();
+    nemo.end_search(&mut search, Found::Nowhere);
+    assert_eq!(nemo.statistics().searches_cut, 1);
 }

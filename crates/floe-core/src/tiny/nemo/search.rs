@@ -1,0 +1,145 @@
+//! From what filters say to the pages that are read, newest first.
+
+use std::cmp::Reverse;
+
+use super::filters::{Mask, newest_first};
+use super::hashes::{Homes, Rows};
+use super::{Nemo, NemoPlan};
+use crate::hash::KeyHash;
+use crate::tiny::engine::{Search, Step};
+use crate::tiny::object::PageAddress;
+
+/// What filters say of one set in the set-groups of an index group: which of
+/// them may hold the object.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tiny) struct Told {
+    /// Sequence of the set-group in the first column.
+    first: u64,
+    home: u32,
+    mask: Mask,
+}
+
+impl Told {
+    /// `None` if no set-group may hold it.
+    pub(super) fn new(first: u64, home: u32, mask: Mask) -> Option<Self> {
+        let any = mask.iter().fold(0, |any, word| any | word) != 0;
+        any.then_some(Told { first, home, mask })
+    }
+
+    fn names(&self, column: u32) -> bool {
+        self.mask[(column / u64::BITS) as usize] >> (column % u64::BITS) & 1 == 1
+    }
+}
+
+/// Most pages that a search reads: far more than filters name by mistake.
+///
+/// They name more where an object was overwritten again and again, and all its
+/// copies are still on flash. The newest of these are enough: it is among the
+/// first. Whatever is left unread is older, so that leaving it out can only
+/// make a search find nothing.
+pub(super) fn candidates_max(plan: &NemoPlan) -> usize {
+    let config = &plan.config;
+    let filters = f64::from(plan.extents()) * f64::from(config.candidates);
+    16 + (4.0 * config.filter_false_positives * filters).ceil() as usize
+}
+
+impl Nemo {
+    /// Adds what the filters in memory say of `home`.
+    pub(super) fn ask_memory(&self, home: u32, rows: &Rows, told: &mut Vec<Told>) {
+        self.index.probe(home, rows, |first, mask| {
+            told.extend(Told::new(first, home, mask));
+        });
+    }
+
+    /// Calls `found` with every set-group and set in which `hash` may be, as
+    /// far as the filters in memory say, until it says that this is enough.
+    /// Some of the set-groups may be gone.
+    pub(super) fn any_in_memory(
+        &self,
+        hash: KeyHash,
+        homes: Homes,
+        mut found: impl FnMut(u64, u32) -> bool,
+    ) -> bool {
+        let rows = Rows::of(hash);
+        let mut enough = false;
+        for home in homes.iter() {
+            self.index.probe(home, &rows, |first, mask| {
+                enough = enough
+                    || newest_first(mask).any(|column| found(first + u64::from(column), home));
+            });
+        }
+        enough
+    }
+
+    /// Whether a copy may be on flash, or be there again after a crash. Where
+    /// filters are not in memory, it may.
+    pub(super) fn may_be_on_flash(&self, hash: KeyHash, homes: Homes) -> bool {
+        if self.forgot_leaving || !self.knows(homes) {
+            return true;
+        }
+        let there = self.pool.settled()..self.pool.next();
+        self.any_in_memory(hash, homes, |sequence, _| there.contains(&sequence))
+    }
+
+    /// The places on flash, newer than the set-group `oldest`, where `hash`
+    /// may be, as far as the filters in memory say.
+    pub(super) fn newer_than(&self, oldest: u64, hash: KeyHash, homes: Homes) -> Vec<PageAddress> {
+        let mut newer = Vec::new();
+        self.any_in_memory(hash, homes, |sequence, home| {
+            let candidate = self.candidate(sequence, home);
+            newer.extend(
+                candidate
+                    .filter(|_| sequence > oldest)
+                    .map(|(_, page)| page),
+            );
+            false
+        });
+        newer
+    }
+
+    /// Takes the newest of the places that filters name, pins them, and says
+    /// how to go on.
+    pub(super) fn settle(&mut self, search: &mut Search) -> Step {
+        search.is_cut = self.take_newest(search);
+        for at in 0..search.candidates.len() {
+            let page = search.candidates[at].1;
+            self.pin(search, page);
+            search.pages.push(page);
+        }
+        if search.pages.is_empty() {
+            return Step::Absent;
+        }
+        self.statistics.searches += 1;
+        Step::Pages
+    }
+
+    /// Says whether there may be more.
+    fn take_newest(&self, search: &mut Search) -> bool {
+        let Search {
+            told, candidates, ..
+        } = search;
+        told.sort_unstable_by_key(|told| Reverse(told.first));
+        for group in told.chunk_by(|a, b| a.first == b.first) {
+            let first = group[0].first;
+            for column in newest_first(either(group)) {
+                if candidates.len() >= self.candidates_max {
+                    return true;
+                }
+                let sequence = first + u64::from(column);
+                let homes = group.iter().filter(|told| told.names(column));
+                candidates.extend(homes.filter_map(|told| self.candidate(sequence, told.home)));
+            }
+        }
+        false
+    }
+}
+
+/// The columns that any of them names.
+fn either(told: &[Told]) -> Mask {
+    told.iter().fold(Mask::default(), |mut all, told| {
+        all.iter_mut()
+            .zip(told.mask)
+            .for_each(|(all, word)| *all |= word);
+        all
+    })
+}
