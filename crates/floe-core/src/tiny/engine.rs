@@ -82,6 +82,9 @@ pub struct Search {
     pub(super) told: Vec<Told>,
     /// The engine's own: whether they named more pages than are read.
     pub(super) is_cut: bool,
+    /// The engine's own: which set-group was to be written next when it began,
+    /// once everything that could speak of the object has been asked.
+    pub(super) asked_all_at: Option<u64>,
 }
 
 impl Search {
@@ -97,6 +100,7 @@ impl Search {
             asked: Vec::new(),
             told: Vec::new(),
             is_cut: false,
+            asked_all_at: None,
         }
     }
 
@@ -110,6 +114,7 @@ impl Search {
         self.asked.clear();
         self.told.clear();
         self.is_cut = false;
+        self.asked_all_at = None;
     }
 }
 
@@ -146,8 +151,10 @@ pub enum Found {
         /// Which of its objects.
         slot: usize,
     },
-    /// It was in none of them, or dead, or could not be read.
+    /// All of them were read, and none of them knows the hash.
     Nowhere,
+    /// It was dead, or a page could not be read, or the search was given up.
+    Unknown,
 }
 
 /// The content of a page.

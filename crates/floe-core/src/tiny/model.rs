@@ -214,17 +214,11 @@ impl<E: Engine, W: Watcher> Model<E, W> {
                 .in_memory(hash)
                 .filter(|object| !object.tombstone && !object.expires.is_over(now_seconds))
                 .map(|object| object.bytes),
-            Step::Pages => {
-                let newest = self.read_waves(&mut search);
-                newest
-                    .filter(|(_, entry)| {
-                        entry.bytes != TOMBSTONE && !entry.expires.is_over(now_seconds)
-                    })
-                    .map(|(place, entry)| {
-                        found = place;
-                        u32::from(entry.bytes)
-                    })
-            }
+            Step::Pages => self.read_waves(&mut search).and_then(|(place, entry)| {
+                let alive = entry.bytes != TOMBSTONE && !entry.expires.is_over(now_seconds);
+                found = if alive { place } else { Found::Unknown };
+                alive.then(|| u32::from(entry.bytes))
+            }),
             Step::Absent | Step::Index => None,
         };
         self.engine.end_search(&mut search, found);

@@ -64,6 +64,9 @@ pub struct Object {
     /// Whether it was said of it that it outdates what is on flash; only of
     /// objects in memory.
     pub noted: bool,
+    /// Whether nothing older of it was on flash, or could be there after a
+    /// crash, when it came; only of objects in memory.
+    pub alone: bool,
     /// Key and value, encoded.
     pub record: Box<[u8]>,
 }
@@ -77,6 +80,7 @@ impl Object {
             expires: Expiry::NEVER,
             tombstone: false,
             noted: false,
+            alone: false,
             prediction: 0,
             record: Box::default(),
         }

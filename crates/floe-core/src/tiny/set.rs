@@ -370,7 +370,9 @@ impl Engine for Set {
                     rrip::mark(hits, slot);
                 }
             }
-            Found::Nowhere => self.statistics.false_positives += search.pages.len() as u64,
+            Found::Nowhere | Found::Unknown => {
+                self.statistics.false_positives += search.pages.len() as u64
+            }
         }
         search.pages.clear();
     }

@@ -124,6 +124,9 @@ struct Searching<'a> {
     /// What the pages that are to be read say of themselves.
     labels: Vec<Label>,
     found: Found,
+    /// Another key with the same hash was in one of the pages: to the engine
+    /// they are one object.
+    met_another: bool,
     key: &'a [u8],
     now_seconds: u32,
     mark: Mark,
@@ -199,10 +202,19 @@ impl Instance {
             Began::OnFlash(searching) => searching,
         };
         let labels = match searching.step {
-            Step::Index => self.read_index(&mut searching).await?,
+            Step::Index => self.read_index(&mut searching).await,
             _ => std::mem::take(&mut searching.labels),
         };
-        let newest = self.read_waves(&mut searching, &labels).await?;
+        let newest = match self.read_waves(&mut searching, &labels).await {
+            Verdict::Found(newest) => newest,
+            Verdict::Older => {
+                if !searching.met_another {
+                    searching.found = Found::Nowhere;
+                }
+                return None;
+            }
+            Verdict::Nothing => return None,
+        };
         searching.found = Found::Flash {
             rank: newest.rank,
             slot: newest.slot,
@@ -257,7 +269,8 @@ impl Instance {
             search,
             step,
             labels,
-            found: Found::Nowhere,
+            found: Found::Unknown,
+            met_another: false,
             key,
             now_seconds,
             mark: state.ram.mark(hash),
@@ -267,7 +280,7 @@ impl Instance {
 
     /// Goes on with the index pages that a search asked for; returns the
     /// labels of the pages to read then.
-    async fn read_index(&self, searching: &mut Searching<'_>) -> Option<Vec<Label>> {
+    async fn read_index(&self, searching: &mut Searching<'_>) -> Vec<Label> {
         let search = &mut searching.search;
         let read = self.medium.read_all(&search.index_pages).await;
         let pages: Vec<Option<&[u8]>> = read
@@ -277,35 +290,35 @@ impl Instance {
             .collect();
         let engine = &mut self.state.lock().engine;
         match engine.index_read(search, &pages) {
-            Step::Pages => Some(self.labels(engine, &search.pages)),
-            Step::Memory | Step::Absent | Step::Index => None,
+            Step::Pages => self.labels(engine, &search.pages),
+            Step::Memory | Step::Absent | Step::Index => Vec::new(),
         }
     }
 
     /// Reads pages until one of them decides.
-    async fn read_waves(&self, searching: &mut Searching<'_>, labels: &[Label]) -> Option<Newest> {
+    async fn read_waves(&self, searching: &mut Searching<'_>, labels: &[Label]) -> Verdict {
         for wave in waves(searching.search.pages.len()) {
             searching.search.read = wave.end;
             let wanted = &searching.search.pages[wave.clone()];
             let pages = self.medium.read_all(wanted).await;
             match self.newest(searching, &labels[wave.clone()], &pages) {
                 Verdict::Found(newest) => {
-                    return Some(Newest {
+                    return Verdict::Found(Newest {
                         rank: wave.start + newest.rank,
                         ..newest
                     });
                 }
-                Verdict::Nothing => return None,
+                Verdict::Nothing => return Verdict::Nothing,
                 Verdict::Older => {}
             }
         }
-        None
+        Verdict::Older
     }
 
     /// The first of `pages` that knows the key decides.
     fn newest(
         &self,
-        searching: &Searching<'_>,
+        searching: &mut Searching<'_>,
         labels: &[Label],
         pages: &[Option<IoBuf>],
     ) -> Verdict {
@@ -317,7 +330,9 @@ impl Instance {
                 // A page that cannot be read may have held the newest.
                 return Verdict::Nothing;
             };
-            let Some(hit) = opened.find(searching.search.hash, searching.key) else {
+            let hash = searching.search.hash;
+            let Some(hit) = opened.find(hash, searching.key) else {
+                searching.met_another |= opened.knows(hash, self.medium.seed);
                 continue;
             };
             if hit.tombstone || hit.expires.is_over(searching.now_seconds) {

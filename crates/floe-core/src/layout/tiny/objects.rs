@@ -185,6 +185,14 @@ impl<'a> ObjectsPage<'a> {
         })
     }
 
+    /// Whether any object has this hash, whatever its key.
+    pub fn knows(&self, hash: KeyHash, seed: HashSeed) -> bool {
+        self.objects().any(|object| match object.content {
+            Content::Tombstone(dead) => dead == hash,
+            Content::Object { key, .. } => KeyHash::of(seed, key) == hash,
+        })
+    }
+
     /// The first object with this key, or tombstone of this hash.
     pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<Hit<'a>> {
         self.objects().enumerate().find_map(|(slot, object)| {

@@ -284,7 +284,9 @@ impl Hierarchy {
                     self.count_hit(search.hash, *page, slot);
                 }
             }
-            Found::Nowhere => self.statistics.false_positives += search.pages.len() as u64,
+            Found::Nowhere | Found::Unknown => {
+                self.statistics.false_positives += search.pages.len() as u64
+            }
         }
         search.pages.clear();
     }

@@ -60,6 +60,7 @@ use flush::Flush;
 use hashes::{Homes, Rows};
 use index::Index;
 use pool::Pool;
+use search::Absences;
 pub(super) use search::Told;
 
 pub use config::{FilterSizing, IndexCache, NemoConfig, NemoPlan, WriteBack};
@@ -83,6 +84,7 @@ pub struct Nemo {
     forgot_leaving: bool,
     extents: Extents,
     flush: Flush,
+    absences: Absences,
     /// Most pages that a search reads.
     candidates_max: usize,
     statistics: Statistics,
@@ -104,6 +106,7 @@ impl Nemo {
             forgot_leaving: false,
             extents: Extents::new(plan.flash, plan.extent_pages),
             flush: Flush::new(),
+            absences: Absences::new(),
             candidates_max: search::candidates_max(&plan),
             statistics: Statistics::default(),
             plan,
@@ -203,8 +206,9 @@ impl Nemo {
         let homes = self.homes(object.hash);
         self.statistics.dropped_early += 1;
         self.statistics.bytes_dropped_early += u64::from(object.bytes);
-        let older = self.in_sealed(object.hash, homes).is_some()
-            || self.may_be_on_flash(object.hash, homes);
+        let older = !object.alone
+            && (self.in_sealed(object.hash, homes).is_some()
+                || self.may_be_on_flash(object.hash, homes));
         if older {
             let tombstone = Object::tombstone(object.hash);
             // It takes no more room than what it stands for, unless that is tiny.
@@ -247,17 +251,19 @@ impl Engine for Nemo {
     fn insert(&mut self, object: Object, _now_seconds: u32) -> Insert {
         let object = super::without_oversize(object);
         let homes = self.homes(object.hash);
-        let older = self.may_be_on_flash(object.hash, homes)
-            || self.in_sealed(object.hash, homes).is_some();
-
+        let was_absent = self.absences.take(object.hash);
         let replaced = self
             .filling
             .iter_mut()
             .enumerate()
             .find_map(|(at, group)| Some((at, group.remove(object.hash, homes)?)));
-        let (tombstone, bytes) = (object.tombstone, object.bytes);
+        let alone = was_absent || matches!(&replaced, Some((_, replaced)) if replaced.alone);
+        let older = self.in_sealed(object.hash, homes).is_some()
+            || (!alone && self.may_be_on_flash(object.hash, homes));
+        let (hash, tombstone, bytes) = (object.hash, object.tombstone, object.bytes);
         let object = Object {
             noted: older,
+            alone: !older,
             ..object
         };
         if tombstone && !older {
@@ -286,6 +292,9 @@ impl Engine for Nemo {
             Err(object) => {
                 if let Some((at, replaced)) = replaced {
                     self.filling[at].restore(replaced, homes);
+                }
+                if was_absent {
+                    self.absences.add(hash);
                 }
                 return Insert::Busy(object);
             }
@@ -316,6 +325,7 @@ impl Engine for Nemo {
         }
         let homes = self.homes(hash);
         let rows = Rows::of(hash);
+        let next = self.pool.next();
         for home in homes.iter() {
             self.ask_memory(home, &rows, &mut search.told);
             self.index.touch(home);
@@ -332,6 +342,7 @@ impl Engine for Nemo {
         for at in 0..search.index_pages.len() {
             self.pin(search, search.index_pages[at]);
         }
+        search.asked_all_at = Some(next);
         if search.index_pages.is_empty() {
             return self.settle(search);
         }
@@ -345,6 +356,7 @@ impl Engine for Nemo {
         if pages.iter().any(Option::is_none) {
             // It may have spoken of the newest copy: an older one, that others
             // speak of, must not be taken for it.
+            search.asked_all_at = None;
             return Step::Absent;
         }
         let rows = Rows::of(search.hash);
@@ -383,10 +395,13 @@ impl Engine for Nemo {
                     self.pool.hit(*sequence, set, slot);
                 }
             }
-            Found::Nowhere => {
+            Found::Nowhere | Found::Unknown => {
                 self.statistics.false_positives += read;
                 self.statistics.searches_cut += u64::from(search.is_cut);
             }
+        }
+        if found == Found::Nowhere {
+            self.note_absence(search);
         }
     }
 
@@ -426,7 +441,9 @@ impl Engine for Nemo {
             hotness_bytes: self.pool.hotness_bytes(),
             buffer_bytes: groups.map(SetGroup::memory_bytes).sum(),
             index_buffer_bytes: self.index.open.memory_bytes(),
-            other_bytes: self.pool.memory_bytes() + self.extents.memory_bytes(),
+            other_bytes: self.pool.memory_bytes()
+                + self.extents.memory_bytes()
+                + self.absences.memory_bytes(),
         }
     }
 }

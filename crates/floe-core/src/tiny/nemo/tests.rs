@@ -285,3 +285,78 @@ fn of_an_object_that_is_overwritten_again_and_again_the_newest_copies_are_read()
     nemo.end_search(&mut search, Found::Nowhere);
     assert_eq!(nemo.statistics().searches_cut, 1);
 }
+
+fn outdates(engine: &mut Nemo, object: Object) -> bool {
+    match engine.insert(object, 1) {
+        Insert::Accepted(accepted) => accepted.outdates_flash,
+        Insert::Busy(_) => panic!("there is room"),
+    }
+}
+
+#[test]
+fn what_was_looked_for_in_vain_outdates_nothing() {
+    // Only flash can say what is there, but for the newest set-groups.
+    let flash = Flash {
+        zones: 40,
+        zone_pages: 64,
+        in_place: false,
+    };
+    let config = NemoConfig {
+        index_cached: 0.0,
+        set_group_pages: Some(8),
+        ..NemoConfig::default()
+    };
+    let plan = NemoPlan::new(&config, flash).expect("fits");
+    let mut model = Model::new(Nemo::new(plan), flash);
+    for key in 0..45_000 {
+        model.put(hash(key), 200, Expiry::NEVER, 1);
+    }
+    let there: Vec<u64> = (0..45_000)
+        .filter(|key| model.get(hash(*key), 1).is_some())
+        .take(20)
+        .collect();
+    assert!(!there.is_empty());
+    let absent = 1 << 20..(1 << 20) + 20;
+    for key in absent.clone() {
+        assert_eq!(model.get(hash(key), 1), None);
+    }
+    let mut engine = model.into_engine();
+    assert!(engine.index.groups().count() > 0);
+    assert!(
+        outdates(&mut engine, Object::sized(hash(1 << 30), 50)),
+        "nobody looked"
+    );
+    for key in absent {
+        assert!(!outdates(&mut engine, Object::sized(hash(key), 50)));
+        assert!(
+            !outdates(&mut engine, Object::sized(hash(key), 60)),
+            "only memory has another"
+        );
+        assert!(!outdates(&mut engine, Object::tombstone(hash(key))));
+        assert!(engine.in_memory(hash(key)).is_none(), "nothing to outlive");
+        assert!(
+            outdates(&mut engine, Object::sized(hash(key), 50)),
+            "that is known no longer"
+        );
+    }
+    for key in there {
+        if engine.in_memory(hash(key)).is_none() {
+            assert!(outdates(&mut engine, Object::sized(hash(key), 50)));
+        }
+    }
+}
+
+#[test]
+fn what_came_while_it_was_looked_for_is_not_absent() {
+    let plan = NemoPlan::new(&NemoConfig::default(), SMALL).expect("fits");
+    let mut engine = Nemo::new(plan);
+    let key = hash(1 << 20);
+    let mut search = Search::new();
+    assert_eq!(engine.begin_search(key, &mut search), Step::Absent);
+    assert!(!outdates(&mut engine, Object::sized(key, 100)));
+    // It is written meanwhile, or at least was.
+    fill_until_reset(&mut engine);
+    assert!(engine.in_memory(key).is_none());
+    engine.end_search(&mut search, Found::Nowhere);
+    assert!(outdates(&mut engine, Object::sized(key, 100)));
+}

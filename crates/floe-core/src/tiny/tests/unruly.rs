@@ -259,6 +259,7 @@ impl<E: Engine> Driver<E> {
         for (rank, page) in running.search.pages.clone().into_iter().enumerate() {
             // What cannot be read may be newer than what comes after it.
             let Some(Page::Objects(objects)) = self.read(page) else {
+                found = Found::Unknown;
                 break;
             };
             let Some(slot) = objects.iter().position(|object| object.hash == hash) else {
