@@ -67,6 +67,8 @@ struct Setup {
     large: bool,
     native_append: bool,
     faults: bool,
+    /// Appends fail often, and reads flip bits.
+    is_rough: bool,
     /// The power goes, rather than the process alone.
     power_loss: bool,
 }
@@ -110,10 +112,10 @@ impl Setup {
     fn faults(&self) -> Option<Faults> {
         self.faults.then(|| Faults {
             read_errors: 0.01,
-            append_errors: 0.002,
+            append_errors: if self.is_rough { 0.02 } else { 0.002 },
             write_errors: 0.002,
             torn_writes: if self.is_slots() { 0.002 } else { 0.0 },
-            bit_flips: 0.01,
+            bit_flips: if self.is_rough { 0.2 } else { 0.01 },
             ..Faults::default()
         })
     }
@@ -160,6 +162,7 @@ const LOG: Setup = Setup {
     large: false,
     native_append: false,
     faults: false,
+    is_rough: false,
     power_loss: false,
 };
 
@@ -234,6 +237,19 @@ fn power_loss_small_values_and_faults() {
         ..LOG
     };
     setup.run(12, 1500);
+}
+
+/// The journal is read back when it moves to its other zone, which it does
+/// when an append failed.
+#[test]
+fn power_loss_and_a_journal_that_reads_back_wrong() {
+    let setup = Setup {
+        power_loss: true,
+        faults: true,
+        is_rough: true,
+        ..LOG
+    };
+    setup.run(20, 1500);
 }
 
 #[test]

@@ -28,6 +28,8 @@ use crate::metadata::{goes_on, other, read_window};
 const QUEUE: usize = 1024;
 /// Notes gathered into one append.
 const GROUP_NOTES: usize = 4096;
+/// How often a journal is read back that reads otherwise than it was written.
+const READS_BACK: usize = 4;
 /// Generations reserved by one note.
 const GENERATION_STRIDE: u32 = 256;
 
@@ -42,6 +44,12 @@ pub(crate) enum JournalError {
         "the notes that must be kept do not fit a metadata zone; use larger zones (device.zone_size)"
     )]
     TooManyNotes,
+    #[error(
+        "the journal reads back otherwise than it was written, so that it cannot move on; deletes and overwrites are refused until it does, or the cache is reopened, which forgets what it cannot vouch for"
+    )]
+    ReadBack,
+    #[error("the last append to the journal failed")]
+    Spoiled,
 }
 
 struct Request {
@@ -191,6 +199,9 @@ pub(crate) struct JournalTask {
     active: ZoneId,
     chain: JournalChain,
     written_bytes: u64,
+    /// An append to the active zone failed: what lies behind the chain is
+    /// unknown, perhaps the block itself. Nothing may follow it.
+    is_spoiled: bool,
     counters: Arc<JournalCounters>,
     pressure: Arc<Pressure>,
     owed: Arc<Owed>,
@@ -226,6 +237,7 @@ impl JournalTask {
             active: zone,
             chain,
             written_bytes: 0,
+            is_spoiled: false,
             counters: Arc::default(),
             pressure,
             owed: Arc::default(),
@@ -301,6 +313,9 @@ impl JournalTask {
     }
 
     async fn append_notes(&mut self, notes: &[Note]) -> Result<(), JournalError> {
+        if self.is_spoiled {
+            return Err(JournalError::Spoiled);
+        }
         let block_size = self.plan.geometry.block_size;
         let per_append = notes_per_append(&self.plan);
         let bytes: u64 = notes
@@ -315,11 +330,12 @@ impl JournalTask {
             let mut buf = IoBuf::zeroed(JournalChain::encoded_bytes(group.len(), block_size));
             chain.encode(block_size, group, &mut buf)?;
             let len = buf.len() as u64;
+            self.is_spoiled = true;
             let at = self
                 .device
                 .append(self.active, buf.freeze(), Placement(0))
                 .await?;
-            // Only now: a block that failed is not part of the chain, its successor takes its number.
+            self.is_spoiled = false;
             self.chain = chain;
             self.written_bytes = at.offset + len;
         }
@@ -328,8 +344,7 @@ impl JournalTask {
 
     /// Moves to the other metadata zone, taking along the notes that still matter.
     async fn advance(&mut self) -> Result<(), JournalError> {
-        let scan = scan_journal(&self.device, &self.plan, &self.superblock, self.active).await?;
-        let notes = self.still_matter(scan.notes);
+        let notes = self.still_matter(self.read_back().await?);
         let (from, to) = (self.active, other(self.active));
         let epoch = self.superblock.epoch + 1;
         self.write_checkpoint(to, epoch, notes).await?;
@@ -339,6 +354,21 @@ impl JournalTask {
             tracing::warn!(%error, "the old journal zone could not be reset");
         }
         Ok(())
+    }
+
+    /// All notes of the active zone. A block that reads back wrong looks like
+    /// the journal's end: only the chain says whether that was all.
+    async fn read_back(&self) -> Result<Vec<Note>, JournalError> {
+        for _ in 0..READS_BACK {
+            let (device, plan) = (&self.device, &self.plan);
+            let end = Some(self.chain);
+            let scan = scan_journal(device, plan, &self.superblock, self.active, end).await?;
+            if scan.reached_end {
+                return Ok(scan.notes);
+            }
+            tracing::warn!("the journal reads back otherwise than it was written");
+        }
+        Err(JournalError::ReadBack)
     }
 
     fn still_matter(&self, notes: Vec<Note>) -> Vec<Note> {
@@ -366,6 +396,7 @@ impl JournalTask {
         let len = buf.len() as u64;
         let at = self.device.append(zone, buf.freeze(), Placement(0)).await?;
         let previous = (self.active, self.chain, self.written_bytes);
+        self.is_spoiled = false;
         self.active = zone;
         self.chain = JournalChain::new(self.superblock.id, epoch);
         self.written_bytes = at.offset + len;
@@ -379,6 +410,9 @@ impl JournalTask {
         };
         if let Err(error) = written {
             (self.active, self.chain, self.written_bytes) = previous;
+            // It may be complete on flash all the same, and then it is what a
+            // recovery believes: nothing more may be said in the old zone.
+            self.is_spoiled = true;
             return Err(error);
         }
         self.superblock = superblock;
@@ -464,14 +498,17 @@ pub(crate) struct JournalScan {
     pub(crate) complete: bool,
     /// Whether a block in its middle cannot be read: deaths are missing.
     pub(crate) damaged: bool,
+    /// Whether the end that was given was come to.
+    reached_end: bool,
 }
 
-/// Reads the journal behind `superblock` in `zone`.
+/// Reads the journal behind `superblock` in `zone`, up to `end` if it is known.
 pub(crate) async fn scan_journal(
     device: &SharedDevice,
     plan: &Plan,
     superblock: &Superblock,
     zone: ZoneId,
+    end: Option<JournalChain>,
 ) -> Result<JournalScan, JournalError> {
     let geometry = &plan.geometry;
     let mut chain = JournalChain::new(superblock.id, superblock.epoch);
@@ -480,6 +517,10 @@ pub(crate) async fn scan_journal(
     let mut window = read_window(device, zone, offset).await?;
     let mut window_start = offset;
     loop {
+        if end == Some(chain) {
+            scan.reached_end = true;
+            return Ok(scan);
+        }
         let rest = window
             .get((offset - window_start) as usize..)
             .unwrap_or_default();

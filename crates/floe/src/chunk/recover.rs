@@ -166,7 +166,7 @@ impl Recovery {
             });
         }
         for (zone, superblock) in found {
-            let scan = scan_journal(&self.device, &self.plan, &superblock, zone).await?;
+            let scan = scan_journal(&self.device, &self.plan, &superblock, zone, None).await?;
             if scan.damaged {
                 tracing::error!(
                     "the journal is damaged; everything cached is forgotten, so that nothing dead returns"
