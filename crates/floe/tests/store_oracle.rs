@@ -253,6 +253,29 @@ fn power_loss_and_a_journal_that_reads_back_wrong() {
 }
 
 #[test]
+fn power_loss_and_rough_reads_on_zns_with_host_gc() {
+    let setup = Setup {
+        power_loss: true,
+        faults: true,
+        is_rough: true,
+        ..ZNS
+    };
+    setup.run(8, 1500);
+}
+
+#[test]
+fn power_loss_and_rough_reads_of_large_values() {
+    let setup = Setup {
+        large: true,
+        power_loss: true,
+        faults: true,
+        is_rough: true,
+        ..LOG
+    };
+    setup.run(8, 800);
+}
+
+#[test]
 fn power_loss_on_zns_with_host_gc() {
     let setup = Setup {
         large: true,
@@ -294,6 +317,17 @@ fn clru_slots_with_faults_and_power_losses() {
         ..SLOTS
     };
     setup.run(12, 1500);
+}
+
+#[test]
+fn clru_slots_with_rough_reads_and_power_losses() {
+    let setup = Setup {
+        power_loss: true,
+        faults: true,
+        is_rough: true,
+        ..SLOTS
+    };
+    setup.run(8, 1500);
 }
 
 #[test]
