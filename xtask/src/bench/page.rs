@@ -233,87 +233,21 @@ fn summary(figures: &Map<String, Value>) -> String {
             .flatten()
             .collect()
     };
-    let (store, peers) = (rows("store"), rows("peers"));
     let mut text = String::new();
     heading(
         &mut text,
         ["", "measured", "aim"].map(str::to_owned).to_vec(),
     );
+    let store = rows("store");
     for kib in [4, 64] {
-        for row in store.iter().filter(|r| {
-            r["value_kib"] == kib && r["depth"] == 64 && r["runtime"] == "current_thread"
-        }) {
-            let over = |whose: &str, what: &str, throughput: &str| {
-                let what = format!("flash hit of {kib} KiB, depth 64, over an io_uring loop{what}");
-                let measured = format!("{} × CPU{throughput}", cell(&row[whose]));
-                (what, measured)
-            };
-            let rate = |whose: &str| format!(", {} × throughput", cell(&row[whose]));
-            for (what, measured) in [
-                over(
-                    "cpu_ratio_unregistered",
-                    "",
-                    &rate("throughput_ratio_unregistered"),
-                ),
-                over(
-                    "cpu_ratio",
-                    " that registers file and buffers",
-                    &rate("throughput_ratio"),
-                ),
-                over(
-                    "cpu_ratio_checking",
-                    " that registers them and checks checksums",
-                    "",
-                ),
-            ] {
-                entry(&mut text, what, measured, "≤ 1.6 ×, ≥ 0.9 ×");
-            }
-        }
-        for row in store
-            .iter()
-            .filter(|r| r["value_kib"] == kib && !r["write_amplification"].is_null())
-        {
-            let aim = if kib == 4 { "≤ 1.15" } else { "≤ 1.05" };
-            entry(
-                &mut text,
-                format!("write amplification at {kib} KiB"),
-                cell(&row["write_amplification"]),
-                aim,
-            );
-        }
+        flash_hits(&mut text, &store, kib);
     }
-    for row in store
-        .iter()
-        .filter(|r| r["value_kib"] == 4 && !r["index_bytes_per_value"].is_null())
-    {
-        let measured = format!("{} B", cell(&row["index_bytes_per_value"]));
-        entry(
-            &mut text,
-            format!("index memory per value, {} values", cell(&row["values"])),
-            measured,
-            "≤ 32 B",
-        );
-    }
-    for row in store
-        .iter()
-        .filter(|r| r["value_kib"] == 4 && !r["recovered_after"].is_null())
-    {
-        let what = format!(
-            "recovery of {} values after a {}",
-            cell(&row["chunks"]),
-            cell(&row["recovered_after"])
-        );
-        entry(
-            &mut text,
-            what,
-            format!("{} ms of CPU", cell(&row["cpu_ms"])),
-            "< 500 ms per million",
-        );
-    }
+    index_and_recovery(&mut text, &store);
     brains(&mut text, &rows("tiny"));
     for kib in [4, 64, 1024] {
-        against_foyer(&mut text, &peers, kib);
+        against_foyer(&mut text, &rows("peers"), kib);
     }
+    against_memcached(&mut text, &rows("memcached"));
     for bytes in [246, 4096] {
         against_rivals(&mut text, &rows("rivals"), bytes);
     }
@@ -321,6 +255,87 @@ fn summary(figures: &Map<String, Value>) -> String {
     text += "\nEach line comes from one run on one machine, contenders in turns; \
              [docs/benchmarks.md](docs/benchmarks.md) has all figures, the machine and the commands.\n";
     text
+}
+
+/// Hits from flash beside plain loops, and what writing them cost in bytes.
+fn flash_hits(text: &mut String, store: &[&Value], kib: u64) {
+    let of_size: Vec<_> = store.iter().filter(|row| row["value_kib"] == kib).collect();
+    let hits = |row: &&&&Value| row["depth"] == 64 && row["runtime"] == "current_thread";
+    for row in of_size.iter().filter(hits) {
+        for (cpu, throughput, what) in [
+            (
+                "cpu_ratio_unregistered",
+                Some("throughput_ratio_unregistered"),
+                "",
+            ),
+            (
+                "cpu_ratio",
+                Some("throughput_ratio"),
+                " that registers file and buffers",
+            ),
+            (
+                "cpu_ratio_checking",
+                None,
+                " that registers them and checks checksums",
+            ),
+        ] {
+            let rate = throughput.map(|rate| format!(", {} × throughput", cell(&row[rate])));
+            entry(
+                text,
+                format!("flash hit of {kib} KiB, depth 64, over an io_uring loop{what}"),
+                format!("{} × CPU{}", cell(&row[cpu]), rate.unwrap_or_default()),
+                "≤ 1.6 ×, ≥ 0.9 ×",
+            );
+        }
+    }
+    for row in of_size
+        .iter()
+        .filter(|row| !row["write_amplification"].is_null())
+    {
+        entry(
+            text,
+            format!("write amplification at {kib} KiB"),
+            cell(&row["write_amplification"]),
+            if kib == 4 { "≤ 1.15" } else { "≤ 1.05" },
+        );
+    }
+}
+
+fn index_and_recovery(text: &mut String, store: &[&Value]) {
+    let of_4_kib = || store.iter().filter(|row| row["value_kib"] == 4);
+    for row in of_4_kib().filter(|row| !row["index_bytes_per_value"].is_null()) {
+        entry(
+            text,
+            format!("index memory per value, {} values", cell(&row["values"])),
+            format!("{} B", cell(&row["index_bytes_per_value"])),
+            "≤ 32 B",
+        );
+    }
+    for row in of_4_kib().filter(|row| !row["recovered_after"].is_null()) {
+        let (values, after) = (cell(&row["chunks"]), cell(&row["recovered_after"]));
+        entry(
+            text,
+            format!("recovery of {values} values after a {after}"),
+            format!("{} ms of CPU", cell(&row["cpu_ms"])),
+            "< 500 ms per million",
+        );
+    }
+}
+
+/// Gets of values in memory.
+fn against_memcached(text: &mut String, rows: &[&Value]) {
+    for row in rows
+        .iter()
+        .filter(|row| row["contender"] == "floe" && row["of_memcached"].is_number())
+    {
+        let case = row["case"].as_str().unwrap_or_default();
+        entry(
+            text,
+            format!("memcached's protocol, {case}, per CPU second, over memcached"),
+            format!("{} ×", cell(&row["of_memcached"])),
+            "≥ 1 ×",
+        );
+    }
 }
 
 /// What the engines for tiny objects cost without I/O.
