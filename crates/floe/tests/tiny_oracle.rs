@@ -222,7 +222,7 @@ mod volatile {
             ..power_losses()
         };
         for lives in [killed, power_losses] {
-            run(&lives, geometry.clone(), config.clone(), 3);
+            run(&lives, geometry.clone(), config.clone(), 5);
             let lives = Lives {
                 faults: Some(all_faults()),
                 ..lives
