@@ -74,6 +74,16 @@ struct Setup {
 }
 
 impl Setup {
+    /// As roughly as can be.
+    fn roughly(self) -> Self {
+        Setup {
+            power_loss: true,
+            faults: true,
+            is_rough: true,
+            ..self
+        }
+    }
+
     fn is_slots(&self) -> bool {
         self.eviction == Eviction::Clru && !self.native_append
     }
@@ -243,36 +253,18 @@ fn power_loss_small_values_and_faults() {
 /// when an append failed.
 #[test]
 fn power_loss_and_a_journal_that_reads_back_wrong() {
-    let setup = Setup {
-        power_loss: true,
-        faults: true,
-        is_rough: true,
-        ..LOG
-    };
-    setup.run(20, 1500);
+    LOG.roughly().run(20, 1500);
 }
 
 #[test]
 fn power_loss_and_rough_reads_on_zns_with_host_gc() {
-    let setup = Setup {
-        power_loss: true,
-        faults: true,
-        is_rough: true,
-        ..ZNS
-    };
-    setup.run(8, 1500);
+    ZNS.roughly().run(8, 1500);
 }
 
 #[test]
 fn power_loss_and_rough_reads_of_large_values() {
-    let setup = Setup {
-        large: true,
-        power_loss: true,
-        faults: true,
-        is_rough: true,
-        ..LOG
-    };
-    setup.run(8, 800);
+    let setup = Setup { large: true, ..LOG };
+    setup.roughly().run(8, 800);
 }
 
 #[test]
@@ -321,13 +313,7 @@ fn clru_slots_with_faults_and_power_losses() {
 
 #[test]
 fn clru_slots_with_rough_reads_and_power_losses() {
-    let setup = Setup {
-        power_loss: true,
-        faults: true,
-        is_rough: true,
-        ..SLOTS
-    };
-    setup.run(8, 1500);
+    SLOTS.roughly().run(8, 1500);
 }
 
 #[test]

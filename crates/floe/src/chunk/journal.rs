@@ -330,12 +330,12 @@ impl JournalTask {
             let mut buf = IoBuf::zeroed(JournalChain::encoded_bytes(group.len(), block_size));
             chain.encode(block_size, group, &mut buf)?;
             let len = buf.len() as u64;
-            self.is_spoiled = true;
-            let at = self
+            let appended = self
                 .device
                 .append(self.active, buf.freeze(), Placement(0))
-                .await?;
-            self.is_spoiled = false;
+                .await;
+            self.is_spoiled = appended.is_err();
+            let at = appended?;
             self.chain = chain;
             self.written_bytes = at.offset + len;
         }

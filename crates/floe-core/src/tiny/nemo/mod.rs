@@ -147,9 +147,9 @@ impl Nemo {
     }
 
     /// The place of a set in a set-group, if that is still on flash.
-    fn candidate(&self, sequence: u64, set: u32) -> Option<(u64, PageAddress)> {
+    fn candidate(&self, sequence: u64, set: u32) -> Option<PageAddress> {
         let resident = self.pool.get(sequence)?;
-        Some((sequence, self.extents.page(resident.extent, set)))
+        Some(self.extents.page(resident.extent, set))
     }
 
     /// Whether the filters of all its sets are in memory.
@@ -395,12 +395,10 @@ impl Engine for Nemo {
                     self.pool.hit(*sequence, set, slot);
                 }
             }
-            Found::Nowhere | Found::Unknown => {
-                self.statistics.false_positives += read;
-                self.statistics.searches_cut += u64::from(search.is_cut);
-            }
+            Found::Nowhere | Found::Unknown => self.statistics.false_positives += read,
         }
         if found == Found::Nowhere {
+            self.statistics.searches_cut += u64::from(search.is_cut);
             self.note_absence(search);
         }
     }

@@ -86,12 +86,9 @@ impl Nemo {
     pub(super) fn newer_than(&self, oldest: u64, hash: KeyHash, homes: Homes) -> Vec<PageAddress> {
         let mut newer = Vec::new();
         self.any_in_memory(hash, homes, |sequence, home| {
-            let candidate = self.candidate(sequence, home);
-            newer.extend(
-                candidate
-                    .filter(|_| sequence > oldest)
-                    .map(|(_, page)| page),
-            );
+            if sequence > oldest {
+                newer.extend(self.candidate(sequence, home));
+            }
             false
         });
         newer
@@ -139,7 +136,8 @@ impl Nemo {
                 }
                 let sequence = first + u64::from(column);
                 let homes = group.iter().filter(|told| told.names(column));
-                candidates.extend(homes.filter_map(|told| self.candidate(sequence, told.home)));
+                let pages = homes.filter_map(|told| self.candidate(sequence, told.home));
+                candidates.extend(pages.map(|page| (sequence, page)));
             }
         }
         false

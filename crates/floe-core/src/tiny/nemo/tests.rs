@@ -164,10 +164,7 @@ fn sets_full_of_tombstones_are_flushed_not_searched_for_room_for_ever() {
         filter_false_positives: 0.5,
         ..NemoConfig::default()
     };
-    let mut model = Model::new(
-        Nemo::new(NemoPlan::new(&config, SMALL).expect("fits")),
-        SMALL,
-    );
+    let mut model = model_on(SMALL, &config);
     for number in 0..20_000 {
         model.put(hash(number), 250, Expiry::NEVER, 1);
     }
@@ -206,11 +203,20 @@ fn fill_until_reset(engine: &mut Nemo) -> Task {
 
 /// Of how many keys the engine says that flash has something older.
 fn outdating(engine: &mut Nemo, keys: std::ops::Range<u64>) -> usize {
-    let outdates = |key: &u64| match engine.insert(Object::sized(hash(*key), 100), 1) {
+    keys.filter(|key| outdates(engine, Object::sized(hash(*key), 100)))
+        .count()
+}
+
+fn outdates(engine: &mut Nemo, object: Object) -> bool {
+    match engine.insert(object, 1) {
         Insert::Accepted(accepted) => accepted.outdates_flash,
         Insert::Busy(_) => panic!("there is room"),
-    };
-    keys.filter(outdates).count()
+    }
+}
+
+fn model_on(flash: Flash, config: &NemoConfig) -> Model<Nemo> {
+    let plan = NemoPlan::new(config, flash).expect("fits");
+    Model::new(Nemo::new(plan), flash)
 }
 
 #[test]
@@ -254,8 +260,7 @@ fn of_an_object_that_is_overwritten_again_and_again_the_newest_copies_are_read()
         index_cached: 1.0,
         ..NemoConfig::default()
     };
-    let plan = NemoPlan::new(&config, flash).expect("a plan");
-    let mut model = Model::new(Nemo::new(plan), flash);
+    let mut model = model_on(flash, &config);
     let (popular, set_group_objects) = (hash(1), 16 * 16);
     let mut others = (1 << 32..).map(hash);
     let mut overwritten = 0;
@@ -286,13 +291,6 @@ fn of_an_object_that_is_overwritten_again_and_again_the_newest_copies_are_read()
     assert_eq!(nemo.statistics().searches_cut, 1);
 }
 
-fn outdates(engine: &mut Nemo, object: Object) -> bool {
-    match engine.insert(object, 1) {
-        Insert::Accepted(accepted) => accepted.outdates_flash,
-        Insert::Busy(_) => panic!("there is room"),
-    }
-}
-
 #[test]
 fn what_was_looked_for_in_vain_outdates_nothing() {
     // Only flash can say what is there, but for the newest set-groups.
@@ -306,8 +304,7 @@ fn what_was_looked_for_in_vain_outdates_nothing() {
         set_group_pages: Some(8),
         ..NemoConfig::default()
     };
-    let plan = NemoPlan::new(&config, flash).expect("fits");
-    let mut model = Model::new(Nemo::new(plan), flash);
+    let mut model = model_on(flash, &config);
     for key in 0..45_000 {
         model.put(hash(key), 200, Expiry::NEVER, 1);
     }
