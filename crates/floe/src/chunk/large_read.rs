@@ -20,7 +20,7 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::Engine;
 use super::lookup::FlashValue;
@@ -80,14 +80,36 @@ pub(crate) struct LargeReader {
 struct Ahead {
     read: PieceRead,
     parts: u32,
-    done: SharedRead,
-    /// For its parts, but for the one that everybody may have. Those who share
-    /// a read have room for it each: the slowest of them keeps its bytes.
+    bytes: SharedBytes,
+    /// For the part that the read itself has no room for, where its reader has
+    /// another such part before it.
     _room: Option<OwnedSemaphorePermit>,
 }
 
 /// A read that several readers may wait for.
-type SharedRead = Shared<BoxFuture<'static, Result<Bytes, ReadError>>>;
+#[derive(Clone, Debug)]
+struct SharedBytes {
+    len: u32,
+    done: Shared<BoxFuture<'static, Result<Bytes, ReadError>>>,
+    /// For all parts, or all but one. The slowest of the readers keeps the
+    /// bytes, and with them the room.
+    room: Arc<Room>,
+}
+
+/// Room for what is read.
+#[derive(Debug)]
+struct Room {
+    permits: Option<OwnedSemaphorePermit>,
+    parts: u32,
+}
+
+impl Room {
+    /// Whether one part was read because everybody may have one.
+    fn lacks_one(&self) -> bool {
+        let permits = self.permits.as_ref().map_or(0, |it| it.num_permits());
+        permits < self.parts as usize
+    }
+}
 
 /// Why bytes are not there.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -103,17 +125,17 @@ type ReadKey = (Address, u32);
 
 /// Reads of large values that are in the device.
 #[derive(Debug, Default)]
-pub(crate) struct Reading(Mutex<HashMap<ReadKey, (u32, SharedRead)>>);
+pub(crate) struct Reading(Mutex<HashMap<ReadKey, SharedBytes>>);
 
 impl Reading {
-    /// The read that begins there, if one is under way, and how long it is.
-    fn find(&self, key: ReadKey) -> Option<(u32, SharedRead)> {
+    /// The read that begins there, if one is under way.
+    fn find(&self, key: ReadKey) -> Option<SharedBytes> {
         self.0.lock().get(&key).cloned()
     }
 
-    /// Reads `bytes`. The pin goes as soon as they are there.
-    fn start(engine: &Arc<Engine>, key: ReadKey, bytes: u32, pin: Pin) -> SharedRead {
-        let padded = engine.plan.geometry.round_up(u64::from(bytes)) as usize;
+    /// Reads `len` bytes. The pin goes as soon as they are there.
+    fn start(engine: &Arc<Engine>, key: ReadKey, len: u32, room: Room, pin: Pin) -> SharedBytes {
+        let padded = engine.plan.geometry.round_up(u64::from(len)) as usize;
         let buf = engine.device.allocate(padded);
         let read = engine.device.read(key.0, buf);
         let (tell, told) = oneshot::channel();
@@ -121,8 +143,12 @@ impl Reading {
             let read: Result<_, DeviceError> = told.await.map_err(|_| ReadError::Ended)?;
             read.map_err(|error| ReadError::Device(Arc::new(error)))
         };
-        let done = done.boxed().shared();
-        engine.reading.0.lock().insert(key, (bytes, done.clone()));
+        let bytes = SharedBytes {
+            len,
+            done: done.boxed().shared(),
+            room: Arc::new(room),
+        };
+        engine.reading.0.lock().insert(key, bytes.clone());
         let listed = Listed {
             engine: Arc::clone(engine),
             key,
@@ -134,7 +160,7 @@ impl Reading {
             // Not an error: all who wanted it may have gone.
             let _ = tell.send(read.map(IoBuf::into_bytes));
         });
-        done
+        bytes
     }
 }
 
@@ -221,14 +247,19 @@ impl LargeReader {
     /// The next bytes of the range.
     pub(crate) async fn next(&mut self) -> Option<Result<Bytes, ReadFault>> {
         self.fill_window();
-        let Some(Ahead { read, done, .. }) = self.ahead.pop_front() else {
+        let Some(Ahead {
+            read,
+            bytes: shared,
+            ..
+        }) = self.ahead.pop_front()
+        else {
             return if self.reads.is_empty() {
                 None
             } else {
                 Some(Err(self.fault()))
             };
         };
-        let mut bytes = match done.await {
+        let mut bytes = match shared.done.await {
             Ok(bytes) => bytes,
             Err(error) => {
                 tracing::warn!(%error, "a piece could not be read; its value is now a miss");
@@ -282,15 +313,18 @@ impl LargeReader {
         let pin = ZoneStates::pin(states, self.life.zone, self.life.generation)?;
         let at = Address::new(self.life.zone, first.zone_offset);
         let key = (at, self.entry.checksum);
-        if let Some((bytes, done)) = self.engine.reading.find(key)
-            && let Some((read, parts)) = self.together(window, |read| read.bytes < bytes)
-            && read.bytes == bytes
-            && let Ok(room) = self.room_for(parts - u32::from(ahead == 0))
+        if let Some(bytes) = self.engine.reading.find(key)
+            && let Some((read, parts)) = self.together(window, |read| read.bytes < bytes.len)
+            && read.bytes == bytes.len
         {
+            let room = match ahead > 0 && bytes.room.lacks_one() {
+                true => Some(self.more_room()?),
+                false => None,
+            };
             return Some(Ahead {
                 read,
                 parts,
-                done,
+                bytes,
                 _room: room,
             });
         }
@@ -314,11 +348,15 @@ impl LargeReader {
         if self.engine.plan.geometry.round_up(end) > self.engine.plan.geometry.zone_capacity {
             return None;
         }
+        let room = Room {
+            permits: room,
+            parts,
+        };
         Some(Ahead {
             read,
             parts,
-            done: Reading::start(&self.engine, key, read.bytes, pin),
-            _room: room,
+            bytes: Reading::start(&self.engine, key, read.bytes, room, pin),
+            _room: None,
         })
     }
 
@@ -341,15 +379,6 @@ impl LargeReader {
             count += 1;
         }
         Some((read, count))
-    }
-
-    /// Room for `parts` at once; none is needed for none.
-    fn room_for(&self, parts: u32) -> Result<Option<OwnedSemaphorePermit>, TryAcquireError> {
-        if parts == 0 {
-            return Ok(None);
-        }
-        let room = Arc::clone(&self.engine.read_ahead).try_acquire_many_owned(parts)?;
-        Ok(Some(room))
     }
 
     fn more_room(&self) -> Option<OwnedSemaphorePermit> {
