@@ -11,6 +11,14 @@ const LEN: usize = 8 << 20;
 
 /// A store without RAM tier on a zoned drive.
 async fn store(clock: &Clock, large_reads: LargeReads) -> (Store, SharedDevice) {
+    let chunk = ChunkConfig {
+        large_reads,
+        ..ChunkConfig::default()
+    };
+    store_with(clock, chunk).await
+}
+
+async fn store_with(clock: &Clock, chunk: ChunkConfig) -> (Store, SharedDevice) {
     let mut config = DeviceConfig::sim(ByteSize::mib(512));
     config.zone_size = ByteSize::kib(17_280);
     config.zone_capacity = Some(ByteSize::kib(17_280));
@@ -19,8 +27,7 @@ async fn store(clock: &Clock, large_reads: LargeReads) -> (Store, SharedDevice) 
     let config = StoreConfig {
         chunk: ChunkConfig {
             size: ByteSize(LEN as u64),
-            large_reads,
-            ..ChunkConfig::default()
+            ..chunk
         },
         ram: RamConfig {
             size: ByteSize(0),
@@ -43,10 +50,14 @@ async fn put(store: &Store, number: u8) {
     put.await.expect("room");
 }
 
-#[test]
-fn readers_of_one_value_share_its_reads() {
+/// Eight readers of one value at once, then one more.
+fn readers_of_one_value(read_ahead: ByteSize) {
     virtual_time::run(1, |clock| async move {
-        let (store, device) = store(&clock, LargeReads::First).await;
+        let chunk = ChunkConfig {
+            read_ahead,
+            ..ChunkConfig::default()
+        };
+        let (store, device) = store_with(&clock, chunk).await;
         put(&store, 1).await;
         let before = device.counters().snapshot();
         let readers = (0..8).map(|_| store.get(&[1]));
@@ -54,12 +65,28 @@ fn readers_of_one_value_share_its_reads() {
             assert_eq!(read.expect("read").expect("there").bytes, value(1));
         }
         let read_bytes = device.counters().snapshot().since(&before).read_bytes;
-        assert!(read_bytes < 2 * LEN as u64, "{read_bytes} bytes read");
+        assert!(
+            read_bytes < 2 * LEN as u64,
+            "{read_ahead} to read ahead: {read_bytes} bytes read"
+        );
         // Whoever comes later finds no read of theirs, and reads for himself.
         let again = store.get(&[1]).await.expect("read").expect("there");
         assert_eq!(again.bytes, value(1));
         store.close().await.expect("closed");
     });
+}
+
+#[test]
+fn readers_of_one_value_share_its_reads() {
+    readers_of_one_value(ByteSize::mib(64));
+}
+
+/// What is shared lies in memory once, and needs room once: eight windows of
+/// 2 MiB would not find it here.
+#[test]
+fn readers_of_one_value_share_its_room() {
+    readers_of_one_value(ByteSize::mib(2));
+    readers_of_one_value(ByteSize(0));
 }
 
 #[test]

@@ -110,6 +110,9 @@ pub struct ChunkConfig {
     pub write_depth: u32,
     /// When large values are read while others stream in.
     pub large_reads: LargeReads,
+    /// Bytes of large values that all readers together may have read before
+    /// they are asked for; each may have 256 KiB besides.
+    pub read_ahead: ByteSize,
 }
 
 impl Default for ChunkConfig {
@@ -128,6 +131,7 @@ impl Default for ChunkConfig {
             flush_delay_ms: 5,
             write_depth: 8,
             large_reads: LargeReads::First,
+            read_ahead: ByteSize::mib(64),
         }
     }
 }
@@ -205,6 +209,8 @@ pub struct Plan {
     pub write_depth: u32,
     /// When large values are read while others stream in.
     pub large_reads: LargeReads,
+    /// Bytes that all readers of large values together may read ahead.
+    pub read_ahead_bytes: u64,
     /// Target bytes of a batch of small values: one append.
     pub batch_bytes: u64,
     /// Payload bytes of one piece of a large value.
@@ -312,6 +318,7 @@ impl Plan {
             flush_delay_ns: config.flush_delay_ms.saturating_mul(1_000_000),
             write_depth: config.write_depth,
             large_reads: config.large_reads,
+            read_ahead_bytes: config.read_ahead.bytes(),
             batch_bytes,
             piece_bytes: slots
                 .and_then(|_| slot_piece_bytes(chunk_bytes, geometry.block_size))

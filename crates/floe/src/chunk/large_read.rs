@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use floe_core::chunk::{Entry, LargeReads};
+use floe_core::chunk::{Entry, LargeReads, Plan};
 use floe_core::hash::KeyHash;
 use floe_core::layout::{LargeDescriptor, PieceRead, ZoneLife, large_descriptor_bytes, unit_bytes};
 use floe_device::{Address, DeviceError, IoBuf};
@@ -35,9 +35,6 @@ const PARTS_TOGETHER: u32 = 4;
 /// Bytes of a part: enough for the device's bandwidth with [`WINDOW`] of them,
 /// little enough for thousands of slow consumers.
 const PART_BYTES: u32 = 256 << 10;
-/// What all readers of an engine together may read ahead. One part each is
-/// not counted, so that nobody waits for somebody else's consumer.
-const READ_AHEAD_BYTES: usize = 32 << 20;
 /// RAM for parsed descriptors of recently read values, per engine.
 const DESCRIPTOR_CACHE_BYTES: u64 = 8 << 20;
 
@@ -53,9 +50,12 @@ impl Weighter<(KeyHash, u32), Arc<LargeDescriptor>> for DescriptorWeight {
     }
 }
 
-/// One permit for each part that may be read ahead.
-pub(crate) fn read_ahead() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(READ_AHEAD_BYTES / PART_BYTES as usize))
+/// One permit for each part that all readers together may read ahead. One part
+/// each is not counted, so that nobody waits for somebody else's consumer.
+pub(crate) fn read_ahead(plan: &Plan) -> Arc<Semaphore> {
+    let parts = plan.read_ahead_bytes / u64::from(PART_BYTES);
+    let parts = usize::try_from(parts).unwrap_or(usize::MAX);
+    Arc::new(Semaphore::new(parts.min(Semaphore::MAX_PERMITS)))
 }
 
 pub(crate) fn descriptor_cache() -> DescriptorCache {

@@ -566,7 +566,7 @@ impl Recovery {
             journal,
             tasks: Mutex::new(vec![journal_task]),
             descriptors: descriptor_cache(),
-            read_ahead: read_ahead(),
+            read_ahead: read_ahead(&self.plan),
             reading: Reading::default(),
             counters: Default::default(),
             stopping: AtomicBool::new(false),

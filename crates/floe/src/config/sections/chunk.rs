@@ -131,6 +131,11 @@ pub(super) fn section() -> Result<Section, String> {
                 Kind::Choice(LARGE_READS),
                 "When values of more than 256 KiB are read while others stream in.",
             ),
+            key(
+                "read_ahead",
+                Kind::Size,
+                "Most memory for parts of such values that are read before they are asked for, of all readers together; each may use 2 MiB of it. A reader that finds none reads 256 KiB at a time.",
+            ),
         ],
     )
 }
