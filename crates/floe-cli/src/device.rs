@@ -1,7 +1,8 @@
 //! Opening devices, and saying what is in the way.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -60,14 +61,14 @@ pub(crate) fn open_existing(config: &DeviceConfig, clock: &Clock) -> Result<Shar
         );
     };
     let mut config = config.clone();
-    let error = match first_shape(path)? {
+    let error = match shape(path)? {
         Ok(shape) => {
             take_shape(&mut config, path, &shape)?;
             return open(&config, clock);
         }
         Err(error) => error,
     };
-    // The second superblock may still be good: the settings tell its place.
+    // There may still be something: the settings tell its place.
     config.size = None;
     let device = open(&config, clock);
     match error {
@@ -88,17 +89,47 @@ struct Shape {
     zone_capacity: u64,
 }
 
-/// What the superblock at the start of `path`, of either kind of cache, says.
+/// What a superblock at `path` says, of either kind of cache: the one in the
+/// first zone or, if there is none, that in the second.
 ///
 /// # Errors
-/// If the path cannot be read.
-fn first_shape(path: &Path) -> Result<Result<Shape, LayoutError>, Failure> {
-    let mut block = [0; 4096];
-    let length = File::open(path)
-        .and_then(|file| read_start(file, &mut block))
-        .map_err(|error| cannot_read(path, error))?;
-    let block = &block[..length];
-    Ok(match Superblock::decode(block) {
+/// If the path cannot be read. Inside: what is wrong with the first.
+fn shape(path: &Path) -> Result<Result<Shape, LayoutError>, Failure> {
+    let find = || {
+        let file = File::open(path)?;
+        let mut block = [0; 4096];
+        let length = read_at(&file, &mut block, 0)?;
+        let error = match shape_in(&block[..length]) {
+            Ok(shape) => return Ok(Ok(shape)),
+            Err(error) => error,
+        };
+        for start in second_zone_starts() {
+            let length = read_at(&file, &mut block, start)?;
+            if length == 0 {
+                break;
+            }
+            // Not one that somebody keeps as a value.
+            if let Ok(shape) = shape_in(&block[..length])
+                && shape.zone_size == start
+            {
+                return Ok(Ok(shape));
+            }
+        }
+        Ok(Err(error))
+    };
+    find().map_err(|error| cannot_read(path, error))
+}
+
+/// Where the second zone may begin: zones are as long as somebody chose.
+fn second_zone_starts() -> impl Iterator<Item = u64> {
+    const MIB: usize = 1 << 20;
+    let fine = (4096..16 * MIB).step_by(4096);
+    let coarse = (16 * MIB..=4096 * MIB).step_by(64 << 10);
+    fine.chain(coarse).map(|start| start as u64)
+}
+
+fn shape_in(block: &[u8]) -> Result<Shape, LayoutError> {
+    match Superblock::decode(block) {
         Ok(Superblock { plan, .. }) => Ok(Shape {
             block_size: plan.block_size,
             zone_count: plan.zone_count,
@@ -113,13 +144,14 @@ fn first_shape(path: &Path) -> Result<Result<Shape, LayoutError>, Failure> {
                 zone_capacity: plan.zone_capacity,
             }),
         Err(error) => Err(error),
-    })
+    }
 }
 
-fn read_start(mut file: File, block: &mut [u8]) -> io::Result<usize> {
+/// As much as there is.
+fn read_at(file: &File, block: &mut [u8], start: u64) -> io::Result<usize> {
     let mut length = 0;
     while length < block.len() {
-        match file.read(&mut block[length..])? {
+        match file.read_at(&mut block[length..], start + length as u64)? {
             0 => break,
             read => length += read,
         }

@@ -195,9 +195,18 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Checks the engine's plan against the device's shape, where the settings
-    /// alone tell it.
+    /// Checks the engines' plans against the shapes of their devices, where the
+    /// settings alone tell them.
     fn check_shape(&self) -> Result<(), Failure> {
+        if let Some(tier) = &self.tiny
+            && let Some(size) = tier.device.size
+        {
+            let what = "tiny objects cannot be cached like this";
+            let unusable = |error| Failure::usage(what).because(error);
+            let geometry = tier.device.geometry(size).map_err(unusable)?;
+            let plan = tier.engine.check(&geometry);
+            plan.map_err(|error| Failure::usage(what).because(error))?;
+        }
         let size = match self.device.size {
             Some(size) => size,
             None if self.size_is_ours => DEFAULT_SIZE,

@@ -138,17 +138,8 @@ fn a_port_in_use_is_the_machines_fault() {
 fn memcached_is_served_beside_s3_and_restarts_warm() {
     let folder = tempfile::tempdir().unwrap();
     let start = || Serving::spawn(floe(folder.path()).env("FLOE_MEMCACHED_LISTEN", "127.0.0.1:0"));
-    let ask = |serving: &Serving, request: &str| {
-        let address = serving.announced["memcached"].as_str().unwrap();
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        stream.write_all(b"quit\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
     let serving = start();
-    let stored = ask(&serving, "set hello 7 0 5\r\nworld\r\n");
+    let stored = ask_memcached(&serving, "set hello 7 0 5\r\nworld\r\n");
     assert_eq!(stored, "STORED\r\n");
     assert_eq!(get(serving.s3, "/demo/hello.txt").0, 200);
     let taken = serving.announced["memcached"].as_str().unwrap().to_owned();
@@ -159,7 +150,7 @@ fn memcached_is_served_beside_s3_and_restarts_warm() {
     assert_eq!(serving.stop(), 0);
 
     let serving = start();
-    let found = ask(&serving, "get hello\r\n");
+    let found = ask_memcached(&serving, "get hello\r\n");
     assert_eq!(found, "VALUE hello 7 5\r\nworld\r\nEND\r\n");
 }
 
@@ -242,6 +233,52 @@ fn tiny_objects_are_kept_by_the_engine_that_is_chosen() {
         run(folder.path(), &format).expect(0, &["is a new, empty cache"]);
         std::fs::remove_file(path).unwrap();
     }
+}
+
+#[test]
+fn blocks_of_tiny_objects_may_be_sectors() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut command = floe(folder.path());
+        command.env("FLOE_MEMCACHED_LISTEN", "127.0.0.1:0");
+        command.env("FLOE_TINY_SIZE", "16MiB");
+        command.env("FLOE_TINY_SET_GROUP", "1MiB");
+        command.env("FLOE_TINY_BLOCK_SIZE", "512");
+        Serving::spawn(&mut command)
+    };
+    let serving = start();
+    ask_memcached(
+        &serving,
+        "set gone 0 0 3\r\nold\r\nset kept 0 0 3\r\nold\r\n",
+    );
+    assert_eq!(serving.stop(), 0);
+    // Both are on flash now, so that these leave fences there.
+    let serving = start();
+    let said = ask_memcached(&serving, "delete gone\r\nset kept 0 0 3\r\nnew\r\n");
+    assert_eq!(said, "DELETED\r\nSTORED\r\n");
+    assert_eq!(serving.stop(), 0);
+    let path = folder.path().join("floe-data/tiny.floe");
+    let path = path.to_str().unwrap();
+    // The journal is in the second zone by now, and the first is blank.
+    run(folder.path(), &["inspect", "--device-path", path]).expect(0, &["blocks of 512B"]);
+    run(folder.path(), &["check", "--device-path", path]).expect(0, &["no damage"]);
+    let serving = start();
+    let said = ask_memcached(&serving, "get gone kept\r\n");
+    assert_eq!(said, "VALUE kept 0 3\r\nnew\r\nEND\r\n");
+    assert_eq!(serving.stop(), 0);
+
+    let mut other = vec!["serve", "--tiny-block-size", "4KiB", "--tiny-size", "16MiB"];
+    other.extend([
+        "--tiny-set-group",
+        "1MiB",
+        "--memcached-listen",
+        "127.0.0.1:0",
+    ]);
+    other.extend(["--s3-listen", "127.0.0.1:0", "--admin-listen", "off"]);
+    other.extend(&SMALL);
+    run(folder.path(), &other).expect(2, &["block size", "floe format --tiny --force"]);
+    let odd = ["config", "check", "--tiny-block-size", "8KiB"];
+    run(folder.path(), &odd).expect(2, &["block_size"]);
 }
 
 #[test]

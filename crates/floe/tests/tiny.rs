@@ -64,6 +64,50 @@ fn what_is_closed_is_warm_and_hardly_more_is_written_than_was_put() {
 }
 
 #[test]
+fn what_was_overwritten_before_a_close_is_warm() {
+    virtual_time::run(5, |clock: Clock| async move {
+        let device = device();
+        let config = config();
+        let open = || Tiny::open(device.clone(), clock.clone(), &config);
+        let put = async |store: &Tiny, number, value: &[u8]| {
+            let key = name(number);
+            let put = store.put(key.as_bytes(), value, PutOptions::default());
+            put.await.expect("put");
+        };
+        let store = open().await.expect("opens");
+        for number in 0..30 {
+            put(&store, number, b"old").await;
+        }
+        store.close().await.expect("closes");
+        // All of it is on flash: these need fences, and fill no set-group.
+        let store = open().await.expect("opens");
+        for number in 0..10 {
+            put(&store, number, b"new").await;
+            store
+                .delete(name(10 + number).as_bytes())
+                .await
+                .expect("deleted");
+        }
+        store.close().await.expect("closes");
+        for _ in 0..3 {
+            let store = open().await.expect("opens");
+            assert_eq!(store.recovery().fences, 0);
+            for number in 0..30 {
+                let found = store.get(name(number).as_bytes()).await.expect("get");
+                let found = found.map(|found| found.bytes);
+                let expected: Option<&[u8]> = match number {
+                    0..10 => Some(b"new"),
+                    10..20 => None,
+                    _ => Some(b"old"),
+                };
+                assert_eq!(found.as_deref(), expected, "{number}");
+            }
+            store.close().await.expect("closes");
+        }
+    });
+}
+
+#[test]
 fn values_end_with_their_time_and_keys_have_limits() {
     virtual_time::run(2, |clock: Clock| async move {
         let store = Tiny::open(device(), clock.clone(), &config())

@@ -62,6 +62,11 @@ impl Contender {
         let starts = [
             ("floe", floe(programs, case, folder, "floe")),
             ("floe-process", floe(programs, case, folder, "floe-process")),
+            // Values of 4 KiB are in such blocks as it is.
+            (
+                "floe-sectors",
+                floe(programs, case, folder, "floe-sectors").filter(|_| case.is_tiny()),
+            ),
             ("memcached-extstore", Some(memcached(case, folder, true))),
             ("memcached", Some(memcached(case, folder, false))),
             ("foyer", foyer(programs, case, folder)),
@@ -69,7 +74,9 @@ impl Contender {
         let mut contenders = Vec::new();
         for (name, command) in starts {
             let Some(command) = command else {
-                eprintln!("SKIPPED {name}: its program was not named");
+                if name != "floe-sectors" {
+                    eprintln!("SKIPPED {name}: its program was not named");
+                }
                 continue;
             };
             let socket = socket(folder, name);
@@ -172,7 +179,8 @@ fn socket(folder: &Path, name: &str) -> PathBuf {
 /// `floe serve` with its defaults, but for sizes. Half of the memory is for
 /// values; the other half is more than what its buffers and indexes take. As
 /// `floe-process` what it promises of overwrites and deletes holds when the
-/// process dies, and not when power fails; the others promise neither.
+/// process dies, and not when power fails; the others promise neither. As
+/// `floe-sectors` it writes blocks of 512 bytes instead of 4 KiB.
 fn floe(programs: &Programs, case: &Case, folder: &Path, name: &str) -> Option<Command> {
     let program = programs.floe.clone().or_else(beside_us)?;
     let mib = |bytes: u64| format!("{}MiB", bytes >> 20);
@@ -207,6 +215,9 @@ fn floe(programs: &Programs, case: &Case, folder: &Path, name: &str) -> Option<C
         // With its head an item of 4 KiB is a little longer than that, and
         // would take two blocks of 4 KiB.
         command.args(["--device-block-size", "512"]);
+    }
+    if name == "floe-sectors" {
+        command.args(["--tiny-block-size", "512"]);
     }
     if name == "floe-process" {
         command.args([

@@ -98,20 +98,44 @@ fn share(admission: &AdmissionConfig, instances: u32) -> AdmissionConfig {
 /// Zones below which two instances would leave each too few.
 const ZONES_PER_INSTANCE_MIN: u32 = 4;
 
+impl TinyConfig {
+    /// Whether an engine can run like this on a device of this shape.
+    ///
+    /// # Errors
+    /// Names the setting that cannot work, and what would.
+    pub fn check(&self, geometry: &Geometry) -> Result<(), PlanError> {
+        TinyPlan::new(self, geometry).map(|_| ())
+    }
+}
+
 impl TinyPlan {
     pub(super) fn new(config: &TinyConfig, geometry: &Geometry) -> Result<Self, PlanError> {
         let page = PAGE_BYTES as u64;
         if u64::from(geometry.block_size) > page {
             return Err(PlanError::new(
-                "device.block_size",
+                "tiny.block_size",
                 geometry.block_size,
                 format!("pages of tiny objects have {page} bytes"),
-                "use a device with blocks of 4096 bytes or less",
+                "4096 suits every device",
             ));
         }
         let zones = geometry.zone_count.saturating_sub(METADATA_ZONES);
         let instances = config.instances.unwrap_or(1);
         let most = zones / ZONES_PER_INSTANCE_MIN;
+        if most == 0 {
+            let least = METADATA_ZONES + ZONES_PER_INSTANCE_MIN;
+            let size = ByteSize(u64::from(least) * geometry.zone_size);
+            return Err(PlanError::new(
+                "tiny.size",
+                ByteSize(u64::from(geometry.zone_count) * geometry.zone_size),
+                format!(
+                    "it has {} zones of {}; {least} are needed ({METADATA_ZONES} for metadata)",
+                    geometry.zone_count,
+                    ByteSize(geometry.zone_size),
+                ),
+                format!("the least is {size}, or use smaller zones (tiny.set_group)"),
+            ));
+        }
         if instances == 0 || instances > most {
             return Err(PlanError::new(
                 "tiny.instances",

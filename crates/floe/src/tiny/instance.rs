@@ -47,6 +47,8 @@ pub(super) struct State {
     pub(super) searching: u32,
     /// The engine refused an object since it last had news.
     pub(super) refused: bool,
+    /// Nothing is taken in any more.
+    settled: bool,
     pub(super) ram: Ram,
     /// `None` admits everything.
     pub(super) admission: Option<Admission>,
@@ -59,6 +61,7 @@ impl State {
             next: None,
             searching: 0,
             refused: false,
+            settled: false,
             ram,
             admission,
         }
@@ -365,6 +368,9 @@ impl Instance {
             let room = self.room.notified();
             {
                 let mut state = self.state.lock();
+                if state.settled {
+                    return None;
+                }
                 if !asked {
                     asked = true;
                     if !state.admits(&object, now_seconds) {
@@ -415,6 +421,16 @@ impl Instance {
         self.stopping.store(true, SeqCst);
         self.work.notify_one();
         self.room.notify_waiters();
+    }
+
+    /// Takes in nothing from now on. If all that it ever took in is on flash,
+    /// then no fence holds any more.
+    pub(super) fn settle(&self) {
+        let mut state = self.state.lock();
+        state.settled = true;
+        if state.engine.nemo().is_some_and(|nemo| nemo.is_drained()) {
+            self.durable.store(u64::MAX, SeqCst);
+        }
     }
 
     /// Flushes what memory holds, and waits for it.

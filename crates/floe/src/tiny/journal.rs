@@ -94,7 +94,7 @@ pub(super) enum JournalError {
 
 struct Request {
     instance: u32,
-    /// `None` only asks to be told.
+    /// `None` asks for the journal to be rid of fences that do not hold.
     fence: Option<Fence>,
     number: u64,
     done: Option<oneshot::Sender<Result<(), String>>>,
@@ -174,12 +174,16 @@ pub(super) enum Wait {
 impl Place<'_> {
     /// Sends a fence.
     pub(super) fn send(self, instance: u32, fence: Fence) -> Wait {
+        self.request(instance, Some(fence))
+    }
+
+    fn request(self, instance: u32, fence: Option<Fence>) -> Wait {
         let (done, result) = oneshot::channel();
         let Place { journal, permit } = self;
         journal.order.queue(|number| {
             permit.send(Request {
                 instance,
-                fence: Some(fence),
+                fence,
                 number,
                 done: Some(done),
             });
@@ -225,6 +229,12 @@ impl Journal {
     /// Writes a fence and waits for it.
     pub(super) async fn commit(&self, instance: u32, fence: Fence) -> Result<(), CacheError> {
         let wait = self.place().await?.send(instance, fence);
+        self.wait(wait).await
+    }
+
+    /// Sees to it that fences which do not hold are not found again.
+    pub(super) async fn settle(&self) -> Result<(), CacheError> {
+        let wait = self.place().await?.request(0, None);
         self.wait(wait).await
     }
 }
@@ -303,8 +313,11 @@ impl JournalTask {
                 .iter()
                 .filter_map(|request| Some((request.instance, request.fence?)))
                 .collect();
+            let settles = group.iter().any(|request| request.fence.is_none());
             let result = if progress.broken.load(SeqCst) {
                 Err(JournalError::Broken)
+            } else if settles {
+                self.settle(&fences, &instances).await
             } else {
                 self.write(fences, &instances).await
             };
@@ -333,17 +346,8 @@ impl JournalTask {
         self.keep(&fences);
         let fences: Vec<Fence> = fences.into_iter().map(|(_, fence)| fence).collect();
         if self.append(&fences, FenceKind::Notes).await.is_err() {
-            // Full, or failed: what still holds moves to the other zone.
-            self.live
-                .retain(|(instance, fence)| holds(*instance, fence, instances));
-            let from = self.active;
-            self.checkpoint(other(from), self.superblock.epoch + 1)
-                .await?;
-            if let Err(error) = self.device.reset(from).await {
-                // Its epoch is old.
-                tracing::warn!(%error, "the old journal zone could not be reset");
-            }
-            return Ok(());
+            // Full, or failed.
+            return self.move_on(instances).await;
         }
         while let Some((instance, fence)) = self.live.front()
             && !holds(*instance, fence, instances)
@@ -352,6 +356,34 @@ impl JournalTask {
         }
         if self.durability == Durability::Power {
             self.device.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Writes `fences`, and leaves none behind that does not hold.
+    async fn settle(
+        &mut self,
+        fences: &[(u32, Fence)],
+        instances: &[Arc<Instance>],
+    ) -> Result<(), JournalError> {
+        self.keep(fences);
+        let holds = |(instance, fence): &(u32, Fence)| holds(*instance, fence, instances);
+        match fences.is_empty() && self.live.iter().all(holds) {
+            true => Ok(()),
+            false => self.move_on(instances).await,
+        }
+    }
+
+    /// Moves what still holds to the other zone.
+    async fn move_on(&mut self, instances: &[Arc<Instance>]) -> Result<(), JournalError> {
+        self.live
+            .retain(|(instance, fence)| holds(*instance, fence, instances));
+        let from = self.active;
+        self.checkpoint(other(from), self.superblock.epoch + 1)
+            .await?;
+        if let Err(error) = self.device.reset(from).await {
+            // Its epoch is old.
+            tracing::warn!(%error, "the old journal zone could not be reset");
         }
         Ok(())
     }

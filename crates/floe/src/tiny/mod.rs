@@ -346,6 +346,17 @@ impl Tiny {
             // A task that panicked has said so.
             let _ = task.await;
         }
+        for instance in &*self.handle.instances {
+            instance.settle();
+        }
+        // What was overwritten of late would be forgotten otherwise, although
+        // it is on flash: fences hold for as many set-groups as memory has,
+        // also where these were empty.
+        if self.handle.persists
+            && let Err(error) = self.handle.journal.settle().await
+        {
+            tracing::warn!(%error, "what was overwritten of late is forgotten by the next opening");
+        }
         // Nothing of it is left behind on the device: whoever waits for the
         // journal now is told that it is closed.
         let journal_task = self.handle.journal_task.lock().take();

@@ -96,7 +96,7 @@ impl Default for NemoConfig {
             candidates: 2,
             relocate: true,
             write_back: WriteBack::Everywhere,
-            write_back_share: 0.1,
+            write_back_share: 0.2,
             filter_sizing: FilterSizing::Measured,
             filter_false_positives: 0.003,
             index_cached: 0.5,

@@ -158,6 +158,7 @@ impl Nemo {
     /// older is on flash that could be found now.
     fn give_up(&mut self) {
         self.sealed = None;
+        self.gave_up = true;
         self.forgot_leaving |= self.pool.settled() < self.pool.oldest();
         let shape = self.index.open.shape;
         self.index.start_over(shape, self.pool.oldest());

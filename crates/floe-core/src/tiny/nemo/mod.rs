@@ -82,6 +82,8 @@ pub struct Nemo {
     pool: Pool,
     /// Filters of set-groups that a crash could bring back are forgotten.
     forgot_leaving: bool,
+    /// What was to be written was forgotten: no zone takes it.
+    gave_up: bool,
     extents: Extents,
     flush: Flush,
     absences: Absences,
@@ -104,6 +106,7 @@ impl Nemo {
             index: Index::new(shape, sets, config),
             pool: Pool::new(sets, plan.extents(), config.hotness_window),
             forgot_leaving: false,
+            gave_up: false,
             extents: Extents::new(plan.flash, plan.extent_pages),
             flush: Flush::new(),
             absences: Absences::new(),
@@ -125,6 +128,12 @@ impl Nemo {
             self.seal();
         }
         self.sealed.is_some() || self.flush.is_busy()
+    }
+
+    /// Whether all that was ever taken in is on flash, or outlived there.
+    pub fn is_drained(&self) -> bool {
+        let is_empty = self.filling.iter().all(|group| group.objects() == 0);
+        is_empty && self.sealed.is_none() && !self.flush.is_busy() && !self.gave_up
     }
 
     /// Whether [`Engine::next_task`] may have something.

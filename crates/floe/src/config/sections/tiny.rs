@@ -69,6 +69,8 @@ pub struct TinySettings {
     pub size: Option<ByteSize>,
     /// Size of a zone and, with `nemo`, mostly of a set-group.
     pub set_group: ByteSize,
+    /// Smallest unit that is written: what a group of fences takes.
+    pub block_size: ByteSize,
     /// Most bytes of key and value together of an object that is tiny.
     pub threshold: ByteSize,
     /// Memory for what was read from flash of late.
@@ -103,6 +105,7 @@ impl Default for TinySettings {
             path: None,
             size: None,
             set_group: ByteSize::mib(4),
+            block_size: ByteSize::kib(4),
             threshold: ByteSize::kib(2),
             ram: ByteSize::mib(64),
             instances: 1,
@@ -155,6 +158,11 @@ pub(super) fn section() -> Result<Section, String> {
                 "set_group",
                 Kind::Size,
                 "Size of a zone: what is emptied at once and, with `nemo`, the set-group that is filled in memory and written at once (three of them are in memory). Part of the format: changing it needs a reformat.",
+            ),
+            key(
+                "block_size",
+                Kind::Size,
+                "The smallest unit that is written, from 512 bytes to 4 KiB: what the notes of overwrites and deletes that are acknowledged together take, as a rule. Less than the drive's physical sector only where it keeps what it acknowledged when power fails. Part of the format: changing it needs a reformat.",
             ),
             key(
                 "threshold",
@@ -222,6 +230,7 @@ impl TinySettings {
                 },
                 path: Some(self.path.clone().unwrap_or(path)),
                 zone_size: self.set_group,
+                block_size: self.block_size,
                 ..DeviceConfig::default()
             },
             threshold: self.threshold,
