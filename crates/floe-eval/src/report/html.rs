@@ -136,7 +136,7 @@ fn runs(data: &ReportData, page: &mut String) {
     let latencies: String = tables::latencies(&data.runs).iter().map(titled).collect();
     // With panels of its own, an experiment has said what is worth a look.
     let is_folded = !data.panels.is_empty();
-    let fold = |name: &str, body: String| match is_folded {
+    let fold = |name: &str, body: String| match is_folded && !body.is_empty() {
         true => format!("<details><summary>{name} of all cases</summary>{body}</details>"),
         false => body,
     };

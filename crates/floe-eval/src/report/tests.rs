@@ -292,4 +292,8 @@ fn distributions_are_kept_and_drawn() {
         .find(|f| f.name() == "box-get-latency-a-group")
         .expect("there");
     assert!(boxes.svg(true).contains("…") && boxes.svg(true).contains("p99: "));
+    // Beside panels the charts of all cases are folded; no fold is empty.
+    let page = data.html();
+    assert!(page.contains("Charts of all cases"), "{page}");
+    assert!(!page.contains("Over operations"), "{page}");
 }
