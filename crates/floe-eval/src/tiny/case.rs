@@ -1,6 +1,7 @@
 //! The keys of an experiment's `[tiny]` section.
 
 use floe_core::ByteSize;
+use floe_core::policy::admission::AdmissionConfig;
 use floe_core::tiny::{Flash, PAGE_BYTES};
 use serde::Deserialize;
 
@@ -38,6 +39,9 @@ pub struct TinyCase {
     /// the papers' engines are part of, has such a tier.
     #[serde(default = "default_ram")]
     pub ram: f64,
+    /// Which of the objects that leave that memory are written.
+    #[serde(default)]
+    pub admission: AdmissionConfig,
     /// What it is asked.
     pub workload: TinyWorkload,
     /// How much is written before measuring begins: bytes of objects that the

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use floe_core::Tick;
 use floe_core::hash::{KeyHash, fast_range};
+use floe_core::policy::admission::Admission;
 use floe_core::tiny::model::Model;
 use floe_core::tiny::{Engine, Expiry, Flash, PAGE_BYTES};
 
@@ -23,6 +24,7 @@ use crate::trace::Op;
 pub(super) struct Driver<E> {
     model: Model<E, Watch>,
     ram: Option<RamTier>,
+    admission: Admission,
     stream: Stream,
     counts: Counts,
     /// Accesses of each set, where they are asked for.
@@ -68,6 +70,12 @@ impl<E: Engine> Driver<E> {
         Ok(Driver {
             model: Model::watched(engine, flash, Watch::new(flash, timing)),
             ram: RamTier::new(ram_bytes, PAPER_OBJECT_BYTES as u64),
+            admission: Admission::new(&case.admission, seed).map_err(|error| {
+                EvalError::Option {
+                    option: "tiny.admission",
+                    reason: error.to_string(),
+                }
+            })?,
             stream: case.workload.stream(flash_bytes, seed, experiment)?,
             counts: Counts::default(),
             sets: vec![0; case.count_sets.unwrap_or(0) as usize],
@@ -219,6 +227,7 @@ impl<E: Engine> Driver<E> {
         {
             self.counts.ram_hits += 1;
             self.counts.bytes_out += u64::from(held.bytes);
+            self.admission.note_hit(draw.hash, self.now());
             return Ok(());
         }
         if let Some(timing) = &mut self.model.watcher().timing {
@@ -232,6 +241,7 @@ impl<E: Engine> Driver<E> {
             Some(bytes) => {
                 self.counts.engine_hits += 1;
                 self.counts.bytes_out += u64::from(bytes);
+                self.admission.note_hit(draw.hash, self.now());
                 self.keep(
                     draw.hash,
                     Held {
@@ -267,22 +277,31 @@ impl<E: Engine> Driver<E> {
     /// Keeps an object in memory, if there is any, and writes what leaves it.
     /// One that was found on flash and may expire stays there alone.
     fn keep(&mut self, hash: KeyHash, held: Held, ttl_seconds: u32) {
-        let now = self.now_seconds;
-        let Some(ram) = &mut self.ram else {
-            if !held.is_clean {
-                self.model.put(hash, held.bytes, held.expires, now);
+        let (seconds, now) = (self.now_seconds, self.now());
+        let (model, admission) = (&mut self.model, &mut self.admission);
+        let mut write = |hash, left: Held| {
+            if left.is_clean || left.expires.is_over(seconds) {
+                return;
             }
-            return;
+            if admission.admit(hash, u64::from(left.bytes), now) {
+                model.put(hash, left.bytes, left.expires, seconds);
+            } else {
+                // What flash has of the key is outdated all the same.
+                model.delete(hash, seconds);
+            }
         };
-        if held.is_clean && ttl_seconds > 0 {
-            return;
+        match &mut self.ram {
+            None => write(hash, held),
+            Some(_) if held.is_clean && ttl_seconds > 0 => {}
+            Some(ram) => ram
+                .insert(hash, held)
+                .for_each(|(hash, left)| write(hash, left)),
         }
-        let model = &mut self.model;
-        for (hash, left) in ram.insert(hash, held) {
-            if !left.is_clean && !left.expires.is_over(now) {
-                model.put(hash, left.bytes, left.expires, now);
-            }
-        }
+    }
+
+    /// The workload's own time.
+    fn now(&self) -> Tick {
+        Tick(u64::from(self.now_seconds) * 1_000_000_000)
     }
 }
 

@@ -166,6 +166,7 @@ fn config(case: &TinyCase, flash_bytes: u64, seed: u64) -> Result<TinyConfig, Ev
         kangaroo: engines::kangaroo(case)?,
         fairywren: engines::fairywren(case)?,
         ram: ByteSize((case.ram * flash_bytes as f64) as u64),
+        admission: case.admission.clone(),
         format: true,
         seed: Some(seed),
         ..TinyConfig::default()

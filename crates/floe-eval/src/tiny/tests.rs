@@ -205,6 +205,25 @@ fn the_figures_are_those_that_can_be_worked_out() {
     assert_eq!(run.write_amplification, Some(figure(&run, "alwa")));
 }
 
+#[test]
+fn what_is_not_admitted_is_not_written() {
+    let scan = |admission: &str| {
+        let more = format!("operations-max = 100_000\nadmission = {admission}\n{UNIFORM}");
+        run(&more.replace("uniform", "scan"), 1)
+    };
+    let written = |run: &RunResult| figure(run, "flash_written_per_operation");
+    let all = scan("{ kind = \"all\" }");
+    let half = scan("{ kind = \"probabilistic\", probability = 0.5 }");
+    let seen = scan("{ kind = \"reject-first\", keys = 1024 }");
+    // The same requests.
+    let share = written(&half) / written(&all);
+    assert!((share - 0.5).abs() < 0.1, "{share}");
+    // Nothing comes back while it is remembered; what remembers errs at times.
+    let share = written(&seen) / written(&all);
+    assert!(share < 0.05, "{share}");
+    assert!(figure(&seen, "miss_ratio") > 0.95);
+}
+
 const TWITTER: &str = r#"
     count-sets = 1024
     [workload]
@@ -278,6 +297,10 @@ fn what_cannot_run_is_refused() {
             "over-provisioning",
         ),
         ("ram = 2.0", "ram"),
+        (
+            "admission = { kind = \"probabilistic\", probability = 7.0 }",
+            "tiny.admission",
+        ),
         ("warm-up = -1.0", "warm-up"),
     ] {
         let base: String = CASE
