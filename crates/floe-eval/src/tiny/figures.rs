@@ -55,6 +55,12 @@ fn ratio(part: f64, whole: f64) -> f64 {
     if whole == 0.0 { 0.0 } else { part / whole }
 }
 
+/// As [`ratio`], but no number where there is nothing to have a share of: such a
+/// bin has no point.
+fn share(part: f64, whole: f64) -> f64 {
+    part / whole
+}
+
 /// Bytes that the drive programmed per byte that it was given; 1 without a
 /// drive, as zones that are written once and reset have it.
 fn device_write_amplification(stretch: &Stretch) -> f64 {
@@ -349,13 +355,16 @@ const OVER_OPERATIONS: [(&str, &str, &str, Value); 9] = [
         },
     ),
     ("miss_ratio_trend", "Miss ratio", "%", |_, bin| {
-        ratio(bin.counts.misses as f64, bin.counts.gets as f64)
+        share(bin.counts.misses as f64, bin.counts.gets as f64)
     }),
     (
         "fill_rate_trend",
         "Fill rate of pages written",
         "%",
-        |_, bin| bin.engine.fill_rate(),
+        |_, bin| {
+            let bytes = bin.engine.object_pages_written as f64 * PAGE_BYTES as f64;
+            share(bin.engine.bytes_filled as f64, bytes)
+        },
     ),
     (
         "flash_reads_trend",
@@ -364,7 +373,7 @@ const OVER_OPERATIONS: [(&str, &str, &str, Value); 9] = [
         |_, bin| {
             let pages = bin.engine.pages_searched + bin.engine.index_pages_searched;
             let asked = bin.counts.gets - bin.counts.ram_hits;
-            ratio(pages as f64, asked as f64)
+            share(pages as f64, asked as f64)
         },
     ),
     (
@@ -373,7 +382,7 @@ const OVER_OPERATIONS: [(&str, &str, &str, Value); 9] = [
         "%",
         |_, bin| {
             let asked = bin.counts.gets - bin.counts.ram_hits;
-            ratio(bin.engine.index_searches as f64, asked as f64)
+            share(bin.engine.index_searches as f64, asked as f64)
         },
     ),
     (
@@ -382,7 +391,7 @@ const OVER_OPERATIONS: [(&str, &str, &str, Value); 9] = [
         "%",
         |_, bin| {
             let all = bin.engine.rewrites_passive + bin.engine.rewrites_active;
-            ratio(bin.engine.rewrites_passive as f64, all as f64)
+            share(bin.engine.rewrites_passive as f64, all as f64)
         },
     ),
     ("bits_trend", "Index memory per object", "bits", |end, _| {
