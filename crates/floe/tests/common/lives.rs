@@ -64,7 +64,7 @@ impl Lives {
         powers: &[PowerSwitch],
         open: impl AsyncFn(Vec<Arc<Faulty>>, Clock) -> S,
     ) -> Counts {
-        let oracle = Arc::new(Oracle::new(self.sizes));
+        let oracle = Arc::new(Oracle::new(self.sizes, powers));
         for life in 1..=self.count {
             self.live(powers, &oracle, life, &open);
         }

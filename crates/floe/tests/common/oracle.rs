@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use bytes::Bytes;
+use floe_device::power::PowerSwitch;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -29,12 +30,14 @@ pub(crate) struct Oracle {
     keys: Mutex<HashMap<u64, Vec<Version>>>,
     /// How long values are.
     sizes: fn(&mut StdRng) -> usize,
+    powers: Vec<PowerSwitch>,
     counts: Mutex<Counts>,
 }
 
 /// What was found.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
+    /// While there was power: without it everything is a miss.
     pub(crate) gets: u64,
     pub(crate) hits: u64,
     /// Hits of values above 2 KiB.
@@ -49,10 +52,11 @@ pub(crate) struct Counts {
 }
 
 impl Oracle {
-    pub(crate) fn new(sizes: fn(&mut StdRng) -> usize) -> Self {
+    pub(crate) fn new(sizes: fn(&mut StdRng) -> usize, powers: &[PowerSwitch]) -> Self {
         Oracle {
             keys: Mutex::default(),
             sizes,
+            powers: powers.to_vec(),
             counts: Mutex::default(),
         }
     }
@@ -94,7 +98,8 @@ impl Oracle {
         let Ok(found) = get.await else {
             return;
         };
-        self.counts.lock().gets += u64::from(!warm);
+        let is_counted = !warm && !self.powers.iter().any(PowerSwitch::is_off);
+        self.counts.lock().gets += u64::from(is_counted);
         let Some(found) = found else {
             return;
         };
@@ -115,7 +120,7 @@ impl Oracle {
         );
         let mut counts = self.counts.lock();
         counts.warm_hits += u64::from(warm);
-        counts.hits += u64::from(!warm);
+        counts.hits += u64::from(is_counted);
         counts.large_hits += u64::from(!warm && found.len() > 2048);
     }
 
