@@ -1,6 +1,7 @@
 //! The settings of the command: the library's sections, the device's and the
 //! faces', in one schema, and how the command line speaks about them.
 
+use std::error::Error;
 use std::path::PathBuf;
 
 use clap::ArgMatches;
@@ -201,11 +202,8 @@ impl Plan {
         if let Some(tier) = &self.tiny
             && let Some(size) = tier.device.size
         {
-            let what = "tiny objects cannot be cached like this";
-            let unusable = |error| Failure::usage(what).because(error);
-            let geometry = tier.device.geometry(size).map_err(unusable)?;
-            let plan = tier.engine.check(&geometry);
-            plan.map_err(|error| Failure::usage(what).because(error))?;
+            let geometry = tier.device.geometry(size).map_err(unusable_tiny)?;
+            tier.engine.check(&geometry).map_err(unusable_tiny)?;
         }
         let size = match self.device.size {
             Some(size) => size,
@@ -261,6 +259,11 @@ impl Plan {
         }
         server
     }
+}
+
+/// Settings of tiny objects with which nothing can run.
+pub(crate) fn unusable_tiny(error: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
+    Failure::usage("tiny objects cannot be cached like this").because(error)
 }
 
 /// The device's settings, with its place in the data directory if it has none.

@@ -15,6 +15,11 @@ impl Tick {
     /// Later than every reachable tick.
     pub const MAX: Tick = Tick(u64::MAX);
 
+    /// So many seconds after the start.
+    pub const fn from_seconds(seconds: u32) -> Tick {
+        Tick(seconds as u64 * 1_000_000_000)
+    }
+
     /// The duration from `earlier` to `self`, or zero if `earlier` is later.
     pub fn since(self, earlier: Tick) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

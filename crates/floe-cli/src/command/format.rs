@@ -13,7 +13,7 @@ use crate::args::FormatArgs;
 use crate::device;
 use crate::failure::Failure;
 use crate::output;
-use crate::settings::{Plan, Request};
+use crate::settings::{Plan, Request, unusable_tiny};
 
 /// Formats a blank device, or with `--force` any.
 pub(crate) fn run(
@@ -125,9 +125,7 @@ pub(crate) fn explain_open_tiny(error: OpenTinyError) -> Failure {
     let what = "the cache of tiny objects cannot be opened";
     let format = "`floe format --tiny --force`, with the same settings";
     match &error {
-        OpenTinyError::Config(_) => {
-            Failure::usage("tiny objects cannot be cached like this").because(error)
-        }
+        OpenTinyError::Config(_) => unusable_tiny(error),
         OpenTinyError::ForeignData { .. } => Failure::environment(what).because(error).cure(
             format!("another --tiny-path; or wipe what is there, for ever, with {format}"),
         ),

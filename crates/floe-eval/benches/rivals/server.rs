@@ -59,24 +59,23 @@ impl Contender {
         case: &Case,
         folder: &Path,
     ) -> Result<Vec<Self>, AnyError> {
-        let starts = [
-            ("floe", floe(programs, case, folder, "floe")),
-            ("floe-process", floe(programs, case, folder, "floe-process")),
+        let mut floes = vec!["floe", "floe-process"];
+        if case.is_tiny() {
             // Values of 4 KiB are in such blocks as it is.
-            (
-                "floe-sectors",
-                floe(programs, case, folder, "floe-sectors").filter(|_| case.is_tiny()),
-            ),
+            floes.push("floe-sectors");
+        }
+        let floes = floes
+            .into_iter()
+            .map(|name| (name, floe(programs, case, folder, name)));
+        let others = [
             ("memcached-extstore", Some(memcached(case, folder, true))),
             ("memcached", Some(memcached(case, folder, false))),
             ("foyer", foyer(programs, case, folder)),
         ];
         let mut contenders = Vec::new();
-        for (name, command) in starts {
+        for (name, command) in floes.chain(others) {
             let Some(command) = command else {
-                if name != "floe-sectors" {
-                    eprintln!("SKIPPED {name}: its program was not named");
-                }
+                eprintln!("SKIPPED {name}: its program was not named");
                 continue;
             };
             let socket = socket(folder, name);

@@ -301,7 +301,7 @@ impl<E: Engine> Driver<E> {
 
     /// The workload's own time.
     fn now(&self) -> Tick {
-        Tick(u64::from(self.now_seconds) * 1_000_000_000)
+        Tick::from_seconds(self.now_seconds)
     }
 }
 

@@ -361,9 +361,9 @@ const OVER_OPERATIONS: [(&str, &str, &str, Value); 9] = [
         "fill_rate_trend",
         "Fill rate of pages written",
         "%",
-        |_, bin| {
-            let bytes = bin.engine.object_pages_written as f64 * PAGE_BYTES as f64;
-            share(bin.engine.bytes_filled as f64, bytes)
+        |_, bin| match bin.engine.object_pages_written {
+            0 => f64::NAN,
+            _ => bin.engine.fill_rate(),
         },
     ),
     (

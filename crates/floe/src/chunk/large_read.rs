@@ -91,24 +91,16 @@ struct Ahead {
 struct SharedBytes {
     len: u32,
     done: Shared<BoxFuture<'static, Result<Bytes, ReadError>>>,
-    /// For all parts, or all but one. The slowest of the readers keeps the
-    /// bytes, and with them the room.
+    /// The slowest of the readers keeps the bytes, and with them the room.
     room: Arc<Room>,
 }
 
 /// Room for what is read.
 #[derive(Debug)]
 struct Room {
-    permits: Option<OwnedSemaphorePermit>,
-    parts: u32,
-}
-
-impl Room {
-    /// Whether one part was read because everybody may have one.
-    fn lacks_one(&self) -> bool {
-        let permits = self.permits.as_ref().map_or(0, |it| it.num_permits());
-        permits < self.parts as usize
-    }
+    /// For one part there is none: everybody may have one.
+    lacks_one: bool,
+    _permits: Option<OwnedSemaphorePermit>,
 }
 
 /// Why bytes are not there.
@@ -317,7 +309,7 @@ impl LargeReader {
             && let Some((read, parts)) = self.together(window, |read| read.bytes < bytes.len)
             && read.bytes == bytes.len
         {
-            let room = match ahead > 0 && bytes.room.lacks_one() {
+            let room = match ahead > 0 && bytes.room.lacks_one {
                 true => Some(self.more_room()?),
                 false => None,
             };
@@ -349,8 +341,8 @@ impl LargeReader {
             return None;
         }
         let room = Room {
-            permits: room,
-            parts,
+            lacks_one: ahead == 0,
+            _permits: room,
         };
         Some(Ahead {
             read,

@@ -47,8 +47,6 @@ pub(super) struct State {
     pub(super) searching: u32,
     /// The engine refused an object since it last had news.
     pub(super) refused: bool,
-    /// Nothing is taken in any more.
-    settled: bool,
     pub(super) ram: Ram,
     /// `None` admits everything.
     pub(super) admission: Option<Admission>,
@@ -61,7 +59,6 @@ impl State {
             next: None,
             searching: 0,
             refused: false,
-            settled: false,
             ram,
             admission,
         }
@@ -88,10 +85,9 @@ impl State {
     fn admits(&mut self, object: &Object, now_seconds: u32) -> bool {
         let bytes = object.stored_bytes() as u64;
         object.tombstone
-            || self
-                .admission
-                .as_mut()
-                .is_none_or(|policy| policy.admit(object.hash, bytes, tick(now_seconds)))
+            || self.admission.as_mut().is_none_or(|policy| {
+                policy.admit(object.hash, bytes, Tick::from_seconds(now_seconds))
+            })
     }
 
     fn hit_in_ram(&mut self, hash: KeyHash, key: &[u8], now_seconds: u32) -> Option<Hit> {
@@ -103,13 +99,9 @@ impl State {
 
     fn note_hit(&mut self, hash: KeyHash, now_seconds: u32) {
         if let Some(policy) = &mut self.admission {
-            policy.note_hit(hash, tick(now_seconds));
+            policy.note_hit(hash, Tick::from_seconds(now_seconds));
         }
     }
-}
-
-fn tick(seconds: u32) -> Tick {
-    Tick(u64::from(seconds) * 1_000_000_000)
 }
 
 /// A value found.
@@ -368,7 +360,8 @@ impl Instance {
             let room = self.room.notified();
             {
                 let mut state = self.state.lock();
-                if state.settled {
+                // Under the lock: whoever has held it since knows all that came.
+                if self.stopping.load(SeqCst) {
                     return None;
                 }
                 if !asked {
@@ -400,9 +393,6 @@ impl Instance {
                     }
                 }
             }
-            if self.stopping.load(SeqCst) {
-                return None;
-            }
             self.work.notify_one();
             room.await;
         }
@@ -423,11 +413,10 @@ impl Instance {
         self.room.notify_waiters();
     }
 
-    /// Takes in nothing from now on. If all that it ever took in is on flash,
-    /// then no fence holds any more.
+    /// Once it is stopped and its task has ended: if all that it ever took in
+    /// is on flash, then no fence holds any more.
     pub(super) fn settle(&self) {
-        let mut state = self.state.lock();
-        state.settled = true;
+        let state = self.state.lock();
         if state.engine.nemo().is_some_and(|nemo| nemo.is_drained()) {
             self.durable.store(u64::MAX, SeqCst);
         }
