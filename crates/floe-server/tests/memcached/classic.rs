@@ -109,7 +109,7 @@ fn deleting_touching_and_times_to_live() {
         client.expect("touch a 10\n", "NOT_FOUND\n");
         client.expect("set a 0 0 1\nx\ntouch a 100\n", "STORED\nTOUCHED\n");
         rig.flush();
-        client.expect("mg a t\n", "HD t100\n");
+        client.expect_left("mg a t\n", "HD t{left}\n", 100);
         client.expect("gat 0 a b\nmg a t\n", "VALUE a 0 1\nx\nEND\nHD t-1\n");
         let version = client.version("a");
         client.expect("gats 50 a\n", &format!("VALUE a 0 1 {version}\nx\nEND\n"));

@@ -105,9 +105,10 @@ fn long_values_are_changed_like_short_ones() {
                 &format!("cas a 0 0 {len} {before}\n{value}\ncas a 0 0 1 {before}\nx\n"),
                 "STORED\nEXISTS\n",
             );
-            client.expect(
+            client.expect_left(
                 "touch a 100\nmg a s t\n",
-                &format!("TOUCHED\nHD s{len} t100\n"),
+                &format!("TOUCHED\nHD s{len} t{{left}}\n"),
+                100,
             );
             // A short one, a number, and a long one again.
             client.expect(

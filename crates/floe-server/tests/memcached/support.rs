@@ -199,6 +199,21 @@ impl<S: Read + Write> Client<S> {
         assert_eq!(answer, expected, "asked: {asked:?}");
     }
 
+    /// Asks and compares, in text. `{left}` stands for a number of seconds
+    /// that runs down: `seconds`, or what a slow machine has left of it.
+    #[track_caller]
+    pub(crate) fn expect_left(&mut self, asked: &str, expected: &str, seconds: u64) {
+        let answer = self.ask(asked.replace('\n', "\r\n"));
+        let answer = String::from_utf8_lossy(&answer).replace("\r\n", "\n");
+        let told = |left: u64| expected.replace("{left}", &left.to_string());
+        let is_told = (seconds - PATIENCE.as_secs()..=seconds).any(|left| answer == told(left));
+        assert!(
+            is_told,
+            "asked: {asked:?}, told: {answer:?}, not {:?}",
+            told(seconds)
+        );
+    }
+
     /// What comes until the server closes the connection.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
