@@ -405,6 +405,8 @@ impl Suite {
                 assert!(*self.read(at, data.len()).await == *data, "still serves");
             }
         }
+        // Behind those that were dropped, which are counted when they end.
+        assert!(*self.read(at, data.len()).await == *data, "still serves");
         self.0.flush().await.expect("still flushes");
         self.reset(other).await;
         let state = self.state(other).await;

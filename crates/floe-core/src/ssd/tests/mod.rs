@@ -4,6 +4,8 @@ mod ftl;
 mod saved;
 mod zones;
 
+use std::time::Duration;
+
 use super::*;
 use crate::ByteSize;
 
@@ -106,48 +108,47 @@ fn a_write_is_answered_from_the_buffer_and_a_read_by_the_dies() {
     assert_eq!(done.len(), 1);
 }
 
-#[test]
-fn a_read_suspends_a_program_once() {
-    let mut ssd = Ssd::new(SsdConfig::zn540().scaled(16).unwrap(), 1).unwrap();
-    for zone in [0, 1] {
-        let append = Command::Append {
-            zone,
-            bytes: 384 << 10,
-        };
-        ssd.submit(Tick::ZERO, CommandId(zone.into()), append)
+/// How long a read takes that comes while its die is being programmed.
+fn read_during_program(suspends_per_program: u32) -> Duration {
+    let mut config = SsdConfig::zn540().scaled(16).unwrap();
+    if let Some(flash) = config.flash_mut() {
+        flash.nand.suspends_per_program = suspends_per_program;
+    }
+    let mut ssd = Ssd::new(config, 1).unwrap();
+    let append = |zone: u32| Command::Append {
+        zone,
+        bytes: 384 << 10,
+    };
+    for zone in 0..2 {
+        ssd.submit(Tick::ZERO, CommandId(zone.into()), append(zone))
             .unwrap();
     }
     settle(&mut ssd);
-    // Zone 0 is programmed; zone 2 is being programmed on the same dies when
+    // Zone 0 is programmed; others are being programmed on the same dies when
     // the read comes.
     let start = Tick(1_000_000_000);
-    let mut latencies = Vec::new();
     for zone in 2..10 {
-        let append = Command::Append {
-            zone,
-            bytes: 384 << 10,
-        };
-        ssd.submit(start, CommandId(zone.into()), append).unwrap();
+        ssd.submit(start, CommandId(zone.into()), append(zone))
+            .unwrap();
     }
-    let mut done = Vec::new();
-    ssd.advance(start + std::time::Duration::from_millis(2), &mut done);
-    done.clear();
-    let begin = start + std::time::Duration::from_millis(2);
+    let begin = start + Duration::from_millis(2);
+    ssd.advance(begin, &mut Vec::new());
     let read = Command::Read {
         offset: 0,
         bytes: 65536,
     };
     ssd.submit(begin, CommandId(99), read).unwrap();
-    while let Some(at) = ssd.next_wakeup() {
-        ssd.advance(at, &mut done);
-    }
-    latencies.extend(
-        done.iter()
-            .filter(|c| c.id.0 == 99)
-            .map(|c| c.at.since(begin)),
-    );
-    assert_eq!(latencies.len(), 1);
-    assert!(latencies[0].as_micros() <= 300, "{latencies:?}");
+    let done = settle(&mut ssd);
+    let read = done.iter().find(|done| done.id.0 == 99);
+    read.expect("it ends").at.since(begin)
+}
+
+#[test]
+fn a_read_suspends_a_program_or_waits_for_its_end() {
+    let suspending = read_during_program(1);
+    assert!(suspending.as_micros() <= 300, "{suspending:?}");
+    let waiting = read_during_program(0);
+    assert!((500..2_800).contains(&waiting.as_micros()), "{waiting:?}");
 }
 
 #[test]
