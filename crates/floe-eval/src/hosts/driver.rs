@@ -482,6 +482,8 @@ impl<'a> Driver<'a> {
         }
         if self.zones.unpin(zone) {
             self.empty(zone)?;
+            // Without a reset or a trim, it is empty now.
+            self.serve_zone_waiters()?;
         }
         let ready = self.shared_copy();
         let overhead_ns = self.config.host.hit_overhead_us * 1000;

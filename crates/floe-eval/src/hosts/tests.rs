@@ -241,3 +241,18 @@ fn a_host_that_stops_is_named() {
         other => panic!("{other:?}"),
     }
 }
+
+/// A zone of a conventional drive that is not trimmed is empty at once when
+/// its last reader leaves. Whoever waits for a zone may have nothing else to
+/// be woken by.
+#[test]
+fn the_last_reader_of_an_evicted_zone_wakes_those_who_wait_for_one() {
+    for seed in 0..8 {
+        let mut config = HostConfig::oxcache("sn540", ByteSize::mib(256), zipf(), 2.0);
+        config.zones = 20;
+        config.io = ByteSize::gib(256);
+        config.start = StartState::Trimmed;
+        let result = run(&small(config), seed, &mut |_| {});
+        assert!(result.is_ok(), "seed {seed}: {result:?}");
+    }
+}
