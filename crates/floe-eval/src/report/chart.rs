@@ -35,6 +35,13 @@ impl Axis {
         }
     }
 
+    /// Whether places are names in no order, so that a line between two of
+    /// them would say nothing. What begins with a digit is a size or a count.
+    fn is_nominal(&self) -> bool {
+        let mut names = self.named_ticks.iter();
+        names.any(|(_, name)| !name.starts_with(|first: char| first.is_ascii_digit()))
+    }
+
     fn ticks(&self, scale: &Scale, count: usize) -> Vec<Tick> {
         if self.named_ticks.is_empty() {
             return ticks(scale, count);
@@ -257,8 +264,11 @@ impl Plot {
                 .filter(|value| value.is_finite())
                 .collect::<Vec<f64>>()
         };
+        // Names are shown where nothing was found, too.
+        let mut across = values(|point| point.0);
+        across.extend(chart.x.named_ticks.iter().map(|(place, _)| place));
         let mut plot = Plot {
-            x: Scale::fit(&values(|point| point.0), chart.x.scale),
+            x: Scale::fit(&across, chart.x.scale),
             y: Scale::fit(&values(|point| point.1), chart.y.scale),
             left: LEFT,
             height: HEIGHT,
@@ -386,8 +396,9 @@ impl Plot {
             line.style,
             dashes(line.style)
         );
+        let is_joined = !chart.x.is_nominal();
         for (index, (x, y)) in points.iter().enumerate() {
-            let command = if index == 0 { 'M' } else { 'L' };
+            let command = if index > 0 && is_joined { 'L' } else { 'M' };
             let _ = write!(svg, "{command}{:.1} {:.1}", self.px(*x), self.py(*y));
         }
         svg.push_str("\"/>");

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use super::chart::{self, COLOURS, dashes};
 use super::figures::{self, Figure};
+use super::scale::short;
 use super::table::Table;
+use super::tables::is_timed;
 use super::text::{bytes, escape, percent, rate, time};
 use super::{ReportData, panels, tables};
 use crate::replay::ReplayResult;
@@ -103,14 +105,16 @@ fn cards(runs: &[RunResult]) -> String {
             "<div class=\"card\"><b>{value}</b><span>{name}</span></div>"
         );
     };
-    card("get throughput", rate(run.whole.get_bytes_per_s));
-    card(
-        "requests per second",
-        super::scale::short(run.whole.requests_per_s),
-    );
-    card("hit ratio", percent(run.whole.hit_ratio));
-    card("get p50", time(run.whole.get.p50_ms));
-    card("get p99", time(run.whole.get.p99_ms));
+    let whole = &run.whole;
+    if is_timed(run) {
+        card("get throughput", rate(whole.get_bytes_per_s));
+        card("requests per second", short(whole.requests_per_s));
+    }
+    card("hit ratio", percent(whole.hit_ratio));
+    if is_timed(run) {
+        card("get p50", time(whole.get.p50_ms));
+        card("get p99", time(whole.get.p99_ms));
+    }
     if let Some(factor) = run.write_amplification {
         card("write amplification", format!("{factor:.3}"));
     }

@@ -23,6 +23,10 @@ impl Scale {
     pub(crate) fn fit(values: &[f64], kind: ScaleKind) -> Self {
         let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         match kind {
+            // What is small all over would be a line on the floor.
+            ScaleKind::Percent if largest > 0.0 && largest < 0.5 => {
+                Scale::linear(kind, 0.0, largest, 6.0)
+            }
             ScaleKind::Percent => Scale {
                 kind,
                 low: 0.0,
@@ -211,6 +215,18 @@ mod tests {
         }
         let nothing = Scale::fit(&[], ScaleKind::Linear);
         assert!(nothing.share(0.5).is_finite());
+    }
+
+    #[test]
+    fn shares_are_shown_of_the_whole_or_if_all_are_small_of_less() {
+        let top = |largest: f64| {
+            let scale = Scale::fit(&[0.0, largest], ScaleKind::Percent);
+            let last = ticks(&scale, 6).pop();
+            last.map(|tick| tick.label)
+        };
+        assert_eq!(top(0.7).as_deref(), Some("100 %"));
+        assert_eq!(top(0.0).as_deref(), Some("100 %"));
+        assert_eq!(top(0.004).as_deref(), Some("0.4 %"));
     }
 
     #[test]

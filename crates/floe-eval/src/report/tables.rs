@@ -132,16 +132,18 @@ pub(super) fn costs(runs: &[RunResult]) -> Table {
     let mut table = Table::new("throughput-and-cost", "Throughput and cost", &head);
     table.rows.extend(runs.iter().map(|run| {
         let whole = &run.whole;
+        let is_timed = is_timed(run);
+        let timed = |text: String| or_none(is_timed.then_some(text));
         vec![
             run.name.clone(),
             run.requests.to_string(),
             run.failed.to_string(),
-            short(whole.requests_per_s),
-            rate(whole.get_bytes_per_s),
-            rate(whole.read_bytes_per_s),
-            rate(whole.write_bytes_per_s),
+            timed(short(whole.requests_per_s)),
+            timed(rate(whole.get_bytes_per_s)),
+            timed(rate(whole.read_bytes_per_s)),
+            timed(rate(whole.write_bytes_per_s)),
             percent(whole.hit_ratio),
-            percent(whole.byte_hit_ratio),
+            timed(percent(whole.byte_hit_ratio)),
             or_none(whole.cpu_percent.map(|cpu| format!("{cpu:.0} %"))),
             or_none(run.cpu_us_per_request.map(|us| time(us / 1e3))),
             or_none(run.rss_bytes_max.map(|rss| bytes(rss as f64))),
@@ -149,6 +151,12 @@ pub(super) fn costs(runs: &[RunResult]) -> Table {
         ]
     }));
     table.without_empty_columns()
+}
+
+/// Whether a run took time that was measured: an engine on modelled flash has
+/// none.
+pub(super) fn is_timed(run: &RunResult) -> bool {
+    run.whole.requests_per_s > 0.0
 }
 
 /// What only some runs have, a column per metric.
