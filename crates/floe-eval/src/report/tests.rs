@@ -103,6 +103,56 @@ fn charts_are_right_side_up_and_begin_at_zero() {
     );
 }
 
+/// The path of a chart's only line, with a point at each second named place.
+fn path_over(names: [&str; 4]) -> String {
+    let places = names.into_iter().zip([0.0, 1.0, 2.0, 3.0]);
+    let chart = Chart {
+        name: "c".into(),
+        title: "t".into(),
+        x: Axis {
+            named_ticks: places.map(|(name, place)| (place, name.into())).collect(),
+            ..Axis::new("x", ScaleKind::Free)
+        },
+        y: Axis::new("y", ScaleKind::Linear),
+        lines: vec![Line {
+            name: "l".into(),
+            style: 0,
+            points: vec![(1.0, 2.0), (3.0, 10.0)],
+        }],
+    };
+    let svg = chart.svg(true);
+    let line = svg.split_once("class=\"line\"").expect("a line").1;
+    let path = line.split_once(" d=\"").expect("a path").1;
+    path.split('"').next().expect("its end").to_owned()
+}
+
+#[test]
+fn places_that_have_an_order_are_joined_and_names_are_not() {
+    let sizes = path_over(["1", "16", "64 KiB", "1MiB"]);
+    assert_eq!(sizes.matches('L').count(), 1, "{sizes}");
+    let engines = path_over(["Log", "Set", "Nemo", "Floe"]);
+    assert_eq!(engines.matches('L').count(), 0, "{engines}");
+    // The first place has nothing, and is there all the same.
+    assert!(sizes.starts_with("M210.0 "), "{sizes}");
+}
+
+#[test]
+fn what_was_not_timed_is_not_shown_as_nothing() {
+    let mut untimed = run("modelled");
+    untimed.whole.requests_per_s = 0.0;
+    untimed.whole.get_bytes_per_s = 0.0;
+    let table = tables::costs(&[untimed.clone(), run("timed")]).html();
+    assert!(
+        table.contains("<td>–</td>") && !table.contains(">0 B/s<"),
+        "{table}"
+    );
+    let table = tables::costs(&[untimed]).html();
+    assert!(
+        !table.contains("requests/s") && table.contains("hit ratio"),
+        "{table}"
+    );
+}
+
 #[test]
 fn the_page_has_the_nine_plots_tables_and_provenance() {
     let page = data().html();
