@@ -68,21 +68,25 @@ fn data() -> ReportData {
     )
 }
 
-/// A vertical axis whose large values are near the top of the page.
-#[test]
-fn charts_are_right_side_up_and_begin_at_zero() {
-    let chart = Chart {
+fn chart_of(x: Axis, points: Vec<(f64, f64)>) -> Chart {
+    Chart {
         name: "c".into(),
         title: "t".into(),
-        x: Axis::new("x", ScaleKind::Free),
+        x,
         y: Axis::new("y", ScaleKind::Linear),
         lines: vec![Line {
             name: "l".into(),
             style: 0,
-            points: vec![(0.0, 0.0), (1.0, 10.0)],
+            points,
         }],
-    };
-    let svg = chart.svg(true);
+    }
+}
+
+/// A vertical axis whose large values are near the top of the page.
+#[test]
+fn charts_are_right_side_up_and_begin_at_zero() {
+    let x = Axis::new("x", ScaleKind::Free);
+    let svg = chart_of(x, vec![(0.0, 0.0), (1.0, 10.0)]).svg(true);
     let heights: Vec<f64> = svg
         .split("cy=\"")
         .skip(1)
@@ -103,24 +107,14 @@ fn charts_are_right_side_up_and_begin_at_zero() {
     );
 }
 
-/// The path of a chart's only line, with a point at each second named place.
+/// The path of a line with points at the second and the fourth named place.
 fn path_over(names: [&str; 4]) -> String {
     let places = names.into_iter().zip([0.0, 1.0, 2.0, 3.0]);
-    let chart = Chart {
-        name: "c".into(),
-        title: "t".into(),
-        x: Axis {
-            named_ticks: places.map(|(name, place)| (place, name.into())).collect(),
-            ..Axis::new("x", ScaleKind::Free)
-        },
-        y: Axis::new("y", ScaleKind::Linear),
-        lines: vec![Line {
-            name: "l".into(),
-            style: 0,
-            points: vec![(1.0, 2.0), (3.0, 10.0)],
-        }],
+    let x = Axis {
+        named_ticks: places.map(|(name, place)| (place, name.into())).collect(),
+        ..Axis::new("x", ScaleKind::Free)
     };
-    let svg = chart.svg(true);
+    let svg = chart_of(x, vec![(1.0, 2.0), (3.0, 10.0)]).svg(true);
     let line = svg.split_once("class=\"line\"").expect("a line").1;
     let path = line.split_once(" d=\"").expect("a path").1;
     path.split('"').next().expect("its end").to_owned()
