@@ -52,7 +52,9 @@ impl World {
     fn send(&self, queue: &Sender<Fence>, whose: u32) {
         let send = |number| queue.send((number, whose)).expect("the task is there");
         match &self.numbers {
-            Numbers::Ordered(order) => order.queue(send),
+            Numbers::Ordered(order) => {
+                order.queue(send);
+            }
             Numbers::TwoSteps(last) => {
                 send(last.fetch_add(1, shuttle::sync::atomic::Ordering::SeqCst) + 1);
             }

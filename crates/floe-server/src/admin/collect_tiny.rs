@@ -49,6 +49,10 @@ fn writes(samples: &mut Samples, stats: &TinyStats) {
         let help = "Tiny objects, by what became of them";
         samples.counter("floe_tiny_objects", help, &[("fate", fate)], value);
     }
+    for (kind, value) in [("written", stats.fences), ("spared", stats.fences_spared)] {
+        let help = "Overwrites and deletes of what is on flash: those that made a fence durable, and those that an earlier one covers";
+        samples.counter("floe_tiny_fences", help, &[("kind", kind)], value);
+    }
 }
 
 fn searches(samples: &mut Samples, stats: &TinyStats) {
@@ -88,6 +92,7 @@ fn memory(samples: &mut Samples, stats: &TinyStats) {
         ("index_buffer", memory.index_buffer_bytes),
         ("other", memory.other_bytes),
         ("ram_tier", stats.ram_bytes),
+        ("fences", stats.fences_bytes),
     ] {
         let help = "Memory that the engine for tiny objects holds, by what for";
         samples.gauge(

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::engine::AnyEngine;
+use super::fences::Fences;
 use super::medium::Medium;
 use super::ram::{Mark, Ram};
 use crate::store::Tier;
@@ -48,18 +49,25 @@ pub(super) struct State {
     /// The engine refused an object since it last had news.
     pub(super) refused: bool,
     pub(super) ram: Ram,
+    pub(super) fences: Fences,
     /// `None` admits everything.
     pub(super) admission: Option<Admission>,
 }
 
 impl State {
-    pub(super) fn new(engine: AnyEngine, ram: Ram, admission: Option<Admission>) -> Self {
+    pub(super) fn new(
+        engine: AnyEngine,
+        ram: Ram,
+        fences: Fences,
+        admission: Option<Admission>,
+    ) -> Self {
         State {
             engine,
             next: None,
             searching: 0,
             refused: false,
             ram,
+            fences,
             admission,
         }
     }
@@ -344,13 +352,13 @@ impl Instance {
     }
 
     /// Takes in an object; waits while there is no room. `note` is called
-    /// under the engine's lock, with what the engine said, and what must be on
-    /// flash before a note of it is of no more use.
+    /// under the engine's lock, with what the engine said, what must be on flash
+    /// before a note of it is of no more use, and the notes that were made.
     pub(super) async fn insert<Noted>(
         &self,
         mut object: Object,
         now_seconds: u32,
-        note: impl FnOnce(Accepted, u64) -> Noted,
+        note: impl FnOnce(Accepted, u64, &mut Fences) -> Noted,
     ) -> Option<Noted> {
         let hash = object.hash;
         let mut asked = false;
@@ -379,7 +387,7 @@ impl Instance {
                             state.ram.put_object(&object);
                         }
                         let until = state.engine.durable_when();
-                        let noted = note(accepted, until);
+                        let noted = note(accepted, until, &mut state.fences);
                         let due = state.has_work();
                         drop(state);
                         if due {

@@ -172,15 +172,15 @@ pub(super) enum Wait {
 }
 
 impl Place<'_> {
-    /// Sends a fence.
-    pub(super) fn send(self, instance: u32, fence: Fence) -> Wait {
+    /// Sends a fence; returns its number, too.
+    pub(super) fn send(self, instance: u32, fence: Fence) -> (Wait, u64) {
         self.request(instance, Some(fence))
     }
 
-    fn request(self, instance: u32, fence: Option<Fence>) -> Wait {
+    fn request(self, instance: u32, fence: Option<Fence>) -> (Wait, u64) {
         let (done, result) = oneshot::channel();
         let Place { journal, permit } = self;
-        journal.order.queue(|number| {
+        let number = journal.order.queue(|number| {
             permit.send(Request {
                 instance,
                 fence,
@@ -188,7 +188,7 @@ impl Place<'_> {
                 done: Some(done),
             });
         });
-        Wait::Own(result)
+        (Wait::Own(result), number)
     }
 
     /// Waits for what was sent before.
@@ -228,13 +228,13 @@ impl Journal {
 
     /// Writes a fence and waits for it.
     pub(super) async fn commit(&self, instance: u32, fence: Fence) -> Result<(), CacheError> {
-        let wait = self.place().await?.send(instance, fence);
+        let (wait, _) = self.place().await?.send(instance, fence);
         self.wait(wait).await
     }
 
     /// Sees to it that fences which do not hold are not found again.
     pub(super) async fn settle(&self) -> Result<(), CacheError> {
-        let wait = self.place().await?.request(0, None);
+        let (wait, _) = self.place().await?.request(0, None);
         self.wait(wait).await
     }
 }

@@ -9,12 +9,14 @@
 //! | `ram.rs` | the RAM tier |
 //! | `medium.rs` | pages: addresses, checksums, labels |
 //! | `journal.rs`, `order.rs` | fences: what must not come back after a crash |
+//! | `fences.rs` | which of them still hold |
 //! | `open.rs` | from flash to running engines |
 //!
 //! **No lock is held across an await; every pool and queue is bounded.**
 
 mod config;
 mod engine;
+mod fences;
 mod instance;
 mod journal;
 mod lock {
@@ -37,7 +39,7 @@ use floe_core::layout::tiny::{Fence, KEY_BYTES_MAX, record};
 use floe_core::layout::{LayoutError, PlanMismatch};
 use floe_core::policy::admission::AdmissionStatistics;
 use floe_core::tiny::{
-    Engine as _, Expiry, Memory, OBJECT_BYTES_MAX, Object, PlanError, Statistics,
+    Accepted, Engine as _, Expiry, Memory, OBJECT_BYTES_MAX, Object, PlanError, Statistics,
 };
 use floe_device::{Clock, CounterSnapshot, DeviceError, SharedDevice};
 use parking_lot::Mutex;
@@ -45,6 +47,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::CacheError;
 use crate::store::{InRam, PutOptions, Value};
+use fences::Fences;
 use instance::Instance;
 use journal::{Journal, JournalError, Wait};
 use tasks::Note;
@@ -142,6 +145,12 @@ pub struct TinyStats {
     pub ram_bytes: u64,
     /// Gets that the RAM tier answered.
     pub ram_hits: u64,
+    /// Fences that overwrites and deletes made durable.
+    pub fences: u64,
+    /// Overwrites and deletes that needed none, as an earlier one covers them.
+    pub fences_spared: u64,
+    /// Bytes of the tables that know which fences hold.
+    pub fences_bytes: u64,
     /// The device, since it was opened.
     pub device: CounterSnapshot,
 }
@@ -399,6 +408,9 @@ impl Tiny {
             stats.memory.add(&state.engine.memory());
             stats.ram_bytes += state.ram.bytes();
             stats.ram_hits += state.ram.hits();
+            stats.fences += state.fences.sent;
+            stats.fences_spared += state.fences.spared;
+            stats.fences_bytes += state.fences.memory_bytes();
             if let Some(policy) = &state.admission {
                 stats.admission += policy.statistics();
             }
@@ -455,22 +467,28 @@ impl Handle {
         if !self.persists {
             // No crash brings anything back: there is nothing to be noted.
             let inserted =
-                self.instances[at as usize].insert(object, self.now_seconds(), |_, _| ());
+                self.instances[at as usize].insert(object, self.now_seconds(), |_, _, _| ());
             return inserted.await.ok_or(CacheError::Closed);
         }
         // Before the engine changes: from then on nothing may wait until the
         // fence is on its way, for this future may be dropped.
         let place = self.journal.place().await?;
-        let inserted =
-            self.instances[at as usize].insert(object, self.now_seconds(), |accepted, until| {
-                if accepted.noted_before {
-                    place.earlier()
-                } else if accepted.outdates_flash {
-                    place.send(at, Fence { hash, below: until })
-                } else {
-                    Wait::Nothing
-                }
-            });
+        let note = |accepted: Accepted, until, fences: &mut Fences| {
+            if !accepted.outdates_flash {
+                Wait::Nothing
+            } else if let Some(number) = fences.covering(hash, until) {
+                fences.spared += 1;
+                Wait::Earlier(number)
+            } else if accepted.noted_before {
+                fences.spared += 1;
+                place.earlier()
+            } else {
+                let (wait, number) = place.send(at, Fence { hash, below: until });
+                fences.was_sent(hash, until, number);
+                wait
+            }
+        };
+        let inserted = self.instances[at as usize].insert(object, self.now_seconds(), note);
         let wait = inserted.await.ok_or(CacheError::Closed)?;
         self.journal.wait(wait).await
     }

@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 
 use super::config::{TinyConfig, TinyPlan};
 use super::engine::AnyEngine;
+use super::fences::Fences;
 use super::instance::{Instance, State};
 use super::journal::{About, JournalTask, Scan, about, gone, scan, written};
 use super::medium::Medium;
@@ -31,6 +32,10 @@ use crate::metadata::{FOREIGN_CHECK_BYTES, holds_only, other};
 
 /// Extents whose summaries are read at once.
 const PARALLEL: usize = 32;
+
+/// Fences that an instance remembers, for each set of a set-group: they hold
+/// for as many set-groups as memory has, and take 2 % of the memory of one.
+const FENCES_PER_SET: u32 = 4;
 
 /// What opening makes.
 pub(super) struct Opened {
@@ -375,11 +380,13 @@ fn instance(plan: &TinyPlan, engine: AnyEngine, medium: Medium) -> Arc<Instance>
         plan.ram_bytes / u64::from(plan.instances),
         plan.object_bytes,
     );
+    let set_group_sets = plan.engine.persistent().map(NemoPlan::sets);
+    let fences = Fences::new((set_group_sets.unwrap_or(0) * FENCES_PER_SET) as usize);
     Arc::new(Instance {
         durable: AtomicU64::new(engine.durable()),
-        state: Mutex::new(State::new(engine, ram, admission)),
+        state: Mutex::new(State::new(engine, ram, fences, admission)),
         medium,
-        set_group_sets: plan.engine.persistent().map(NemoPlan::sets),
+        set_group_sets,
         work: Notify::new(),
         room: Notify::new(),
         stopping: AtomicBool::new(false),

@@ -17,11 +17,13 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Numbers a fence and queues it; `queue` waits for nothing.
-    pub(super) fn queue(&self, queue: impl FnOnce(u64)) {
+    /// Numbers a fence and queues it; `queue` waits for nothing. Returns the
+    /// number.
+    pub(super) fn queue(&self, queue: impl FnOnce(u64)) -> u64 {
         let mut last = self.last.lock();
         *last += 1;
         queue(*last);
+        *last
     }
 
     /// The number of the last fence that was queued.
