@@ -35,6 +35,10 @@ impl Set {
         self.marks.iter().map(|mark| mark.hash)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.marks.len()
+    }
+
     pub(super) fn used_bytes(&self) -> usize {
         usize::from(self.used_bytes)
     }
@@ -73,6 +77,8 @@ pub(super) struct SetGroup {
     used_bytes: u64,
     /// Bytes of those that were written back into it.
     pub(super) written_back_bytes: u64,
+    /// It is flushed before it is full.
+    pub(super) is_cut_short: bool,
 }
 
 impl SetGroup {
@@ -82,6 +88,7 @@ impl SetGroup {
             objects: 0,
             used_bytes: 0,
             written_back_bytes: 0,
+            is_cut_short: false,
         }
     }
 

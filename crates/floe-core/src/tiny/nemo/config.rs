@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::filters::{columns_shape_rows, columns_with, filter_bits};
+use super::filters::{columns_shape_rows, columns_with, filter_bits, mean, objects_for};
 use crate::tiny::object::{Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, PAGE_ROOM_BYTES};
 use crate::tiny::plan::{PlanError, check_flash, check_range, nearest};
 
@@ -10,9 +10,13 @@ use crate::tiny::plan::{PlanError, check_flash, check_range, nearest};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FilterSizing {
-    /// For the objects that sets of late really held.
+    /// For the objects that sets of late really held: so that filters are
+    /// wrong as often as they may be on average over these sets, of which
+    /// some hold far more than others where lengths vary.
     #[default]
     Measured,
+    /// For as many objects as those sets held on average.
+    Mean,
     /// For 40 objects in every set, as published (§5.1): at 246 bytes an
     /// object that is 41 bits for each of the 14 that there are.
     Published,
@@ -225,7 +229,7 @@ impl NemoPlan {
         let objects = expected_objects(config);
         let rows_max = match config.filter_sizing {
             FilterSizing::Published => columns_shape_rows(PUBLISHED_INDEX_GROUP),
-            FilterSizing::Measured => {
+            FilterSizing::Measured | FilterSizing::Mean => {
                 let bits = filter_bits(objects * FILTER_SLACK, config.filter_false_positives);
                 columns_shape_rows(columns_with(bits))
             }
@@ -307,29 +311,32 @@ impl NemoPlan {
         (self.flash.pages() / u64::from(self.extent_pages)) as u32
     }
 
-    /// Set-groups whose filters share an index group, when sets hold
-    /// `objects_per_set` objects on average.
+    /// Set-groups whose filters share an index group, when they are made for
+    /// sets of `objects_per_set` objects.
     pub(super) fn index_group_columns(&self, objects_per_set: f64) -> u32 {
         match self.config.filter_sizing {
             FilterSizing::Published => PUBLISHED_INDEX_GROUP,
-            FilterSizing::Measured => {
+            FilterSizing::Measured | FilterSizing::Mean => {
                 let bits = filter_bits(objects_per_set, self.config.filter_false_positives);
                 columns_with(bits.min(f64::from(self.rows_max)))
             }
         }
     }
 
-    /// Objects in a set, before anything is known.
+    /// Objects in a set that filters are made for before anything is known.
     pub(super) fn expected_objects(&self) -> f64 {
-        expected_objects(&self.config)
-    }
-
-    /// Objects in a set that filters are made for, when sets hold
-    /// `objects_per_set` on average.
-    pub(super) fn filter_objects(&self, objects_per_set: f64) -> f64 {
         match self.config.filter_sizing {
             FilterSizing::Published => PUBLISHED_OBJECTS_PER_SET,
-            FilterSizing::Measured => objects_per_set,
+            FilterSizing::Measured | FilterSizing::Mean => expected_objects(&self.config),
+        }
+    }
+
+    /// Objects in a set that filters are made for, when sets hold so many.
+    pub(super) fn filter_objects(&self, objects: impl Iterator<Item = usize> + Clone) -> f64 {
+        match self.config.filter_sizing {
+            FilterSizing::Published => PUBLISHED_OBJECTS_PER_SET,
+            FilterSizing::Mean => mean(objects),
+            FilterSizing::Measured => objects_for(objects, self.config.filter_false_positives),
         }
     }
 }

@@ -22,6 +22,39 @@ pub(super) fn filter_bits(objects: f64, false_positives: f64) -> f64 {
     objects.max(1.0) * -false_positives.ln() / (ln2 * ln2)
 }
 
+/// Objects that filters are to be made for, to be wrong in `false_positives`
+/// on average over sets of so many objects each. A filter that is made for the
+/// mean is wrong far more often where there are more than it is right where
+/// there are fewer.
+pub(super) fn objects_for(sets: impl Iterator<Item = usize> + Clone, false_positives: f64) -> f64 {
+    /// The result is this near, relative to the largest set.
+    const HALVINGS: u32 = 12;
+    let (mut low, mut high) = (mean(sets.clone()), sets.clone().max().unwrap_or(0) as f64);
+    let probes = -false_positives.log2();
+    let mut count_of = vec![0u32; high as usize + 1];
+    sets.for_each(|objects| count_of[objects] += 1);
+    let all: u32 = count_of.iter().sum();
+    for _ in 0..HALVINGS {
+        let middle = (low + high) / 2.0;
+        // Half of its bits are set by as many objects as it is made for.
+        let wrong = (0..).zip(&count_of).map(|(objects, count)| {
+            let set = 1.0 - (-f64::from(objects) / middle.max(1.0)).exp2();
+            f64::from(*count) * set.powf(probes)
+        });
+        match wrong.sum::<f64>() <= false_positives * f64::from(all) {
+            true => high = middle,
+            false => low = middle,
+        }
+    }
+    high
+}
+
+/// Objects in a set.
+pub(super) fn mean(sets: impl Iterator<Item = usize>) -> f64 {
+    let (count, objects) = sets.fold((0u32, 0), |(count, all), set| (count + 1, all + set));
+    objects as f64 / f64::from(count.max(1))
+}
+
 /// How many filters of `bits` bits a page holds.
 pub(super) fn columns_with(bits: f64) -> u32 {
     let columns = (ROW_ROOM_BYTES * 8) as f64 / bits.max(1.0);
@@ -55,6 +88,11 @@ impl Shape {
             rows,
             probes: (best.round() as u32).clamp(1, PROBES_MAX as u32),
         }
+    }
+
+    /// Objects in a set that it is made for, about.
+    pub(super) fn objects(self) -> f64 {
+        f64::from(self.rows) * std::f64::consts::LN_2 / f64::from(self.probes.max(1))
     }
 
     /// Whether filters of this shape fit a page, and probes make sense.

@@ -3,6 +3,7 @@
 //!
 //! One task at a time; reads and writes are of many pages each.
 
+use super::buffer::Set;
 use super::extents::{Extent, Owner};
 use super::{Nemo, WriteBack, shape_for};
 use crate::tiny::engine::{Cause, Outcome, Page, Summary, Task, TaskId, Work};
@@ -474,6 +475,9 @@ impl Nemo {
         self.statistics.object_pages_written += u64::from(self.plan.sets);
         self.statistics.bytes_filled += sealed.used_bytes();
         let sets = sealed.sets().iter();
+        if !sealed.is_cut_short {
+            self.filter_objects = self.plan.filter_objects(sets.clone().map(Set::len));
+        }
         self.index.open.push(sets.map(|set| set.hashes()));
         self.pool.push(extent, sealed.objects());
         self.cool_when_due();
@@ -483,16 +487,9 @@ impl Nemo {
     fn filters_are_on_flash(&mut self, extent: Extent) {
         let bytes = u64::from(self.plan.sets) * PAGE_BYTES as u64;
         self.statistics.count_written(Cause::Index, bytes);
-        let shape = self.next_shape();
+        let shape = shape_for(&self.plan, self.filter_objects);
         self.index.open_is_on_flash(extent, shape);
         self.go_on();
-    }
-
-    /// Made for as many objects as sets of late hold.
-    fn next_shape(&self) -> super::Shape {
-        let newest = self.index.open_first + u64::from(self.index.open.filled()) - 1;
-        let objects = self.pool.get(newest).map_or(0, |newest| newest.objects);
-        shape_for(&self.plan, objects as f64 / f64::from(self.plan.sets))
     }
 
     fn go_on(&mut self) {

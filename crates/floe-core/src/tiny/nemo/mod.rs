@@ -78,6 +78,8 @@ pub struct Nemo {
     sealed: Option<SetGroup>,
     /// Objects turned out of full sets since the last flush.
     turned_out: u32,
+    /// Objects in a set that the next filters are made for.
+    filter_objects: f64,
     index: Index,
     pool: Pool,
     /// Filters of set-groups that a crash could bring back are forgotten.
@@ -96,13 +98,15 @@ impl Nemo {
     /// An engine on empty flash.
     pub fn new(plan: NemoPlan) -> Self {
         let (config, sets) = (&plan.config, plan.sets);
-        let shape = shape_for(&plan, plan.expected_objects());
+        let filter_objects = plan.expected_objects();
+        let shape = shape_for(&plan, filter_objects);
         Nemo {
             filling: (0..config.memory_set_groups)
                 .map(|_| SetGroup::new(sets))
                 .collect(),
             sealed: None,
             turned_out: 0,
+            filter_objects,
             index: Index::new(shape, sets, config),
             pool: Pool::new(sets, plan.extents(), config.hotness_window),
             forgot_leaving: false,
@@ -125,6 +129,7 @@ impl Nemo {
         {
             // Empty ones in front would be written for nothing.
             self.filling.rotate_left(at);
+            self.filling[0].is_cut_short = true;
             self.seal();
         }
         self.sealed.is_some() || self.flush.is_busy()
@@ -247,13 +252,10 @@ impl Nemo {
     }
 }
 
-/// How the filters of an index group are laid out, when sets hold
-/// `objects_per_set` objects.
-fn shape_for(plan: &NemoPlan, objects_per_set: f64) -> Shape {
-    Shape::new(
-        plan.index_group_columns(objects_per_set),
-        plan.filter_objects(objects_per_set),
-    )
+/// How the filters of an index group are laid out that are made for sets of
+/// `objects` objects.
+fn shape_for(plan: &NemoPlan, objects: f64) -> Shape {
+    Shape::new(plan.index_group_columns(objects), objects)
 }
 
 impl Engine for Nemo {

@@ -61,6 +61,36 @@ fn filters_are_wrong_as_often_as_they_are_made_to_be() {
 }
 
 #[test]
+fn filters_are_made_for_sets_that_hold_more_than_others() {
+    use super::filters::{mean, objects_for};
+    let equal = [16usize; 40];
+    assert!((objects_for(equal.into_iter(), 0.003) - 16.0).abs() < 0.01);
+    assert_eq!(objects_for(std::iter::empty(), 0.003), 0.0);
+
+    // A third of the sets holds most objects.
+    let uneven: Vec<usize> = (0..90).map(|set| [10, 14, 60][set % 3]).collect();
+    let sizes = || uneven.iter().copied();
+    let made_for = objects_for(sizes(), 0.003);
+    assert!((mean(sizes())..60.0).contains(&made_for), "{made_for}");
+    let wrong_with = |made_for: f64| {
+        let columns = super::filters::columns_with(super::filters::filter_bits(made_for, 0.003));
+        let shape = super::filters::Shape::new(columns, made_for);
+        let mut group = OpenGroup::new(shape, 90);
+        let sets = (0..90).map(|set| (0..uneven[set]).map(move |i| hash((set << 8 | i) as u64)));
+        group.push(sets);
+        let probes = 2000u64;
+        let named =
+            (0..90).flat_map(|set| (0..probes).map(move |i| (set, Rows::of(hash(1 << 40 | i)))));
+        let wrong = named.filter(|(set, rows)| group.probe(*set, rows)[0] & 1 == 1);
+        wrong.count() as f64 / (90 * probes) as f64
+    };
+    let (wrong, of_mean) = (wrong_with(made_for), wrong_with(mean(sizes())));
+    // Columns are whole bytes of rows: there are fewer, and so more bits.
+    assert!((0.001..0.0035).contains(&wrong), "{wrong}");
+    assert!(of_mean > 10.0 * wrong, "{of_mean}");
+}
+
+#[test]
 fn masks_name_the_newest_first() {
     let mut mask = [0; 8];
     mask[0] = 0b101;

@@ -23,7 +23,11 @@ const WRITE_BACK: &[Choice] = &[
 const FILTER_SIZING: &[Choice] = &[
     Choice {
         word: "measured",
-        doc: "For the objects that sets of late really held.",
+        doc: "For the objects that sets of late really held, some of them far more than others.",
+    },
+    Choice {
+        word: "mean",
+        doc: "For as many objects as those sets held on average.",
     },
     Choice {
         word: "published",
