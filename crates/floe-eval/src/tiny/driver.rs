@@ -49,6 +49,16 @@ pub(super) struct Outcome {
     pub(super) is_timed: bool,
 }
 
+impl Outcome {
+    /// Moments of what is measured, the last one included.
+    pub(super) fn measured(&self) -> impl Iterator<Item = &Snapshot> {
+        let begin = self.begin.counts.operations;
+        let edges = self.bins.edges.iter();
+        let edges = edges.filter(move |edge| edge.counts.operations > begin);
+        edges.chain(std::iter::once(&self.end))
+    }
+}
+
 /// Operations between two looks at how far the run is.
 const LOOK_EVERY: u64 = 4096;
 

@@ -1,6 +1,6 @@
 //! From what a run counted to figures and series.
 
-use floe_core::tiny::{Cause, OBJECT_HEADER_BYTES, PAGE_BYTES};
+use floe_core::tiny::{Cause, Memory, OBJECT_HEADER_BYTES, PAGE_BYTES};
 
 use super::driver::Outcome;
 use super::series::{Snapshot, Stretch};
@@ -169,11 +169,12 @@ impl Figures {
         self.add("read_amplification", "ratio", ratio(all, out));
     }
 
-    /// Bits of RAM per object on flash: as it is here, and with buffers, whose
-    /// size is that of zones, amortised over a large device. One set-group of
-    /// buffer is a RAM cache's memory (Nemo, §5.5) and does not count there.
+    /// Bits of RAM per object on flash, on average while measuring: as it is
+    /// here, and with buffers, whose size is that of zones, amortised over a
+    /// large device. One set-group of buffer is a RAM cache's memory (Nemo,
+    /// §5.5) and does not count there.
     fn memory(&mut self, outcome: &Outcome) {
-        let memory = &outcome.end.memory;
+        let memory = Memory::mean(outcome.measured().map(|moment| &moment.memory));
         let mut bits = |name: &str, bytes: u64| {
             let bits = memory.bits_per_object(bytes);
             self.add(&format!("bits_{name}"), "bits", bits);
