@@ -8,6 +8,8 @@
 //!   which is another. The model (it keeps pages and hands them back) is part
 //!   of it; what it costs alone, with the engine's answers read from a tape, is
 //!   beside it.
+//! * Requests of the whole mix per second: Nemo behind its memory tier, which
+//!   answers most gets.
 //! * The filters of 1,000 sets asked for one key: by bit slices in pages, as
 //!   Nemo has them here, and one after another, as published.
 //! * A hit in the memory tier in front, a hit in a set-group in memory, and a
@@ -49,6 +51,9 @@ struct Options {
 /// Any time: nothing expires.
 const NOW: u32 = 1;
 
+/// What every plan here does.
+const FITS: &str = "the bench's plan fits its flash";
+
 fn main() {
     let after = |flag: &str| std::env::args().skip_while(|a| a != flag).nth(1);
     let given = |flag: &str| std::env::args().any(|argument| argument == flag);
@@ -70,6 +75,7 @@ fn main() {
     };
     engines(&options);
     if options.only.is_none() {
+        behind_memory(&options);
         filters(&options);
         lookups(&options);
     }
@@ -107,15 +113,14 @@ fn ns_each(count: usize, work: impl FnOnce()) -> f64 {
 
 fn engines(options: &Options) {
     let flash = options.flash;
-    let fits = "the bench's plan fits its flash";
-    let nemo = |config: NemoConfig| Nemo::new(NemoPlan::new(&config, flash).expect(fits));
+    let nemo = |config: NemoConfig| Nemo::new(NemoPlan::new(&config, flash).expect(FITS));
     options.engine("nemo", || nemo(NemoConfig::default()));
     options.engine("nemo, published", || nemo(NemoConfig::published()));
     options.engine("log", || {
-        Log::new(LogPlan::new(&LogConfig::default(), &flash).expect(fits))
+        Log::new(LogPlan::new(&LogConfig::default(), &flash).expect(FITS))
     });
     options.engine("set", || {
-        Set::new(SetPlan::new(&SetConfig::default(), &flash).expect(fits))
+        Set::new(SetPlan::new(&SetConfig::default(), &flash).expect(FITS))
     });
     for (name, sets) in [
         ("kangaroo, in place", SetStorage::InPlace),
@@ -126,12 +131,12 @@ fn engines(options: &Options) {
             ..KangarooConfig::default()
         };
         options.engine(name, || {
-            Kangaroo::new(KangarooPlan::new(&config, &flash).expect(fits))
+            Kangaroo::new(KangarooPlan::new(&config, &flash).expect(FITS))
         });
     }
     options.engine("fairywren", || {
         let plan = FairyWrenPlan::new(&FairyWrenConfig::default(), &flash);
-        FairyWren::new(plan.expect(fits))
+        FairyWren::new(plan.expect(FITS))
     });
 }
 
@@ -194,6 +199,77 @@ fn ask<E: Engine>(model: &mut Model<E>, requests: &[Request]) -> usize {
         }
     }
     operations
+}
+
+/// Nemo behind its memory tier, as in a cache: what is read from flash stays in
+/// memory for a while, and what is written leaves it.
+fn behind_memory(options: &Options) {
+    let flash_bytes = options.flash.pages() * PAGE_BYTES as u64;
+    let mut mix = Mix::new(flash_bytes);
+    let plan = NemoPlan::new(&NemoConfig::default(), options.flash);
+    let mut model = Model::new(Nemo::new(plan.expect(FITS)), options.flash);
+    let mut tier: Cache<u64, u32> = Cache::new(mix::tier_objects(flash_bytes));
+    let mut requests = Vec::with_capacity(BATCH);
+    let goal = (options.warm_up * flash_bytes as f64) as u64;
+    while model.engine().statistics().bytes_in < goal {
+        requests.clear();
+        requests.extend((0..BATCH).map(|_| mix.draw()).filter(|next| !next.is_get));
+        ask(&mut model, &requests);
+    }
+    let (mut seconds, mut counted) = (0.0, Answers::default());
+    while counted.gets < options.operations {
+        requests.clear();
+        requests.extend((0..BATCH).map(|_| mix.draw()));
+        let began = cpu_seconds();
+        for request in &requests {
+            counted.ask(&mut model, &mut tier, request);
+        }
+        seconds += cpu_seconds() - began;
+    }
+    let all = counted.gets + counted.puts;
+    let of_gets = |count: usize| count as f64 * 100.0 / counted.gets as f64;
+    options.show(&json!({
+        "mix": "nemo behind memory of 2 % of the flash",
+        "requests_per_second": (all as f64 / seconds).round(),
+        "cpu_ns": seconds * 1e9 / all as f64,
+        "gets_percent": counted.gets as f64 * 100.0 / all as f64,
+        "gets_answered_by_memory_percent": of_gets(counted.in_memory),
+        "gets_missed_percent": of_gets(counted.missed),
+    }));
+}
+
+/// What became of requests.
+#[derive(Debug, Default)]
+struct Answers {
+    gets: usize,
+    puts: usize,
+    in_memory: usize,
+    missed: usize,
+}
+
+impl Answers {
+    fn ask(&mut self, model: &mut Model<Nemo>, tier: &mut Cache<u64, u32>, next: &Request) {
+        let Request {
+            hash,
+            bytes,
+            is_get,
+        } = *next;
+        if !is_get {
+            self.puts += 1;
+            tier.remove(&hash.0);
+            model.put(hash, bytes, Expiry::NEVER, NOW);
+            return;
+        }
+        self.gets += 1;
+        if tier.get(&hash.0).is_some() {
+            self.in_memory += 1;
+        } else if let Some(bytes) = model.get(hash, NOW) {
+            tier.insert(hash.0, bytes);
+        } else {
+            self.missed += 1;
+            model.put(hash, bytes, Expiry::NEVER, NOW);
+        }
+    }
 }
 
 /// What the model costs for each operation.

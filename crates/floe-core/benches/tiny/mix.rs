@@ -7,7 +7,7 @@ use floe_core::hash::KeyHash;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// A request that memory in front did not answer.
+/// A request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     /// The key.
@@ -67,46 +67,58 @@ impl Mix {
                     gets,
                 }
             });
-        let tier_bytes = flash_bytes as f64 * TIER_SHARE;
         Mix {
             random: Xoshiro256PlusPlus::seed_from_u64(7),
             parts: parts.collect(),
-            tier: Tier::new((tier_bytes / (OBJECT_BYTES + TIER_ENTRY_BYTES)) as usize),
+            tier: Tier::new(tier_objects(flash_bytes)),
         }
     }
 
-    /// Adds the next requests to `requests` until there are `count` of them.
+    /// The next request of the mix.
+    pub(crate) fn draw(&mut self) -> Request {
+        let point: f64 = self.random.random();
+        let at = self.parts.iter().position(|part| point < part.up_to);
+        let part = &self.parts[at.unwrap_or(self.parts.len() - 1)];
+        let space = self.random.random_range(0..KEY_SPACES);
+        let rank = part.popularity.draw(self.random.random());
+        let is_get = self.random.random::<f64>() < part.gets;
+        Request::new(scatter(rank ^ part.number << 56 ^ space << 48), is_get)
+    }
+
+    /// Adds the next requests that memory in front does not answer to
+    /// `requests`, until there are `count` of them.
     pub(crate) fn fill(&mut self, requests: &mut Vec<Request>, count: usize) {
         while requests.len() < count {
-            let point: f64 = self.random.random();
-            let part = self.parts.iter().find(|part| point < part.up_to);
-            let Some(part) = part.or(self.parts.last()) else {
-                return;
-            };
-            let space = self.random.random_range(0..KEY_SPACES);
-            let rank = part.popularity.draw(self.random.random());
-            let is_get = self.random.random::<f64>() < part.gets;
-            let hash = scatter(rank ^ part.number << 56 ^ space << 48);
-            if is_get && self.tier.holds(hash) {
+            let request = self.draw();
+            let hash = request.hash.0;
+            if request.is_get && self.tier.holds(hash) {
                 continue;
             }
-            if is_get {
-                requests.push(Request {
-                    hash: KeyHash(hash),
-                    bytes: bytes_of(hash),
-                    is_get: true,
-                });
+            if request.is_get {
+                requests.push(request);
             }
             // What was read is in memory now and need not be written again.
-            if let Some(left) = self.tier.keep(hash, !is_get) {
-                requests.push(Request {
-                    hash: KeyHash(left),
-                    bytes: bytes_of(left),
-                    is_get: false,
-                });
+            if let Some(left) = self.tier.keep(hash, !request.is_get) {
+                requests.push(Request::new(left, false));
             }
         }
     }
+}
+
+impl Request {
+    fn new(hash: u64, is_get: bool) -> Self {
+        Request {
+            hash: KeyHash(hash),
+            bytes: bytes_of(hash),
+            is_get,
+        }
+    }
+}
+
+/// Objects in a memory tier in front of so much flash.
+pub(crate) fn tier_objects(flash_bytes: u64) -> usize {
+    let tier_bytes = flash_bytes as f64 * TIER_SHARE;
+    (tier_bytes / (OBJECT_BYTES + TIER_ENTRY_BYTES)) as usize
 }
 
 /// 32 to 460 bytes, 246 on average, each key its own.
