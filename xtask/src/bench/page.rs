@@ -1,5 +1,7 @@
 //! Figures as Markdown: the page of all, and the README's summary.
 
+mod rivals;
+
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
@@ -250,7 +252,7 @@ fn summary(figures: &Map<String, Value>) -> String {
     }
     against_memcached(&mut text, &rows("memcached"));
     for bytes in [246, 4096] {
-        against_rivals(&mut text, &rows("rivals"), bytes);
+        rivals::compare(&mut text, &rows("rivals"), bytes);
     }
     simulated(&mut text, &rows("ssd"));
     text += "\nEach line comes from one run on one machine, contenders in turns; \
@@ -442,53 +444,6 @@ fn against_foyer(text: &mut String, peers: &[&Value], kib: u64) {
     }
 }
 
-/// Gets from flash beside extstore's, and what is written beside foyer.
-fn against_rivals(text: &mut String, rivals: &[&Value], bytes: u64) {
-    let of = |name: &str, figure: &str| {
-        let row = rivals
-            .iter()
-            .find(|row| row["value_bytes"] == bytes && row["contender"] == name)?;
-        row[figure].as_f64().filter(|figure| *figure > 0.0)
-    };
-    let ratio =
-        |figure: &str, ours: &str, theirs: &str| Some(of(ours, figure)? / of(theirs, figure)?);
-    // What was thrown away in the meantime is not answered from flash.
-    let answered = |name: &str, depth: u32| {
-        let asked = of(name, &format!("get_depth_{depth}_per_cpu_second"))?;
-        let hits = of(name, &format!("get_depth_{depth}_hit_percent"))?;
-        Some(asked * hits / 100.0)
-    };
-    let gets = [1, 32]
-        .map(|depth| Some(answered("floe", depth)? / answered("memcached-extstore", depth)?));
-    if let [Some(one), Some(many)] = gets {
-        entry(
-            text,
-            format!(
-                "memcached's protocol, gets of {bytes} B answered from flash per CPU second, over memcached with extstore, depth 1 and 32"
-            ),
-            format!("{} ×, {} ×", round(one), round(many)),
-            "≥ 2 ×",
-        );
-    }
-    if let Some(times) = ratio("mix_write_amplification", "foyer", "floe") {
-        let what = format!("Twitter-like mix of {bytes} B: how many times as much foyer writes");
-        let in_sectors = ratio("mix_write_amplification", "foyer", "floe-sectors");
-        let (what, measured) = match in_sectors {
-            Some(in_sectors) => (
-                format!("{what} (with `tiny.block_size = 512`)"),
-                format!("{} × ({} ×)", round(times), round(in_sectors)),
-            ),
-            None => (what, format!("{} ×", round(times))),
-        };
-        entry(
-            text,
-            what,
-            measured,
-            if bytes < 1024 { "≥ 10 ×" } else { "–" },
-        );
-    }
-}
-
 fn entry(text: &mut String, what: String, measured: String, aim: &str) {
     line(text, vec![what, measured, aim.to_owned()]);
 }
@@ -527,6 +482,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_committed_is_what_the_figures_say() {
+        let root = crate::project::root();
+        let read = |name: &str| std::fs::read_to_string(root.join(name)).expect(name);
+        let figures: Map<String, Value> =
+            serde_json::from_str(&read("docs/benchmarks.json")).expect("is JSON");
+        let readme = read("README.md");
+        assert_eq!(with_summary(&readme, &figures).expect("has marks"), readme);
+        assert_eq!(page(&figures), read("docs/benchmarks.md"));
+    }
+
+    #[test]
     fn the_summary_names_the_brains() {
         let rows = json!([
             { "engine": "nemo", "operations_per_second": 1_200_000.0 },
@@ -542,41 +508,6 @@ mod tests {
         assert!(text.contains("2.50 million | ≥ 2 million"), "{text}");
         assert!(text.contains("1.20 million | ≥ 2 million"), "{text}");
         assert!(text.contains("333 ns | ≤ 1,000 ns"), "{text}");
-    }
-
-    #[test]
-    fn rivals_are_compared_by_bytes() {
-        let row = |contender: &str, gets: f64, amplification: f64| {
-            json!({
-                "contender": contender, "value_bytes": 246,
-                "get_depth_1_per_cpu_second": gets, "get_depth_1_hit_percent": 100.0,
-                "get_depth_32_per_cpu_second": 2.0 * gets, "get_depth_32_hit_percent": 50.0,
-                "mix_write_amplification": amplification,
-            })
-        };
-        let rows = json!([
-            row("floe", 90.0, 1.1),
-            row("floe-sectors", 90.0, 1.0),
-            row("memcached-extstore", 30.0, 1.3),
-            row("foyer", 50.0, 16.5),
-        ]);
-        let mut figures = Map::new();
-        figures.insert(
-            "rivals".into(),
-            json!({ "machine": {}, "arguments": [], "rows": rows }),
-        );
-        let page = page(&figures);
-        assert!(page.contains("### Values of 246 B"), "{page}");
-        assert!(
-            page.contains("| figure | floe | floe-sectors | memcached-extstore | foyer |"),
-            "{page}"
-        );
-        let summary = summary(&figures);
-        assert!(summary.contains("| 3 ×, 3 × | ≥ 2 × |"), "{summary}");
-        assert!(
-            summary.contains("| 15.0 × (16.5 ×) | ≥ 10 × |"),
-            "{summary}"
-        );
     }
 
     #[test]
