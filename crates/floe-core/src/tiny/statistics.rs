@@ -173,45 +173,8 @@ impl Memory {
         self.other_bytes += other.other_bytes;
     }
 
-    /// What was held on average at some moments: an index whose parts come and
-    /// go as a whole holds now more, now less.
-    pub fn mean<'a>(moments: impl Iterator<Item = &'a Memory>) -> Memory {
-        let (mut all, mut count) = (Memory::default(), 0);
-        for memory in moments {
-            all.add(memory);
-            count += 1;
-        }
-        let count = count.max(1);
-        Memory {
-            objects_on_flash: all.objects_on_flash / count,
-            index_bytes: all.index_bytes / count,
-            hotness_bytes: all.hotness_bytes / count,
-            buffer_bytes: all.buffer_bytes / count,
-            index_buffer_bytes: all.index_buffer_bytes / count,
-            other_bytes: all.other_bytes / count,
-        }
-    }
-
     /// Bits per object on flash of `bytes` bytes; zero while there is none.
     pub fn bits_per_object(&self, bytes: u64) -> f64 {
         ratio(bytes * 8, self.objects_on_flash)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_is_averaged_part_by_part() {
-        let moment = |index_bytes, objects_on_flash| Memory {
-            index_bytes,
-            objects_on_flash,
-            ..Memory::default()
-        };
-        let mean = Memory::mean([moment(300, 8), moment(100, 12)].iter());
-        assert_eq!(mean, moment(200, 10));
-        assert_eq!(mean.bits_per_object(mean.index_bytes), 160.0);
-        assert_eq!(Memory::mean(std::iter::empty()), Memory::default());
     }
 }

@@ -174,7 +174,12 @@ impl Figures {
     /// large device. One set-group of buffer is a RAM cache's memory (Nemo,
     /// §5.5) and does not count there.
     fn memory(&mut self, outcome: &Outcome) {
-        let memory = Memory::mean(outcome.measured().map(|moment| &moment.memory));
+        // Of all moments together, so that quotients are averages.
+        let (mut memory, mut moments) = (Memory::default(), 0);
+        for moment in outcome.measured() {
+            memory.add(&moment.memory);
+            moments += 1;
+        }
         let mut bits = |name: &str, bytes: u64| {
             let bits = memory.bits_per_object(bytes);
             self.add(&format!("bits_{name}"), "bits", bits);
@@ -191,7 +196,7 @@ impl Figures {
             index + hotness + other + index_buffer + buffer,
         );
         let zone_bytes = u64::from(outcome.flash.zone_pages) * PAGE_BYTES as u64;
-        let beyond = memory.buffer_bytes.saturating_sub(zone_bytes);
+        let beyond = memory.buffer_bytes.saturating_sub(zone_bytes * moments);
         let beyond = memory.bits_per_object(beyond) + index_buffer;
         let share = f64::from(outcome.flash.zones) / LARGE_DEVICE_ZONES;
         let amortised = index + hotness + other + beyond * share.min(1.0);
@@ -200,9 +205,10 @@ impl Figures {
         // this size as its pages hold, as the papers count.
         let mean = stored_object_bytes(outcome);
         let room = f64::from(outcome.flash.zones) * zone_bytes as f64;
-        let full = amortised * ratio(memory.objects_on_flash as f64 * mean, room);
+        let objects = ratio(memory.objects_on_flash as f64, moments as f64);
+        let full = amortised * ratio(objects * mean, room);
         self.add("bits_per_object_of_full_flash", "bits", full);
-        self.add("objects_on_flash", "count", memory.objects_on_flash as f64);
+        self.add("objects_on_flash", "count", objects);
     }
 
     /// What comes from a log into sets: the measured side of Nemo's Eq. 6 to 8.
