@@ -31,6 +31,12 @@ fn name(number: u32) -> String {
     format!("key-{number:06}")
 }
 
+async fn put(store: &Tiny, number: u32, value: &[u8]) {
+    let key = name(number);
+    let put = store.put(key.as_bytes(), value, PutOptions::default());
+    put.await.expect("put");
+}
+
 #[test]
 fn what_is_closed_is_warm_and_hardly_more_is_written_than_was_put() {
     virtual_time::run(1, |clock: Clock| async move {
@@ -69,11 +75,6 @@ fn what_was_overwritten_before_a_close_is_warm() {
         let device = device();
         let config = config();
         let open = || Tiny::open(device.clone(), clock.clone(), &config);
-        let put = async |store: &Tiny, number, value: &[u8]| {
-            let key = name(number);
-            let put = store.put(key.as_bytes(), value, PutOptions::default());
-            put.await.expect("put");
-        };
         let store = open().await.expect("opens");
         for number in 0..30 {
             put(&store, number, b"old").await;
@@ -291,9 +292,7 @@ fn what_does_not_outlive_the_process_is_acknowledged_without_a_fence() {
                 .expect("opens");
             let flushes = device.counters().snapshot().flushes;
             for number in 0..20_000 {
-                let name = name(number % 5_000);
-                let put = store.put(name.as_bytes(), &[1; 240], PutOptions::default());
-                put.await.expect("put");
+                put(&store, number % 5_000, &[1; 240]).await;
             }
             let more = device.counters().snapshot().flushes - flushes;
             assert_eq!(more == 0, engine != TinyEngine::Nemo, "{engine}: {more}");
@@ -307,21 +306,16 @@ fn what_is_overwritten_again_and_again_needs_a_fence_once_in_a_set_group() {
     const SETS: u64 = 15;
     virtual_time::run(3, |clock: Clock| async move {
         let store = Tiny::open(device(), clock, &config()).await.expect("opens");
-        let put = async |number: u32, len: usize| {
-            let key = name(number);
-            let value = vec![1; len];
-            let put = store.put(key.as_bytes(), &value, PutOptions::default());
-            put.await.expect("put");
-        };
         for number in 0..HOT {
-            put(number, 100).await;
+            put(&store, number, &[1; 100]).await;
         }
         store.flush().await.expect("flushed");
         let before = store.stats();
         // Among others, and of other lengths: they do not stay in one set-group.
         for round in 1..2000 {
-            put(round % HOT, 100 + (round * 37 % 900) as usize).await;
-            put(HOT + round, 200).await;
+            let len = 100 + (round * 37 % 900) as usize;
+            put(&store, round % HOT, &vec![1; len]).await;
+            put(&store, HOT + round, &[1; 200]).await;
         }
         let stats = store.stats();
         let fences = stats.fences - before.fences;

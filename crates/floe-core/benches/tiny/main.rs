@@ -149,14 +149,7 @@ impl Options {
         let mut mix = Mix::new(flash_bytes);
         let mut model = Model::new(engine(), self.flash);
         let mut requests = Vec::with_capacity(BATCH);
-        let goal = (self.warm_up * flash_bytes as f64) as u64;
-        while model.engine().statistics().bytes_in < goal {
-            requests.clear();
-            mix.fill(&mut requests, BATCH);
-            // Only what writes: it fills the flash with the least of requests.
-            requests.retain(|request| !request.is_get);
-            ask(&mut model, &requests);
-        }
+        self.fill_flash(&mut model, |requests| mix.fill(requests, BATCH));
         let (mut operations, mut seconds) = (0, 0.0);
         let settled = model.engine().statistics().clone();
         while operations < self.operations {
@@ -180,6 +173,22 @@ impl Options {
             "write_amplification": counted.write_amplification(),
             "cpu_ns_per_page_written": ns * operations as f64 / pages.max(1) as f64,
         }));
+    }
+}
+
+impl Options {
+    /// Inserts until the flash has been written. Only what writes is asked for:
+    /// that takes the least of requests.
+    fn fill_flash<E: Engine>(&self, model: &mut Model<E>, mut draw: impl FnMut(&mut Vec<Request>)) {
+        let flash_bytes = self.flash.pages() * PAGE_BYTES as u64;
+        let goal = (self.warm_up * flash_bytes as f64) as u64;
+        let mut requests = Vec::with_capacity(BATCH);
+        while model.engine().statistics().bytes_in < goal {
+            requests.clear();
+            draw(&mut requests);
+            requests.retain(|request| !request.is_get);
+            ask(model, &requests);
+        }
     }
 }
 
@@ -210,16 +219,12 @@ fn behind_memory(options: &Options) {
     let mut model = Model::new(Nemo::new(plan.expect(FITS)), options.flash);
     let mut tier: Cache<u64, u32> = Cache::new(mix::tier_objects(flash_bytes));
     let mut requests = Vec::with_capacity(BATCH);
-    let goal = (options.warm_up * flash_bytes as f64) as u64;
-    while model.engine().statistics().bytes_in < goal {
-        requests.clear();
-        requests.extend((0..BATCH).map(|_| mix.draw()).filter(|next| !next.is_get));
-        ask(&mut model, &requests);
-    }
+    let mut draw = |requests: &mut Vec<Request>| requests.extend((0..BATCH).map(|_| mix.draw()));
+    options.fill_flash(&mut model, &mut draw);
     let (mut seconds, mut counted) = (0.0, Answers::default());
     while counted.gets < options.operations {
         requests.clear();
-        requests.extend((0..BATCH).map(|_| mix.draw()));
+        draw(&mut requests);
         let began = cpu_seconds();
         for request in &requests {
             counted.ask(&mut model, &mut tier, request);

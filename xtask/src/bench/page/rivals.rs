@@ -6,11 +6,14 @@ use super::{cell, entry, round};
 
 /// Gets from flash beside extstore's, and what is written beside foyer.
 pub(super) fn compare(text: &mut String, rivals: &[&Value], bytes: u64) {
-    let of = |name: &str, figure: &str| {
-        let row = rivals
+    let row = |name: &str| {
+        rivals
             .iter()
-            .find(|row| row["value_bytes"] == bytes && row["contender"] == name)?;
-        row[figure].as_f64().filter(|figure| *figure > 0.0)
+            .find(|row| row["value_bytes"] == bytes && row["contender"] == name)
+    };
+    let of = |name: &str, figure: &str| {
+        let figure = row(name)?[figure].as_f64();
+        figure.filter(|figure| *figure > 0.0)
     };
     let ratio =
         |figure: &str, ours: &str, theirs: &str| Some(of(ours, figure)? / of(theirs, figure)?);
@@ -21,9 +24,7 @@ pub(super) fn compare(text: &mut String, rivals: &[&Value], bytes: u64) {
         Some(asked * hits / 100.0)
     };
     let dropped = |name: &str| {
-        let row = rivals
-            .iter()
-            .find(|row| row["value_bytes"] == bytes && row["contender"] == name)?;
+        let row = row(name)?;
         let refused = row["burst_refused"].as_f64()?;
         (refused == 0.0).then(|| cell(&row["burst_missing_percent"]))
     };
