@@ -502,3 +502,80 @@ async fn a_cache_sends_what_is_small_to_its_tiny_engine() {
     assert_eq!(cache.get(b"large").await.expect("get"), None);
     cache.close().await.expect("closes");
 }
+
+#[test]
+fn overwrites_of_the_smallest_objects_do_not_fill_the_journal() {
+    virtual_time::run(6, |clock: Clock| async move {
+        for instances in [1, 3] {
+            let config = TinyConfig {
+                instances: Some(instances),
+                ..config()
+            };
+            let store = Tiny::open(device(), clock.clone(), &config).await;
+            let store = store.expect("opens");
+            for round in 0..4 {
+                for number in 0..12_000 * instances {
+                    put(&store, number, &[round]).await;
+                }
+            }
+            // More than a metadata zone takes.
+            let stats = store.stats();
+            assert!(stats.fences > 2 * ZONE / 16, "{stats:?}");
+            store.close().await.expect("closes");
+        }
+    });
+}
+
+#[test]
+fn what_was_overwritten_before_a_flush_survives_a_crash() {
+    virtual_time::run(8, |clock: Clock| async move {
+        let device = device();
+        let config = config();
+        let open = || Tiny::open(device.clone(), clock.clone(), &config);
+        let store = open().await.expect("opens");
+        for value in [b"old", b"new"] {
+            for number in 0..20 {
+                put(&store, number, value).await;
+            }
+            store.flush().await.expect("flushed");
+        }
+        drop(store);
+        let store = open().await.expect("opens");
+        assert_eq!(store.recovery().fences, 0);
+        for number in 0..20 {
+            let found = store.get(name(number).as_bytes()).await.expect("get");
+            assert_eq!(found.expect("found").bytes[..], *b"new", "{number}");
+            put(&store, number, b"old").await;
+        }
+        // Fences that ended early cover nothing any more.
+        store.flush().await.expect("flushed");
+        for number in 0..20 {
+            put(&store, number, b"newest").await;
+        }
+        drop(store);
+        let store = open().await.expect("opens");
+        assert_eq!(store.recovery().fences, 20);
+        for number in 0..20 {
+            let found = store.get(name(number).as_bytes()).await.expect("get");
+            assert!(found.is_none(), "{number}");
+        }
+    });
+}
+
+#[test]
+fn a_crowd_of_writers_leaves_room_for_the_notes_of_set_groups() {
+    const CROWD: u32 = 10_000;
+    virtual_time::run(7, |clock: Clock| async move {
+        let store = Tiny::open(device(), clock, &config()).await.expect("opens");
+        let puts: Vec<_> = (0..CROWD)
+            .map(|number| {
+                let store = store.clone();
+                tokio::spawn(async move { put(&store, number, &[7; 240]).await })
+            })
+            .collect();
+        for put in puts {
+            put.await.expect("stored");
+        }
+        store.close().await.expect("closes");
+    });
+}

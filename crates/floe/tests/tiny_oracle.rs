@@ -131,6 +131,38 @@ mod nemo {
         run(&lives(), in_place(ZONES, ZONE), ours(), 20);
     }
 
+    /// So small and so often overwritten that more fences would hold than
+    /// there is room for.
+    fn smallest(instances: u32) -> (Lives, Geometry, TinyConfig) {
+        let lives = Lives {
+            sizes: |random| random.random_range(1..4),
+            keys_per_client: 4_000,
+            ..lives()
+        };
+        let config = TinyConfig {
+            instances: Some(instances),
+            ..ours()
+        };
+        (lives, in_place(34, 64 << 10), config)
+    }
+
+    #[test]
+    fn killed_with_the_smallest_objects() {
+        let (lives, geometry, config) = smallest(1);
+        run(&lives, geometry, config, 20);
+    }
+
+    #[test]
+    fn power_loss_with_the_smallest_objects_on_instances() {
+        let (lives, geometry, config) = smallest(3);
+        let lives = Lives {
+            count: 12,
+            power_loss: true,
+            ..lives
+        };
+        run(&lives, geometry, config, 20);
+    }
+
     #[test]
     fn killed_as_published() {
         let config = with(NemoConfig::published());

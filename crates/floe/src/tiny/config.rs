@@ -1,16 +1,19 @@
 //! Settings of the tiny engine, and what follows from them on a device.
 
 use floe_core::chunk::{Durability, METADATA_ZONES};
-use floe_core::layout::tiny::{TinyEngine, TinyFormatPlan};
+use floe_core::hash::KeyHash;
+use floe_core::layout::tiny::{FENCE_BYTES, TinyEngine, TinyFormatPlan, TinySuperblock};
 use floe_core::policy::admission::{AdmissionConfig, WriteBudgetConfig};
-use floe_core::tiny::nemo::NemoConfig;
+use floe_core::tiny::nemo::{NemoConfig, NemoPlan};
 use floe_core::tiny::{
-    FairyWrenConfig, Flash, KangarooConfig, LogConfig, PAGE_BYTES, PlanError, SetConfig, SetStorage,
+    FairyWrenConfig, Flash, KangarooConfig, LogConfig, Object, PAGE_BYTES, PAGE_ROOM_BYTES,
+    PlanError, SetConfig, SetStorage,
 };
 use floe_core::{ByteSize, Geometry};
 use serde::{Deserialize, Serialize};
 
 use super::engine::EnginePlan;
+use super::fences::FenceLimits;
 
 /// What a tiny store needs besides its device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,6 +82,7 @@ pub(super) struct TinyPlan {
     pub(super) engine: EnginePlan,
     pub(super) writes_in_place: bool,
     pub(super) format: TinyFormatPlan,
+    pub(super) fences: FenceLimits,
     pub(super) ram_bytes: u64,
     pub(super) admission: AdmissionConfig,
     pub(super) object_bytes: u32,
@@ -93,6 +97,74 @@ fn share(admission: &AdmissionConfig, instances: u32) -> AdmissionConfig {
         }),
         other => other.clone(),
     }
+}
+
+/// Fences that an instance remembers, for each set of a set-group: they take
+/// a tenth of the memory of one.
+const FENCES_PER_SET: u32 = 16;
+
+/// What share of the set-groups on flash a fence holds longer than it must,
+/// and how many at most.
+const FENCES_LONGER_SHARE: u32 = 16;
+const FENCES_LONGER_MAX: u32 = 8;
+
+/// Fewest fences that an instance can work with.
+const FENCES_MIN: u64 = 64;
+
+/// Where nothing outlives the process.
+const NO_FENCES: FenceLimits = FenceLimits {
+    slots: 0,
+    longer: 0,
+    held_max: usize::MAX,
+};
+
+/// How many fences an instance may have.
+fn fence_limits(
+    nemo: &NemoPlan,
+    geometry: &Geometry,
+    instances: u32,
+) -> Result<FenceLimits, PlanError> {
+    // Recovered ones are tombstones in memory: twice the most in half of it,
+    // for there may be as many again that a crash kept from being dropped.
+    let pages = u64::from(nemo.sets()) * u64::from(nemo.memory_set_groups());
+    let tombstone = Object::tombstone(KeyHash(0)).stored_bytes();
+    let recovered = pages * (PAGE_ROOM_BYTES / tombstone / 4) as u64;
+    let journaled = journaled_fences(geometry, instances)?;
+    Ok(FenceLimits {
+        slots: (nemo.sets() * FENCES_PER_SET) as usize,
+        longer: u64::from((nemo.extents() / FENCES_LONGER_SHARE).min(FENCES_LONGER_MAX)),
+        held_max: journaled.min(recovered) as usize,
+    })
+}
+
+/// Most fences that an instance may have in the journal: the checkpoint of all
+/// leaves most of a metadata zone for others, and with as many again it fits.
+fn journaled_fences(geometry: &Geometry, instances: u32) -> Result<u64, PlanError> {
+    let zone = geometry.zone_capacity;
+    let head = TinySuperblock::encoded_bytes(geometry.block_size) as u64;
+    let room = (zone / 8 * 3).saturating_sub(head) / FENCE_BYTES as u64;
+    let most = room / FENCES_MIN;
+    if most == 0 {
+        let least = (head + FENCES_MIN * FENCE_BYTES as u64) * 8 / 3;
+        return Err(PlanError::new(
+            "tiny.set_group",
+            ByteSize(zone),
+            "a zone of this size has no room for the journal of overwrites",
+            format!("the least is {}", ByteSize(least.next_power_of_two())),
+        ));
+    }
+    if u64::from(instances) > most {
+        return Err(PlanError::new(
+            "tiny.instances",
+            instances,
+            format!(
+                "a metadata zone of {} has room for the journal of {most}",
+                ByteSize(zone)
+            ),
+            format!("the nearest that works is {most}, or use larger zones (tiny.set_group)"),
+        ));
+    }
+    Ok(room / u64::from(instances))
 }
 
 /// Zones below which two instances would leave each too few.
@@ -158,6 +230,10 @@ impl TinyPlan {
         let engine = EnginePlan::new(config, &flash)?;
         Ok(TinyPlan {
             durability: config.durability,
+            fences: match engine.persistent() {
+                Some(nemo) => fence_limits(nemo, geometry, instances)?,
+                None => NO_FENCES,
+            },
             ram_bytes: config.ram.bytes(),
             admission: share(&config.admission, instances),
             object_bytes: config.nemo.object_bytes,

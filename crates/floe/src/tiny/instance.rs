@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use bytes::Bytes;
 use floe_core::Tick;
 use floe_core::hash::KeyHash;
-use floe_core::layout::tiny::split_record;
+use floe_core::layout::tiny::{Fence, split_record};
 use floe_core::policy::admission::Admission;
+use floe_core::tiny::nemo::Nemo;
 use floe_core::tiny::{
     Accepted, Engine as _, Expiry, Found, Insert, Label, Object, PageAddress, Search, Step, Task,
     waves,
@@ -17,13 +18,17 @@ use tokio::sync::Notify;
 
 use super::engine::AnyEngine;
 use super::fences::Fences;
+use super::journal::{Journal, Place, Wait};
 use super::medium::Medium;
 use super::ram::{Mark, Ram};
+use crate::error::CacheError;
 use crate::store::Tier;
 
 /// An engine on its part of the device.
 #[derive(Debug)]
 pub(super) struct Instance {
+    /// Which one it is.
+    pub(super) number: u32,
     pub(super) state: Mutex<State>,
     pub(super) medium: Medium,
     /// Sets of a set-group; `None` where there are no set-groups, and nothing
@@ -35,6 +40,9 @@ pub(super) struct Instance {
     pub(super) room: Notify,
     /// As [`Engine::durable`](floe_core::tiny::Engine::durable), for whoever does not hold the lock.
     pub(super) durable: AtomicU64,
+    /// Fences with smaller numbers hold no more: all that was taken in before
+    /// is on flash.
+    pub(super) moot_before: AtomicU64,
     pub(super) stopping: AtomicBool,
 }
 
@@ -96,6 +104,36 @@ impl State {
             || self.admission.as_mut().is_none_or(|policy| {
                 policy.admit(object.hash, bytes, Tick::from_seconds(now_seconds))
             })
+    }
+
+    /// Whether all that was ever taken in is on flash, where that outlives the
+    /// process.
+    fn is_drained(&self) -> bool {
+        self.engine.nemo().is_some_and(Nemo::is_drained)
+    }
+
+    /// Fences off what a write outdates; returns what it must wait for.
+    fn fence(
+        &mut self,
+        instance: u32,
+        hash: KeyHash,
+        accepted: Accepted,
+        place: Place<'_>,
+    ) -> Wait {
+        let until = self.engine.durable_when();
+        if !accepted.outdates_flash {
+            Wait::Nothing
+        } else if let Some(number) = self.fences.covering(hash, until) {
+            self.fences.spared += 1;
+            Wait::Earlier(number)
+        } else if accepted.noted_before {
+            self.fences.spared += 1;
+            place.earlier()
+        } else {
+            self.fences.send(hash, until, |below| {
+                place.send(instance, Fence { hash, below })
+            })
+        }
     }
 
     fn hit_in_ram(&mut self, hash: KeyHash, key: &[u8], now_seconds: u32) -> Option<Hit> {
@@ -182,6 +220,21 @@ enum Verdict {
     Nothing,
     /// If anywhere, it is in older pages.
     Older,
+}
+
+/// An object that is to be taken in.
+enum Write {
+    /// Whether it is admitted has not been asked.
+    Asked(Object),
+    /// What goes to flash, and what to the RAM tier instead.
+    Decided(Object, Option<Object>),
+}
+
+/// What became of an attempt to take in an object.
+enum Tried {
+    Over(Result<Wait, CacheError>),
+    /// There is no room now.
+    Again(Write),
 }
 
 /// How a search begins.
@@ -351,59 +404,105 @@ impl Instance {
         Verdict::Older
     }
 
-    /// Takes in an object; waits while there is no room. `note` is called
-    /// under the engine's lock, with what the engine said, what must be on flash
-    /// before a note of it is of no more use, and the notes that were made.
-    pub(super) async fn insert<Noted>(
+    /// Takes in an object; waits while there is no room. With a `journal`
+    /// what it outdates is fenced off; without one nothing outlives the
+    /// process. Returns what must be waited for before it is acknowledged.
+    pub(super) async fn insert(
         &self,
-        mut object: Object,
+        object: Object,
         now_seconds: u32,
-        note: impl FnOnce(Accepted, u64, &mut Fences) -> Noted,
-    ) -> Option<Noted> {
-        let hash = object.hash;
-        let mut asked = false;
-        let mut ram_only = None;
+        journal: Option<&Journal>,
+    ) -> Result<Wait, CacheError> {
+        let mut write = Write::Asked(object);
         loop {
+            // Before the engine changes: from then on nothing may wait until
+            // the fence is on its way, for this future may be dropped. And not
+            // while there is no room: who makes it needs a place, too.
+            let place = match journal {
+                Some(journal) => Some(journal.place().await?),
+                None => None,
+            };
             // Before the engine is asked: a wake-up in between must not be lost.
             let room = self.room.notified();
-            {
-                let mut state = self.state.lock();
-                // Under the lock: whoever has held it since knows all that came.
-                if self.stopping.load(SeqCst) {
-                    return None;
-                }
-                if !asked {
-                    asked = true;
-                    if !state.admits(&object, now_seconds) {
-                        // What flash has of the key is outdated all the same.
-                        ram_only = Some(object);
-                        object = Object::tombstone(hash);
-                    }
-                }
-                match state.engine.insert(object, now_seconds) {
-                    Insert::Accepted(accepted) => {
-                        state.ram.changed(hash);
-                        if let Some(object) = ram_only.take() {
-                            state.ram.put_object(&object);
-                        }
-                        let until = state.engine.durable_when();
-                        let noted = note(accepted, until, &mut state.fences);
-                        let due = state.has_work();
-                        drop(state);
-                        if due {
-                            self.work.notify_one();
-                        }
-                        return Some(noted);
-                    }
-                    Insert::Busy(again) => {
-                        object = again;
-                        state.refused = true;
-                    }
-                }
-            }
+            write = match self.try_insert(write, now_seconds, place) {
+                Tried::Over(result) => return result,
+                Tried::Again(write) => write,
+            };
             self.work.notify_one();
             room.await;
         }
+    }
+
+    fn try_insert(&self, write: Write, now_seconds: u32, place: Option<Place<'_>>) -> Tried {
+        let mut state = self.state.lock();
+        // Under the lock: whoever has held it since knows all that came.
+        if self.stopping.load(SeqCst) {
+            return Tried::Over(Err(CacheError::Closed));
+        }
+        let (object, ram_only) = match write {
+            Write::Asked(object) if !state.admits(&object, now_seconds) => {
+                // What flash has of the key is outdated all the same.
+                (Object::tombstone(object.hash), Some(object))
+            }
+            Write::Asked(object) => (object, None),
+            Write::Decided(object, ram_only) => (object, ram_only),
+        };
+        let hash = object.hash;
+        let place = match place {
+            Some(place) if self.has_too_many_fences(&mut state) => {
+                if self.is_moot(&mut state, place.last()) {
+                    place.settle();
+                    self.room.notify_waiters();
+                } else {
+                    state.refused = true;
+                }
+                return Tried::Again(Write::Decided(object, ram_only));
+            }
+            place => place,
+        };
+        match state.engine.insert(object, now_seconds) {
+            Insert::Accepted(accepted) => {
+                state.ram.changed(hash);
+                if let Some(object) = ram_only {
+                    state.ram.put_object(&object);
+                }
+                let wait = place.map_or(Wait::Nothing, |place| {
+                    state.fence(self.number, hash, accepted, place)
+                });
+                let due = state.has_work();
+                drop(state);
+                if due {
+                    self.work.notify_one();
+                }
+                Tried::Over(Ok(wait))
+            }
+            Insert::Busy(object) => {
+                state.refused = true;
+                Tried::Again(Write::Decided(object, ram_only))
+            }
+        }
+    }
+
+    /// Whether no further fence may be sent before some have ended. Then
+    /// everything in memory is on its way to flash.
+    fn has_too_many_fences(&self, state: &mut State) -> bool {
+        if !state.fences.are_too_many(self.durable.load(SeqCst)) {
+            return false;
+        }
+        // Nothing to flush, and not all of it flushed: zones are worn out, and
+        // what they did not take is forgotten. Its fences hold for good.
+        state.engine.drain() || state.is_drained()
+    }
+
+    /// If all that was ever taken in is on flash, then no fence up to number
+    /// `last` holds any more; says whether that is so.
+    fn is_moot(&self, state: &mut State, last: u64) -> bool {
+        let is_drained = state.is_drained();
+        if is_drained {
+            self.moot_before.store(last + 1, SeqCst);
+            state.fences.forget();
+        }
+        is_drained
     }
 
     /// What pages must say of themselves.
@@ -421,13 +520,12 @@ impl Instance {
         self.room.notify_waiters();
     }
 
-    /// Once it is stopped and its task has ended: if all that it ever took in
-    /// is on flash, then no fence holds any more.
-    pub(super) fn settle(&self) {
-        let state = self.state.lock();
-        if state.engine.nemo().is_some_and(|nemo| nemo.is_drained()) {
-            self.durable.store(u64::MAX, SeqCst);
-        }
+    /// If all that it ever took in is on flash, then no fence of it holds
+    /// any more.
+    pub(super) fn settle(&self, journal: &Journal) {
+        let mut state = self.state.lock();
+        // Under the lock: whoever sends one has it.
+        self.is_moot(&mut state, journal.last());
     }
 
     /// Flushes what memory holds, and waits for it.

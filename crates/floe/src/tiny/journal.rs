@@ -100,6 +100,16 @@ struct Request {
     done: Option<oneshot::Sender<Result<(), String>>>,
 }
 
+impl Request {
+    fn live(&self) -> Option<Live> {
+        Some(Live {
+            instance: self.instance,
+            number: self.number,
+            fence: self.fence?,
+        })
+    }
+}
+
 /// A place in the queue, to be used without waiting.
 pub(super) struct Place<'a> {
     journal: &'a Journal,
@@ -193,7 +203,17 @@ impl Place<'_> {
 
     /// Waits for what was sent before.
     pub(super) fn earlier(self) -> Wait {
-        Wait::Earlier(self.journal.order.last())
+        Wait::Earlier(self.last())
+    }
+
+    /// As [`Journal::settle`], without waiting for it.
+    pub(super) fn settle(self) {
+        self.request(0, None);
+    }
+
+    /// The number of the last fence that was sent.
+    pub(super) fn last(&self) -> u64 {
+        self.journal.last()
     }
 }
 
@@ -232,6 +252,11 @@ impl Journal {
         self.wait(wait).await
     }
 
+    /// The number of the last fence that was sent.
+    pub(super) fn last(&self) -> u64 {
+        self.order.last()
+    }
+
     /// Sees to it that fences which do not hold are not found again.
     pub(super) async fn settle(&self) -> Result<(), CacheError> {
         let (wait, _) = self.place().await?.request(0, None);
@@ -243,6 +268,26 @@ fn broken() -> CacheError {
     CacheError::NotDurable("the journal of tiny objects failed; reopen the cache".into())
 }
 
+/// A fence that is to be written, or may still hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Live {
+    pub(super) instance: u32,
+    /// Zero if an earlier life sent it.
+    pub(super) number: u64,
+    pub(super) fence: Fence,
+}
+
+impl Live {
+    /// Whether it still keeps something from coming back.
+    fn holds(&self, instances: &[Arc<Instance>]) -> bool {
+        let instance = instances.get(self.instance as usize);
+        instance.is_none_or(|instance| {
+            instance.durable.load(SeqCst) < self.fence.below
+                && instance.moot_before.load(SeqCst) <= self.number
+        })
+    }
+}
+
 /// The owner of the metadata zones.
 #[derive(Debug)]
 pub(super) struct JournalTask {
@@ -252,8 +297,8 @@ pub(super) struct JournalTask {
     active: ZoneId,
     chain: JournalChain,
     written_bytes: u64,
-    /// Fences of hashes that may still hold, by instance, in the order they came.
-    live: VecDeque<(u32, Fence)>,
+    /// Fences of hashes that may still hold, in the order they came.
+    live: VecDeque<Live>,
     /// The newest note of each kind and instance.
     notes: BTreeMap<KeyHash, u64>,
 }
@@ -266,7 +311,7 @@ impl JournalTask {
         durability: Durability,
         superblock: TinySuperblock,
         zone: ZoneId,
-        fences: Vec<(u32, Fence)>,
+        fences: Vec<Live>,
     ) -> Result<Self, JournalError> {
         let mut task = JournalTask {
             chain: JournalChain::new(superblock.cache_id, superblock.epoch),
@@ -309,10 +354,7 @@ impl JournalTask {
         let progress = &ended.0;
         let mut group = Vec::with_capacity(GROUP);
         while inbox.recv_many(&mut group, GROUP).await > 0 {
-            let fences: Vec<(u32, Fence)> = group
-                .iter()
-                .filter_map(|request| Some((request.instance, request.fence?)))
-                .collect();
+            let fences: Vec<Live> = group.iter().filter_map(Request::live).collect();
             let settles = group.iter().any(|request| request.fence.is_none());
             let result = if progress.broken.load(SeqCst) {
                 Err(JournalError::Broken)
@@ -340,17 +382,17 @@ impl JournalTask {
 
     async fn write(
         &mut self,
-        fences: Vec<(u32, Fence)>,
+        fences: Vec<Live>,
         instances: &[Arc<Instance>],
     ) -> Result<(), JournalError> {
         self.keep(&fences);
-        let fences: Vec<Fence> = fences.into_iter().map(|(_, fence)| fence).collect();
+        let fences: Vec<Fence> = fences.into_iter().map(|live| live.fence).collect();
         if self.append(&fences, FenceKind::Notes).await.is_err() {
             // Full, or failed.
             return self.move_on(instances).await;
         }
-        while let Some((instance, fence)) = self.live.front()
-            && !holds(*instance, fence, instances)
+        while let Some(live) = self.live.front()
+            && !live.holds(instances)
         {
             self.live.pop_front();
         }
@@ -363,12 +405,12 @@ impl JournalTask {
     /// Writes `fences`, and leaves none behind that does not hold.
     async fn settle(
         &mut self,
-        fences: &[(u32, Fence)],
+        fences: &[Live],
         instances: &[Arc<Instance>],
     ) -> Result<(), JournalError> {
         self.keep(fences);
-        let holds = |(instance, fence): &(u32, Fence)| holds(*instance, fence, instances);
-        match fences.is_empty() && self.live.iter().all(holds) {
+        let all_hold = self.live.iter().all(|live| live.holds(instances));
+        match fences.is_empty() && all_hold {
             true => Ok(()),
             false => self.move_on(instances).await,
         }
@@ -376,8 +418,7 @@ impl JournalTask {
 
     /// Moves what still holds to the other zone.
     async fn move_on(&mut self, instances: &[Arc<Instance>]) -> Result<(), JournalError> {
-        self.live
-            .retain(|(instance, fence)| holds(*instance, fence, instances));
+        self.live.retain(|live| live.holds(instances));
         let from = self.active;
         self.checkpoint(other(from), self.superblock.epoch + 1)
             .await?;
@@ -389,10 +430,11 @@ impl JournalTask {
     }
 
     /// Remembers what the next checkpoint must say.
-    fn keep(&mut self, fences: &[(u32, Fence)]) {
-        for (instance, fence) in fences {
+    fn keep(&mut self, fences: &[Live]) {
+        for live in fences {
+            let fence = &live.fence;
             if about(fence) == About::Hash {
-                self.live.push_back((*instance, *fence));
+                self.live.push_back(*live);
             } else {
                 let below = self.notes.entry(fence.hash).or_default();
                 *below = fence.below.max(*below);
@@ -460,19 +502,12 @@ impl JournalTask {
             hash: *hash,
             below: *below,
         });
-        let live = self.live.iter().map(|(_, fence)| *fence);
+        let live = self.live.iter().map(|live| live.fence);
         let fences: Vec<Fence> = notes.chain(live).collect();
         self.append(&fences, FenceKind::CheckpointEnd).await?;
         self.device.flush().await?;
         Ok(())
     }
-}
-
-/// Whether a fence of a hash still keeps something from coming back.
-fn holds(instance: u32, fence: &Fence, instances: &[Arc<Instance>]) -> bool {
-    instances
-        .get(instance as usize)
-        .is_none_or(|instance| instance.durable.load(SeqCst) < fence.below)
 }
 
 /// What a metadata zone's journal holds.

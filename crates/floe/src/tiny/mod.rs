@@ -35,11 +35,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use floe_core::hash::{HashSeed, KeyHash};
-use floe_core::layout::tiny::{Fence, KEY_BYTES_MAX, record};
+use floe_core::layout::tiny::{KEY_BYTES_MAX, record};
 use floe_core::layout::{LayoutError, PlanMismatch};
 use floe_core::policy::admission::AdmissionStatistics;
 use floe_core::tiny::{
-    Accepted, Engine as _, Expiry, Memory, OBJECT_BYTES_MAX, Object, PlanError, Statistics,
+    Engine as _, Expiry, Memory, OBJECT_BYTES_MAX, Object, PlanError, Statistics,
 };
 use floe_device::{Clock, CounterSnapshot, DeviceError, SharedDevice};
 use parking_lot::Mutex;
@@ -47,9 +47,8 @@ use tokio::task::JoinHandle;
 
 use crate::error::CacheError;
 use crate::store::{InRam, PutOptions, Value};
-use fences::Fences;
 use instance::Instance;
-use journal::{Journal, JournalError, Wait};
+use journal::{Journal, JournalError};
 use tasks::Note;
 
 pub use config::TinyConfig;
@@ -252,7 +251,7 @@ impl Tiny {
     /// read is a miss.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Value>, CacheError> {
         let handle = &*self.handle;
-        let (hash, _, instance) = handle.locate(key)?;
+        let (hash, instance) = handle.locate(key)?;
         let now = handle.now_seconds();
         let hit = instance.get(hash, key, now).await;
         Ok(hit.map(|hit| Value {
@@ -268,7 +267,7 @@ impl Tiny {
     /// As [`get`](Tiny::get).
     pub fn get_ram(&self, key: &[u8]) -> Result<InRam, CacheError> {
         let handle = &*self.handle;
-        let (hash, _, instance) = handle.locate(key)?;
+        let (hash, instance) = handle.locate(key)?;
         Ok(match instance.get_ram(hash, key, handle.now_seconds()) {
             Some(Some(hit)) => InRam::Hit(Value {
                 bytes: hit.value,
@@ -295,7 +294,7 @@ impl Tiny {
         options: PutOptions,
     ) -> Result<(), CacheError> {
         let handle = &*self.handle;
-        let (hash, at, _) = handle.locate(key)?;
+        let (hash, instance) = handle.locate(key)?;
         if !self.fits(key.len(), value.len()) {
             return Err(CacheError::ValueTooLarge {
                 len: value.len() as u64,
@@ -312,7 +311,7 @@ impl Tiny {
             record: record(key, value),
             ..Object::sized(hash, 0)
         };
-        handle.insert(at, object).await
+        handle.insert(instance, object).await
     }
 
     /// Forgets `key`. When it returns, no crash brings the value back.
@@ -320,8 +319,8 @@ impl Tiny {
     /// # Errors
     /// As [`put`](Tiny::put).
     pub async fn delete(&self, key: &[u8]) -> Result<(), CacheError> {
-        let (hash, at, _) = self.handle.locate(key)?;
-        self.handle.insert(at, Object::tombstone(hash)).await
+        let (hash, instance) = self.handle.locate(key)?;
+        self.handle.insert(instance, Object::tombstone(hash)).await
     }
 
     /// Writes what memory holds to flash, and waits until it is stable there.
@@ -337,7 +336,23 @@ impl Tiny {
             }
             instance.drain().await;
         }
+        self.settle().await;
         Ok(())
+    }
+
+    /// Rids the journal of fences that have become needless. What was
+    /// overwritten of late would be forgotten by the next opening otherwise,
+    /// although it is on flash: fences hold longer than they must.
+    async fn settle(&self) {
+        if !self.handle.persists {
+            return;
+        }
+        for instance in &*self.handle.instances {
+            instance.settle(&self.handle.journal);
+        }
+        if let Err(error) = self.handle.journal.settle().await {
+            tracing::warn!(%error, "what was overwritten of late is forgotten by the next opening");
+        }
     }
 
     /// Flushes and stops. Calls on other clones fail with
@@ -355,17 +370,7 @@ impl Tiny {
             // A task that panicked has said so.
             let _ = task.await;
         }
-        for instance in &*self.handle.instances {
-            instance.settle();
-        }
-        // What was overwritten of late would be forgotten otherwise, although
-        // it is on flash: fences hold for as many set-groups as memory has,
-        // also where these were empty.
-        if self.handle.persists
-            && let Err(error) = self.handle.journal.settle().await
-        {
-            tracing::warn!(%error, "what was overwritten of late is forgotten by the next opening");
-        }
+        self.settle().await;
         // Nothing of it is left behind on the device: whoever waits for the
         // journal now is told that it is closed.
         let journal_task = self.handle.journal_task.lock().take();
@@ -422,14 +427,14 @@ impl Tiny {
 impl Handle {
     fn start(self: &Arc<Self>) {
         let mut tasks = self.tasks.lock();
-        for (at, instance) in self.instances.iter().enumerate() {
+        for instance in &*self.instances {
+            let at = instance.number;
             let (clock, formatted_at) = (self.clock.clone(), self.formatted_at);
             let weak = Arc::downgrade(self);
             let note = async move |note| {
                 let Some(handle) = weak.upgrade() else {
                     return false;
                 };
-                let at = at as u32;
                 let fence = match note {
                     Note::Gone(oldest) => journal::gone(at, oldest),
                     Note::Written(next) => journal::written(at, next),
@@ -446,7 +451,7 @@ impl Handle {
         seconds_since(&self.clock, self.formatted_at)
     }
 
-    fn locate(&self, key: &[u8]) -> Result<(KeyHash, u32, &Instance), CacheError> {
+    fn locate(&self, key: &[u8]) -> Result<(KeyHash, &Instance), CacheError> {
         if key.len() > KEY_BYTES_MAX {
             return Err(CacheError::KeyTooLong {
                 len: key.len(),
@@ -459,37 +464,13 @@ impl Handle {
         if instance.stopping.load(SeqCst) {
             return Err(CacheError::Closed);
         }
-        Ok((hash, at, instance))
+        Ok((hash, instance))
     }
 
-    async fn insert(&self, at: u32, object: Object) -> Result<(), CacheError> {
-        let hash = object.hash;
-        if !self.persists {
-            // No crash brings anything back: there is nothing to be noted.
-            let inserted =
-                self.instances[at as usize].insert(object, self.now_seconds(), |_, _, _| ());
-            return inserted.await.ok_or(CacheError::Closed);
-        }
-        // Before the engine changes: from then on nothing may wait until the
-        // fence is on its way, for this future may be dropped.
-        let place = self.journal.place().await?;
-        let note = |accepted: Accepted, until, fences: &mut Fences| {
-            if !accepted.outdates_flash {
-                Wait::Nothing
-            } else if let Some(number) = fences.covering(hash, until) {
-                fences.spared += 1;
-                Wait::Earlier(number)
-            } else if accepted.noted_before {
-                fences.spared += 1;
-                place.earlier()
-            } else {
-                let (wait, number) = place.send(at, Fence { hash, below: until });
-                fences.was_sent(hash, until, number);
-                wait
-            }
-        };
-        let inserted = self.instances[at as usize].insert(object, self.now_seconds(), note);
-        let wait = inserted.await.ok_or(CacheError::Closed)?;
+    async fn insert(&self, instance: &Instance, object: Object) -> Result<(), CacheError> {
+        // Engines that keep what they know in memory bring nothing back.
+        let journal = self.persists.then_some(&self.journal);
+        let wait = instance.insert(object, self.now_seconds(), journal).await?;
         self.journal.wait(wait).await
     }
 }

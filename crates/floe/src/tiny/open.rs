@@ -24,7 +24,7 @@ use super::config::{TinyConfig, TinyPlan};
 use super::engine::AnyEngine;
 use super::fences::Fences;
 use super::instance::{Instance, State};
-use super::journal::{About, JournalTask, Scan, about, gone, scan, written};
+use super::journal::{About, JournalTask, Live, Scan, about, gone, scan, written};
 use super::medium::Medium;
 use super::ram::Ram;
 use super::{OpenTinyError, TinyRecovery};
@@ -32,10 +32,6 @@ use crate::metadata::{FOREIGN_CHECK_BYTES, holds_only, other};
 
 /// Extents whose summaries are read at once.
 const PARALLEL: usize = 32;
-
-/// Fences that an instance remembers, for each set of a set-group: they hold
-/// for as many set-groups as memory has, and take 2 % of the memory of one.
-const FENCES_PER_SET: u32 = 4;
 
 /// What opening makes.
 pub(super) struct Opened {
@@ -247,7 +243,8 @@ async fn begin_empty(
     let instances = (0..plan.instances)
         .map(|at| {
             let medium = medium(&device, plan, &superblock, &zones, at);
-            instance(plan, plan.engine.engine(), medium)
+            let fences = Fences::new(plan.fences);
+            instance(plan, at, plan.engine.engine(), fences, medium)
         })
         .collect();
     Ok(Opened {
@@ -299,11 +296,18 @@ async fn recover(
         recovery.fences += held.len() as u64;
         // The tombstones are in memory, as what they stand for was.
         let below = engine.durable_when();
-        fences.extend(held.into_iter().map(|fence| (at, Fence { below, ..fence })));
+        let mut holding = Fences::new(plan.fences);
+        holding.hold(below, held.len());
+        let held = held.into_iter().map(|fence| Fence { below, ..fence });
         // What is not believed now must not be believed the next time.
-        fences.push((at, gone(at, believed.oldest())));
-        fences.push((at, written(at, engine.durable())));
-        instances.push(instance(plan, AnyEngine::Nemo(Box::new(engine)), medium));
+        let notes = [gone(at, believed.oldest()), written(at, engine.durable())];
+        fences.extend(held.chain(notes).map(|fence| Live {
+            instance: at,
+            number: 0,
+            fence,
+        }));
+        let engine = AnyEngine::Nemo(Box::new(engine));
+        instances.push(instance(plan, at, engine, holding, medium));
     }
     let journal = JournalTask::begin(
         Arc::clone(&device),
@@ -370,7 +374,13 @@ fn medium(
     }
 }
 
-fn instance(plan: &TinyPlan, engine: AnyEngine, medium: Medium) -> Arc<Instance> {
+fn instance(
+    plan: &TinyPlan,
+    number: u32,
+    engine: AnyEngine,
+    fences: Fences,
+    medium: Medium,
+) -> Arc<Instance> {
     // The plan has checked it.
     let seed = medium.seed.0 ^ u64::from(medium.first_zone);
     let admission = Admission::new(&plan.admission, seed)
@@ -381,9 +391,10 @@ fn instance(plan: &TinyPlan, engine: AnyEngine, medium: Medium) -> Arc<Instance>
         plan.object_bytes,
     );
     let set_group_sets = plan.engine.persistent().map(NemoPlan::sets);
-    let fences = Fences::new((set_group_sets.unwrap_or(0) * FENCES_PER_SET) as usize);
     Arc::new(Instance {
+        number,
         durable: AtomicU64::new(engine.durable()),
+        moot_before: AtomicU64::new(0),
         state: Mutex::new(State::new(engine, ram, fences, admission)),
         medium,
         set_group_sets,

@@ -26,7 +26,7 @@ impl Order {
         *last
     }
 
-    /// The number of the last fence that was queued.
+    /// The number of the last fence that was queued; zero if none was.
     pub(super) fn last(&self) -> u64 {
         *self.last.lock()
     }

@@ -301,6 +301,11 @@ impl NemoPlan {
         self.sets
     }
 
+    /// Set-groups in memory that take in objects.
+    pub fn memory_set_groups(&self) -> u32 {
+        self.config.memory_set_groups
+    }
+
     /// Pages of an extent: a set-group with its summary, or an index group.
     pub fn extent_pages(&self) -> u32 {
         self.extent_pages
