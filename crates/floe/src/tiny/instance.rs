@@ -450,7 +450,7 @@ impl Instance {
         let hash = object.hash;
         let place = match place {
             Some(place) if self.has_too_many_fences(&mut state) => {
-                if self.is_moot(&mut state, place.last()) {
+                if self.retire_fences(&mut state, place.last()) {
                     place.settle();
                     self.room.notify_waiters();
                 } else {
@@ -495,8 +495,9 @@ impl Instance {
     }
 
     /// If all that was ever taken in is on flash, then no fence up to number
-    /// `last` holds any more; says whether that is so.
-    fn is_moot(&self, state: &mut State, last: u64) -> bool {
+    /// `last`, the last one that was sent, holds any more; says whether that
+    /// is so.
+    fn retire_fences(&self, state: &mut State, last: u64) -> bool {
         let is_drained = state.is_drained();
         if is_drained {
             self.moot_before.store(last + 1, SeqCst);
@@ -525,7 +526,7 @@ impl Instance {
     pub(super) fn settle(&self, journal: &Journal) {
         let mut state = self.state.lock();
         // Under the lock: whoever sends one has it.
-        self.is_moot(&mut state, journal.last());
+        self.retire_fences(&mut state, journal.last());
     }
 
     /// Flushes what memory holds, and waits for it.
