@@ -256,10 +256,16 @@ fn burst(
         missing = self::missing(case, contender, &keys, values)?;
     }
     let missing: std::collections::HashSet<u64> = missing.into_iter().collect();
-    contender.found = keys
+    let mut found: Vec<u64> = keys
         .into_iter()
         .filter(|key| !missing.contains(key))
         .collect();
+    // Not those that were looked for first: a tier that resists scans keeps
+    // them. And not in the order of the sets: who laid them one behind the
+    // other would find the next dozens in the page that it has just read. Keys
+    // are mixed numbers; sorted they have no such order.
+    contender.found = found.split_off(found.len() / 4);
+    contender.found.sort_unstable();
     Ok((burst, missing_percent))
 }
 
@@ -298,7 +304,7 @@ fn settle(contender: &Contender) -> Result<(), AnyError> {
     Ok(())
 }
 
-/// Every key that a contender has, one after the other and again from the
+/// Keys that a contender has, one after the other and again from the
 /// beginning: what was asked for of late is not asked for soon.
 fn steady(
     case: &Case,
@@ -306,9 +312,7 @@ fn steady(
     values: &Values,
 ) -> Result<Vec<Vec<Measured>>, AnyError> {
     let mut measured = vec![vec![Measured::new()?; DEPTHS.len()]; contenders.len()];
-    // Not from the first one that was looked for: a tier that resists scans keeps that.
-    let from = |contender: &Contender| AtomicUsize::new(contender.found.len() / 4);
-    let next: Vec<AtomicUsize> = contenders.iter().map(from).collect();
+    let next: Vec<AtomicUsize> = contenders.iter().map(|_| AtomicUsize::new(0)).collect();
     for slice in 0..case.slices * DEPTHS.len() {
         let which = slice % DEPTHS.len();
         for (at, contender) in contenders.iter().enumerate() {

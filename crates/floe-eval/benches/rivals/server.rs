@@ -27,7 +27,7 @@ pub(crate) struct Programs {
 pub(crate) struct Contender {
     pub(crate) name: &'static str,
     pub(crate) socket: PathBuf,
-    /// What it has of the keys; filled by the load.
+    /// Keys that it has, for gets; filled by the load.
     pub(crate) found: Vec<u64>,
     /// A file that it reads through the kernel's page cache.
     pub(crate) cached_file: Option<PathBuf>,
