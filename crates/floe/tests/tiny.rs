@@ -521,6 +521,7 @@ fn overwrites_of_the_smallest_objects_do_not_fill_the_journal() {
             // More than a metadata zone takes.
             let stats = store.stats();
             assert!(stats.fences > 2 * ZONE / 16, "{stats:?}");
+            assert!(stats.fences_delays > 0, "{stats:?}");
             store.close().await.expect("closes");
         }
     });

@@ -49,8 +49,12 @@ fn writes(samples: &mut Samples, stats: &TinyStats) {
         let help = "Tiny objects, by what became of them";
         samples.counter("floe_tiny_objects", help, &[("fate", fate)], value);
     }
-    for (kind, value) in [("written", stats.fences), ("spared", stats.fences_spared)] {
-        let help = "Overwrites and deletes of what is on flash: those that made a fence durable, and those that an earlier one covers";
+    for (kind, value) in [
+        ("written", stats.fences),
+        ("spared", stats.fences_spared),
+        ("delayed", stats.fences_delays),
+    ] {
+        let help = "Overwrites and deletes of what is on flash: those that made a fence durable, those that an earlier one covers; delayed: waits of any write until fewer hold";
         samples.counter("floe_tiny_fences", help, &[("kind", kind)], value);
     }
 }

@@ -58,6 +58,8 @@ pub(super) struct Fences {
     /// How many were sent, and how many were not, as others cover them.
     pub(super) sent: u64,
     pub(super) spared: u64,
+    /// How often a write waited, as too many held.
+    pub(super) delays: u64,
 }
 
 impl Fences {
@@ -69,6 +71,7 @@ impl Fences {
             held: 0,
             sent: 0,
             spared: 0,
+            delays: 0,
         }
     }
 

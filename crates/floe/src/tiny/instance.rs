@@ -454,6 +454,7 @@ impl Instance {
                     place.settle();
                     self.room.notify_waiters();
                 } else {
+                    state.fences.delays += 1;
                     state.refused = true;
                 }
                 return Tried::Again(Write::Decided(object, ram_only));

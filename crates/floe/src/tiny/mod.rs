@@ -148,6 +148,9 @@ pub struct TinyStats {
     pub fences: u64,
     /// Overwrites and deletes that needed none, as an earlier one covers them.
     pub fences_spared: u64,
+    /// How often a write waited for set-groups to be flushed, as more fences
+    /// held than the journal, or memory after a crash, has room for.
+    pub fences_delays: u64,
     /// Bytes of the tables that know which fences hold.
     pub fences_bytes: u64,
     /// The device, since it was opened.
@@ -415,6 +418,7 @@ impl Tiny {
             stats.ram_hits += state.ram.hits();
             stats.fences += state.fences.sent;
             stats.fences_spared += state.fences.spared;
+            stats.fences_delays += state.fences.delays;
             stats.fences_bytes += state.fences.memory_bytes();
             if let Some(policy) = &state.admission {
                 stats.admission += policy.statistics();
