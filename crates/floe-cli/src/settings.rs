@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::ArgMatches;
 use floe::cache::TinyTierConfig;
-use floe::config::TinySettings;
+use floe::config::{AdmissionSettings, ChunkSettings, TinySettings};
 use floe::config::{Effective, Key, Kind, Overlay, Schema, Section, Source, Sources};
 
 use floe::object::ObjectConfig;
@@ -14,6 +14,7 @@ use floe::origin::{OriginConfig, OriginKind};
 use floe::store::RamConfig;
 use floe_core::chunk::{self, ChunkConfig};
 use floe_core::layout::ZoneLayout;
+use floe_core::policy::admission::AdmissionConfig;
 use floe_core::{ByteSize, Geometry};
 use floe_device::DeviceConfig;
 use floe_device::config::DeviceKind;
@@ -131,6 +132,8 @@ pub(crate) const TINY_SIZE: ByteSize = ByteSize::gib(1);
 pub(crate) struct Plan {
     pub(crate) device: DeviceConfig,
     pub(crate) chunk: ChunkConfig,
+    /// What of it is written to flash.
+    pub(crate) admission: AdmissionConfig,
     pub(crate) ram: RamConfig,
     /// The engine for tiny objects, if there is one.
     pub(crate) tiny: Option<TinyTierConfig>,
@@ -157,7 +160,11 @@ impl Plan {
         let log: LogConfig = effective.section("log")?;
         crate::logging::filter(&log)?;
         let device = device(request, effective)?;
-        let chunk: ChunkConfig = effective.section("chunk")?;
+        let ChunkSettings {
+            engine: chunk,
+            admission,
+        } = effective.section("chunk")?;
+        check_admission("chunk", &admission)?;
         let mut object: ObjectConfig = effective.section("object")?;
         object.chunk_size = chunk.size;
         object
@@ -173,6 +180,7 @@ impl Plan {
         })?;
         let server = faces::config(effective, origin_is_ours)?;
         let tiny: TinySettings = effective.section("tiny")?;
+        check_admission("tiny", &tiny.admission)?;
         // Only memcached's items are tiny.
         let tiny = tiny
             .tier(request.places.data_dir.join("tiny.floe"), TINY_SIZE)
@@ -183,6 +191,7 @@ impl Plan {
             size_is_ours: path_is_ours && device.size.is_none(),
             device,
             chunk,
+            admission: admission.config(),
             ram: effective.section("ram")?,
             tiny,
             object,
@@ -264,6 +273,17 @@ impl Plan {
 /// Settings of tiny objects with which nothing can run.
 pub(crate) fn unusable_tiny(error: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
     Failure::usage("tiny objects cannot be cached like this").because(error)
+}
+
+/// Refuses settings of `[section]` with which no admission policy can run.
+pub(crate) fn check_admission(section: &str, settings: &AdmissionSettings) -> Result<(), Failure> {
+    settings.config().check().map_err(|error| {
+        Failure::usage(format!(
+            "{section}.admission_{} = {} cannot work: {}",
+            error.setting, error.value, error.limit
+        ))
+        .cure(format!("the nearest value that works is {}", error.nearest))
+    })
 }
 
 /// The device's settings, with its place in the data directory if it has none.

@@ -43,6 +43,23 @@ fn the_reference_page_is_current() {
 }
 
 #[test]
+fn an_admission_policy_that_cannot_work_names_its_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    for section in ["chunk", "tiny"] {
+        let admission = "admission = \"probabilistic\"\nadmission_probability = 7.0\n";
+        let text = format!("[{section}]\n{admission}");
+        fs::write(folder.path().join("floe.toml"), text).unwrap();
+        run(folder.path(), &["config", "check", "floe.toml"]).expect(
+            2,
+            &[
+                &format!("{section}.admission_probability = 7 cannot work"),
+                "nearest value that works is 1",
+            ],
+        );
+    }
+}
+
+#[test]
 fn an_unknown_key_names_its_line_and_the_nearest() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(

@@ -65,6 +65,7 @@ pub use chunk::{ChunkCounts, EngineStats, OpenError, RecoveryReport, ZoneStats};
 pub use error::CacheError;
 pub use floe_core::ByteSize;
 pub use floe_core::chunk::{ChunkConfig, Durability, Eviction, LargeReads};
+pub use floe_core::policy::admission;
 pub use floe_device as device;
 pub use items::{Item, ItemCache, ItemConfig};
 pub use object::{ObjectCache, ObjectConfig, ObjectKey};

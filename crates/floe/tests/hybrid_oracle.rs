@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{Lives, Subject, in_place, power_switch};
+use floe::admission::{AdmissionConfig, ProbabilisticConfig};
 use floe::tiny::{TinyConfig, TinyEngine};
 use floe::{Admission, Cache, CacheError, ChunkConfig, PutOptions, Store, StoreConfig, Tiny};
 use floe_core::ByteSize;
@@ -40,7 +41,7 @@ impl Subject for Cache {
         } else {
             self.put_with(key, value, options).await?
         };
-        Ok(admission == Admission::Admitted)
+        Ok(admission != Admission::Refused)
     }
 
     async fn delete(&self, key: &[u8]) -> Result<(), CacheError> {
@@ -60,6 +61,10 @@ fn store_config() -> StoreConfig {
             write_buffer: ByteSize::mib(3),
             ..ChunkConfig::default()
         },
+        // Every third value is kept off flash.
+        admission: AdmissionConfig::Probabilistic(ProbabilisticConfig {
+            probability: 2.0 / 3.0,
+        }),
         seed: Some(7),
         ..StoreConfig::default()
     };

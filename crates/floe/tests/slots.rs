@@ -158,7 +158,7 @@ async fn scenario(store: &Store, truth: &mut Truth, round: u64) {
             .await
         {
             Ok(Admission::Admitted) => truth.insert(key, vec![version]),
-            Ok(Admission::Refused) => truth.insert(key, Vec::new()),
+            Ok(Admission::Refused | Admission::Declined) => truth.insert(key, Vec::new()),
             Err(_) => continue,
         };
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{Lives, Part, Subject, in_place, power_switch, zoned};
+use floe::admission::{AdmissionConfig, ProbabilisticConfig};
 use floe::{Admission, CacheError, PutOptions, Store, StoreConfig};
 use floe_core::chunk::{ChunkConfig, Eviction};
 use floe_core::{ByteSize, Geometry};
@@ -48,7 +49,7 @@ impl Subject for Store {
             ..PutOptions::default()
         };
         let admission = Store::put(self, key, value, options).await?;
-        Ok(admission == Admission::Admitted)
+        Ok(admission != Admission::Refused)
     }
 
     async fn delete(&self, key: &[u8]) -> Result<(), CacheError> {
@@ -71,6 +72,8 @@ struct Setup {
     is_rough: bool,
     /// The power goes, rather than the process alone.
     power_loss: bool,
+    /// Every third value is kept off flash.
+    declines: bool,
 }
 
 impl Setup {
@@ -116,6 +119,11 @@ impl Setup {
             ..StoreConfig::default()
         };
         config.ram.size = ByteSize::kib(600);
+        if self.declines {
+            let probability = 2.0 / 3.0;
+            let policy = ProbabilisticConfig { probability };
+            config.admission = AdmissionConfig::Probabilistic(policy);
+        }
         config
     }
 
@@ -174,6 +182,7 @@ const LOG: Setup = Setup {
     faults: false,
     is_rough: false,
     power_loss: false,
+    declines: false,
 };
 
 /// CLRU with host GC.
@@ -324,4 +333,37 @@ fn clru_slots_large_values_and_faults() {
         ..SLOTS
     };
     setup.run(8, 800);
+}
+
+#[test]
+fn values_kept_off_flash_and_power_losses() {
+    let setup = Setup {
+        power_loss: true,
+        declines: true,
+        ..LOG
+    };
+    setup.run(12, 1500);
+}
+
+#[test]
+fn large_values_kept_off_flash_on_zns_with_host_gc() {
+    let setup = Setup {
+        large: true,
+        faults: true,
+        power_loss: true,
+        declines: true,
+        ..ZNS
+    };
+    setup.run(12, 800);
+}
+
+#[test]
+fn large_values_kept_off_slots() {
+    let setup = Setup {
+        large: true,
+        power_loss: true,
+        declines: true,
+        ..SLOTS
+    };
+    setup.run(12, 800);
 }

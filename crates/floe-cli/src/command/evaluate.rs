@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
-use floe::config::Schema;
+use floe::config::{ChunkSettings, Schema};
 use floe::origin::emulated::{LatencyPreset, LatencyRule};
 use floe_core::ByteSize;
 use floe_device::config::DeviceKind;
@@ -31,7 +31,7 @@ use crate::args::{
 use crate::device;
 use crate::failure::Failure;
 use crate::output;
-use crate::settings::Request;
+use crate::settings::{Request, check_admission};
 
 /// The size of a cache under test that nobody gave a size.
 const BENCH_SIZE: ByteSize = ByteSize::gib(1);
@@ -337,13 +337,16 @@ impl Scratch {
     ) -> Result<Self, Failure> {
         let request = Request::new(schema, matches)?;
         let effective = request.load(schema)?;
+        let chunk: ChunkSettings = effective.section("chunk")?;
+        check_admission("chunk", &chunk.admission)?;
         let mut spec = CacheSpec {
             target: match args.target {
                 TargetName::Store => TargetKind::Store,
                 TargetName::Object => TargetKind::Object,
             },
             device: effective.section("device")?,
-            chunk: effective.section("chunk")?,
+            chunk: chunk.engine,
+            admission: chunk.admission.config(),
             ram: effective.section("ram")?,
             origin_latency: latency(&args.origin_latency)?,
             origin_bandwidth_per_stream: args.origin_bandwidth,

@@ -125,6 +125,7 @@ async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> 
     let meters = Arc::clone(device.meters());
     let store_config = StoreConfig {
         chunk: plan.chunk.clone(),
+        admission: plan.admission.clone(),
         ram: plan.ram.clone(),
         ..StoreConfig::default()
     };

@@ -9,6 +9,7 @@ use floe::origin::{Origin, OriginConfig};
 use floe::{RamConfig, Store, StoreConfig};
 use floe_core::ByteSize;
 use floe_core::chunk::ChunkConfig;
+use floe_core::policy::admission::AdmissionConfig;
 use floe_device::config::DeviceKind;
 use floe_device::{Clock, DeviceConfig, Metered, SharedDevice};
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,8 @@ pub struct CacheSpec {
     pub device: DeviceConfig,
     /// The chunk engine.
     pub chunk: ChunkConfig,
+    /// Which values are written to flash.
+    pub admission: AdmissionConfig,
     /// The RAM tier.
     pub ram: RamConfig,
     /// How long the origin takes until an object's first byte.
@@ -85,6 +88,7 @@ impl CacheSpec {
         let device = Arc::new(Metered::new(below, clock.clone()));
         let config = StoreConfig {
             chunk: self.chunk.clone(),
+            admission: self.admission.clone(),
             ram: self.ram.clone(),
             format: true,
             seed: Some(seed),

@@ -125,6 +125,9 @@ pub fn run_figures(run: &RunResult) -> Vec<Figure> {
     add("cpu_per_request", "us", run.cpu_us_per_request);
     add("rss_max", "B", run.rss_bytes_max.map(|bytes| bytes as f64));
     add("write_amplification", "ratio", run.write_amplification);
+    let written = run.whole.write_bytes_per_s * run.whole.length_s;
+    let per_request = (run.requests > 0).then(|| written / run.requests as f64);
+    add("written_per_request", "B", per_request);
     let extra = run.extra.iter();
     figures.extend(extra.map(|extra| Figure::new(&extra.metric, &extra.unit, extra.value)));
     figures

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use floe::Store;
+use floe::admission::AdmissionStatistics;
 use floe::object::ObjectCache;
 use floe::origin::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation};
 use floe_device::metered::{self, MEASURED, Meters};
@@ -116,6 +117,22 @@ fn store(samples: &mut Samples, store: &Store) {
     ] {
         let help = "Slots by state, with CLRU in place; all zero otherwise";
         samples.gauge("floe_store_slots", help, &[("state", state)], value as f64);
+    }
+    let AdmissionStatistics {
+        admitted,
+        admitted_bytes,
+        rejected,
+        rejected_bytes,
+    } = engine.admission;
+    for (decision, values, bytes) in [
+        ("admitted", admitted, admitted_bytes),
+        ("declined", rejected, rejected_bytes),
+    ] {
+        let labels = [("decision", decision)];
+        let help = "Values that the admission policy of chunks was asked about, by its answer";
+        samples.counter("floe_store_admission_values", help, &labels, values);
+        let help = "What they take on flash, or would have taken";
+        samples.counter("floe_store_admission_bytes", help, &labels, bytes);
     }
     if let Some(alwa) = stats.alwa() {
         let help = "Bytes written to the device per byte of keys and values accepted";

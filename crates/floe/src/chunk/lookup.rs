@@ -60,7 +60,7 @@ impl Engine {
         match self.in_memory(&mut shard, hash, key) {
             InMemory::Value(bytes, tier) => {
                 drop(shard);
-                self.count_memory_hit(&bytes, tier);
+                self.count_memory_hit(hash, &bytes, tier);
                 return Ok(Lookup::Memory(bytes, tier));
             }
             InMemory::Outdated => return Ok(self.absent()),
@@ -68,7 +68,11 @@ impl Engine {
         }
         let on_flash = self.find_on_flash(&mut shard, hash);
         drop(shard);
-        Ok(on_flash.map_or_else(|| self.absent(), Lookup::Flash))
+        let Some(value) = on_flash else {
+            return Ok(self.absent());
+        };
+        self.note_hit(hash);
+        Ok(Lookup::Flash(value))
     }
 
     /// Finds `key` if it is in memory. A value on flash is neither counted nor
@@ -86,7 +90,7 @@ impl Engine {
         drop(shard);
         Ok(match found {
             InMemory::Value(bytes, tier) => {
-                self.count_memory_hit(&bytes, tier);
+                self.count_memory_hit(hash, &bytes, tier);
                 RamLookup::Found(bytes, tier)
             }
             InMemory::Nothing | InMemory::Outdated => match on_flash {
@@ -121,7 +125,8 @@ impl Engine {
         }
     }
 
-    fn count_memory_hit(&self, bytes: &Bytes, tier: Tier) {
+    fn count_memory_hit(&self, hash: KeyHash, bytes: &Bytes, tier: Tier) {
+        self.note_hit(hash);
         let hits = match tier {
             Tier::Buffer => &self.counters.buffer_hits,
             Tier::Ram | Tier::Flash => &self.counters.ram_hits,
@@ -233,6 +238,10 @@ impl Engine {
         self.check_key(key)?;
         let hash = self.hash(key);
         let shard = self.shard_of(hash).lock();
+        // What admission declined is nowhere else.
+        if shard.ram_contains(hash, key, &self.clock) {
+            return Ok(true);
+        }
         if let Some(slot) = shard.pending.get(&hash) {
             return Ok(
                 *slot.record.key == *key && !has_expired(slot.record.expiry_unix_s, &self.clock)

@@ -4,6 +4,7 @@
 //! | file | what happens there |
 //! |---|---|
 //! | `lookup.rs` | a get, from shard to flash and back into the RAM tier |
+//! | `admission.rs` | which values are written at all |
 //! | `write.rs` | small values: buffered, batched, appended |
 //! | `large.rs`, `large_read.rs` | large values: streamed in pieces, read in pieces |
 //! | `turns.rs` | when a large value may stream in |
@@ -17,6 +18,7 @@
 //!
 //! **No lock is held across an await; every pool and queue is bounded.**
 
+mod admission;
 mod deaths;
 mod host_gc;
 mod journal;
@@ -43,6 +45,7 @@ use floe_core::ZoneId;
 use floe_core::chunk::{Found, Plan, ZonePhase, ZoneTable, slot_at};
 use floe_core::hash::{HashSeed, KeyHash, fast_range};
 use floe_core::layout::{CacheId, KEY_MAX_BYTES, Note, Sequence};
+use floe_core::policy::admission::AdmissionStatistics;
 use floe_device::{Clock, SharedDevice};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
@@ -59,6 +62,7 @@ use turns::Turns;
 use write::WriteQueue;
 use zone_state::ZoneStates;
 
+pub(crate) use admission::Gate;
 pub(crate) use large::LargeWriter;
 pub(crate) use large_read::LargeReader;
 pub(crate) use lookup::{Lookup, RamLookup};
@@ -84,6 +88,7 @@ pub(crate) struct Engine {
     clock: Clock,
     plan: Plan,
     ram: RamPlan,
+    gate: Gate,
     id: CacheId,
     seed: HashSeed,
     shards: Box<[Mutex<Shard>]>,
@@ -364,6 +369,7 @@ impl Engine {
         counts.journal_moves = self.journal_counters.moves.load(Relaxed);
         let mut stats = EngineStats {
             counts,
+            admission: self.admission_statistics(),
             ..EngineStats::default()
         };
         for shard in &self.shards {
@@ -429,6 +435,8 @@ impl Engine {
 pub struct EngineStats {
     /// Counts since it was opened.
     pub counts: ChunkCounts,
+    /// What the admission policy decided; all zero where everything is admitted.
+    pub admission: AdmissionStatistics,
     /// Values that are served from flash.
     pub live_records: u64,
     /// Records that cost index memory: served ones, and others whose zone was not emptied yet.

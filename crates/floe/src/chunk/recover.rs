@@ -36,7 +36,7 @@ use super::slots::SlotSpace;
 use super::space::{LogSpace, Space};
 use super::write::WriteQueue;
 use super::zone_state::ZoneStates;
-use super::{Engine, ROOM_UNIT_BYTES, RamPlan};
+use super::{Engine, Gate, ROOM_UNIT_BYTES, RamPlan};
 use crate::metadata::{FOREIGN_CHECK_BYTES, holds_only};
 
 /// Zones whose headers or summaries are read at once.
@@ -49,9 +49,10 @@ impl Engine {
         clock: Clock,
         plan: Plan,
         ram: RamPlan,
+        gate: Gate,
         options: OpenOptions,
     ) -> Result<(Arc<Engine>, RecoveryReport), OpenError> {
-        let mut recovery = Recovery::new(device, clock, plan, ram);
+        let mut recovery = Recovery::new(device, clock, plan, ram, gate);
         match recovery.find_superblock(options).await? {
             Some((zone, superblock, notes)) => recovery.recover(zone, superblock, notes).await,
             None => recovery.format(options).await,
@@ -65,6 +66,7 @@ struct Recovery {
     clock: Clock,
     plan: Plan,
     ram: RamPlan,
+    gate: Gate,
     states: Arc<ZoneStates>,
     shards: Vec<Shard>,
     report: RecoveryReport,
@@ -88,7 +90,7 @@ struct Recovery {
 type Found1 = (ZoneId, Superblock, Vec<Note>);
 
 impl Recovery {
-    fn new(device: SharedDevice, clock: Clock, plan: Plan, ram: RamPlan) -> Self {
+    fn new(device: SharedDevice, clock: Clock, plan: Plan, ram: RamPlan, gate: Gate) -> Self {
         let shard_ram = ram.bytes / u64::from(plan.shards);
         let item = plan.chunk_bytes.min(ram.value_bytes_max).max(4096);
         let shards = (0..plan.shards)
@@ -109,6 +111,7 @@ impl Recovery {
             clock,
             plan,
             ram,
+            gate,
             states,
             shards,
             report: RecoveryReport::default(),
@@ -574,6 +577,7 @@ impl Recovery {
             clock: self.clock,
             plan: self.plan,
             ram: self.ram,
+            gate: self.gate,
             id,
             seed,
         });

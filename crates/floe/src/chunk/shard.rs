@@ -100,6 +100,12 @@ impl Shard {
         Some(found.value.clone())
     }
 
+    /// Whether [`ram_get`](Self::ram_get) would find it; not a use of it.
+    pub(crate) fn ram_contains(&self, hash: KeyHash, key: &[u8], clock: &Clock) -> bool {
+        let found = self.ram.as_ref().and_then(|ram| ram.peek(&hash));
+        found.is_some_and(|found| *found.key == *key && !has_expired(found.expiry_unix_s, clock))
+    }
+
     pub(crate) fn ram_insert(
         &mut self,
         hash: KeyHash,

@@ -26,7 +26,9 @@ mod tests;
 pub use error::{ConfigError, Place};
 pub use key::{Choice, Key, Kind, Limits, Section, Setting};
 pub use load::{Effective, Entry, Overlay, Schema, Source, Sources};
-pub use sections::{TinySettings, library_sections};
+pub use sections::{
+    AdmissionChoice, AdmissionSettings, ChunkSettings, TinySettings, library_sections,
+};
 
 #[doc(hidden)]
 pub use key::join_doc;

@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use floe_core::ByteSize;
-use floe_core::chunk::{ChunkConfig, Eviction};
+use floe_core::chunk::Eviction;
 
 use super::*;
 use crate::store::RamConfig;
@@ -29,8 +29,8 @@ fn defaults_are_those_of_the_structs() {
     let schema = schema();
     let effective = load(&schema, "", &Sources::default()).unwrap();
     assert_eq!(
-        effective.section::<ChunkConfig>("chunk").unwrap(),
-        ChunkConfig::default()
+        effective.section::<ChunkSettings>("chunk").unwrap(),
+        ChunkSettings::default()
     );
     assert_eq!(
         effective.section::<RamConfig>("ram").unwrap(),
@@ -74,8 +74,8 @@ fn the_default_file_changes_nothing() {
     let text = schema.default_file();
     let effective = load(&schema, &text, &Sources::default()).unwrap();
     assert_eq!(
-        effective.section::<ChunkConfig>("chunk").unwrap(),
-        ChunkConfig::default()
+        effective.section::<ChunkSettings>("chunk").unwrap(),
+        ChunkSettings::default()
     );
     for (setting, key) in schema.keys() {
         assert!(!key.doc.is_empty(), "{setting} is documented");
@@ -103,7 +103,8 @@ fn a_flag_wins_over_a_variable_over_the_file_over_the_default() {
     let ram: RamConfig = effective.section("ram").unwrap();
     assert_eq!(ram.size, ByteSize::mib(5));
     assert_eq!(ram.max_value, ByteSize::mib(4));
-    let chunk: ChunkConfig = effective.section("chunk").unwrap();
+    let chunk: ChunkSettings = effective.section("chunk").unwrap();
+    let chunk = chunk.engine;
     assert_eq!(chunk.size, ByteSize::kib(128));
     assert_eq!(chunk.eviction, Eviction::Zplru);
     let sources: Vec<String> = ["ram.size", "ram.max_value", "chunk.size", "chunk.eviction"]

@@ -180,7 +180,7 @@ impl Inner {
             if self
                 .cache
                 .store()
-                .put(key, record.encode(), options)
+                .put_unasked(key, record.encode(), options)
                 .await?
                 == Admission::Refused
             {

@@ -434,7 +434,7 @@ impl Inner {
         };
         let value = envelope::encode(item, version, expiry_unix_s);
         match self.cache.put_with(key.as_slice(), value, options).await? {
-            Admission::Admitted => Ok(version),
+            Admission::Admitted | Admission::Declined => Ok(version),
             Admission::Refused => Err(ItemError::Refused),
         }
     }

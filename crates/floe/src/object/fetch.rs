@@ -275,6 +275,7 @@ impl Run {
         if let Some(writer) = self.writer.take() {
             let counter = match self.patiently(writer.finish()).await {
                 Some(Admission::Admitted) => &self.cache.stats.chunks_stored,
+                Some(Admission::Declined) => &self.cache.stats.chunks_declined,
                 Some(Admission::Refused) | None => &self.cache.stats.chunks_refused,
             };
             count(counter);

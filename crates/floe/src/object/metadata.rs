@@ -415,7 +415,8 @@ impl Inner {
             return;
         };
         let key = metadata_key(key);
-        self.note(self.store.put(&key, record.encode(), options).await);
+        let put = self.store.put_unasked(&key, record.encode(), options);
+        self.note(put.await);
         drop(publication);
     }
 

@@ -73,6 +73,8 @@ counters! {
     fetches_cancelled,
     /// Chunks stored.
     chunks_stored,
+    /// Chunks that admission kept off flash.
+    chunks_declined,
     /// Chunks the store refused; they were served all the same.
     chunks_refused,
     /// Readers a fetch went on without, because they were slow.

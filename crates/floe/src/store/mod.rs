@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use floe_core::ByteSize;
-use floe_core::chunk::{ChunkConfig, Plan};
+use floe_core::chunk::{ChunkConfig, ConfigError, Plan};
 use floe_core::layout::SMALL_MAX_BYTES;
+use floe_core::policy::admission::AdmissionConfig;
 use floe_device::{Clock, CounterSnapshot, SharedDevice};
 use serde::{Deserialize, Serialize};
 
 pub use crate::chunk::{ChunkCounts, OpenError, RecoveryReport};
 use crate::chunk::{
-    Engine, EngineStats, LargeReader, LargeWriter, Lookup, OpenOptions, RamLookup, RamPlan,
+    Engine, EngineStats, Gate, LargeReader, LargeWriter, Lookup, OpenOptions, RamLookup, RamPlan,
     ZoneStats,
 };
 use crate::error::CacheError;
@@ -41,11 +42,13 @@ impl Default for RamConfig {
 }
 
 /// What a store needs besides its device.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreConfig {
     /// The chunk engine.
     pub chunk: ChunkConfig,
+    /// Which values are written to flash; the others stay in the RAM tier only.
+    pub admission: AdmissionConfig,
     /// The RAM tier.
     pub ram: RamConfig,
     /// Wipe whatever the device holds. Without it a device is only formatted
@@ -106,8 +109,12 @@ pub struct PutOptions {
 /// What became of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// The value is in the cache.
+    /// The value is in the cache, and stays there until it is evicted.
     Admitted,
+    /// The [admission policy](StoreConfig::admission) kept the value off flash.
+    /// The RAM tier has it, if it is not too long for that and did not stream
+    /// in; no restart keeps it. Any older value of the key is gone.
+    Declined,
     /// No zone took the value; counted in the statistics. Any older value of
     /// the key is gone all the same.
     Refused,
@@ -185,6 +192,30 @@ enum Sink {
         options: PutOptions,
     },
     Large(Box<LargeWriter>),
+    /// A large value that admission keeps off flash.
+    Declined {
+        engine: Arc<Engine>,
+        key: Box<[u8]>,
+        len: u64,
+        given: u64,
+        options: PutOptions,
+    },
+}
+
+/// Bytes given so far, if they are not more than were announced.
+fn check_given(announced: u64, given: u64) -> Result<u64, CacheError> {
+    match given <= announced {
+        true => Ok(given),
+        false => Err(CacheError::WrongLength { announced, given }),
+    }
+}
+
+/// Whether all bytes that were announced were given.
+fn check_whole(announced: u64, given: u64) -> Result<(), CacheError> {
+    match given == announced {
+        true => Ok(()),
+        false => Err(CacheError::WrongLength { announced, given }),
+    }
 }
 
 impl ValueWriter {
@@ -196,17 +227,15 @@ impl ValueWriter {
     pub async fn write(&mut self, bytes: Bytes) -> Result<(), CacheError> {
         match &mut self.0 {
             Sink::Small { len, buf, .. } => {
-                let given = (buf.len() + bytes.len()) as u64;
-                if given > *len {
-                    return Err(CacheError::WrongLength {
-                        announced: *len,
-                        given,
-                    });
-                }
+                check_given(*len, (buf.len() + bytes.len()) as u64)?;
                 buf.extend_from_slice(&bytes);
                 Ok(())
             }
             Sink::Large(writer) => writer.write(bytes).await,
+            Sink::Declined { len, given, .. } => {
+                *given = check_given(*len, *given + bytes.len() as u64)?;
+                Ok(())
+            }
         }
     }
 
@@ -225,15 +254,20 @@ impl ValueWriter {
                 buf,
                 options,
             } => {
-                if buf.len() as u64 != len {
-                    return Err(CacheError::WrongLength {
-                        announced: len,
-                        given: buf.len() as u64,
-                    });
-                }
-                engine.put_small(&key, buf.freeze(), options).await
+                check_whole(len, buf.len() as u64)?;
+                engine.offer_small(&key, buf.freeze(), options).await
             }
             Sink::Large(writer) => writer.finish().await,
+            Sink::Declined {
+                engine,
+                key,
+                len,
+                given,
+                options,
+            } => {
+                check_whole(len, given)?;
+                engine.decline(&key, None, options).await
+            }
         }
     }
 }
@@ -304,7 +338,8 @@ impl Store {
             format: config.format,
             seed: config.seed,
         };
-        let (engine, recovery) = Engine::open(device, clock, plan, ram, options).await?;
+        let gate = gate(config)?;
+        let (engine, recovery) = Engine::open(device, clock, plan, ram, gate, options).await?;
         Ok(Store {
             handle: Arc::new(Handle { engine, recovery }),
         })
@@ -410,11 +445,30 @@ impl Store {
         value: Bytes,
         options: PutOptions,
     ) -> Result<Admission, CacheError> {
-        if value.len() <= SMALL_MAX_BYTES {
-            self.engine().check_entry(key, value.len() as u64)?;
-            return self.engine().put_small(key, value, options).await;
+        let len = value.len() as u64;
+        self.engine().check_entry(key, len)?;
+        if self.engine().admits(key, len) {
+            self.put_unasked(key, value, options).await
+        } else {
+            self.engine().decline(key, Some(value), options).await
         }
-        let mut writer = self.writer(key, value.len() as u64, options).await?;
+    }
+
+    /// As [`put`](Store::put), past the admission policy: for the cache's own
+    /// records, which others could not do without.
+    pub(crate) async fn put_unasked(
+        &self,
+        key: &[u8],
+        value: Bytes,
+        options: PutOptions,
+    ) -> Result<Admission, CacheError> {
+        let engine = self.engine();
+        let len = value.len() as u64;
+        engine.check_entry(key, len)?;
+        if len <= SMALL_MAX_BYTES as u64 {
+            return engine.put_small(key, value, options).await;
+        }
+        let mut writer = LargeWriter::new(Arc::clone(engine), key, len, options);
         writer.write(value).await?;
         writer.finish().await
     }
@@ -439,6 +493,14 @@ impl Store {
                 key: key.into(),
                 len,
                 buf,
+                options,
+            }
+        } else if !engine.admits(key, len) {
+            Sink::Declined {
+                engine: Arc::clone(engine),
+                key: key.into(),
+                len,
+                given: 0,
                 options,
             }
         } else {
@@ -515,6 +577,17 @@ impl Store {
     pub fn zone_stats(&self) -> Vec<ZoneStats> {
         self.engine().zone_stats()
     }
+}
+
+/// The admission policy of a store.
+fn gate(config: &StoreConfig) -> Result<Gate, ConfigError> {
+    let seed = config.seed.unwrap_or_else(rand::random);
+    Gate::new(&config.admission, seed).map_err(|error| ConfigError {
+        setting: error.setting,
+        value: error.value,
+        reason: error.limit,
+        cure: format!("the nearest value that works is {}", error.nearest),
+    })
 }
 
 fn clip(range: &Range<u64>, len: u64) -> Range<u64> {

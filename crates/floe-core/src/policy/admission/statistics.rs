@@ -2,8 +2,10 @@
 
 use std::ops::AddAssign;
 
+use serde::Serialize;
+
 /// Values and bytes, admitted and rejected, since the policy began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AdmissionStatistics {
     /// Values to be written.
     pub admitted: u64,

@@ -157,6 +157,9 @@ impl LargeWriter {
         if shard.pending.contains_key(&self.hash) || shard.index.get(self.hash).is_some() {
             return Entered::Overtaken;
         }
+        // A newer one that was not written, or is evicted again, counts as older
+        // from now on: it must not be served until memory forgets it, and this then.
+        shard.ram_remove(self.hash);
         if shard.index.insert(self.hash, entry).is_err() {
             return Entered::IndexFull;
         }

@@ -1,8 +1,21 @@
 //! `[chunk]`.
 
 use floe_core::chunk::ChunkConfig;
+use serde::{Deserialize, Serialize};
 
+use super::admission::AdmissionSettings;
 use crate::config::{Choice, Key, Kind, Limits, Section};
+
+/// The chunk engine, and what is written to its flash.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChunkSettings {
+    /// How values are laid out on flash and forgotten.
+    #[serde(flatten)]
+    pub engine: ChunkConfig,
+    /// Which values are written.
+    #[serde(flatten)]
+    pub admission: AdmissionSettings,
+}
 
 const EVICTION: &[Choice] = &[
     Choice {
@@ -63,10 +76,11 @@ const DURABILITY: &[Choice] = &[
 pub(super) fn section() -> Result<Section, String> {
     let key = Key::new;
     let count = |name, doc| Key::new(name, Kind::Integer, doc);
+    let [admission, probability, bytes_per_day] = AdmissionSettings::keys();
     Section::adopt(
         "chunk",
         "The chunk engine: how values are laid out on flash and forgotten.",
-        &ChunkConfig::default(),
+        &ChunkSettings::default(),
         &[],
         vec![
             key(
@@ -136,6 +150,9 @@ pub(super) fn section() -> Result<Section, String> {
                 Kind::Size,
                 "Most memory for parts of such values that are read before they are asked for, of all readers together; each may use 2 MiB of it. A reader that finds none reads 256 KiB at a time.",
             ),
+            admission,
+            probability,
+            bytes_per_day,
         ],
     )
 }

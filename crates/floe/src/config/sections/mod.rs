@@ -2,6 +2,7 @@
 //! configure are adopted here: their defaults are theirs, the documentation
 //! of their keys is this table.
 
+mod admission;
 mod chunk;
 mod device;
 mod object;
@@ -12,6 +13,8 @@ mod tiny_engines;
 
 use super::Section;
 
+pub use admission::{AdmissionChoice, AdmissionSettings};
+pub use chunk::ChunkSettings;
 pub use tiny::TinySettings;
 
 /// The sections of the library: device, engine, RAM tier, objects, origin.

@@ -5,32 +5,16 @@ use std::path::PathBuf;
 use floe_core::ByteSize;
 use floe_core::chunk::Durability;
 use floe_core::layout::tiny::TinyEngine;
-use floe_core::policy::admission::{AdmissionConfig, ProbabilisticConfig, WriteBudgetConfig};
 use floe_core::tiny::nemo::NemoConfig;
 use floe_core::tiny::{FairyWrenConfig, KangarooConfig, LogConfig, SetConfig};
 use floe_device::config::DeviceConfig;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
+use super::admission::AdmissionSettings;
 use crate::cache::TinyTierConfig;
 use crate::config::{Choice, Key, Kind, Limits, Section};
 use crate::tiny::TinyConfig;
-
-crate::choices! {
-    /// Which values are written to flash.
-    pub enum TinyAdmission, default All {
-        /// All of them.
-        All = "all",
-        /// A share of them, by chance.
-        Probabilistic = "probabilistic",
-        /// As many as a number of bytes in 24 hours allows.
-        WriteBudget = "write-budget",
-        /// Those that were asked for or written several times of late.
-        Frequency = "frequency",
-        /// Those that are written for the second time of late.
-        RejectFirst = "reject-first",
-    }
-}
 
 const ENGINE: &[Choice] = &[
     Choice {
@@ -80,11 +64,8 @@ pub struct TinySettings {
     /// Whether an acknowledged delete or overwrite survives a loss of power.
     pub survive_power_loss: bool,
     /// Which values are written to flash.
-    pub admission: TinyAdmission,
-    /// With `probabilistic`: the share of values that is written.
-    pub admission_probability: f64,
-    /// With `write-budget`: most bytes written in any 24 hours.
-    pub admission_bytes_per_day: ByteSize,
+    #[serde(flatten)]
+    pub admission: AdmissionSettings,
     /// `[tiny.nemo]`
     pub nemo: NemoConfig,
     /// `[tiny.log]`
@@ -110,9 +91,7 @@ impl Default for TinySettings {
             ram: ByteSize::mib(64),
             instances: 1,
             survive_power_loss: true,
-            admission: TinyAdmission::All,
-            admission_probability: 0.5,
-            admission_bytes_per_day: ByteSize::gib(500),
+            admission: AdmissionSettings::default(),
             nemo: NemoConfig::default(),
             log: LogConfig::default(),
             set: SetConfig::default(),
@@ -128,6 +107,7 @@ pub(super) fn section() -> Result<Section, String> {
     // The engines have sections of their own.
     defaults.retain(|_, value| !value.is_table());
     let key = Key::new;
+    let [admission, probability, bytes_per_day] = AdmissionSettings::keys();
     Section::adopt(
         "tiny",
         "The engine for tiny objects: memcached's items up to `tiny.threshold`. It has a file or device of its own.",
@@ -185,40 +165,14 @@ pub(super) fn section() -> Result<Section, String> {
                 Kind::Bool,
                 "What an acknowledged delete or overwrite survives: `true` a loss of power, `false` the end of the process only. Engines that forget everything then have nothing to survive.",
             ),
-            key(
-                "admission",
-                <TinyAdmission as crate::config::Setting>::KIND,
-                "Which values are written to flash; the others stay in memory only (docs/admission.md).",
-            ),
-            key(
-                "admission_probability",
-                Kind::Float,
-                "With `probabilistic`: the share of values that is written.",
-            ),
-            key(
-                "admission_bytes_per_day",
-                Kind::Size,
-                "With `write-budget`: most bytes written in any 24 hours.",
-            ),
+            admission,
+            probability,
+            bytes_per_day,
         ],
     )
 }
 
 impl TinySettings {
-    fn admission(&self) -> AdmissionConfig {
-        match self.admission {
-            TinyAdmission::Probabilistic => AdmissionConfig::Probabilistic(ProbabilisticConfig {
-                probability: self.admission_probability,
-            }),
-            TinyAdmission::WriteBudget => {
-                AdmissionConfig::WriteBudget(WriteBudgetConfig::new(self.admission_bytes_per_day))
-            }
-            TinyAdmission::Frequency => AdmissionConfig::Frequency(Default::default()),
-            TinyAdmission::RejectFirst => AdmissionConfig::RejectFirst(Default::default()),
-            TinyAdmission::All => AdmissionConfig::default(),
-        }
-    }
-
     /// The settings of the engine and its device, which is at `path` unless
     /// they name another; `None` if it is turned off.
     pub fn tier(&self, path: PathBuf, default_size: ByteSize) -> Option<TinyTierConfig> {
@@ -242,7 +196,7 @@ impl TinySettings {
                     Durability::Process
                 },
                 ram: self.ram,
-                admission: self.admission(),
+                admission: self.admission.config(),
                 engine: self.engine,
                 nemo: self.nemo.clone(),
                 log: self.log.clone(),
