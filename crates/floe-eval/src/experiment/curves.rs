@@ -11,6 +11,7 @@ pub(super) fn curve(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> Curve {
     let mut lines: Vec<CurveLine> = Vec::new();
     let mut ticks: Vec<(f64, String)> = Vec::new();
     let mut unit = String::new();
+    let is_even = is_even(spec, runs);
     for metric in &spec.y {
         for (case, run) in runs {
             if !is_selected(&spec.only, &case.coordinates) {
@@ -18,7 +19,7 @@ pub(super) fn curve(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> Curve {
             }
             let figures = run_figures(run);
             let figure = figures.iter().find(|figure| figure.metric == *metric);
-            let (Some(x), Some(figure)) = (place(spec, case, &mut ticks), figure) else {
+            let (Some(x), Some(figure)) = (place(spec, is_even, case, &mut ticks), figure) else {
                 continue;
             };
             unit = figure.unit.clone();
@@ -47,11 +48,24 @@ pub(super) fn curve(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> Curve {
     }
 }
 
+/// Whether values lie at equal distances: where that is asked for, and where
+/// one of them is a name, which has no other place.
+fn is_even(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> bool {
+    let coordinates = runs.iter().flat_map(|(case, _)| &case.coordinates);
+    let mut along = coordinates.filter(|c| c.label == spec.x);
+    spec.x_even || along.any(|c| c.position.is_none())
+}
+
 /// Where a case lies along a curve. On an even axis that is the order in which
 /// the values are met, which are remembered in `ticks`.
-fn place(spec: &CurveSpec, case: &Case, ticks: &mut Vec<(f64, String)>) -> Option<f64> {
+fn place(
+    spec: &CurveSpec,
+    is_even: bool,
+    case: &Case,
+    ticks: &mut Vec<(f64, String)>,
+) -> Option<f64> {
     let along = case.coordinates.iter().find(|c| c.label == spec.x)?;
-    if !spec.x_even {
+    if !is_even {
         return along.position;
     }
     if let Some((at, _)) = ticks.iter().find(|(_, name)| *name == along.name) {

@@ -302,7 +302,8 @@ pub struct CurveSpec {
     pub y: Vec<String>,
     /// What its vertical axis says; the unit is added.
     pub y_label: String,
-    /// Values at equal distances and by their names, rather than by size.
+    /// Values at equal distances and by their names, rather than by size;
+    /// always so where one of them is not a number or a size.
     #[serde(default)]
     pub x_even: bool,
     /// Whether the vertical axis is logarithmic.

@@ -38,6 +38,12 @@ x = "origin ms"
 y = ["miss_latency_p50"]
 y-label = "Latency"
 
+[[curves]]
+title = "Over names, which have no place but an even one"
+x = "target"
+y = ["hit_ratio", "written_per_request"]
+y-label = "Figure"
+
 [[published]]
 case = "origin ms 4.0, target store"
 metric = "miss_latency_p50"
@@ -132,6 +138,7 @@ fn a_run_writes_everything_that_is_promised() {
         "data.json",
         "experiment.toml",
         "figures/curve-1.svg",
+        "figures/curve-2.svg",
     ] {
         assert!(results.join(file).is_file(), "{file}");
     }
@@ -330,6 +337,7 @@ fn shards_resumed_and_parallel_sweeps_find_the_same() {
     // Another configuration keeps nothing, published figures and names do not matter.
     let renamed = SMALL.replace(r#"label = "target""#, r#"label = "face""#);
     let renamed = renamed.replace("4.0, target store", "4.0, face store");
+    let renamed = renamed.replace(r#"x = "target""#, r#"x = "face""#);
     let other = folder.path().join("renamed.toml");
     std::fs::write(&other, renamed).expect("written");
     let stamp = |path: &Path| {
