@@ -34,13 +34,6 @@ impl Gate {
         })
     }
 
-    fn admits(&self, hash: KeyHash, bytes: u64, now: Tick) -> bool {
-        let Some(policy) = &self.policy else {
-            return true;
-        };
-        policy.lock().admit(hash, bytes, now)
-    }
-
     /// Tells the policy of a hit. Hits do not wait for each other: one that
     /// finds the policy busy goes unnoticed.
     fn note_hit(&self, hash: KeyHash, now: impl FnOnce() -> Tick) {
@@ -60,8 +53,11 @@ impl Engine {
     /// Whether a value of `len` bytes is to be written to flash. Ask once for
     /// each write, and [decline](Self::decline) it after a no.
     pub(crate) fn admits(&self, key: &[u8], len: u64) -> bool {
-        self.gate
-            .admits(self.hash(key), self.flash_bytes(key, len), self.clock.now())
+        let Some(policy) = &self.gate.policy else {
+            return true;
+        };
+        let (hash, bytes) = (self.hash(key), self.flash_bytes(key, len));
+        policy.lock().admit(hash, bytes, self.clock.now())
     }
 
     /// What a value takes on flash, without what is shared with others.
@@ -81,15 +77,15 @@ impl Engine {
         self.gate.statistics()
     }
 
-    /// Accepts a small value: into the write buffer, or into memory only.
-    pub(crate) async fn offer_small(
+    /// Accepts a whole value: on its way to flash, or into memory only.
+    pub(crate) async fn offer(
         self: &Arc<Self>,
         key: &[u8],
         value: Bytes,
         options: PutOptions,
     ) -> Result<Admission, CacheError> {
         if self.admits(key, value.len() as u64) {
-            self.put_small(key, value, options).await
+            self.put(key, value, options).await
         } else {
             self.decline(key, Some(value), options).await
         }
@@ -116,11 +112,7 @@ impl Engine {
             }
             deaths
         };
-        if options.relaxed {
-            self.settle_later(deaths).await;
-        } else {
-            self.settle(deaths).await?;
-        }
+        self.settle_as(deaths, options.relaxed).await?;
         Ok(Admission::Declined)
     }
 }

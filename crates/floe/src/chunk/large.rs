@@ -29,7 +29,7 @@ use super::turns::{Turn, Waited};
 use super::write::WriteError;
 use super::{Engine, room_units};
 use crate::error::CacheError;
-use crate::store::{Admission, PutOptions};
+use crate::store::{Admission, PutOptions, check_given, check_whole};
 
 /// Pieces of one value that are being written at once.
 const WINDOW: usize = 4;
@@ -141,14 +141,7 @@ impl LargeWriter {
     }
 
     async fn take(&mut self, mut bytes: Bytes) -> Result<(), CacheError> {
-        let given = self.given + bytes.len() as u64;
-        if given > self.len {
-            return Err(CacheError::WrongLength {
-                announced: self.len,
-                given,
-            });
-        }
-        self.given = given;
+        self.given = check_given(self.len, self.given + bytes.len() as u64)?;
         while !bytes.is_empty() && !self.failed {
             let header = self.header_bytes();
             let want = self.next_piece_bytes();
@@ -174,12 +167,7 @@ impl LargeWriter {
 
     /// Makes the value visible. `Refused` if the device took it nowhere.
     pub(crate) async fn finish(mut self) -> Result<Admission, CacheError> {
-        if self.given != self.len {
-            return Err(CacheError::WrongLength {
-                announced: self.len,
-                given: self.given,
-            });
-        }
+        check_whole(self.len, self.given)?;
         self.turn.iter().for_each(Turn::busy);
         while !self.in_flight.is_empty() && !self.failed {
             self.reap().await;

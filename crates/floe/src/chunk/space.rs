@@ -73,11 +73,20 @@ impl Engine {
     }
 
     /// The deaths become durable some time soon; waits only if too much is queued.
-    pub(super) async fn settle_later(&self, deaths: Deaths) {
+    async fn settle_later(&self, deaths: Deaths) {
         self.journal.commit_later(deaths.notes).await;
         if let (Some(slots), true) = (self.slots(), deaths.in_tables) {
             slots.tables.settle_later().await;
         }
+    }
+
+    /// One or the other, as whoever writes has it.
+    pub(super) async fn settle_as(&self, deaths: Deaths, relaxed: bool) -> Result<(), CacheError> {
+        if relaxed {
+            self.settle_later(deaths).await;
+            return Ok(());
+        }
+        self.settle(deaths).await
     }
 
     /// Adds to the records that `zone`'s summary will list.

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use floe_core::chunk::Entry;
 use floe_core::hash::KeyHash;
 use floe_core::layout::{
-    LayoutError, NewRecord, Note, RecordFlags, SmallBatchEncoder, SmallBatchPlan, SummaryEntry,
-    ValueKind, ZoneLife,
+    LayoutError, NewRecord, Note, RecordFlags, SMALL_MAX_BYTES, SmallBatchEncoder, SmallBatchPlan,
+    SummaryEntry, ValueKind, ZoneLife,
 };
 use floe_device::{Address, IoData};
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use super::place::Placement;
 use super::shard::{Pending, PendingSlot};
 use super::stats::add;
-use super::{Engine, PENDING_BYTES, room_units};
+use super::{Engine, LargeWriter, PENDING_BYTES, room_units};
 use crate::error::CacheError;
 use crate::store::{Admission, PutOptions};
 
@@ -92,8 +92,22 @@ impl WriteQueue {
 }
 
 impl Engine {
-    /// Accepts a small value. Waits while the write buffer is full.
-    pub(crate) async fn put_small(
+    /// Accepts a whole value. Waits while the write buffer is full.
+    pub(crate) async fn put(
+        self: &Arc<Self>,
+        key: &[u8],
+        value: Bytes,
+        options: PutOptions,
+    ) -> Result<Admission, CacheError> {
+        if value.len() <= SMALL_MAX_BYTES {
+            return self.put_small(key, value, options).await;
+        }
+        let mut writer = LargeWriter::new(Arc::clone(self), key, value.len() as u64, options);
+        writer.write(value).await?;
+        writer.finish().await
+    }
+
+    async fn put_small(
         self: &Arc<Self>,
         key: &[u8],
         value: Bytes,
@@ -133,11 +147,7 @@ impl Engine {
         self.queue.push(record);
         add(&self.counters.puts, 1);
         add(&self.counters.put_bytes, bytes);
-        if options.relaxed {
-            self.settle_later(deaths).await;
-        } else {
-            self.settle(deaths).await?;
-        }
+        self.settle_as(deaths, options.relaxed).await?;
         Ok(Admission::Admitted)
     }
 

@@ -203,7 +203,7 @@ enum Sink {
 }
 
 /// Bytes given so far, if they are not more than were announced.
-fn check_given(announced: u64, given: u64) -> Result<u64, CacheError> {
+pub(crate) fn check_given(announced: u64, given: u64) -> Result<u64, CacheError> {
     match given <= announced {
         true => Ok(given),
         false => Err(CacheError::WrongLength { announced, given }),
@@ -211,7 +211,7 @@ fn check_given(announced: u64, given: u64) -> Result<u64, CacheError> {
 }
 
 /// Whether all bytes that were announced were given.
-fn check_whole(announced: u64, given: u64) -> Result<(), CacheError> {
+pub(crate) fn check_whole(announced: u64, given: u64) -> Result<(), CacheError> {
     match given == announced {
         true => Ok(()),
         false => Err(CacheError::WrongLength { announced, given }),
@@ -255,7 +255,7 @@ impl ValueWriter {
                 options,
             } => {
                 check_whole(len, buf.len() as u64)?;
-                engine.offer_small(&key, buf.freeze(), options).await
+                engine.offer(&key, buf.freeze(), options).await
             }
             Sink::Large(writer) => writer.finish().await,
             Sink::Declined {
@@ -445,13 +445,8 @@ impl Store {
         value: Bytes,
         options: PutOptions,
     ) -> Result<Admission, CacheError> {
-        let len = value.len() as u64;
-        self.engine().check_entry(key, len)?;
-        if self.engine().admits(key, len) {
-            self.put_unasked(key, value, options).await
-        } else {
-            self.engine().decline(key, Some(value), options).await
-        }
+        self.engine().check_entry(key, value.len() as u64)?;
+        self.engine().offer(key, value, options).await
     }
 
     /// As [`put`](Store::put), past the admission policy: for the cache's own
@@ -462,15 +457,8 @@ impl Store {
         value: Bytes,
         options: PutOptions,
     ) -> Result<Admission, CacheError> {
-        let engine = self.engine();
-        let len = value.len() as u64;
-        engine.check_entry(key, len)?;
-        if len <= SMALL_MAX_BYTES as u64 {
-            return engine.put_small(key, value, options).await;
-        }
-        let mut writer = LargeWriter::new(Arc::clone(engine), key, len, options);
-        writer.write(value).await?;
-        writer.finish().await
+        self.engine().check_entry(key, value.len() as u64)?;
+        self.engine().put(key, value, options).await
     }
 
     /// Starts to store a value of `len` bytes that arrives piece by piece.

@@ -367,11 +367,7 @@ impl SlotHold {
             let entered = engine.enter_slot(slots, &mut shard, self.slot, entry);
             (entered, deaths)
         };
-        if relaxed {
-            engine.settle_later(deaths).await;
-        } else {
-            engine.settle(deaths).await?;
-        }
+        engine.settle_as(deaths, relaxed).await?;
         // As with a log, what is acknowledged is written; a table that fails costs it its next start.
         let _ = slots.tables.settle(Settled::Written).await;
         Ok(entered)
