@@ -62,7 +62,9 @@ pub struct NemoConfig {
     pub memory_set_groups: u32,
     /// Objects that are turned out of full sets before a set-group is
     /// flushed, per set of a set-group: 4,096 of 275,712 in the paper (§4.2,
-    /// "probabilistic flushing", as a count).
+    /// "probabilistic flushing", as a count). With two candidates and
+    /// relocation set-groups fill as far without, so that the default turns
+    /// nothing out that memory has room for.
     pub flush_threshold: f64,
     /// Sets that an object may lie in: 1 as published, or 2.
     pub candidates: u32,
@@ -96,7 +98,7 @@ impl Default for NemoConfig {
             set_group_pages: None,
             object_bytes: 246,
             memory_set_groups: 2,
-            flush_threshold: 4096.0 / 275_712.0,
+            flush_threshold: 0.0,
             candidates: 2,
             relocate: true,
             write_back: WriteBack::Everywhere,
@@ -116,6 +118,7 @@ impl NemoConfig {
     /// The paper's settings (Table 3).
     pub fn published() -> Self {
         NemoConfig {
+            flush_threshold: 4096.0 / 275_712.0,
             candidates: 1,
             relocate: false,
             write_back: WriteBack::Published,

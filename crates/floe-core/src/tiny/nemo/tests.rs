@@ -134,6 +134,7 @@ fn variants() -> Vec<NemoConfig> {
         NemoConfig {
             set_group_pages: Some(8),
             filter_false_positives: 0.05,
+            flush_threshold: 2.0,
             ..ours.clone()
         },
         NemoConfig {
@@ -166,6 +167,35 @@ fn never_lies_whatever_the_settings() {
             assert!(seen.hits > 1_000, "variant {at}: {seen:?}");
         }
     }
+}
+
+#[test]
+fn sets_fill_without_turning_anything_out_that_memory_has_room_for() {
+    let flash = Flash {
+        zones: 10,
+        zone_pages: 256,
+        in_place: false,
+    };
+    let fill = |config: &NemoConfig| {
+        let mut model = model_on(flash, config);
+        let mut taken_in = 0;
+        while model.engine().oldest() == 0 {
+            let bytes = 100 + (taken_in * 7919 % 293) as u32;
+            model.put(hash(taken_in), bytes, Expiry::NEVER, 1);
+            taken_in += 1;
+        }
+        let lost = (0..taken_in).filter(|key| model.get(hash(*key), 1).is_none());
+        (lost.count(), model.engine().statistics().clone())
+    };
+    // What has left is in the first set-group, and nothing else is lost.
+    let (lost, ours) = fill(&NemoConfig::default());
+    assert_eq!(ours.dropped_early, 0);
+    assert!(ours.fill_rate() > 0.98, "{}", ours.fill_rate());
+    assert!(lost as u64 <= ours.evicted, "{lost} of {}", ours.evicted);
+
+    let (_, published) = fill(&NemoConfig::published());
+    assert!(published.dropped_early > 0, "it has one set per object");
+    assert!(published.fill_rate() < 0.95, "{}", published.fill_rate());
 }
 
 #[test]

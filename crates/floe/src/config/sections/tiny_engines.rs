@@ -108,7 +108,7 @@ fn nemo() -> Result<Section, String> {
             ),
             share(
                 "flush_threshold",
-                "Objects that are turned out of full sets before a set-group is flushed, for each of its sets.",
+                "Objects that are turned out of full sets before a set-group is flushed, for each of its sets: 0.0149 in the paper. With one candidate set it makes set-groups fuller; with two it only loses objects.",
             ),
             count(
                 "candidates",
