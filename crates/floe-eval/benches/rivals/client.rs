@@ -1,10 +1,11 @@
 //! A client that asks in batches and checks every byte of what comes back.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
+use rustix::event::{PollFd, PollFlags};
 
 use crate::AnyError;
 
@@ -113,9 +114,23 @@ impl Tally {
     }
 }
 
+/// A socket on which answers are waited for with `poll`, as by clients with an
+/// event loop. One that waits in `read` would be woken for nothing whenever
+/// the server takes a request from a Unix socket, and the kernel counts
+/// waking it as the server's time.
+struct Polled(UnixStream);
+
+impl Read for Polled {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut waits = [PollFd::new(&self.0, PollFlags::IN)];
+        rustix::io::retry_on_intr(|| rustix::event::poll(&mut waits, None))?;
+        self.0.read(into)
+    }
+}
+
 /// A connection.
 pub(crate) struct Client<'a> {
-    input: BufReader<UnixStream>,
+    input: BufReader<Polled>,
     output: Vec<u8>,
     line: Vec<u8>,
     value: Vec<u8>,
@@ -126,7 +141,7 @@ pub(crate) struct Client<'a> {
 impl<'a> Client<'a> {
     pub(crate) fn new(stream: UnixStream, values: &'a Values) -> Result<Self, AnyError> {
         Ok(Client {
-            input: BufReader::with_capacity(256 << 10, stream),
+            input: BufReader::with_capacity(256 << 10, Polled(stream)),
             output: Vec::new(),
             line: Vec::new(),
             value: Vec::new(),
@@ -146,7 +161,7 @@ impl<'a> Client<'a> {
             self.write(request)?;
         }
         let began = Instant::now();
-        self.input.get_mut().write_all(&self.output)?;
+        self.input.get_mut().0.write_all(&self.output)?;
         for request in batch {
             match request.ask {
                 Ask::Get => {

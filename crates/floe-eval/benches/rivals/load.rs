@@ -53,7 +53,7 @@ impl Case {
             memory_bytes: 64 << 20,
             mix_requests: 800_000,
             slice: Duration::from_millis(1000),
-            slices: 3,
+            slices: 6,
         };
         let page = Case {
             value_bytes: 4096,
