@@ -9,14 +9,14 @@ fn main() {
         .or_else(|| git(&["rev-parse", "--short=12", "HEAD"]));
     let version = env!("CARGO_PKG_VERSION");
     println!(
-        "cargo:rustc-env=FLOE_COMMIT={}",
+        "cargo:rustc-env=BUILD_COMMIT={}",
         commit.as_deref().unwrap_or_default()
     );
     let version = match commit.filter(|text| !text.is_empty()) {
         Some(commit) => format!("{version} ({commit})"),
         None => version.to_owned(),
     };
-    println!("cargo:rustc-env=FLOE_VERSION={version}");
+    println!("cargo:rustc-env=BUILD_VERSION={version}");
     for name in ["HEAD", "logs/HEAD"] {
         if let Some(path) = git(&["rev-parse", "--git-path", name]) {
             println!("cargo:rerun-if-changed={path}");

@@ -233,4 +233,32 @@ ram = { size = "0" }
     let said = run(folder.path(), &arguments).expect(0, &["report: here/tiny-"]);
     let page = said.out.trim().trim_start_matches("report: ");
     assert!(folder.path().join(page).exists(), "{page}");
+
+    // What is published is told beside what was measured.
+    let published = r#"
+[[published]]
+case = "tiny"
+metric = "hit_ratio"
+value = 0.0
+source = "Nobody, table 1"
+expect = "at-least"
+"#;
+    fs::write(
+        folder.path().join("tiny.toml"),
+        format!("{experiment}{published}"),
+    )
+    .unwrap();
+    let wanted = [
+        "Nobody, table 1",
+        "measured",
+        "published",
+        "All of 1 judged",
+    ];
+    let said = run(folder.path(), &arguments).expect(0, &wanted);
+    let (_, page) = said.out.trim().rsplit_once("report: ").unwrap();
+    let again = page.trim_end_matches("/report.html");
+    run(folder.path(), &["report", again]).expect(0, &wanted);
+    let json = run(folder.path(), &[&arguments[..], &["--json"]].concat()).expect(0, &[]);
+    let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(json["published"][0]["source"], "Nobody, table 1");
 }

@@ -17,10 +17,10 @@ pub(crate) use evaluate::{
 };
 
 /// The version, with the commit where it is known.
-pub(crate) const VERSION: &str = env!("FLOE_VERSION");
+pub(crate) const VERSION: &str = env!("BUILD_VERSION");
 
 /// The commit this was built from; empty where it is not known.
-pub(crate) const COMMIT: &str = env!("FLOE_COMMIT");
+pub(crate) const COMMIT: &str = env!("BUILD_COMMIT");
 
 pub(crate) const CONFIG: &str = "config-file";
 pub(crate) const DATA_DIR: &str = "data-dir";

@@ -88,10 +88,15 @@ fn experiment(
     };
     let folder = floe_eval::experiment::run(&options).map_err(explain)?;
     let page = folder.join("report.html");
+    let data = floe_eval::report::read_data(&folder).map_err(explain)?;
     if json {
-        return output::print_json(&serde_json::json!({ "folder": folder, "report": page }));
+        let published: Vec<_> = data.published_rows().collect();
+        return output::print_json(&serde_json::json!({
+            "folder": folder, "report": page, "published": published,
+        }));
     }
-    output::print(&format!("report: {}\n", page.display()))
+    let published = figures::published(&data);
+    output::print(&format!("{published}report: {}\n", page.display()))
 }
 
 /// Cases are an experiment's.

@@ -6,6 +6,7 @@ use floe_eval::experiment;
 use floe_eval::report::{Comparison, export, read_data};
 
 use super::evaluate::explain;
+use super::figures;
 use crate::args::ReportArgs;
 use crate::failure::Failure;
 use crate::output;
@@ -13,8 +14,8 @@ use crate::output;
 /// `floe report`.
 pub(crate) fn run(args: &ReportArgs, json: bool) -> Result<(), Failure> {
     let (page, text) = match &args.folders[..] {
-        [folder] => (again(folder, args)?, String::new()),
-        folders if experiment::are_pieces(folders) => (merge(folders, args)?, String::new()),
+        [folder] => again(folder, args)?,
+        folders if experiment::are_pieces(folders) => merge(folders, args)?,
         [first, second] => compare(first, second, args)?,
         _ => {
             return Err(Failure::usage(
@@ -29,24 +30,24 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> Result<(), Failure> {
     output::print(&format!("{text}{}\n", page.display()))
 }
 
-fn again(folder: &Path, args: &ReportArgs) -> Result<PathBuf, Failure> {
+fn again(folder: &Path, args: &ReportArgs) -> Result<(PathBuf, String), Failure> {
     let data = read_data(folder).map_err(explain)?;
     let into = args.out.as_deref().unwrap_or(folder);
     let page = data.write(into).map_err(explain)?;
     if let Some(folder) = &args.export {
         export(&data, folder).map_err(explain)?;
     }
-    Ok(page)
+    Ok((page, figures::published(&data)))
 }
 
-fn merge(folders: &[PathBuf], args: &ReportArgs) -> Result<PathBuf, Failure> {
+fn merge(folders: &[PathBuf], args: &ReportArgs) -> Result<(PathBuf, String), Failure> {
     let into = beside(&folders[0], "merged", args);
     experiment::merge(folders, &into).map_err(explain)?;
+    let data = read_data(&into).map_err(explain)?;
     if let Some(folder) = &args.export {
-        let data = read_data(&into).map_err(explain)?;
         export(&data, folder).map_err(explain)?;
     }
-    Ok(into.join("report.html"))
+    Ok((into.join("report.html"), figures::published(&data)))
 }
 
 fn compare(first: &Path, second: &Path, args: &ReportArgs) -> Result<(PathBuf, String), Failure> {

@@ -204,15 +204,7 @@ fn comparison(data: &ReportData) -> String {
     if tables.is_empty() {
         return String::new();
     }
-    let (judged, differ) = tables::verdicts(&data.rows);
-    let said = match (judged, differ) {
-        (0, _) => "The published figures are shown for orientation.".to_owned(),
-        (judged, 0) => format!("All of {judged} judged figures hold."),
-        (judged, differ) => format!(
-            "{} of {judged} judged figures hold, {differ} differ.",
-            judged - differ
-        ),
-    };
+    let said = tables::judgement(&data.rows);
     let tables: String = tables.iter().map(foldable).collect();
     format!("<p class=\"facts\">{said}</p>{tables}")
 }

@@ -170,6 +170,28 @@ impl ReportData {
         Ok(page)
     }
 
+    /// Measured figures beside published ones, for a terminal: a table for
+    /// each source, and how many of them hold. Empty where nothing is published.
+    pub fn published_text(&self) -> String {
+        /// Rows of a table that one can still look through.
+        const ROWS_MAX: usize = 60;
+        let tables = tables::published(&self.rows);
+        if tables.is_empty() {
+            return String::new();
+        }
+        let tables = tables.iter().map(|table| table.plain(ROWS_MAX) + "\n");
+        format!(
+            "{}{}\n",
+            tables.collect::<String>(),
+            tables::judgement(&self.rows)
+        )
+    }
+
+    /// The figures that are compared with published ones.
+    pub fn published_rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| row.paper.is_some())
+    }
+
     /// The report as one HTML page that refers to nothing outside of itself.
     pub fn html(&self) -> String {
         html::page(self)

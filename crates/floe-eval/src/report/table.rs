@@ -64,6 +64,38 @@ impl Table {
         html + "</tbody></table></div>"
     }
 
+    /// For a terminal: the title, then columns of equal width, those of numbers
+    /// to the right. At most `rows_max` rows are told.
+    pub(crate) fn plain(&self, rows_max: usize) -> String {
+        let rows = &self.rows[..self.rows.len().min(rows_max)];
+        let columns: Vec<(usize, bool)> = (0..self.head.len())
+            .map(|at| {
+                let cells = rows.iter().map(|row| row[at].as_str());
+                let width = cells.clone().chain([self.head[at].as_str()]);
+                let width = width.map(|cell| cell.chars().count()).max();
+                (width.unwrap_or(0), cells.clone().all(is_number))
+            })
+            .collect();
+        let line = |cells: &[String]| {
+            let cells = cells.iter().zip(&columns);
+            let cells = cells.map(|(cell, &(width, is_number))| match is_number {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:<width$}"),
+            });
+            format!("  {}", cells.collect::<Vec<_>>().join("  "))
+                .trim_end()
+                .to_owned()
+                + "\n"
+        };
+        let mut text = format!("{}\n{}", self.title, line(&self.head));
+        rows.iter().for_each(|row| text += &line(row));
+        if rows.len() < self.rows.len() {
+            let left = self.rows.len() - rows.len();
+            let _ = writeln!(text, "  and {left} more, in the report");
+        }
+        text
+    }
+
     /// A pipe table under a heading.
     pub(crate) fn markdown(&self) -> String {
         let cell = |text: &String| text.replace('|', "\\|").replace('\n', " ");
@@ -104,6 +136,12 @@ impl Table {
             line(&self.head)
         )
     }
+}
+
+/// Whether a cell shows a number, with or without a unit, or none.
+fn is_number(cell: &str) -> bool {
+    let unsigned = cell.trim_start_matches(['+', '-', '−']);
+    unsigned.starts_with(|first: char| first.is_ascii_digit()) || matches!(cell, "" | "–")
 }
 
 /// A field of a CSV file, quoted where it must be.

@@ -60,7 +60,7 @@ pub(super) fn published(rows: &[Row]) -> Vec<Table> {
 }
 
 /// How many figures are compared, and how many of them differ.
-pub(super) fn verdicts(rows: &[Row]) -> (usize, usize) {
+fn verdicts(rows: &[Row]) -> (usize, usize) {
     let verdicts: Vec<&str> = rows
         .iter()
         .filter_map(|row| row.verdict.as_deref())
@@ -68,6 +68,18 @@ pub(super) fn verdicts(rows: &[Row]) -> (usize, usize) {
     let judged = verdicts.iter().filter(|v| **v != "for orientation").count();
     let differ = verdicts.iter().filter(|v| v.starts_with("DIFFERS")).count();
     (judged, differ)
+}
+
+/// How many of the published figures hold, as a sentence.
+pub(super) fn judgement(rows: &[Row]) -> String {
+    match verdicts(rows) {
+        (0, _) => "The published figures are shown for orientation.".to_owned(),
+        (judged, 0) => format!("All of {judged} judged figures hold."),
+        (judged, differ) => format!(
+            "{} of {judged} judged figures hold, {differ} differ.",
+            judged - differ
+        ),
+    }
 }
 
 /// A table per series of latencies that occurred.

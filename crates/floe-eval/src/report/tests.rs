@@ -341,3 +341,20 @@ fn distributions_are_kept_and_drawn() {
     assert!(page.contains("Charts of all cases"), "{page}");
     assert!(!page.contains("Over operations"), "{page}");
 }
+
+#[test]
+fn a_table_for_a_terminal_is_aligned_and_says_what_it_leaves_out() {
+    let mut table = table::Table::new("t", "A title", &["case", "measured", "verdict"]);
+    for (case, measured, verdict) in [
+        ("a", "1.5 µs", "holds"),
+        ("long", "−12 µs", ""),
+        ("c", "–", "x"),
+    ] {
+        let row = [case, measured, verdict].map(str::to_owned);
+        table.rows.push(row.to_vec());
+    }
+    assert_eq!(
+        table.plain(2),
+        "A title\n  case  measured  verdict\n  a       1.5 µs  holds\n  long    −12 µs\n  and 1 more, in the report\n"
+    );
+}
