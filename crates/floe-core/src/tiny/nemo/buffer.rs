@@ -168,6 +168,57 @@ impl SetGroup {
         Err(object)
     }
 
+    /// The same by moving as many objects as it takes: what is long finds
+    /// room where it lies in pieces. It looks at far more sets than moving one.
+    pub(super) fn place_by_moving_several(
+        &mut self,
+        object: Object,
+        homes: Homes,
+    ) -> Result<(), Object> {
+        for home in homes.iter() {
+            if self.make_room(home, object.stored_bytes()) {
+                self.add(home, object, homes.other_than(home));
+                return Ok(());
+            }
+        }
+        Err(object)
+    }
+
+    /// Moves objects of `home` to their other sets until `needed` bytes fit it;
+    /// says whether they do. Where they cannot, nothing is moved.
+    fn make_room(&mut self, home: u32, needed: usize) -> bool {
+        let set = &self.sets[home as usize];
+        let mut room = set.room();
+        // Places of those that move, and the sets that take them.
+        let mut moves: Vec<(usize, u32)> = Vec::new();
+        for (at, mark) in set.marks.iter().enumerate() {
+            if room >= needed {
+                break;
+            }
+            let bytes = usize::from(mark.stored_bytes);
+            let takes = |set: u32| {
+                let promised = moves.iter().filter(|(_, other)| *other == set);
+                let promised: usize = promised
+                    .map(|(at, _)| usize::from(self.sets[home as usize].marks[*at].stored_bytes))
+                    .sum();
+                self.sets[set as usize].room() >= promised + bytes
+            };
+            if mark.other != NO_SET && takes(mark.other) {
+                room += bytes;
+                moves.push((at, mark.other));
+            }
+        }
+        if room < needed {
+            return false;
+        }
+        // From behind, so that the places before stay what they are.
+        for (at, other) in moves.into_iter().rev() {
+            let moved = self.take(home, at);
+            self.add(other, moved, Some(home));
+        }
+        true
+    }
+
     /// Takes the oldest object out of the set `home`; tombstones stay. `None`
     /// if there is nothing else.
     pub(super) fn turn_out(&mut self, home: u32) -> Option<Object> {

@@ -62,10 +62,13 @@ pub struct NemoConfig {
     pub memory_set_groups: u32,
     /// Objects that are turned out of full sets before a set-group is
     /// flushed, per set of a set-group: 4,096 of 275,712 in the paper (§4.2,
-    /// "probabilistic flushing", as a count). With two candidates and
-    /// relocation set-groups fill as far without, so that the default turns
-    /// nothing out that memory has room for.
+    /// "probabilistic flushing", as a count).
     pub flush_threshold: f64,
+    /// Share of a set-group from which on it is flushed and nothing turned
+    /// out. With two candidates and relocation sets are fuller than that when
+    /// an object finds no room, unless lengths vary widely: then a few long
+    /// objects would have set-groups flushed that are not full.
+    pub flush_fill: f64,
     /// Sets that an object may lie in: 1 as published, or 2.
     pub candidates: u32,
     /// With two candidates: whether an object in a full set may move to its
@@ -98,7 +101,8 @@ impl Default for NemoConfig {
             set_group_pages: None,
             object_bytes: 246,
             memory_set_groups: 2,
-            flush_threshold: 0.0,
+            flush_threshold: 4096.0 / 275_712.0,
+            flush_fill: 0.95,
             candidates: 2,
             relocate: true,
             write_back: WriteBack::Everywhere,
@@ -118,7 +122,7 @@ impl NemoConfig {
     /// The paper's settings (Table 3).
     pub fn published() -> Self {
         NemoConfig {
-            flush_threshold: 4096.0 / 275_712.0,
+            flush_fill: 1.0,
             candidates: 1,
             relocate: false,
             write_back: WriteBack::Published,
@@ -145,6 +149,8 @@ pub struct NemoPlan {
     pub(super) sets: u32,
     /// Objects turned out before a flush.
     pub(super) turned_out_max: u32,
+    /// Bytes of objects from which on a set-group is flushed before that.
+    pub(super) flush_bytes: u64,
 }
 
 /// Objects in a set that the published filters are made for.
@@ -258,6 +264,7 @@ impl NemoPlan {
             0.0,
             16.0,
         )?;
+        check_range("tiny.nemo.flush_fill", config.flush_fill, 0.0, 1.0)?;
         check_range(
             "tiny.nemo.write_back_share",
             config.write_back_share,
@@ -279,6 +286,7 @@ impl NemoPlan {
             1.0,
         )?;
         Ok(NemoPlan {
+            flush_bytes: (config.flush_fill * f64::from(sets) * PAGE_ROOM_BYTES as f64) as u64,
             turned_out_max: (config.flush_threshold * f64::from(sets)).round() as u32,
             config: config.clone(),
             flash,

@@ -178,20 +178,39 @@ impl Nemo {
     /// Puts an object into a set-group that takes objects in, oldest first;
     /// says into which.
     fn place(&mut self, mut object: Object, homes: Homes) -> Result<usize, Object> {
-        let config = &self.plan.config;
+        let relocates = self.relocates();
         for (at, group) in self.filling.iter_mut().enumerate() {
             object = match group.place(object, homes) {
                 Ok(()) => return Ok(at),
                 Err(object) => object,
             };
-            if config.relocate && config.candidates == 2 {
+            if relocates {
                 object = match group.place_by_moving(object, homes) {
                     Ok(()) => return Ok(at),
                     Err(object) => object,
                 };
             }
         }
+        if relocates {
+            for (at, group) in self.filling.iter_mut().enumerate() {
+                object = match group.place_by_moving_several(object, homes) {
+                    Ok(()) => return Ok(at),
+                    Err(object) => object,
+                };
+            }
+        }
         Err(object)
+    }
+
+    /// Whether an object is to be turned out rather than the oldest set-group
+    /// flushed.
+    fn puts_off_flush(&self) -> bool {
+        self.turned_out < self.plan.turned_out_max
+            && self.filling[0].used_bytes() < self.plan.flush_bytes
+    }
+
+    fn relocates(&self) -> bool {
+        self.plan.config.relocate && self.plan.config.candidates == 2
     }
 
     /// Makes room in the oldest set-group by turning objects out (§4.2).
@@ -282,7 +301,7 @@ impl Engine for Nemo {
             return Insert::Accepted(Accepted::default());
         }
         let mut placed = self.place(object, homes);
-        if self.turned_out < self.plan.turned_out_max {
+        if self.puts_off_flush() {
             placed = placed.or_else(|object| {
                 self.turned_out += 1;
                 self.turn_out_for(object, homes).map(|()| 0)

@@ -3,6 +3,7 @@ use super::hashes::Rows;
 use super::{FilterSizing, IndexCache, Nemo, NemoConfig, NemoPlan, WriteBack};
 use crate::hash::KeyHash;
 use crate::tiny::model::Model;
+use crate::tiny::statistics::Statistics;
 use crate::tiny::tests::oracle::Oracle;
 use crate::tiny::{
     Engine, Expiry, Flash, Found, Insert, Object, Outcome, Search, Step, Task, Work,
@@ -135,6 +136,7 @@ fn variants() -> Vec<NemoConfig> {
             set_group_pages: Some(8),
             filter_false_positives: 0.05,
             flush_threshold: 2.0,
+            flush_fill: 1.0,
             ..ours.clone()
         },
         NemoConfig {
@@ -169,33 +171,58 @@ fn never_lies_whatever_the_settings() {
     }
 }
 
-#[test]
-fn sets_fill_without_turning_anything_out_that_memory_has_room_for() {
+/// Puts objects of such lengths until the first set-group leaves; counts those
+/// that are lost.
+fn fill_flash(config: &NemoConfig, length: fn(u64) -> u32) -> (u64, Statistics) {
     let flash = Flash {
         zones: 10,
-        zone_pages: 256,
+        zone_pages: 512,
         in_place: false,
     };
-    let fill = |config: &NemoConfig| {
-        let mut model = model_on(flash, config);
-        let mut taken_in = 0;
-        while model.engine().oldest() == 0 {
-            let bytes = 100 + (taken_in * 7919 % 293) as u32;
-            model.put(hash(taken_in), bytes, Expiry::NEVER, 1);
-            taken_in += 1;
-        }
-        let lost = (0..taken_in).filter(|key| model.get(hash(*key), 1).is_none());
-        (lost.count(), model.engine().statistics().clone())
-    };
-    // What has left is in the first set-group, and nothing else is lost.
-    let (lost, ours) = fill(&NemoConfig::default());
+    let mut model = model_on(flash, config);
+    let mut taken_in = 0;
+    while model.engine().oldest() == 0 {
+        model.put(hash(taken_in), length(taken_in), Expiry::NEVER, 1);
+        taken_in += 1;
+    }
+    let lost = (0..taken_in).filter(|key| model.get(hash(*key), 1).is_none());
+    (lost.count() as u64, model.engine().statistics().clone())
+}
+
+#[test]
+fn sets_fill_without_turning_anything_out_that_memory_has_room_for() {
+    let length = |key| 100 + (key * 7919 % 293) as u32;
+    // What has left was in the first set-group, and nothing else is lost.
+    let (lost, ours) = fill_flash(&NemoConfig::default(), length);
     assert_eq!(ours.dropped_early, 0);
     assert!(ours.fill_rate() > 0.98, "{}", ours.fill_rate());
-    assert!(lost as u64 <= ours.evicted, "{lost} of {}", ours.evicted);
+    assert!(lost <= ours.evicted, "{lost} of {}", ours.evicted);
 
-    let (_, published) = fill(&NemoConfig::published());
+    let (_, published) = fill_flash(&NemoConfig::published(), length);
     assert!(published.dropped_early > 0, "it has one set per object");
     assert!(published.fill_rate() < 0.95, "{}", published.fill_rate());
+}
+
+#[test]
+fn a_few_long_objects_do_not_have_set_groups_flushed_that_are_not_full() {
+    // Of two hundred objects one takes a set for itself.
+    let length = |key| match key * 7919 % 200 {
+        0 => 3900,
+        short => 30 + short as u32,
+    };
+    let config = NemoConfig::default();
+    let (_, ours) = fill_flash(&config, length);
+    assert!(ours.fill_rate() > 0.95, "{}", ours.fill_rate());
+    let share = ours.dropped_early as f64 / ours.objects_in as f64;
+    assert!(share < 0.001, "{share}");
+    let (_, flushed) = fill_flash(
+        &NemoConfig {
+            flush_threshold: 0.0,
+            ..config
+        },
+        length,
+    );
+    assert!(flushed.fill_rate() < ours.fill_rate());
 }
 
 #[test]
@@ -221,6 +248,7 @@ fn sets_full_of_tombstones_are_flushed_not_searched_for_room_for_ever() {
         index_cached: 0.0,
         set_group_pages: Some(8),
         flush_threshold: 4.0,
+        flush_fill: 1.0,
         filter_false_positives: 0.5,
         ..NemoConfig::default()
     };

@@ -108,7 +108,11 @@ fn nemo() -> Result<Section, String> {
             ),
             share(
                 "flush_threshold",
-                "Objects that are turned out of full sets before a set-group is flushed, for each of its sets: 0.0149 in the paper. With one candidate set it makes set-groups fuller; with two it only loses objects.",
+                "Objects that are turned out of full sets before a set-group is flushed, for each of its sets.",
+            ),
+            share(
+                "flush_fill",
+                "Share of a set-group from which on it is flushed, and nothing turned out: with two candidate sets, and lengths that do not vary widely, nothing ever is.",
             ),
             count(
                 "candidates",
