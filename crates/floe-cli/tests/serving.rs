@@ -26,7 +26,7 @@ fn the_first_start_serves_the_demo_object_and_restarts_warm() {
         assert_eq!(get(serving.s3, "/demo/hello.txt"), (200, hello.clone()));
     }
     assert_eq!(get(serving.admin, "/health").0, 200);
-    let metrics = String::from_utf8(get(serving.admin, "/metrics").1).unwrap();
+    let metrics = metrics(&serving);
     assert!(
         metrics.contains("floe_object_reads_total{result=\"miss\"} 1"),
         "{metrics}"
@@ -47,14 +47,15 @@ fn the_first_start_serves_the_demo_object_and_restarts_warm() {
     assert_eq!(get(serving.s3, "/demo/hello.txt").0, 200);
 }
 
+fn metrics(serving: &Serving) -> String {
+    String::from_utf8(get(serving.admin, "/metrics").1).unwrap()
+}
+
 /// The demo object, once its value and its metadata are both stored: a reader
 /// has its bytes before.
 fn get_and_keep(serving: &Serving) -> (u16, Vec<u8>) {
     let hello = get(serving.s3, "/demo/hello.txt");
-    let is_kept = || {
-        let metrics = String::from_utf8(get(serving.admin, "/metrics").1).unwrap();
-        metrics.contains("floe_store_live_records 2.0")
-    };
+    let is_kept = || metrics(serving).contains("floe_store_live_records 2.0");
     let patience = Instant::now() + Duration::from_secs(10);
     while !is_kept() {
         assert!(Instant::now() < patience, "it is stored soon");
@@ -216,7 +217,7 @@ fn tiny_objects_are_kept_by_the_engine_that_is_chosen() {
         assert!(tiny["device"].as_str().unwrap().contains("tiny.floe"));
         let said = ask_memcached(&serving, "set key 0 0 5\r\nvalue\r\nget key\r\n");
         assert_eq!(said, "STORED\r\nVALUE key 0 5\r\nvalue\r\nEND\r\n");
-        let metrics = String::from_utf8(get(serving.admin, "/metrics").1).unwrap();
+        let metrics = metrics(&serving);
         let sample = format!("floe_tiny_engine_info{{engine=\"{engine}\"}} 1");
         assert!(metrics.contains(&sample), "{metrics}");
         assert_eq!(serving.stop(), 0);

@@ -95,8 +95,11 @@ fn experiment(
             "folder": folder, "report": page, "published": published,
         }));
     }
-    let published = figures::published(&data);
-    output::print(&format!("{published}report: {}\n", page.display()))
+    output::print(&format!(
+        "{}report: {}\n",
+        data.published_text(),
+        page.display()
+    ))
 }
 
 /// Cases are an experiment's.

@@ -4,18 +4,9 @@ use std::fmt::Write as _;
 
 use floe_eval::metrics::LatencySummary;
 use floe_eval::replay::ReplayResult;
-use floe_eval::report::ReportData;
 use floe_eval::run::RunResult;
 
 use crate::output::{Style, size};
-
-/// Measured beside published figures, if there are any, and an empty line.
-pub(crate) fn published(data: &ReportData) -> String {
-    match data.published_text() {
-        none if none.is_empty() => none,
-        text => text + "\n",
-    }
-}
 
 /// A run: latencies, throughput, hit ratio, cost.
 pub(crate) fn run(run: &RunResult) -> String {

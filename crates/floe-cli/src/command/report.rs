@@ -6,7 +6,6 @@ use floe_eval::experiment;
 use floe_eval::report::{Comparison, export, read_data};
 
 use super::evaluate::explain;
-use super::figures;
 use crate::args::ReportArgs;
 use crate::failure::Failure;
 use crate::output;
@@ -37,7 +36,7 @@ fn again(folder: &Path, args: &ReportArgs) -> Result<(PathBuf, String), Failure>
     if let Some(folder) = &args.export {
         export(&data, folder).map_err(explain)?;
     }
-    Ok((page, figures::published(&data)))
+    Ok((page, data.published_text()))
 }
 
 fn merge(folders: &[PathBuf], args: &ReportArgs) -> Result<(PathBuf, String), Failure> {
@@ -47,7 +46,7 @@ fn merge(folders: &[PathBuf], args: &ReportArgs) -> Result<(PathBuf, String), Fa
     if let Some(folder) = &args.export {
         export(&data, folder).map_err(explain)?;
     }
-    Ok((into.join("report.html"), figures::published(&data)))
+    Ok((into.join("report.html"), data.published_text()))
 }
 
 fn compare(first: &Path, second: &Path, args: &ReportArgs) -> Result<(PathBuf, String), Failure> {

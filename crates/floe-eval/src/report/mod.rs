@@ -171,7 +171,8 @@ impl ReportData {
     }
 
     /// Measured figures beside published ones, for a terminal: a table for
-    /// each source, and how many of them hold. Empty where nothing is published.
+    /// each source, how many of them hold, and an empty line. Nothing at all
+    /// where nothing is published.
     pub fn published_text(&self) -> String {
         /// Rows of a table that one can still look through.
         const ROWS_MAX: usize = 60;
@@ -181,7 +182,7 @@ impl ReportData {
         }
         let tables = tables.iter().map(|table| table.plain(ROWS_MAX) + "\n");
         format!(
-            "{}{}\n",
+            "{}{}\n\n",
             tables.collect::<String>(),
             tables::judgement(&self.rows)
         )
