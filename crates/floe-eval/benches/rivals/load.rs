@@ -315,7 +315,7 @@ fn steady(
     let next: Vec<AtomicUsize> = contenders.iter().map(|_| AtomicUsize::new(0)).collect();
     for slice in 0..case.slices * DEPTHS.len() {
         let which = slice % DEPTHS.len();
-        for (at, contender) in contenders.iter().enumerate() {
+        for (at, contender) in in_turns(contenders, slice / DEPTHS.len()) {
             if contender.found.is_empty() {
                 continue;
             }
@@ -328,6 +328,14 @@ fn steady(
         }
     }
     Ok(measured)
+}
+
+/// The contenders with their places, each `round` begun by another one: what
+/// the one before leaves behind is not always the same one's to bear.
+fn in_turns(contenders: &[Contender], round: usize) -> impl Iterator<Item = (usize, &Contender)> {
+    let first = round % contenders.len().max(1);
+    let places = contenders.iter().enumerate();
+    places.clone().skip(first).chain(places.take(first))
 }
 
 /// Keeps a contender's file out of the page cache while `work` is done. The
@@ -392,14 +400,15 @@ fn mixes(
     let requests = case.mix()?;
     let (warm_up, rest) = requests.split_at(requests.len() / 2);
     let mut results = vec![Measured::new()?; contenders.len()];
-    for slice in warm_up.chunks(warm_up.len().div_ceil(case.slices)) {
-        for contender in contenders {
+    let per_slice = |requests: &[Request]| requests.len().div_ceil(case.slices);
+    for (round, slice) in warm_up.chunks(per_slice(warm_up)).enumerate() {
+        for (_, contender) in in_turns(contenders, round) {
             all(contender, slice, MIX_DEPTH, values)?;
         }
     }
-    for slice in rest.chunks(rest.len().div_ceil(case.slices)) {
-        for (contender, result) in contenders.iter().zip(&mut results) {
-            result.add(&measured(contender, || {
+    for (round, slice) in rest.chunks(per_slice(rest)).enumerate() {
+        for (at, contender) in in_turns(contenders, round) {
+            results[at].add(&measured(contender, || {
                 all(contender, slice, MIX_DEPTH, values)
             })?)?;
         }

@@ -346,12 +346,30 @@ impl SetFilters {
 
 /// The bits that are set in a mask, highest first.
 pub(super) fn newest_first(mask: Mask) -> impl Iterator<Item = u32> {
-    (0..8).rev().flat_map(move |word| {
-        let mut bits = mask[word as usize];
-        std::iter::from_fn(move || {
-            let top = 63u32.checked_sub(bits.leading_zeros())?;
-            bits &= !(1 << top);
-            Some(word * 64 + top)
-        })
-    })
+    NewestFirst {
+        mask,
+        words: mask.len(),
+    }
+}
+
+struct NewestFirst {
+    mask: Mask,
+    /// Words that may have bits left.
+    words: usize,
+}
+
+impl Iterator for NewestFirst {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        while self.words > 0 {
+            let word = &mut self.mask[self.words - 1];
+            if let Some(top) = word.checked_ilog2() {
+                *word &= !(1 << top);
+                return Some((self.words as u32 - 1) * u64::BITS + top);
+            }
+            self.words -= 1;
+        }
+        None
+    }
 }

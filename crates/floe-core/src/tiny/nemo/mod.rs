@@ -396,7 +396,7 @@ impl Engine for Nemo {
                 continue;
             };
             let mask = filters::probe_page(group.shape, page, &rows);
-            search.told.extend(Told::new(*first, *home, mask));
+            Told::note(&mut search.told, *first, *home, mask);
         }
         let mut left = pages;
         for asked in search.asked.chunk_by(|a, b| a.1 == b.1) {

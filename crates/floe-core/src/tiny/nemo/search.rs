@@ -20,10 +20,11 @@ pub(in crate::tiny) struct Told {
 }
 
 impl Told {
-    /// `None` if no set-group may hold it.
-    pub(super) fn new(first: u64, home: u32, mask: Mask) -> Option<Self> {
-        let any = mask.iter().fold(0, |any, word| any | word) != 0;
-        any.then_some(Told { first, home, mask })
+    /// Adds what `mask` says to `told`, if it says anything.
+    pub(super) fn note(told: &mut Vec<Told>, first: u64, home: u32, mask: Mask) {
+        if mask.iter().fold(0, |any, word| any | word) != 0 {
+            told.push(Told { first, home, mask });
+        }
     }
 
     fn names(&self, column: u32) -> bool {
@@ -47,7 +48,7 @@ impl Nemo {
     /// Adds what the filters in memory say of `home`.
     pub(super) fn ask_memory(&self, home: u32, rows: &Rows, told: &mut Vec<Told>) {
         self.index.probe(home, rows, |first, mask| {
-            told.extend(Told::new(first, home, mask));
+            Told::note(told, first, home, mask);
         });
     }
 
@@ -129,15 +130,16 @@ impl Nemo {
         } = search;
         told.sort_unstable_by_key(|told| Reverse(told.first));
         for group in told.chunk_by(|a, b| a.first == b.first) {
-            let first = group[0].first;
             for column in newest_first(either(group)) {
                 if candidates.len() >= self.candidates_max {
                     return true;
                 }
-                let sequence = first + u64::from(column);
-                let homes = group.iter().filter(|told| told.names(column));
-                let pages = homes.filter_map(|told| self.candidate(sequence, told.home));
-                candidates.extend(pages.map(|page| (sequence, page)));
+                let sequence = group[0].first + u64::from(column);
+                for told in group.iter().filter(|told| told.names(column)) {
+                    if let Some(page) = self.candidate(sequence, told.home) {
+                        candidates.push((sequence, page));
+                    }
+                }
             }
         }
         false
