@@ -7,8 +7,6 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use common::{Serving, floe, get, run};
 
@@ -51,24 +49,11 @@ fn metrics(serving: &Serving) -> String {
     String::from_utf8(get(serving.admin, "/metrics").1).unwrap()
 }
 
-/// The demo object, once its value and its metadata are both stored: a reader
-/// has its bytes before.
-fn get_and_keep(serving: &Serving) -> (u16, Vec<u8>) {
-    let hello = get(serving.s3, "/demo/hello.txt");
-    let is_kept = || metrics(serving).contains("floe_store_live_records 2.0");
-    let patience = Instant::now() + Duration::from_secs(10);
-    while !is_kept() {
-        assert!(Instant::now() < patience, "it is stored soon");
-        thread::sleep(Duration::from_millis(10));
-    }
-    hello
-}
-
 #[test]
 fn a_flipped_byte_is_found_by_check_and_not_served() {
     let folder = tempfile::tempdir().unwrap();
     let serving = Serving::start(folder.path(), &[]);
-    let hello = get_and_keep(&serving);
+    let hello = get(serving.s3, "/demo/hello.txt");
     serving.stop();
     let path = folder.path().join("floe-data/cache.floe");
     let mut bytes = fs::read(&path).unwrap();
@@ -96,7 +81,7 @@ fn slots_are_inspected_and_checked() {
     let folder = tempfile::tempdir().unwrap();
     let start = || Serving::spawn(floe(folder.path()).env("FLOE_CHUNK_EVICTION", "clru"));
     let serving = start();
-    let hello = get_and_keep(&serving);
+    let hello = get(serving.s3, "/demo/hello.txt");
     serving.stop();
     run(folder.path(), &["inspect"])
         .expect(0, &["layout slots", "slots, open: 2 records", "in 2 slots"]);

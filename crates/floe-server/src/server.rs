@@ -67,6 +67,7 @@ pub struct Server {
     addresses: Addresses,
     clock: Clock,
     drain_timeout: Duration,
+    objects: ObjectCache,
     faces: Shutdown,
     /// Metrics are served until the other faces have ended.
     admin: Shutdown,
@@ -99,6 +100,7 @@ impl Server {
         let server = Server {
             addresses: listeners.addresses(),
             clock,
+            objects: cache.clone(),
             drain_timeout: Duration::from_secs(u64::from(config.drain_timeout_seconds)),
             faces: Shutdown::default(),
             admin: Shutdown::default(),
@@ -117,9 +119,11 @@ impl Server {
     }
 
     /// Stops accepting, answers what was asked, and closes. Whatever is left
-    /// at the deadline is broken off.
+    /// at the deadline is broken off. What was fetched whole is in the store
+    /// then, which may be closed.
     pub async fn shutdown(self) -> Drained {
         let drained = self.end(&self.faces).await;
+        self.objects.stop().await;
         self.end(&self.admin).await;
         drained
     }

@@ -54,7 +54,8 @@ impl Run {
 
     /// Fetches the chunks, as a task.
     pub(super) fn spawn(self) {
-        tokio::spawn(self.go(None));
+        let cache = Arc::clone(&self.cache);
+        cache.background.spawn(self.go(None));
     }
 
     /// Takes the chunks from an answer that has begun, as a task. `memory` is
@@ -63,7 +64,8 @@ impl Run {
         // It was taken before the object's size was known.
         memory.shrink_to(self.end - self.position);
         self.charge(memory);
-        tokio::spawn(self.go(Some(body)));
+        let cache = Arc::clone(&self.cache);
+        cache.background.spawn(self.go(Some(body)));
     }
 
     async fn go(mut self, body: Option<OriginBody>) {
@@ -79,14 +81,14 @@ impl Run {
         };
         match result {
             Some(Ok(())) => {}
+            Some(Err(ObjectError::Stopped)) | None => {
+                count(&self.cache.stats.fetches_cancelled);
+                self.fail(&ObjectError::Stopped);
+            }
             Some(Err(error)) => {
                 tracing::debug!(object = %self.object.key, %error, "a fetch failed");
                 count(&self.cache.stats.fetches_failed);
                 self.fail(&error);
-            }
-            None => {
-                count(&self.cache.stats.fetches_cancelled);
-                self.fail(&ObjectError::Stopped);
             }
         }
     }
@@ -98,7 +100,8 @@ impl Run {
                 return Ok(());
             }
             let bytes = (self.end - self.position).min(self.cache.config.fetch_window.bytes());
-            let memory = self.cache.budget.acquire(bytes).await;
+            let memory = self.cache.budget.acquire(bytes);
+            let memory = self.cache.background.unless_stopping(memory).await?;
             self.charge(memory);
         }
         let chunks = self.flights.iter().flatten().count() as u64;
@@ -180,12 +183,16 @@ impl Run {
         let cache = Arc::clone(&self.cache);
         let object = Arc::clone(&self.object);
         let range = self.position..self.end;
-        async move { cache.read_version(&object, range).await }
+        async move {
+            let read = cache.read_version(&object, range);
+            cache.background.unless_stopping(read).await?
+        }
     }
 
     async fn drain(&mut self, mut body: OriginBody) -> Result<(), ObjectError> {
         while self.position < self.end {
-            match body.next().await {
+            let piece = self.cache.background.unless_stopping(body.next()).await?;
+            match piece {
                 Some(piece) => self.take(piece?).await?,
                 None => {
                     return Err(ObjectError::Origin(OriginError::ShortBody {

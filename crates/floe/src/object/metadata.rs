@@ -195,7 +195,7 @@ impl Inner {
             id,
         });
         let cache = Arc::clone(self);
-        tokio::spawn(async move {
+        self.background.spawn(async move {
             let result = cache.ask(load).await;
             // Unlisted before it is told, so that nobody joins a result that
             // is older than their request.
@@ -209,7 +209,8 @@ impl Inner {
     async fn ask(self: &Arc<Self>, load: Load) -> Result<Arc<ObjectVersion>, ObjectError> {
         // The moment from which the answer is certainly true.
         let asked_unix_s = self.clock.unix_seconds();
-        let result = self.ask_origin(&load).await;
+        let asked = self.background.unless_stopping(self.ask_origin(&load));
+        let result = asked.await.flatten();
         match result {
             Ok((object, read)) => {
                 if let Some((read, memory)) = read {

@@ -7,6 +7,7 @@
 //!
 //! What it refuses to know: protocols of clients, where values lie.
 
+mod background;
 mod budget;
 mod conditional;
 mod config;
@@ -45,6 +46,7 @@ use crate::origin::{
     UploadBody, UploadInfo, UploadedPart,
 };
 use crate::store::{Store, Tier, ValueReader};
+use background::Background;
 use budget::Budget;
 use epoch::WriteEpochs;
 use flight::Flights;
@@ -168,6 +170,13 @@ struct Inner {
     loads: Loads,
     flights: Flights,
     budget: Budget,
+    background: Background,
+}
+
+impl fmt::Debug for ObjectCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectCache").finish_non_exhaustive()
+    }
 }
 
 impl ObjectCache {
@@ -193,9 +202,19 @@ impl ObjectCache {
                 loads: Loads::new(),
                 flights: Flights::new(),
                 budget: Budget::new(config.fetch_memory.bytes()),
+                background: Background::default(),
                 config,
             }),
         })
+    }
+
+    /// Stops fetching, and waits until what was fetched whole is in the store,
+    /// as a reader has its bytes before. To be called at the end, before the
+    /// store is closed. What is missing is not brought in any more: who reads
+    /// it has it from the origin or fails with [`ObjectError::Stopped`]. Writes
+    /// to the origin are not waited for.
+    pub async fn stop(&self) {
+        self.inner.background.stop().await;
     }
 
     /// An object's metadata.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::join_all;
 
@@ -11,10 +10,6 @@ use super::origin::GatedOrigin;
 use super::*;
 use crate::object::Outcome;
 use crate::origin::OriginError;
-
-fn pattern(len: usize) -> Bytes {
-    (0..len).map(|i| (i * 31 % 251) as u8).collect()
-}
 
 #[tokio::test]
 async fn many_readers_cause_one_fetch_and_see_bytes_as_they_arrive() {

@@ -4,6 +4,7 @@ mod flights;
 mod law;
 mod origin;
 mod ranges;
+mod stopping;
 mod virtual_time;
 
 use std::sync::Arc;
@@ -37,6 +38,10 @@ fn requests() -> RequestConfig {
         backoff_max_ms: 1,
         ..RequestConfig::default()
     }
+}
+
+fn pattern(len: usize) -> Bytes {
+    (0..len).map(|i| (i * 31 % 251) as u8).collect()
 }
 
 /// A small store on a device in memory.

@@ -1,0 +1,87 @@
+//! The end: what was fetched is stored, and nothing is waited for in vain.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use floe_device::{Faults, Faulty, virtual_time};
+
+use super::origin::GatedOrigin;
+use super::*;
+
+/// On flash that is slower than the origin: a reader has the last bytes while
+/// the store still has no room for them.
+#[test]
+fn what_a_reader_has_had_is_there_after_the_end() {
+    const CHUNKS: u64 = 24;
+    virtual_time::run(5, |clock| async move {
+        let big = pattern(CHUNKS as usize * (512 << 10));
+        let mut origin = GatedOrigin::new();
+        origin.piece = 64 << 10;
+        let origin = Arc::new(origin);
+        origin.set(&key(), big.clone());
+        let memory = Arc::new(MemoryDevice::new(geometry()));
+        let device = Arc::new(Faulty::new(memory, clock.clone(), 5, Faults::default()));
+        let open = async || {
+            let config = ObjectConfig {
+                chunk_size: ByteSize::kib(512),
+                coalesce: ByteSize::mib(4),
+                fetch_window: ByteSize::mib(1),
+                ..config(Consistency::Immutable)
+            };
+            let store = store_on(device.clone(), clock.clone()).await;
+            cache_over(store, &Arc::new(origin.clone()), config)
+        };
+        let cache = open().await;
+        device.set(Faults {
+            delays: 1.0,
+            delay_max: Duration::from_millis(100),
+            ..Faults::default()
+        });
+        assert_eq!(read(&cache, None).await.unwrap(), big);
+        assert!(cache.stats().chunks_stored < CHUNKS, "flash is slower");
+        cache.stop().await;
+        assert_eq!(cache.stats().chunks_stored, CHUNKS);
+        cache.store().close().await.unwrap();
+
+        let cache = open().await;
+        origin.outage.store(true, SeqCst);
+        assert_eq!(read(&cache, None).await.unwrap(), big);
+    });
+}
+
+/// Virtual time names a wait that nothing ends.
+#[test]
+fn an_origin_that_does_not_answer_is_not_waited_for() {
+    for gate_of in [
+        |origin: &GatedOrigin| origin.answers.close(),
+        |origin: &GatedOrigin| origin.pieces.close(),
+    ] {
+        virtual_time::run(5, |clock| async move {
+            let origin = GatedOrigin::with(&key(), pattern(10_000));
+            gate_of(&origin);
+            let store = store_on(Arc::new(MemoryDevice::new(geometry())), clock).await;
+            let config = config(Consistency::Immutable);
+            let cache = cache_over(store, &Arc::new(origin.clone()), config);
+            let reader = tokio::spawn({
+                let cache = cache.clone();
+                async move { read(&cache, None).await }
+            });
+            settle().await;
+            cache.stop().await;
+            assert_eq!(cache.fetches_in_flight(), 0);
+            reader.abort();
+        });
+    }
+}
+
+#[tokio::test]
+async fn after_the_end_what_is_missing_is_refused() {
+    let origin = GatedOrigin::with(&key(), pattern(10_000));
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
+    cache.stop().await;
+    assert!(matches!(
+        read(&cache, None).await,
+        Err(ObjectError::Stopped)
+    ));
+    assert_eq!(origin.gets(), 0);
+}
