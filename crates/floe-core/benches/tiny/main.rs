@@ -164,11 +164,13 @@ impl Options {
         requests.clear();
         mix.fill(&mut requests, self.taped);
         let pages = counted.bytes_written() / PAGE_BYTES as u64;
+        let model_ns = model_alone(model, &requests);
         self.show(&json!({
             "engine": name,
             "operations_per_second": (1e9 / ns).round(),
             "cpu_ns": ns,
-            "of_which_model_ns": model_alone(model, &requests),
+            "of_which_model_ns": model_ns,
+            "operations_per_second_without_model": (1e9 / (ns - model_ns)).round(),
             "inserts_percent": counted.objects_in as f64 * 100.0 / operations as f64,
             "write_amplification": counted.write_amplification(),
             "cpu_ns_per_page_written": ns * operations as f64 / pages.max(1) as f64,

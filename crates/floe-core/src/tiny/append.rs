@@ -391,26 +391,26 @@ impl AppendLog {
     }
 }
 
-/// Readers inside each zone.
+/// Readers inside each zone, or each of whatever else is emptied as a whole.
 #[derive(Clone, Debug)]
 pub(super) struct Pins(Vec<u32>);
 
 impl Pins {
-    pub(super) fn new(zones: u32) -> Self {
-        Pins(vec![0; zones as usize])
+    pub(super) fn new(count: u32) -> Self {
+        Pins(vec![0; count as usize])
     }
 
-    pub(super) fn pin(&mut self, zone: u32) {
-        self.0[zone as usize] += 1;
+    pub(super) fn pin(&mut self, at: u32) {
+        self.0[at as usize] += 1;
     }
 
-    pub(super) fn unpin(&mut self, zone: u32) {
-        debug_assert!(self.0[zone as usize] > 0, "zone {zone} is not pinned");
-        self.0[zone as usize] -= 1;
+    pub(super) fn unpin(&mut self, at: u32) {
+        debug_assert!(self.0[at as usize] > 0, "number {at} is not pinned");
+        self.0[at as usize] -= 1;
     }
 
-    pub(super) fn is_free(&self, zone: u32) -> bool {
-        self.0[zone as usize] == 0
+    pub(super) fn is_free(&self, at: u32) -> bool {
+        self.0[at as usize] == 0
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {

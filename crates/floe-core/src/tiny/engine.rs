@@ -21,7 +21,7 @@
 //!   tombstone. Where that is only in memory, [`Accepted::outdates_flash`]
 //!   tells the driver, who makes a note of it durable before it acknowledges.
 
-use super::nemo::Told;
+use super::nemo::{AllTold, Candidate};
 use super::object::{Object, PageAddress};
 use super::statistics::{Memory, Statistics};
 use crate::hash::KeyHash;
@@ -72,14 +72,14 @@ pub struct Search {
     /// How many of the pages the driver has read. It says so before it ends
     /// the search: the first of them mostly decide ([`waves`]).
     pub read: usize,
-    /// The engine's own: zones that it pinned.
+    /// The engine's own: what it pinned.
     pub(super) pins: Vec<u32>,
-    /// The engine's own: places with their age, greater is newer.
-    pub(super) candidates: Vec<(u64, PageAddress)>,
+    /// The engine's own: what filters said.
+    pub(super) told: AllTold,
+    /// The engine's own: the places that the pages are.
+    pub(super) candidates: Vec<Candidate>,
     /// The engine's own: what each index page speaks of.
     pub(super) asked: Vec<(u64, u32)>,
-    /// The engine's own: what filters said.
-    pub(super) told: Vec<Told>,
     /// The engine's own: whether they named more pages than are read.
     pub(super) is_cut: bool,
     /// The engine's own: which set-group was to be written next when it began,
@@ -96,9 +96,9 @@ impl Search {
             pages: Vec::new(),
             read: 0,
             pins: Vec::new(),
+            told: AllTold::default(),
             candidates: Vec::new(),
             asked: Vec::new(),
-            told: Vec::new(),
             is_cut: false,
             asked_all_at: None,
         }
@@ -110,9 +110,9 @@ impl Search {
         self.pages.clear();
         self.read = 0;
         self.pins.clear();
+        self.told.clear();
         self.candidates.clear();
         self.asked.clear();
-        self.told.clear();
         self.is_cut = false;
         self.asked_all_at = None;
     }

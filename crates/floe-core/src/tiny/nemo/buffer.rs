@@ -10,7 +10,6 @@ pub(super) struct Set {
     /// Of the objects, in their order.
     marks: Vec<Mark>,
     objects: Vec<Object>,
-    used_bytes: u16,
 }
 
 /// What looking for an object, and moving one, asks of it: a quarter of the
@@ -39,40 +38,34 @@ impl Set {
         self.marks.len()
     }
 
-    pub(super) fn used_bytes(&self) -> usize {
-        usize::from(self.used_bytes)
-    }
-
-    fn room(&self) -> usize {
-        PAGE_ROOM_BYTES - self.used_bytes()
-    }
-
-    fn push(&mut self, object: Object, other: Option<u32>) {
-        let mark = Mark {
-            hash: object.hash,
-            other: other.unwrap_or(NO_SET),
-            stored_bytes: object.stored_bytes() as u16,
-        };
-        self.used_bytes += mark.stored_bytes;
-        self.marks.push(mark);
-        self.objects.push(object);
-    }
-
-    /// Keeps the order, which is that of arrival.
-    fn remove(&mut self, at: usize) -> Object {
-        self.used_bytes -= self.marks.remove(at).stored_bytes;
-        self.objects.remove(at)
-    }
-
     fn position(&self, hash: KeyHash) -> Option<usize> {
         self.marks.iter().position(|mark| mark.hash == hash)
     }
+}
+
+/// What is asked of every set that a key or a move leads to, most of which
+/// are then left alone. It lies apart from the sets: of these nothing is
+/// loaded for it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Front {
+    /// A bit for each hash that is in the set; others may share it.
+    seen: u64,
+    used_bytes: u16,
+}
+
+/// The bit of [`Front::seen`].
+fn bit_of(hash: KeyHash) -> u64 {
+    1 << (hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
 }
 
 /// A set-group in memory.
 #[derive(Clone, Debug)]
 pub(super) struct SetGroup {
     sets: Vec<Set>,
+    /// By set.
+    fronts: Vec<Front>,
+    /// Objects that a set takes memory for when the first comes.
+    expected: usize,
     objects: u64,
     used_bytes: u64,
     /// Bytes of those that were written back into it.
@@ -82,9 +75,15 @@ pub(super) struct SetGroup {
 }
 
 impl SetGroup {
-    pub(super) fn new(sets: u32) -> Self {
+    /// An empty one of so many sets, which are expected to hold as many
+    /// objects as those of one that holds `objects`.
+    pub(super) fn new(sets: u32, objects: u64) -> Self {
+        let mean = objects.div_ceil(u64::from(sets)) as usize;
         SetGroup {
             sets: vec![Set::default(); sets as usize],
+            fronts: vec![Front::default(); sets as usize],
+            // Most sets hold little more than others.
+            expected: mean + mean / 4,
             objects: 0,
             used_bytes: 0,
             written_back_bytes: 0,
@@ -104,40 +103,74 @@ impl SetGroup {
         self.used_bytes
     }
 
+    /// Where in a set an object is.
+    fn position(&self, home: u32, hash: KeyHash) -> Option<usize> {
+        if self.fronts[home as usize].seen & bit_of(hash) == 0 {
+            return None;
+        }
+        self.sets[home as usize].position(hash)
+    }
+
+    /// Room in a set; none in [`NO_SET`].
+    fn room(&self, home: u32) -> usize {
+        self.fronts
+            .get(home as usize)
+            .map_or(0, |front| PAGE_ROOM_BYTES - usize::from(front.used_bytes))
+    }
+
     pub(super) fn find(&self, hash: KeyHash, homes: Homes) -> Option<&Object> {
         homes.iter().find_map(|home| {
-            let set = &self.sets[home as usize];
-            set.position(hash).map(|at| &set.objects[at])
+            let at = self.position(home, hash)?;
+            Some(&self.sets[home as usize].objects[at])
         })
     }
 
     pub(super) fn remove(&mut self, hash: KeyHash, homes: Homes) -> Option<Object> {
         homes.iter().find_map(|home| {
-            let at = self.sets[home as usize].position(hash)?;
+            let at = self.position(home, hash)?;
             Some(self.take(home, at))
         })
     }
 
-    fn take(&mut self, set: u32, at: usize) -> Object {
-        let object = self.sets[set as usize].remove(at);
+    /// Keeps the order of the others, which is that of arrival.
+    fn take(&mut self, home: u32, at: usize) -> Object {
+        let set = &mut self.sets[home as usize];
+        let mark = set.marks.remove(at);
         self.objects -= 1;
-        self.used_bytes -= object.stored_bytes() as u64;
-        object
+        self.used_bytes -= u64::from(mark.stored_bytes);
+        let front = &mut self.fronts[home as usize];
+        front.used_bytes -= mark.stored_bytes;
+        front.seen = set.hashes().fold(0, |seen, hash| seen | bit_of(hash));
+        set.objects.remove(at)
     }
 
-    fn add(&mut self, set: u32, object: Object, other: Option<u32>) {
+    fn add(&mut self, home: u32, object: Object, other: Option<u32>) {
+        let mark = Mark {
+            hash: object.hash,
+            other: other.unwrap_or(NO_SET),
+            stored_bytes: object.stored_bytes() as u16,
+        };
         self.objects += 1;
-        self.used_bytes += object.stored_bytes() as u64;
-        self.sets[set as usize].push(object, other);
+        self.used_bytes += u64::from(mark.stored_bytes);
+        let front = &mut self.fronts[home as usize];
+        front.used_bytes += mark.stored_bytes;
+        front.seen |= bit_of(mark.hash);
+        let set = &mut self.sets[home as usize];
+        if set.marks.is_empty() {
+            set.marks.reserve(self.expected);
+            set.objects.reserve(self.expected);
+        }
+        set.marks.push(mark);
+        set.objects.push(object);
     }
 
     /// Puts `object` into the emptier of its sets, if it fits one.
     pub(super) fn place(&mut self, object: Object, homes: Homes) -> Result<(), Object> {
         let emptiest = homes
             .iter()
-            .max_by_key(|home| self.sets[*home as usize].room())
-            .unwrap_or(homes.first);
-        if self.sets[emptiest as usize].room() < object.stored_bytes() {
+            .max_by_key(|home| self.room(*home))
+            .unwrap_or(NO_SET);
+        if self.room(emptiest) < object.stored_bytes() {
             return Err(object);
         }
         self.add(emptiest, object, homes.other_than(emptiest));
@@ -150,12 +183,13 @@ impl SetGroup {
         let needed = object.stored_bytes();
         for home in homes.iter() {
             let set = &self.sets[home as usize];
-            let room = set.room();
+            let lacking = needed.saturating_sub(self.room(home));
             let movable = set.marks.iter().position(|resident| {
-                let bytes = usize::from(resident.stored_bytes);
-                room + bytes >= needed
-                    && resident.other != NO_SET
-                    && self.sets[resident.other as usize].room() >= bytes
+                // It makes enough room, and has some: at least what is lacking,
+                // at most what its other set has. Put as one comparison, of
+                // which a processor can guess that it fails.
+                let fitting = (self.room(resident.other) + 1).saturating_sub(lacking);
+                usize::from(resident.stored_bytes).wrapping_sub(lacking) < fitting
             });
             if let Some(at) = movable {
                 let other = set.marks[at].other;
@@ -188,7 +222,7 @@ impl SetGroup {
     /// says whether they do. Where they cannot, nothing is moved.
     fn make_room(&mut self, home: u32, needed: usize) -> bool {
         let set = &self.sets[home as usize];
-        let mut room = set.room();
+        let mut room = self.room(home);
         // Places of those that move, and the sets that take them.
         let mut moves: Vec<(usize, u32)> = Vec::new();
         for (at, mark) in set.marks.iter().enumerate() {
@@ -201,9 +235,9 @@ impl SetGroup {
                 let promised: usize = promised
                     .map(|(at, _)| usize::from(self.sets[home as usize].marks[*at].stored_bytes))
                     .sum();
-                self.sets[set as usize].room() >= promised + bytes
+                self.room(set) >= promised + bytes
             };
-            if mark.other != NO_SET && takes(mark.other) {
+            if takes(mark.other) {
                 room += bytes;
                 moves.push((at, mark.other));
             }
@@ -240,12 +274,12 @@ impl SetGroup {
     }
 
     pub(super) fn fits(&self, home: u32, bytes: usize) -> bool {
-        self.sets[home as usize].room() >= bytes
+        self.room(home) >= bytes
     }
 
     /// Memory held, without the objects' bytes in the case of a model.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let sets = self.sets.len() * size_of::<Set>();
+        let sets = self.sets.len() * (size_of::<Set>() + size_of::<Front>());
         let objects: usize = self
             .sets
             .iter()

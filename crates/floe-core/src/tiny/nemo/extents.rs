@@ -2,6 +2,7 @@
 //! zones or an equal part of one.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::tiny::append::Pins;
 use crate::tiny::engine::Label;
@@ -40,7 +41,7 @@ pub(super) struct Extents {
     used: Vec<u32>,
     /// Of each zone: extents handed out since its last reset.
     handed_out: Vec<u32>,
-    /// Of each zone: searches inside.
+    /// Of each extent: searches inside.
     readers: Pins,
     /// Of each zone: whether a write to it failed.
     retired: Vec<bool>,
@@ -49,20 +50,18 @@ pub(super) struct Extents {
 impl Extents {
     pub(super) fn new(flash: Flash, pages: u32) -> Self {
         let zones = flash.zones as usize;
-        let mut extents = Extents {
+        let count = (flash.pages() / u64::from(pages)) as u32;
+        Extents {
             flash,
             pages,
-            free: VecDeque::new(),
+            free: (0..count).map(Extent).collect(),
             dead_zones: VecDeque::new(),
-            owners: vec![Owner::Nobody; (flash.pages() / u64::from(pages)) as usize],
+            owners: vec![Owner::Nobody; count as usize],
             used: vec![0; zones],
             handed_out: vec![0; zones],
-            readers: Pins::new(flash.zones),
+            readers: Pins::new(count),
             retired: vec![false; zones],
-        };
-        let count = flash.pages() / u64::from(pages);
-        extents.free.extend((0..count as u32).map(Extent));
-        extents
+        }
     }
 
     pub(super) fn free(&self) -> usize {
@@ -116,7 +115,8 @@ impl Extents {
     /// The next zone to reset, if nobody reads in it.
     pub(super) fn take_dead_zone(&mut self) -> Option<u32> {
         let zone = *self.dead_zones.front()?;
-        if !self.readers.is_free(zone) {
+        let mut extents = self.extents_of(zone);
+        if !extents.all(|extent| self.readers.is_free(extent)) {
             return None;
         }
         self.dead_zones.pop_front()
@@ -193,14 +193,12 @@ impl Extents {
         self.free.extend(fresh);
     }
 
-    pub(super) fn pin(&mut self, page: PageAddress) -> u32 {
-        let zone = self.flash.zone_of(page);
-        self.readers.pin(zone);
-        zone
+    pub(super) fn pin(&mut self, extent: Extent) {
+        self.readers.pin(extent.0);
     }
 
-    pub(super) fn unpin(&mut self, zone: u32) {
-        self.readers.unpin(zone);
+    pub(super) fn unpin(&mut self, extent: Extent) {
+        self.readers.unpin(extent.0);
     }
 
     pub(super) fn page(&self, extent: Extent, page: u32) -> PageAddress {
@@ -209,6 +207,13 @@ impl Extents {
 
     fn zones(&self, extent: Extent) -> impl Iterator<Item = u32> + use<> {
         zones_of(self.flash, self.pages, extent)
+    }
+
+    /// The extents that share a zone, or the one that it is a part of.
+    fn extents_of(&self, zone: u32) -> Range<u32> {
+        let first = zone * self.flash.zone_pages / self.pages;
+        let count = (self.flash.zone_pages / self.pages).max(1);
+        first..first + count
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {

@@ -6,7 +6,7 @@
 //! once, instead of several probes for each (the layout of bit-sliced
 //! signature files: Faloutsos and Christodoulakis, 1984; BitFunnel, 2017).
 
-use super::hashes::{PROBES_MAX, Rows};
+use super::hashes::{PROBES_MAX, Probe, Rows};
 use crate::hash::KeyHash;
 use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
 
@@ -119,7 +119,7 @@ impl Shape {
         for (at, set) in hashes.enumerate() {
             let start = at * self.rows as usize;
             for hash in set {
-                for row in Rows::of(hash).iter(self.probes, self.rows) {
+                for row in Rows::of(hash).iter(self) {
                     bits[(start + row) / 8] |= 1 << ((start + row) % 8);
                 }
             }
@@ -132,29 +132,39 @@ impl Shape {
     }
 }
 
-/// Which set-groups of an index group may hold a key; bit *i* is its *i*-th.
-pub(super) type Mask = [u64; INDEX_GROUP_MAX as usize / 64];
+/// Which of 64 set-groups in a row may hold a key.
+///
+/// Filters answer with these, and with those that name nobody, too: whoever
+/// looks into them right away has the processor guess what is in them, and
+/// wait for the memory of each before it asks the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    /// Column of the first of them.
+    pub(super) column: u32,
+    /// Bit *i* is that of the *i*-th behind it.
+    pub(super) bits: u64,
+}
 
-/// Looks up a key in a page of filters.
-pub(super) fn probe_page(shape: Shape, page: &[u8], rows: &Rows) -> Mask {
-    match shape.row_bytes().div_ceil(8) {
-        0..=1 => probe_words::<1>(shape, page, rows),
-        2 => probe_words::<2>(shape, page, rows),
-        3 => probe_words::<3>(shape, page, rows),
-        4 => probe_words::<4>(shape, page, rows),
-        _ => probe_words::<{ INDEX_GROUP_MAX as usize / 64 }>(shape, page, rows),
+/// Looks up a key in a page of filters; calls `found` for all its columns.
+pub(super) fn probe_page(probe: &Probe, page: &[u8], found: impl FnMut(Word)) {
+    match probe.shape.row_bytes().div_ceil(8) {
+        0..=1 => probe_words::<1>(probe, page, found),
+        2 => probe_words::<2>(probe, page, found),
+        3 => probe_words::<3>(probe, page, found),
+        4 => probe_words::<4>(probe, page, found),
+        _ => probe_words::<{ (INDEX_GROUP_MAX / u64::BITS) as usize }>(probe, page, found),
     }
 }
 
 /// The same for rows of up to `WORDS` words, all of which are looked at
 /// together: a row lies in one or two lines of the processor's cache.
-fn probe_words<const WORDS: usize>(shape: Shape, page: &[u8], rows: &Rows) -> Mask {
-    let row_bytes = shape.row_bytes();
+fn probe_words<const WORDS: usize>(probe: &Probe, page: &[u8], mut found: impl FnMut(Word)) {
+    let row_bytes = probe.shape.row_bytes();
     let body = &page[PAGE_HEADER_BYTES..];
     let mut all = [u64::MAX; WORDS];
     // All rows, though most often some fewer would do: a processor does not
     // guess when, and that costs more than the rest.
-    for row in rows.iter(shape.probes, shape.rows) {
+    for row in probe.rows() {
         let at = row * row_bytes;
         match body.get(at..at + WORDS * 8) {
             Some(row) => {
@@ -173,19 +183,19 @@ fn probe_words<const WORDS: usize>(shape: Shape, page: &[u8], rows: &Rows) -> Ma
             }
         }
     }
-    let mut mask = [0; INDEX_GROUP_MAX as usize / 64];
-    mask[..WORDS].copy_from_slice(&all);
-    // What lies behind the columns belongs to the next row.
-    let whole = row_bytes / 8;
-    if let Some(last) = mask.get_mut(whole) {
-        *last &= (1 << (row_bytes % 8 * 8)) - 1;
+    for (at, word) in all.into_iter().enumerate() {
+        // What lies behind the columns belongs to the next row.
+        let bits = 8 * row_bytes.saturating_sub(at * 8).min(8) as u32;
+        let of_row = u64::MAX.checked_shr(u64::BITS - bits).unwrap_or(0);
+        found(Word {
+            column: at as u32 * u64::BITS,
+            bits: word & of_row,
+        });
     }
-    mask.iter_mut().skip(whole + 1).for_each(|word| *word = 0);
-    mask
 }
 
 /// Set-groups of a stripe.
-const STRIPE_COLUMNS: u32 = u32::BITS;
+const STRIPE_COLUMNS: u32 = u64::BITS;
 
 /// The index group that is still being filled, in stripes of set-groups, so
 /// that it takes memory only as it fills.
@@ -195,7 +205,7 @@ pub(super) struct OpenGroup {
     sets: u32,
     filled: u32,
     /// Of each stripe, set after set: its rows.
-    stripes: Vec<Vec<u32>>,
+    stripes: Vec<Vec<u64>>,
 }
 
 impl OpenGroup {
@@ -227,7 +237,7 @@ impl OpenGroup {
         let filters = stripe.chunks_exact_mut(shape.rows as usize);
         for (filter, set) in filters.zip(hashes) {
             for hash in set {
-                for row in Rows::of(hash).iter(shape.probes, shape.rows) {
+                for row in Rows::of(hash).iter(shape) {
                     filter[row] |= bit;
                 }
             }
@@ -246,7 +256,7 @@ impl OpenGroup {
     }
 
     /// The bit of the next column, and the stripe it is in.
-    fn new_column(&mut self) -> (u32, &mut Vec<u32>) {
+    fn new_column(&mut self) -> (u64, &mut Vec<u64>) {
         let at = self.filled % STRIPE_COLUMNS;
         let stripe = (self.filled / STRIPE_COLUMNS) as usize;
         self.filled += 1;
@@ -257,39 +267,42 @@ impl OpenGroup {
         (1 << at, &mut self.stripes[stripe])
     }
 
-    pub(super) fn probe(&self, set: u32, rows: &Rows) -> Mask {
-        let mut mask = [0; 8];
+    /// As [`probe_page`], of `set`.
+    pub(super) fn probe(&self, set: u32, probe: &Probe, mut found: impl FnMut(Word)) {
         let start = set as usize * self.shape.rows as usize;
         for (at, stripe) in self.stripes.iter().enumerate() {
             let filter = &stripe[start..start + self.shape.rows as usize];
-            let mut all = u32::MAX;
-            for row in rows.iter(self.shape.probes, self.shape.rows) {
-                all &= filter[row];
-            }
-            mask[at / 2] |= u64::from(all) << (at % 2 * 32);
+            found(Word {
+                column: at as u32 * STRIPE_COLUMNS,
+                bits: probe.rows().fold(u64::MAX, |all, row| all & filter[row]),
+            });
         }
-        mask
     }
 
     /// The page of a set, rows by rows.
     pub(super) fn page(&self, set: u32) -> Box<[u8]> {
         let mut page = vec![0; PAGE_BYTES].into_boxed_slice();
+        self.write_page(set, &mut page);
+        page
+    }
+
+    /// Makes `page`, which is all zeroes, the page of a set.
+    pub(super) fn write_page(&self, set: u32, page: &mut [u8]) {
         let row_bytes = self.shape.row_bytes();
         let rows = self.shape.rows as usize;
         let start = set as usize * rows;
         for row in 0..rows {
             let out = &mut page[PAGE_HEADER_BYTES + row * row_bytes..][..row_bytes];
-            for (out, stripe) in out.chunks_mut(4).zip(&self.stripes) {
+            for (out, stripe) in out.chunks_mut(8).zip(&self.stripes) {
                 let bits = stripe[start + row].to_le_bytes();
                 out.copy_from_slice(&bits[..out.len()]);
             }
         }
-        page
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
         let rows: usize = self.stripes.iter().map(Vec::len).sum();
-        (rows * size_of::<u32>()) as u64
+        (rows * size_of::<u64>()) as u64
     }
 }
 
@@ -335,41 +348,13 @@ impl SetFilters {
 
     /// How many of the set-groups may hold `hash`.
     pub fn candidates(&self, hash: KeyHash) -> usize {
-        let rows = Rows::of(hash);
-        let masks = self.pages.iter();
-        let masks = masks.map(|page| probe_page(self.shape, page, &rows));
-        masks
-            .map(|mask| mask.iter().map(|word| word.count_ones()).sum::<u32>() as usize)
-            .sum()
-    }
-}
-
-/// The bits that are set in a mask, highest first.
-pub(super) fn newest_first(mask: Mask) -> impl Iterator<Item = u32> {
-    NewestFirst {
-        mask,
-        words: mask.len(),
-    }
-}
-
-struct NewestFirst {
-    mask: Mask,
-    /// Words that may have bits left.
-    words: usize,
-}
-
-impl Iterator for NewestFirst {
-    type Item = u32;
-
-    fn next(&mut self) -> Option<u32> {
-        while self.words > 0 {
-            let word = &mut self.mask[self.words - 1];
-            if let Some(top) = word.checked_ilog2() {
-                *word &= !(1 << top);
-                return Some((self.words as u32 - 1) * u64::BITS + top);
-            }
-            self.words -= 1;
+        let probe = Probe::of(hash, self.shape);
+        let mut candidates = 0;
+        for page in &self.pages {
+            probe_page(&probe, page, |word| {
+                candidates += word.bits.count_ones();
+            });
         }
-        None
+        candidates as usize
     }
 }

@@ -1,26 +1,29 @@
 //! From a key's hash to its sets and to the bits of its filters.
 
+use super::filters::Shape;
 use crate::hash::{KeyHash, fast_range};
 
-/// The sets of a set-group that an object may lie in.
+/// The sets of a set-group that an object may lie in: one or two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Homes {
-    pub(super) first: u32,
-    second: Option<u32>,
+    sets: [u32; 2],
+    count: usize,
 }
 
 impl Homes {
     /// The sets of `hash` among `sets`, one or two of them.
     pub(super) fn of(hash: KeyHash, sets: u32, candidates: u32) -> Self {
-        let first = fast_range(scramble(hash.0, 0x9e37_79b9_7f4a_7c15), sets as usize) as u32;
-        let second = (candidates == 2)
-            .then(|| fast_range(scramble(hash.0, 0xd6e8_feb8_6659_fd93), sets as usize) as u32)
-            .filter(|second| *second != first);
-        Homes { first, second }
+        let home = |multiplier| fast_range(scramble(hash.0, multiplier), sets as usize) as u32;
+        let first = home(0x9e37_79b9_7f4a_7c15);
+        let second = home(0xd6e8_feb8_6659_fd93);
+        Homes {
+            sets: [first, second],
+            count: 1 + usize::from(candidates == 2 && first != second),
+        }
     }
 
     pub(super) fn iter(self) -> impl Iterator<Item = u32> {
-        std::iter::once(self.first).chain(self.second)
+        self.sets.into_iter().take(self.count)
     }
 
     /// The other one.
@@ -65,11 +68,40 @@ impl Rows {
         Rows { points }
     }
 
-    /// The first `count` rows below `rows`.
-    pub(super) fn iter(&self, count: u32, rows: u32) -> impl Iterator<Item = usize> {
-        self.points
-            .iter()
-            .take(count as usize)
-            .map(move |point| ((u32::from(*point) * rows) >> 16) as usize)
+    /// The bits in a filter of `shape`.
+    pub(super) fn iter(&self, shape: Shape) -> impl Iterator<Item = usize> {
+        let points = self.points.iter().take(shape.probes as usize);
+        points.map(move |point| ((u32::from(*point) * shape.rows) >> 16) as usize)
+    }
+
+    /// The same, to be gone through for many filters.
+    pub(super) fn within(&self, shape: Shape) -> Probe {
+        // A page has fewer rows than 2^16, and all points are as quick as one.
+        let rows = u32::from(shape.rows as u16);
+        Probe {
+            shape,
+            rows: self
+                .points
+                .map(|point| ((u32::from(point) * rows) >> 16) as u16),
+        }
+    }
+}
+
+/// The bits that a key sets in filters of one shape.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probe {
+    pub(super) shape: Shape,
+    rows: [u16; PROBES_MAX],
+}
+
+impl Probe {
+    /// The bits of a key.
+    pub(super) fn of(hash: KeyHash, shape: Shape) -> Self {
+        Rows::of(hash).within(shape)
+    }
+
+    pub(super) fn rows(&self) -> impl Iterator<Item = usize> {
+        let rows = self.rows.iter().take(self.shape.probes as usize);
+        rows.map(|row| usize::from(*row))
     }
 }

@@ -1,14 +1,17 @@
 //! The index on flash, and the part of it that is cached (§4.3).
 //!
 //! A search needs the filters of its sets in every index group. So what is
-//! cached of a set are its pages of all index groups, together: a column.
+//! cached of a set are its pages of all index groups, together: the set has
+//! one slot, and that is its place in what is cached of each group.
 
 use std::collections::VecDeque;
 
 use super::extents::Extent;
-use super::filters::{Mask, OpenGroup, Shape, probe_page};
-use super::hashes::Rows;
+use super::filters::{OpenGroup, Shape, probe_page};
+use super::hashes::{Homes, Rows};
+use super::search::Told;
 use super::{IndexCache, NemoConfig};
+use crate::tiny::object::PAGE_BYTES;
 
 /// An index group on flash.
 #[derive(Clone, Debug)]
@@ -26,21 +29,41 @@ impl Group {
     }
 }
 
-/// The pages of one set, one for each index group on flash.
-type Column = VecDeque<Box<[u8]>>;
+/// An index group's pages that are cached, by their sets' slots.
+#[derive(Debug)]
+struct Pages(Vec<u8>);
+
+impl Pages {
+    /// For so many sets. Memory is taken as they come.
+    fn new(slots: usize) -> Self {
+        Pages(vec![0; slots * PAGE_BYTES])
+    }
+
+    fn page(&self, slot: u32) -> &[u8] {
+        &self.0[slot as usize * PAGE_BYTES..][..PAGE_BYTES]
+    }
+
+    fn page_mut(&mut self, slot: u32) -> &mut [u8] {
+        &mut self.0[slot as usize * PAGE_BYTES..][..PAGE_BYTES]
+    }
+}
+
+/// Not cached.
+const NO_SLOT: u32 = u32::MAX;
 
 /// All index groups.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// Those on flash, oldest first.
-    groups: VecDeque<Group>,
+    /// Those on flash, oldest first, with what is cached of each.
+    groups: VecDeque<(Group, Pages)>,
     /// The one that is being filled.
     pub(super) open: OpenGroup,
     /// Sequence of the set-group in its first column.
     pub(super) open_first: u64,
-    /// By set.
-    columns: Vec<Option<Column>>,
-    /// Sets that are cached, in the order in which they came.
+    /// By set: where in each group's cached pages its page is, or [`NO_SLOT`].
+    slots: Vec<u32>,
+    /// Sets that are cached, in the order in which they came. Their slots are
+    /// the first ones.
     cached: VecDeque<u32>,
     /// Most sets that may be.
     cached_max: usize,
@@ -64,7 +87,7 @@ impl Index {
             groups: VecDeque::new(),
             open: OpenGroup::new(shape, sets),
             open_first: 0,
-            columns: vec![None; sets as usize],
+            slots: vec![NO_SLOT; sets as usize],
             cached: VecDeque::new(),
             cached_max: (config.index_cached * f64::from(sets)) as usize,
             policy: config.index_cache,
@@ -75,28 +98,41 @@ impl Index {
     }
 
     pub(super) fn groups(&self) -> impl Iterator<Item = &Group> {
-        self.groups.iter()
+        self.groups.iter().map(|(group, _)| group)
     }
 
     /// Whether everything there is to know about a set is in memory.
     pub(super) fn knows(&self, set: u32) -> bool {
-        self.groups.is_empty() || self.columns[set as usize].is_some()
+        self.groups.is_empty() || self.slots[set as usize] != NO_SLOT
     }
 
-    /// Calls `found` with every index group's first sequence and mask that is
-    /// in memory for `set`.
-    pub(super) fn probe(&self, set: u32, rows: &Rows, mut found: impl FnMut(u64, Mask)) {
-        found(self.open_first, self.open.probe(set, rows));
-        if let Some(column) = &self.columns[set as usize] {
-            for (group, page) in self.groups.iter().zip(column) {
-                found(group.first, probe_page(group.shape, page, rows));
+    /// Calls `told` with what all filters in memory say of the sets of a key,
+    /// newest set-groups first.
+    pub(super) fn probe(&self, homes: Homes, rows: &Rows, mut told: impl FnMut(Told)) {
+        let mut probe = rows.within(self.open.shape);
+        for home in homes.iter() {
+            self.open.probe(home, &probe, |word| {
+                told(Told::new(self.open_first, home, word));
+            });
+        }
+        for (group, pages) in self.groups.iter().rev() {
+            if group.shape != probe.shape {
+                probe = rows.within(group.shape);
+            }
+            for home in homes.iter() {
+                let slot = self.slots[home as usize];
+                if slot != NO_SLOT {
+                    probe_page(&probe, pages.page(slot), |word| {
+                        told(Told::new(group.first, home, word));
+                    });
+                }
             }
         }
     }
 
     /// The group on flash that begins with `first`.
     pub(super) fn group(&self, first: u64) -> Option<&Group> {
-        self.groups.iter().find(|group| group.first == first)
+        self.groups().find(|group| group.first == first)
     }
 
     /// Caches a set's pages, which are those of the groups that begin with
@@ -107,8 +143,8 @@ impl Index {
         firsts: impl Iterator<Item = u64>,
         pages: impl Iterator<Item = &'a [u8]>,
     ) {
-        let current = self.groups.iter().map(|group| group.first).eq(firsts);
-        if !current || self.cached_max == 0 || self.columns[set as usize].is_some() {
+        let current = self.groups().map(|group| group.first).eq(firsts);
+        if !current || self.cached_max == 0 || self.slots[set as usize] != NO_SLOT {
             return;
         }
         self.passed_by += 1;
@@ -116,27 +152,22 @@ impl Index {
             return;
         }
         self.passed_by = 0;
-        // The memory of the column that goes is used for the one that comes.
-        let mut column = Column::new();
-        while self.cached.len() >= self.cached_max {
-            if let Some(oldest) = self.next_to_leave() {
-                column = self.columns[oldest as usize].take().unwrap_or(column);
-            }
+        let slot = self.free_slot();
+        for ((_, cached), page) in self.groups.iter_mut().zip(pages) {
+            cached.page_mut(slot).copy_from_slice(page);
         }
-        let mut count = 0;
-        for page in pages {
-            match column.get_mut(count).filter(|old| old.len() == page.len()) {
-                Some(old) => old.copy_from_slice(page),
-                None => {
-                    column.truncate(count);
-                    column.push_back(Box::from(page));
-                }
-            }
-            count += 1;
-        }
-        column.truncate(count);
-        self.columns[set as usize] = Some(column);
+        self.slots[set as usize] = slot;
         self.cached.push_back(set);
+    }
+
+    /// A slot that nothing uses any more, or yet.
+    fn free_slot(&mut self) -> u32 {
+        if self.cached.len() >= self.cached_max
+            && let Some(oldest) = self.next_to_leave()
+        {
+            return std::mem::replace(&mut self.slots[oldest as usize], NO_SLOT);
+        }
+        self.cached.len() as u32
     }
 
     /// Notes that a set is asked.
@@ -164,38 +195,42 @@ impl Index {
 
     /// The open group is on flash, in `extent`; the next one is laid out as `next`.
     pub(super) fn open_is_on_flash(&mut self, extent: Extent, next: Shape) {
-        let sets = self.columns.len() as u32;
+        let sets = self.slots.len() as u32;
         let open = std::mem::replace(&mut self.open, OpenGroup::new(next, sets));
         if self.groups.is_empty() {
             // Until now nothing had to be cached: begin with what fits.
-            for set in 0..self.cached_max.min(sets as usize) as u32 {
-                self.columns[set as usize] = Some(Column::new());
+            for set in 0..self.cached_max as u32 {
+                self.slots[set as usize] = set;
                 self.cached.push_back(set);
             }
         }
+        let mut pages = Pages::new(self.cached_max);
         for set in &self.cached {
-            if let Some(column) = &mut self.columns[*set as usize] {
-                column.push_back(open.page(*set));
-            }
+            let slot = self.slots[*set as usize];
+            open.write_page(*set, pages.page_mut(slot));
         }
-        self.groups.push_back(Group {
+        let group = Group {
             shape: open.shape,
             first: self.open_first,
             extent,
-        });
-        self.open_first += u64::from(open.shape.columns);
+        };
+        self.open_first = group.end();
+        self.groups.push_back((group, pages));
     }
 
     /// After a restart: index groups that are on flash, oldest first, and how
     /// the open one behind them is laid out.
     pub(super) fn recover(&mut self, groups: Vec<Group>, open: Shape, open_first: u64) {
-        self.groups = groups.into();
+        let groups = groups.into_iter();
+        self.groups = groups
+            .map(|group| (group, Pages::new(self.cached_max)))
+            .collect();
         self.start_over(open, open_first);
     }
 
     /// Begins again with no index at all; the next set-group is number `first`.
     pub(super) fn start_over(&mut self, shape: Shape, first: u64) {
-        let sets = self.columns.len() as u32;
+        let sets = self.slots.len() as u32;
         self.open = OpenGroup::new(shape, sets);
         self.open_first = first;
     }
@@ -203,18 +238,13 @@ impl Index {
     /// Forgets groups that only speak of set-groups before `oldest`; returns
     /// the extent of one.
     pub(super) fn forget_before(&mut self, oldest: u64) -> Option<Extent> {
-        if self.groups.front()?.end() > oldest {
+        if self.groups().next()?.end() > oldest {
             return None;
         }
-        let group = self.groups.pop_front()?;
-        for set in &self.cached {
-            if let Some(column) = &mut self.columns[*set as usize] {
-                column.pop_front();
-            }
-        }
+        let (group, _) = self.groups.pop_front()?;
         if self.groups.is_empty() {
             for set in self.cached.drain(..) {
-                self.columns[set as usize] = None;
+                self.slots[set as usize] = NO_SLOT;
             }
         }
         Some(group.extent)
@@ -222,15 +252,8 @@ impl Index {
 
     /// Memory of filters that are cached, and of what manages them.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let pages: usize = self
-            .cached
-            .iter()
-            .filter_map(|set| self.columns[*set as usize].as_ref())
-            .flatten()
-            .map(|page| page.len() + size_of::<Box<[u8]>>())
-            .sum();
-        let tables = self.columns.len() * size_of::<Option<Column>>()
-            + self.cached.len() * size_of::<u32>()
+        let pages = self.groups.len() * self.cached.len() * PAGE_BYTES;
+        let tables = (self.slots.len() + self.cached.len()) * size_of::<u32>()
             + self.asked.len() * size_of::<u64>();
         (pages + tables) as u64
     }

@@ -54,14 +54,14 @@ use super::object::{Object, PageAddress};
 use super::statistics::{Memory, Statistics};
 use crate::hash::KeyHash;
 use buffer::SetGroup;
-use extents::Extents;
-use filters::Shape;
+use extents::{Extent, Extents};
+use filters::{Shape, probe_page};
 use flush::Flush;
 use hashes::{Homes, Rows};
 use index::Index;
 use pool::Pool;
-use search::Absences;
-pub(super) use search::Told;
+use search::{Absences, Told};
+pub(super) use search::{AllTold, Candidate};
 
 pub use config::{FilterSizing, IndexCache, NemoConfig, NemoPlan, WriteBack};
 pub use filters::SetFilters;
@@ -102,7 +102,7 @@ impl Nemo {
         let shape = shape_for(&plan, filter_objects);
         Nemo {
             filling: (0..config.memory_set_groups)
-                .map(|_| SetGroup::new(sets))
+                .map(|_| SetGroup::new(sets, 0))
                 .collect(),
             sealed: None,
             turned_out: 0,
@@ -160,10 +160,10 @@ impl Nemo {
         Homes::of(hash, self.plan.sets, self.plan.config.candidates)
     }
 
-    /// The place of a set in a set-group, if that is still on flash.
-    fn candidate(&self, sequence: u64, set: u32) -> Option<PageAddress> {
-        let resident = self.pool.get(sequence)?;
-        Some(self.extents.page(resident.extent, set))
+    /// Where a candidate is on flash, if it still is.
+    fn page_of(&self, candidate: Candidate) -> Option<PageAddress> {
+        let resident = self.pool.get(candidate.sequence)?;
+        Some(self.extents.page(resident.extent, candidate.home))
     }
 
     /// Whether the filters of all its sets are in memory.
@@ -260,14 +260,12 @@ impl Nemo {
             return false;
         }
         self.sealed = self.filling.pop_front();
-        self.filling.push_back(SetGroup::new(self.plan.sets));
+        let objects = self.sealed.as_ref().map_or(0, SetGroup::objects);
+        let next = SetGroup::new(self.plan.sets, objects);
+        self.filling.push_back(next);
         self.turned_out = 0;
         self.flush.begin();
         true
-    }
-
-    fn pin(&mut self, search: &mut Search, page: PageAddress) {
-        search.pins.push(self.extents.pin(page));
     }
 }
 
@@ -354,25 +352,24 @@ impl Engine for Nemo {
             return Step::Memory;
         }
         let homes = self.homes(hash);
-        let rows = Rows::of(hash);
-        let next = self.pool.next();
+        self.index
+            .probe(homes, &Rows::of(hash), |told| search.told.note(told));
         for home in homes.iter() {
-            self.ask_memory(home, &rows, &mut search.told);
             self.index.touch(home);
             if self.index.knows(home) {
                 continue;
             }
             for group in self.index.groups() {
-                search
-                    .index_pages
-                    .push(self.extents.page(group.extent, home));
+                let page = self.extents.page(group.extent, home);
+                search.index_pages.push(page);
                 search.asked.push((group.first, home));
+                search.pins.push(group.extent.0);
             }
         }
-        for at in 0..search.index_pages.len() {
-            self.pin(search, search.index_pages[at]);
+        for extent in &search.pins {
+            self.extents.pin(Extent(*extent));
         }
-        search.asked_all_at = Some(next);
+        search.asked_all_at = Some(self.pool.next());
         if search.index_pages.is_empty() {
             return self.settle(search);
         }
@@ -390,13 +387,18 @@ impl Engine for Nemo {
             return Step::Absent;
         }
         let rows = Rows::of(search.hash);
+        let mut probe = rows.within(self.index.open.shape);
         for ((first, home), page) in search.asked.iter().zip(pages) {
             let (Some(group), Some(page)) = (self.index.group(*first), page) else {
                 // A group that went in the meantime speaks of nothing that is left.
                 continue;
             };
-            let mask = filters::probe_page(group.shape, page, &rows);
-            Told::note(&mut search.told, *first, *home, mask);
+            if group.shape != probe.shape {
+                probe = rows.within(group.shape);
+            }
+            probe_page(&probe, page, |word| {
+                search.told.note(Told::new(*first, *home, word));
+            });
         }
         let mut left = pages;
         for asked in search.asked.chunk_by(|a, b| a.1 == b.1) {
@@ -412,17 +414,16 @@ impl Engine for Nemo {
     }
 
     fn end_search(&mut self, search: &mut Search, found: Found) {
-        for zone in search.pins.drain(..) {
-            self.extents.unpin(zone);
+        for extent in search.pins.drain(..) {
+            self.extents.unpin(Extent(extent));
         }
         let read = search.read as u64;
         self.statistics.pages_searched += read;
         match found {
             Found::Flash { rank, slot } => {
                 self.statistics.false_positives += read.saturating_sub(1);
-                if let Some((sequence, page)) = search.candidates.get(rank) {
-                    let set = page.0 % self.plan.extent_pages;
-                    self.pool.hit(*sequence, set, slot);
+                if let Some(candidate) = search.candidates.get(rank) {
+                    self.pool.hit(candidate.sequence, candidate.home, slot);
                 }
             }
             Found::Nowhere | Found::Unknown => self.statistics.false_positives += read,

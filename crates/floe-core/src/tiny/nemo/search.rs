@@ -2,34 +2,90 @@
 
 use std::cmp::Reverse;
 
-use super::filters::{Mask, newest_first};
+use super::filters::Word;
 use super::hashes::{Homes, Rows};
 use super::{Nemo, NemoPlan};
 use crate::hash::KeyHash;
 use crate::tiny::engine::{Engine, Search, Step};
 use crate::tiny::object::PageAddress;
 
-/// What filters say of one set in the set-groups of an index group: which of
-/// them may hold the object.
+/// What filters say of one set in 64 set-groups in a row.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::tiny) struct Told {
-    /// Sequence of the set-group in the first column.
+    /// Sequence of the first of them.
     first: u64,
+    /// Which of them may hold the object.
+    bits: u64,
     home: u32,
-    mask: Mask,
 }
 
 impl Told {
-    /// Adds what `mask` says to `told`, if it says anything.
-    pub(super) fn note(told: &mut Vec<Told>, first: u64, home: u32, mask: Mask) {
-        if mask.iter().fold(0, |any, word| any | word) != 0 {
-            told.push(Told { first, home, mask });
+    /// A word of the filters of `home`, of the index group that begins with
+    /// the set-group `first`.
+    pub(super) fn new(first: u64, home: u32, word: Word) -> Self {
+        Told {
+            first: first + u64::from(word.column),
+            bits: word.bits,
+            home,
         }
     }
 
-    fn names(&self, column: u32) -> bool {
-        self.mask[(column / u64::BITS) as usize] >> (column % u64::BITS) & 1 == 1
+    /// Leaves out those before `oldest`.
+    fn since(self, oldest: u64) -> Self {
+        let gone = oldest.saturating_sub(self.first).min(64) as u32;
+        let left = u64::MAX.checked_shl(gone).unwrap_or(0);
+        Told {
+            bits: self.bits & left,
+            ..self
+        }
     }
+
+    /// Those that may, newest first.
+    fn candidates(self) -> impl Iterator<Item = Candidate> {
+        let mut bits = self.bits;
+        std::iter::from_fn(move || {
+            let newest = bits.checked_ilog2()?;
+            bits ^= 1 << newest;
+            Some(Candidate {
+                sequence: self.first + u64::from(newest),
+                home: self.home,
+            })
+        })
+    }
+}
+
+/// What filters have said, as far as it names anything.
+#[derive(Clone, Debug, Default)]
+pub(in crate::tiny) struct AllTold {
+    /// Those that count, and room for others.
+    words: Vec<Told>,
+    count: usize,
+}
+
+impl AllTold {
+    pub(in crate::tiny) fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Adds what names anything; the next one takes the place of what does
+    /// not. So there is nothing for a processor to guess, which is wrong often
+    /// where some words of filters are empty and some are not.
+    pub(super) fn note(&mut self, told: Told) {
+        match self.words.get_mut(self.count) {
+            Some(word) => *word = told,
+            None => self.words.push(told),
+        }
+        self.count += usize::from(told.bits != 0);
+    }
+}
+
+/// Where filters say that an object may be.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tiny) struct Candidate {
+    /// Of the set-group.
+    pub(super) sequence: u64,
+    /// The set.
+    pub(super) home: u32,
 }
 
 /// Most pages that a search reads: far more than filters name by mistake.
@@ -45,52 +101,27 @@ pub(super) fn candidates_max(plan: &NemoPlan) -> usize {
 }
 
 impl Nemo {
-    /// Adds what the filters in memory say of `home`.
-    pub(super) fn ask_memory(&self, home: u32, rows: &Rows, told: &mut Vec<Told>) {
-        self.index.probe(home, rows, |first, mask| {
-            Told::note(told, first, home, mask);
-        });
-    }
-
-    /// Calls `found` with every set-group and set in which `hash` may be, as
-    /// far as the filters in memory say, until it says that this is enough.
-    /// Some of the set-groups may be gone.
-    pub(super) fn any_in_memory(
-        &self,
-        hash: KeyHash,
-        homes: Homes,
-        mut found: impl FnMut(u64, u32) -> bool,
-    ) -> bool {
-        let rows = Rows::of(hash);
-        let mut enough = false;
-        for home in homes.iter() {
-            self.index.probe(home, &rows, |first, mask| {
-                enough = enough
-                    || newest_first(mask).any(|column| found(first + u64::from(column), home));
-            });
-        }
-        enough
-    }
-
     /// Whether a copy may be on flash, or be there again after a crash. Where
     /// filters are not in memory, it may.
     pub(super) fn may_be_on_flash(&self, hash: KeyHash, homes: Homes) -> bool {
         if self.forgot_leaving || !self.knows(homes) {
             return true;
         }
-        let there = self.pool.settled()..self.pool.next();
-        self.any_in_memory(hash, homes, |sequence, _| there.contains(&sequence))
+        let settled = self.pool.settled();
+        let mut any = 0;
+        self.index.probe(homes, &Rows::of(hash), |told| {
+            any |= told.since(settled).bits;
+        });
+        any != 0
     }
 
     /// The places on flash, newer than the set-group `oldest`, where `hash`
     /// may be, as far as the filters in memory say.
     pub(super) fn newer_than(&self, oldest: u64, hash: KeyHash, homes: Homes) -> Vec<PageAddress> {
         let mut newer = Vec::new();
-        self.any_in_memory(hash, homes, |sequence, home| {
-            if sequence > oldest {
-                newer.extend(self.candidate(sequence, home));
-            }
-            false
+        self.index.probe(homes, &Rows::of(hash), |told| {
+            let places = told.since(oldest + 1).candidates();
+            newer.extend(places.filter_map(|place| self.page_of(place)));
         });
         newer
     }
@@ -110,39 +141,31 @@ impl Nemo {
     /// Takes the newest of the places that filters name, pins them, and says
     /// how to go on.
     pub(super) fn settle(&mut self, search: &mut Search) -> Step {
-        search.is_cut = self.take_newest(search);
-        for at in 0..search.candidates.len() {
-            let page = search.candidates[at].1;
-            self.pin(search, page);
-            search.pages.push(page);
+        let oldest = self.pool.oldest();
+        let candidates = &mut search.candidates;
+        for told in &search.told.words[..search.told.count] {
+            candidates.extend(told.since(oldest).candidates());
         }
+        let age = |candidate: &Candidate| Reverse(candidate.sequence);
+        if !candidates.is_sorted_by_key(age) {
+            candidates.sort_unstable_by_key(age);
+        }
+        search.is_cut = candidates.len() > self.candidates_max;
+        candidates.truncate(self.candidates_max);
+        for candidate in candidates {
+            if let Some(resident) = self.pool.get(candidate.sequence) {
+                search.pins.push(resident.extent.0);
+                self.extents.pin(resident.extent);
+                let page = self.extents.page(resident.extent, candidate.home);
+                search.pages.push(page);
+            }
+        }
+        debug_assert_eq!(search.pages.len(), search.candidates.len());
         if search.pages.is_empty() {
             return Step::Absent;
         }
         self.statistics.searches += 1;
         Step::Pages
-    }
-
-    /// Says whether there may be more.
-    fn take_newest(&self, search: &mut Search) -> bool {
-        let Search {
-            told, candidates, ..
-        } = search;
-        told.sort_unstable_by_key(|told| Reverse(told.first));
-        for group in told.chunk_by(|a, b| a.first == b.first) {
-            for column in newest_first(either(group)) {
-                if candidates.len() >= self.candidates_max {
-                    return true;
-                }
-                let sequence = group[0].first + u64::from(column);
-                for told in group.iter().filter(|told| told.names(column)) {
-                    if let Some(page) = self.candidate(sequence, told.home) {
-                        candidates.push((sequence, page));
-                    }
-                }
-            }
-        }
-        false
     }
 }
 
@@ -188,14 +211,4 @@ impl Absences {
     pub(super) fn memory_bytes(&self) -> u64 {
         size_of_val(&*self.slots) as u64
     }
-}
-
-/// The columns that any of them names.
-fn either(told: &[Told]) -> Mask {
-    told.iter().fold(Mask::default(), |mut all, told| {
-        all.iter_mut()
-            .zip(told.mask)
-            .for_each(|(all, word)| *all |= word);
-        all
-    })
 }
