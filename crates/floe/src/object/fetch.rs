@@ -54,8 +54,7 @@ impl Run {
 
     /// Fetches the chunks, as a task.
     pub(super) fn spawn(self) {
-        let cache = Arc::clone(&self.cache);
-        cache.background.spawn(self.go(None));
+        self.begin(None);
     }
 
     /// Takes the chunks from an answer that has begun, as a task. `memory` is
@@ -64,8 +63,12 @@ impl Run {
         // It was taken before the object's size was known.
         memory.shrink_to(self.end - self.position);
         self.charge(memory);
+        self.begin(Some(body));
+    }
+
+    fn begin(self, body: Option<OriginBody>) {
         let cache = Arc::clone(&self.cache);
-        cache.background.spawn(self.go(Some(body)));
+        cache.background.spawn(self.go(body));
     }
 
     async fn go(mut self, body: Option<OriginBody>) {
