@@ -98,14 +98,17 @@ impl Figure {
     }
 }
 
-/// Every figure of a run. Latencies that did not occur have none.
+/// Every figure of a run. Latencies that did not occur have none, nor has a
+/// rate of a run without time, as of an engine on modelled flash.
 pub fn run_figures(run: &RunResult) -> Vec<Figure> {
     let mut figures = Vec::new();
+    let is_timed = run.whole.length_s > 0.0;
     for series in &SERIES {
         match series.kind {
             SeriesKind::Latency(of) => latency_figures(series.name, of(&run.whole), &mut figures),
             SeriesKind::Rate(of) => {
-                figures.push(Figure::new(series.name, series.unit(), of(&run.whole)));
+                let rate = Figure::new(series.name, series.unit(), of(&run.whole));
+                figures.extend(is_timed.then_some(rate));
                 bin_figures(series, run, of, &mut figures);
             }
             SeriesKind::Ratio(of) => {
@@ -116,17 +119,22 @@ pub fn run_figures(run: &RunResult) -> Vec<Figure> {
     let mut add = |name: &str, unit, value: Option<f64>| {
         figures.extend(value.map(|value| Figure::new(name, unit, value)));
     };
-    add("byte_hit_ratio", "ratio", Some(run.whole.byte_hit_ratio));
-    add("request_rate", "1/s", Some(run.whole.requests_per_s));
+    // Where the bytes of requests were not counted there are none of hits.
+    let counts_bytes = run.whole.byte_hit_ratio > 0.0 || run.whole.hit_ratio == 0.0;
+    let byte_hits = counts_bytes.then_some(run.whole.byte_hit_ratio);
+    let rate = is_timed.then_some(run.whole.requests_per_s);
+    add("byte_hit_ratio", "ratio", byte_hits);
+    add("request_rate", "1/s", rate);
     add("requests", "count", Some(run.requests as f64));
     add("failed", "count", Some(run.failed as f64));
-    add("elapsed", "s", Some(run.whole.length_s));
+    add("elapsed", "s", is_timed.then_some(run.whole.length_s));
     add("cpu", "%", run.whole.cpu_percent);
     add("cpu_per_request", "us", run.cpu_us_per_request);
     add("rss_max", "B", run.rss_bytes_max.map(|bytes| bytes as f64));
     add("write_amplification", "ratio", run.write_amplification);
     let written = run.whole.write_bytes_per_s * run.whole.length_s;
-    let per_request = (run.requests > 0).then(|| written / run.requests as f64);
+    let is_known = is_timed && run.requests > 0;
+    let per_request = is_known.then(|| written / run.requests as f64);
     add("written_per_request", "B", per_request);
     let extra = run.extra.iter();
     figures.extend(extra.map(|extra| Figure::new(&extra.metric, &extra.unit, extra.value)));

@@ -12,6 +12,7 @@ use floe_core::tiny::{
 use super::case::TinyCase;
 use super::driver::Driver;
 use super::figures;
+use crate::results::run_figures;
 use crate::run::RunResult;
 
 /// A log of pages with an index of every object: filled, written page by page,
@@ -203,6 +204,23 @@ fn the_figures_are_those_that_can_be_worked_out() {
             .all(|s| s.points.len() <= 200 && s.points.len() >= 5)
     );
     assert_eq!(run.write_amplification, Some(figure(&run, "alwa")));
+}
+
+#[test]
+fn what_was_not_measured_has_no_figure() {
+    let figures = run_figures(&run(UNIFORM, 1));
+    let has = |name: &str| figures.iter().any(|figure| figure.metric == name);
+    assert!(has("hit_ratio") && has("write_amplification"));
+    for of_time_or_bytes in [
+        "get_throughput",
+        "read_throughput",
+        "request_rate",
+        "elapsed",
+        "written_per_request",
+        "byte_hit_ratio",
+    ] {
+        assert!(!has(of_time_or_bytes), "{of_time_or_bytes}");
+    }
 }
 
 #[test]
