@@ -10,6 +10,7 @@ pub mod clients;
 pub mod crash;
 pub mod devices;
 pub mod faults;
+pub mod figures;
 pub mod fuzz;
 pub mod licences;
 pub mod memory;

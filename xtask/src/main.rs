@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::{
-    bench, ci, clients, crash, devices, faults, fuzz, licences, memory, project, report_shot, tidy,
+    bench, ci, clients, crash, devices, faults, figures, fuzz, licences, memory, project,
+    report_shot, tidy,
 };
 
 /// What developers and CI run besides cargo's own commands.
@@ -38,6 +39,8 @@ enum Task {
     FuzzSmoke(fuzz::Options),
     /// Run the benches and write docs/benchmarks.md.
     Bench(bench::Options),
+    /// Run the experiments whose figures the documents show, and draw these.
+    Figures(figures::Options),
     /// Open a report in headless Chromium and fail on console errors.
     ReportShot(report_shot::Options),
 }
@@ -64,6 +67,7 @@ fn run(task: Task) -> Result<()> {
         Task::Devices(options) => devices::run(&options),
         Task::FuzzSmoke(options) => fuzz::run(&options),
         Task::Bench(options) => bench::run(&options),
+        Task::Figures(options) => figures::run(&options),
         Task::ReportShot(options) => report_shot::run(&options),
     }
 }
