@@ -1,5 +1,6 @@
 //! A wrapper that makes things go wrong, by seed.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -50,6 +51,11 @@ pub struct Faults {
     pub bad_zones: Vec<ZoneId>,
     /// Operations on these zones do not fail by chance, and are not spoilt.
     pub spared_zones: Vec<ZoneId>,
+    /// Bytes that all zones together have below them, as a sparse file on a
+    /// full disk: an append for which they do not suffice fails, and a reset
+    /// gives back what was appended to its zone. Counted from the beginning;
+    /// writes in place are not.
+    pub space_bytes: Option<u64>,
 }
 
 /// A device with [`Faults`], which can be changed while it is used. The same
@@ -63,6 +69,8 @@ pub struct Faulty {
     enabled: AtomicBool,
     started: AtomicU64,
     injected: AtomicU64,
+    /// Bytes appended to each zone since its reset.
+    taken: Mutex<HashMap<ZoneId, u64>>,
 }
 
 /// What happens to one operation.
@@ -88,6 +96,7 @@ impl Faulty {
             enabled: AtomicBool::new(true),
             started: AtomicU64::new(0),
             injected: AtomicU64::new(0),
+            taken: Mutex::default(),
         }
     }
 
@@ -144,6 +153,22 @@ impl Faulty {
             self.injected.fetch_add(1, Relaxed);
         }
         fate
+    }
+
+    /// Takes space below for an append of `bytes`; false if there is not so much.
+    fn take_space(&self, zone: ZoneId, bytes: u64) -> bool {
+        let limit = match self.enabled.load(Relaxed) {
+            true => self.faults.lock().space_bytes,
+            false => None,
+        };
+        let mut taken = self.taken.lock();
+        let sum = || taken.values().sum::<u64>();
+        if limit.is_some_and(|limit| sum() + bytes > limit) {
+            self.injected.fetch_add(1, Relaxed);
+            return false;
+        }
+        *taken.entry(zone).or_default() += bytes;
+        true
     }
 
     /// Starts an operation that may be late or fail, but nothing else.
@@ -231,6 +256,10 @@ impl Device for Faulty {
     fn append(&self, zone: ZoneId, data: IoData, placement: Placement) -> OpFuture<Address> {
         let fate = self.fate(Operation::Append, Some(zone));
         self.start(Operation::Append, Some(zone), fate, || match fate.spoils {
+            _ if !self.take_space(zone, data.len() as u64) => {
+                let none = DeviceErrorKind::NoSpace;
+                OpFuture::ready(Err(DeviceError::new(Operation::Append, zone, none)))
+            }
             _ if fate.is_lost => {
                 let nothing = IoBuf::zeroed(data.len()).freeze();
                 self.below.append(zone, nothing, placement)
@@ -264,6 +293,7 @@ impl Device for Faulty {
     fn reset(&self, zone: ZoneId) -> OpFuture<()> {
         let fate = self.fate(Operation::Reset, Some(zone));
         self.start(Operation::Reset, Some(zone), fate, || {
+            self.taken.lock().remove(&zone);
             self.below.reset(zone)
         })
     }

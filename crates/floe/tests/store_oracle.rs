@@ -62,6 +62,9 @@ impl Subject for Store {
     }
 }
 
+/// What a life can write before it must give back, where there is little space.
+const SPACE_BELOW_BYTES: u64 = 25 << 20;
+
 #[derive(Clone, Copy)]
 struct Setup {
     eviction: Eviction,
@@ -74,6 +77,8 @@ struct Setup {
     power_loss: bool,
     /// Every third value is kept off flash.
     declines: bool,
+    /// There is not as much space below the device as it says.
+    is_full_below: bool,
 }
 
 impl Setup {
@@ -93,7 +98,7 @@ impl Setup {
 
     fn geometry(&self) -> Geometry {
         // A slot has room for the longest value, so fewer fit.
-        let zones = match self.is_slots() && self.large {
+        let zones = match self.is_slots() && self.large || self.is_full_below {
             true => 40,
             false => 14,
         };
@@ -128,7 +133,15 @@ impl Setup {
     }
 
     fn faults(&self) -> Option<Faults> {
-        self.faults.then(|| Faults {
+        let space_bytes = self.is_full_below.then_some(SPACE_BELOW_BYTES);
+        if !self.faults {
+            return space_bytes.map(|_| Faults {
+                space_bytes,
+                ..Faults::default()
+            });
+        }
+        Some(Faults {
+            space_bytes,
             read_errors: 0.01,
             append_errors: if self.is_rough { 0.02 } else { 0.002 },
             write_errors: 0.002,
@@ -183,6 +196,7 @@ const LOG: Setup = Setup {
     is_rough: false,
     power_loss: false,
     declines: false,
+    is_full_below: false,
 };
 
 /// CLRU with host GC.
@@ -284,6 +298,27 @@ fn power_loss_on_zns_with_host_gc() {
         ..ZNS
     };
     setup.run(30, 600);
+}
+
+#[test]
+fn a_disk_that_is_full_below() {
+    let setup = Setup {
+        is_full_below: true,
+        ..LOG
+    };
+    setup.run(12, 3000);
+}
+
+#[test]
+fn a_disk_that_is_full_below_with_faults_and_power_losses() {
+    let setup = Setup {
+        large: true,
+        power_loss: true,
+        faults: true,
+        is_full_below: true,
+        ..LOG
+    };
+    setup.run(12, 1500);
 }
 
 #[test]

@@ -60,6 +60,9 @@ struct Zone {
     failures: u32,
     /// Opened for what host GC moves.
     for_gc: bool,
+    /// Was written and emptied, so that there is space below the device for it
+    /// unless others have taken that.
+    gave_back: bool,
 }
 
 /// Writes to a zone that may fail before it is retired.
@@ -100,8 +103,11 @@ pub struct ZoneTable {
     next_generation: u32,
     fills: u64,
     policy: ZonePolicy,
+    retired: usize,
     /// Retired only because there is no space below the device for them.
     withdrawn: Vec<ZoneId>,
+    /// Zones to withdraw as soon as they are emptied.
+    to_withdraw: usize,
 }
 
 impl ZoneTable {
@@ -132,6 +138,7 @@ impl ZoneTable {
             filled: 0,
             failures: 0,
             for_gc: false,
+            gave_back: false,
         };
         ZoneTable {
             zones: vec![empty; geometry.zone_count as usize],
@@ -147,7 +154,9 @@ impl ZoneTable {
             next_generation: first_generation.0.max(1),
             fills: 0,
             policy,
+            retired: 0,
             withdrawn: Vec::new(),
+            to_withdraw: 0,
         }
     }
 
@@ -192,7 +201,7 @@ impl ZoneTable {
             }
             // All others failed: nothing is left to collect, so that nobody needs the reserve.
         }
-        if self.open.len() >= self.open_most && !self.close_fullest() {
+        if self.open.len() >= self.open_most() && !self.close_fullest() {
             return Placed::Wait;
         }
         if self.open.len() + self.closing >= self.active_most {
@@ -319,62 +328,18 @@ impl ZoneTable {
         false
     }
 
-    /// There is no space below the device for a write to `zone` (to none in
-    /// particular if `None`), which is not the zone's fault: the device is
-    /// smaller than it says. Free zones are withdrawn, so that others are
-    /// evicted, whose reset gives space back. Returns how many were.
-    pub fn out_of_space(&mut self, zone: Option<ZoneId>) -> usize {
-        let before = self.withdrawn.len();
-        if let Some(zone) = zone {
-            match self.zones[zone.index()].info.phase {
-                ZonePhase::Open => {
-                    if let Some(index) = self.open.iter().position(|&z| z == zone) {
-                        self.start_closing(index);
-                    }
-                }
-                ZonePhase::Opening => {
-                    self.retire(zone);
-                    self.withdrawn.push(zone);
-                }
-                _ => {}
-            }
-        }
-        while let Some(&zone) = self.free.front() {
-            self.retire(zone);
-            self.withdrawn.push(zone);
-        }
-        self.withdrawn.len() - before
-    }
-
-    /// Puts back what was withdrawn for want of space: there may be some again.
-    /// Returns how many zones that were.
-    pub fn restore_withdrawn(&mut self) -> usize {
-        let zones = std::mem::take(&mut self.withdrawn);
-        for zone in &zones {
-            let info = &mut self.zones[zone.index()].info;
-            info.phase = ZonePhase::Empty;
-            info.used_bytes = 0;
-            info.records = 0;
-            info.in_flight = 0;
-            self.free.push_back(*zone);
-        }
-        zones.len()
-    }
-
-    /// Whether zones are out of use for want of space.
-    pub fn any_withdrawn(&self) -> bool {
-        !self.withdrawn.is_empty()
-    }
-
     /// Takes a zone out of use for good. What it holds stays readable.
     pub fn retire(&mut self, zone: ZoneId) {
         self.open.retain(|&z| z != zone);
         self.free.retain(|&z| z != zone);
         let info = &mut self.zones[zone.index()].info;
-        if info.phase == ZonePhase::Closing {
-            self.closing -= 1;
+        match info.phase {
+            ZonePhase::Retired => return,
+            ZonePhase::Closing => self.closing -= 1,
+            _ => {}
         }
         info.phase = ZonePhase::Retired;
+        self.retired += 1;
     }
 
     /// Free zones.
@@ -412,9 +377,7 @@ impl ZoneTable {
 
     /// Whether no zone will ever take values again: all are retired.
     pub fn is_dead(&self) -> bool {
-        self.zones[METADATA_ZONES as usize..]
-            .iter()
-            .all(|zone| zone.info.phase == ZonePhase::Retired)
+        self.usable_zones() == 0
     }
 
     /// A zone at a glance.
@@ -463,11 +426,17 @@ impl ZoneTable {
 
     /// The zone is empty and free.
     pub fn end_evict(&mut self, zone: ZoneId) {
-        let info = &mut self.zones[zone.index()].info;
-        info.phase = ZonePhase::Empty;
-        info.used_bytes = 0;
-        info.records = 0;
-        self.free.push_back(zone);
+        let entry = &mut self.zones[zone.index()];
+        entry.gave_back = true;
+        entry.info.phase = ZonePhase::Empty;
+        entry.info.used_bytes = 0;
+        entry.info.records = 0;
+        if self.to_withdraw > 0 {
+            self.to_withdraw -= 1;
+            self.withdraw(zone);
+        } else {
+            self.free.push_back(zone);
+        }
     }
 
     /// Restart: `zone` holds records of `generation` and takes no more.
@@ -492,6 +461,7 @@ impl ZoneTable {
             filled: self.fills,
             failures: 0,
             for_gc: false,
+            gave_back: false,
         };
     }
 
@@ -539,5 +509,6 @@ impl ZoneTable {
     }
 }
 
+mod shortage;
 #[cfg(test)]
 mod tests;

@@ -111,7 +111,7 @@ impl Engine {
 
     /// Whether zones are missing, if `busy` collections give about half a zone each.
     fn lacks_zones(&self, busy: usize) -> bool {
-        (self.free_zones() as usize + busy / 2) < self.plan.water.low as usize
+        busy / 2 < self.lacking_zones() as usize
     }
 
     /// The zone with the least to copy; makes garbage first, by evicting

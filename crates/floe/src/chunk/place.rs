@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use floe_core::ZoneId;
-use floe_core::chunk::{Eviction, Placed};
+use floe_core::chunk::{Eviction, Placed, ZoneTable};
 use floe_core::layout::{
     Generation, Note, Sequence, SummaryEntry, SummaryShape, ZoneHeader, ZoneLayout, ZoneLife,
     encode_summary_page,
@@ -44,24 +44,17 @@ impl Placement {
     pub(crate) fn fail(mut self, error: &WriteError) {
         self.ended = true;
         let zone = self.life.zone;
-        let retired = {
+        let (withdrawn, failed) = {
             let mut zones = self.engine.zones.lock();
             zones.done(zone);
             match error.is_no_space() {
-                true => zones.out_of_space(Some(zone)),
-                false => usize::from(zones.failed(zone)),
+                true => (zones.out_of_space(Some(zone)), false),
+                false => (0, zones.failed(zone)),
             }
         };
-        if retired > 0 {
-            add(&self.engine.counters.zones_retired, retired as u64);
-            if error.is_no_space() {
-                tracing::warn!(
-                    zones = retired,
-                    "no space below the device: zones are withdrawn for a while"
-                );
-            }
-            self.engine.reclaim_wake.notify_one();
-        }
+        self.engine.note_withdrawn(withdrawn);
+        add(&self.engine.counters.zones_retired, u64::from(failed));
+        self.engine.reclaim_wake.notify_one();
         if self.engine.states.life(self.life.zone) != self.life {
             // It was never opened: what its header's write left there is unknown.
             self.engine.states.mark_unknown(self.life.zone);
@@ -123,11 +116,7 @@ impl Engine {
                     Purpose::User => zones.place(bytes, records),
                     Purpose::HostGc => zones.place_for_gc(bytes, records),
                 };
-                (
-                    placed,
-                    zones.free_zones() <= self.plan.water.high,
-                    zones.is_dead(),
-                )
+                (placed, self.is_low(&zones), zones.is_dead())
             };
             self.close_ready_zones();
             if low {
@@ -281,7 +270,7 @@ impl Engine {
         {
             let mut zones = self.zones.lock();
             zones.closed(zone);
-            if zones.free_zones() <= self.plan.water.high {
+            if self.is_low(&zones) {
                 self.reclaim_wake.notify_one();
             }
         }
@@ -306,6 +295,22 @@ impl Engine {
             start.get_or_insert(at.offset);
         }
         Ok(start.unwrap_or(0))
+    }
+
+    /// Counts and tells that `zones` were withdrawn for want of space.
+    pub(super) fn note_withdrawn(&self, zones: usize) {
+        if zones > 0 {
+            add(&self.counters.zones_retired, zones as u64);
+            tracing::warn!(
+                zones,
+                "no space below the device: zones are withdrawn for a while"
+            );
+        }
+    }
+
+    /// Whether so few zones are free that others are to be evicted.
+    pub(super) fn is_low(&self, zones: &ZoneTable) -> bool {
+        zones.free_zones() <= zones.water(self.plan.water).high
     }
 
     /// Takes a zone out of use until the cache is opened again.

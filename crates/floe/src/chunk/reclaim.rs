@@ -33,12 +33,12 @@ impl Engine {
             retry_at = self.restore_withdrawn(retry_at);
             if self.journal.pressure().take_starved() {
                 // Its notes take little: what one zone gives back is enough.
-                self.zones.lock().out_of_space(None);
+                let withdrawn = self.zones.lock().out_of_space(None);
+                self.note_withdrawn(withdrawn);
             }
             if let Some(slots) = self.slots() {
                 self.evict_slots(slots);
-            } else if self.free_zones() <= self.plan.water.high || self.journal.pressure().is_high()
-            {
+            } else if self.is_low(&self.zones.lock()) || self.journal.pressure().is_high() {
                 self.reclaim_to_low_water().await;
             }
         }
@@ -74,11 +74,11 @@ impl Engine {
 
     async fn reclaim_to_low_water(self: &Arc<Self>) {
         while !self.is_stopped() {
-            let free = self.free_zones();
-            let freed = if free < self.plan.water.low {
+            let lacking = self.lacking_zones();
+            let freed = if lacking > 0 {
                 match self.plan.eviction {
                     Eviction::Clru => self.collect_to_low_water().await,
-                    _ => self.evict_by_policy(self.plan.water.low - free).await,
+                    _ => self.evict_by_policy(lacking).await,
                 }
             } else if self.journal.pressure().is_high() {
                 self.evict_for_the_journal().await
@@ -96,8 +96,11 @@ impl Engine {
         }
     }
 
-    pub(super) fn free_zones(&self) -> u32 {
-        self.zones.lock().free_zones()
+    /// Free zones that are missing up to the low water mark.
+    pub(super) fn lacking_zones(&self) -> u32 {
+        let zones = self.zones.lock();
+        let low = zones.water(self.plan.water).low;
+        low.saturating_sub(zones.free_zones())
     }
 
     /// Frees the full zone with the most deaths; false if none has any.

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::Geometry;
-use crate::chunk::ChunkConfig;
+use crate::chunk::{ChunkConfig, WaterMarks};
 
 const ZONES: u32 = 16;
 
@@ -88,6 +88,77 @@ fn a_zone_without_space_for_its_header_is_not_tried_again_at_once() {
         zones.restore_withdrawn();
     }
     assert_eq!(zones.free_zones(), ZONES - METADATA_ZONES);
+}
+
+/// Writes `zone` full, and takes its content away again.
+fn use_up(zones: &mut ZoneTable, zone: ZoneId) {
+    zones.failed(zone);
+    for zone in zones.take_closable() {
+        zones.closed(zone);
+    }
+    zones.begin_evict(zone);
+    zones.end_evict(zone);
+}
+
+#[test]
+fn a_shortage_takes_one_of_the_zones_that_gave_space_back() {
+    let mut zones = table();
+    for _ in 0..4 {
+        let zone = open_one(&mut zones);
+        use_up(&mut zones, zone);
+    }
+    // The four that were emptied lie behind the others, which were never written.
+    let open = open_one(&mut zones);
+    let never = zones.free_zones() as usize - 4;
+    assert_eq!(zones.out_of_space(Some(open)), never + 1);
+    assert_eq!(zones.free_zones(), 3);
+    // Another write to the same zone tells nothing new, one of the journal does.
+    assert_eq!(zones.out_of_space(Some(open)), 0);
+    assert_eq!(zones.out_of_space(None), 1);
+    assert_eq!(zones.free_zones(), 2);
+}
+
+#[test]
+fn a_shortage_without_a_free_zone_takes_the_next_that_is_emptied() {
+    let mut zones = table();
+    let open = [open_one(&mut zones), open_one(&mut zones)];
+    zones.out_of_space(Some(open[0]));
+    assert_eq!(zones.free_zones(), 0);
+    for zone in zones.take_closable() {
+        zones.closed(zone);
+        zones.begin_evict(zone);
+        zones.end_evict(zone);
+    }
+    assert_eq!(zones.free_zones(), 0, "one zone less is in use");
+    // The last one is tried again.
+    zones.out_of_space(Some(open[1]));
+    for zone in zones.take_closable() {
+        zones.closed(zone);
+        zones.begin_evict(zone);
+        zones.end_evict(zone);
+    }
+    assert_eq!(zones.free_zones(), 1);
+    assert!(!zones.is_dead());
+}
+
+#[test]
+fn few_usable_zones_are_not_kept_free_for_a_water_mark() {
+    let mut zones = table();
+    let marks = WaterMarks { high: 8, low: 10 };
+    assert_eq!(zones.water(marks), marks);
+    zones.retire(ZoneId(2));
+    assert_eq!(zones.water(marks), WaterMarks { high: 8, low: 9 });
+    for zone in 3..12 {
+        zones.retire(ZoneId(zone));
+        zones.retire(ZoneId(zone));
+    }
+    // Of four that are left.
+    assert_eq!(zones.water(marks), WaterMarks { high: 1, low: 2 });
+    for zone in 12..16 {
+        zones.retire(ZoneId(zone));
+    }
+    assert!(zones.is_dead());
+    assert_eq!(zones.water(marks), WaterMarks { high: 0, low: 1 });
 }
 
 #[test]

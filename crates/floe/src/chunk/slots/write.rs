@@ -133,13 +133,8 @@ impl Engine {
     /// written before are evicted and written again.
     pub(in crate::chunk) fn note_no_space(&self, no_space: bool) {
         if no_space {
-            let zones = self.zones.lock().out_of_space(None);
-            if zones > 0 {
-                tracing::warn!(
-                    zones,
-                    "no space below the device: zones are withdrawn for a while"
-                );
-            }
+            let withdrawn = self.zones.lock().withdraw_unwritten();
+            self.note_withdrawn(withdrawn);
             self.reclaim_wake.notify_one();
         }
     }
