@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
+use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -23,8 +24,8 @@ use crate::project;
 const FIXED_ITEMS: usize = 24_000;
 const CHANGING_ITEMS: usize = 6_000;
 const FIXED_BYTES: usize = 300;
-/// Sets in flight while filling.
-const FILL_BATCH: usize = 200;
+/// Requests in flight while nobody else writes.
+const BATCH: usize = 200;
 /// Set-groups that are in memory and go with the process.
 const SET_GROUPS_IN_MEMORY: usize = 3;
 
@@ -174,12 +175,16 @@ impl World {
     fn fill(&self, address: SocketAddr) -> io::Result<()> {
         let mut client = Client::open(address)?;
         let mut absent = Vec::new();
-        for ledger in &self.fixed {
-            if client.get(ledger.key())?.is_none() {
-                absent.push(ledger);
-            }
+        for batch in self.fixed.chunks(BATCH) {
+            let found = client.get_all(&keys(batch))?;
+            absent.extend(
+                batch
+                    .iter()
+                    .zip(found)
+                    .filter_map(|(ledger, item)| item.is_none().then_some(ledger)),
+            );
         }
-        for batch in absent.chunks(FILL_BATCH) {
+        for batch in absent.chunks(BATCH) {
             let items: Vec<_> = batch
                 .iter()
                 .map(|ledger| (ledger.key(), content(ledger.key(), 1, FIXED_BYTES)))
@@ -200,9 +205,9 @@ impl World {
     fn hits(&self, address: SocketAddr, ledgers: &[Ledger]) -> io::Result<f64> {
         let mut client = Client::open(address)?;
         let mut hits = 0;
-        for ledger in ledgers {
-            match self.read(&mut client, ledger) {
-                Ok(hit) => hits += usize::from(hit),
+        for batch in ledgers.chunks(BATCH) {
+            match self.read_all(&mut client, batch) {
+                Ok(found) => hits += found,
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     self.verdicts.lie(error.to_string());
                     break;
@@ -233,10 +238,10 @@ impl World {
     fn step(&self, client: &mut Client, random: &mut Xoshiro256PlusPlus) -> io::Result<()> {
         let changing = &self.changing[random.random_range(0..self.changing.len())];
         match random.random_range(0..100) {
-            0..30 => self.read(client, changing).map(drop),
+            0..30 => self.read_all(client, slice::from_ref(changing)).map(drop),
             30..40 => {
                 let fixed = &self.fixed[random.random_range(0..self.fixed.len())];
-                self.read(client, fixed).map(drop)
+                self.read_all(client, slice::from_ref(fixed)).map(drop)
             }
             40..75 => self.store("set", client, changing, random_len(random)),
             75..80 => self.store("add", client, changing, random_len(random)),
@@ -246,18 +251,22 @@ impl World {
         }
     }
 
-    /// Reads an item and judges what came; says whether it was there.
-    fn read(&self, client: &mut Client, ledger: &Ledger) -> io::Result<bool> {
-        let since = ledger.begin_read();
-        let found = client.get(ledger.key())?;
-        if let Some(item) = &found {
-            ledger
-                .judge(since, None, &Seen::Bytes(item.bytes.clone()))
-                .map_err(lied)?;
+    /// Reads items together and judges what came; says how many were there.
+    fn read_all(&self, client: &mut Client, ledgers: &[Ledger]) -> io::Result<usize> {
+        let since: Vec<_> = ledgers.iter().map(Ledger::begin_read).collect();
+        let found = client.get_all(&keys(ledgers))?;
+        let mut hits = 0;
+        for ((ledger, since), item) in ledgers.iter().zip(since).zip(found) {
+            if let Some(item) = item {
+                ledger
+                    .judge(since, None, &Seen::Bytes(item.bytes))
+                    .map_err(lied)?;
+                hits += 1;
+            }
+            // A miss needs no explanation: a cache may forget.
+            self.verdicts.answer_judged();
         }
-        // A miss needs no explanation: a cache may forget.
-        self.verdicts.answer_judged();
-        Ok(found.is_some())
+        Ok(hits)
     }
 
     fn store(
@@ -330,6 +339,10 @@ fn bytes_of(ledger: &Ledger, state: State) -> Vec<u8> {
         State::Present { version, len } => content(ledger.key(), version, len),
         State::Absent => Vec::new(),
     }
+}
+
+fn keys(ledgers: &[Ledger]) -> Vec<&str> {
+    ledgers.iter().map(Ledger::key).collect()
 }
 
 fn lied(what: String) -> io::Error {

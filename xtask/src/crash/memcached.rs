@@ -64,7 +64,18 @@ impl Client {
     }
 
     pub(super) fn get(&mut self, key: &str) -> io::Result<Option<Item>> {
-        self.send(&[format!("gets {key}\r\n").as_bytes()])?;
+        self.send(&[&retrieval(key)])?;
+        self.got(key)
+    }
+
+    /// Asks for many items at once, then reads all answers.
+    pub(super) fn get_all(&mut self, keys: &[&str]) -> io::Result<Vec<Option<Item>>> {
+        let requests: Vec<_> = keys.iter().map(|key| retrieval(key)).collect();
+        self.send(&requests.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+        keys.iter().map(|key| self.got(key)).collect()
+    }
+
+    fn got(&mut self, key: &str) -> io::Result<Option<Item>> {
         let head = self.answer()?;
         if head == "END" {
             return Ok(None);
@@ -109,6 +120,10 @@ impl Client {
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
+}
+
+fn retrieval(key: &str) -> Vec<u8> {
+    format!("gets {key}\r\n").into_bytes()
 }
 
 fn storage(verb: &str, key: &str, bytes: &[u8], cas: Option<u64>) -> Vec<u8> {
