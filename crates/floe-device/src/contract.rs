@@ -245,6 +245,18 @@ pub trait Device: Send + Sync + fmt::Debug + 'static {
     /// Empties `zone`.
     fn reset(&self, zone: ZoneId) -> OpFuture<()>;
 
+    /// Takes the space below the first `bytes` of `zone` now, and keeps it when
+    /// the zone is reset, so that writes there never lack it. Where space is the
+    /// device's own, or cannot be taken before it is written, this does nothing.
+    /// To be called when a device is opened: it may block for a moment.
+    ///
+    /// # Errors
+    /// [`DeviceErrorKind::NoSpace`] if there is not so much; what there is is kept.
+    fn reserve(&self, zone: ZoneId, bytes: u64) -> Result<(), DeviceError> {
+        let _ = (zone, bytes);
+        Ok(())
+    }
+
     /// Marks `zone` full, giving up the rest of its capacity and its open and
     /// active resources. Finishing a full zone succeeds.
     fn finish(&self, zone: ZoneId) -> OpFuture<()>;

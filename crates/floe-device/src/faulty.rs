@@ -69,8 +69,15 @@ pub struct Faulty {
     enabled: AtomicBool,
     started: AtomicU64,
     injected: AtomicU64,
-    /// Bytes appended to each zone since its reset.
-    taken: Mutex<HashMap<ZoneId, u64>>,
+    /// Of each zone: bytes appended since its reset, and those reserved.
+    taken: Mutex<HashMap<ZoneId, Taken>>,
+}
+
+/// Space below a zone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    appended: u64,
+    reserved: u64,
 }
 
 /// What happens to one operation.
@@ -162,13 +169,21 @@ impl Faulty {
             false => None,
         };
         let mut taken = self.taken.lock();
-        let sum = || taken.values().sum::<u64>();
-        if limit.is_some_and(|limit| sum() + bytes > limit) {
-            self.injected.fetch_add(1, Relaxed);
-            return false;
+        let entry = taken.entry(zone).or_default();
+        entry.appended += bytes;
+        if entry.appended <= entry.reserved {
+            return true;
         }
-        *taken.entry(zone).or_default() += bytes;
-        true
+        let all: u64 = taken
+            .values()
+            .map(|zone| zone.appended.max(zone.reserved))
+            .sum();
+        let fits = limit.is_none_or(|limit| all <= limit);
+        if !fits {
+            taken.entry(zone).or_default().appended -= bytes;
+            self.injected.fetch_add(1, Relaxed);
+        }
+        fits
     }
 
     /// Starts an operation that may be late or fail, but nothing else.
@@ -293,9 +308,14 @@ impl Device for Faulty {
     fn reset(&self, zone: ZoneId) -> OpFuture<()> {
         let fate = self.fate(Operation::Reset, Some(zone));
         self.start(Operation::Reset, Some(zone), fate, || {
-            self.taken.lock().remove(&zone);
+            self.taken.lock().entry(zone).or_default().appended = 0;
             self.below.reset(zone)
         })
+    }
+
+    fn reserve(&self, zone: ZoneId, bytes: u64) -> Result<(), DeviceError> {
+        self.taken.lock().entry(zone).or_default().reserved = bytes;
+        self.below.reserve(zone, bytes)
     }
 
     fn finish(&self, zone: ZoneId) -> OpFuture<()> {

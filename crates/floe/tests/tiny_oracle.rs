@@ -201,6 +201,30 @@ mod nemo {
     }
 
     #[test]
+    fn a_disk_that_is_full_below() {
+        let space = Faults {
+            space_bytes: Some(u64::from(ZONES / 3) * ZONE),
+            ..Faults::default()
+        };
+        for lives in [lives(), power_losses()] {
+            let lives = Lives {
+                faults: Some(space.clone()),
+                ..lives
+            };
+            run(&lives, in_place(ZONES, ZONE), ours(), 2);
+        }
+        let lives = Lives {
+            faults: Some(Faults {
+                reset_errors: 0.01,
+                flush_errors: 0.0005,
+                ..space
+            }),
+            ..power_losses()
+        };
+        run(&lives, in_place(ZONES, ZONE), ours(), 2);
+    }
+
+    #[test]
     fn faults_and_power_loss() {
         let lives = Lives {
             faults: Some(Faults {

@@ -298,6 +298,10 @@ pub enum Outcome {
     Done,
     /// A write or reset failed. The engine gives up the zone.
     Failed,
+    /// A write failed for want of space below the device, which is not the
+    /// zone's fault. An engine may leave the place out for a while; otherwise
+    /// it gives it up.
+    NoSpace,
 }
 
 /// A tiny engine.

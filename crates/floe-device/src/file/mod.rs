@@ -14,12 +14,14 @@ mod threads;
 
 use std::fmt;
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use floe_core::{Address, Geometry, ZoneId};
 use parking_lot::Mutex;
+use rustix::fs::FallocateFlags;
 
 use crate::arena::Arena;
 use crate::buffer::{IoBuf, IoData};
@@ -62,6 +64,8 @@ struct Inner {
     is_direct: bool,
     /// Whether resets deallocate; turned off where the medium cannot.
     discard: AtomicBool,
+    /// Zones whose space is kept when they are reset.
+    kept: Mutex<Vec<ZoneId>>,
     /// One block of zeros.
     zeros: IoData,
     zones: Mutex<ZoneTable>,
@@ -203,6 +207,28 @@ impl Device for FileDevice {
             }
         }
         future
+    }
+
+    fn reserve(&self, zone: ZoneId, bytes: u64) -> Result<(), DeviceError> {
+        let inner = &self.inner;
+        let fails = |kind| DeviceError::new(Operation::Open, zone, kind);
+        check_zone(&inner.geometry, zone).map_err(fails)?;
+        if inner.is_block_device {
+            return Ok(());
+        }
+        let position = inner.position(Address::new(zone, 0));
+        let len = bytes.min(inner.geometry.zone_size);
+        let flags = FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&inner.file, flags, position, len) {
+            Ok(()) => {
+                inner.kept.lock().push(zone);
+                Ok(())
+            }
+            Err(error) => match io::Error::from(error) {
+                error if is_unsupported(&error) => Ok(()),
+                error => Err(fails(DeviceErrorKind::from_io(error))),
+            },
+        }
     }
 
     fn finish(&self, zone: ZoneId) -> OpFuture<()> {
@@ -391,7 +417,8 @@ impl Inner {
     fn start_of_reset(&self, zone: ZoneId, completer: Completer<()>) -> Request {
         let position = self.position(Address::new(zone, 0));
         let len = self.geometry.zone_size;
-        let transfer = match (self.discard.load(Relaxed), self.is_block_device) {
+        let discards = self.discard.load(Relaxed) && !self.kept.lock().contains(&zone);
+        let transfer = match (discards, self.is_block_device) {
             (false, _) => Transfer::Write(self.zeros.clone()),
             (true, false) => Transfer::Punch(len),
             (true, true) => Transfer::Discard(len),
@@ -437,7 +464,7 @@ impl Inner {
     }
 }
 
-fn is_unsupported(error: &std::io::Error) -> bool {
+fn is_unsupported(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL)

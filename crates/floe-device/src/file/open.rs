@@ -52,6 +52,7 @@ impl FileDevice {
             is_block_device,
             is_direct: file.is_direct,
             discard: AtomicBool::new(config.discard),
+            kept: Mutex::default(),
             waiting_resets: Mutex::default(),
             counters: Counters::default(),
             rings,

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use super::deaths::{Owed, Pressure, Unsent};
 use super::zone_state::ZoneStates;
 use crate::error::CacheError;
-use crate::metadata::{goes_on, other, read_window};
+use crate::metadata::{goes_on, other, read_window, reserve};
 
 /// Commits that may wait for the task; further callers wait for a place.
 const QUEUE: usize = 1024;
@@ -227,6 +227,7 @@ impl JournalTask {
         zone: ZoneId,
         notes: Vec<Note>,
     ) -> Result<Self, JournalError> {
+        reserve(&device);
         let chain = JournalChain::new(superblock.id, superblock.epoch);
         let pressure = Pressure::new(plan.geometry.zone_capacity);
         let mut task = JournalTask {

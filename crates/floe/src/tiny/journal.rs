@@ -26,7 +26,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::instance::Instance;
 use super::order::Order;
 use crate::error::CacheError;
-use crate::metadata::{goes_on, other, read_window};
+use crate::metadata::{goes_on, other, read_window, reserve};
 
 /// Fences that may wait for the task; further callers wait for a place.
 const QUEUE: usize = 4096;
@@ -313,6 +313,7 @@ impl JournalTask {
         zone: ZoneId,
         fences: Vec<Live>,
     ) -> Result<Self, JournalError> {
+        reserve(&device);
         let mut task = JournalTask {
             chain: JournalChain::new(superblock.cache_id, superblock.epoch),
             device,

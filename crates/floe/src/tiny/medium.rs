@@ -46,6 +46,13 @@ pub(super) enum WriteError {
     Elsewhere { wanted: Address, got: Address },
 }
 
+impl WriteError {
+    /// Whether there was no space left below the device.
+    pub(super) fn is_no_space(&self) -> bool {
+        matches!(self, WriteError::Device(error) if error.is_no_space())
+    }
+}
+
 /// One instance's part of the device.
 #[derive(Debug)]
 pub(super) struct Medium {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
+use floe_core::tiny::nemo::Nemo;
 use floe_core::tiny::{Engine as _, Label, Outcome, TaskId, Work};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -117,6 +118,8 @@ impl Instance {
             if was_busy && engine.nemo().is_some_and(|nemo| !nemo.has_work()) {
                 // It gave up what it had to write: there is nothing to wait for.
                 self.room.notify_waiters();
+                // Where that was for want of space it takes more in all the same.
+                state.refused &= !engine.nemo().is_some_and(Nemo::waits_for_space);
             }
             return match idle && state.refused && state.searching == 0 {
                 true => Next::WornOut,
@@ -200,11 +203,15 @@ impl Instance {
         match done {
             Ok(()) => Outcome::Done,
             Err(error) => {
-                tracing::warn!(%error, "tiny objects could not be written; the place is given up");
+                let no_space = error.is_no_space();
+                tracing::warn!(%error, no_space, "tiny objects could not be written; the place is given up");
                 if let (Some(first), Some(_)) = (written, self.set_group_sets) {
                     medium.give_up(first).await;
                 }
-                Outcome::Failed
+                match no_space {
+                    true => Outcome::NoSpace,
+                    false => Outcome::Failed,
+                }
             }
         }
     }

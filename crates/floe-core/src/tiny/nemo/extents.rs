@@ -45,7 +45,26 @@ pub(super) struct Extents {
     readers: Pins,
     /// Of each zone: whether a write to it failed.
     retired: Vec<bool>,
+    shortage: Shortage,
 }
+
+/// A device that is smaller than it says: a sparse file on a disk that is full.
+#[derive(Debug)]
+struct Shortage {
+    /// Of each extent: was written and emptied, so that there is space below
+    /// the device for it unless others have taken that.
+    gave_back: Vec<bool>,
+    /// Of each zone: there was no space for a write to it. Once it is emptied
+    /// its extents are left out.
+    starved: Vec<bool>,
+    /// Extents that are left out, in the order in which they can be written.
+    left_out: Vec<Extent>,
+    /// When space was short last.
+    since_seconds: u32,
+}
+
+/// How long extents without space below the device are left out.
+const LEFT_OUT_SECONDS: u32 = 60;
 
 impl Extents {
     pub(super) fn new(flash: Flash, pages: u32) -> Self {
@@ -61,6 +80,12 @@ impl Extents {
             handed_out: vec![0; zones],
             readers: Pins::new(count),
             retired: vec![false; zones],
+            shortage: Shortage {
+                gave_back: vec![false; count as usize],
+                starved: vec![false; zones],
+                left_out: Vec::new(),
+                since_seconds: 0,
+            },
         }
     }
 
@@ -70,7 +95,9 @@ impl Extents {
 
     /// Extents that will be free once zones that wait have been reset.
     pub(super) fn coming(&self) -> usize {
-        let zones = self.dead_zones.len() as u32;
+        let starved = &self.shortage.starved;
+        let dead_zones = self.dead_zones.iter();
+        let zones = dead_zones.filter(|zone| !starved[**zone as usize]).count() as u32;
         if self.pages >= self.flash.zone_pages {
             (zones / (self.pages / self.flash.zone_pages)) as usize
         } else {
@@ -92,7 +119,7 @@ impl Extents {
     pub(super) fn release(&mut self, extent: Extent) {
         for zone in self.zones(extent) {
             self.used[zone as usize] -= 1;
-            let parts = (self.flash.zone_pages / self.pages).max(1);
+            let parts = self.parts();
             let over = self.used[zone as usize] == 0 && self.handed_out[zone as usize] == parts;
             if over && !self.retired[zone as usize] {
                 self.dead_zones.push_back(zone);
@@ -110,6 +137,48 @@ impl Extents {
         self.free
             .retain(|other| !zones_of(flash, pages, *other).any(|zone| retired[zone as usize]));
         self.release(extent);
+    }
+
+    /// There was no space below the device for an extent: as many as are in use
+    /// do not fit. It is left out for a while, once it is emptied, and so are
+    /// those that nothing is known to lie below.
+    pub(super) fn leave_out(&mut self, extent: Extent, now_seconds: u32) {
+        let parts = self.parts();
+        for zone in self.zones(extent) {
+            self.shortage.starved[zone as usize] = true;
+            // The rest of it is not written before it is emptied.
+            self.handed_out[zone as usize] = parts;
+        }
+        let (flash, pages, shortage) = (self.flash, self.pages, &mut self.shortage);
+        for other in std::mem::take(&mut self.free) {
+            let mut zones = zones_of(flash, pages, other);
+            if zones.any(|zone| shortage.starved[zone as usize]) {
+                // Until its zone is emptied.
+            } else if shortage.gave_back[other.0 as usize] {
+                self.free.push_back(other);
+            } else {
+                shortage.left_out.push(other);
+            }
+        }
+        shortage.since_seconds = now_seconds;
+        self.release(extent);
+    }
+
+    /// Whether extents are left out for want of space.
+    pub(super) fn any_left_out(&self) -> bool {
+        !self.shortage.left_out.is_empty() || self.shortage.starved.contains(&true)
+    }
+
+    /// Takes what was left out in again, if it is time: there may be space.
+    pub(super) fn take_in_again(&mut self, now_seconds: u32) {
+        let shortage = &mut self.shortage;
+        if now_seconds < shortage.since_seconds.saturating_add(LEFT_OUT_SECONDS) {
+            return;
+        }
+        let (flash, pages, retired) = (self.flash, self.pages, &self.retired);
+        let usable =
+            |extent: &Extent| !zones_of(flash, pages, *extent).any(|zone| retired[zone as usize]);
+        self.free.extend(shortage.left_out.drain(..).filter(usable));
     }
 
     /// The next zone to reset, if nobody reads in it.
@@ -133,19 +202,23 @@ impl Extents {
             return;
         }
         self.handed_out[zone as usize] = 0;
-        if self.pages < self.flash.zone_pages {
-            let parts = self.flash.zone_pages / self.pages;
-            self.free
-                .extend((0..parts).map(|part| Extent(zone * parts + part)));
+        let extents = self.extents_of(zone);
+        let zones = || zones_of(self.flash, self.pages, Extent(extents.start));
+        // Of several zones of an extent the last one counts.
+        if !zones().all(|zone| self.handed_out[zone as usize] == 0 && !self.retired[zone as usize])
+        {
             return;
         }
-        let extent = Extent(zone / (self.pages / self.flash.zone_pages));
-        let whole = self.zones(extent).all(|zone| {
-            let zone = zone as usize;
-            self.handed_out[zone] == 0 && !self.retired[zone]
-        });
-        if whole {
-            self.free.push_back(extent);
+        let shortage = &mut self.shortage;
+        let starved = zones().any(|zone| shortage.starved[zone as usize]);
+        zones().for_each(|zone| shortage.starved[zone as usize] = false);
+        for extent in extents.clone() {
+            shortage.gave_back[extent as usize] = !starved;
+        }
+        let extents = extents.map(Extent);
+        match starved {
+            true => shortage.left_out.extend(extents),
+            false => self.free.extend(extents),
         }
     }
 
@@ -164,7 +237,7 @@ impl Extents {
     /// Takes back, after a restart, what is in use. The zones of all other
     /// extents that anything may have been written to are to be reset first.
     pub(super) fn recover(&mut self, used: &[(Extent, Owner)], written: impl Fn(u32) -> bool) {
-        let parts = (self.flash.zone_pages / self.pages).max(1);
+        let parts = self.parts();
         self.free.clear();
         for (extent, owner) in used {
             self.owners[extent.0 as usize] = *owner;
@@ -212,16 +285,22 @@ impl Extents {
     /// The extents that share a zone, or the one that it is a part of.
     fn extents_of(&self, zone: u32) -> Range<u32> {
         let first = zone * self.flash.zone_pages / self.pages;
-        let count = (self.flash.zone_pages / self.pages).max(1);
-        first..first + count
+        first..first + self.parts()
+    }
+
+    /// Extents of a zone, at least one.
+    fn parts(&self) -> u32 {
+        (self.flash.zone_pages / self.pages).max(1)
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
-        let per_zone = 2 * size_of::<u32>() + size_of::<bool>();
+        let per_zone = 2 * size_of::<u32>() + 2 * size_of::<bool>();
+        let per_extent = size_of::<Owner>() + size_of::<bool>();
         self.readers.memory_bytes()
             + (self.used.len() * per_zone
                 + self.free.len() * size_of::<Extent>()
-                + self.owners.len() * size_of::<Owner>()) as u64
+                + self.shortage.left_out.len() * size_of::<Extent>()
+                + self.owners.len() * per_extent) as u64
     }
 }
 

@@ -155,8 +155,8 @@ impl Nemo {
         true
     }
 
-    /// Every zone has failed: what was to be written is forgotten. Nothing
-    /// older is on flash that could be found now.
+    /// Every zone has failed, or there is no space for any: what was to be
+    /// written is forgotten. Nothing older is on flash that could be found now.
     fn give_up(&mut self) {
         self.sealed = None;
         self.gave_up = true;
@@ -410,7 +410,9 @@ impl Nemo {
             (Doing::Collect(_) | Doing::Verify(_), _) => {}
             (Doing::Write(end), Outcome::Done) => self.written_up_to(end),
             (Doing::Seal(pages), Outcome::Done) => self.sealed_with(pages),
-            (Doing::Write(_) | Doing::Seal(_), _) => self.write_failed(),
+            (Doing::Write(_) | Doing::Seal(_), outcome) => {
+                self.write_failed(outcome == Outcome::NoSpace, now_seconds);
+            }
         }
     }
 
@@ -449,13 +451,17 @@ impl Nemo {
         }
     }
 
-    /// The zones are given up; the set-group or the filters go elsewhere.
-    fn write_failed(&mut self) {
+    /// The zones are given up, or left out for a while if there was no space
+    /// below them; the set-group or the filters go elsewhere.
+    fn write_failed(&mut self, no_space: bool, now_seconds: u32) {
         match self.flush.phase {
             Phase::Objects { extent, .. }
             | Phase::Filters { extent, .. }
             | Phase::Seal { extent, .. } => {
-                self.extents.retire(extent);
+                match no_space {
+                    true => self.extents.leave_out(extent, now_seconds),
+                    false => self.extents.retire(extent),
+                }
                 self.flush.phase = Phase::Room;
             }
             Phase::Idle | Phase::Room | Phase::Collect { .. } => {}
@@ -479,6 +485,9 @@ impl Nemo {
             self.filter_objects = self.plan.filter_objects(sets.clone().map(Set::len));
         }
         self.index.open.push(sets.map(|set| set.hashes()));
+        // What may have been forgotten before was newer than nothing on flash,
+        // and this says so: see `settle_oldest`.
+        self.gave_up = false;
         self.pool.push(extent, sealed.objects());
         self.cool_when_due();
         self.go_on();

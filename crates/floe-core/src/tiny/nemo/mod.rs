@@ -146,6 +146,12 @@ impl Nemo {
         self.flush.is_busy() || self.extents.waits_for_readers()
     }
 
+    /// Whether places are left out for want of space below the device, to be
+    /// tried again later.
+    pub fn waits_for_space(&self) -> bool {
+        self.extents.any_left_out()
+    }
+
     /// Set-groups before this one are gone from flash.
     pub fn oldest(&self) -> u64 {
         self.pool.oldest()
@@ -276,7 +282,7 @@ fn shape_for(plan: &NemoPlan, objects: f64) -> Shape {
 }
 
 impl Engine for Nemo {
-    fn insert(&mut self, object: Object, _now_seconds: u32) -> Insert {
+    fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
         let object = super::without_oversize(object);
         let homes = self.homes(object.hash);
         let was_absent = self.absences.take(object.hash);
@@ -308,6 +314,7 @@ impl Engine for Nemo {
         // Everything is full: the flush is due.
         let mut sealed_now = false;
         placed = placed.or_else(|object| {
+            self.extents.take_in_again(now_seconds);
             sealed_now = self.seal();
             if sealed_now {
                 self.place(object, homes)

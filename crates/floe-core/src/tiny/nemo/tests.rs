@@ -351,6 +351,105 @@ fn what_went_outdates_until_flash_says_that_it_is_gone() {
     }
 }
 
+/// Flash with less below it than it says: writes fail beyond `space` pages,
+/// resets give back.
+struct Short {
+    flash: Flash,
+    space: u32,
+    written: Vec<u32>,
+}
+
+impl Short {
+    fn outcome(&mut self, work: &Work) -> Outcome {
+        let zone_pages = self.flash.zone_pages;
+        let (first, count) = match work {
+            Work::Append { first, pages } => (first, pages.len() as u32),
+            Work::Seal { first, pages, .. } => (first, *pages),
+            Work::Reset(zone) => {
+                self.written[*zone as usize] = 0;
+                return Outcome::Done;
+            }
+            Work::Read(pages) => return Outcome::Read(vec![None; pages.len()]),
+            Work::Write { .. } => unreachable!("nothing is written in place"),
+        };
+        if self.written.iter().sum::<u32>() + count > self.space {
+            return Outcome::NoSpace;
+        }
+        let at = &mut self.written[(first.0 / zone_pages) as usize];
+        assert_eq!(*at, first.0 % zone_pages, "zones are written in order");
+        *at += count;
+        Outcome::Done
+    }
+
+    /// Inserts objects of a thousand bytes at `now_seconds`.
+    fn insert(&mut self, engine: &mut Nemo, numbers: std::ops::Range<u64>, now_seconds: u32) {
+        for number in numbers {
+            let object = Object::sized(hash(number), 1000);
+            let Insert::Accepted(_) = engine.insert(object, now_seconds) else {
+                panic!("there is room");
+            };
+            while let Some(task) = engine.next_task() {
+                let outcome = self.outcome(&task.work);
+                engine.complete(task.id, outcome, now_seconds);
+            }
+        }
+    }
+}
+
+#[test]
+fn without_space_below_less_is_kept_and_more_when_there_is_some_again() {
+    // A set-group in a zone, two in one, and one in two.
+    for set_group_pages in [None, Some(8), Some(32)] {
+        let config = NemoConfig {
+            set_group_pages,
+            ..NemoConfig::default()
+        };
+        let plan = NemoPlan::new(&config, SMALL).expect("fits");
+        let extent_pages = plan.extent_pages();
+        let all = u64::from(SMALL.zones * SMALL.zone_pages / extent_pages);
+        let mut short = Short {
+            flash: SMALL,
+            space: 6 * extent_pages.max(SMALL.zone_pages) + extent_pages / 2,
+            written: vec![0; SMALL.zones as usize],
+        };
+        let fitting = u64::from(short.space / extent_pages);
+        let mut engine = Nemo::new(plan);
+        let kept = |engine: &Nemo| engine.pool.next() - engine.oldest();
+        short.insert(&mut engine, 0..20_000, 1);
+        let few = kept(&engine);
+        assert!(
+            (fitting / 2..=fitting).contains(&few),
+            "{few} of {fitting} with {set_group_pages:?}"
+        );
+        // Later, without more: the same again.
+        short.insert(&mut engine, 20_000..40_000, 100);
+        let few = kept(&engine);
+        assert!((fitting / 2..=fitting).contains(&few), "{few} of {fitting}");
+
+        // No space at all for a while.
+        short.space = 0;
+        short.insert(&mut engine, 40_000..60_000, 101);
+        assert_eq!(kept(&engine), 0);
+        assert!(engine.waits_for_space() && !engine.is_drained());
+
+        short.space = u32::MAX;
+        short.insert(&mut engine, 60_000..61_000, 102);
+        assert_eq!(kept(&engine), 0, "it is not tried all the time");
+        short.insert(&mut engine, 61_000..90_000, 200);
+        assert!(kept(&engine) + 2 >= all, "{} of {all}", kept(&engine));
+        assert!(!engine.waits_for_space());
+        while engine.drain() {
+            short.insert(&mut engine, 0..0, 200);
+            let Some(task) = engine.next_task() else {
+                break;
+            };
+            let outcome = short.outcome(&task.work);
+            engine.complete(task.id, outcome, 200);
+        }
+        assert!(engine.is_drained(), "what is taken in is on flash again");
+    }
+}
+
 #[test]
 fn of_an_object_that_is_overwritten_again_and_again_the_newest_copies_are_read() {
     let flash = Flash {
