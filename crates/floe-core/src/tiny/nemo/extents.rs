@@ -199,6 +199,7 @@ impl Extents {
     pub(super) fn was_reset(&mut self, zone: u32, succeeded: bool) {
         if !succeeded {
             self.retired[zone as usize] = true;
+            self.shortage.starved[zone as usize] = false;
             return;
         }
         self.handed_out[zone as usize] = 0;

@@ -54,6 +54,8 @@ pub(super) struct Flush {
     written_back_bytes: u64,
     /// Set-groups flushed since objects were cooled.
     since_cooling: u32,
+    /// Summing up the sealed set-group failed: all of it may be on flash.
+    may_be_whole: bool,
 }
 
 impl Flush {
@@ -65,6 +67,7 @@ impl Flush {
             doubtful: Vec::new(),
             written_back_bytes: 0,
             since_cooling: 0,
+            may_be_whole: false,
         }
     }
 
@@ -158,9 +161,12 @@ impl Nemo {
     /// Every zone has failed, or there is no space for any: what was to be
     /// written is forgotten. Nothing older is on flash that could be found now.
     fn give_up(&mut self) {
-        self.sealed = None;
         self.gave_up = true;
-        self.forgot_leaving |= self.pool.settled() < self.pool.oldest();
+        self.forgot_leaving |= self.flush.may_be_whole || self.pool.settled() < self.pool.oldest();
+        if self.sealed.take().is_some() {
+            // What there may be of it on flash is not taken for the next one.
+            self.pool.skip();
+        }
         let shape = self.index.open.shape;
         self.index.start_over(shape, self.pool.oldest());
         self.flush.phase = Phase::Idle;
@@ -454,6 +460,9 @@ impl Nemo {
     /// The zones are given up, or left out for a while if there was no space
     /// below them; the set-group or the filters go elsewhere.
     fn write_failed(&mut self, no_space: bool, now_seconds: u32) {
+        if let Phase::Seal { of_index, .. } = self.flush.phase {
+            self.flush.may_be_whole |= !of_index;
+        }
         match self.flush.phase {
             Phase::Objects { extent, .. }
             | Phase::Filters { extent, .. }
@@ -488,7 +497,9 @@ impl Nemo {
         // What may have been forgotten before was newer than nothing on flash,
         // and this says so: see `settle_oldest`.
         self.gave_up = false;
+        self.flush.may_be_whole = false;
         self.pool.push(extent, sealed.objects());
+        self.durable = self.pool.next();
         self.cool_when_due();
         self.go_on();
     }

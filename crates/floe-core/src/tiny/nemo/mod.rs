@@ -86,6 +86,8 @@ pub struct Nemo {
     forgot_leaving: bool,
     /// What was to be written was forgotten: no zone takes it.
     gave_up: bool,
+    /// As [`Engine::durable`]: not beyond what was given up.
+    durable: u64,
     extents: Extents,
     flush: Flush,
     absences: Absences,
@@ -111,6 +113,7 @@ impl Nemo {
             pool: Pool::new(sets, plan.extents(), config.hotness_window),
             forgot_leaving: false,
             gave_up: false,
+            durable: 0,
             extents: Extents::new(plan.flash, plan.extent_pages),
             flush: Flush::new(),
             absences: Absences::new(),
@@ -462,7 +465,7 @@ impl Engine for Nemo {
     }
 
     fn durable(&self) -> u64 {
-        self.pool.next()
+        self.durable
     }
 
     fn statistics(&self) -> &Statistics {

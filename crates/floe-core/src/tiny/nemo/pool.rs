@@ -127,6 +127,15 @@ impl Pool {
         self.settled = self.oldest;
     }
 
+    /// The number of the next one is not used; none is there.
+    pub(super) fn skip(&mut self) {
+        debug_assert!(self.residents.is_empty(), "none has the number yet");
+        if self.settled == self.oldest {
+            self.settled += 1;
+        }
+        self.oldest += 1;
+    }
+
     /// The oldest goes.
     pub(super) fn pop(&mut self) -> Option<Resident> {
         let resident = self.residents.pop_front()?;

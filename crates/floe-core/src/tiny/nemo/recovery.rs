@@ -241,6 +241,7 @@ impl Nemo {
                 extent: Extent(group.extent),
             })
             .collect();
+        nemo.durable = nemo.pool.next();
         nemo.filter_objects = shape.objects();
         nemo.index.recover(groups, shape, open_first);
         for survivor in open {

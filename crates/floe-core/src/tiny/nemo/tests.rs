@@ -428,8 +428,17 @@ fn without_space_below_less_is_kept_and_more_when_there_is_some_again() {
 
         // No space at all for a while.
         short.space = 0;
+        let durable = engine.durable();
         short.insert(&mut engine, 40_000..60_000, 101);
         assert_eq!(kept(&engine), 0);
+        assert!(
+            engine.durable() <= durable + 1,
+            "what is forgotten is not durable"
+        );
+        assert!(
+            engine.pool.next() > engine.durable(),
+            "nor has its number another"
+        );
         assert!(engine.waits_for_space() && !engine.is_drained());
 
         short.space = u32::MAX;
@@ -447,6 +456,7 @@ fn without_space_below_less_is_kept_and_more_when_there_is_some_again() {
             engine.complete(task.id, outcome, 200);
         }
         assert!(engine.is_drained(), "what is taken in is on flash again");
+        assert_eq!(engine.durable(), engine.pool.next());
     }
 }
 
