@@ -251,7 +251,8 @@ pub trait Device: Send + Sync + fmt::Debug + 'static {
     /// To be called when a device is opened: it may block for a moment.
     ///
     /// # Errors
-    /// [`DeviceErrorKind::NoSpace`] if there is not so much; what there is is kept.
+    /// [`DeviceErrorKind::NoSpace`] if there is not so much: then nothing is
+    /// kept. [`DeviceErrorKind::Invalid`] for a zone that there is not.
     fn reserve(&self, zone: ZoneId, bytes: u64) -> Result<(), DeviceError> {
         let _ = (zone, bytes);
         Ok(())

@@ -32,6 +32,12 @@ fn config(directory: &Path) -> DeviceConfig {
     }
 }
 
+/// What a device's file takes of its disk, in units of 512 bytes.
+fn blocks(config: &DeviceConfig) -> u64 {
+    let path = config.path.as_ref().unwrap();
+    std::fs::metadata(path).unwrap().blocks()
+}
+
 fn both_methods() -> [IoChoice; 2] {
     [IoChoice::Uring, IoChoice::Threads]
 }
@@ -151,11 +157,7 @@ fn discard_gives_space_back_and_can_be_turned_off() {
                     .await
                     .unwrap();
                 device.flush().await.unwrap();
-                let blocks = || {
-                    std::fs::metadata(config.path.as_ref().unwrap())
-                        .unwrap()
-                        .blocks()
-                };
+                let blocks = || blocks(&config);
                 let full = blocks();
                 assert!(full >= 2048);
                 device.reset(ZoneId(0)).await.unwrap();
@@ -177,10 +179,7 @@ fn reserved_space_is_taken_at_once_and_kept_when_its_zone_is_reset() {
         };
         runtime().block_on(async {
             let device = FileDevice::open(&config).unwrap();
-            let taken = || {
-                let file = std::fs::metadata(config.path.as_ref().unwrap()).unwrap();
-                file.blocks() * 512
-            };
+            let taken = || blocks(&config) * 512;
             let before = taken();
             device.reserve(ZoneId(0), KEPT).unwrap();
             assert!(taken() >= before + KEPT);

@@ -13,6 +13,9 @@ pub(crate) const FOREIGN_CHECK_BYTES: u64 = 1 << 20;
 /// Bytes read at once when a journal is scanned.
 const SCAN_BYTES: u64 = 1 << 20;
 
+/// The metadata zones.
+pub(crate) const METADATA: [ZoneId; 2] = [ZoneId(0), ZoneId(1)];
+
 /// The metadata zone that is not `zone`.
 pub(crate) fn other(zone: ZoneId) -> ZoneId {
     ZoneId(1 - zone.0)
@@ -25,7 +28,7 @@ const RESERVED_BYTES: u64 = 1 << 20;
 /// Takes the space that the journals need below a device.
 pub(crate) fn reserve(device: &SharedDevice) {
     let bytes = RESERVED_BYTES.min(device.geometry().zone_capacity);
-    for zone in [ZoneId(0), ZoneId(1)] {
+    for zone in METADATA {
         if let Err(error) = device.reserve(zone, bytes) {
             tracing::warn!(%error, "no space is set aside for the journal; where it lacks some, writes are refused");
         }

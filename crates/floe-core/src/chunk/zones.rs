@@ -103,6 +103,7 @@ pub struct ZoneTable {
     next_generation: u32,
     fills: u64,
     policy: ZonePolicy,
+    /// Zones out of use.
     retired: usize,
     /// Retired only because there is no space below the device for them.
     withdrawn: Vec<ZoneId>,

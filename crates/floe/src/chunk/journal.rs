@@ -214,9 +214,6 @@ pub(crate) struct JournalCounters {
     pub(crate) moves: std::sync::atomic::AtomicU64,
 }
 
-/// The metadata zones.
-pub(crate) const METADATA: [ZoneId; 2] = [ZoneId(0), ZoneId(1)];
-
 impl JournalTask {
     /// Starts a new metadata zone in `zone` holding `notes`, and an empty task that continues it.
     pub(crate) async fn begin(

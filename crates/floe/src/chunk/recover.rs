@@ -27,7 +27,7 @@ use rand::RngExt;
 use tokio::sync::{Notify, Semaphore};
 
 use super::host_gc::zones_at_once;
-use super::journal::{Journal, JournalTask, METADATA, filter_notes, scan_journal};
+use super::journal::{Journal, JournalTask, filter_notes, scan_journal};
 use super::large_read::{Reading, descriptor_cache, read_ahead};
 use super::opening::{OpenError, OpenOptions, RecoveryReport};
 use super::scan::{Noted, ZoneContent, place, read_zone};
@@ -37,7 +37,7 @@ use super::space::{LogSpace, Space};
 use super::write::WriteQueue;
 use super::zone_state::ZoneStates;
 use super::{Engine, Gate, ROOM_UNIT_BYTES, RamPlan};
-use crate::metadata::{FOREIGN_CHECK_BYTES, holds_only};
+use crate::metadata::{FOREIGN_CHECK_BYTES, METADATA, holds_only, other};
 
 /// Zones whose headers or summaries are read at once.
 const PARALLEL: usize = 16;
@@ -286,8 +286,7 @@ impl Recovery {
             epoch: self.epoch_max + 1,
             ..superblock
         };
-        let next = METADATA[1 - zone.index()];
-        self.start(next, superblock, kept, filled).await
+        self.start(other(zone), superblock, kept, filled).await
     }
 
     /// Zone headers of this cache, in the order in which the zones were opened.

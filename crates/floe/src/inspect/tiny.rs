@@ -12,6 +12,7 @@ use floe_device::{DeviceError, IoBuf, SharedDevice};
 
 use super::finding::{Finding, key_text};
 use super::{Emitter, InspectError, Scope, check_shape, read, read_failure, tiny_pages};
+use crate::metadata::METADATA;
 
 /// The metadata zones, which come before those for objects.
 const METADATA_ZONES: u32 = 2;
@@ -29,7 +30,7 @@ pub(super) async fn find<V: FnMut(&Finding)>(
     emitter: &mut Emitter<V>,
 ) -> Result<Option<TinySuperblock>, InspectError> {
     let mut found = Vec::new();
-    for zone in [ZoneId(0), ZoneId(1)] {
+    for zone in METADATA {
         let block = u64::from(device.geometry().block_size);
         let bytes = read(device, zone, 0, block).await?;
         if Superblock::decode(&bytes).is_ok() {

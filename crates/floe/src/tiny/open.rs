@@ -28,7 +28,7 @@ use super::journal::{About, JournalTask, Live, Scan, about, gone, scan, written}
 use super::medium::Medium;
 use super::ram::Ram;
 use super::{OpenTinyError, TinyRecovery};
-use crate::metadata::{FOREIGN_CHECK_BYTES, holds_only, other};
+use crate::metadata::{FOREIGN_CHECK_BYTES, METADATA, holds_only, other};
 
 /// Extents whose summaries are read at once.
 const PARALLEL: usize = 32;
@@ -73,7 +73,7 @@ pub(super) async fn open(
 async fn find(device: &SharedDevice, plan: &TinyPlan) -> Result<Option<Found>, OpenTinyError> {
     let mut best: Option<Found> = None;
     let (mut epoch_max, mut foreign) = (0, None);
-    for zone in [ZoneId(0), ZoneId(1)] {
+    for zone in METADATA {
         let len = FOREIGN_CHECK_BYTES.min(plan.geometry.zone_capacity) as usize;
         let head = device
             .read(Address::new(zone, 0), device.allocate(len))

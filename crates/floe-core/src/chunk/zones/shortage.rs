@@ -1,5 +1,7 @@
 //! A device that is smaller than it says: a sparse file on a disk that is full.
 
+use std::collections::VecDeque;
+
 use super::{ZonePhase, ZoneTable};
 use crate::ZoneId;
 use crate::chunk::plan::{METADATA_ZONES, WaterMarks};
@@ -44,9 +46,12 @@ impl ZoneTable {
     /// Withdraws the free zones that nothing is known to lie below. Returns how
     /// many those were.
     pub fn withdraw_unwritten(&mut self) -> usize {
-        let unwritten: Vec<ZoneId> = (self.free.iter().copied())
-            .filter(|zone| !self.zones[zone.index()].gave_back)
-            .collect();
+        // All at once: there may be very many.
+        let (gave_back, unwritten): (VecDeque<ZoneId>, VecDeque<ZoneId>) = self
+            .free
+            .drain(..)
+            .partition(|zone| self.zones[zone.index()].gave_back);
+        self.free = gave_back;
         for &zone in &unwritten {
             self.withdraw(zone);
         }

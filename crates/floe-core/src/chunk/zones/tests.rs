@@ -38,6 +38,15 @@ fn open_one(zones: &mut ZoneTable) -> ZoneId {
     zone
 }
 
+/// Closes what can be closed, and empties it.
+fn evict_closable(zones: &mut ZoneTable) {
+    for zone in zones.take_closable() {
+        zones.closed(zone);
+        zones.begin_evict(zone);
+        zones.end_evict(zone);
+    }
+}
+
 #[test]
 fn without_space_free_zones_wait_and_the_others_go_on() {
     let mut zones = table();
@@ -80,24 +89,10 @@ fn a_zone_without_space_for_its_header_is_not_tried_again_at_once() {
     for _ in 0..10 {
         let zone = open_one(&mut zones);
         zones.out_of_space(Some(zone));
-        for zone in zones.take_closable() {
-            zones.closed(zone);
-            zones.begin_evict(zone);
-            zones.end_evict(zone);
-        }
+        evict_closable(&mut zones);
         zones.restore_withdrawn();
     }
     assert_eq!(zones.free_zones(), ZONES - METADATA_ZONES);
-}
-
-/// Writes `zone` full, and takes its content away again.
-fn use_up(zones: &mut ZoneTable, zone: ZoneId) {
-    zones.failed(zone);
-    for zone in zones.take_closable() {
-        zones.closed(zone);
-    }
-    zones.begin_evict(zone);
-    zones.end_evict(zone);
 }
 
 #[test]
@@ -105,7 +100,8 @@ fn a_shortage_takes_one_of_the_zones_that_gave_space_back() {
     let mut zones = table();
     for _ in 0..4 {
         let zone = open_one(&mut zones);
-        use_up(&mut zones, zone);
+        zones.failed(zone);
+        evict_closable(&mut zones);
     }
     // The four that were emptied lie behind the others, which were never written.
     let open = open_one(&mut zones);
@@ -124,19 +120,11 @@ fn a_shortage_without_a_free_zone_takes_the_next_that_is_emptied() {
     let open = [open_one(&mut zones), open_one(&mut zones)];
     zones.out_of_space(Some(open[0]));
     assert_eq!(zones.free_zones(), 0);
-    for zone in zones.take_closable() {
-        zones.closed(zone);
-        zones.begin_evict(zone);
-        zones.end_evict(zone);
-    }
+    evict_closable(&mut zones);
     assert_eq!(zones.free_zones(), 0, "one zone less is in use");
     // The last one is tried again.
     zones.out_of_space(Some(open[1]));
-    for zone in zones.take_closable() {
-        zones.closed(zone);
-        zones.begin_evict(zone);
-        zones.end_evict(zone);
-    }
+    evict_closable(&mut zones);
     assert_eq!(zones.free_zones(), 1);
     assert!(!zones.is_dead());
 }

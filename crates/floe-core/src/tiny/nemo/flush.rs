@@ -460,21 +460,19 @@ impl Nemo {
     /// The zones are given up, or left out for a while if there was no space
     /// below them; the set-group or the filters go elsewhere.
     fn write_failed(&mut self, no_space: bool, now_seconds: u32) {
-        if let Phase::Seal { of_index, .. } = self.flush.phase {
-            self.flush.may_be_whole |= !of_index;
-        }
-        match self.flush.phase {
-            Phase::Objects { extent, .. }
-            | Phase::Filters { extent, .. }
-            | Phase::Seal { extent, .. } => {
-                match no_space {
-                    true => self.extents.leave_out(extent, now_seconds),
-                    false => self.extents.retire(extent),
-                }
-                self.flush.phase = Phase::Room;
+        let extent = match self.flush.phase {
+            Phase::Objects { extent, .. } | Phase::Filters { extent, .. } => extent,
+            Phase::Seal { extent, of_index } => {
+                self.flush.may_be_whole |= !of_index;
+                extent
             }
-            Phase::Idle | Phase::Room | Phase::Collect { .. } => {}
+            Phase::Idle | Phase::Room | Phase::Collect { .. } => return,
+        };
+        match no_space {
+            true => self.extents.leave_out(extent, now_seconds),
+            false => self.extents.retire(extent),
         }
+        self.flush.phase = Phase::Room;
     }
 
     fn set_group_is_on_flash(&mut self, extent: Extent) {

@@ -27,6 +27,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::{Deaths, Digest, Engine, OpenError, PARALLEL, Recovery, RecoveryReport};
 use crate::chunk::shard::is_expired;
 use crate::chunk::slots::place;
+use crate::metadata::other;
 
 /// Table bytes read at once.
 const READ_BYTES: u64 = 1 << 20;
@@ -132,8 +133,7 @@ impl Recovery {
             epoch: self.epoch_max + 1,
             ..superblock
         };
-        let next = super::METADATA[1 - metadata.index()];
-        self.start(next, superblock, uses.into_notes(), filled)
+        self.start(other(metadata), superblock, uses.into_notes(), filled)
             .await
     }
 
