@@ -30,6 +30,7 @@ const SHOWN: &[(&str, &[&str])] = &[
     ("nemo-fig19a", &["over-set-accesses.png"]),
     ("nemo-fig19b", &["curve-1.svg"]),
     ("nemo-table6", &["curve-1.svg"]),
+    ("nemo-filters", &["curve-2.svg"]),
     ("nemo-admission", &["curve-2.svg"]),
 ];
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use common::{Lives, Subject, in_place, power_switch, zoned};
 use floe::tiny::{TinyConfig, TinyEngine};
 use floe::{CacheError, PutOptions, Tiny};
-use floe_core::tiny::nemo::NemoConfig;
+use floe_core::tiny::nemo::{FilterKind, NemoConfig};
 use floe_core::tiny::{KangarooConfig, LogConfig, SetConfig, SetPolicy, SetStorage};
 use floe_core::{ByteSize, Geometry};
 use floe_device::Faults;
@@ -167,6 +167,34 @@ mod nemo {
     fn killed_as_published() {
         let config = with(NemoConfig::published());
         run(&lives(), in_place(ZONES, ZONE), config, 20);
+    }
+
+    /// Of objects this small few set-groups share a page of filters.
+    fn with_fingerprints() -> TinyConfig {
+        let (_, _, config) = smallest(1);
+        let nemo = NemoConfig {
+            filter_kind: FilterKind::Fingerprints,
+            object_bytes: 20,
+            ..config.nemo
+        };
+        TinyConfig { nemo, ..config }
+    }
+
+    #[test]
+    fn killed_with_fingerprints() {
+        let (lives, geometry, _) = smallest(1);
+        run(&lives, geometry, with_fingerprints(), 20);
+    }
+
+    #[test]
+    fn power_loss_with_fingerprints() {
+        let (lives, geometry, _) = smallest(1);
+        let lives = Lives {
+            count: 12,
+            power_loss: true,
+            ..lives
+        };
+        run(&lives, geometry, with_fingerprints(), 20);
     }
 
     #[test]

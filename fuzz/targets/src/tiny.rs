@@ -11,6 +11,7 @@ use floe_core::layout::tiny::{
     read_page_id, record, seal_index, split_record, trailer_body_bytes, trailer_pages,
 };
 use floe_core::layout::{CacheId, JournalChain, Structure};
+use floe_core::tiny::nemo::SetFilters;
 use floe_core::tiny::{Expiry, Object, PAGE_BYTES};
 
 use crate::layout::{block_size, encoded, seed};
@@ -196,6 +197,12 @@ pub(crate) fn index(data: &[u8]) {
             let mut out = vec![0xee; PAGE_BYTES];
             encoded(head.encode(ID, &mut out));
             assert_eq!(IndexHead::decode(ID, &out), Ok(head));
+            // Whatever the page holds, it names set-groups that there are.
+            out.iter_mut().zip(data.iter().rev()).for_each(|(to, from)| *to ^= from);
+            let page = SetFilters::of_page(head.columns, head.rows, head.probes, &out);
+            let page = page.expect("the shape is one that there is");
+            let named = data.chunks(8).map(|key| page.candidates(KeyHash::of(HashSeed(1), key)));
+            assert!(named.max() <= Some(head.columns as usize));
         }
         let Ok(id) = read_page_id(ID, &bytes) else {
             continue;
@@ -222,7 +229,15 @@ pub(crate) fn index_seeds() -> Vec<Vec<u8>> {
         probes: head.probes,
     };
     encoded(head.encode(ID, &mut out));
-    vec![page, out]
+    let head = IndexHead {
+        columns: 180,
+        rows: 20,
+        probes: 0,
+        ..head
+    };
+    let mut fingerprints = vec![0; PAGE_BYTES];
+    encoded(head.encode(ID, &mut fingerprints));
+    vec![page, out, fingerprints]
 }
 
 pub(crate) fn filters(data: &[u8]) {

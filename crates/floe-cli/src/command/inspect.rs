@@ -386,11 +386,15 @@ fn tiny_line(finding: &Finding, style: Style) -> String {
             probes,
             ..
         } => format!(
-            "{}{}: of {columns} set-groups, filters of {rows} bits, {probes} per key",
+            "{}{}: of {columns} set-groups, {}",
             style.bold(&format!(
                 "zone {zone} + {offset:#x}: index group from {sequence}"
             )),
             gone(live),
+            match probes {
+                0 => format!("fingerprints in {rows} buckets"),
+                _ => format!("filters of {rows} bits, {probes} per key"),
+            },
         ),
         Finding::EmptyExtent { zone, offset, what } => format!(
             "{} {what}",

@@ -25,7 +25,7 @@ use std::hint::black_box;
 use floe_core::hash::KeyHash;
 use floe_core::tiny::filter::PageFilters;
 use floe_core::tiny::model::Model;
-use floe_core::tiny::nemo::{Nemo, NemoConfig, NemoPlan, SetFilters};
+use floe_core::tiny::nemo::{FilterKind, Nemo, NemoConfig, NemoPlan, SetFilters};
 use floe_core::tiny::{
     Engine, Expiry, FairyWren, FairyWrenConfig, FairyWrenPlan, Flash, Kangaroo, KangarooConfig,
     KangarooPlan, Log, LogConfig, LogPlan, PAGE_BYTES, Search, Set, SetConfig, SetPlan, SetStorage,
@@ -304,12 +304,6 @@ fn filters(options: &Options) {
     let key = |set: u64, group: usize, object: u64| {
         KeyHash(mix::scatter(set << 40 | (group as u64) << 16 | object))
     };
-    let sliced: Vec<SetFilters> = (0..ASKED_SETS)
-        .map(|set| {
-            let groups = (0..FILTERS).map(|group| (0..OBJECTS).map(move |at| key(set, group, at)));
-            SetFilters::new(groups, OBJECTS as f64, 0.001)
-        })
-        .collect();
     // Keys that are in one of the filters, and keys that are in none.
     let asked = |at: usize, is_there: bool| {
         let set = at as u64 % ASKED_SETS;
@@ -320,22 +314,27 @@ fn filters(options: &Options) {
         };
         (set as usize, key(set, at * 7 % FILTERS, object))
     };
-    for is_there in [true, false] {
-        let mut found = 0;
-        let ns = ns_each(options.rounds, || {
-            for at in 0..options.rounds {
-                let (set, hash) = asked(at, is_there);
-                found += sliced[set].candidates(black_box(hash));
-            }
-        });
-        row_of_filters(
-            options,
-            "bit slices",
-            sliced[0].bits_per_filter(),
-            is_there,
-            ns,
-            found,
-        );
+    for (name, kind) in [
+        ("bit slices", FilterKind::Bloom),
+        ("fingerprints", FilterKind::Fingerprints),
+    ] {
+        let sets: Vec<SetFilters> = (0..ASKED_SETS)
+            .map(|set| {
+                let objects = |group| (0..OBJECTS).map(move |at| key(set, group, at));
+                SetFilters::new(kind, (0..FILTERS).map(objects), OBJECTS as f64, 0.001)
+            })
+            .collect();
+        for is_there in [true, false] {
+            let mut found = 0;
+            let ns = ns_each(options.rounds, || {
+                for at in 0..options.rounds {
+                    let (set, hash) = asked(at, is_there);
+                    found += sets[set].candidates(black_box(hash));
+                }
+            });
+            let bits = sets[0].bits_per_filter();
+            row_of_filters(options, name, bits, is_there, ns, found);
+        }
     }
     // Published: 72 bytes for 40 objects, 50 filters to a page.
     for (name, bytes, expected) in [
@@ -360,18 +359,18 @@ fn filters(options: &Options) {
                     found += one_by_one[set].candidates(black_box(hash)).count();
                 }
             });
-            row_of_filters(options, name, bytes * 8, is_there, ns, found * 8);
+            row_of_filters(options, name, f64::from(bytes * 8), is_there, ns, found * 8);
         }
     }
 }
 
-fn row_of_filters(options: &Options, name: &str, bits: u32, is_there: bool, ns: f64, found: usize) {
+fn row_of_filters(options: &Options, name: &str, bits: f64, is_there: bool, ns: f64, found: usize) {
     let right = if is_there { options.rounds } else { 0 };
     let wrong = found.saturating_sub(right) as f64 / (options.rounds * FILTERS) as f64;
     options.show(&json!({
         "filters": name,
         "key": if is_there { "in one" } else { "in none" },
-        "bits_per_object": f64::from(bits) / OBJECTS as f64,
+        "bits_per_object": bits / OBJECTS as f64,
         "false_positives_percent": wrong * 100.0,
         "cpu_ns_per_1000_filters": ns * 1000.0 / FILTERS as f64,
     }));

@@ -272,9 +272,9 @@ pub struct Summary {
     pub objects: u64,
     /// How filters are laid out: set-groups of an index group.
     pub columns: u32,
-    /// Bits of a filter.
+    /// Bits of a filter. Of an index group of fingerprints, their buckets.
     pub rows: u32,
-    /// Bits that a key sets.
+    /// Bits that a key sets. Of an index group of fingerprints, zero.
     pub probes: u32,
     /// The filters of a set-group's sets, bit by bit, set after set.
     pub filters: Box<[u8]>,

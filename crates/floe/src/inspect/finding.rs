@@ -157,9 +157,9 @@ pub enum Finding {
         pages: u32,
         /// Set-groups that it answers for.
         columns: u32,
-        /// Bits of a filter.
+        /// Bits of a filter. Of fingerprints, their buckets.
         rows: u32,
-        /// Bits of it that a key sets.
+        /// Bits of it that a key sets. Of fingerprints, zero.
         probes: u32,
     },
     /// Room for a set-group or an index group that holds neither.

@@ -6,14 +6,15 @@
 //! | 0 | 8 | sequence of the oldest set-group that lived when this was written |
 //! | 8 | 4 | sets, each with one page of index |
 //! | 12 | 4 | columns: set-groups of the index group |
-//! | 16 | 4 | rows: bits of a filter |
-//! | 20 | 4 | probes: bits that a key sets |
+//! | 16 | 4 | rows: bits of a filter; of fingerprints, their buckets |
+//! | 20 | 4 | probes: bits that a key sets; of fingerprints, zero |
 
 use super::filters::validate_shape;
 use super::page::{PageId, PageKind, open_page, seal_page};
 use crate::layout::error::LayoutError;
 use crate::layout::ids::CacheId;
 use crate::layout::wire::{first_mut, put_u32, put_u64, u32_at, u64_at};
+use crate::tiny::nemo::lays_out_fingerprints;
 use crate::tiny::{PAGE_BYTES, PAGE_HEADER_BYTES};
 
 /// Bytes of the page's body.
@@ -31,13 +32,30 @@ pub struct IndexHead {
     pub sets: u32,
     /// Set-groups of the index group: filters of a page.
     pub columns: u32,
-    /// Bits of a filter.
+    /// Bits of a filter. Of fingerprints, their buckets.
     pub rows: u32,
-    /// Bits of it that a key sets.
+    /// Bits of it that a key sets. Of fingerprints, zero.
     pub probes: u32,
 }
 
 impl IndexHead {
+    /// Whether the filters are fingerprints.
+    pub fn of_fingerprints(&self) -> bool {
+        self.probes == 0
+    }
+
+    fn validate(&self) -> Result<(), LayoutError> {
+        if !self.of_fingerprints() {
+            return validate_shape(self.sets, self.columns, self.rows, self.probes);
+        }
+        if self.sets == 0 || !lays_out_fingerprints(self.columns, self.rows) {
+            return Err(LayoutError::Malformed(
+                "fingerprints of a shape that no index page holds",
+            ));
+        }
+        Ok(())
+    }
+
     /// Writes the page.
     ///
     /// # Errors
@@ -45,7 +63,7 @@ impl IndexHead {
     /// [`LayoutError::Malformed`] for filters of a shape that cannot be.
     pub fn encode(&self, cache: CacheId, out: &mut [u8]) -> Result<(), LayoutError> {
         const USED: usize = PAGE_HEADER_BYTES + INDEX_HEAD_BYTES;
-        validate_shape(self.sets, self.columns, self.rows, self.probes)?;
+        self.validate()?;
         let page = first_mut::<PAGE_BYTES>(out)?;
         page.fill(0);
         let mut body = [0; INDEX_HEAD_BYTES];
@@ -94,7 +112,7 @@ impl IndexHead {
             rows: u32_at(body, 16),
             probes: u32_at(body, 20),
         };
-        validate_shape(head.sets, head.columns, head.rows, head.probes)?;
+        head.validate()?;
         Ok(head)
     }
 }

@@ -3,8 +3,23 @@
 use serde::{Deserialize, Serialize};
 
 use super::filters::{columns_shape_rows, columns_with, filter_bits, mean, objects_for};
+use super::fingerprints;
 use crate::tiny::object::{Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, PAGE_ROOM_BYTES};
 use crate::tiny::plan::{PlanError, check_flash, check_range, nearest};
+
+/// What filters of sets are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FilterKind {
+    /// Bloom filters, as published (§4.3).
+    #[default]
+    Bloom,
+    /// Fingerprints of objects that share the room of a page: less of it for
+    /// filters that are as rarely wrong, and some more time to ask them. Of
+    /// each object there is a byte at least, so that they are wrong in 0.3 %
+    /// at most, whatever is asked for.
+    Fingerprints,
+}
 
 /// How filters are sized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +93,8 @@ pub struct NemoConfig {
     pub write_back: WriteBack,
     /// Most bytes written back per set-group evicted, as a share of it.
     pub write_back_share: f64,
+    /// What filters are.
+    pub filter_kind: FilterKind,
     /// How filters are sized.
     pub filter_sizing: FilterSizing,
     /// Share of the filters of sets without an object that say it is there.
@@ -107,11 +124,12 @@ impl Default for NemoConfig {
             relocate: true,
             write_back: WriteBack::Everywhere,
             write_back_share: 0.2,
+            filter_kind: FilterKind::Bloom,
             filter_sizing: FilterSizing::Measured,
             filter_false_positives: 0.003,
             index_cached: 0.5,
             index_cache: IndexCache::Fifo,
-            index_cache_one_in: 4,
+            index_cache_one_in: 16,
             hotness_window: 0.3,
             cooling_period: 0.1,
         }
@@ -127,6 +145,7 @@ impl NemoConfig {
             relocate: false,
             write_back: WriteBack::Published,
             write_back_share: 1.0,
+            filter_kind: FilterKind::Bloom,
             filter_sizing: FilterSizing::Published,
             filter_false_positives: 0.001,
             index_cached: 0.5,
@@ -144,7 +163,7 @@ pub struct NemoPlan {
     /// Pages of an extent: sets and the summary behind them.
     pub(super) extent_pages: u32,
     /// Most bits of a filter.
-    rows_max: u32,
+    pub(super) rows_max: u32,
     /// Sets of a set-group.
     pub(super) sets: u32,
     /// Objects turned out before a flush.
@@ -333,8 +352,16 @@ impl NemoPlan {
         match self.config.filter_sizing {
             FilterSizing::Published => PUBLISHED_INDEX_GROUP,
             FilterSizing::Measured | FilterSizing::Mean => {
-                let bits = filter_bits(objects_per_set, self.config.filter_false_positives);
-                columns_with(bits.min(f64::from(self.rows_max)))
+                let wrong = self.config.filter_false_positives;
+                let bits_max = f64::from(self.rows_max);
+                match self.config.filter_kind {
+                    FilterKind::Bloom => {
+                        columns_with(filter_bits(objects_per_set, wrong).min(bits_max))
+                    }
+                    FilterKind::Fingerprints => {
+                        fingerprints::columns_with(objects_per_set, wrong, bits_max)
+                    }
+                }
             }
         }
     }
@@ -352,7 +379,11 @@ impl NemoPlan {
         match self.config.filter_sizing {
             FilterSizing::Published => PUBLISHED_OBJECTS_PER_SET,
             FilterSizing::Mean => mean(objects),
-            FilterSizing::Measured => objects_for(objects, self.config.filter_false_positives),
+            FilterSizing::Measured => match self.config.filter_kind {
+                FilterKind::Bloom => objects_for(objects, self.config.filter_false_positives),
+                // Sets that hold more share the room of those that hold less.
+                FilterKind::Fingerprints => mean(objects),
+            },
         }
     }
 }

@@ -4,8 +4,11 @@
 //! (§4.3), and there by rows: row *r* holds bit *r* of every filter. So one
 //! probe of a key is the conjunction of a few rows, for all set-groups at
 //! once, instead of several probes for each (the layout of bit-sliced
-//! signature files: Faloutsos and Christodoulakis, 1984; BitFunnel, 2017).
+//! signature files: Faloutsos and Christodoulakis, 1984; BitFunnel, 2017). Filters
+//! of fingerprints, which take less room and can only be made when all of them
+//! are known, are in [`super::fingerprints`].
 
+use super::fingerprints::{self, Bucket, Layout};
 use super::hashes::{PROBES_MAX, Probe, Rows};
 use crate::hash::KeyHash;
 use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
@@ -76,10 +79,13 @@ pub(super) struct Shape {
     pub(super) rows: u32,
     /// Bits that a key sets.
     pub(super) probes: u32,
+    /// Buckets of fingerprints of each stripe of a page, or zero for Bloom
+    /// filters. Of fingerprints that are not made yet there are Bloom filters.
+    pub(super) buckets: u32,
 }
 
 impl Shape {
-    /// `columns` filters in a page, for sets of `objects` objects.
+    /// `columns` Bloom filters in a page, for sets of `objects` objects.
     pub(super) fn new(columns: u32, objects: f64) -> Self {
         let rows = columns_shape_rows(columns);
         let best = f64::from(rows) / objects.max(1.0) * std::f64::consts::LN_2;
@@ -87,6 +93,56 @@ impl Shape {
             columns,
             rows,
             probes: (best.round() as u32).clamp(1, PROBES_MAX as u32),
+            buckets: 0,
+        }
+    }
+
+    /// `columns` filters of fingerprints in a page, or as many fewer as make
+    /// equal stripes. Of the Bloom filters that there are before, at most
+    /// `rows_max` bits each.
+    pub(super) fn of_fingerprints(columns: u32, objects: f64, rows_max: u32) -> Self {
+        let columns = fingerprints::whole_stripes(columns);
+        let bloom = Shape::new(columns, objects);
+        Shape {
+            rows: bloom.rows.min(rows_max),
+            buckets: fingerprints::buckets_for(columns, objects),
+            ..bloom
+        }
+    }
+
+    /// How a page of fingerprints of this shape is laid out.
+    pub(super) fn layout(self) -> Option<Layout> {
+        Layout::new(self.columns, self.buckets)
+    }
+
+    /// What is to be known of whole pages.
+    pub(super) fn of_pages(self) -> Self {
+        match self.buckets {
+            0 => self,
+            buckets => Shape::of_fingerprint_pages(self.columns, buckets),
+        }
+    }
+
+    /// That of whole pages of fingerprints.
+    fn of_fingerprint_pages(columns: u32, buckets: u32) -> Self {
+        Shape {
+            columns,
+            rows: 0,
+            probes: 0,
+            buckets,
+        }
+    }
+
+    /// That of an index group, as it was noted.
+    pub(super) fn of_index_group(columns: u32, rows: u32, probes: u32) -> Self {
+        match probes {
+            0 => Shape::of_fingerprint_pages(columns, rows),
+            _ => Shape {
+                columns,
+                rows,
+                probes,
+                buckets: 0,
+            },
         }
     }
 
@@ -95,8 +151,20 @@ impl Shape {
         f64::from(self.rows) * std::f64::consts::LN_2 / f64::from(self.probes.max(1))
     }
 
+    /// What an index group of this shape is noted as: rows and probes, or
+    /// buckets and no probes.
+    pub(super) fn rows_and_probes(self) -> (u32, u32) {
+        match self.buckets {
+            0 => (self.rows, self.probes),
+            buckets => (buckets, 0),
+        }
+    }
+
     /// Whether filters of this shape fit a page, and probes make sense.
     pub(super) fn is_sane(self) -> bool {
+        if self.layout().is_some() {
+            return true;
+        }
         let bytes = self.row_bytes() as u64 * u64::from(self.rows);
         self.columns > 0
             && self.rows > 0
@@ -127,7 +195,7 @@ impl Shape {
         bits.into_boxed_slice()
     }
 
-    fn row_bytes(self) -> usize {
+    pub(super) fn row_bytes(self) -> usize {
         self.columns.div_ceil(8) as usize
     }
 }
@@ -145,8 +213,38 @@ pub(super) struct Word {
     pub(super) bits: u64,
 }
 
-/// Looks up a key in a page of filters; calls `found` for all its columns.
-pub(super) fn probe_page(probe: &Probe, page: &[u8], found: impl FnMut(Word)) {
+/// Takes what filters say.
+pub(super) trait Answers<'a> {
+    /// What Bloom filters say.
+    fn word(&mut self, word: Word);
+    /// Where fingerprints are to be asked, of the stripe that begins with
+    /// `column`.
+    fn ask(&mut self, column: u32, bucket: Bucket<'a>);
+}
+
+/// Takes words as they come.
+pub(super) struct Words<F>(pub(super) F);
+
+impl<'a, F: FnMut(Word)> Answers<'a> for Words<F> {
+    fn word(&mut self, word: Word) {
+        self.0(word);
+    }
+
+    fn ask(&mut self, column: u32, bucket: Bucket<'a>) {
+        let bits = bucket.set_groups(bucket.like());
+        self.0(Word { column, bits });
+    }
+}
+
+/// Looks up a key in a page of filters of all its columns.
+pub(super) fn probe_page<'a>(probe: &Probe, page: &'a [u8], answers: &mut impl Answers<'a>) {
+    if let Some(layout) = probe.layout {
+        for (column, stripe) in layout.stripes_of_page(page) {
+            answers.ask(column, stripe.bucket(probe.fingerprint));
+        }
+        return;
+    }
+    let found = |word| answers.word(word);
     match probe.shape.row_bytes().div_ceil(8) {
         0..=1 => probe_words::<1>(probe, page, found),
         2 => probe_words::<2>(probe, page, found),
@@ -191,170 +289,5 @@ fn probe_words<const WORDS: usize>(probe: &Probe, page: &[u8], mut found: impl F
             column: at as u32 * u64::BITS,
             bits: word & of_row,
         });
-    }
-}
-
-/// Set-groups of a stripe.
-const STRIPE_COLUMNS: u32 = u64::BITS;
-
-/// The index group that is still being filled, in stripes of set-groups, so
-/// that it takes memory only as it fills.
-#[derive(Clone, Debug)]
-pub(super) struct OpenGroup {
-    pub(super) shape: Shape,
-    sets: u32,
-    filled: u32,
-    /// Of each stripe, set after set: its rows.
-    stripes: Vec<Vec<u64>>,
-}
-
-impl OpenGroup {
-    pub(super) fn new(shape: Shape, sets: u32) -> Self {
-        OpenGroup {
-            shape,
-            sets,
-            filled: 0,
-            stripes: Vec::new(),
-        }
-    }
-
-    /// Set-groups in it.
-    pub(super) fn filled(&self) -> u32 {
-        self.filled
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.filled == self.shape.columns
-    }
-
-    /// Adds a set-group's filters: `hashes` names, for each set, its objects.
-    pub(super) fn push<Set>(&mut self, hashes: impl Iterator<Item = Set>)
-    where
-        Set: Iterator<Item = KeyHash>,
-    {
-        let shape = self.shape;
-        let (bit, stripe) = self.new_column();
-        let filters = stripe.chunks_exact_mut(shape.rows as usize);
-        for (filter, set) in filters.zip(hashes) {
-            for hash in set {
-                for row in Rows::of(hash).iter(shape) {
-                    filter[row] |= bit;
-                }
-            }
-        }
-    }
-
-    /// Adds a set-group's filters as [`Shape::filters_of`] made them.
-    pub(super) fn push_filters(&mut self, bits: &[u8]) {
-        let (column, stripe) = self.new_column();
-        for (at, row) in stripe.iter_mut().enumerate() {
-            let set = bits
-                .get(at / 8)
-                .is_some_and(|byte| byte >> (at % 8) & 1 == 1);
-            *row |= if set { column } else { 0 };
-        }
-    }
-
-    /// The bit of the next column, and the stripe it is in.
-    fn new_column(&mut self) -> (u64, &mut Vec<u64>) {
-        let at = self.filled % STRIPE_COLUMNS;
-        let stripe = (self.filled / STRIPE_COLUMNS) as usize;
-        self.filled += 1;
-        if stripe == self.stripes.len() {
-            let rows = self.shape.rows as usize * self.sets as usize;
-            self.stripes.push(vec![0; rows]);
-        }
-        (1 << at, &mut self.stripes[stripe])
-    }
-
-    /// As [`probe_page`], of `set`.
-    pub(super) fn probe(&self, set: u32, probe: &Probe, mut found: impl FnMut(Word)) {
-        let start = set as usize * self.shape.rows as usize;
-        for (at, stripe) in self.stripes.iter().enumerate() {
-            let filter = &stripe[start..start + self.shape.rows as usize];
-            found(Word {
-                column: at as u32 * STRIPE_COLUMNS,
-                bits: probe.rows().fold(u64::MAX, |all, row| all & filter[row]),
-            });
-        }
-    }
-
-    /// The page of a set, rows by rows.
-    pub(super) fn page(&self, set: u32) -> Box<[u8]> {
-        let mut page = vec![0; PAGE_BYTES].into_boxed_slice();
-        self.write_page(set, &mut page);
-        page
-    }
-
-    /// Makes `page`, which is all zeroes, the page of a set.
-    pub(super) fn write_page(&self, set: u32, page: &mut [u8]) {
-        let row_bytes = self.shape.row_bytes();
-        let rows = self.shape.rows as usize;
-        let start = set as usize * rows;
-        for row in 0..rows {
-            let out = &mut page[PAGE_HEADER_BYTES + row * row_bytes..][..row_bytes];
-            for (out, stripe) in out.chunks_mut(8).zip(&self.stripes) {
-                let bits = stripe[start + row].to_le_bytes();
-                out.copy_from_slice(&bits[..out.len()]);
-            }
-        }
-    }
-
-    pub(super) fn memory_bytes(&self) -> u64 {
-        let rows: usize = self.stripes.iter().map(Vec::len).sum();
-        (rows * size_of::<u64>()) as u64
-    }
-}
-
-/// The filters of one set in many set-groups, in the pages of index groups as
-/// they lie on flash.
-#[derive(Clone, Debug)]
-pub struct SetFilters {
-    shape: Shape,
-    pages: Vec<Box<[u8]>>,
-}
-
-impl SetFilters {
-    /// Filters for sets of about `objects` objects: `set_groups` names, for
-    /// each set-group, those of its set.
-    pub fn new<Set>(
-        set_groups: impl Iterator<Item = Set>,
-        objects: f64,
-        false_positives: f64,
-    ) -> Self
-    where
-        Set: Iterator<Item = KeyHash>,
-    {
-        let shape = Shape::new(columns_with(filter_bits(objects, false_positives)), objects);
-        let mut open = OpenGroup::new(shape, 1);
-        let mut pages = Vec::new();
-        for set in set_groups {
-            open.push(std::iter::once(set));
-            if open.is_full() {
-                pages.push(open.page(0));
-                open = OpenGroup::new(shape, 1);
-            }
-        }
-        if open.filled() > 0 {
-            pages.push(open.page(0));
-        }
-        SetFilters { shape, pages }
-    }
-
-    /// Bits of a filter.
-    pub fn bits_per_filter(&self) -> u32 {
-        self.shape.rows
-    }
-
-    /// How many of the set-groups may hold `hash`.
-    pub fn candidates(&self, hash: KeyHash) -> usize {
-        let probe = Probe::of(hash, self.shape);
-        let mut candidates = 0;
-        for page in &self.pages {
-            probe_page(&probe, page, |word| {
-                candidates += word.bits.count_ones();
-            });
-        }
-        candidates as usize
     }
 }

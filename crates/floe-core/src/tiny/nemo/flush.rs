@@ -324,8 +324,9 @@ impl Nemo {
     }
 
     fn objects_task(&mut self, extent: Extent, next: u32) -> Option<Task> {
-        let sealed = self.sealed.as_ref()?;
         let end = self.append_end(next);
+        self.index.open.make(end);
+        let sealed = self.sealed.as_ref()?;
         let pages = sealed.sets()[next as usize..end as usize]
             .iter()
             .map(|set| Page::Objects(set.objects().to_vec()))
@@ -337,6 +338,7 @@ impl Nemo {
 
     fn filters_task(&mut self, extent: Extent, next: u32) -> Option<Task> {
         let end = self.append_end(next);
+        self.index.open.make(end);
         let pages = (next..end)
             .map(|set| Page::Index(self.index.open.page(set)))
             .collect();
@@ -365,15 +367,16 @@ impl Nemo {
     }
 
     fn summary_of_index(&self) -> Summary {
-        let shape = self.index.open.shape;
+        let shape = self.index.open.shape.of_pages();
+        let (rows, probes) = shape.rows_and_probes();
         Summary {
             of_index: true,
             sequence: self.index.open_first,
             oldest: self.pool.oldest(),
             objects: 0,
             columns: shape.columns,
-            rows: shape.rows,
-            probes: shape.probes,
+            rows,
+            probes,
             filters: Box::default(),
         }
     }

@@ -1,6 +1,7 @@
 //! From a key's hash to its sets and to the bits of its filters.
 
 use super::filters::Shape;
+use super::fingerprints::{Fingerprint, Layout};
 use crate::hash::{KeyHash, fast_range};
 
 /// The sets of a set-group that an object may lie in: one or two.
@@ -53,6 +54,12 @@ const POINTS_PER_WORD: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows {
     points: [u16; PROBES_MAX],
+    short: u16,
+}
+
+/// What fingerprints of a key are made of.
+pub(super) fn short(hash: KeyHash) -> u16 {
+    (scramble(hash.0, 0xe703_7ed1_a0b4_28db) >> 48) as u16
 }
 
 impl Rows {
@@ -65,7 +72,10 @@ impl Rows {
                 *point = (word >> (16 * at)) as u16;
             }
         }
-        Rows { points }
+        Rows {
+            points,
+            short: short(hash),
+        }
     }
 
     /// The bits in a filter of `shape`.
@@ -80,6 +90,8 @@ impl Rows {
         let rows = u32::from(shape.rows as u16);
         Probe {
             shape,
+            layout: shape.layout(),
+            fingerprint: Fingerprint::of(self.short, shape.buckets),
             rows: self
                 .points
                 .map(|point| ((u32::from(point) * rows) >> 16) as u16),
@@ -87,10 +99,13 @@ impl Rows {
     }
 }
 
-/// The bits that a key sets in filters of one shape.
+/// The bits that a key sets in filters of one shape, and its fingerprint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
     pub(super) shape: Shape,
+    /// Of fingerprints.
+    pub(super) layout: Option<Layout>,
+    pub(super) fingerprint: Fingerprint,
     rows: [u16; PROBES_MAX],
 }
 

@@ -7,9 +7,10 @@
 use std::collections::VecDeque;
 
 use super::extents::Extent;
-use super::filters::{OpenGroup, Shape, probe_page};
+use super::filters::{Shape, probe_page};
 use super::hashes::{Homes, Rows};
-use super::search::Told;
+use super::open::OpenGroup;
+use super::search::{Gather, Told};
 use super::{IndexCache, NemoConfig};
 use crate::tiny::object::PAGE_BYTES;
 
@@ -108,12 +109,12 @@ impl Index {
 
     /// Calls `told` with what all filters in memory say of the sets of a key,
     /// newest set-groups first.
-    pub(super) fn probe(&self, homes: Homes, rows: &Rows, mut told: impl FnMut(Told)) {
+    pub(super) fn probe(&self, homes: Homes, rows: &Rows, told: impl FnMut(Told)) {
+        let mut gather = Gather::new(told);
         let mut probe = rows.within(self.open.shape);
         for home in homes.iter() {
-            self.open.probe(home, &probe, |word| {
-                told(Told::new(self.open_first, home, word));
-            });
+            gather.of(self.open_first, home);
+            self.open.probe(home, &probe, &mut gather);
         }
         for (group, pages) in self.groups.iter().rev() {
             if group.shape != probe.shape {
@@ -122,12 +123,12 @@ impl Index {
             for home in homes.iter() {
                 let slot = self.slots[home as usize];
                 if slot != NO_SLOT {
-                    probe_page(&probe, pages.page(slot), |word| {
-                        told(Told::new(group.first, home, word));
-                    });
+                    gather.of(group.first, home);
+                    probe_page(&probe, pages.page(slot), &mut gather);
                 }
             }
         }
+        gather.finish();
     }
 
     /// The group on flash that begins with `first`.
@@ -147,11 +148,14 @@ impl Index {
         if !current || self.cached_max == 0 || self.slots[set as usize] != NO_SLOT {
             return;
         }
-        self.passed_by += 1;
-        if self.passed_by < self.cache_one_in {
-            return;
+        // While there is room, all of them.
+        if self.cached.len() >= self.cached_max {
+            self.passed_by += 1;
+            if self.passed_by < self.cache_one_in {
+                return;
+            }
+            self.passed_by = 0;
         }
-        self.passed_by = 0;
         let slot = self.free_slot();
         for ((_, cached), page) in self.groups.iter_mut().zip(pages) {
             cached.page_mut(slot).copy_from_slice(page);
@@ -210,7 +214,7 @@ impl Index {
             open.write_page(*set, pages.page_mut(slot));
         }
         let group = Group {
-            shape: open.shape,
+            shape: open.shape.of_pages(),
             first: self.open_first,
             extent,
         };

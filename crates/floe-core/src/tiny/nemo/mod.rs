@@ -9,7 +9,8 @@
 //!
 //! * two sets per object, and moving one object to its other set while both
 //!   are in memory: a set-group fills nearly whole before it is written;
-//! * filters sized for the objects that sets hold;
+//! * filters sized for the objects that sets hold, and of another kind, which
+//!   takes less room;
 //! * hot objects go on living wherever there is room, not only where the
 //!   flushed set-group has some.
 //!
@@ -29,7 +30,8 @@
 //! | `config` | settings and plan |
 //! | `hashes` | which sets, which bits of filters |
 //! | `buffer` | set-groups in memory |
-//! | `filters`, `index` | filters by bit slices; index groups and their cache |
+//! | `filters`, `fingerprints` | filters of sets: Bloom filters by bit slices, or more compact ones |
+//! | `open`, `index` | the index group that is being filled; those on flash and their cache |
 //! | `search` | from filters to the pages that are read, newest first |
 //! | `extents`, `pool` | what lies where on flash; the FIFO and its heat |
 //! | `flush` | from memory to flash |
@@ -38,12 +40,15 @@ mod buffer;
 mod config;
 mod extents;
 mod filters;
+mod fingerprints;
 mod flush;
 mod hashes;
 mod index;
+mod open;
 mod pool;
 mod recovery;
 mod search;
+mod set_filters;
 #[cfg(test)]
 mod tests;
 
@@ -60,12 +65,18 @@ use flush::Flush;
 use hashes::{Homes, Rows};
 use index::Index;
 use pool::Pool;
-use search::{Absences, Told};
+use search::{Absences, Gather, Told};
 pub(super) use search::{AllTold, Candidate};
 
-pub use config::{FilterSizing, IndexCache, NemoConfig, NemoPlan, WriteBack};
-pub use filters::SetFilters;
+pub use config::{FilterKind, FilterSizing, IndexCache, NemoConfig, NemoPlan, WriteBack};
 pub use recovery::{Known, Recovery, Survivor};
+pub use set_filters::SetFilters;
+
+/// Whether there are pages of fingerprints of so many set-groups, in so many
+/// buckets.
+pub(crate) fn lays_out_fingerprints(columns: u32, buckets: u32) -> bool {
+    Shape::of_index_group(columns, buckets, 0).is_sane()
+}
 
 /// The engine.
 #[derive(Debug)]
@@ -281,7 +292,11 @@ impl Nemo {
 /// How the filters of an index group are laid out that are made for sets of
 /// `objects` objects.
 fn shape_for(plan: &NemoPlan, objects: f64) -> Shape {
-    Shape::new(plan.index_group_columns(objects), objects)
+    let columns = plan.index_group_columns(objects);
+    match plan.config.filter_kind {
+        FilterKind::Bloom => Shape::new(columns, objects),
+        FilterKind::Fingerprints => Shape::of_fingerprints(columns, objects, plan.rows_max),
+    }
 }
 
 impl Engine for Nemo {
@@ -398,6 +413,8 @@ impl Engine for Nemo {
         }
         let rows = Rows::of(search.hash);
         let mut probe = rows.within(self.index.open.shape);
+        let told = &mut search.told;
+        let mut gather = Gather::new(|one: Told| told.note(one));
         for ((first, home), page) in search.asked.iter().zip(pages) {
             let (Some(group), Some(page)) = (self.index.group(*first), page) else {
                 // A group that went in the meantime speaks of nothing that is left.
@@ -406,10 +423,10 @@ impl Engine for Nemo {
             if group.shape != probe.shape {
                 probe = rows.within(group.shape);
             }
-            probe_page(&probe, page, |word| {
-                search.told.note(Told::new(*first, *home, word));
-            });
+            gather.of(*first, *home);
+            probe_page(&probe, page, &mut gather);
         }
+        gather.finish();
         let mut left = pages;
         for asked in search.asked.chunk_by(|a, b| a.1 == b.1) {
             let (column, others) = left.split_at(asked.len().min(left.len()));

@@ -185,10 +185,16 @@ fn end(group: &Survivor) -> u64 {
 }
 
 fn shape_of(summary: &Summary) -> Shape {
+    if summary.of_index {
+        return Shape::of_index_group(summary.columns, summary.rows, summary.probes);
+    }
+    // Of a set-group there are Bloom filters, whatever its index group was to
+    // be: it will be one of Bloom filters.
     Shape {
         columns: summary.columns,
         rows: summary.rows,
         probes: summary.probes,
+        buckets: 0,
     }
 }
 

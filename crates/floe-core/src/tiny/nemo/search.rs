@@ -2,7 +2,10 @@
 
 use std::cmp::Reverse;
 
-use super::filters::Word;
+use arrayvec::ArrayVec;
+
+use super::filters::{Answers, Word};
+use super::fingerprints::Bucket;
 use super::hashes::{Homes, Rows};
 use super::{Nemo, NemoPlan};
 use crate::hash::KeyHash;
@@ -51,6 +54,73 @@ impl Told {
                 home: self.home,
             })
         })
+    }
+}
+
+/// Stripes of fingerprints that are asked together.
+const ASKED_TOGETHER: usize = 16;
+
+/// Gathers what filters say.
+///
+/// Fingerprints are asked in steps, each for many stripes: see [`Bucket`].
+pub(super) struct Gather<'a, F: FnMut(Told)> {
+    told: F,
+    /// The index group's first set-group, and the set, of what comes next.
+    first: u64,
+    home: u32,
+    buckets: ArrayVec<(Told, Bucket<'a>), ASKED_TOGETHER>,
+}
+
+impl<F: FnMut(Told)> Gather<'_, F> {
+    /// Calls `told` with it.
+    #[inline(always)]
+    pub(super) fn new(told: F) -> Self {
+        Gather {
+            told,
+            first: 0,
+            home: 0,
+            buckets: ArrayVec::new(),
+        }
+    }
+
+    /// What is said next is of the filters of `home` in the index group that
+    /// begins with the set-group `first`.
+    pub(super) fn of(&mut self, first: u64, home: u32) {
+        (self.first, self.home) = (first, home);
+    }
+
+    /// Nothing comes any more, or there is no room for it.
+    #[inline]
+    pub(super) fn finish(&mut self) {
+        let (mut asked, mut likes) = ([0u8; ASKED_TOGETHER], [0; ASKED_TOGETHER]);
+        let mut count = 0;
+        for (at, (_, bucket)) in self.buckets.iter().enumerate() {
+            let like = bucket.like();
+            (asked[count], likes[count]) = (at as u8, like);
+            count += usize::from(like != 0);
+        }
+        for (at, like) in asked.into_iter().zip(likes).take(count) {
+            let (told, bucket) = &self.buckets[usize::from(at)];
+            (self.told)(Told {
+                bits: bucket.set_groups(like),
+                ..*told
+            });
+        }
+        self.buckets.clear();
+    }
+}
+
+impl<'a, F: FnMut(Told)> Answers<'a> for Gather<'a, F> {
+    fn word(&mut self, word: Word) {
+        (self.told)(Told::new(self.first, self.home, word));
+    }
+
+    fn ask(&mut self, column: u32, bucket: Bucket<'a>) {
+        let told = Told::new(self.first, self.home, Word { column, bits: 0 });
+        self.buckets.push((told, bucket));
+        if self.buckets.is_full() {
+            self.finish();
+        }
     }
 }
 

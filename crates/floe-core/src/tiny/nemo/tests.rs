@@ -1,6 +1,7 @@
-use super::filters::{OpenGroup, Shape, Word, probe_page};
+use super::filters::{Shape, Word, Words, probe_page};
 use super::hashes::Probe;
-use super::{FilterSizing, IndexCache, Nemo, NemoConfig, NemoPlan, WriteBack};
+use super::open::OpenGroup;
+use super::{FilterKind, FilterSizing, IndexCache, Nemo, NemoConfig, NemoPlan, WriteBack};
 use crate::hash::KeyHash;
 use crate::tiny::model::Model;
 use crate::tiny::statistics::Statistics;
@@ -14,14 +15,14 @@ fn hash(i: u64) -> KeyHash {
 }
 
 /// Filters of `columns` set-groups of three sets with eleven objects each.
-fn filled(columns: u32) -> (OpenGroup, impl Fn(u32, u32) -> Vec<KeyHash>) {
+fn filled(shape: Shape) -> (OpenGroup, impl Fn(u32, u32) -> Vec<KeyHash>) {
     let objects = |column: u32, set: u32| -> Vec<KeyHash> {
         (0..11)
             .map(|i| hash(u64::from(column * 1000 + set * 100 + i)))
             .collect()
     };
-    let mut group = OpenGroup::new(Shape::new(columns, 11.0), 3);
-    for column in 0..columns {
+    let mut group = OpenGroup::new(shape, 3);
+    for column in 0..shape.columns {
         let sets: Vec<_> = (0..3).map(|set| objects(column, set)).collect();
         group.push(sets.into_iter().map(Vec::into_iter));
     }
@@ -37,44 +38,70 @@ fn columns_of(word: Word) -> impl Iterator<Item = u32> {
 /// The columns that a set of a group that is still open names.
 fn named(group: &OpenGroup, set: u32, hash: KeyHash) -> Vec<u32> {
     let mut columns = Vec::new();
-    group.probe(set, &Probe::of(hash, group.shape), |word| {
-        columns.extend(columns_of(word));
-    });
+    let mut words = Words(|word| columns.extend(columns_of(word)));
+    group.probe(set, &Probe::of(hash, group.shape), &mut words);
     columns
 }
 
 /// The same of a page of filters.
 fn named_by(shape: Shape, page: &[u8], hash: KeyHash) -> Vec<u32> {
     let mut columns = Vec::new();
-    probe_page(&Probe::of(hash, shape), page, |word| {
-        columns.extend(columns_of(word));
-    });
+    let mut words = Words(|word| columns.extend(columns_of(word)));
+    probe_page(&Probe::of(hash, shape), page, &mut words);
     columns
 }
 
 #[test]
 fn filters_never_deny_what_is_there_open_or_on_a_page() {
-    for columns in [1, 7, 8, 31, 32, 50, 64, 65, 136, 200, 511] {
-        let (group, objects) = filled(columns);
+    let bloom = [1, 7, 8, 31, 32, 50, 64, 65, 136, 200, 511].map(|n| Shape::new(n, 11.0));
+    // Whole stripes, and as many as fit them.
+    let fingerprints = [1, 7, 50, 64, 66, 136, 201, 512]
+        .map(|columns| Shape::of_fingerprints(columns, 11.0, u32::MAX));
+    for shape in bloom.into_iter().chain(fingerprints) {
+        let (mut group, objects) = filled(shape);
         assert!(group.is_full());
+        // Of fingerprints none are made, those of one set, and all.
+        for made in 0..=3 {
+            group.make(made);
+            for set in 0..3 {
+                for column in 0..shape.columns {
+                    for object in objects(column, set) {
+                        let open = named(&group, set, object);
+                        assert!(open.contains(&column), "{shape:?} {made}");
+                        assert!(open.iter().all(|found| *found < shape.columns));
+                    }
+                }
+            }
+        }
         for set in 0..3 {
             let page = group.page(set);
-            for column in 0..columns {
-                for object in objects(column, set) {
-                    let open = named(&group, set, object);
-                    assert_eq!(open, named_by(group.shape, &page, object));
-                    assert!(open.contains(&column));
-                    assert!(open.iter().all(|found| *found < columns));
-                }
+            for object in (0..shape.columns).flat_map(|column| objects(column, set)) {
+                let on_page = named_by(shape.of_pages(), &page, object);
+                assert_eq!(named(&group, set, object), on_page, "{shape:?}");
             }
         }
     }
 }
 
 #[test]
+fn fingerprints_are_made_by_those_who_come_next_if_nobody_did() {
+    let shape = Shape::of_fingerprints(66, 11.0, u32::MAX);
+    let (group, objects) = filled(shape);
+    // The second stripe began, and so the first one is made; the last is not.
+    let first = group.memory_bytes();
+    let (mut group, bloom) = (group, filled(Shape::new(66, 11.0)).0);
+    assert!(first < bloom.memory_bytes() + 66 * 3 * 11 * 4);
+    group.make(3);
+    assert!(group.memory_bytes() < first);
+    for column in 0..66 {
+        assert!(named(&group, 2, objects(column, 2)[0]).contains(&column));
+    }
+}
+
+#[test]
 fn filters_are_wrong_as_often_as_they_are_made_to_be() {
     let columns = super::filters::columns_with(super::filters::filter_bits(11.0, 0.001));
-    let (group, _) = filled(columns);
+    let (group, _) = filled(Shape::new(columns, 11.0));
     let page = group.page(1);
     let probes = 20_000;
     let wrong: usize = (0..probes)
@@ -134,6 +161,7 @@ fn variants() -> Vec<NemoConfig> {
             index_cached: 0.3,
             index_cache: IndexCache::Clock,
             index_cache_one_in: 3,
+            filter_kind: FilterKind::Fingerprints,
             ..ours.clone()
         },
         NemoConfig {

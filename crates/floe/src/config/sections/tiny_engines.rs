@@ -20,6 +20,17 @@ const WRITE_BACK: &[Choice] = &[
     },
 ];
 
+const FILTER_KIND: &[Choice] = &[
+    Choice {
+        word: "bloom",
+        doc: "Bloom filters, asked 64 set-groups at a time.",
+    },
+    Choice {
+        word: "fingerprints",
+        doc: "Fingerprints of eight bits and more, in shared room. Wrong in 0.3 % at most, whatever is asked for.",
+    },
+];
+
 const FILTER_SIZING: &[Choice] = &[
     Choice {
         word: "measured",
@@ -133,6 +144,11 @@ fn nemo() -> Result<Section, String> {
             share(
                 "write_back_share",
                 "Most bytes of hot objects kept when a set-group goes, as a share of it.",
+            ),
+            Key::new(
+                "filter_kind",
+                Kind::Choice(FILTER_KIND),
+                "What filters are: Bloom filters as published, or fingerprints, which are as rarely wrong with less memory, or more rarely with as much, for some more time of the processor.",
             ),
             Key::new(
                 "filter_sizing",

@@ -1,0 +1,165 @@
+use super::*;
+use proptest::prelude::*;
+
+/// A number that looks random.
+fn mixed(number: u64) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(&number.to_le_bytes())
+}
+
+/// The objects of each of `columns` set-groups: `objects` on average, and not
+/// the same in all.
+fn set(columns: u32, objects: u64, seed: u64) -> Vec<Vec<u16>> {
+    (0..u64::from(columns))
+        .map(|column| {
+            let count = objects / 2 + mixed(seed ^ column << 20) % (objects + 1);
+            (0..count)
+                .map(|object| mixed(seed ^ column << 20 ^ object << 40) as u16)
+                .collect()
+        })
+        .collect()
+}
+
+/// A page of all stripes, and the stripes in a row.
+fn made(layout: Layout, set: &[Vec<u16>]) -> (Vec<u8>, Vec<u8>) {
+    let mut maker = Maker::new(layout);
+    let mut page = vec![0; PAGE_BYTES];
+    let mut row = Vec::new();
+    for (at, columns) in set.chunks(layout.columns.into()).enumerate() {
+        let stripe = maker.make(columns.iter().map(Vec::as_slice));
+        assert_eq!(stripe.len(), layout.stripe_bytes());
+        layout.write_to_page(at, stripe, &mut page);
+        row.extend(stripe);
+    }
+    row.resize(layout.stripes_bytes(layout.stripes.into()), 0);
+    (page, row)
+}
+
+fn named(bucket: Bucket<'_>) -> u64 {
+    let like = bucket.like();
+    match like {
+        0 => 0,
+        _ => bucket.set_groups(like),
+    }
+}
+
+/// Which columns a page names.
+fn columns(layout: Layout, page: &[u8], short: u16) -> Vec<u32> {
+    let key = Fingerprint::of(short, layout.buckets.into());
+    let stripes = layout.stripes_of_page(page);
+    let named = stripes.flat_map(|(first, stripe)| {
+        let bits = named(stripe.bucket(key));
+        (0..64)
+            .filter(move |bit| bits >> bit & 1 == 1)
+            .map(move |bit| first + bit)
+    });
+    named.collect()
+}
+
+fn layout_for(objects: f64, false_positives: f64) -> (u32, Layout) {
+    let columns = whole_stripes(columns_with(objects, false_positives, f64::MAX));
+    let layout = Layout::new(columns, buckets_for(columns, objects));
+    (columns, layout.expect("a page is laid out like that"))
+}
+
+#[test]
+fn nothing_that_is_there_is_denied() {
+    // As expected; and far fewer and far more than that, up to where there is
+    // no room for a bit of each.
+    for expected in [1.0, 3.0, 16.0, 50.0, 200.0] {
+        for factor in [0.0, 0.1, 1.0, 1.1, 1.5, 3.0, 9.0] {
+            let (count, layout) = layout_for(expected, 0.003);
+            let set = set(count, (expected * factor) as u64, 7);
+            let (page, row) = made(layout, &set);
+            for (column, objects) in set.iter().enumerate() {
+                for short in objects {
+                    let found = columns(layout, &page, *short);
+                    let context = (expected, factor, column);
+                    assert!(found.contains(&(column as u32)), "{context:?}");
+                    assert!(found.iter().all(|column| *column < count), "{context:?}");
+                    let stripe = column / usize::from(layout.columns);
+                    let key = Fingerprint::of(*short, layout.buckets.into());
+                    let in_row = named(layout.stripe_in_row(&row, stripe).bucket(key));
+                    assert!(in_row >> (column % usize::from(layout.columns)) & 1 == 1);
+                }
+            }
+        }
+    }
+}
+
+/// Share of filters that name a key that is in none: one of which the 16 bits
+/// are those of an object is named, too.
+fn wrong(layout: Layout, set: &[Vec<u16>]) -> f64 {
+    let (page, _) = made(layout, set);
+    let all = (0..=u16::MAX).map(|short| columns(layout, &page, short).len());
+    all.sum::<usize>() as f64 / (65536.0 * set.len() as f64)
+}
+
+#[test]
+fn they_are_wrong_as_rarely_as_they_are_made_to_be() {
+    for (objects, asked) in [(16u32, 0.003), (16, 0.001), (40, 0.001), (9, 0.001)] {
+        let (count, layout) = layout_for(f64::from(objects), asked);
+        let wrong = wrong(layout, &set(count, objects.into(), 11));
+        // For three in a thousand a byte and some more would not be needed.
+        let least = f64::min(asked, 0.002) * 0.5;
+        assert!(
+            (least..asked * 1.3).contains(&wrong),
+            "{objects} {asked}: {wrong}"
+        );
+    }
+}
+
+#[test]
+fn with_more_objects_than_expected_they_are_wrong_more_often_and_not_always() {
+    let (count, layout) = layout_for(16.0, 0.003);
+    let of = |objects| wrong(layout, &set(count, objects, 13));
+    let rates = [of(16), of(20), of(26), of(32)];
+    assert!(rates.is_sorted(), "{rates:?}");
+    assert!(rates[1] < 0.02 && rates[3] < 0.15, "{rates:?}");
+}
+
+#[test]
+fn they_take_less_room_than_bloom_filters() {
+    for (objects, asked) in [(16.0, 0.002), (16.0, 0.001), (40.0, 0.001)] {
+        let fingerprints = layout_for(objects, asked).0;
+        let bits = crate::tiny::nemo::filters::filter_bits(objects, asked);
+        let bloom = crate::tiny::nemo::filters::columns_with(bits);
+        assert!(fingerprints * 100 > bloom * 107, "{fingerprints} {bloom}");
+    }
+}
+
+#[test]
+fn objects_are_found_in_words() {
+    for seed in 0..2000u64 {
+        let word = mixed(seed) & mixed(seed + 5000) & ones(BITS_AT_ONCE);
+        let mut left = word;
+        for rank in 0..word.count_ones() {
+            assert_eq!(nth_one(word, counts(word), rank), left.trailing_zeros());
+            left &= left - 1;
+        }
+        assert_eq!(counts(word) >> 56, u64::from(word.count_ones()));
+    }
+}
+
+proptest! {
+    /// Pages are checksummed; should one be wrong all the same, searches read
+    /// more than they had to, and end.
+    #[test]
+    fn any_bytes_name_columns_that_there_are(
+        bytes in proptest::collection::vec(any::<u8>(), PAGE_BYTES),
+        count in 1u32..=512,
+        buckets in 1u32..300,
+        short: u16,
+        mode in 0u16..14,
+    ) {
+        let count = whole_stripes(count);
+        if let Some(layout) = Layout::new(count, buckets) {
+            let mut page = bytes;
+            for stripe in 0..usize::from(layout.stripes) {
+                let at = PAGE_HEADER_BYTES + stripe * RECORD_BYTES;
+                page[at..at + RECORD_BYTES].copy_from_slice(&mode.to_le_bytes());
+            }
+            let found = columns(layout, &page, short);
+            prop_assert!(found.iter().all(|column| *column < count));
+        }
+    }
+}

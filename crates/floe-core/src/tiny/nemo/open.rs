@@ -1,0 +1,228 @@
+//! The index group that is being filled.
+
+use super::filters::{Answers, Shape, Word};
+use super::fingerprints::{Layout, Maker, STRIPE_COLUMNS};
+use super::hashes::{Probe, Rows, short};
+use crate::hash::KeyHash;
+use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
+
+/// The index group that is still being filled, in stripes of set-groups, so
+/// that it takes memory only as it fills.
+///
+/// Of fingerprints, those of a stripe are made when all its set-groups are
+/// there. That takes a while, and is done as the next pages are written
+/// ([`OpenGroup::make`]). Until then there are Bloom filters.
+#[derive(Debug)]
+pub(super) struct OpenGroup {
+    pub(super) shape: Shape,
+    sets: u32,
+    filled: u32,
+    stripes: Vec<Stripe>,
+    /// Of fingerprints.
+    layout: Option<Layout>,
+    maker: Option<Maker>,
+}
+
+/// Set-groups in a row.
+#[derive(Debug, Default)]
+struct Stripe {
+    /// Of each set, the rows of its Bloom filters; gone when all fingerprints
+    /// are made.
+    rows: Vec<u64>,
+    /// What fingerprints are to be made of.
+    columns: Vec<Column>,
+    /// Fingerprints of the first sets, which are `made`.
+    fingerprints: Vec<u8>,
+    made: u32,
+}
+
+/// A set-group's objects.
+#[derive(Debug, Default)]
+struct Column {
+    /// 16 bits of each one's hash, set after set.
+    shorts: Vec<u16>,
+    /// How many there are in front of each set, and of all.
+    ends: Vec<u32>,
+}
+
+impl Column {
+    fn of_set(&self, set: u32) -> &[u16] {
+        let set = set as usize;
+        &self.shorts[self.ends[set] as usize..self.ends[set + 1] as usize]
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.shorts) + size_of_val(&*self.ends)
+    }
+}
+
+impl OpenGroup {
+    pub(super) fn new(shape: Shape, sets: u32) -> Self {
+        let layout = shape.layout();
+        OpenGroup {
+            shape,
+            sets,
+            filled: 0,
+            stripes: Vec::new(),
+            layout,
+            maker: layout.map(Maker::new),
+        }
+    }
+
+    /// Set-groups in it.
+    pub(super) fn filled(&self) -> u32 {
+        self.filled
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.filled == self.shape.columns
+    }
+
+    /// Adds a set-group's filters: `hashes` names, for each set, its objects.
+    pub(super) fn push<Set>(&mut self, hashes: impl Iterator<Item = Set>)
+    where
+        Set: Iterator<Item = KeyHash>,
+    {
+        let shape = self.shape;
+        let makes = self.maker.is_some();
+        let mut column = Column::default();
+        let (bit, stripe) = self.new_column();
+        let filters = stripe.rows.chunks_exact_mut(shape.rows as usize);
+        for (filter, set) in filters.zip(hashes) {
+            column.ends.push(column.shorts.len() as u32);
+            for hash in set {
+                for row in Rows::of(hash).iter(shape) {
+                    filter[row] |= bit;
+                }
+                if makes {
+                    column.shorts.push(short(hash));
+                }
+            }
+        }
+        if makes {
+            column.ends.push(column.shorts.len() as u32);
+            column.shorts.shrink_to_fit();
+            stripe.columns.push(column);
+        }
+    }
+
+    /// Adds a set-group's filters as [`Shape::filters_of`] made them. Of these
+    /// no fingerprints can be made.
+    pub(super) fn push_filters(&mut self, bits: &[u8]) {
+        debug_assert!(self.maker.is_none());
+        let (column, stripe) = self.new_column();
+        for (at, row) in stripe.rows.iter_mut().enumerate() {
+            let set = bits
+                .get(at / 8)
+                .is_some_and(|byte| byte >> (at % 8) & 1 == 1);
+            *row |= if set { column } else { 0 };
+        }
+    }
+
+    /// The bit of the next column, and the stripe it is in.
+    fn new_column(&mut self) -> (u64, &mut Stripe) {
+        let stripe_columns = self.stripe_columns();
+        let at = self.filled % stripe_columns;
+        let stripe = (self.filled / stripe_columns) as usize;
+        self.filled += 1;
+        if stripe == self.stripes.len() {
+            // Those before it are made, unless what was to be written since
+            // they were there was given up.
+            self.make(self.sets);
+            let rows = self.shape.rows as usize * self.sets as usize;
+            self.stripes.push(Stripe {
+                rows: vec![0; rows],
+                ..Stripe::default()
+            });
+        }
+        (1 << at, &mut self.stripes[stripe])
+    }
+
+    fn stripe_columns(&self) -> u32 {
+        self.layout
+            .map_or(STRIPE_COLUMNS, |layout| layout.stripe_columns())
+    }
+
+    /// Makes the fingerprints of stripes whose set-groups are all there, of
+    /// all sets before `end`.
+    pub(super) fn make(&mut self, end: u32) {
+        let Some((layout, maker)) = self.layout.zip(self.maker.as_mut()) else {
+            return;
+        };
+        let stripe_bytes = layout.stripe_bytes();
+        for stripe in &mut self.stripes {
+            if stripe.columns.len() < layout.stripe_columns() as usize {
+                continue;
+            }
+            if stripe.fingerprints.is_empty() {
+                stripe.fingerprints = vec![0; layout.stripes_bytes(self.sets as usize)];
+            }
+            while stripe.made < end {
+                let set = stripe.made;
+                let made = maker.make(stripe.columns.iter().map(|column| column.of_set(set)));
+                let start = set as usize * stripe_bytes;
+                stripe.fingerprints[start..start + stripe_bytes].copy_from_slice(made);
+                stripe.made += 1;
+            }
+            if stripe.made == self.sets {
+                stripe.rows = Vec::new();
+                stripe.columns = Vec::new();
+            }
+        }
+    }
+
+    /// As [`probe_page`](super::filters::probe_page), of `set`.
+    pub(super) fn probe<'a>(&'a self, set: u32, probe: &Probe, answers: &mut impl Answers<'a>) {
+        let start = set as usize * self.shape.rows as usize;
+        let stripe_columns = self.stripe_columns();
+        for (column, stripe) in (0..).step_by(stripe_columns as usize).zip(&self.stripes) {
+            if let Some(layout) = probe.layout.filter(|_| set < stripe.made) {
+                let stripe = layout.stripe_in_row(&stripe.fingerprints, set as usize);
+                answers.ask(column, stripe.bucket(probe.fingerprint));
+                continue;
+            }
+            let filter = &stripe.rows[start..start + self.shape.rows as usize];
+            answers.word(Word {
+                column,
+                bits: probe.rows().fold(u64::MAX, |all, row| all & filter[row]),
+            });
+        }
+    }
+
+    /// The page of a set. Its fingerprints must be made.
+    pub(super) fn page(&self, set: u32) -> Box<[u8]> {
+        let mut page = vec![0; PAGE_BYTES].into_boxed_slice();
+        self.write_page(set, &mut page);
+        page
+    }
+
+    /// Makes `page`, which is all zeroes, the page of a set.
+    pub(super) fn write_page(&self, set: u32, page: &mut [u8]) {
+        if let Some(layout) = self.layout {
+            let bytes = layout.stripe_bytes();
+            for (at, stripe) in self.stripes.iter().enumerate() {
+                let made = &stripe.fingerprints[set as usize * bytes..][..bytes];
+                layout.write_to_page(at, made, page);
+            }
+            return;
+        }
+        let row_bytes = self.shape.row_bytes();
+        let rows = self.shape.rows as usize;
+        let start = set as usize * rows;
+        for row in 0..rows {
+            let out = &mut page[PAGE_HEADER_BYTES + row * row_bytes..][..row_bytes];
+            for (out, stripe) in out.chunks_mut(8).zip(&self.stripes) {
+                let bits = stripe.rows[start + row].to_le_bytes();
+                out.copy_from_slice(&bits[..out.len()]);
+            }
+        }
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let of_stripe = |stripe: &Stripe| {
+            let columns: usize = stripe.columns.iter().map(Column::memory_bytes).sum();
+            size_of_val(&*stripe.rows) + columns + stripe.fingerprints.len()
+        };
+        self.stripes.iter().map(of_stripe).sum::<usize>() as u64
+    }
+}

@@ -1,0 +1,84 @@
+//! The filters of one set alone, to try them.
+
+use super::FilterKind;
+use super::filters::{Shape, Word, Words, columns_with, filter_bits, probe_page};
+use super::fingerprints;
+use super::hashes::Probe;
+use super::open::OpenGroup;
+use crate::hash::KeyHash;
+use crate::tiny::object::{PAGE_BYTES, PAGE_ROOM_BYTES};
+
+/// The filters of one set in many set-groups, in the pages of index groups as
+/// they lie on flash.
+#[derive(Clone, Debug)]
+pub struct SetFilters {
+    shape: Shape,
+    pages: Vec<Box<[u8]>>,
+}
+
+impl SetFilters {
+    /// Filters of a kind for sets of about `objects` objects: `set_groups`
+    /// names, for each set-group, those of its set.
+    pub fn new<Set>(
+        kind: FilterKind,
+        set_groups: impl Iterator<Item = Set>,
+        objects: f64,
+        false_positives: f64,
+    ) -> Self
+    where
+        Set: Iterator<Item = KeyHash>,
+    {
+        let shape = match kind {
+            FilterKind::Bloom => {
+                let bits = filter_bits(objects, false_positives);
+                Shape::new(columns_with(bits), objects)
+            }
+            FilterKind::Fingerprints => {
+                let columns = fingerprints::columns_with(objects, false_positives, f64::MAX);
+                Shape::of_fingerprints(columns, objects, u32::MAX)
+            }
+        };
+        let mut set_groups = set_groups.peekable();
+        let mut pages = Vec::new();
+        while set_groups.peek().is_some() {
+            let mut open = OpenGroup::new(shape, 1);
+            while !open.is_full() {
+                let set = set_groups.next();
+                open.push(std::iter::once(set.into_iter().flatten()));
+            }
+            open.make(1);
+            pages.push(open.page(0));
+        }
+        SetFilters { shape, pages }
+    }
+
+    /// The filters in a page of an index group whose head says that it is of
+    /// `columns` set-groups, with so many `rows` and `probes`; `None` if there
+    /// is no such page.
+    pub fn of_page(columns: u32, rows: u32, probes: u32, page: &[u8]) -> Option<Self> {
+        let shape = Shape::of_index_group(columns, rows, probes);
+        (shape.is_sane() && page.len() == PAGE_BYTES).then(|| SetFilters {
+            shape,
+            pages: vec![page.into()],
+        })
+    }
+
+    /// Bits that a filter takes in a page.
+    pub fn bits_per_filter(&self) -> f64 {
+        (PAGE_ROOM_BYTES * 8) as f64 / f64::from(self.shape.columns)
+    }
+
+    /// How many of the set-groups may hold `hash`.
+    pub fn candidates(&self, hash: KeyHash) -> usize {
+        let probe = Probe::of(hash, self.shape);
+        let mut candidates = 0;
+        for page in &self.pages {
+            probe_page(
+                &probe,
+                page,
+                &mut Words(|word: Word| candidates += word.bits.count_ones()),
+            );
+        }
+        candidates as usize
+    }
+}
