@@ -198,11 +198,17 @@ pub(crate) fn index(data: &[u8]) {
             encoded(head.encode(ID, &mut out));
             assert_eq!(IndexHead::decode(ID, &out), Ok(head));
             // Whatever the page holds, it names set-groups that there are.
-            out.iter_mut().zip(data.iter().rev()).for_each(|(to, from)| *to ^= from);
+            out.iter_mut()
+                .zip(data.iter().rev())
+                .for_each(|(to, from)| *to ^= from);
             let page = SetFilters::of_page(head.columns, head.rows, head.probes, &out);
-            let page = page.expect("the shape is one that there is");
-            let named = data.chunks(8).map(|key| page.candidates(KeyHash::of(HashSeed(1), key)));
-            assert!(named.max() <= Some(head.columns as usize));
+            // More probes than there are is what recovery refuses.
+            assert!(page.is_some() || head.probes > 20);
+            if let Some(page) = page {
+                let hashes = data.chunks(8).map(|key| KeyHash::of(HashSeed(1), key));
+                let named = hashes.map(|hash| page.candidates(hash)).max();
+                assert!(named <= Some(head.columns as usize));
+            }
         }
         let Ok(id) = read_page_id(ID, &bytes) else {
             continue;

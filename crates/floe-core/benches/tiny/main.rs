@@ -11,7 +11,7 @@
 //! * Requests of the whole mix per second: Nemo behind its memory tier, which
 //!   answers most gets.
 //! * The filters of 1,000 sets asked for one key: by bit slices in pages, as
-//!   Nemo has them here, and one after another, as published.
+//!   Nemo has them here, or by fingerprints, and one after another, as published.
 //! * A hit in the memory tier in front, a hit in a set-group in memory, and a
 //!   miss that the filters tell.
 //!
@@ -115,6 +115,11 @@ fn engines(options: &Options) {
     let flash = options.flash;
     let nemo = |config: NemoConfig| Nemo::new(NemoPlan::new(&config, flash).expect(FITS));
     options.engine("nemo", || nemo(NemoConfig::default()));
+    let fingerprints = NemoConfig {
+        filter_kind: FilterKind::Fingerprints,
+        ..NemoConfig::default()
+    };
+    options.engine("nemo, fingerprints", || nemo(fingerprints));
     options.engine("nemo, published", || nemo(NemoConfig::published()));
     options.engine("log", || {
         Log::new(LogPlan::new(&LogConfig::default(), &flash).expect(FITS))

@@ -237,6 +237,7 @@ impl<'a, F: FnMut(Word)> Answers<'a> for Words<F> {
 }
 
 /// Looks up a key in a page of filters of all its columns.
+#[inline]
 pub(super) fn probe_page<'a>(probe: &Probe, page: &'a [u8], answers: &mut impl Answers<'a>) {
     if let Some(layout) = probe.layout {
         for (column, stripe) in layout.stripes_of_page(page) {
@@ -256,6 +257,7 @@ pub(super) fn probe_page<'a>(probe: &Probe, page: &'a [u8], answers: &mut impl A
 
 /// The same for rows of up to `WORDS` words, all of which are looked at
 /// together: a row lies in one or two lines of the processor's cache.
+#[inline]
 fn probe_words<const WORDS: usize>(probe: &Probe, page: &[u8], mut found: impl FnMut(Word)) {
     let row_bytes = probe.shape.row_bytes();
     let body = &page[PAGE_HEADER_BYTES..];
