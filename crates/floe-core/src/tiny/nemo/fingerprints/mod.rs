@@ -124,7 +124,7 @@ pub(super) fn buckets_for(columns: u32, objects: f64) -> u32 {
 }
 
 /// How pages of fingerprints are laid out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     stripes: u16,
     /// Set-groups of a stripe.
@@ -245,7 +245,7 @@ impl Fingerprint {
 }
 
 /// A stripe, wherever it lies.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Stripe<'a> {
     layout: Layout,
     bytes: &'a [u8],
