@@ -1,9 +1,12 @@
 //! `cargo xtask ci`: every check, in the order in which a failure is cheapest.
 
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::project;
 
@@ -68,7 +71,13 @@ struct Finished {
     name: &'static str,
     result: &'static str,
     took: Duration,
+    /// The last that it printed.
+    end: VecDeque<String>,
 }
+
+/// Lines of a failed step that are printed once more below the summary: the
+/// end of a log is what its reader sees first, and often all there is left.
+const END_LINES: usize = 60;
 
 /// Runs the steps, all of them even where one fails, and sums up.
 pub fn run(options: &Options) -> Result<()> {
@@ -94,13 +103,14 @@ pub fn run(options: &Options) -> Result<()> {
             step.took.as_secs_f64()
         );
     }
-    let failed: Vec<&str> = finished
-        .iter()
-        .filter(|f| f.result == FAILED)
-        .map(|f| f.name)
-        .collect();
+    let failed: Vec<&Finished> = finished.iter().filter(|f| f.result == FAILED).collect();
+    for step in &failed {
+        println!("\n== the end of {}", step.name);
+        step.end.iter().for_each(|line| println!("{line}"));
+    }
     if !failed.is_empty() {
-        bail!("failed: {}", failed.join(", "));
+        let names: Vec<&str> = failed.iter().map(|step| step.name).collect();
+        bail!("failed: {}", names.join(", "));
     }
     Ok(())
 }
@@ -112,6 +122,7 @@ const SKIPPED: &str = "skipped";
 fn run_step(step: &Step) -> Finished {
     println!("\n== {}: cargo {}", step.name, step.cargo.join(" "));
     let began = Instant::now();
+    let mut end = VecDeque::new();
     let result = if step.name == "deny" && !project::available("cargo-deny") {
         eprintln!("SKIPPED deny: cargo-deny is not installed; `cargo install cargo-deny --locked`");
         SKIPPED
@@ -120,10 +131,10 @@ fn run_step(step: &Step) -> Finished {
         command
             .args(step.cargo)
             .envs(step.environment.iter().copied());
-        match project::run(&mut command) {
+        match run_shown(command, &mut end) {
             Ok(()) => PASSED,
             Err(error) => {
-                eprintln!("{error:#}");
+                println!("{error:#}");
                 FAILED
             }
         }
@@ -132,5 +143,61 @@ fn run_step(step: &Step) -> Finished {
         name: step.name,
         result,
         took: began.elapsed(),
+        end,
+    }
+}
+
+/// How long to wait for what a step printed when it has ended: something that it
+/// left running may hold the pipe open.
+const REST: Duration = Duration::from_secs(5);
+
+/// Runs `command`, shows what it prints, and keeps the last lines of that.
+fn run_shown(mut command: Command, end: &mut VecDeque<String>) -> Result<()> {
+    let (output, input) = std::io::pipe().context("making a pipe")?;
+    let errors = input.try_clone().context("making a pipe")?;
+    let child = command.stdout(input).stderr(errors).spawn();
+    // It holds the pipe's other end open, too.
+    drop(command);
+    let mut child = child.context("starting cargo")?;
+    let (lines, printed) = mpsc::channel();
+    std::thread::spawn(move || show(output, &lines));
+    let status = std::thread::spawn(move || child.wait());
+    let mut ended = None;
+    while ended.is_none_or(|ended: Instant| ended.elapsed() < REST) {
+        match printed.recv_timeout(Duration::from_millis(100)) {
+            Ok(line) => {
+                if end.len() == END_LINES {
+                    end.pop_front();
+                }
+                end.push_back(line);
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) if status.is_finished() => {
+                ended.get_or_insert_with(Instant::now);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+    let status = status
+        .join()
+        .map_err(|_| anyhow!("waiting for cargo panicked"))??;
+    if !status.success() {
+        bail!("{status}");
+    }
+    Ok(())
+}
+
+/// Copies lines to standard output and to `lines`.
+fn show(output: impl Read, lines: &mpsc::Sender<String>) {
+    let mut output = BufReader::new(output);
+    let mut line = Vec::new();
+    while output
+        .read_until(b'\n', &mut line)
+        .is_ok_and(|read| read > 0)
+    {
+        // Whoever was to see it may be gone; the step goes on.
+        let _ = std::io::stdout().write_all(&line);
+        let _ = lines.send(String::from_utf8_lossy(&line).trim_end().to_owned());
+        line.clear();
     }
 }

@@ -202,8 +202,8 @@ pub(crate) fn index(data: &[u8]) {
                 .zip(data.iter().rev())
                 .for_each(|(to, from)| *to ^= from);
             let page = SetFilters::of_page(head.columns, head.rows, head.probes, &out);
-            // More probes than there are is what recovery refuses.
-            assert!(page.is_some() || head.probes > 20);
+            // More probes or columns than there are is what recovery refuses.
+            assert!(page.is_some() || head.probes > 20 || head.columns > 512);
             if let Some(page) = page {
                 let hashes = data.chunks(8).map(|key| KeyHash::of(HashSeed(1), key));
                 let named = hashes.map(|hash| page.candidates(hash)).max();
@@ -235,15 +235,19 @@ pub(crate) fn index_seeds() -> Vec<Vec<u8>> {
         probes: head.probes,
     };
     encoded(head.encode(ID, &mut out));
-    let head = IndexHead {
-        columns: 180,
-        rows: 20,
-        probes: 0,
-        ..head
+    let with = |columns, rows, probes| {
+        let mut out = vec![0; PAGE_BYTES];
+        let head = IndexHead {
+            columns,
+            rows,
+            probes,
+            ..head
+        };
+        encoded(head.encode(ID, &mut out));
+        out
     };
-    let mut fingerprints = vec![0; PAGE_BYTES];
-    encoded(head.encode(ID, &mut fingerprints));
-    vec![page, out, fingerprints]
+    // Fingerprints, and a row whose last byte is not all columns.
+    vec![page, out, with(180, 20, 0), with(65, 20, 7)]
 }
 
 pub(crate) fn filters(data: &[u8]) {

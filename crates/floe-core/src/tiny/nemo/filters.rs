@@ -160,14 +160,16 @@ impl Shape {
         }
     }
 
-    /// Whether filters of this shape fit a page, and probes make sense.
+    /// Whether filters of this shape fit a page and can be asked.
     pub(super) fn is_sane(self) -> bool {
+        if !(1..=INDEX_GROUP_MAX).contains(&self.columns) {
+            return false;
+        }
         if self.layout().is_some() {
             return true;
         }
         let bytes = self.row_bytes() as u64 * u64::from(self.rows);
-        self.columns > 0
-            && self.rows > 0
+        self.rows > 0
             && bytes <= ROW_ROOM_BYTES as u64
             && (1..=PROBES_MAX as u32).contains(&self.probes)
     }
@@ -284,11 +286,12 @@ fn probe_words<const WORDS: usize>(probe: &Probe, page: &[u8], mut found: impl F
         }
     }
     for (at, word) in all.into_iter().enumerate() {
-        // What lies behind the columns belongs to the next row.
-        let bits = 8 * row_bytes.saturating_sub(at * 8).min(8) as u32;
-        let of_row = u64::MAX.checked_shr(u64::BITS - bits).unwrap_or(0);
+        // What lies behind the columns is nobody's, or the next row's.
+        let column = at as u32 * u64::BITS;
+        let columns = probe.shape.columns.saturating_sub(column).min(u64::BITS);
+        let of_row = u64::MAX.checked_shr(u64::BITS - columns).unwrap_or(0);
         found(Word {
-            column: at as u32 * u64::BITS,
+            column,
             bits: word & of_row,
         });
     }

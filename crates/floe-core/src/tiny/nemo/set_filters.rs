@@ -82,3 +82,24 @@ impl SetFilters {
         candidates as usize
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::filters::INDEX_GROUP_MAX;
+    use super::*;
+
+    #[test]
+    fn whatever_lies_behind_the_columns_names_nobody() {
+        let full = [0xff; PAGE_BYTES];
+        for columns in 1..=INDEX_GROUP_MAX {
+            let shape = Shape::new(columns, 16.0);
+            let filters = SetFilters::of_page(columns, shape.rows, shape.probes, &full);
+            let filters = filters.expect("a page holds them");
+            for key in 0..100 {
+                let named = filters.candidates(KeyHash(key << 50));
+                assert_eq!(named, columns as usize, "of {columns} columns");
+            }
+        }
+        assert!(SetFilters::of_page(INDEX_GROUP_MAX + 1, 20, 3, &full).is_none());
+    }
+}
