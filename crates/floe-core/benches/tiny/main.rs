@@ -147,7 +147,7 @@ fn engines(options: &Options) {
 
 impl Options {
     fn engine<E: Engine>(&self, name: &str, engine: impl FnOnce() -> E) {
-        if self.only.as_ref().is_some_and(|only| !name.contains(only)) {
+        if self.only.as_ref().is_some_and(|only| name != only) {
             return;
         }
         let flash_bytes = self.flash.pages() * PAGE_BYTES as u64;

@@ -21,7 +21,7 @@
 //!   tombstone. Where that is only in memory, [`Accepted::outdates_flash`]
 //!   tells the driver, who makes a note of it durable before it acknowledges.
 
-use super::nemo::{AllTold, Candidate};
+use super::nemo::{AllTold, Candidates};
 use super::object::{Object, PageAddress};
 use super::statistics::{Memory, Statistics};
 use crate::hash::KeyHash;
@@ -77,7 +77,7 @@ pub struct Search {
     /// The engine's own: what filters said.
     pub(super) told: AllTold,
     /// The engine's own: the places that the pages are.
-    pub(super) candidates: Vec<Candidate>,
+    pub(super) candidates: Candidates,
     /// The engine's own: what each index page speaks of.
     pub(super) asked: Vec<(u64, u32)>,
     /// The engine's own: whether they named more pages than are read.
@@ -97,7 +97,7 @@ impl Search {
             read: 0,
             pins: Vec::new(),
             told: AllTold::default(),
-            candidates: Vec::new(),
+            candidates: Candidates::default(),
             asked: Vec::new(),
             is_cut: false,
             asked_all_at: None,

@@ -267,23 +267,8 @@ fn probe_words<const WORDS: usize>(probe: &Probe, page: &[u8], mut found: impl F
     // All rows, though most often some fewer would do: a processor does not
     // guess when, and that costs more than the rest.
     for row in probe.rows() {
-        let at = row * row_bytes;
-        match body.get(at..at + WORDS * 8) {
-            Some(row) => {
-                for (all, word) in all.iter_mut().zip(row.as_chunks().0) {
-                    *all &= u64::from_le_bytes(*word);
-                }
-            }
-            // At the end of the page.
-            None => {
-                let row = &body[at..at + row_bytes];
-                for (all, word) in all.iter_mut().zip(row.chunks(8)) {
-                    let mut bytes = [0; 8];
-                    bytes[..word.len()].copy_from_slice(word);
-                    *all &= u64::from_le_bytes(bytes);
-                }
-            }
-        }
+        let row = row_words::<WORDS>(body, row * row_bytes);
+        all = std::array::from_fn(|at| all[at] & row[at]);
     }
     for (at, word) in all.into_iter().enumerate() {
         // What lies behind the columns is nobody's, or the next row's.
@@ -295,4 +280,22 @@ fn probe_words<const WORDS: usize>(probe: &Probe, page: &[u8], mut found: impl F
             bits: word & of_row,
         });
     }
+}
+
+/// The words from `at` on. Behind the end of the page there are zeroes.
+#[inline(always)]
+fn row_words<const WORDS: usize>(body: &[u8], at: usize) -> [u64; WORDS] {
+    let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+    match body.get(at..at + WORDS * 8) {
+        Some(row) => std::array::from_fn(|at| word(&row.as_chunks().0[at])),
+        None => last_words(body, at),
+    }
+}
+
+#[cold]
+fn last_words<const WORDS: usize>(body: &[u8], at: usize) -> [u64; WORDS] {
+    let mut bytes = [[0; 8]; WORDS];
+    let rest = &body[at..];
+    bytes.as_flattened_mut()[..rest.len()].copy_from_slice(rest);
+    bytes.map(u64::from_le_bytes)
 }

@@ -65,8 +65,8 @@ use flush::Flush;
 use hashes::{Homes, Rows};
 use index::Index;
 use pool::Pool;
-use search::{Absences, Gather, Told};
-pub(super) use search::{AllTold, Candidate};
+use search::{Absences, Candidate, Gather, Told};
+pub(super) use search::{AllTold, Candidates};
 
 pub use config::{FilterKind, FilterSizing, IndexCache, NemoConfig, NemoPlan, WriteBack};
 pub use recovery::{Known, Recovery, Survivor};

@@ -1,7 +1,5 @@
 //! From what filters say to the pages that are read, newest first.
 
-use std::cmp::Reverse;
-
 use arrayvec::ArrayVec;
 
 use super::filters::{Answers, Word};
@@ -151,11 +149,63 @@ impl AllTold {
 
 /// Where filters say that an object may be.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::tiny) struct Candidate {
+pub(super) struct Candidate {
     /// Of the set-group.
     pub(super) sequence: u64,
     /// The set.
     pub(super) home: u32,
+}
+
+/// All places of a search, newest first.
+#[derive(Clone, Debug, Default)]
+pub(in crate::tiny) struct Candidates {
+    /// Sequence of the oldest set-group that there was.
+    oldest: u64,
+    /// Each in one number, for which ordering them takes half the time: how
+    /// many there are behind the set-group of all that can be, and the set.
+    places: Vec<u64>,
+}
+
+impl Candidates {
+    pub(in crate::tiny) fn clear(&mut self) {
+        self.places.clear();
+    }
+
+    /// Takes those that are `told`, of no set-group before `oldest`.
+    fn fill(&mut self, told: &[Told], oldest: u64) {
+        self.oldest = oldest;
+        for told in told {
+            let places = told.since(oldest).candidates();
+            self.places.extend(places.map(|place| {
+                let behind = u64::from(u32::MAX) - (place.sequence - oldest);
+                behind << 32 | u64::from(place.home)
+            }));
+        }
+        self.places.sort_unstable();
+    }
+
+    /// Keeps the first; says whether there were more.
+    fn cut(&mut self, max: usize) -> bool {
+        let is_cut = self.places.len() > max;
+        self.places.truncate(max);
+        is_cut
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Candidate> {
+        self.places.iter().map(|place| self.candidate(*place))
+    }
+
+    /// The place of the page number `rank`.
+    pub(super) fn get(&self, rank: usize) -> Option<Candidate> {
+        self.places.get(rank).map(|place| self.candidate(*place))
+    }
+
+    fn candidate(&self, place: u64) -> Candidate {
+        Candidate {
+            sequence: self.oldest + (u64::from(u32::MAX) - (place >> 32)),
+            home: place as u32,
+        }
+    }
 }
 
 /// Most pages that a search reads: far more than filters name by mistake.
@@ -211,18 +261,11 @@ impl Nemo {
     /// Takes the newest of the places that filters name, pins them, and says
     /// how to go on.
     pub(super) fn settle(&mut self, search: &mut Search) -> Step {
-        let oldest = self.pool.oldest();
+        let told = &search.told.words[..search.told.count];
         let candidates = &mut search.candidates;
-        for told in &search.told.words[..search.told.count] {
-            candidates.extend(told.since(oldest).candidates());
-        }
-        let age = |candidate: &Candidate| Reverse(candidate.sequence);
-        if !candidates.is_sorted_by_key(age) {
-            candidates.sort_unstable_by_key(age);
-        }
-        search.is_cut = candidates.len() > self.candidates_max;
-        candidates.truncate(self.candidates_max);
-        for candidate in candidates {
+        candidates.fill(told, self.pool.oldest());
+        search.is_cut = candidates.cut(self.candidates_max);
+        for candidate in candidates.iter() {
             if let Some(resident) = self.pool.get(candidate.sequence) {
                 search.pins.push(resident.extent.0);
                 self.extents.pin(resident.extent);
@@ -230,7 +273,7 @@ impl Nemo {
                 search.pages.push(page);
             }
         }
-        debug_assert_eq!(search.pages.len(), search.candidates.len());
+        debug_assert_eq!(search.pages.len(), search.candidates.places.len());
         if search.pages.is_empty() {
             return Step::Absent;
         }
