@@ -29,6 +29,8 @@ pub(crate) struct Contender {
     pub(crate) socket: PathBuf,
     /// Keys that it has, for gets; filled by the load.
     pub(crate) found: Vec<u64>,
+    /// Whether it can keep more than its memory holds.
+    pub(crate) has_flash: bool,
     /// A file that it reads through the kernel's page cache.
     pub(crate) cached_file: Option<PathBuf>,
     child: Child,
@@ -45,6 +47,8 @@ impl Drop for Contender {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Used {
     pub(crate) cpu_seconds: f64,
+    /// That it had read from the device: what the page cache answers is none.
+    pub(crate) read_bytes: u64,
     /// That it caused to be written to the device.
     pub(crate) written_bytes: u64,
     /// Gets that were answered, and those of them that flash answered; of
@@ -69,7 +73,7 @@ impl Contender {
             .map(|name| (name, floe(programs, case, folder, name)));
         let others = [
             ("memcached-extstore", Some(memcached(case, folder, true))),
-            ("memcached", Some(memcached(case, folder, false))),
+            (MEMORY_ONLY, Some(memcached(case, folder, false))),
             ("foyer", foyer(programs, case, folder)),
         ];
         let mut contenders = Vec::new();
@@ -104,6 +108,7 @@ impl Contender {
             name,
             socket,
             found: Vec::new(),
+            has_flash: name != MEMORY_ONLY,
             cached_file: None,
             child,
         };
@@ -148,12 +153,14 @@ impl Contender {
         let mut next = || ticks.next().ok_or("a short line")?.map_err(|_| "no number");
         let ticks = next()? + next()?;
         let io = self.proc("io")?;
-        let written = io
-            .lines()
-            .find_map(|line| line.strip_prefix("write_bytes: "));
+        let bytes = |name: &str| -> Result<u64, AnyError> {
+            let found = io.lines().find_map(|line| line.strip_prefix(name));
+            Ok(found.ok_or_else(|| format!("no {name}"))?.trim().parse()?)
+        };
         Ok(Used {
             cpu_seconds: ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
-            written_bytes: written.ok_or("no write_bytes")?.parse()?,
+            read_bytes: bytes("read_bytes:")?,
+            written_bytes: bytes("write_bytes:")?,
             hits: crate::client::hits(self.connect()?)?,
         })
     }
@@ -169,6 +176,7 @@ impl Contender {
     }
 }
 
+const MEMORY_ONLY: &str = "memcached";
 const EXTSTORE_FILE: &str = "extstore";
 
 fn socket(folder: &Path, name: &str) -> PathBuf {
