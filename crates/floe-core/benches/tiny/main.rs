@@ -170,12 +170,14 @@ impl Options {
         mix.fill(&mut requests, self.taped);
         let pages = counted.bytes_written() / PAGE_BYTES as u64;
         let model_ns = model_alone(model, &requests);
+        // Of an engine that takes next to nothing there is nothing to tell.
+        let alone = Some(ns - model_ns).filter(|alone| *alone > ns / 10.0);
         self.show(&json!({
             "engine": name,
             "operations_per_second": (1e9 / ns).round(),
             "cpu_ns": ns,
             "of_which_model_ns": model_ns,
-            "operations_per_second_without_model": (1e9 / (ns - model_ns)).round(),
+            "operations_per_second_without_model": alone.map(|alone| (1e9 / alone).round()),
             "inserts_percent": counted.objects_in as f64 * 100.0 / operations as f64,
             "write_amplification": counted.write_amplification(),
             "cpu_ns_per_page_written": ns * operations as f64 / pages.max(1) as f64,
