@@ -9,7 +9,8 @@ use super::extents::Extent;
 pub(super) struct Resident {
     pub(super) extent: Extent,
     pub(super) objects: u64,
-    heat: Option<Heat>,
+    /// Of few; apart, so that what searches ask of all lies near.
+    heat: Option<Box<Heat>>,
 }
 
 /// One bit for each object, about: a set's objects share its bits if there
@@ -151,7 +152,7 @@ impl Pool {
         let watched = self.watched.saturating_sub(to_come);
         for resident in self.residents.iter_mut().take(watched) {
             if resident.heat.is_none() {
-                resident.heat = Some(Heat::new(resident.objects, self.sets));
+                resident.heat = Some(Box::new(Heat::new(resident.objects, self.sets)));
             }
         }
     }
@@ -183,7 +184,7 @@ impl Pool {
     }
 
     fn oldest_heat(&self) -> Option<&Heat> {
-        self.residents.front()?.heat.as_ref()
+        self.residents.front()?.heat.as_deref()
     }
 
     /// Cools all objects of sets that are not `recent`.
