@@ -161,8 +161,8 @@ pub(super) struct Candidate {
 pub(in crate::tiny) struct Candidates {
     /// Sequence of the oldest set-group that there was.
     oldest: u64,
-    /// Each in one number, for which ordering them takes half the time: how
-    /// many there are behind the set-group of all that can be, and the set.
+    /// Each in one number, which is quicker to order than two: how far the
+    /// set-group is from the newest that there could be, and the set.
     places: Vec<u64>,
 }
 
