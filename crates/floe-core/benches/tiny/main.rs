@@ -3,11 +3,12 @@
 //! `cargo bench -p floe-core --bench tiny [-- --quick] [--json] [--only <engine>]`
 //!
 //! * Operations per second and core of the five engines on modelled flash, by
-//!   the processor time of the thread; the median of batches. An operation is a get or an insert that
-//!   memory in front did not answer; a get that misses is followed by an insert,
-//!   which is another. The model (it keeps pages and hands them back) is part
-//!   of it; what it costs alone, with the engine's answers read from a tape, is
-//!   beside it.
+//!   the processor time of the thread; the median of batches. An operation is a
+//!   get or an insert that memory in front did not answer; a get that misses is
+//!   followed by an insert, which is another. The model (it keeps pages and hands
+//!   them back) is part of it; what it costs alone, with the engine's answers
+//!   read from a tape, is beside it. That is the mean of one shorter replay, so
+//!   that a disturbance of it makes the engine without the model look faster.
 //! * Requests of the whole mix per second: Nemo behind its memory tier, which
 //!   answers most gets.
 //! * The filters of 1,000 sets asked for one key: by bit slices in pages, as
