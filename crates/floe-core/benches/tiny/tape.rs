@@ -10,7 +10,7 @@ use floe_core::tiny::{
 };
 
 /// An answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Answer {
     Accepted,
     Busy,
@@ -20,7 +20,7 @@ enum Answer {
 }
 
 /// Answers, in order.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Tape {
     answers: VecDeque<Answer>,
     pages: VecDeque<PageAddress>,
