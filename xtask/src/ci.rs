@@ -59,6 +59,7 @@ const STEPS: &[Step] = &[
     step("clients", &["xtask", "clients", "--debug"]),
     step("crash", &["xtask", "crash", "--debug", "--rounds", "6"]),
     step("faults", &["xtask", "faults", "--debug"]),
+    step("attack", &["xtask", "attack", "--debug"]),
     step("memory", &["xtask", "memory", "--debug"]),
     step("fuzz", &["xtask", "fuzz-smoke"]),
     step(

@@ -3,6 +3,7 @@
 //! Every task either passes, fails with a reason, or says loudly why it was
 //! skipped; `--require` turns the last into a failure.
 
+pub mod attack;
 pub mod bench;
 pub mod blackbox;
 pub mod ci;

@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use xtask::blackbox::scenario;
 use xtask::{
-    bench, ci, clients, crash, devices, faults, figures, fuzz, licences, memory, project,
+    attack, bench, ci, clients, crash, devices, faults, figures, fuzz, licences, memory, project,
     report_shot, tidy,
 };
 
@@ -30,7 +31,9 @@ enum Task {
     /// Kill the server under load, again and again, and check that it tells the truth.
     Crash(crash::Options),
     /// Give the server bad input, an ill origin and a failing device, and check its answers.
-    Faults(faults::Options),
+    Faults(scenario::Options),
+    /// Attack the server as hostile clients do, and give it foreign and damaged files.
+    Attack(scenario::Options),
     /// Check how much RAM the server takes with the biggest chunks and many clients.
     Memory(memory::Options),
     /// Run the devices' conformance suite on a real block device.
@@ -63,6 +66,7 @@ fn run(task: Task) -> Result<()> {
         Task::Clients(options) => clients::run(&options),
         Task::Crash(options) => crash::run(&options),
         Task::Faults(options) => faults::run(&options),
+        Task::Attack(options) => attack::run(&options),
         Task::Memory(options) => memory::run(&options),
         Task::Devices(options) => devices::run(&options),
         Task::FuzzSmoke(options) => fuzz::run(&options),

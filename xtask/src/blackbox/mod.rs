@@ -1,6 +1,9 @@
 //! The real binary from outside: started, spoken to over sockets, killed.
 
 pub mod http;
+pub(crate) mod memcached;
+pub(crate) mod origin;
+pub mod scenario;
 pub mod server;
 
 use rand::{Rng, SeedableRng};

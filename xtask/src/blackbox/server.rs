@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::http::Connection;
 
@@ -120,11 +120,18 @@ impl Server {
         Ok(())
     }
 
+    /// Sends `signal` (`"TERM"`, `"HUP"`).
+    pub fn signal(&self, signal: &str) -> Result<()> {
+        let status = Command::new("kill")
+            .args(["-s", signal, &self.child.id().to_string()])
+            .status()?;
+        ensure!(status.success(), "kill -s {signal}: {status}");
+        Ok(())
+    }
+
     /// SIGTERM; the server must end by itself with status 0.
     pub fn stop(mut self) -> Result<()> {
-        Command::new("kill")
-            .arg(self.child.id().to_string())
-            .status()?;
+        self.signal("TERM")?;
         let began = Instant::now();
         while began.elapsed() < START_PATIENCE {
             if let Some(status) = self.child.try_wait()? {
@@ -190,9 +197,11 @@ impl Drop for Server {
 }
 
 fn flags(setup: &Setup, s3: SocketAddr, memcached: SocketAddr, admin: SocketAddr) -> Vec<String> {
+    let has_keys = setup.more.iter().any(|flag| flag.starts_with("--s3-keys="));
+    // Without keys, a server is anonymous only where it is told so.
+    let anonymous = if has_keys { "false" } else { "loopback" };
     let pairs = [
-        // Asked for: without keys, only the demo folder is served unasked.
-        ("--s3-anonymous", "loopback".to_owned()),
+        ("--s3-anonymous", anonymous.to_owned()),
         ("--s3-listen", s3.to_string()),
         ("--memcached-listen", memcached.to_string()),
         ("--admin-listen", admin.to_string()),

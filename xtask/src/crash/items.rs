@@ -14,10 +14,10 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::ledger::{Ledger, Seen, State, Written};
-use super::memcached::Client;
 use super::verdicts::Verdicts;
 use super::{Figures, load_until_killed, sometimes_killed_again};
 use crate::blackbox::content;
+use crate::blackbox::memcached::Client;
 use crate::blackbox::server::{SMALL_CHUNK, SMALL_ZONE, Server, Setup, log_tail};
 use crate::project;
 

@@ -8,7 +8,6 @@
 mod items;
 mod ledger;
 mod load;
-mod memcached;
 mod verdicts;
 
 use std::fs;

@@ -7,8 +7,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::origin::{OBJECT_BYTES, Origin};
-use super::{ENVIRONMENT, Place, get, same};
+use super::{get, same};
+use crate::blackbox::origin::{OBJECT_BYTES, Origin};
+use crate::blackbox::scenario::{ENVIRONMENT, Place};
 use crate::blackbox::server::Server;
 use crate::project::{self, Outcome};
 

@@ -2,41 +2,21 @@
 //! the real server. It must answer clearly, keep serving, and never lie.
 
 mod disk;
-mod origin;
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-use self::origin::{Mood, OBJECT_BYTES, Origin};
 use crate::blackbox::content;
 use crate::blackbox::http::{Connection, Response};
-use crate::blackbox::server::{SMALL_CHUNK, SMALL_ZONE, Server, Setup, log_tail};
-use crate::project::{self, Outcome, Profile};
+use crate::blackbox::origin::{Mood, OBJECT_BYTES, Origin};
+use crate::blackbox::scenario::{self, ENVIRONMENT, Options, Place, Scenario, USAGE, passed};
+use crate::blackbox::server::Server;
 
-/// What to run.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Options {
-    /// Only the scenarios whose names contain one of these words.
-    pub only: Vec<String>,
-    /// Use the debug build.
-    #[arg(long)]
-    pub debug: bool,
-    /// Use this binary instead of building one.
-    #[arg(long)]
-    pub binary: Option<PathBuf>,
-    /// Fail where a scenario is not possible on this machine.
-    #[arg(long)]
-    pub require: bool,
-}
-
-type Scenario = fn(&Place) -> Result<Outcome>;
-
-const SCENARIOS: &[(&str, Scenario)] = &[
+const SCENARIOS: &[Scenario] = &[
     ("an unknown setting", |p| passed(unknown_setting(p))),
     ("a chunk larger than a zone", |p| passed(chunk_over_zone(p))),
     ("a device that is too small", |p| {
@@ -60,120 +40,10 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("junk on the wire", |p| passed(junk(p))),
 ];
 
-/// Most scenarios are possible everywhere.
-fn passed(result: Result<()>) -> Result<Outcome> {
-    result.map(|()| Outcome::Passed)
-}
-
 /// Runs every scenario, even where one fails.
 pub fn run(options: &Options) -> Result<()> {
-    let binary = match &options.binary {
-        // Started from other folders, too.
-        Some(given) => given
-            .canonicalize()
-            .with_context(|| given.display().to_string())?,
-        None => project::build_floe(Profile::from_flag(options.debug))?,
-    };
-    let mut failed = Vec::new();
-    for (name, scenario) in SCENARIOS {
-        if !options.only.is_empty() && !options.only.iter().any(|word| name.contains(word.as_str()))
-        {
-            continue;
-        }
-        let folder = tempfile::Builder::new()
-            .prefix("faults-")
-            .tempdir_in(project::scratch()?)?;
-        let place = Place {
-            binary: binary.clone(),
-            folder: folder.path().to_path_buf(),
-        };
-        match scenario(&place) {
-            Ok(Outcome::Passed) => println!("faults: {name}: as it should be"),
-            Ok(skipped) => skipped.settle(&format!("faults: {name}"), options.require)?,
-            Err(error) => {
-                println!(
-                    "faults: {name}: FAILED: {error:#}\n{}",
-                    log_tail(&place.folder)
-                );
-                failed.push(*name);
-            }
-        }
-    }
-    ensure!(
-        failed.is_empty(),
-        "{} scenarios failed: {}",
-        failed.len(),
-        failed.join("; ")
-    );
-    Ok(())
+    scenario::run("faults", SCENARIOS, options)
 }
-
-/// A scenario's binary and its own folder.
-struct Place {
-    binary: PathBuf,
-    folder: PathBuf,
-}
-
-impl Place {
-    fn setup(&self, more: Vec<String>) -> Setup {
-        Setup {
-            binary: self.binary.clone(),
-            data_dir: self.folder.clone(),
-            cache_size: "64MiB".to_owned(),
-            zone_size: SMALL_ZONE,
-            chunk_size: SMALL_CHUNK,
-            ram_size: "0".to_owned(),
-            consistency: "immutable",
-            more,
-        }
-    }
-
-    /// Runs `floe` with `arguments` until it ends by itself.
-    fn floe(&self, arguments: &[&str]) -> Result<Output> {
-        const PATIENCE: Duration = Duration::from_secs(20);
-        let mut child = Command::new(&self.binary)
-            .args(arguments)
-            .current_dir(&self.folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let began = Instant::now();
-        while child.try_wait()?.is_none() {
-            if began.elapsed() > PATIENCE {
-                child.kill()?;
-                child.wait()?;
-                bail!("`floe {}` neither refused nor ended", arguments.join(" "));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(child.wait_with_output()?)
-    }
-
-    /// `floe` must refuse with `status` and an error that contains `words`.
-    fn refuses(&self, arguments: &[&str], status: i32, words: &[&str]) -> Result<()> {
-        let output = self.floe(arguments)?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(
-            output.status.code() == Some(status),
-            "expected exit status {status}, got {}:\n{said}",
-            output.status
-        );
-        for word in words {
-            ensure!(
-                said.contains(word),
-                "the error does not say {word:?}:\n{said}"
-            );
-        }
-        ensure!(!said.contains("panicked"), "it panicked:\n{said}");
-        Ok(())
-    }
-}
-
-/// Wrong usage or configuration.
-const USAGE: i32 = 2;
-/// The machine is in the way.
-const ENVIRONMENT: i32 = 3;
 
 fn unknown_setting(place: &Place) -> Result<()> {
     fs::write(

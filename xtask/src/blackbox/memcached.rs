@@ -7,20 +7,20 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A connection to the memcached face.
-pub(super) struct Client {
+pub(crate) struct Client {
     stream: BufReader<TcpStream>,
     line: Vec<u8>,
 }
 
 /// A value, and the number that `cas` wants to see again.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Item {
+pub(crate) struct Item {
     pub bytes: Vec<u8>,
     pub cas: u64,
 }
 
 impl Client {
-    pub(super) fn open(address: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn open(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -33,7 +33,7 @@ impl Client {
 
     /// Sends a storage command: `verb key flags exptime bytes[ cas]`. Returns
     /// the answer's line.
-    pub(super) fn store(
+    pub(crate) fn store(
         &mut self,
         verb: &str,
         key: &str,
@@ -45,7 +45,7 @@ impl Client {
     }
 
     /// Sets many values at once, then reads all answers. Says how many were stored.
-    pub(super) fn set_all(&mut self, items: &[(&str, Vec<u8>)]) -> io::Result<usize> {
+    pub(crate) fn set_all(&mut self, items: &[(&str, Vec<u8>)]) -> io::Result<usize> {
         let requests: Vec<_> = items
             .iter()
             .map(|(key, bytes)| storage("set", key, bytes, None))
@@ -58,18 +58,18 @@ impl Client {
         Ok(stored)
     }
 
-    pub(super) fn delete(&mut self, key: &str) -> io::Result<String> {
+    pub(crate) fn delete(&mut self, key: &str) -> io::Result<String> {
         self.send(&[format!("delete {key}\r\n").as_bytes()])?;
         self.answer()
     }
 
-    pub(super) fn get(&mut self, key: &str) -> io::Result<Option<Item>> {
+    pub(crate) fn get(&mut self, key: &str) -> io::Result<Option<Item>> {
         self.send(&[&retrieval(key)])?;
         self.got(key)
     }
 
     /// Asks for many items at once, then reads all answers.
-    pub(super) fn get_all(&mut self, keys: &[&str]) -> io::Result<Vec<Option<Item>>> {
+    pub(crate) fn get_all(&mut self, keys: &[&str]) -> io::Result<Vec<Option<Item>>> {
         let requests: Vec<_> = keys.iter().map(|key| retrieval(key)).collect();
         self.send(&requests.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
         keys.iter().map(|key| self.got(key)).collect()

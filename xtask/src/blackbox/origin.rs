@@ -10,11 +10,11 @@ use std::time::Duration;
 use crate::blackbox::content;
 
 /// Bytes of every object.
-pub(super) const OBJECT_BYTES: usize = 300_000;
+pub(crate) const OBJECT_BYTES: usize = 300_000;
 
 /// How the origin behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mood {
+pub(crate) enum Mood {
     /// As it should.
     Well,
     /// Breaks every connection.
@@ -25,10 +25,12 @@ pub(super) enum Mood {
     Short,
     /// Has another version of every object at every request.
     Changing,
+    /// Redirects every request to `/metrics` of another server.
+    Elsewhere(SocketAddr),
 }
 
 /// A running origin. It stops when it is dropped.
-pub(super) struct Origin {
+pub(crate) struct Origin {
     /// Where it listens.
     pub address: SocketAddr,
     shared: Arc<Shared>,
@@ -44,7 +46,7 @@ struct Shared {
 
 impl Origin {
     /// Starts a well one on a free port.
-    pub(super) fn start() -> io::Result<Self> {
+    pub(crate) fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
@@ -72,7 +74,7 @@ impl Origin {
     }
 
     /// Changes the mood from the next request on.
-    pub(super) fn be(&self, mood: Mood) {
+    pub(crate) fn be(&self, mood: Mood) {
         *self
             .shared
             .mood
@@ -81,17 +83,17 @@ impl Origin {
     }
 
     /// Requests so far.
-    pub(super) fn requests(&self) -> u64 {
+    pub(crate) fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
     /// The version that is current.
-    pub(super) fn version(&self) -> u32 {
+    pub(crate) fn version(&self) -> u32 {
         self.shared.version()
     }
 
     /// The flags that point the server here.
-    pub(super) fn flags(&self) -> Vec<String> {
+    pub(crate) fn flags(&self) -> Vec<String> {
         [
             "--origin-kind=http",
             "--origin-allow-http=true",
@@ -132,6 +134,13 @@ impl Shared {
             Mood::Down => return Ok(()),
             Mood::Slow(time) => thread::sleep(time),
             Mood::Changing => drop(self.version.fetch_add(1, Ordering::Relaxed)),
+            Mood::Elsewhere(address) => {
+                let head = format!(
+                    "HTTP/1.1 302 Found\r\nLocation: http://{address}/metrics\r\n\
+                     Content-Length: 0\r\nConnection: close\r\n\r\n"
+                );
+                return stream.write_all(head.as_bytes());
+            }
             Mood::Well | Mood::Short => {}
         }
         let version = self.version();

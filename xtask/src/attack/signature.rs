@@ -1,0 +1,106 @@
+//! Presigned URLs of versions 4 and 2, from Amazon's description of them.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+
+pub(super) const ACCESS_KEY: &str = "reader";
+pub(super) const SECRET_KEY: &str = "attack-secret-key";
+
+/// A path and query, presigned by version 4; only the host is signed.
+pub(super) fn presign_v4(method: &str, host: SocketAddr, path: &str, expires_s: u64) -> String {
+    let (date, time) = date_and_time(unix_seconds());
+    let scope = format!("{date}/us-east-1/s3/aws4_request");
+    let query = format!(
+        "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={ACCESS_KEY}%2F{}&X-Amz-Date={time}\
+         &X-Amz-Expires={expires_s}&X-Amz-SignedHeaders=host",
+        scope.replace('/', "%2F")
+    );
+    let canonical = format!("{method}\n{path}\n{query}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD");
+    let to_sign = format!(
+        "AWS4-HMAC-SHA256\n{time}\n{scope}\n{}",
+        hex(&Sha256::digest(canonical))
+    );
+    let secret = format!("AWS4{SECRET_KEY}");
+    let key = [date.as_str(), "us-east-1", "s3", "aws4_request"]
+        .iter()
+        .fold(secret.into_bytes(), |key, word| mac_sha256(&key, word));
+    let signature = hex(&mac_sha256(&key, &to_sign));
+    format!("{path}?{query}&X-Amz-Signature={signature}")
+}
+
+/// The parameters of version 2 for `path`: expiry and signature.
+pub(super) fn sign_v2(method: &str, path: &str) -> (u64, String) {
+    use base64::Engine as _;
+    let expires = unix_seconds() + 600;
+    let to_sign = format!("{method}\n\n\n{expires}\n{path}");
+    let mac = Hmac::<Sha1>::new_from_slice(SECRET_KEY.as_bytes());
+    // HMAC takes keys of every length.
+    let signature = mac.map(|mac| mac.chain_update(to_sign).finalize().into_bytes());
+    let signature = signature.map(|bytes| base64::engine::general_purpose::STANDARD.encode(bytes));
+    let escaped = signature
+        .unwrap_or_default()
+        .replace('+', "%2B")
+        .replace('/', "%2F")
+        .replace('=', "%3D");
+    (expires, escaped)
+}
+
+fn mac_sha256(key: &[u8], data: &str) -> Vec<u8> {
+    // HMAC takes keys of every length.
+    Hmac::<Sha256>::new_from_slice(key)
+        .map(|mac| mac.chain_update(data).finalize().into_bytes().to_vec())
+        .unwrap_or_default()
+}
+
+fn unix_seconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// `YYYYMMDD` and `YYYYMMDDThhmmssZ` of a time in seconds, by Hinnant's
+/// algorithm for days of the proleptic Gregorian calendar.
+fn date_and_time(seconds: u64) -> (String, String) {
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12 + 1;
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let date = format!("{year:04}{month:02}{day:02}");
+    let time = format!(
+        "{date}T{:02}{:02}{:02}Z",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    );
+    (date, time)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string succeeds always.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::date_and_time;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date_and_time(0).1, "19700101T000000Z");
+        assert_eq!(date_and_time(951_782_400).0, "20000229");
+        assert_eq!(date_and_time(1_798_761_599).1, "20261231T235959Z");
+    }
+}

@@ -1,0 +1,156 @@
+//! Scenarios that the real binary must pass: each has a folder of its own, all
+//! run even where one fails.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::server::{SMALL_CHUNK, SMALL_ZONE, Setup, log_tail};
+use crate::project::{self, Outcome, Profile};
+
+/// Which scenarios to run, and on which binary.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Only the scenarios whose names contain one of these words.
+    pub only: Vec<String>,
+    /// Use the debug build.
+    #[arg(long)]
+    pub debug: bool,
+    /// Use this binary instead of building one.
+    #[arg(long)]
+    pub binary: Option<PathBuf>,
+    /// Fail where a scenario is not possible on this machine.
+    #[arg(long)]
+    pub require: bool,
+}
+
+/// A name, and the check behind it.
+pub type Scenario = (&'static str, fn(&Place) -> Result<Outcome>);
+
+/// Exit status of wrong usage or configuration.
+pub const USAGE: i32 = 2;
+/// Exit status where the machine is in the way.
+pub const ENVIRONMENT: i32 = 3;
+
+/// How long a command that must refuse may take.
+const REFUSAL_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Most scenarios are possible everywhere.
+pub fn passed(result: Result<()>) -> Result<Outcome> {
+    result.map(|()| Outcome::Passed)
+}
+
+/// Runs the chosen `scenarios` of `task`, and fails with the names of those that failed.
+pub fn run(task: &str, scenarios: &[Scenario], options: &Options) -> Result<()> {
+    let binary = match &options.binary {
+        // The scenarios start it from other folders.
+        Some(given) => given
+            .canonicalize()
+            .with_context(|| given.display().to_string())?,
+        None => project::build_floe(Profile::from_flag(options.debug))?,
+    };
+    let mut failed = Vec::new();
+    for (name, scenario) in scenarios {
+        if !options.only.is_empty() && !options.only.iter().any(|word| name.contains(word.as_str()))
+        {
+            continue;
+        }
+        let folder = tempfile::Builder::new()
+            .prefix(&format!("{task}-"))
+            .tempdir_in(project::scratch()?)?;
+        let place = Place {
+            binary: binary.clone(),
+            folder: folder.path().to_path_buf(),
+        };
+        let began = Instant::now();
+        match scenario(&place) {
+            Ok(Outcome::Passed) => {
+                println!(
+                    "{task}: {name}: as it should be ({:.1} s)",
+                    began.elapsed().as_secs_f64()
+                );
+            }
+            Ok(skipped) => skipped.settle(&format!("{task}: {name}"), options.require)?,
+            Err(error) => {
+                println!(
+                    "{task}: {name}: FAILED: {error:#}\n{}",
+                    log_tail(&place.folder)
+                );
+                failed.push(*name);
+            }
+        }
+    }
+    ensure!(
+        failed.is_empty(),
+        "{} scenarios failed: {}",
+        failed.len(),
+        failed.join("; ")
+    );
+    Ok(())
+}
+
+/// A scenario's binary and its own folder.
+pub struct Place {
+    /// The `floe` binary.
+    pub binary: PathBuf,
+    /// Where the scenario keeps its files.
+    pub folder: PathBuf,
+}
+
+impl Place {
+    /// A small server in this folder, with `more` flags.
+    pub fn setup(&self, more: Vec<String>) -> Setup {
+        Setup {
+            binary: self.binary.clone(),
+            data_dir: self.folder.clone(),
+            cache_size: "64MiB".to_owned(),
+            zone_size: SMALL_ZONE,
+            chunk_size: SMALL_CHUNK,
+            ram_size: "0".to_owned(),
+            consistency: "immutable",
+            more,
+        }
+    }
+
+    /// Runs `floe` with `arguments` until it ends by itself.
+    pub fn floe(&self, arguments: &[&str]) -> Result<Output> {
+        let mut child = Command::new(&self.binary)
+            .args(arguments)
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let began = Instant::now();
+        while child.try_wait()?.is_none() {
+            if began.elapsed() > REFUSAL_PATIENCE {
+                child.kill()?;
+                child.wait()?;
+                bail!("`floe {}` neither refused nor ended", arguments.join(" "));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(child.wait_with_output()?)
+    }
+
+    /// `floe` must refuse with `status` and an error that contains `words`.
+    pub fn refuses(&self, arguments: &[&str], status: i32, words: &[&str]) -> Result<()> {
+        let output = self.floe(arguments)?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(
+            output.status.code() == Some(status),
+            "expected exit status {status}, got {}:\n{said}",
+            output.status
+        );
+        for word in words {
+            ensure!(
+                said.contains(word),
+                "the error does not say {word:?}:\n{said}"
+            );
+        }
+        ensure!(!said.contains("panicked"), "it panicked:\n{said}");
+        Ok(())
+    }
+}
