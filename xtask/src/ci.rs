@@ -16,6 +16,9 @@ pub struct Options {
     /// Print the steps and run none.
     #[arg(long)]
     pub list: bool,
+    /// Also accept skips that contain one of these texts.
+    #[arg(long, value_name = "TEXT")]
+    pub expect_skip: Vec<String>,
     /// Run only the steps whose names contain one of these words.
     pub only: Vec<String>,
 }
@@ -68,12 +71,35 @@ const STEPS: &[Step] = &[
     ),
 ];
 
+/// Skips that are no failure in CI: another step covers what they leave out.
+const EXPECTED_SKIPS: &[&str] = &["deny: cargo-deny is not installed"];
+
 struct Finished {
     name: &'static str,
     result: &'static str,
     took: Duration,
-    /// The last that it printed.
+    printed: Printed,
+}
+
+/// What a step printed.
+#[derive(Default)]
+struct Printed {
+    /// The last lines.
     end: VecDeque<String>,
+    /// The lines that say what was skipped.
+    skips: Vec<String>,
+}
+
+impl Printed {
+    fn add(&mut self, line: String) {
+        if line.starts_with(project::SKIPPED) {
+            self.skips.push(line.clone());
+        }
+        if self.end.len() == END_LINES {
+            self.end.pop_front();
+        }
+        self.end.push_back(line);
+    }
 }
 
 /// Lines of a failed step that are printed once more below the summary: the
@@ -107,13 +133,37 @@ pub fn run(options: &Options) -> Result<()> {
     let failed: Vec<&Finished> = finished.iter().filter(|f| f.result == FAILED).collect();
     for step in &failed {
         println!("\n== the end of {}", step.name);
-        step.end.iter().for_each(|line| println!("{line}"));
+        step.printed.end.iter().for_each(|line| println!("{line}"));
+    }
+    let unexpected = unexpected_skips(&finished, &options.expect_skip);
+    for skip in &unexpected {
+        println!("\nnot expected: {skip}");
     }
     if !failed.is_empty() {
         let names: Vec<&str> = failed.iter().map(|step| step.name).collect();
         bail!("failed: {}", names.join(", "));
     }
+    // A developer's machine may lack what CI installs.
+    if !unexpected.is_empty() && std::env::var_os("CI").is_some() {
+        bail!(
+            "{} skips that CI did not expect; install what they name, or pass --expect-skip",
+            unexpected.len()
+        );
+    }
     Ok(())
+}
+
+fn unexpected_skips<'a>(finished: &'a [Finished], expected: &[String]) -> Vec<&'a str> {
+    let is_expected = |skip: &str| {
+        EXPECTED_SKIPS.iter().any(|text| skip.contains(text))
+            || expected.iter().any(|text| skip.contains(text.as_str()))
+    };
+    finished
+        .iter()
+        .flat_map(|step| &step.printed.skips)
+        .map(String::as_str)
+        .filter(|skip| !is_expected(skip))
+        .collect()
 }
 
 const PASSED: &str = "passed";
@@ -123,16 +173,19 @@ const SKIPPED: &str = "skipped";
 fn run_step(step: &Step) -> Finished {
     println!("\n== {}: cargo {}", step.name, step.cargo.join(" "));
     let began = Instant::now();
-    let mut end = VecDeque::new();
+    let mut printed = Printed::default();
     let result = if step.name == "deny" && !project::available("cargo-deny") {
-        eprintln!("SKIPPED deny: cargo-deny is not installed; `cargo install cargo-deny --locked`");
+        let skip =
+            "skipped: deny: cargo-deny is not installed; `cargo install cargo-deny --locked`";
+        eprintln!("{skip}");
+        printed.add(skip.to_owned());
         SKIPPED
     } else {
         let mut command: Command = project::cargo();
         command
             .args(step.cargo)
             .envs(step.environment.iter().copied());
-        match run_shown(command, &mut end) {
+        match run_shown(command, &mut printed) {
             Ok(()) => PASSED,
             Err(error) => {
                 println!("{error:#}");
@@ -144,7 +197,7 @@ fn run_step(step: &Step) -> Finished {
         name: step.name,
         result,
         took: began.elapsed(),
-        end,
+        printed,
     }
 }
 
@@ -152,26 +205,21 @@ fn run_step(step: &Step) -> Finished {
 /// left running may hold the pipe open.
 const REST: Duration = Duration::from_secs(5);
 
-/// Runs `command`, shows what it prints, and keeps the last lines of that.
-fn run_shown(mut command: Command, end: &mut VecDeque<String>) -> Result<()> {
+/// Runs `command`, shows what it prints, and keeps it in `printed`.
+fn run_shown(mut command: Command, printed: &mut Printed) -> Result<()> {
     let (output, input) = std::io::pipe().context("making a pipe")?;
     let errors = input.try_clone().context("making a pipe")?;
     let child = command.stdout(input).stderr(errors).spawn();
     // It holds the pipe's other end open, too.
     drop(command);
     let mut child = child.context("starting cargo")?;
-    let (lines, printed) = mpsc::channel();
+    let (lines, received) = mpsc::channel();
     std::thread::spawn(move || show(output, &lines));
     let status = std::thread::spawn(move || child.wait());
     let mut ended = None;
     while ended.is_none_or(|ended: Instant| ended.elapsed() < REST) {
-        match printed.recv_timeout(Duration::from_millis(100)) {
-            Ok(line) => {
-                if end.len() == END_LINES {
-                    end.pop_front();
-                }
-                end.push_back(line);
-            }
+        match received.recv_timeout(Duration::from_millis(100)) {
+            Ok(line) => printed.add(line),
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) if status.is_finished() => {
                 ended.get_or_insert_with(Instant::now);
@@ -200,5 +248,31 @@ fn show(output: impl Read, lines: &mpsc::Sender<String>) {
         let _ = std::io::stdout().write_all(&line);
         let _ = lines.send(String::from_utf8_lossy(&line).trim_end().to_owned());
         line.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Duration, Finished, PASSED, Printed, unexpected_skips};
+
+    #[test]
+    fn only_skips_that_are_not_named_are_unexpected() {
+        let mut printed = Printed::default();
+        for line in [
+            "test a ... ok",
+            "skipped: deny: cargo-deny is not installed",
+            "skipped: no traces",
+            "skipped: no Chromium",
+        ] {
+            printed.add(line.to_owned());
+        }
+        let finished = [Finished {
+            name: "test",
+            result: PASSED,
+            took: Duration::ZERO,
+            printed,
+        }];
+        let unexpected = unexpected_skips(&finished, &["no traces".to_owned()]);
+        assert_eq!(unexpected, ["skipped: no Chromium"]);
     }
 }

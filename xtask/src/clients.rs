@@ -49,7 +49,7 @@ fn drive(options: &Options) -> Result<Outcome> {
     };
     let tools = tools();
     if let Err(error) = &tools {
-        eprintln!("SKIPPED clients of libmemcached: {error:#}");
+        eprintln!("skipped: clients of libmemcached: {error:#}");
     }
     let binary = match &options.binary {
         Some(given) => given.clone(),

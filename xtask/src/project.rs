@@ -6,6 +6,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+/// How a line begins that says what was skipped, and why: of tasks and of tests.
+pub const SKIPPED: &str = "skipped: ";
+
 /// How a task that can be impossible on a machine ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -24,7 +27,7 @@ impl Outcome {
                 bail!("{task} could not run: {reason}")
             }
             Outcome::Skipped(reason) => {
-                eprintln!("SKIPPED {task}: {reason}");
+                eprintln!("{SKIPPED}{task}: {reason}");
                 Ok(())
             }
         }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::io::{Write as _, stderr};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -16,7 +17,7 @@ struct Memcached {
 }
 
 impl Memcached {
-    /// `None`, said loudly, where it is not installed.
+    /// `None`, and a line that says so, where it is not installed.
     fn start() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memcached.sock");
@@ -30,7 +31,11 @@ impl Memcached {
             .stderr(Stdio::null())
             .spawn();
         let Ok(child) = child else {
-            eprintln!("SKIPPED: memcached is not installed, so nothing is compared with it");
+            // Past the test harness, which hides what passing tests print.
+            let _ = writeln!(
+                stderr(),
+                "skipped: memcached is not installed to compare with"
+            );
             return None;
         };
         let memcached = Memcached { child, folder };

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::io::{Write as _, stderr};
 use std::path::{Path, PathBuf};
 
 use floe_core::ByteSize;
@@ -312,7 +313,8 @@ fn the_published_histograms_are_drawn_from() {
             .is_ok()
         };
         let Some(place) = places.iter().find(is_there) else {
-            eprintln!("skipped {name}: CacheBench's histograms are not on this machine");
+            // Past the test harness, which hides what passing tests print.
+            let _ = writeln!(stderr(), "skipped: no histograms of CacheBench for {name}");
             continue;
         };
         let of = CacheBench {
