@@ -8,9 +8,12 @@ mod auth;
 mod body;
 mod condition;
 mod copy;
+mod credentials;
 mod error;
+mod head;
 mod list;
 mod multipart;
+mod query;
 mod range;
 mod read;
 mod target;
@@ -26,8 +29,8 @@ use std::time::Duration;
 
 use floe::object::ObjectCache;
 use floe_device::Clock;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, SERVER};
-use http::{Method, Request, Response, StatusCode};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, SERVER};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use s3s::service::{S3Service, S3ServiceBuilder};
@@ -155,9 +158,12 @@ impl S3Face {
     }
 
     async fn response(&self, request: Request<Incoming>) -> Response<Body> {
-        if let Err(error) = refuse_unsupported(&request) {
-            return error_response(error);
-        }
+        let (mut head, body) = request.into_parts();
+        match head::admit(&head) {
+            Ok(credentials) => head.extensions.insert(credentials),
+            Err(error) => return refusal(error, head.version),
+        };
+        let request = Request::from_parts(head, body);
         let clock = self.inner.clock.clone();
         let stall_timeout = self.inner.limits.stall_timeout;
         let request = request.map(|body| {
@@ -223,20 +229,15 @@ fn service(config: &S3Config, cache: ObjectCache) -> S3Service {
     builder.build()
 }
 
-/// Requests that the library would take but this face does not.
-fn refuse_unsupported(request: &Request<Incoming>) -> Result<(), S3Error> {
-    auth::refuse_old_signatures(request.uri(), request.headers())?;
-    auth::refuse_unsigned_headers(request.uri(), request.headers())?;
-    let is_form = request.method() == Method::POST
-        && request
-            .headers()
-            .get(CONTENT_TYPE)
-            .is_some_and(|value| value.as_bytes().starts_with(b"multipart/form-data"));
-    if is_form {
-        // The library would hold the whole file in memory.
-        return Err(error::not_implemented("uploads by HTML forms; use PUT"));
+/// An answer that does not wait for the body. Over HTTP/1 the connection
+/// cannot serve another request before it has read this one's.
+fn refusal(error: S3Error, version: Version) -> Response<Body> {
+    let mut response = error_response(error);
+    if version <= Version::HTTP_11 {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
     }
-    Ok(())
+    response
 }
 
 fn error_response(error: S3Error) -> Response<Body> {

@@ -13,7 +13,6 @@ use http::header::{self, HeaderName};
 use http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use percent_encoding::percent_decode_str;
 use s3s::route::S3Route;
 use s3s::{Body, S3Request, S3Response, S3Result};
 
@@ -22,6 +21,7 @@ use super::condition::conditions;
 use super::error::{
     invalid_argument, not_implemented, precondition_failed, range_not_satisfiable, s3_error,
 };
+use super::query::Query;
 use super::range::requested_range;
 use super::target::Domains;
 
@@ -60,12 +60,15 @@ impl S3Route for Reads {
         _: &mut Extensions,
     ) -> bool {
         (method == Method::GET || method == Method::HEAD)
-            && !parameters(uri).any(|(name, _)| SUBRESOURCES.contains(&name.as_str()))
+            && !Query::of(uri)
+                .iter()
+                .any(|(name, _)| SUBRESOURCES.contains(&name))
             && self.domains.object(uri, headers).is_some()
     }
 
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
-        self.access.decide(request.credentials.is_some())
+        self.access
+            .decide(request.credentials.is_some(), &request.extensions)
     }
 
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
@@ -74,8 +77,9 @@ impl S3Route for Reads {
             // `is_match` saw an object here.
             return Err(invalid_argument("the request names no object"));
         };
-        refuse_what_is_not_kept(uri, headers)?;
-        let overrides = overridden_headers(uri, request.credentials.is_some())?;
+        let query = Query::of(uri);
+        refuse_what_is_not_kept(&query, headers)?;
+        let overrides = overridden_headers(&query, request.credentials.is_some())?;
         let key = ObjectKey::new(bucket, key);
         let mut response = if request.method == Method::HEAD {
             self.head(&key, headers).await?
@@ -241,9 +245,9 @@ fn content_range(range: &Range<u64>, size: u64) -> HeaderValue {
 
 /// Parameters and headers that ask for versions, parts or keys which a cache
 /// of plain objects cannot honour, and which it would be a lie to ignore.
-fn refuse_what_is_not_kept(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
-    for (name, value) in parameters(uri) {
-        match name.as_str() {
+fn refuse_what_is_not_kept(query: &Query, headers: &HeaderMap) -> S3Result<()> {
+    for (name, value) in query.iter() {
+        match name {
             "versionId" if value != "null" => {
                 return Err(not_implemented("versions of objects (versionId)"));
             }
@@ -259,10 +263,10 @@ fn refuse_what_is_not_kept(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
 
 /// The `response-…` parameters, with which a signed request chooses headers of
 /// its answer.
-fn overridden_headers(uri: &Uri, signed: bool) -> S3Result<HeaderMap> {
+fn overridden_headers(query: &Query, signed: bool) -> S3Result<HeaderMap> {
     let mut headers = HeaderMap::new();
-    for (parameter, value) in parameters(uri) {
-        let name = match parameter.as_str() {
+    for (parameter, value) in query.iter() {
+        let name = match parameter {
             "response-content-type" => header::CONTENT_TYPE,
             "response-content-language" => header::CONTENT_LANGUAGE,
             "response-expires" => header::EXPIRES,
@@ -276,25 +280,9 @@ fn overridden_headers(uri: &Uri, signed: bool) -> S3Result<HeaderMap> {
                 "{parameter} needs a signed request"
             )));
         }
-        let value = HeaderValue::from_str(&value)
+        let value = HeaderValue::from_str(value)
             .map_err(|_| invalid_argument(format!("{parameter} is not a header value")))?;
         headers.insert(name, value);
     }
     Ok(headers)
-}
-
-fn parameters(uri: &Uri) -> impl Iterator<Item = (String, String)> + '_ {
-    uri.query()
-        .unwrap_or_default()
-        .split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decoded(name), decoded(value))
-        })
-}
-
-fn decoded(text: &str) -> String {
-    let text = text.replace('+', " ");
-    percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }

@@ -1,5 +1,7 @@
 //! What a request is about: bucket and key from host name and path.
 
+use std::net::{IpAddr, SocketAddr};
+
 use http::{HeaderMap, Uri};
 use percent_encoding::percent_decode_str;
 use s3s::S3Result;
@@ -18,6 +20,10 @@ impl Domains {
     }
 
     fn bucket<'a>(&self, host: &'a str) -> Option<&'a str> {
+        // As the library does.
+        if host.parse::<SocketAddr>().is_ok() || host.parse::<IpAddr>().is_ok() {
+            return None;
+        }
         let name = without_port(host);
         self.0.iter().find_map(|domain| {
             let split = name.len().checked_sub(domain.len() + 1)?;

@@ -5,6 +5,7 @@ mod origins;
 mod oxcache;
 mod robustness;
 mod s3_auth;
+mod s3_credentials;
 mod s3_errors;
 mod s3_read;
 mod s3_write;

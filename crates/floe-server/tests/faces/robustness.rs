@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use crate::support::{Rig, answer, connect, pattern, request, rig, rig_with, send};
 
 /// Sends raw bytes and reads until the server closes.
-async fn raw(rig: &Rig, bytes: &[u8]) -> Vec<u8> {
+pub(crate) async fn raw(rig: &Rig, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(rig.s3()).await.unwrap();
     // The server may close before it has read everything.
     let _ = stream.write_all(bytes).await;

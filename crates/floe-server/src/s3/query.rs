@@ -1,0 +1,25 @@
+//! The parameters of a request's URL, decoded as `s3s` decodes them.
+//!
+//! Every check reads them here, so that a parameter cannot pass a check in one
+//! spelling and take effect in another.
+
+use http::Uri;
+
+/// Names and values in the order of the URL.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn of(uri: &Uri) -> Self {
+        let encoded = uri.query().unwrap_or_default();
+        Query(
+            form_urlencoded::parse(encoded.as_bytes())
+                .into_owned()
+                .collect(),
+        )
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+}

@@ -1,0 +1,188 @@
+//! One request has one kind of credentials, and only that kind is looked at.
+
+use crate::robustness::raw;
+use crate::support::signer::{Payload, Signer};
+use crate::support::{ACCESS_KEY, Answer, Rig, SECRET_KEY, rig, rig_with, send};
+
+use floe_server::Anonymous;
+
+async fn strict() -> Rig {
+    let rig = rig_with(|config| config.s3.as_mut().unwrap().anonymous = Anonymous::Refused).await;
+    rig.origin.store("bucket", "key", "bytes");
+    rig.origin.store("bucket", "secret", "secret bytes");
+    rig
+}
+
+fn signer() -> Signer {
+    Signer::new(ACCESS_KEY, SECRET_KEY)
+}
+
+/// Each spelling of a presigned upload that asks for a copy is refused and copies nothing.
+#[tokio::test]
+async fn a_presigned_upload_copies_nothing_however_it_is_spelled() {
+    let rig = strict().await;
+    let host = rig.s3().to_string();
+    let url = signer().presign("PUT", &host, "/bucket/key", 60);
+    let copy = ("x-amz-copy-source", "/bucket/secret");
+    let extra_header = ("authorization", "x SignedHeaders=host;x-amz-copy-source");
+    let escaped = url.replace("X-Amz-SignedHeaders", "X%2DAmz-SignedHeaders");
+    let twice = format!("{url}&X-Amz-SignedHeaders=host%3Bx-amz-copy-source");
+    let lower = format!("{url}&x-amz-signedheaders=host%3Bx-amz-copy-source");
+    let attempts: [(&str, &[(&str, &str)]); 5] = [
+        (&url, &[copy]),
+        (&url, &[copy, extra_header]),
+        (&escaped, &[copy]),
+        (&twice, &[copy]),
+        (&lower, &[copy]),
+    ];
+    for (url, headers) in attempts {
+        let answer = rig.send("PUT", url, headers, "").await;
+        assert!(
+            matches!(answer.status, 400 | 403),
+            "{url} {headers:?}: {} {}",
+            answer.status,
+            answer.text()
+        );
+        assert_eq!(rig.origin.bytes("bucket", "key").unwrap(), "bytes");
+    }
+    // The escaped spelling is the same URL, and signs the same upload.
+    assert_eq!(rig.send("PUT", &escaped, &[], "new").await.status, 200);
+    assert_eq!(rig.origin.bytes("bucket", "key").unwrap(), "new");
+}
+
+#[tokio::test]
+async fn signature_version_2_is_refused_however_it_is_spelled() {
+    let rig = strict().await;
+    let query = signer().presign_v2("/bucket/key");
+    for query in [
+        query.clone(),
+        query.replace("AWSAccessKeyId", "AWSAccessKeyI%64"),
+        query.replace("&Signature", "&Signatur%65"),
+        query
+            .replace("AWSAccessKeyId", "AWS%41ccessKeyId")
+            .replace("&Signature", "&%53ignature"),
+    ] {
+        let answer = rig.get(&format!("/bucket/key?{query}"), &[]).await;
+        assert_eq!(
+            (answer.status, answer.code()),
+            (400, "InvalidRequest"),
+            "{query}: {}",
+            answer.text()
+        );
+    }
+}
+
+#[tokio::test]
+async fn two_kinds_of_credentials_are_refused() {
+    let rig = strict().await;
+    let host = rig.s3().to_string();
+    let url = signer().presign("GET", &host, "/bucket/key", 60);
+    let signed = || signer().sign("GET", &host, "/bucket/key", &[], b"", Payload::Signed);
+
+    let mut both = signed();
+    *both.uri_mut() = url.parse().unwrap();
+    refused(&send(rig.s3(), both).await);
+
+    let mut twice = signed();
+    let value = twice.headers()["authorization"].clone();
+    twice.headers_mut().append("authorization", value);
+    refused(&send(rig.s3(), twice).await);
+
+    for value in ["Basic eDp5", "AWS FLOETESTKEY:c2lnbmF0dXJl", "\u{fc}"] {
+        refused(&rig.get(&url, &[("authorization", value)]).await);
+    }
+    assert_eq!(rig.get(&url, &[]).await.text(), "bytes");
+}
+
+fn refused(answer: &Answer) {
+    assert_eq!(answer.status, 400, "{}", answer.text());
+}
+
+#[tokio::test]
+async fn a_presigned_url_lasts_seven_days_at_most() {
+    let rig = strict().await;
+    let host = rig.s3().to_string();
+    let week = 7 * 24 * 3600;
+    let url = signer().presign("GET", &host, "/bucket/key", week);
+    assert_eq!(rig.get(&url, &[]).await.text(), "bytes");
+    let url = signer().presign("GET", &host, "/bucket/key", week + 1);
+    let answer = rig.get(&url, &[]).await;
+    assert_eq!(
+        (answer.status, answer.code()),
+        (400, "AuthorizationQueryParametersError")
+    );
+}
+
+/// A header that the library cannot read would be left out of the signature and of the request.
+#[tokio::test]
+async fn an_authorization_that_cannot_be_read_is_no_anonymous_request() {
+    let rig = rig().await;
+    rig.origin.store("bucket", "key", "bytes");
+    let request =
+        b"GET /bucket/key HTTP/1.1\r\nhost: x\r\nauthorization: \xff\r\nconnection: close\r\n\r\n";
+    let answer = raw(&rig, request).await;
+    assert!(answer.starts_with(b"HTTP/1.1 400"), "{}", text(&answer));
+}
+
+/// Without a signature nothing would take the chunks' framing out of the body.
+#[tokio::test]
+async fn an_unsigned_chunked_upload_is_refused() {
+    let rig = rig().await;
+    rig.origin.store("bucket", "other", "");
+    let body = "5\r\nhello\r\n0\r\nx-amz-checksum-crc32c:mnG7TA==\r\n\r\n";
+    let kind = ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER");
+    let coding = ("content-encoding", "aws-chunked");
+    let attempts: [&[(&str, &str)]; 3] = [&[kind, coding], &[kind], &[coding]];
+    for headers in attempts {
+        let answer = rig.send("PUT", "/bucket/key", headers, body).await;
+        assert!(matches!(answer.status, 400 | 501), "{}", answer.status);
+        assert_eq!(rig.origin.bytes("bucket", "key"), None);
+    }
+}
+
+#[tokio::test]
+async fn a_request_names_one_host() {
+    let rig = rig().await;
+    rig.origin.store("bucket", "key", "bytes");
+    for (head, status) in [
+        ("GET /bucket/key HTTP/1.1\r\n", "400"),
+        ("GET /bucket/key HTTP/1.1\r\nhost: a\r\nhost: a\r\n", "400"),
+        ("GET /bucket/key HTTP/1.1\r\nhost: a\r\nhost: b\r\n", "400"),
+        ("GET http://b/bucket/key HTTP/1.1\r\nhost: a\r\n", "400"),
+        ("GET http://a/bucket/key HTTP/1.1\r\nhost: a\r\n", "200"),
+        ("GET /bucket/key HTTP/1.1\r\nhost: a\r\n", "200"),
+        ("GET /bucket/key HTTP/1.0\r\n", "200"),
+    ] {
+        let request = format!("{head}connection: close\r\n\r\n");
+        let answer = raw(&rig, request.as_bytes()).await;
+        let got = text(&answer);
+        assert_eq!(got.split(' ').nth(1), Some(status), "{head}: {got}");
+    }
+}
+
+/// The answer comes although the body never does.
+#[tokio::test]
+async fn forms_are_refused_before_their_body() {
+    let rig = rig().await;
+    rig.origin.store("bucket", "other", "");
+    for content_type in [
+        "multipart/form-data; boundary=x",
+        "Multipart/Form-Data; boundary=x",
+        "MULTIPART/FORM-DATA;boundary=\"x\"",
+        " multipart/form-data ; boundary=x",
+        "multipart/form-data",
+    ] {
+        let head = format!(
+            "POST /bucket HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\
+             content-type: {content_type}\r\nexpect: 100-continue\r\n\r\n"
+        );
+        let answer = raw(&rig, head.as_bytes()).await;
+        let got = text(&answer).to_ascii_lowercase();
+        assert!(got.starts_with("http/1.1 501"), "{content_type}: {got}");
+        assert!(got.contains("connection: close"), "{got}");
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
