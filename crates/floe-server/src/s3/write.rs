@@ -166,12 +166,11 @@ impl S3 for Writes {
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         let input = request.input;
         refuse_version(input.version_id.as_deref())?;
-        if input.if_match.is_some()
-            || input.if_match_last_modified_time.is_some()
-            || input.if_match_size.is_some()
-        {
-            return Err(not_implemented("conditional deletes"));
-        }
+        refuse_conditional_delete(
+            input.if_match.is_some()
+                || input.if_match_last_modified_time.is_some()
+                || input.if_match_size.is_some(),
+        )?;
         let key = ObjectKey::new(input.bucket, input.key);
         self.cache
             .delete(&key)
@@ -367,7 +366,11 @@ impl Writes {
         object: ObjectIdentifier,
     ) -> Result<DeletedObject, Error> {
         let key = ObjectKey::new(bucket, object.key.as_str());
-        let result = match refuse_version(object.version_id.as_deref()) {
+        let is_conditional =
+            object.e_tag.is_some() || object.last_modified_time.is_some() || object.size.is_some();
+        let refused = refuse_version(object.version_id.as_deref())
+            .and_then(|()| refuse_conditional_delete(is_conditional));
+        let result = match refused {
             Ok(()) => self
                 .cache
                 .delete(&key)
@@ -453,6 +456,14 @@ fn refuse_version(version: Option<&str>) -> S3Result<()> {
     match version {
         None | Some("null") => Ok(()),
         Some(_) => Err(not_implemented("versions of objects (versionId)")),
+    }
+}
+
+/// No kind of origin compares and deletes in one step.
+fn refuse_conditional_delete(is_conditional: bool) -> S3Result<()> {
+    match is_conditional {
+        true => Err(not_implemented("conditional deletes")),
+        false => Ok(()),
     }
 }
 
