@@ -291,15 +291,27 @@ fn origin(samples: &mut Samples, cache: &ObjectCache) {
     );
     samples.gauge(
         "floe_origin_requests_in_flight",
-        "Requests to the origin under way",
+        "Requests to the origin under way, other than uploads",
         &origin,
         stats.in_flight as f64,
     );
     samples.gauge(
         "floe_origin_requests_queued",
-        "Requests that wait for their turn at the origin",
+        "Requests other than uploads that wait for their turn at the origin",
         &origin,
         stats.queued as f64,
+    );
+    samples.gauge(
+        "floe_origin_uploads_in_flight",
+        "Uploads to the origin under way",
+        &origin,
+        stats.uploads_in_flight as f64,
+    );
+    samples.gauge(
+        "floe_origin_uploads_queued",
+        "Uploads that wait for their turn at the origin",
+        &origin,
+        stats.uploads_queued as f64,
     );
 }
 

@@ -171,6 +171,59 @@ async fn an_upload_that_falls_silent_is_refused() {
     assert_eq!(rig.origin.bytes("bucket", "key"), None);
 }
 
+/// A byte now and then never falls silent, and brings nothing on.
+#[tokio::test]
+async fn an_upload_that_crawls_is_refused() {
+    let rig = rig_with(|config| config.s3.as_mut().unwrap().stall_timeout_seconds = 1).await;
+    rig.origin.store("bucket", "other", "");
+    let stream = TcpStream::connect(rig.s3()).await.unwrap();
+    let (mut from, mut to) = stream.into_split();
+    to.write_all(b"PUT /bucket/key HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n")
+        .await
+        .unwrap();
+    let clock = floe_device::Clock::real();
+    let crawl = async {
+        while to.write_all(b"x").await.is_ok() {
+            clock.sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let mut answer = Vec::new();
+    tokio::select! {
+        () = crawl => {}
+        _ = from.read_to_end(&mut answer) => {}
+    }
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.contains("RequestTimeout"), "{answer}");
+    assert_eq!(rig.origin.bytes("bucket", "key"), None);
+}
+
+/// Uploads that announce much and send a byte keep nobody from reading.
+#[tokio::test]
+async fn uploads_that_wait_for_their_bodies_stop_no_reader() {
+    let requests = floe::origin::RequestConfig {
+        max_concurrent: 4,
+        queue_timeout_ms: 2_000,
+        attempts: 1,
+        ..Default::default()
+    };
+    let clock = floe_device::Clock::real();
+    let origin = std::sync::Arc::new(crate::support::MemoryOrigin::default());
+    let guarded = floe::Origin::from_backend(origin.clone(), requests, clock.clone()).unwrap();
+    let rig = crate::support::rig_on(guarded, origin, clock, |_| {}).await;
+    rig.origin.store("bucket", "key", "bytes");
+    let mut uploads = Vec::new();
+    for i in 0..8 {
+        let mut stream = TcpStream::connect(rig.s3()).await.unwrap();
+        let head =
+            format!("PUT /bucket/slow-{i} HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\nx");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        uploads.push(stream);
+    }
+    wait_for(&rig, "floe_requests_in_flight", "s3", 8.0).await;
+    assert_eq!(rig.get("/bucket/key", &[]).await.text(), "bytes");
+    assert_eq!(rig.send("PUT", "/bucket/new", &[], "new").await.status, 200);
+}
+
 #[tokio::test]
 async fn idle_connections_are_closed() {
     let rig = rig_with(|config| config.s3.as_mut().unwrap().idle_timeout_seconds = 1).await;

@@ -227,8 +227,11 @@ impl OriginConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct RequestConfig {
-    /// Most requests at once, bodies included.
+    /// Most requests at once other than uploads, bodies included.
     pub max_concurrent: usize,
+    /// Most uploads at once. One begins when its body is complete or 16 KiB of
+    /// it have arrived.
+    pub max_uploads: usize,
     /// Most requests waiting for their turn; further ones fail at once.
     pub max_queued: usize,
     /// Longest wait for a turn.
@@ -254,6 +257,7 @@ impl Default for RequestConfig {
     fn default() -> Self {
         RequestConfig {
             max_concurrent: 256,
+            max_uploads: 64,
             max_queued: 4096,
             queue_timeout_ms: 30_000,
             connect_timeout_ms: 5_000,
@@ -284,6 +288,7 @@ impl RequestConfig {
     pub(crate) fn validate(&self) -> Result<(), OriginConfigError> {
         let positive = [
             ("requests.max_concurrent", self.max_concurrent as u64),
+            ("requests.max_uploads", self.max_uploads as u64),
             ("requests.queue_timeout_ms", self.queue_timeout_ms),
             ("requests.connect_timeout_ms", self.connect_timeout_ms),
             ("requests.response_timeout_ms", self.response_timeout_ms),
@@ -295,12 +300,13 @@ impl RequestConfig {
                 return Err(invalid(key, value, "must be at least 1"));
             }
         }
-        if self.max_concurrent > 1 << 20 {
-            return Err(invalid(
-                "requests.max_concurrent",
-                self.max_concurrent,
-                "must be at most 1048576",
-            ));
+        for (key, value) in [
+            ("requests.max_concurrent", self.max_concurrent),
+            ("requests.max_uploads", self.max_uploads),
+        ] {
+            if value > 1 << 20 {
+                return Err(invalid(key, value, "must be at most 1048576"));
+            }
         }
         if self.backoff_max_ms < self.backoff_ms {
             return Err(invalid(

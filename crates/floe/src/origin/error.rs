@@ -87,7 +87,8 @@ pub enum OriginError {
     },
     /// The queue for this origin is full, or the wait in it was too long.
     #[error(
-        "too many requests wait for the origin ({0}); raise origin.max_concurrent or origin.max_queued"
+        "too many requests wait for the origin ({0}); raise max_concurrent, max_uploads or max_queued \
+         in [origin.requests]"
     )]
     Overloaded(&'static str),
     /// The client's upload broke off, or had another length than announced.

@@ -1,5 +1,8 @@
 //! What every request to every kind of origin goes through: a turn in a
 //! bounded queue, a time-out, retries with back-off, and the books.
+//!
+//! Uploads have turns of their own, so that no reader waits for clients that
+//! send slowly.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use floe_device::Clock;
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -16,13 +20,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::config::RequestConfig;
 use super::error::OriginError;
-use super::stats::{Counters, Gauge, OriginOperation, OriginStats};
-use super::types::{OriginBody, OriginRead, PutRequest, UploadBody};
+use super::stats::{Counters, Gauge, OriginOperation, OriginStats, Queue};
+use super::types::{OriginBody, OriginRead, UploadBody};
+
+/// Bytes of a body that arrive before it gets a turn, unless it is shorter.
+const PRIMED_BYTES: usize = 16 << 10;
 
 pub(super) struct Guard {
     config: RequestConfig,
     clock: Clock,
-    turns: Arc<Semaphore>,
+    requests: Arc<Semaphore>,
+    uploads: Arc<Semaphore>,
     counters: Arc<Counters>,
     jitter: Mutex<Xoshiro256PlusPlus>,
 }
@@ -30,7 +38,8 @@ pub(super) struct Guard {
 impl Guard {
     pub(super) fn new(config: RequestConfig, clock: Clock) -> Self {
         Guard {
-            turns: Arc::new(Semaphore::new(config.max_concurrent)),
+            requests: Arc::new(Semaphore::new(config.max_concurrent)),
+            uploads: Arc::new(Semaphore::new(config.max_uploads)),
             counters: Arc::new(Counters::default()),
             jitter: Mutex::new(Xoshiro256PlusPlus::seed_from_u64(config.seed)),
             config,
@@ -51,7 +60,7 @@ impl Guard {
     where
         F: Future<Output = Result<T, OriginError>>,
     {
-        let _turn = self.turn().await?;
+        let _turn = self.turn(Queue::Requests).await?;
         self.retry(operation, attempt).await
     }
 
@@ -61,7 +70,7 @@ impl Guard {
         operation: OriginOperation,
         attempt: impl Future<Output = Result<T, OriginError>>,
     ) -> Result<T, OriginError> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn(Queue::Requests).await?;
         self.attempt(operation, attempt).await
     }
 
@@ -70,7 +79,7 @@ impl Guard {
     where
         F: Future<Output = Result<OriginRead, OriginError>>,
     {
-        let turn = self.turn().await?;
+        let turn = self.turn(Queue::Requests).await?;
         let mut read = self.retry(OriginOperation::Get, attempt).await?;
         let body = GuardedBody {
             body: read.body,
@@ -85,14 +94,34 @@ impl Guard {
         Ok(read)
     }
 
+    /// Admits an upload: waits for the beginning of its body, then for its turn.
+    pub(super) async fn admit(&self, body: UploadBody) -> Result<Admitted, OriginError> {
+        let body = primed(body).await;
+        let turn = self.turn(Queue::Uploads).await?;
+        let progress = Arc::new(AtomicU64::new(0));
+        let watched = Arc::clone(&progress);
+        let counters = Arc::clone(&self.counters);
+        let body = body.inspect(move |item| {
+            if let Ok(bytes) = item {
+                watched.fetch_add(1, Relaxed);
+                counters.bytes_sent.fetch_add(bytes.len() as u64, Relaxed);
+            }
+        });
+        Ok(Admitted {
+            body: body.boxed(),
+            progress: Progress(progress),
+            turn,
+        })
+    }
+
     /// An upload: takes as long as its body does, as long as the body moves.
     pub(super) async fn upload<T>(
         &self,
         operation: OriginOperation,
         progress: Progress,
+        _turn: Turn,
         upload: impl Future<Output = Result<T, OriginError>>,
     ) -> Result<T, OriginError> {
-        let _turn = self.turn().await?;
         let begun = self.clock.now();
         let result = self.while_moving(progress, upload).await;
         let latency = Duration::from_nanos(self.clock.now().0.saturating_sub(begun.0));
@@ -126,36 +155,21 @@ impl Guard {
         }
     }
 
-    /// Lets [`upload`](Guard::upload) see whether the body moves.
-    pub(super) fn watch_put(&self, mut request: PutRequest) -> (PutRequest, Progress) {
-        let (body, progress) = self.watch_body(request.body);
-        request.body = body;
-        (request, progress)
-    }
-
-    pub(super) fn watch_body(&self, body: UploadBody) -> (UploadBody, Progress) {
-        let progress = Progress(Arc::new(AtomicU64::new(0)));
-        let watched = Arc::clone(&progress.0);
-        let counters = Arc::clone(&self.counters);
-        let body = body.inspect(move |item| {
-            if let Ok(bytes) = item {
-                watched.fetch_add(1, Relaxed);
-                counters.bytes_sent.fetch_add(bytes.len() as u64, Relaxed);
-            }
-        });
-        (Box::pin(body), progress)
-    }
-
-    async fn turn(&self) -> Result<Turn, OriginError> {
-        if let Ok(permit) = Arc::clone(&self.turns).try_acquire_owned() {
-            return Ok(Turn::new(permit, &self.counters));
+    async fn turn(&self, queue: Queue) -> Result<Turn, OriginError> {
+        let permits = match queue {
+            Queue::Requests => &self.requests,
+            Queue::Uploads => &self.uploads,
+        };
+        if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
+            return Ok(Turn::new(permit, &self.counters, queue));
         }
-        let queued = Gauge::rise(&self.counters.queued);
-        if self.counters.queued.load(Relaxed) > self.config.max_queued as u64 {
+        let waiting = &self.counters.queue(queue).queued;
+        let queued = Gauge::rise(waiting);
+        if waiting.load(Relaxed) > self.config.max_queued as u64 {
             self.counters.overloaded.fetch_add(1, Relaxed);
             return Err(OriginError::Overloaded("the queue is full"));
         }
-        let acquire = Arc::clone(&self.turns).acquire_owned();
+        let acquire = Arc::clone(permits).acquire_owned();
         let limit = self.clock.sleep(self.config.queue_timeout());
         let permit = tokio::select! {
             biased;
@@ -164,7 +178,7 @@ impl Guard {
         };
         drop(queued);
         permit
-            .map(|permit| Turn::new(permit, &self.counters))
+            .map(|permit| Turn::new(permit, &self.counters, queue))
             .ok_or_else(|| {
                 self.counters.overloaded.fetch_add(1, Relaxed);
                 OriginError::Overloaded("the wait in the queue was too long")
@@ -228,17 +242,48 @@ impl Guard {
 /// How many pieces of an upload were taken.
 pub(super) struct Progress(Arc<AtomicU64>);
 
+/// An upload that may begin.
+pub(super) struct Admitted {
+    /// The body, which [`Guard::upload`] sees moving.
+    pub(super) body: UploadBody,
+    pub(super) progress: Progress,
+    pub(super) turn: Turn,
+}
+
+/// Waits until a body is complete or enough of it has arrived to be sent: a
+/// client that announces much and sends little takes no turn. Pieces are
+/// copied, as each may hold on to a larger buffer.
+async fn primed(body: UploadBody) -> UploadBody {
+    let mut body = body.fuse();
+    let mut beginning = BytesMut::new();
+    let mut last = None;
+    while beginning.len() < PRIMED_BYTES {
+        match body.next().await {
+            Some(Ok(piece)) if piece.len() < PRIMED_BYTES => beginning.extend_from_slice(&piece),
+            other => {
+                last = other;
+                break;
+            }
+        }
+    }
+    let beginning = (!beginning.is_empty()).then(|| Ok(beginning.freeze()));
+    let arrived = beginning.into_iter().chain(last);
+    futures::stream::iter(arrived).chain(body).boxed()
+}
+
 /// One of the requests that may run at once.
-struct Turn {
+pub(super) struct Turn {
     counters: Arc<Counters>,
+    queue: Queue,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Turn {
-    fn new(permit: OwnedSemaphorePermit, counters: &Arc<Counters>) -> Self {
-        counters.in_flight.fetch_add(1, Relaxed);
+    fn new(permit: OwnedSemaphorePermit, counters: &Arc<Counters>, queue: Queue) -> Self {
+        counters.queue(queue).in_flight.fetch_add(1, Relaxed);
         Turn {
             counters: Arc::clone(counters),
+            queue,
             _permit: permit,
         }
     }
@@ -246,7 +291,8 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.counters.in_flight.fetch_sub(1, Relaxed);
+        let queue = self.counters.queue(self.queue);
+        queue.in_flight.fetch_sub(1, Relaxed);
     }
 }
 

@@ -33,7 +33,7 @@ pub use types::{
 
 use directory::DirectoryOrigin;
 use emulated::EmulatedOrigin;
-use guard::Guard;
+use guard::{Admitted, Guard};
 use remote::RemoteOrigin;
 
 /// A store behind the cache. Cheap to clone.
@@ -130,13 +130,14 @@ impl Origin {
         key: &ObjectKey,
         request: PutRequest,
     ) -> Result<PutResponse, OriginError> {
-        let (request, progress) = self.guard.watch_put(request);
+        let Admitted {
+            body,
+            progress,
+            turn,
+        } = self.guard.admit(request.body).await?;
+        let put = self.backend.put(key, PutRequest { body, ..request });
         self.guard
-            .upload(
-                OriginOperation::Put,
-                progress,
-                self.backend.put(key, request),
-            )
+            .upload(OriginOperation::Put, progress, turn, put)
             .await
     }
 
@@ -227,10 +228,14 @@ impl Origin {
                 "part number {number} is not between 1 and 10000"
             )));
         }
-        let (body, progress) = self.guard.watch_body(body);
-        let upload = self.backend.upload_part(key, upload, number, length, body);
+        let Admitted {
+            body,
+            progress,
+            turn,
+        } = self.guard.admit(body).await?;
+        let part = self.backend.upload_part(key, upload, number, length, body);
         self.guard
-            .upload(OriginOperation::Multipart, progress, upload)
+            .upload(OriginOperation::Multipart, progress, turn, part)
             .await
     }
 

@@ -85,11 +85,15 @@ pub struct OriginStats {
     pub bytes_sent: u64,
     /// Bodies that broke off or stalled.
     pub broken_bodies: u64,
-    /// Requests under way, bodies included.
+    /// Requests under way other than uploads, bodies included.
     pub in_flight: u64,
-    /// Requests waiting for their turn.
+    /// Requests other than uploads that wait for their turn.
     pub queued: u64,
-    /// Requests turned away because the queue was full or the wait too long.
+    /// Uploads under way.
+    pub uploads_in_flight: u64,
+    /// Uploads that wait for their turn.
+    pub uploads_queued: u64,
+    /// Requests and uploads turned away because the queue was full or the wait too long.
     pub overloaded: u64,
 }
 
@@ -106,9 +110,22 @@ pub(super) struct Counters {
     pub(super) bytes_received: AtomicU64,
     pub(super) bytes_sent: AtomicU64,
     pub(super) broken_bodies: AtomicU64,
+    requests: QueueCounters,
+    uploads: QueueCounters,
+    pub(super) overloaded: AtomicU64,
+}
+
+/// Which turns a request takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Queue {
+    Requests,
+    Uploads,
+}
+
+#[derive(Default)]
+pub(super) struct QueueCounters {
     pub(super) in_flight: AtomicU64,
     pub(super) queued: AtomicU64,
-    pub(super) overloaded: AtomicU64,
 }
 
 #[derive(Default)]
@@ -159,6 +176,13 @@ impl Counters {
         counters.latency_sum_ns.fetch_add(nanoseconds, Relaxed);
     }
 
+    pub(super) fn queue(&self, queue: Queue) -> &QueueCounters {
+        match queue {
+            Queue::Requests => &self.requests,
+            Queue::Uploads => &self.uploads,
+        }
+    }
+
     pub(super) fn retried(&self, operation: OriginOperation) {
         self.operations[operation as usize]
             .retried
@@ -171,8 +195,10 @@ impl Counters {
             bytes_received: self.bytes_received.load(Relaxed),
             bytes_sent: self.bytes_sent.load(Relaxed),
             broken_bodies: self.broken_bodies.load(Relaxed),
-            in_flight: self.in_flight.load(Relaxed),
-            queued: self.queued.load(Relaxed),
+            in_flight: self.requests.in_flight.load(Relaxed),
+            queued: self.requests.queued.load(Relaxed),
+            uploads_in_flight: self.uploads.in_flight.load(Relaxed),
+            uploads_queued: self.uploads.queued.load(Relaxed),
             overloaded: self.overloaded.load(Relaxed),
         }
     }

@@ -129,7 +129,12 @@ fn request_keys() -> Vec<Key> {
     vec![
         count(
             "requests.max_concurrent",
-            "Most requests at once, bodies included.",
+            "Most requests at once other than uploads, bodies included.",
+        )
+        .limits(Limits::between(1, MIB)),
+        count(
+            "requests.max_uploads",
+            "Most uploads at once. One begins when its body is complete or 16 KiB of it have arrived.",
         )
         .limits(Limits::between(1, MIB)),
         count(

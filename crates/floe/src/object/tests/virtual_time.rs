@@ -12,10 +12,11 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::origin::GatedOrigin;
 use super::*;
-use crate::origin::OriginError;
 use crate::origin::emulated::{
     Content, EmulatedConfig, EmulatedOrigin, LatencyPreset, LatencyRule, SizeRule,
 };
+use crate::origin::{OriginError, PutRequest};
+use futures::StreamExt;
 
 const SEED: u64 = 3;
 
@@ -273,6 +274,52 @@ fn the_queue_for_an_origin_is_bounded_in_length_and_in_time() {
         assert_eq!((stats.overloaded, stats.in_flight, stats.queued), (2, 0, 0));
         gated.answers.reopen();
         assert!(head().await.is_ok());
+    });
+}
+
+/// Readers do not wait for uploads, and a body of which little has come takes no turn.
+#[test]
+fn uploads_have_turns_of_their_own() {
+    virtual_time::run(SEED, |clock| async move {
+        let gated = GatedOrigin::with(&key(), Bytes::from_static(b"x"));
+        let requests = RequestConfig {
+            max_concurrent: 1,
+            max_uploads: 1,
+            attempts: 1,
+            ..RequestConfig::default()
+        };
+        let backend = Arc::new(gated.clone());
+        let origin = Origin::from_backend(backend, requests, clock.clone()).unwrap();
+        let upload = |first: usize| {
+            let origin = origin.clone();
+            let first = futures::stream::iter([Ok(Bytes::from(vec![b'x'; first]))]);
+            let request = PutRequest {
+                length: Some(100_000),
+                body: first.chain(futures::stream::pending()).boxed(),
+                ..PutRequest::from_bytes(Bytes::new())
+            };
+            async move { origin.put(&key(), request).await }
+        };
+        let head = async || {
+            let begun = clock.now();
+            let (key, request) = (key(), crate::origin::GetRequest::default());
+            origin.head(&key, request).await.unwrap();
+            assert_eq!(clock.now(), begun);
+        };
+        let (mut barely, mut sent) = (Box::pin(upload(1)), Box::pin(upload(50_000)));
+        assert!(futures::poll!(&mut barely).is_pending());
+        assert_eq!(origin.stats().uploads_in_flight, 0);
+        assert!(futures::poll!(&mut sent).is_pending());
+        let mut waits = Box::pin(upload(50_000));
+        assert!(futures::poll!(&mut waits).is_pending());
+        let stats = origin.stats();
+        assert_eq!((stats.uploads_in_flight, stats.uploads_queued), (1, 1));
+        head().await;
+        drop(sent);
+        assert!(futures::poll!(&mut waits).is_pending());
+        let stats = origin.stats();
+        assert_eq!((stats.uploads_in_flight, stats.uploads_queued), (1, 0));
+        head().await;
     });
 }
 

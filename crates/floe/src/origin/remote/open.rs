@@ -81,7 +81,7 @@ fn client_options(config: &OriginConfig) -> ClientOptions {
         .with_connect_timeout(config.requests.connect_timeout())
         .with_timeout_disabled()
         .with_read_timeout_disabled()
-        .with_pool_max_idle_per_host(config.requests.max_concurrent)
+        .with_pool_max_idle_per_host(config.requests.max_concurrent + config.requests.max_uploads)
 }
 
 fn s3(config: &OriginConfig, bucket: &str) -> object_store::Result<AmazonS3> {
