@@ -87,6 +87,11 @@ fn s3() -> Result<Section, String> {
                 "Seconds that a client may take nothing of an answer, or send nothing of an upload, before its connection is broken off.",
             ),
             key(
+                "min_upload_rate",
+                Kind::Size,
+                "Bytes per second that an upload must bring. A client may fall behind by `s3.stall_timeout_seconds`; `0` asks only that it never falls silent.",
+            ),
+            key(
                 "max_upload_size",
                 Kind::Size,
                 "Largest object taken by one PUT or one multipart upload's part.",

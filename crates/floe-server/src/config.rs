@@ -58,6 +58,9 @@ pub struct S3Config {
     /// Seconds that a client may take nothing of an answer, or send nothing
     /// of an upload, before its connection is broken off.
     pub stall_timeout_seconds: u32,
+    /// Bytes per second that an upload must bring. A client may fall behind by
+    /// `stall_timeout_seconds`; `0` asks only that it never falls silent.
+    pub min_upload_rate: ByteSize,
     /// Largest object taken by one PUT or one multipart upload's part.
     pub max_upload_size: ByteSize,
 }
@@ -185,6 +188,7 @@ impl Default for S3Config {
             max_header_size: ByteSize::kib(64),
             idle_timeout_seconds: 60,
             stall_timeout_seconds: 60,
+            min_upload_rate: ByteSize::kib(1),
             max_upload_size: ByteSize::gib(5),
         }
     }

@@ -1,4 +1,4 @@
-//! The body of a request whose client may not fall silent.
+//! The body of a request whose client may neither fall silent nor crawl.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,33 +6,69 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use floe_core::Tick;
 use floe_device::{Clock, Sleep};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
 /// How the error of a silent client reads; the library hands on only texts.
-pub(crate) const STALLED_UPLOAD: &str = "the client sent nothing for too long";
+pub(crate) const STALLED_UPLOAD: &str = "the client sent nothing, or too little, for too long";
 
-/// Fails when nothing arrives for the limit.
-pub(crate) struct TimedBody {
-    inner: Incoming,
-    clock: Clock,
-    limit: Duration,
-    deadline: Option<Sleep>,
+/// How slow a client may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UploadPace {
+    /// How far a client may fall behind.
+    pub(crate) stall_timeout: Duration,
+    /// 0 asks only for any byte within the time-out.
+    pub(crate) min_bytes_per_second: u64,
 }
 
-impl TimedBody {
-    pub(crate) fn new(inner: Incoming, clock: Clock, limit: Duration) -> Self {
-        TimedBody {
-            inner,
-            clock,
-            limit,
-            deadline: None,
+impl UploadPace {
+    /// How much longer the client may be waited for after it sent so many bytes.
+    fn earned(&self, bytes: usize) -> Duration {
+        match self.min_bytes_per_second {
+            0 => self.stall_timeout,
+            rate => Duration::from_secs_f64(bytes as f64 / rate as f64).min(self.stall_timeout),
         }
     }
 }
 
-impl Body for TimedBody {
+/// Fails when the client has fallen behind its least rate by the time-out.
+/// Only the time spent waiting for the client counts.
+pub(crate) struct TimedBody<B> {
+    inner: B,
+    clock: Clock,
+    pace: UploadPace,
+    /// How long the client may still be waited for.
+    credit: Duration,
+    waiting: Option<(Tick, Sleep)>,
+}
+
+impl<B> TimedBody<B> {
+    pub(crate) fn new(inner: B, clock: Clock, pace: UploadPace) -> Self {
+        TimedBody {
+            inner,
+            clock,
+            pace,
+            credit: pace.stall_timeout,
+            waiting: None,
+        }
+    }
+
+    fn received(&mut self, bytes: usize) {
+        if let Some((since, _)) = self.waiting.take() {
+            let waited = self.clock.now().since(since);
+            self.credit = self.credit.saturating_sub(waited);
+        }
+        let credit = self.credit + self.pace.earned(bytes);
+        self.credit = credit.min(self.pace.stall_timeout);
+    }
+}
+
+impl<B> Body for TimedBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     type Data = Bytes;
     type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -42,12 +78,17 @@ impl Body for TimedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
-            this.deadline = None;
+            let data = match &frame {
+                Some(Ok(frame)) => frame.data_ref(),
+                Some(Err(_)) | None => None,
+            };
+            this.received(data.map_or(0, Bytes::len));
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
-        let deadline = this
-            .deadline
-            .get_or_insert_with(|| this.clock.sleep(this.limit));
+        let (clock, credit) = (&this.clock, this.credit);
+        let (_, deadline) = this
+            .waiting
+            .get_or_insert_with(|| (clock.now(), clock.sleep(credit)));
         match Pin::new(deadline).poll(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => Poll::Ready(Some(Err(STALLED_UPLOAD.into()))),
@@ -62,3 +103,6 @@ impl Body for TimedBody {
         self.inner.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests;

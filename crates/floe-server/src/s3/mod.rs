@@ -41,7 +41,7 @@ use crate::config::S3Config;
 use crate::net::{self, HttpLimits, Pace, PacedBody, Shutdown};
 use crate::statistics::{FaceStatistics, RequestMeter};
 use auth::{Access, Keys};
-use body::TimedBody;
+use body::{TimedBody, UploadPace};
 use read::Reads;
 use target::Domains;
 use write::Writes;
@@ -66,6 +66,7 @@ struct Inner {
     service: S3Service,
     clock: Clock,
     limits: HttpLimits,
+    min_upload_rate: u64,
     max_connections: u32,
     statistics: Arc<FaceStatistics>,
     next_request_id: AtomicU64,
@@ -90,6 +91,7 @@ impl S3Face {
                     idle_timeout: seconds(config.idle_timeout_seconds),
                     stall_timeout: seconds(config.stall_timeout_seconds),
                 },
+                min_upload_rate: config.min_upload_rate.bytes(),
                 max_connections: config.max_connections,
                 // Ids of two runs differ, so that logs can be told apart.
                 next_request_id: AtomicU64::new(clock.unix_seconds() << 32),
@@ -165,12 +167,15 @@ impl S3Face {
         };
         let request = Request::from_parts(head, body);
         let clock = self.inner.clock.clone();
-        let stall_timeout = self.inner.limits.stall_timeout;
+        let pace = UploadPace {
+            stall_timeout: self.inner.limits.stall_timeout,
+            min_bytes_per_second: self.inner.min_upload_rate,
+        };
         let request = request.map(|body| {
             if body.is_end_stream() {
                 return Body::empty();
             }
-            Body::http_body_unsync(TimedBody::new(body, clock, stall_timeout))
+            Body::http_body_unsync(TimedBody::new(body, clock, pace))
         });
         match self.inner.service.call(request).await {
             Ok(response) => response,

@@ -48,7 +48,7 @@ const CRC64NVME: &str = "x-amz-checksum-crc64nvme";
 pub(crate) enum Fault {
     #[error("the body ended before its announced length")]
     Incomplete,
-    #[error("the client sent nothing for too long")]
+    #[error("the client sent nothing, or too little, for too long")]
     Stalled,
     #[error("a chunk's signature does not match")]
     ChunkSignature,
