@@ -66,7 +66,7 @@ fn s3() -> Result<Section, String> {
             key("region", Kind::Text, "What GetBucketLocation answers."),
             count(
                 "max_connections",
-                "Connections served at once; more wait to be accepted.",
+                "Connections at once. A further one takes the place of the one that has been idle the longest; while none is idle, it waits.",
             ),
             count(
                 "max_streams_per_connection",
@@ -131,7 +131,7 @@ fn oxcache() -> Result<Section, String> {
             ),
             count(
                 "max_connections",
-                "Connections served at once; more wait to be accepted.",
+                "Connections at once. A further one takes the place of the one that has been idle the longest; while none is idle, it waits.",
             ),
             count(
                 "max_pipeline",
@@ -243,7 +243,7 @@ fn admin() -> Result<Section, String> {
             ),
             count(
                 "max_connections",
-                "Connections served at once; more wait to be accepted.",
+                "Connections at once. A further one takes the place of the one that has been idle the longest; while none is idle, it waits. Four more serve only small pages such as `/health` and `/ready`.",
             ),
         ],
     )

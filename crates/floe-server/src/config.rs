@@ -47,7 +47,8 @@ pub struct S3Config {
     pub domains: Vec<String>,
     /// What `GetBucketLocation` answers.
     pub region: String,
-    /// Connections served at once; more wait to be accepted.
+    /// Connections at once. A further one takes the place of the one that has
+    /// been idle the longest; while none is idle, it waits.
     pub max_connections: u32,
     /// Requests at once on one HTTP/2 connection.
     pub max_streams_per_connection: u32,
@@ -141,7 +142,8 @@ pub struct OxCacheConfig {
     pub path: PathBuf,
     /// The bucket that holds the objects named by keys.
     pub bucket: String,
-    /// Connections served at once; more wait to be accepted.
+    /// Connections at once. A further one takes the place of the one that has
+    /// been idle the longest; while none is idle, it waits.
     pub max_connections: u32,
     /// Requests in progress at once on one connection; more wait in the socket.
     pub max_pipeline: u32,
@@ -159,7 +161,9 @@ pub struct OxCacheConfig {
 pub struct AdminConfig {
     /// Address and port; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Connections served at once; more wait to be accepted.
+    /// Connections at once. A further one takes the place of the one that has
+    /// been idle the longest; while none is idle, it waits. Four more
+    /// serve only small pages such as `/health` and `/ready`.
     pub max_connections: u32,
 }
 

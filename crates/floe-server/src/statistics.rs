@@ -36,6 +36,8 @@ pub(crate) struct ConnectionCounters {
     pub(crate) aborted: Counter,
     /// Times that accepting waited because all connections were in use.
     pub(crate) waits: Counter,
+    /// Closed while idle, to make room for a new one.
+    pub(crate) evicted: Counter,
     /// Connections that could not be accepted.
     pub(crate) accept_errors: Counter,
 }

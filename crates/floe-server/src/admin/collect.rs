@@ -391,6 +391,12 @@ pub(crate) fn face(samples: &mut Samples, name: &str, statistics: &FaceStatistic
         connections.waits.get(),
     );
     samples.counter(
+        "floe_connections_evicted",
+        "Idle connections closed to make room for new ones, the longest idle first",
+        &face,
+        connections.evicted.get(),
+    );
+    samples.counter(
         "floe_accept_errors",
         "Connections that could not be accepted",
         &face,

@@ -9,11 +9,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use floe::object::ObjectCache;
 use floe_core::Tick;
 use floe_device::Clock;
@@ -21,13 +22,17 @@ use floe_device::metered::Meters;
 use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::AdminConfig;
 use crate::memcached;
-use crate::net::{self, HttpLimits, Pace, Shutdown};
+use crate::net::{self, Activity, HttpLimits, Pace, Shutdown};
 use crate::statistics::{ConnectionCounters, FaceStatistics};
 use samples::Samples;
+
+/// Connections beyond the limit, on which large pages are not sent.
+const HEALTH_CONNECTIONS: u32 = 4;
 
 /// What scrapers that speak Prometheus' newer text format expect.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -85,19 +90,21 @@ pub(crate) async fn serve(
     shutdown: Shutdown,
 ) {
     let clock = known.clock.clone();
-    let router = router(known);
+    let pages = Arc::new(Semaphore::new(config.max_connections as usize));
+    let router = router(known, pages);
     let counters = Arc::new(ConnectionCounters::default());
     let connections = shutdown.clone();
     let connection_counters = Arc::clone(&counters);
     net::accept(
         listener,
-        config.max_connections,
+        config.max_connections.saturating_add(HEALTH_CONNECTIONS),
         clock.clone(),
         shutdown,
         counters,
-        move |stream| {
+        move |stream, activity| {
             connection(
                 stream,
+                activity,
                 router.clone(),
                 clock.clone(),
                 connections.clone(),
@@ -110,6 +117,7 @@ pub(crate) async fn serve(
 
 fn connection(
     stream: TcpStream,
+    activity: Arc<Activity>,
     router: Router,
     clock: Clock,
     shutdown: Shutdown,
@@ -121,21 +129,43 @@ fn connection(
         idle_timeout: Duration::from_secs(60),
         stall_timeout: Duration::from_secs(10),
     };
-    let pace = Pace::new(clock.clone(), limits.stall_timeout);
+    let pace = Pace::new(clock, limits.stall_timeout);
     let service = TowerToHyperService::new(router);
-    net::serve_http(stream, service, limits, pace, clock, shutdown, counters)
+    net::serve_http(stream, service, limits, pace, shutdown, counters, activity)
 }
 
-fn router(known: Arc<Known>) -> Router {
+fn router(known: Arc<Known>, pages: Arc<Semaphore>) -> Router {
     Router::new()
-        .route("/", get(async || HELP))
         .route("/metrics", get(metrics))
         .route("/stats", get(stats))
+        .route_layer(middleware::from_fn_with_state(pages, limited))
+        // Not limited: small, and what an operator asks first.
+        .route("/", get(async || HELP))
         .route("/health", get(async || "ok\n"))
         .route("/ready", get(ready))
         .route("/version", get(version))
         .fallback(async || (StatusCode::NOT_FOUND, HELP))
         .with_state(known)
+}
+
+/// Refuses a page while as many connections as agreed are being sent pages, so
+/// that the connections on top are idle or ask for the health.
+async fn limited(
+    State(pages): State<Arc<Semaphore>>,
+    Extension(activity): Extension<Arc<Activity>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match pages.try_acquire_owned() {
+        Ok(page) => {
+            activity.keep(page);
+            next.run(request).await
+        }
+        Err(_) => {
+            let problem = "too many pages are being sent; raise admin.max_connections\n";
+            (StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
+        }
+    }
 }
 
 async fn metrics(State(known): State<Arc<Known>>, uri: Uri) -> Response {

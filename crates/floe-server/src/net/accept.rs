@@ -1,4 +1,6 @@
-//! Accepting: never more connections than agreed, and none after the shutdown began.
+//! Accepting: never more connections than agreed, and none after the shutdown
+//! began. A connection over the limit takes the place of the one that has been
+//! idle the longest.
 
 use std::future::Future;
 use std::io;
@@ -7,11 +9,12 @@ use std::time::Duration;
 
 use floe_device::Clock;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::UnixSocket;
+use super::activity::{Activity, Crowd};
 use crate::statistics::ConnectionCounters;
 
 /// How long accepting rests when the process has no file descriptor left.
@@ -52,7 +55,8 @@ impl Acceptor for UnixSocket {
 }
 
 /// Serves each connection in a task of its own until the shutdown begins.
-/// While `max_connections` are open, further ones wait in the listener's queue.
+/// While `max_connections` are in use, one more is accepted and waits; further
+/// ones wait in the listener's queue.
 pub(crate) async fn accept<A, F, S>(
     listener: A,
     max_connections: u32,
@@ -62,34 +66,33 @@ pub(crate) async fn accept<A, F, S>(
     serve: F,
 ) where
     A: Acceptor,
-    F: Fn(A::Stream) -> S + Send + 'static,
+    F: Fn(A::Stream, Arc<Activity>) -> S + Send + 'static,
     S: Future<Output = ()> + Send + 'static,
 {
     let slots = Arc::new(Semaphore::new(max_connections as usize));
+    let crowd = Crowd::new(clock.clone());
     loop {
-        if slots.available_permits() == 0 {
-            counters.waits.add(1);
-        }
-        let accepted = async {
-            // The semaphore is never closed, so this fails never.
-            let slot = Arc::clone(&slots).acquire_owned().await.ok()?;
-            Some((slot, listener.accept().await))
-        };
-        let (slot, stream) = tokio::select! {
+        let accepted = tokio::select! {
             biased;
             () = shutdown.drain.cancelled() => return,
-            accepted = accepted => match accepted {
-                None => return,
-                Some((slot, Ok(stream))) => (slot, stream),
-                Some((_, Err(error))) => {
-                    counters.accept_errors.add(1);
-                    pause_after(&error, &clock).await;
-                    continue;
-                }
-            },
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok(stream) => stream,
+            Err(error) => {
+                counters.accept_errors.add(1);
+                pause_after(&error, &clock).await;
+                continue;
+            }
+        };
+        let slot = tokio::select! {
+            biased;
+            () = shutdown.drain.cancelled() => return,
+            slot = slot(&slots, &crowd, &counters) => slot,
         };
         counters.opened.add(1);
-        let connection = serve(stream);
+        let member = crowd.join();
+        let connection = serve(stream, Arc::clone(&member.activity));
         let abort = shutdown.abort.clone();
         let counters = Arc::clone(&counters);
         shutdown.tasks.spawn(async move {
@@ -97,10 +100,30 @@ pub(crate) async fn accept<A, F, S>(
                 biased;
                 () = abort.cancelled() => counters.aborted.add(1),
                 () = connection => {}
+                // After the connection was looked at: what it received last counts.
+                () = member.activity.evicted() => counters.evicted.add(1),
             }
             counters.closed.add(1);
-            drop(slot);
+            drop((member, slot));
         });
+    }
+}
+
+/// A free slot; makes one where there is an idle connection.
+async fn slot(
+    slots: &Arc<Semaphore>,
+    crowd: &Crowd,
+    counters: &ConnectionCounters,
+) -> Option<OwnedSemaphorePermit> {
+    if let Ok(slot) = Arc::clone(slots).try_acquire_owned() {
+        return Some(slot);
+    }
+    counters.waits.add(1);
+    tokio::select! {
+        biased;
+        // The semaphore is never closed.
+        slot = Arc::clone(slots).acquire_owned() => slot.ok(),
+        never = crowd.evict() => match never {},
     }
 }
 

@@ -1,19 +1,21 @@
 //! One HTTP connection: HTTP/1.1 or, with prior knowledge, HTTP/2.
 
 use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use floe_device::Clock;
 use http::{Request, Response};
-use http_body::Body;
+use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::TcpStream;
 
-use super::{Pace, Shutdown, StallGuard};
+use super::{Activity, Busy, Pace, Shutdown, StallGuard};
 use crate::statistics::ConnectionCounters;
 
 /// What one connection may take.
@@ -32,21 +34,22 @@ pub(crate) async fn serve_http<S, B>(
     service: S,
     limits: HttpLimits,
     pace: Arc<Pace>,
-    clock: Clock,
     shutdown: Shutdown,
     counters: Arc<ConnectionCounters>,
+    activity: Arc<Activity>,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send,
     S::Future: Send + 'static,
-    B: Body + Send + 'static,
+    B: Body + Send + Unpin + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let builder = builder(&limits);
-    let guard = StallGuard::new(stream, clock, limits.stall_timeout)
-        .with_opening_limit(limits.idle_timeout);
+    let guard = StallGuard::new(stream, pace.clock().clone(), limits.stall_timeout)
+        .with_opening_limit(limits.idle_timeout)
+        .with_activity(Arc::clone(&activity));
     let io = TokioIo::new(guard);
-    let connection = builder.serve_connection(io, service);
+    let connection = builder.serve_connection(io, Watched { service, activity });
     tokio::pin!(connection);
     let stalled = pace.stalled();
     tokio::pin!(stalled);
@@ -71,6 +74,59 @@ pub(crate) async fn serve_http<S, B>(
                 connection.as_mut().graceful_shutdown();
             }
         }
+    }
+}
+
+/// A service whose requests count as activity of their connection, and find it
+/// among their extensions.
+struct Watched<S> {
+    service: S,
+    activity: Arc<Activity>,
+}
+
+impl<S, B> Service<Request<Incoming>> for Watched<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<WatchedBody<B>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let busy = self.activity.begin();
+        request.extensions_mut().insert(Arc::clone(&self.activity));
+        let answer = self.service.call(request);
+        Box::pin(async move {
+            let answer = answer.await?;
+            Ok(answer.map(|inner| WatchedBody { inner, _busy: busy }))
+        })
+    }
+}
+
+/// The body of an answer under way.
+struct WatchedBody<B> {
+    inner: B,
+    _busy: Busy,
+}
+
+impl<B: Body + Unpin> Body for WatchedBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
     }
 }
 

@@ -50,6 +50,10 @@ impl Pace {
         })
     }
 
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// Returns when the client has left an answer lying for the limit.
     pub(crate) async fn stalled(&self) {
         loop {

@@ -4,11 +4,14 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use floe_device::{Clock, Sleep};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Activity;
 
 /// What a client of HTTP/2 begins with. While it could still become this, the
 /// HTTP library waits to learn the version, for as long as it takes.
@@ -22,6 +25,8 @@ pub(crate) struct StallGuard<S> {
     /// Runs while a write waits for the other side.
     deadline: Option<Sleep>,
     opening: Option<Opening>,
+    /// Learns whether a write waits.
+    activity: Option<Arc<Activity>>,
 }
 
 /// The beginning of a connection, in which no protocol watches the time yet.
@@ -39,7 +44,13 @@ impl<S> StallGuard<S> {
             limit,
             deadline: None,
             opening: None,
+            activity: None,
         }
+    }
+
+    pub(crate) fn with_activity(mut self, activity: Arc<Activity>) -> Self {
+        self.activity = Some(activity);
+        self
     }
 
     /// Reads fail unless the first bytes arrive within `limit`.
@@ -69,6 +80,9 @@ impl<S> StallGuard<S> {
         cx: &mut Context<'_>,
         poll: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
+        if let Some(activity) = &self.activity {
+            activity.writing(poll.is_pending());
+        }
         if poll.is_ready() {
             self.deadline = None;
             return poll;

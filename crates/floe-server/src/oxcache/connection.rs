@@ -1,6 +1,7 @@
 //! One connection: requests in, answers out in the same order.
 
 use std::io;
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use floe_device::Clock;
@@ -13,21 +14,26 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::codec::{self, FrameError, Request};
 use super::{Data, OxCacheFace, Reply};
-use crate::net::{Shutdown, StallGuard};
+use crate::net::{Activity, Busy, Shutdown, StallGuard};
 use crate::statistics::RequestMeter;
 
 type Writer = StallGuard<OwnedWriteHalf>;
 
 /// Serves until the client closes, sends junk or takes nothing for too long,
 /// or until what was asked is answered after the shutdown began.
-pub(super) async fn serve(face: OxCacheFace, stream: UnixStream, shutdown: Shutdown) {
-    let counters = std::sync::Arc::clone(&face.inner.statistics.connections);
+pub(super) async fn serve(
+    face: OxCacheFace,
+    stream: UnixStream,
+    shutdown: Shutdown,
+    activity: Arc<Activity>,
+) {
+    let counters = Arc::clone(&face.inner.statistics.connections);
     let (reader, writer) = stream.into_split();
     let stall_timeout =
         std::time::Duration::from_secs(u64::from(face.inner.config.stall_timeout_seconds));
     let clock: Clock = face.inner.clock.clone();
-    let writer = StallGuard::new(writer, clock, stall_timeout);
-    match answer_all(face, reader, writer, shutdown.drain).await {
+    let writer = StallGuard::new(writer, clock, stall_timeout).with_activity(Arc::clone(&activity));
+    match answer_all(face, reader, writer, shutdown.drain, &activity).await {
         Ok(()) => {}
         Err(Broken::Junk(error)) => {
             counters.broken.add(1);
@@ -67,6 +73,7 @@ async fn answer_all(
     reader: OwnedReadHalf,
     mut writer: Writer,
     drain: CancellationToken,
+    activity: &Arc<Activity>,
 ) -> Result<(), Broken> {
     let max_pipeline = face.inner.config.max_pipeline as usize;
     let requests = Requests {
@@ -77,12 +84,15 @@ async fn answer_all(
     };
     let replies = requests
         .into_stream()
-        .map(|request| start(&face, request))
+        .map(|request| start(&face, request, activity.begin()))
         .buffered(max_pipeline);
     let mut replies = std::pin::pin!(replies);
     while let Some(turn) = replies.next().await {
         match turn {
-            Turn::Reply(meter, reply) => send(&mut writer, meter, reply).await?,
+            Turn::Reply(meter, reply, busy) => {
+                send(&mut writer, meter, reply).await?;
+                drop(busy);
+            }
             Turn::Broken(broken) => {
                 if let Broken::Junk(error) = &broken {
                     let frame = codec::error_frame(&error.to_string());
@@ -98,7 +108,7 @@ async fn answer_all(
 
 /// What is to be done when everything before it was answered.
 enum Turn {
-    Reply(RequestMeter, Reply),
+    Reply(RequestMeter, Reply, Busy),
     Broken(Broken),
 }
 
@@ -107,6 +117,7 @@ enum Turn {
 fn start(
     face: &OxCacheFace,
     request: Result<Get, Broken>,
+    busy: Busy,
 ) -> impl Future<Output = Turn> + Send + use<> {
     let task = request.map(|get| {
         let reply = face.clone().reply(get.key, get.offset, get.size);
@@ -116,7 +127,7 @@ fn start(
         match task {
             Err(broken) => Turn::Broken(broken),
             Ok(task) => match task.await {
-                Ok((meter, reply)) => Turn::Reply(meter, reply),
+                Ok((meter, reply)) => Turn::Reply(meter, reply, busy),
                 Err(error) => Turn::Broken(Broken::Answer(error.to_string())),
             },
         }

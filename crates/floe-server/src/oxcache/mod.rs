@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::OxCacheConfig;
-use crate::net::{self, Shutdown, UnixSocket};
+use crate::net::{self, Activity, Shutdown, UnixSocket};
 use crate::statistics::{FaceStatistics, RequestMeter};
 
 /// The unit in which read-ahead is accounted for.
@@ -88,7 +88,10 @@ impl OxCacheFace {
             inner.clock.clone(),
             shutdown,
             Arc::clone(&inner.statistics.connections),
-            move |stream| self.clone().connection(stream, connections.clone()),
+            move |stream, activity| {
+                self.clone()
+                    .connection(stream, connections.clone(), activity)
+            },
         )
         .await;
     }
@@ -97,8 +100,9 @@ impl OxCacheFace {
         self,
         stream: UnixStream,
         shutdown: Shutdown,
+        activity: Arc<Activity>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        connection::serve(self, stream, shutdown)
+        connection::serve(self, stream, shutdown, activity)
     }
 
     /// Looks a request up, and reads ahead as far as there is memory for it.

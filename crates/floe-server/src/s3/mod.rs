@@ -38,7 +38,7 @@ use s3s::{Body, S3Error};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::config::S3Config;
-use crate::net::{self, HttpLimits, Pace, PacedBody, Shutdown};
+use crate::net::{self, Activity, HttpLimits, Pace, PacedBody, Shutdown};
 use crate::statistics::{FaceStatistics, RequestMeter};
 use auth::{Access, Keys};
 use body::{TimedBody, UploadPace};
@@ -111,7 +111,10 @@ impl S3Face {
             inner.clock.clone(),
             shutdown,
             Arc::clone(&inner.statistics.connections),
-            move |stream| self.clone().connection(stream, connections.clone()),
+            move |stream, activity| {
+                self.clone()
+                    .connection(stream, connections.clone(), activity)
+            },
         )
         .await;
     }
@@ -120,6 +123,7 @@ impl S3Face {
         self,
         stream: TcpStream,
         shutdown: Shutdown,
+        activity: Arc<Activity>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let inner = Arc::clone(&self.inner);
         let pace = Pace::new(inner.clock.clone(), inner.limits.stall_timeout);
@@ -132,9 +136,9 @@ impl S3Face {
             service,
             inner.limits.clone(),
             pace,
-            inner.clock.clone(),
             shutdown,
             Arc::clone(&inner.statistics.connections),
+            activity,
         )
     }
 

@@ -168,3 +168,39 @@ async fn admin_alone_is_enough() {
     assert_eq!(page(&rig, "/health").await.status, 200);
     assert!(rig.server.addresses().s3.is_none());
 }
+
+/// As many idle connections as there may be, and health answers all the same.
+#[tokio::test]
+async fn health_does_not_wait_behind_the_crowd() {
+    let rig = rig().await;
+    let mut crowd = Vec::new();
+    for _ in 0..100 {
+        crowd.push(tokio::net::TcpStream::connect(rig.admin()).await.unwrap());
+        let mut half = tokio::net::TcpStream::connect(rig.admin()).await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut half, b"GET /met")
+            .await
+            .unwrap();
+        crowd.push(half);
+    }
+    for path in ["/ready", "/health", "/metrics"] {
+        assert_eq!(page(&rig, path).await.status, 200, "{path}");
+    }
+}
+
+/// Connections that do not read their pages leave room for health.
+#[tokio::test]
+async fn pages_leave_connections_for_health() {
+    let rig = rig_with(|config| config.admin.as_mut().unwrap().max_connections = 2).await;
+    let mut readers = Vec::new();
+    for _ in 0..10 {
+        let mut stream = tokio::net::TcpStream::connect(rig.admin()).await.unwrap();
+        let requests = "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n".repeat(400);
+        tokio::io::AsyncWriteExt::write_all(&mut stream, requests.as_bytes())
+            .await
+            .unwrap();
+        readers.push(stream);
+    }
+    for path in ["/ready", "/health"] {
+        assert_eq!(page(&rig, path).await.status, 200, "{path}");
+    }
+}

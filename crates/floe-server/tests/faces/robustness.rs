@@ -122,6 +122,42 @@ async fn connections_over_the_limit_wait_for_their_turn() {
     assert_eq!(third.await.unwrap().text(), "bytes");
 }
 
+/// A full face closes the connection that has been idle the longest, not one at work.
+#[tokio::test]
+async fn idle_connections_make_room() {
+    let rig = rig_with(|config| config.s3.as_mut().unwrap().max_connections = 3).await;
+    rig.origin.store("bucket", "key", "bytes");
+    let put = b"PUT /bucket/new HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nhel";
+    let mut busy = TcpStream::connect(rig.s3()).await.unwrap();
+    busy.write_all(put).await.unwrap();
+    wait_for(&rig, "floe_requests_in_flight", "s3", 1.0).await;
+    let mut silent = TcpStream::connect(rig.s3()).await.unwrap();
+    wait_for(&rig, "floe_connections_total", "s3", 2.0).await;
+    let mut slow = TcpStream::connect(rig.s3()).await.unwrap();
+    slow.write_all(b"GET /buck").await.unwrap();
+    wait_for(&rig, "floe_connections_total", "s3", 3.0).await;
+
+    assert_eq!(rig.get("/bucket/key", &[]).await.text(), "bytes");
+    let mut rest = Vec::new();
+    assert_eq!(silent.read_to_end(&mut rest).await.unwrap_or(0), 0);
+    let get = request(rig.s3(), "GET", "/bucket/key", &[], "");
+    let mut kept = connect(rig.s3()).await;
+    assert_eq!(
+        answer(kept.send_request(get).await.unwrap()).await.text(),
+        "bytes"
+    );
+    let mut more = Vec::new();
+    for _ in 0..3 {
+        more.push(TcpStream::connect(rig.s3()).await.unwrap());
+        assert_eq!(rig.get("/bucket/key", &[]).await.text(), "bytes");
+    }
+    busy.write_all(b"lo").await.unwrap();
+    let mut status = [0; 12];
+    busy.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    wait_for(&rig, "floe_connections_evicted_total", "s3", 3.0).await;
+}
+
 /// Over HTTP/1.1 the socket fills up; the connection is closed and nobody else waits.
 #[tokio::test]
 async fn a_client_that_stops_reading_is_let_go() {

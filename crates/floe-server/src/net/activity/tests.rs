@@ -1,0 +1,57 @@
+use std::time::Duration;
+
+use floe_device::virtual_time;
+use futures::FutureExt;
+
+use super::*;
+
+#[test]
+fn the_longest_idle_is_asked_and_a_busy_one_declines() {
+    virtual_time::run(1, |clock| async move {
+        let crowd = Crowd::new(clock.clone());
+        let second = || clock.sleep(Duration::from_secs(1));
+        let first = crowd.join();
+        second().await;
+        let other = crowd.join();
+        second().await;
+        // A request later than the other's beginning.
+        drop(first.activity.begin());
+        second().await;
+
+        let mut evict = Box::pin(crowd.evict());
+        assert!(futures::poll!(&mut evict).is_pending());
+        let busy = other.activity.begin();
+        assert!(other.activity.evicted().now_or_never().is_none());
+        // It declined, so the next one is asked.
+        assert!(futures::poll!(&mut evict).is_pending());
+        assert!(first.activity.evicted().now_or_never().is_some());
+        drop(first);
+
+        // Nobody is idle until the request has ended and its answer is sent.
+        assert!(futures::poll!(&mut evict).is_pending());
+        other.activity.writing(true);
+        drop(busy);
+        assert!(futures::poll!(&mut evict).is_pending());
+        assert!(other.activity.evicted().now_or_never().is_none());
+        other.activity.writing(false);
+        assert!(futures::poll!(&mut evict).is_pending());
+        assert!(other.activity.evicted().now_or_never().is_some());
+    });
+}
+
+#[test]
+fn permits_are_kept_until_the_connection_is_idle() {
+    virtual_time::run(1, |clock| async move {
+        let crowd = Crowd::new(clock);
+        let member = crowd.join();
+        let pages = Arc::new(tokio::sync::Semaphore::new(1));
+        let busy = member.activity.begin();
+        let page = Arc::clone(&pages).try_acquire_owned().unwrap();
+        member.activity.keep(page);
+        member.activity.writing(true);
+        drop(busy);
+        assert_eq!(pages.available_permits(), 0);
+        member.activity.writing(false);
+        assert_eq!(pages.available_permits(), 1);
+    });
+}
