@@ -86,7 +86,6 @@ const HOUSE: &[(&str, &[&str], &[&str])] = &[
             "s3s",
             "clap",
             "prometheus-client",
-            "reqwest",
         ],
     ),
     (

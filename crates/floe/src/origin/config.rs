@@ -9,6 +9,7 @@ use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use super::emulated::EmulatedConfig;
+use super::remote::redirect::origin_of;
 
 /// Which kind of store the origin is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +65,11 @@ pub struct OriginConfig {
     pub anonymous: bool,
     /// Allow `http://` endpoints.
     pub allow_http: bool,
+    /// `s3`, `gcs`, `azure`, `http`: other origins (`https://host:port`) to
+    /// which answers may redirect. Redirects within the endpoint's own scheme,
+    /// host and port are always followed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub redirects: Vec<String>,
     /// `s3`: put the bucket in the host name rather than in the path.
     pub virtual_host_style: bool,
     /// Names clients use for buckets → names at the origin. When any is given,
@@ -97,6 +103,7 @@ impl Default for OriginConfig {
             service_account: None,
             anonymous: false,
             allow_http: false,
+            redirects: Vec::new(),
             virtual_host_style: false,
             buckets: BTreeMap::new(),
             part_size: ByteSize::mib(8),
@@ -148,6 +155,8 @@ impl OriginConfig {
         only(self.anonymous, "anonymous", &[S3, Gcs, Azure])?;
         only(self.virtual_host_style, "virtual_host_style", &[S3])?;
         only(self.emulated.is_some(), "emulated", &[Emulated])?;
+        let remote = [S3, Gcs, Azure, Http];
+        only(!self.redirects.is_empty(), "redirects", &remote)?;
         if self.kind == Directory && self.root.is_none() {
             return Err(missing("root", "the directory that holds the buckets"));
         }
@@ -158,6 +167,7 @@ impl OriginConfig {
             return Err(missing("access_key", "the key that secret_key belongs to"));
         }
         self.validate_endpoint()?;
+        self.validate_redirects()?;
         self.validate_uploads()?;
         self.requests.validate()?;
         match &self.emulated {
@@ -185,6 +195,18 @@ impl OriginConfig {
                 "endpoint",
                 endpoint,
                 "is no URL; write it with https:// (or http:// and allow_http = true)",
+            )),
+        }
+    }
+
+    fn validate_redirects(&self) -> Result<(), OriginConfigError> {
+        let is_usable = |text: &str| origin_of(text).is_some();
+        match self.redirects.iter().find(|text| !is_usable(text)) {
+            None => Ok(()),
+            Some(text) => Err(invalid(
+                "redirects",
+                text,
+                "is no origin; write scheme, host and port only, such as https://example.com:8443",
             )),
         }
     }
@@ -429,6 +451,10 @@ mod tests {
             (
                 "kind = \"s3\"\npart_size = \"1MiB\"",
                 "must be at least 5MiB",
+            ),
+            (
+                "kind = \"s3\"\nredirects = [\"https://x/path\"]",
+                "origin.redirects = https://x/path is no origin",
             ),
             (
                 "kind = \"s3\"\n[requests]\nattempts = 0",

@@ -84,6 +84,11 @@ pub(super) fn section() -> Result<Section, String> {
         ),
         key("allow_http", Kind::Bool, "Allow `http://` endpoints."),
         key(
+            "redirects",
+            Kind::List,
+            "`s3`, `gcs`, `azure`, `http`: other origins (`https://host:port`) to which answers may redirect. Redirects within the endpoint's own scheme, host and port are always followed.",
+        ),
+        key(
             "virtual_host_style",
             Kind::Bool,
             "`s3`: put the bucket in the host name rather than in the path.",

@@ -4,6 +4,7 @@
 
 mod convert;
 mod open;
+pub(super) mod redirect;
 mod service;
 #[cfg(test)]
 mod tests;

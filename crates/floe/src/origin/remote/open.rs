@@ -48,7 +48,7 @@ pub(super) fn bucket(config: &OriginConfig, name: &str) -> object_store::Result<
                 .with_url(url)
                 .with_client_options(client_options(config))
                 .with_retry(no_retries())
-                .with_http_connector(Connector);
+                .with_http_connector(connector(config));
             Bucket {
                 objects: Arc::new(builder.build()?),
                 lists: None,
@@ -78,10 +78,17 @@ fn no_retries() -> RetryConfig {
 fn client_options(config: &OriginConfig) -> ClientOptions {
     ClientOptions::new()
         .with_allow_http(config.allow_http)
-        .with_connect_timeout(config.requests.connect_timeout())
         .with_timeout_disabled()
         .with_read_timeout_disabled()
-        .with_pool_max_idle_per_host(config.requests.max_concurrent + config.requests.max_uploads)
+}
+
+fn connector(config: &OriginConfig) -> Connector {
+    let requests = &config.requests;
+    Connector {
+        redirects: config.redirects.clone(),
+        connect_timeout: requests.connect_timeout(),
+        max_idle_per_host: requests.max_concurrent + requests.max_uploads,
+    }
 }
 
 fn s3(config: &OriginConfig, bucket: &str) -> object_store::Result<AmazonS3> {
@@ -94,7 +101,7 @@ fn s3(config: &OriginConfig, bucket: &str) -> object_store::Result<AmazonS3> {
         .with_disable_bulk_delete(true)
         .with_client_options(client_options(config))
         .with_retry(no_retries())
-        .with_http_connector(Connector);
+        .with_http_connector(connector(config));
     if let Some(endpoint) = &config.endpoint {
         builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
     }
@@ -125,7 +132,7 @@ fn gcs(config: &OriginConfig, bucket: &str) -> GoogleCloudStorageBuilder {
         .with_skip_signature(config.anonymous)
         .with_client_options(client_options(config))
         .with_retry(no_retries())
-        .with_http_connector(Connector);
+        .with_http_connector(connector(config));
     if let Some(endpoint) = &config.endpoint {
         builder = builder.with_base_url(endpoint);
     }
@@ -142,7 +149,7 @@ fn azure(config: &OriginConfig, container: &str) -> MicrosoftAzureBuilder {
         .with_skip_signature(config.anonymous)
         .with_client_options(client_options(config))
         .with_retry(no_retries())
-        .with_http_connector(Connector);
+        .with_http_connector(connector(config));
     if let Some(endpoint) = &config.endpoint {
         builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
     }
@@ -175,7 +182,9 @@ pub(super) async fn list_buckets(config: &OriginConfig) -> Result<Vec<BucketInfo
             .try_authorize(&mut request, None)
             .map_err(failed)?;
     }
-    let client = Connector.connect(&client_options(config)).map_err(failed)?;
+    let client = connector(config)
+        .connect(&client_options(config))
+        .map_err(failed)?;
     let generic = |error| {
         failed(object_store::Error::Generic {
             store: "S3",

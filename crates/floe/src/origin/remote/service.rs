@@ -2,30 +2,58 @@
 //! refused, so that errors keep their meaning.
 
 use std::error::Error as StdError;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::BytesMut;
 use futures::StreamExt;
-use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
-    ReqwestConnector,
 };
+use object_store::{ClientConfigKey, ClientOptions};
+
+use super::redirect::{self, RedirectRefused, Shuffled};
 
 use crate::origin::error::OriginError;
 
 /// What is read of the body of a refusal.
 const REFUSAL_BYTES_MAX: usize = 16 * 1024;
 
-/// Connects as usual, and puts [`Explaining`] in between.
-#[derive(Debug)]
-pub(super) struct Connector;
+/// Connects as `object_store` does with the options of [`client_options`],
+/// limits redirects, and puts [`Explaining`] in between.
+///
+/// [`client_options`]: super::open::client_options
+#[derive(Clone, Debug)]
+pub(super) struct Connector {
+    pub(super) redirects: Vec<String>,
+    pub(super) connect_timeout: Duration,
+    pub(super) max_idle_per_host: usize,
+}
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Explaining(client)))
+        // Services of the machine's own, which give out credentials, are asked over HTTP.
+        let allow_http = options.get_config_value(&ClientConfigKey::AllowHttp);
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("floe/", env!("CARGO_PKG_VERSION")))
+            .redirect(redirect::policy(&self.redirects))
+            .dns_resolver(Arc::new(Shuffled))
+            .connect_timeout(self.connect_timeout)
+            .pool_max_idle_per_host(self.max_idle_per_host)
+            .http1_only()
+            // A decoded body would be longer than announced.
+            .no_gzip()
+            .no_brotli()
+            .no_zstd()
+            .no_deflate()
+            .https_only(allow_http.as_deref() != Some("true"))
+            .build()
+            .map_err(|error| object_store::Error::Generic {
+                store: "HTTP client",
+                source: Box::new(error),
+            })?;
+        Ok(HttpClient::new(Explaining(HttpClient::new(client))))
     }
 }
 
@@ -111,6 +139,9 @@ pub(super) fn meaning(error: object_store::Error, name: &str) -> OriginError {
     }) = cause::<Refusal>(&error)
     {
         return status_meaning(*status, code, message, name);
+    }
+    if let Some(refused) = cause::<RedirectRefused>(&error) {
+        return OriginError::Protocol(refused.to_string());
     }
     if let Some(http) = cause::<HttpError>(&error) {
         let text = innermost(http);

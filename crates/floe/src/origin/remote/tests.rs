@@ -380,6 +380,41 @@ async fn a_web_server_without_ranges_and_validators_still_serves() {
     assert!(matches!(error, OriginError::Unsupported(_)));
 }
 
+/// A redirect to another port of the same machine is not even asked.
+#[tokio::test]
+async fn redirects_stay_at_the_origin() {
+    let elsewhere = serve(vec![answer("200 OK", &[DATED], "secret"); 2]).await;
+    let location = format!("Location: {}/bucket/x", elsewhere.address);
+    for kind in [OriginKind::Http, OriginKind::S3, OriginKind::Azure] {
+        let away = answer("302 Found", &[&location], "");
+        let server = serve(vec![away; 2]).await;
+        let mut config = config(kind, &server);
+        if kind == OriginKind::Azure {
+            config.access_key = Some("account".into());
+            config.anonymous = true;
+        }
+        let origin = Origin::open(&config, Clock::real()).unwrap();
+        let error = origin.get(&key(), GetRequest::default()).await.unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(&elsewhere.address), "{kind:?}: {text}");
+        assert!(text.contains("origin.redirects"), "{kind:?}: {text}");
+        assert_eq!(server.seen.lock().len(), 1, "not tried again");
+    }
+    assert!(elsewhere.seen.lock().is_empty());
+
+    let away = answer("302 Found", &[&location], "");
+    let near = answer("302 Found", &["Location: /bucket/other"], "");
+    let whole = answer("200 OK", &[DATED], "right");
+    let server = serve(vec![near, whole, away]).await;
+    let mut config = config(OriginKind::Http, &server);
+    config.redirects = vec![elsewhere.address.clone()];
+    let origin = Origin::open(&config, Clock::real()).unwrap();
+    for expected in ["right", "secret"] {
+        let read = origin.get(&key(), GetRequest::default()).await.unwrap();
+        assert_eq!(text(read).await.unwrap(), expected);
+    }
+}
+
 #[tokio::test]
 async fn names_that_cannot_be_sent_are_refused_before_anything_is() {
     let server = serve(Vec::new()).await;
