@@ -14,12 +14,33 @@ use floe_device::{Clock, DeviceConfig, OpenDeviceError, SharedDevice};
 
 use crate::failure::Failure;
 
+/// Which of the two caches a device is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Chunks,
+    Tiny,
+}
+
+impl Part {
+    /// The command that wipes the device at `path`.
+    pub(crate) fn format_command(self, path: &Path) -> String {
+        match self {
+            Part::Chunks => format!("floe format --force --device-path {}", path.display()),
+            Part::Tiny => format!("floe format --tiny --force --tiny-path {}", path.display()),
+        }
+    }
+}
+
 /// Opens a device; needs a tokio runtime.
 ///
 /// # Errors
 /// What is in the way, and the cure.
-pub(crate) fn open(config: &DeviceConfig, clock: &Clock) -> Result<SharedDevice, Failure> {
-    floe_device::open(config, clock).map_err(explain)
+pub(crate) fn open(
+    part: Part,
+    config: &DeviceConfig,
+    clock: &Clock,
+) -> Result<SharedDevice, Failure> {
+    floe_device::open(config, clock).map_err(|error| explain(part, error))
 }
 
 /// As [`open`], but waits a while for the last user of the device to let go: a
@@ -28,6 +49,7 @@ pub(crate) fn open(config: &DeviceConfig, clock: &Clock) -> Result<SharedDevice,
 /// # Errors
 /// As [`open`].
 pub(crate) async fn open_patiently(
+    part: Part,
     config: &DeviceConfig,
     clock: &Clock,
 ) -> Result<SharedDevice, Failure> {
@@ -43,7 +65,7 @@ pub(crate) async fn open_patiently(
                 }
                 clock.sleep(Duration::from_millis(20)).await;
             }
-            opened => return opened.map_err(explain),
+            opened => return opened.map_err(|error| explain(part, error)),
         }
     }
 }
@@ -64,13 +86,13 @@ pub(crate) fn open_existing(config: &DeviceConfig, clock: &Clock) -> Result<Shar
     let error = match shape(path)? {
         Ok(shape) => {
             take_shape(&mut config, path, &shape)?;
-            return open(&config, clock);
+            return open(Part::Chunks, &config, clock);
         }
         Err(error) => error,
     };
     // There may still be something: the settings tell its place.
     config.size = None;
-    let device = open(&config, clock);
+    let device = open(Part::Chunks, &config, clock);
     match error {
         LayoutError::Blank | LayoutError::Foreign => device.map_err(|_| {
             Failure::environment(format!("`{}` holds no Floe cache", path.display()))
@@ -192,10 +214,25 @@ fn take_shape(config: &mut DeviceConfig, path: &Path, plan: &Shape) -> Result<()
 }
 
 /// Whether it is the settings or the machine that is in the way.
-pub(crate) fn explain(error: OpenDeviceError) -> Failure {
+pub(crate) fn explain(part: Part, error: OpenDeviceError) -> Failure {
     use OpenDeviceError as E;
-    let what = "the device cannot be opened";
+    let what = match part {
+        Part::Chunks => "the device cannot be opened",
+        Part::Tiny => "the device of tiny objects cannot be opened",
+    };
     match error {
+        E::ForeignData { ref path, .. } => {
+            let format = part.format_command(path);
+            Failure::environment(what).because(error).cure(format!(
+                "another path; or wipe what is there, for ever, with `{format}`"
+            ))
+        }
+        E::OtherSize { ref path, .. } => {
+            let format = part.format_command(path);
+            Failure::usage(what).because(error).cure(format!(
+                "change the setting back; or forget what is cached with `{format}`"
+            ))
+        }
         E::Missing(_)
         | E::BlockSize(_)
         | E::ZoneSize { .. }

@@ -334,15 +334,103 @@ fn foreign_data_is_never_wiped_unasked() {
         .expect(2, &["already", "nothing was changed"]);
 }
 
+#[test]
+fn a_foreign_file_keeps_its_length() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    let precious = b"not a cache\n".repeat(142);
+    fs::write(&path, &precious).unwrap();
+    let on = |device: &'static str| [device, "notes.txt"];
+    let commands: [(&[&str], [&str; 2]); 4] = [
+        (
+            &[
+                "format",
+                "--device-size",
+                "128MiB",
+                "--device-zone-size=4MiB",
+            ],
+            on("--device-path"),
+        ),
+        (
+            &[
+                "serve",
+                "--device-size",
+                "128MiB",
+                "--device-zone-size=4MiB",
+            ],
+            on("--device-path"),
+        ),
+        (
+            &["format", "--tiny", "--memcached-listen=127.0.0.1:0"],
+            on("--tiny-path"),
+        ),
+        (
+            &[
+                "format",
+                "--tiny",
+                "--device-size=16MiB",
+                "--device-zone-size=1MiB",
+            ],
+            on("--tiny-path"),
+        ),
+    ];
+    for (command, device) in commands {
+        run(folder.path(), &[command, &device[..]].concat())
+            .expect(3, &["notes.txt", "did not write", "--force"]);
+        assert!(
+            fs::read(&path).unwrap() == precious,
+            "{command:?} changed it"
+        );
+    }
+}
+
+#[test]
+fn a_cache_of_another_size_is_not_extended() {
+    let folder = tempfile::tempdir().unwrap();
+    Serving::start(folder.path(), &[]).stop();
+    let path = folder.path().join("floe-data/cache.floe");
+    let length = fs::metadata(&path).unwrap().len();
+    let other = ["serve", "--device-zone-size=1MiB", "--device-size=64MiB"];
+    run(folder.path(), &other).expect(2, &["16MiB", "64MiB", "change the setting back"]);
+    assert_eq!(fs::metadata(&path).unwrap().len(), length);
+}
+
+#[test]
+fn what_is_no_file_is_refused_untouched() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let socket = folder.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    for (path, what) in [
+        ("pipe", "a pipe"),
+        ("socket", "a socket"),
+        ("/dev/null", "a character device"),
+        (".", "a directory"),
+    ] {
+        for command in [&["serve"][..], &["format", "--force"]] {
+            let device = [
+                "--device-size=16MiB",
+                "--device-zone-size=1MiB",
+                "--device-path",
+                path,
+            ];
+            run(folder.path(), &[command, &device].concat()).expect(3, &[what]);
+        }
+    }
+}
+
 /// Where what others write can be told from a blank device, if only there.
 #[test]
 fn a_signature_further_in_is_seen() {
-    let signatures: [(&str, u64, &[u8]); 5] = [
+    let signatures: [(&str, u64, &[u8]); 6] = [
         ("ext4", 0x438, &[0x53, 0xef]),
         ("iso9660", 0x8001, b"CD001"),
         ("btrfs", 0x1_0040, b"_BHRfS_M"),
         ("zfs", 0x2_1000, &0x00ba_b10c_u64.to_le_bytes()),
         ("the end of the first MiB", (1 << 20) - 1, &[1]),
+        ("the start of a later MiB", 9 << 20, b"precious"),
     ];
     for (name, at, signature) in signatures {
         let folder = tempfile::tempdir().unwrap();

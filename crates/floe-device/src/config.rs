@@ -109,6 +109,10 @@ pub struct DeviceConfig {
     pub registered_buffers: ByteSize,
     /// How a simulated SSD behaves, where `kind` is `sim`.
     pub sim: SimConfig,
+    /// Whether to open, and extend, a file that holds something else than a
+    /// Floe cache. No setting: set it for a device that is going to be wiped.
+    #[serde(skip)]
+    pub accept_foreign: bool,
 }
 
 impl Default for DeviceConfig {
@@ -130,6 +134,7 @@ impl Default for DeviceConfig {
             rings: RingChoice::Auto,
             registered_buffers: ByteSize::mib(32),
             sim: SimConfig::default(),
+            accept_foreign: false,
         }
     }
 }
@@ -228,7 +233,7 @@ impl DeviceConfig {
 ///
 /// # Errors
 /// See [`OpenDeviceError`]; nothing was changed on the medium, except that a
-/// file may have been created or extended.
+/// file that is empty or a Floe cache may have been created or extended.
 pub fn open(config: &DeviceConfig, clock: &Clock) -> Result<SharedDevice, OpenDeviceError> {
     Ok(match config.kind {
         DeviceKind::File if clock.is_virtual() => return Err(OpenDeviceError::VirtualTime),
@@ -296,8 +301,39 @@ pub enum OpenDeviceError {
     #[error("`{0}` is a directory; name a file in it, such as `{0}/cache.floe`")]
     IsDirectory(PathBuf),
     /// The path is a socket, a pipe, a character device.
-    #[error("`{0}` is neither a regular file nor a block device")]
-    NotStorage(PathBuf),
+    #[error("`{path}` is {kind}; name a regular file or a block device")]
+    NotStorage {
+        /// The path.
+        path: PathBuf,
+        /// What is there, with an article.
+        kind: &'static str,
+    },
+    /// The file or block device holds something else than a Floe cache.
+    #[error(
+        "`{path}` holds {what} (at byte {offset}), which Floe did not write; nothing was changed. \
+         Use another path, or wipe it by formatting it"
+    )]
+    ForeignData {
+        /// The file or block device.
+        path: PathBuf,
+        /// Where it was noticed.
+        offset: u64,
+        /// Its name, with an article.
+        what: &'static str,
+    },
+    /// The file holds a cache of another size, and would have to be extended.
+    #[error(
+        "`{path}` holds a cache made for {found}, the configured size is {wanted}; nothing was \
+         changed. Configure {found}, or format it"
+    )]
+    OtherSize {
+        /// The file.
+        path: PathBuf,
+        /// What its cache was made for.
+        found: ByteSize,
+        /// The setting.
+        wanted: ByteSize,
+    },
     /// The path's directory does not exist.
     #[error("the directory of `{0}` does not exist; create it")]
     NoDirectory(PathBuf),

@@ -14,6 +14,7 @@ fn small(kind: DeviceKind) -> DeviceConfig {
         kind,
         size: Some(ByteSize::mib(8)),
         zone_size: ByteSize::mib(1),
+        accept_foreign: true,
         max_append: ByteSize::kib(64),
         registered_buffers: ByteSize::mib(2),
         ..DeviceConfig::default()

@@ -27,6 +27,7 @@ fn config(directory: &Path) -> DeviceConfig {
         path: Some(directory.join("device")),
         size: Some(ByteSize::mib(8)),
         zone_size: ByteSize::mib(1),
+        accept_foreign: true,
         registered_buffers: ByteSize::mib(2),
         ..DeviceConfig::default()
     }
@@ -422,7 +423,10 @@ fn impossible_configurations_name_cause_and_cure() {
         path,
         ..good.clone()
     });
-    assert!(matches!(error, OpenDeviceError::NotStorage(_)), "{message}");
+    assert!(
+        matches!(error, OpenDeviceError::NotStorage { .. }),
+        "{message}"
+    );
 
     let (error, message) = open_error(&DeviceConfig {
         path: None,

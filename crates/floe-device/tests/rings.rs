@@ -24,6 +24,7 @@ fn device(directory: &Path, rings: RingChoice) -> Arc<FileDevice> {
         path: Some(directory.join("device")),
         size: Some(ByteSize::mib(u64::from(ZONES))),
         zone_size: ByteSize::mib(1),
+        accept_foreign: true,
         io: IoChoice::Uring,
         rings,
         registered_buffers: ByteSize::mib(2),

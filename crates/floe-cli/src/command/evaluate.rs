@@ -521,7 +521,7 @@ fn finish(
 /// Whether it is the flags, the machine or Floe that is at fault.
 pub(crate) fn explain(error: EvalError) -> Failure {
     match error {
-        EvalError::Device(error) => device::explain(error),
+        EvalError::Device(error) => device::explain(device::Part::Chunks, error),
         EvalError::Case {
             case,
             folder,

@@ -10,7 +10,7 @@ use floe::{CacheError, Tiny};
 use floe_device::{Clock, DeviceConfig};
 
 use crate::args::FormatArgs;
-use crate::device;
+use crate::device::{self, Part};
 use crate::failure::Failure;
 use crate::output;
 use crate::settings::{Plan, Request, unusable_tiny};
@@ -48,7 +48,7 @@ async fn format_chunks(plan: &Plan, force: bool) -> Result<String, Failure> {
         ..StoreConfig::default()
     };
     let clock = Clock::real();
-    let device = device::open(&plan.device, &clock)?;
+    let device = device::open(Part::Chunks, &to_format(&plan.device, force), &clock)?;
     plan.check_chunks(device.geometry())?;
     let description = device.describe();
     let store = Store::open(device, clock, &config)
@@ -70,7 +70,7 @@ async fn format_tiny(plan: &Plan, force: bool) -> Result<String, Failure> {
         ..tier.engine.clone()
     };
     let clock = Clock::real();
-    let device = device::open(&tier.device, &clock)?;
+    let device = device::open(Part::Tiny, &to_format(&tier.device, force), &clock)?;
     let description = device.describe();
     let tiny = Tiny::open(device, clock, &config)
         .await
@@ -79,6 +79,14 @@ async fn format_tiny(plan: &Plan, force: bool) -> Result<String, Failure> {
     tiny.close().await.map_err(not_closed)?;
     told_if_nothing_changed(formatted, &description)?;
     Ok(description)
+}
+
+/// A device that may hold anything where the user insists.
+fn to_format(device: &DeviceConfig, force: bool) -> DeviceConfig {
+    DeviceConfig {
+        accept_foreign: force,
+        ..device.clone()
+    }
 }
 
 fn not_closed(error: CacheError) -> Failure {
@@ -99,7 +107,7 @@ fn told_if_nothing_changed(formatted: bool, description: &str) -> Result<(), Fai
 /// command that formats where one would help.
 pub(crate) fn explain_open(error: OpenError, device: &DeviceConfig) -> Failure {
     let path = device.path.as_deref().unwrap_or(Path::new("DEVICE"));
-    let format = format!("floe format --force --device-path {}", path.display());
+    let format = Part::Chunks.format_command(path);
     let what = "the cache cannot be opened";
     match &error {
         OpenError::Config(_) => {

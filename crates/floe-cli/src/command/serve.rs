@@ -22,7 +22,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::format::{explain_open, explain_open_tiny};
-use crate::device;
+use crate::device::{self, Part};
 use crate::failure::Failure;
 use crate::logging;
 use crate::notify::Supervisor;
@@ -118,7 +118,7 @@ async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> 
     let mut signals = Signals::listen()?;
     let supervisor = Supervisor::from_environment();
     let clock = Clock::real();
-    let device = device::open_patiently(&plan.device, &clock).await?;
+    let device = device::open_patiently(Part::Chunks, &plan.device, &clock).await?;
     plan.check_chunks(device.geometry())?;
     let description = device.describe();
     let device = Arc::new(Metered::new(device, clock.clone()));
@@ -221,7 +221,7 @@ async fn open_tiny(plan: &Plan, cache: Cache, clock: &Clock) -> Result<Cache, Fa
     if let Some(folder) = tier.device.path.as_deref().and_then(Path::parent) {
         create_folder(folder)?;
     }
-    let device = device::open_patiently(&tier.device, clock).await?;
+    let device = device::open_patiently(Part::Tiny, &tier.device, clock).await?;
     let tiny = Tiny::open(device, clock.clone(), &tier.engine)
         .await
         .map_err(explain_open_tiny)?;

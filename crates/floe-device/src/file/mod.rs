@@ -4,13 +4,18 @@
 //! written, so after opening every zone is [`ZoneState::Unknown`](crate::ZoneState::Unknown) until it is
 //! reset; appends then go by a write pointer in memory.
 
+mod contents;
 mod driver;
 mod open;
 mod request;
 mod ring;
 mod rings;
+mod signatures;
 mod table;
 mod threads;
+
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::fs::File;

@@ -1,6 +1,6 @@
 //! Opening a file or block device.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, FileType, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -13,6 +13,7 @@ use floe_core::ByteSize;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, FlockOperation};
 
+use super::contents::{Contents, Medium};
 use super::rings::Rings;
 use super::threads::Threads;
 use super::{FileDevice, Inner};
@@ -37,8 +38,11 @@ impl FileDevice {
             // Before anything is created.
             config.geometry(size)?;
         }
-        let file = open_file(path)?;
+        let file = open_file(path, config.size.is_some())?;
         lock(&file, path)?;
+        if !config.accept_foreign {
+            refuse_foreign(&file, path, config)?;
+        }
         let (is_block_device, available) = size_file(&file, path, config)?;
         let geometry = config.geometry(available)?;
         let file = choose_direct(file, path, config)?;
@@ -77,22 +81,96 @@ fn io_error(path: &Path, source: io::Error) -> OpenDeviceError {
     }
 }
 
-fn open_file(path: &Path) -> Result<File, OpenDeviceError> {
+/// Opens the file for reading and writing; makes one only if `may_create`.
+fn open_file(path: &Path, may_create: bool) -> Result<File, OpenDeviceError> {
+    say_where_link_leads(path);
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
-    // A pipe would block the opening, so look first.
+    // Opening a pipe or a terminal has effects, so look first. What takes the
+    // place of the file between the two looks must not block either.
+    let mut flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     match std::fs::metadata(path).map(|found| found.file_type()) {
-        Ok(kind) if kind.is_dir() => {
-            return Err(OpenDeviceError::IsDirectory(path.to_owned()));
-        }
         // The kernel then refuses what is mounted or otherwise in use.
-        Ok(kind) if kind.is_block_device() => options.custom_flags(libc::O_EXCL),
-        Ok(kind) if !kind.is_file() => {
-            return Err(OpenDeviceError::NotStorage(path.to_owned()));
+        Ok(kind) if kind.is_block_device() => flags |= libc::O_EXCL,
+        Ok(kind) => check_kind(kind, path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !may_create => {
+            return Err(OpenDeviceError::Missing("size"));
         }
-        _ => options.create(true),
+        Err(_) => {
+            options.create(true);
+        }
+    }
+    options.custom_flags(flags);
+    let file = options.open(path).map_err(|error| io_error(path, error))?;
+    let metadata = file.metadata().map_err(|error| io_error(path, error))?;
+    check_kind(metadata.file_type(), path)?;
+    // With O_NONBLOCK io_uring answers EAGAIN where it would have to wait.
+    rustix::fs::fcntl_getfl(&file)
+        .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - rustix::fs::OFlags::NONBLOCK))
+        .map_err(|error| io_error(path, error.into()))?;
+    Ok(file)
+}
+
+/// Refuses what is neither a regular file nor a block device.
+fn check_kind(kind: FileType, path: &Path) -> Result<(), OpenDeviceError> {
+    if kind.is_dir() {
+        return Err(OpenDeviceError::IsDirectory(path.to_owned()));
+    }
+    if kind.is_file() || kind.is_block_device() {
+        return Ok(());
+    }
+    Err(OpenDeviceError::NotStorage {
+        path: path.to_owned(),
+        kind: match () {
+            () if kind.is_fifo() => "a pipe",
+            () if kind.is_socket() => "a socket",
+            () if kind.is_char_device() => "a character device",
+            () => "something else",
+        },
+    })
+}
+
+fn say_where_link_leads(path: &Path) {
+    if let Ok(target) = std::fs::read_link(path) {
+        tracing::info!(path = %path.display(), target = %target.display(), "the device's path is a symbolic link; it is followed");
+    }
+}
+
+/// Refuses what is neither empty nor a Floe cache, and a cache of another size
+/// that would have to be extended.
+fn refuse_foreign(file: &File, path: &Path, config: &DeviceConfig) -> Result<(), OpenDeviceError> {
+    let look = || {
+        let metadata = file.metadata()?;
+        let is_block_device = metadata.file_type().is_block_device();
+        let len = match is_block_device {
+            true => block_device_size(file)?,
+            false => metadata.len(),
+        };
+        let medium = Medium {
+            file,
+            len,
+            is_block_device,
+        };
+        Ok((len, medium.contents(Some(config.zone_size.bytes()))?))
     };
-    options.open(path).map_err(|error| io_error(path, error))
+    let (len, contents) = look().map_err(|error| io_error(path, error))?;
+    match (contents, config.size) {
+        (Contents::Foreign { offset, what }, _) => Err(OpenDeviceError::ForeignData {
+            path: path.to_owned(),
+            offset,
+            what,
+        }),
+        (Contents::Cache(Some(shape)), Some(wanted))
+            if wanted.bytes() > len && shape.size + shape.zone_size <= wanted.bytes() =>
+        {
+            Err(OpenDeviceError::OtherSize {
+                path: path.to_owned(),
+                found: ByteSize(shape.size),
+                wanted,
+            })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Waits a little for the lock: the kernel lets go of a killed process's file

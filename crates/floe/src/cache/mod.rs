@@ -79,6 +79,14 @@ impl CacheConfig {
     }
 }
 
+/// A device that may hold anything if it is going to be formatted.
+fn to_open(device: &DeviceConfig, format: bool) -> DeviceConfig {
+    DeviceConfig {
+        accept_foreign: device.accept_foreign || format,
+        ..device.clone()
+    }
+}
+
 /// Why a cache could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -158,12 +166,12 @@ impl Cache {
     /// [`OpenCacheError`] names the setting or the state of the device, and the cure.
     pub async fn open(config: &CacheConfig) -> Result<Cache, OpenCacheError> {
         let clock = Clock::real();
-        let device = floe_device::open(&config.device, &clock)?;
+        let device = floe_device::open(&to_open(&config.device, config.store.format), &clock)?;
         let cache = Cache::open_on(device, clock.clone(), &config.store).await?;
         let Some(tier) = &config.tiny else {
             return Ok(cache);
         };
-        let device = floe_device::open(&tier.device, &clock)?;
+        let device = floe_device::open(&to_open(&tier.device, tier.engine.format), &clock)?;
         let tiny = Tiny::open(device, clock, &tier.engine).await?;
         Ok(cache.with_tiny(tiny, tier.threshold))
     }

@@ -1,0 +1,233 @@
+//! What a file or block device holds, found out by reading only.
+//!
+//! A device is changed only after this has shown that it is empty or a Floe
+//! cache. What cannot be shown to be either counts as foreign.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use floe_core::layout::tiny::TinySuperblock;
+use floe_core::layout::{Identified, Superblock, identify};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use super::signatures::{self, SIGNATURES};
+
+/// The unit of looking; no structure of Floe's that names a cache is longer.
+const BLOCK: u64 = 4096;
+
+/// Bytes at the start and at the end that are read in full: partition tables,
+/// volume managers and file systems sign there.
+const EDGE_BYTES: u64 = 1 << 20;
+
+/// Most samples taken between the edges, beside the first and the last block
+/// of each extent of a file.
+const SAMPLES_MAX: u64 = 1 << 14;
+
+/// Most extents of a file that are looked at.
+const EXTENTS_MAX: usize = 1 << 16;
+
+/// Smallest and largest zone where a second superblock is looked for.
+const ZONE_BYTES_LOG2: std::ops::RangeInclusive<u32> = 12..=37;
+
+/// What there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contents {
+    /// Nothing but zeros and holes.
+    Empty,
+    /// A Floe cache, perhaps a damaged one, with its shape if a superblock tells.
+    Cache(Option<CacheShape>),
+    /// Something else.
+    Foreign {
+        /// Where it was noticed.
+        offset: u64,
+        /// Its name, with an article.
+        what: &'static str,
+    },
+}
+
+/// The shape of device that a cache was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CacheShape {
+    pub(super) zone_size: u64,
+    pub(super) size: u64,
+}
+
+/// A file or block device that is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Medium<'a> {
+    pub(super) file: &'a File,
+    pub(super) len: u64,
+    pub(super) is_block_device: bool,
+}
+
+impl Medium<'_> {
+    /// Looks at the medium. `zone_size` is one more place where a second
+    /// superblock may be.
+    pub(super) fn contents(&self, zone_size: Option<u64>) -> io::Result<Contents> {
+        let head = self.block(0)?;
+        if let Identified::Claims(_) = identify(&head) {
+            let shape = match shape_in(&head) {
+                Some(shape) => Some(shape),
+                None => self.second_superblock(zone_size)?,
+            };
+            return Ok(Contents::Cache(shape));
+        }
+        if let Some(shape) = self.second_superblock(zone_size)? {
+            return Ok(Contents::Cache(Some(shape)));
+        }
+        if let Some(found) = self.signature()? {
+            return Ok(found);
+        }
+        self.first_data()
+    }
+
+    /// The shape that the superblock at the start of the second zone tells.
+    fn second_superblock(&self, zone_size: Option<u64>) -> io::Result<Option<CacheShape>> {
+        let powers = ZONE_BYTES_LOG2.map(|log2| 1 << log2);
+        for start in zone_size.into_iter().chain(powers) {
+            if start >= self.len {
+                continue;
+            }
+            let shape = shape_in(&self.block(start)?);
+            // A superblock that lies elsewhere is somebody's data.
+            if shape.is_some_and(|shape| shape.zone_size == start) {
+                return Ok(shape);
+            }
+        }
+        Ok(None)
+    }
+
+    /// A known signature, at the place where it belongs.
+    fn signature(&self) -> io::Result<Option<Contents>> {
+        for signature in SIGNATURES {
+            let Some(offset) = signature.place.offset(self.len) else {
+                continue;
+            };
+            if signature.matches(&self.read(offset, signatures::MAGIC_BYTES_MAX)?) {
+                let what = signature.name;
+                return Ok(Some(Contents::Foreign { offset, what }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Judges the medium by the first block found that is not all zeros.
+    fn first_data(&self) -> io::Result<Contents> {
+        let edges = [0, self.len.saturating_sub(EDGE_BYTES) / BLOCK * BLOCK];
+        for edge in edges {
+            let bytes = self.read(edge, EDGE_BYTES as usize)?;
+            let blocks = bytes.chunks(BLOCK as usize);
+            if let Some(found) = (edge..).step_by(BLOCK as usize).zip(blocks).find_map(judge) {
+                return Ok(found);
+            }
+        }
+        match self.is_block_device {
+            true => self.first_data_of_device(),
+            false => self.first_data_of_file(),
+        }
+    }
+
+    /// A block device does not tell where its data is: samples, and the places
+    /// where signatures would be.
+    fn first_data_of_device(&self) -> io::Result<Contents> {
+        let places = SIGNATURES.iter().filter_map(|it| it.place.offset(self.len));
+        let samples = (0..self.len).step_by(self.sample_step());
+        for offset in places.map(|at| at / BLOCK * BLOCK).chain(samples) {
+            if let Some(found) = judge((offset, &self.block(offset)?)) {
+                return Ok(found);
+            }
+        }
+        Ok(Contents::Empty)
+    }
+
+    /// A file tells where its data is: the first and the last block of each
+    /// extent, and samples between them.
+    fn first_data_of_file(&self) -> io::Result<Contents> {
+        let mut end = 0;
+        for _ in 0..EXTENTS_MAX {
+            let Some(start) = self.next_data(end)? else {
+                return Ok(Contents::Empty);
+            };
+            end = rustix::fs::seek(self.file, SeekFrom::Hole(start))?.max(start + 1);
+            let last = (end - 1) / BLOCK * BLOCK;
+            let samples = (start..end).step_by(self.sample_step());
+            for offset in samples.chain([last.max(start)]) {
+                if let Some(found) = judge((offset, &self.block(offset)?)) {
+                    return Ok(found);
+                }
+            }
+        }
+        Ok(Contents::Foreign {
+            offset: end,
+            what: "more separate pieces of data than can be looked at",
+        })
+    }
+
+    /// Where data begins, at `from` or behind it.
+    fn next_data(&self, from: u64) -> io::Result<Option<u64>> {
+        match rustix::fs::seek(self.file, SeekFrom::Data(from)) {
+            Ok(start) => Ok(Some(start)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn sample_step(&self) -> usize {
+        let step = (self.len / SAMPLES_MAX).max(EDGE_BYTES);
+        usize::try_from(step.next_multiple_of(BLOCK)).unwrap_or(usize::MAX)
+    }
+
+    fn block(&self, offset: u64) -> io::Result<Vec<u8>> {
+        self.read(offset, BLOCK as usize)
+    }
+
+    /// Up to `len` bytes at `offset`, less where the medium ends.
+    fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        let mut filled = 0;
+        while filled < len {
+            match self
+                .file
+                .read_at(&mut bytes[filled..], offset + filled as u64)
+            {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+}
+
+/// What the block at `offset` makes of its medium; `None` if it is all zeros.
+fn judge((offset, block): (u64, &[u8])) -> Option<Contents> {
+    match identify(block) {
+        Identified::Blank => None,
+        Identified::Claims(_) => Some(Contents::Cache(shape_in(block))),
+        Identified::Foreign => Some(Contents::Foreign {
+            offset,
+            what: "data that is not Floe's",
+        }),
+    }
+}
+
+/// The shape that a superblock of either kind of cache tells.
+fn shape_in(block: &[u8]) -> Option<CacheShape> {
+    let chunks = || {
+        let plan = Superblock::decode(block).ok()?.plan;
+        Some((plan.zone_size, plan.zone_count))
+    };
+    let tiny = || {
+        let plan = TinySuperblock::decode(block).ok()?.plan;
+        Some((plan.zone_size, plan.zone_count))
+    };
+    let (zone_size, zone_count) = chunks().or_else(tiny)?;
+    Some(CacheShape {
+        zone_size,
+        size: zone_size.checked_mul(u64::from(zone_count))?,
+    })
+}

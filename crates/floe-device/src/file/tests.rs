@@ -1,0 +1,126 @@
+use std::os::unix::fs::FileExt as _;
+
+use floe_core::hash::HashSeed;
+use floe_core::layout::{CacheId, FormatPlan, Superblock, ZoneLayout};
+use proptest::prelude::*;
+
+use super::contents::{CacheShape, Contents, Medium};
+use super::signatures::{MAGIC_BYTES_MAX, SIGNATURES};
+
+const MIB: u64 = 1 << 20;
+const LEN: u64 = 80 * MIB + 12_800;
+
+/// A sparse file of `len` bytes with `parts` written to it, as a file and as a
+/// block device is looked at.
+fn look(len: u64, parts: &[(u64, &[u8])]) -> [Contents; 2] {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(len).unwrap();
+    for (offset, bytes) in parts {
+        file.write_all_at(bytes, *offset).unwrap();
+    }
+    [false, true].map(|is_block_device| {
+        let medium = Medium {
+            file: &file,
+            len,
+            is_block_device,
+        };
+        let contents = medium.contents(Some(3 * MIB)).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), len);
+        contents
+    })
+}
+
+fn is_foreign(contents: Contents) -> bool {
+    matches!(contents, Contents::Foreign { .. })
+}
+
+fn superblock(zone_size: u64, zone_count: u32) -> Vec<u8> {
+    let superblock = Superblock {
+        id: CacheId([7; 16]),
+        hash_seed: HashSeed(1),
+        created_unix_s: 1,
+        epoch: 1,
+        plan: FormatPlan {
+            block_size: 4096,
+            zone_count,
+            zone_size,
+            zone_capacity: zone_size,
+            chunk_bytes: 65536,
+            piece_bytes: 65536,
+            layout: ZoneLayout::Log,
+        },
+    };
+    let mut block = vec![0; Superblock::encoded_bytes(4096)];
+    superblock.encode(&mut block).unwrap();
+    block
+}
+
+#[test]
+fn zeros_and_holes_are_empty() {
+    assert_eq!(look(0, &[]), [Contents::Empty; 2]);
+    assert_eq!(look(1700, &[(0, &[0; 1700])]), [Contents::Empty; 2]);
+    let zeros = vec![0; 3 * MIB as usize];
+    assert_eq!(look(LEN, &[(5 * MIB, &zeros)]), [Contents::Empty; 2]);
+}
+
+#[test]
+fn every_signature_is_seen_and_named() {
+    for signature in SIGNATURES {
+        assert!(signature.magic().len() <= MAGIC_BYTES_MAX);
+        let offset = signature.place.offset(LEN).unwrap();
+        for found in look(LEN, &[(offset, signature.magic())]) {
+            let Contents::Foreign { what, .. } = found else {
+                panic!("{} is taken for {found:?}", signature.name);
+            };
+            assert_eq!(what, signature.name);
+        }
+    }
+}
+
+#[test]
+fn a_cache_is_known_by_either_superblock() {
+    for (zone_size, zone_count) in [(MIB, 64), (3 * MIB, 20), (16 * MIB, 5)] {
+        let block = superblock(zone_size, zone_count);
+        let shape = CacheShape {
+            zone_size,
+            size: zone_size * u64::from(zone_count),
+        };
+        let garbage = [0x5a; 4096];
+        let first = look(LEN, &[(0, &block)]);
+        let second = look(LEN, &[(zone_size, &block)]);
+        let damaged = look(LEN, &[(0, &garbage), (zone_size, &block)]);
+        for found in [first, second, damaged] {
+            assert_eq!(found, [Contents::Cache(Some(shape)); 2]);
+        }
+    }
+    // One that somebody keeps in a file of his own tells nothing.
+    let found = look(LEN, &[(0, &[1]), (2 * MIB, &superblock(MIB, 64))]);
+    assert!(found.into_iter().all(is_foreign));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Any data at the beginning of an extent is noticed, wherever that is.
+    #[test]
+    fn data_is_never_taken_for_nothing(
+        block in 0..(LEN / 4096),
+        bytes in proptest::collection::vec(any::<u8>(), 1..4096),
+    ) {
+        let [file, _] = look(LEN, &[(block * 4096, &bytes)]);
+        let is_blank = bytes.iter().all(|&byte| byte == 0);
+        prop_assert_eq!(file == Contents::Empty, is_blank);
+    }
+
+    /// Whatever the bytes, looking ends and does not panic.
+    #[test]
+    fn any_bytes_can_be_looked_at(
+        len in 0..(2 * MIB),
+        offset in 0..(2 * MIB),
+        bytes in proptest::collection::vec(any::<u8>(), 1..512),
+    ) {
+        let offset = offset.min(len);
+        let bytes = &bytes[..bytes.len().min((len - offset) as usize)];
+        let _ = look(len, &[(offset, bytes)]);
+    }
+}
