@@ -210,6 +210,16 @@ fn memcached() -> Result<Section, String> {
                 "Seconds that a client may take nothing of an answer, or send nothing of a value that it announced, before its connection is broken off.",
             ),
             key(
+                "min_rate",
+                Kind::Size,
+                "Least bytes per second of a value that a client sends and of an answer that it takes; a slower client loses its connection. 0 is none.",
+            ),
+            key(
+                "min_rate_grace_seconds",
+                Kind::Integer,
+                "Seconds that a value or an answer may be slower than `memcached.min_rate`. While `memcached.memory` is short it is one second, and the slowest clients go first.",
+            ),
+            key(
                 "auth_file",
                 Kind::Path,
                 "A file of lines `name:password`. With it a connection must begin with a `set` whose value is a name, a space and a password, as with memcached's `-Y`; empty lets anybody in.",

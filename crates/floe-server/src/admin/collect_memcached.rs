@@ -63,6 +63,9 @@ fn connections(samples: &mut Samples, face: &Face) {
         ("rejected", totals.rejected),
         ("idle", totals.idle_kicks),
         ("stalled", totals.stalled),
+        ("slow", totals.slow),
+        ("evicted", totals.evicted),
+        ("cut_off", totals.cut_off),
         ("broken", totals.broken),
         ("accept_error", totals.accept_errors),
     ] {

@@ -34,6 +34,12 @@ pub struct MemcachedConfig {
     /// Seconds that a client may take nothing of an answer, or send nothing
     /// of a value that it announced, before its connection is broken off.
     pub stall_timeout_seconds: u32,
+    /// Least bytes per second of a value that a client sends and of an answer
+    /// that it takes; a slower one loses its connection. 0 is none.
+    pub min_rate: ByteSize,
+    /// Seconds that a value or an answer may be slower. While memory is short
+    /// it is one second, for the slowest first.
+    pub min_rate_grace_seconds: u32,
     /// A file of lines `name:password`. With it a connection must begin with
     /// a `set` whose value is a name and a password; empty lets anybody in.
     pub auth_file: PathBuf,
@@ -56,6 +62,8 @@ impl Default for MemcachedConfig {
             memory: ByteSize::mib(128),
             idle_timeout_seconds: 0,
             stall_timeout_seconds: 60,
+            min_rate: ByteSize::kib(16),
+            min_rate_grace_seconds: 30,
             auth_file: PathBuf::new(),
             tls_certificate: PathBuf::new(),
             tls_key: PathBuf::new(),

@@ -44,6 +44,12 @@ counters! {
     idle_kicks,
     /// Connections ended because the client took nothing for too long.
     stalled,
+    /// Connections ended because the client was below the least rate.
+    slow,
+    /// Connections ended because the client was the slowest while memory was short.
+    evicted,
+    /// Connections ended in the middle of a value or an answer by a shutdown.
+    cut_off,
     /// Connections ended by an error of the network or junk.
     broken,
     /// Bytes read.

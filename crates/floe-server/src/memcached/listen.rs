@@ -159,6 +159,7 @@ impl Thread {
             () = self.shutdown.drain.cancelled() => {}
             () = listening => {}
         }
+        self.face.is_draining.store(true, Relaxed);
         self.connections.close();
         self.connections.wait().await;
     }
@@ -250,7 +251,7 @@ where
     O: Future<Output = io::Result<S>>,
 {
     let limit = match place {
-        Some(_) => Duration::from_secs(u64::from(face.config.stall_timeout_seconds)),
+        Some(_) => face.stall_limit(),
         None => REFUSAL_PATIENCE,
     };
     let opened = tokio::select! {

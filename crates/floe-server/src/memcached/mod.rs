@@ -12,6 +12,7 @@ mod connection;
 mod counters;
 mod execute;
 mod listen;
+mod memory;
 mod meta;
 mod output;
 pub mod protocol;
@@ -21,20 +22,20 @@ mod tls;
 mod words;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 use floe::ItemCache;
 use floe_device::Clock;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{MemcachedConfig, ServerConfigError};
-use connection::MEMORY_UNIT_BYTES;
 use counters::Counters;
 pub(crate) use counters::Totals;
 pub(crate) use listen::Listeners;
+use memory::Memory;
 
 /// The memcached face, ready to serve.
 #[derive(Debug)]
@@ -44,16 +45,13 @@ pub(crate) struct Face {
     config: MemcachedConfig,
     /// Where the store's own work is done.
     runtime: Handle,
-    /// Memory of values and answers over all connections, in units of
-    /// [`MEMORY_UNIT_BYTES`].
-    memory: Arc<Semaphore>,
-    memory_units_max: u32,
-    memory_waits: AtomicU64,
+    memory: Arc<Memory>,
     users: Option<auth::Users>,
     tls: Option<tls::Acceptor>,
     /// Connections that are open.
     open: AtomicU32,
     draining: CancellationToken,
+    is_draining: AtomicBool,
     threads: Vec<Arc<Counters>>,
     /// What had been counted when `stats reset` was last said.
     reset: Mutex<Totals>,
@@ -78,22 +76,17 @@ impl Face {
             false => Some(auth::Users::read(&config.auth_file)?),
         };
         let tls = tls::Acceptor::new(&config.tls_certificate, &config.tls_key)?;
-        let units = config.memory.bytes() / MEMORY_UNIT_BYTES as u64;
-        let memory_units_max = u32::try_from(units)
-            .unwrap_or(u32::MAX)
-            .clamp(1, u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
         Ok(Arc::new(Face {
             started_unix_s: clock.unix_seconds(),
+            memory: Memory::new(config, clock.clone()),
             items,
             clock,
             runtime: Handle::current(),
-            memory: Arc::new(Semaphore::new(memory_units_max as usize)),
-            memory_units_max,
-            memory_waits: AtomicU64::new(0),
             users,
             tls,
             open: AtomicU32::new(0),
             draining,
+            is_draining: AtomicBool::new(false),
             threads: (0..config.thread_count())
                 .map(|_| Arc::new(Counters::default()))
                 .collect(),
@@ -102,12 +95,14 @@ impl Face {
         }))
     }
 
-    /// The share of memory that `bytes` need, or all there is.
-    fn memory_units(&self, bytes: u64) -> u32 {
-        let units = bytes.div_ceil(MEMORY_UNIT_BYTES as u64).max(1);
-        u32::try_from(units)
-            .unwrap_or(u32::MAX)
-            .min(self.memory_units_max)
+    /// How long a client may take or send nothing in the middle of something.
+    fn stall_limit(&self) -> Duration {
+        Duration::from_secs(u64::from(self.config.stall_timeout_seconds))
+    }
+
+    /// Whether the server stops: as `draining`, at the cost of a load.
+    fn is_draining(&self) -> bool {
+        self.is_draining.load(Relaxed)
     }
 
     /// Everything counted so far.
@@ -126,12 +121,11 @@ impl Face {
 
     /// Times that a connection waited for memory.
     pub(crate) fn memory_waits(&self) -> u64 {
-        self.memory_waits.load(Relaxed)
+        self.memory.waits()
     }
 
     /// Memory that values and answers take now.
     pub(crate) fn memory_used_bytes(&self) -> u64 {
-        let free = self.memory.available_permits();
-        (self.memory_units_max as usize - free) as u64 * MEMORY_UNIT_BYTES as u64
+        self.memory.used_bytes()
     }
 }

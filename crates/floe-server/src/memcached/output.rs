@@ -6,8 +6,8 @@ use std::io::IoSlice;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use floe::Item;
-use tokio::sync::OwnedSemaphorePermit;
 
+use super::memory::Share;
 use super::protocol::number::put_number;
 
 /// Shorter values are copied into the text: cheaper than a slice of their own.
@@ -31,7 +31,7 @@ pub(super) struct Output {
     /// Bytes of long values.
     value_bytes: usize,
     /// Shares of memory that are given back once this is sent.
-    shares: Vec<OwnedSemaphorePermit>,
+    shares: Vec<Share>,
 }
 
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Output {
     }
 
     /// Keeps a share of memory until everything so far is sent.
-    pub(super) fn hold(&mut self, share: OwnedSemaphorePermit) {
+    pub(super) fn hold(&mut self, share: Share) {
         self.shares.push(share);
     }
 

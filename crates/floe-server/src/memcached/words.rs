@@ -22,6 +22,7 @@ pub(crate) const DELETE_USAGE: &str =
     "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
 pub(crate) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
 pub(crate) const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object";
+pub(crate) const NO_MEMORY_TO_GET: &str = "SERVER_ERROR out of memory writing get response";
 pub(crate) const STORE_FAILED: &str = "SERVER_ERROR the cache device failed; try again";
 
 pub(crate) const DUPLICATE_FLAG: &str = "CLIENT_ERROR duplicate flag";

@@ -6,5 +6,6 @@ mod differential;
 mod limits;
 mod meta;
 mod pipeline;
+mod pressure;
 mod support;
 mod tls;

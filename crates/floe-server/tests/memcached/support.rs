@@ -132,6 +132,15 @@ impl Rig {
         Client { stream }
     }
 
+    /// A connection over TCP whose answers may take longer: other clients are
+    /// in the way until the server notices them.
+    pub(crate) fn patient_client(&self) -> Client<TcpStream> {
+        let client = self.client();
+        let patience = Some(4 * PATIENCE);
+        client.stream.set_read_timeout(patience).unwrap();
+        client
+    }
+
     /// A connection over the Unix socket.
     pub(crate) fn local_client(&self) -> Client<UnixStream> {
         unix_client(&self.path)

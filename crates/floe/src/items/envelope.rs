@@ -22,34 +22,60 @@ pub(super) const HEAD_BYTES_MAX: usize = 1 + 8 + 4 + 4;
 pub struct ItemBuffer {
     bytes: BytesMut,
     len: usize,
+    /// Bytes that there is room for; at most `len`.
+    limit: usize,
 }
 
 impl ItemBuffer {
     /// A buffer for `len` bytes.
     pub fn new(len: usize) -> Self {
-        let mut bytes = BytesMut::with_capacity(HEAD_BYTES_MAX + len);
+        Self::growing(len, len)
+    }
+
+    /// A buffer for `len` bytes of which the first `room` may come now:
+    /// [`grow`](ItemBuffer::grow) makes room for more.
+    pub fn growing(len: usize, room: usize) -> Self {
+        let mut bytes = BytesMut::with_capacity(HEAD_BYTES_MAX + room.min(len));
         bytes.resize(HEAD_BYTES_MAX, 0);
-        ItemBuffer { bytes, len }
+        ItemBuffer {
+            bytes,
+            len,
+            limit: room.min(len),
+        }
     }
 
     /// Bytes that are still missing.
     pub fn missing(&self) -> usize {
-        self.len + HEAD_BYTES_MAX - self.bytes.len()
+        self.len - self.bytes().len()
     }
 
-    /// Adds bytes; what exceeds the announced length is left, and the number
-    /// of bytes taken returned.
+    /// Bytes that may come before the buffer must [`grow`](ItemBuffer::grow).
+    pub fn room(&self) -> usize {
+        self.limit - self.bytes().len()
+    }
+
+    /// Makes room for `more` bytes, and for no byte besides.
+    pub fn grow(&mut self, more: usize) {
+        self.limit = self.limit.saturating_add(more).min(self.len);
+        // `reserve` would take up to twice as much.
+        let mut bytes = BytesMut::with_capacity(HEAD_BYTES_MAX + self.limit);
+        bytes.extend_from_slice(&self.bytes);
+        self.bytes = bytes;
+    }
+
+    /// Adds bytes; what exceeds the room is left, and the number of bytes
+    /// taken returned.
     pub fn fill(&mut self, bytes: &[u8]) -> usize {
-        let taken = bytes.len().min(self.missing());
+        let taken = bytes.len().min(self.room());
         self.bytes.extend_from_slice(&bytes[..taken]);
         taken
     }
 
     /// Where the next bytes may be put directly: give it to a reader that
-    /// fills what [`missing`](ItemBuffer::missing) says at most.
+    /// fills what [`room`](ItemBuffer::room) says at most.
     pub fn rest(&mut self) -> bytes::buf::Limit<&mut BytesMut> {
-        let missing = self.missing();
-        bytes::BufMut::limit(&mut self.bytes, missing)
+        let room = self.room();
+        bytes::BufMut::limit(&mut self.bytes, room)
     }
 
     /// What was gathered so far.
@@ -149,6 +175,24 @@ mod tests {
             prop_assert_eq!((item.flags, item.version, item.expiry_unix_s), (flags, version, expiry));
             prop_assert_eq!(item.state, state);
             prop_assert_eq!(&item.value[..], &value[..]);
+        }
+
+        #[test]
+        fn a_buffer_takes_what_it_has_room_for(
+            value in prop::collection::vec(any::<u8>(), 0..300), first in 0..50_usize, step in 1..90_usize,
+        ) {
+            let mut buffer = ItemBuffer::growing(value.len(), first);
+            let mut taken = 0;
+            while buffer.missing() > 0 {
+                if buffer.room() == 0 {
+                    buffer.grow(step);
+                }
+                let room = buffer.room();
+                let now = buffer.fill(&value[taken..]);
+                prop_assert!(now == room && now > 0);
+                taken += now;
+            }
+            prop_assert_eq!(buffer.bytes(), &value[..]);
         }
 
         #[test]

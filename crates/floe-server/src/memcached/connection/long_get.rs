@@ -11,8 +11,8 @@ use crate::memcached::words as say;
 #[derive(Clone, Copy)]
 pub(super) struct LongGet {
     with_version: bool,
-    /// A key was too long: the rest of the line is passed over.
-    failed: bool,
+    /// Why the rest of the line is passed over.
+    fault: Option<&'static str>,
 }
 
 impl<S> Connection<S>
@@ -36,7 +36,7 @@ where
                 }
                 LongGet {
                     with_version,
-                    failed: false,
+                    fault: None,
                 }
             }
         };
@@ -52,7 +52,7 @@ where
         let Some(end) = memchr::memrchr(b' ', &rest[keys_at..]) else {
             // One word, far too long.
             self.long_get = Some(LongGet {
-                failed: true,
+                fault: Some(say::BAD_FORMAT),
                 ..long
             });
             return Ok(rest.len());
@@ -63,7 +63,7 @@ where
     }
 
     async fn get_more(&mut self, long: LongGet, keys: &[u8]) -> Result<(), End> {
-        if long.failed {
+        if long.fault.is_some() {
             return Ok(());
         }
         let get = Get {
@@ -74,12 +74,18 @@ where
         for key in get.keys() {
             if key.len() > KEY_BYTES_MAX {
                 self.long_get = Some(LongGet {
-                    failed: true,
+                    fault: Some(say::BAD_FORMAT),
                     ..long
                 });
                 return Ok(());
             }
-            self.get_key(key, long.with_version).await?;
+            if !self.get_key(key, long.with_version).await? {
+                self.long_get = Some(LongGet {
+                    fault: Some(say::NO_MEMORY_TO_GET),
+                    ..long
+                });
+                return Ok(());
+            }
             if self.replies.len() > OUTPUT_BYTES_MAX {
                 self.settle().await?;
             }
@@ -90,8 +96,8 @@ where
     pub(super) async fn finish_long_get(&mut self, long: LongGet, rest: &[u8]) -> Result<(), End> {
         let rest = rest.strip_suffix(b"\r").unwrap_or(rest);
         self.get_more(long, rest).await?;
-        let failed = self.long_get.take().is_some_and(|long| long.failed);
-        self.answer(if failed { say::BAD_FORMAT } else { "END" }, false);
+        let fault = self.long_get.take().and_then(|long| long.fault);
+        self.answer(fault.unwrap_or("END"), false);
         Ok(())
     }
 }

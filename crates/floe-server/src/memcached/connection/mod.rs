@@ -6,6 +6,9 @@
 
 mod authenticate;
 mod long_get;
+mod pace;
+mod patience;
+mod receive;
 mod stream;
 
 use std::io;
@@ -15,17 +18,17 @@ use bytes::{Buf, BytesMut};
 use floe::items::{Found, ItemBuffer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::Face;
 use super::counters::Counters;
-use super::execute::{Context, Sent};
+use super::execute::Context;
+use super::memory::{Account, Share};
 use super::output::Output;
 use super::protocol::{self, Get, KEY_BYTES_MAX, Meta, Request, Verb};
 use super::replies::{Effect, Replies};
 use super::words as say;
 use long_get::LongGet;
-use stream::Patience;
+use patience::Patience;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 16 << 10;
@@ -35,9 +38,6 @@ const LINE_BYTES_MAX: usize = 2048;
 
 /// Answers are sent before more than this is gathered.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
-
-/// The unit in which memory is shared out.
-pub(super) const MEMORY_UNIT_BYTES: usize = 1024;
 
 /// Why a connection ends.
 #[derive(Debug)]
@@ -50,6 +50,12 @@ pub(super) enum End {
     Idle,
     /// The client took nothing, or did not send what it announced, for too long.
     Stalled,
+    /// The client took an answer, or sent a value, below the least rate.
+    Slow,
+    /// The client was the slowest while memory was short.
+    Evicted,
+    /// The server stops, and the client is in the middle of something.
+    CutOff,
     /// Not a client of memcached.
     Junk,
     /// The network failed.
@@ -74,15 +80,21 @@ where
         context: context.clone(),
         input: BytesMut::new(),
         replies: Replies::default(),
+        account: Arc::default(),
         long_get: None,
     };
     let counters = &context.counters;
     let end = connection.run().await;
-    if !matches!(end, End::Broken(_)) {
+    // What is cut off must not look whole over TLS, and its memory is needed.
+    if !matches!(end, End::Broken(_) | End::Evicted | End::CutOff) {
         connection.say_goodbye().await;
     }
+    drop(connection);
     match end {
         End::Closed | End::Draining => {}
+        End::CutOff => counters.cut_off.add(1),
+        End::Slow => counters.slow.add(1),
+        End::Evicted => counters.evicted.add(1),
         End::Idle => counters.idle_kicks.add(1),
         End::Stalled => counters.stalled.add(1),
         End::Junk => counters.broken.add(1),
@@ -98,6 +110,8 @@ struct Connection<S> {
     context: Context,
     input: BytesMut,
     replies: Replies,
+    /// The memory that this connection holds.
+    account: Arc<Account>,
     patience: Patience,
     /// In the middle of a `get` whose line is too long to be seen at once.
     long_get: Option<LongGet>,
@@ -110,14 +124,6 @@ enum Follows {
     Value(Head, usize),
     /// So many bytes to pass over.
     Waste(u64),
-}
-
-/// The memory that an operation takes of that of all connections.
-enum Memory {
-    /// So many bytes.
-    Needed(u64),
-    /// Held already.
-    Held(OwnedSemaphorePermit),
 }
 
 /// What is kept of a request while its value arrives.
@@ -169,7 +175,10 @@ where
     async fn process(&mut self) -> Result<(), End> {
         let mut input = std::mem::take(&mut self.input);
         let mut at = 0;
-        loop {
+        let mut is_draining = false;
+        // Values that arrive in pieces bring further requests with them: a
+        // server that stops carries out none of these.
+        while !is_draining {
             let rest = &input[at..];
             let Some(end) = memchr::memchr(b'\n', rest) else {
                 at += self.unfinished(rest).await?;
@@ -193,12 +202,13 @@ where
                     self.input = input;
                     self.waste(len).await?;
                     input = std::mem::take(&mut self.input);
+                    is_draining = self.context.face.is_draining();
                 }
                 Follows::Value(head, len) if input.len() - at >= len + 2 => {
                     let (value, end) = input[at..at + len + 2].split_at(len);
                     at += len + 2;
                     match end {
-                        b"\r\n" => self.store(head, ItemBuffer::from(value), None).await?,
+                        b"\r\n" => self.store(head, ItemBuffer::from(value)).await?,
                         _ => self.bad_data(&head),
                     }
                 }
@@ -208,6 +218,7 @@ where
                     self.input = input;
                     self.receive(head, len).await?;
                     input = std::mem::take(&mut self.input);
+                    is_draining = self.context.face.is_draining();
                 }
             }
             if self.replies.len() > OUTPUT_BYTES_MAX {
@@ -356,9 +367,13 @@ where
             return Ok(());
         }
         for key in get.keys() {
-            match get.exptime {
+            let has_memory = match get.exptime {
                 None => self.get_key(key, get.with_version).await?,
                 Some(exptime) => self.touch_key(key, get.with_version, exptime).await?,
+            };
+            if !has_memory {
+                self.answer(say::NO_MEMORY_TO_GET, false);
+                return Ok(());
             }
             if self.replies.len() > OUTPUT_BYTES_MAX {
                 self.settle().await?;
@@ -368,7 +383,8 @@ where
         Ok(())
     }
 
-    async fn get_key(&mut self, key: &[u8], with_version: bool) -> Result<(), End> {
+    /// Looks one key up; `false` if there is no memory for its item.
+    async fn get_key(&mut self, key: &[u8], with_version: bool) -> Result<bool, End> {
         if self.replies.conflicts(key, Effect::Reads) {
             self.gather().await?;
         }
@@ -379,13 +395,16 @@ where
                 counters.get_hits_memory.add(1);
                 self.context.items().note_read(&item);
                 self.replies.sink().item(key, &item, with_version);
-                Ok(())
+                Ok(true)
             }
             Ok(Found::Miss) => {
                 counters.get_misses.add(1);
-                Ok(())
+                Ok(true)
             }
             Ok(Found::OnFlash { len }) => {
+                let Some(share) = self.share(len).await? else {
+                    return Ok(false);
+                };
                 let (context, owned) = self.owned(key);
                 let read = async move {
                     let mut output = Output::default();
@@ -394,20 +413,30 @@ where
                     }
                     output
                 };
-                self.launch(None, key, Effect::Reads, Memory::Needed(len), read)
-                    .await
+                self.launch(None, key, Effect::Reads, share, read).await?;
+                Ok(true)
             }
             Err(error) => {
                 self.context.failure(&error);
-                Ok(())
+                Ok(true)
             }
         }
     }
 
-    async fn touch_key(&mut self, key: &[u8], with_version: bool, exptime: i32) -> Result<(), End> {
+    async fn touch_key(
+        &mut self,
+        key: &[u8],
+        with_version: bool,
+        exptime: i32,
+    ) -> Result<bool, End> {
+        let Some(share) = self.share_to_change(key).await? else {
+            return Ok(false);
+        };
         let (context, owned) = self.owned(key);
         let touch = async move { context.get_and_touch(&owned, exptime, with_version).await };
-        self.change(key, false, touch).await
+        self.begin(key, Effect::Changes, share, false, touch)
+            .await?;
+        Ok(true)
     }
 
     async fn meta_get(&mut self, meta: &Meta<'_>, line: &[u8]) -> Result<(), End> {
@@ -427,12 +456,14 @@ where
             return self.meta_change(meta, line).await;
         }
         if let Some(len) = on_flash {
+            let Some(share) = self.share(len).await? else {
+                self.answer(say::NO_MEMORY_TO_GET, false);
+                return Ok(());
+            };
             let (context, line) = self.owned(line);
             let read = async move { context.meta_read(&line).await };
             // It may turn out to be stale, and then this client's to refill.
-            return self
-                .launch(None, key, Effect::Changes, Memory::Needed(len), read)
-                .await;
+            return self.launch(None, key, Effect::Changes, share, read).await;
         }
         counters.gets.add(1);
         match item {
@@ -458,20 +489,26 @@ where
         noreply: bool,
         operation: impl Future<Output = Output> + Send + 'static,
     ) -> Result<(), End> {
-        // An update reads what is there, and may write a little more.
+        match self.share_to_change(key).await? {
+            Some(share) => {
+                self.begin(key, Effect::Changes, share, noreply, operation)
+                    .await
+            }
+            None => {
+                self.answer(say::NO_MEMORY, noreply);
+                Ok(())
+            }
+        }
+    }
+
+    /// A share for an update, which reads what is there and may write a little more.
+    async fn share_to_change(&mut self, key: &[u8]) -> Result<Option<Share>, End> {
         let len = match self.context.items().get_now(key) {
             Ok(Found::OnFlash { len }) => len,
             Ok(Found::Hit(item)) => item.value.len() as u64,
             Ok(Found::Miss) | Err(_) => 0,
         };
-        self.begin(
-            key,
-            Effect::Changes,
-            Memory::Needed(len),
-            noreply,
-            operation,
-        )
-        .await
+        self.share(len).await
     }
 
     /// Begins an operation that may wait, with its share of memory.
@@ -479,7 +516,7 @@ where
         &mut self,
         key: &[u8],
         effect: Effect,
-        memory: Memory,
+        share: Share,
         noreply: bool,
         operation: impl Future<Output = Output> + Send + 'static,
     ) -> Result<(), End> {
@@ -488,7 +525,7 @@ where
             let output = operation.await;
             if noreply { Output::default() } else { output }
         };
-        self.launch(Some(&runtime), key, effect, memory, operation)
+        self.launch(Some(&runtime), key, effect, share, operation)
             .await
     }
 
@@ -499,81 +536,22 @@ where
         runtime: Option<&Handle>,
         key: &[u8],
         effect: Effect,
-        memory: Memory,
+        mut share: Share,
         operation: impl Future<Output = Output> + Send + 'static,
     ) -> Result<(), End> {
         let is_full = self.replies.under_way() >= self.context.face.config.max_pipeline as usize;
         if is_full || self.replies.conflicts(key, effect) {
             self.gather().await?;
         }
-        let share = match memory {
-            Memory::Held(share) => share,
-            Memory::Needed(bytes) => self.share(bytes).await?,
-        };
         let operation = async move {
             let mut output = operation.await;
             if !output.is_empty() {
+                share.shrink(output.len() as u64);
                 output.hold(share);
             }
             output
         };
         self.replies.begin(runtime, key, effect, operation).await;
-        Ok(())
-    }
-
-    /// Stores a value that is there whole.
-    pub(super) async fn store(
-        &mut self,
-        head: Head,
-        value: ItemBuffer,
-        share: Option<OwnedSemaphorePermit>,
-    ) -> Result<(), End> {
-        // Who holds a share never waits for another.
-        let memory = match share {
-            Some(share) => Memory::Held(share),
-            None => Memory::Needed(value.bytes().len() as u64),
-        };
-        let context = self.context.clone();
-        match head {
-            Head::Classic(head) => {
-                let key = head.key.clone();
-                let sent = Sent {
-                    verb: head.verb,
-                    key: head.key,
-                    flags: head.flags,
-                    expiry: context.expiry(head.exptime),
-                    version: head.version,
-                    allow_stale: false,
-                    value,
-                };
-                let store = async move { context.classic_store(sent).await };
-                self.begin(&key, Effect::Changes, memory, head.noreply, store)
-                    .await
-            }
-            Head::Meta(line) => {
-                let Request::MetaSet(meta, _) = protocol::parse(&line) else {
-                    // It was one when its value was announced.
-                    return Err(End::Junk);
-                };
-                let key: Box<[u8]> = meta.key.as_slice().into();
-                let store = async move { context.meta_set_line(&line, value).await };
-                self.begin(&key, Effect::Changes, memory, false, store)
-                    .await
-            }
-        }
-    }
-
-    fn bad_data(&mut self, head: &Head) {
-        let noreply = matches!(head, Head::Classic(head) if head.noreply);
-        self.answer(say::BAD_DATA, noreply);
-    }
-
-    /// An older item does not outlive a newer one that was refused.
-    async fn forget(&mut self, key: &[u8]) -> Result<(), End> {
-        self.settle().await?;
-        if let Err(error) = self.context.items().delete(key).await {
-            self.context.failure(&error);
-        }
         Ok(())
     }
 

@@ -1,0 +1,92 @@
+//! How long the server waits for a client in the middle of a value or an answer.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use floe_core::Tick;
+use floe_device::Clock;
+use floe_device::clock::Sleep;
+
+use super::End;
+use super::patience::Patience;
+use crate::memcached::Face;
+use crate::memcached::memory::{Account, Transfer};
+use std::sync::Arc;
+
+/// The limits of one transfer: a time without any byte, a least rate after a
+/// grace, and what a shortage of memory or the end of the server leaves.
+pub(super) struct Pace {
+    clock: Clock,
+    transfer: Transfer,
+    stall_limit: Duration,
+    grace: Duration,
+    last: Tick,
+    /// Fires at this moment or before the deadline.
+    sleep: Option<(Tick, Sleep)>,
+}
+
+impl Pace {
+    pub(super) fn new(face: &Face, account: &Arc<Account>) -> Self {
+        Pace {
+            clock: face.clock.clone(),
+            transfer: face.memory.transfer(account),
+            stall_limit: face.stall_limit(),
+            grace: Duration::from_secs(u64::from(face.config.min_rate_grace_seconds)),
+            last: face.clock.now(),
+            sleep: None,
+        }
+    }
+
+    pub(super) fn transfer(&self) -> &Transfer {
+        &self.transfer
+    }
+
+    /// Notes progress.
+    pub(super) fn moved(&mut self, bytes: usize) {
+        self.transfer.moved(bytes as u64);
+        self.last = self.clock.now();
+    }
+
+    /// The client waited for the server until now.
+    pub(super) fn go_on(&mut self) {
+        self.last = self.clock.now();
+    }
+
+    /// Ready when the client is waited for no longer.
+    pub(super) fn poll(&mut self, task: &mut Context<'_>, patience: &mut Patience) -> Poll<End> {
+        if self.transfer.poll_evicted(task).is_ready() {
+            return Poll::Ready(End::Evicted);
+        }
+        let drain_by = patience.drain_by(task);
+        loop {
+            let (deadline, end) = self.deadline(drain_by);
+            let is_early = |(at, _): &(Tick, Sleep)| *at <= deadline;
+            if !self.sleep.as_ref().is_some_and(is_early) {
+                self.sleep = Some((deadline, self.clock.sleep_until(deadline)));
+            }
+            if let Some((_, sleep)) = &mut self.sleep {
+                ready!(Pin::new(sleep).poll(task));
+            }
+            self.sleep = None;
+            if self.clock.now() >= deadline {
+                return Poll::Ready(end);
+            }
+        }
+    }
+
+    /// The earliest of the limits.
+    fn deadline(&self, drain_by: Option<Tick>) -> (Tick, End) {
+        let mut deadline = (self.last + self.stall_limit, End::Stalled);
+        let others = [
+            (self.transfer.slow_at(self.grace), End::Slow),
+            (drain_by, End::CutOff),
+        ];
+        for (at, end) in others {
+            if let Some(at) = at.filter(|at| *at < deadline.0) {
+                deadline = (at, end);
+            }
+        }
+        deadline
+    }
+}

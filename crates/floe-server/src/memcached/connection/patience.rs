@@ -1,0 +1,97 @@
+//! How long a connection may be idle, and that the server goes on.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::task::{Context as TaskContext, Poll, ready};
+use std::time::Duration;
+
+use floe_core::Tick;
+use floe_device::clock::Sleep;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use super::End;
+use crate::memcached::Face;
+
+/// How long a stopping server waits for a client in the middle of something.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a connection may be idle, and that the server goes on. Its
+/// futures keep the task's waker, so they are polled only when something
+/// other than the socket has woken it.
+pub(super) struct Patience {
+    clock: floe_device::Clock,
+    idle_limit: Option<Duration>,
+    idle: Option<Sleep>,
+    draining: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// When a client in the middle of something is left, once the server stops.
+    drain_by: Option<Tick>,
+    pub(super) is_armed: bool,
+    /// Reads so far.
+    pub(super) rounds: u64,
+    /// Reads when the idle time began.
+    rounds_then: u64,
+}
+
+impl Patience {
+    pub(super) fn new(face: &Face) -> Self {
+        let seconds = face.config.idle_timeout_seconds;
+        let limit = Duration::from_secs(u64::from(seconds));
+        Patience {
+            clock: face.clock.clone(),
+            idle_limit: (seconds > 0).then_some(limit),
+            idle: None,
+            draining: Box::pin(face.draining.clone().cancelled_owned()),
+            drain_by: None,
+            is_armed: false,
+            rounds: 0,
+            rounds_then: 0,
+        }
+    }
+
+    /// The task has waited for something else and may have missed a wake-up.
+    pub(super) fn was_elsewhere(&mut self) {
+        self.is_armed = false;
+    }
+
+    /// When a client in the middle of something is left; none while the server
+    /// goes on. The task is woken when that changes.
+    pub(super) fn drain_by(&mut self, task: &mut TaskContext<'_>) -> Option<Tick> {
+        self.was_elsewhere();
+        if self.drain_by.is_none() && self.draining.as_mut().poll(task).is_ready() {
+            self.drain_by = Some(self.clock.now() + DRAIN_PATIENCE);
+        }
+        self.drain_by
+    }
+
+    /// Returns when the server stops and waits for nothing any more.
+    pub(super) async fn drained(&mut self) {
+        self.was_elsewhere();
+        self.draining.as_mut().await;
+        let drain_by = *self
+            .drain_by
+            .get_or_insert(self.clock.now() + DRAIN_PATIENCE);
+        self.clock.sleep_until(drain_by).await;
+    }
+
+    /// What ends the wait for the next request.
+    pub(super) fn poll(&mut self, task: &mut TaskContext<'_>) -> Poll<End> {
+        self.is_armed = true;
+        if self.draining.as_mut().poll(task).is_ready() {
+            return Poll::Ready(End::Draining);
+        }
+        let Some(limit) = self.idle_limit else {
+            return Poll::Pending;
+        };
+        loop {
+            let idle = self.idle.get_or_insert_with(|| {
+                self.rounds_then = self.rounds;
+                self.clock.sleep(limit)
+            });
+            ready!(Pin::new(idle).poll(task));
+            self.idle = None;
+            if self.rounds == self.rounds_then {
+                return Poll::Ready(End::Idle);
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Values on their way in: their memory, their bytes, and what is passed over.
+
+use std::sync::Arc;
+
+use bytes::Buf;
+use floe::items::ItemBuffer;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::pace::Pace;
+use super::{Connection, End, Head, READ_BYTES};
+use crate::memcached::execute::Sent;
+use crate::memcached::memory::Share;
+use crate::memcached::protocol::{self, Request, Verb};
+use crate::memcached::replies::Effect;
+use crate::memcached::words as say;
+
+/// Memory that an announced value takes before any of it has come.
+const FIRST_ROOM_BYTES: usize = 16 << 10;
+
+/// A value that outgrows its memory gets so many times as much.
+const GROWTH: usize = 4;
+
+impl<S> Connection<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    /// A share of the memory of all connections, `None` if there is none in
+    /// time. A connection that must wait gives back all it has first.
+    pub(super) async fn share(&mut self, bytes: u64) -> Result<Option<Share>, End> {
+        let face = Arc::clone(&self.context.face);
+        if let Some(share) = face.memory.try_share(&self.account, bytes) {
+            return Ok(Some(share));
+        }
+        self.settle().await?;
+        let account = Arc::clone(&self.account);
+        let share = tokio::select! {
+            biased;
+            share = face.memory.share(&account, bytes, face.stall_limit()) => share,
+            () = self.patience.drained() => return Err(End::CutOff),
+        };
+        if share.is_none() {
+            self.context.counters.no_memory.add(1);
+        }
+        Ok(share)
+    }
+
+    /// Makes room for more of a value that is arriving; `false` if there is none.
+    async fn make_room(
+        &mut self,
+        value: &mut ItemBuffer,
+        share: &mut Share,
+        pace: &mut Pace,
+    ) -> Result<bool, End> {
+        let more = (value.bytes().len() * (GROWTH - 1)).min(value.missing());
+        let face = Arc::clone(&self.context.face);
+        let (transfer, limit) = (pace.transfer(), face.stall_limit());
+        let has_grown = tokio::select! {
+            biased;
+            has_grown = face.memory.grow(share, more as u64, transfer, limit) => has_grown,
+            () = self.patience.drained() => return Err(End::CutOff),
+        };
+        pace.go_on();
+        match has_grown {
+            true => value.grow(more),
+            false => self.context.counters.no_memory.add(1),
+        }
+        Ok(has_grown)
+    }
+
+    /// Receives a value that has not arrived whole, and stores it.
+    pub(super) async fn receive(&mut self, head: Head, len: usize) -> Result<(), End> {
+        // The client may wait for the answers before it sends the rest.
+        self.settle().await?;
+        let room = self.input.len().max(FIRST_ROOM_BYTES).min(len);
+        let Some(mut share) = self.share(room as u64).await? else {
+            self.refuse_value(&head).await?;
+            return self.waste(len as u64 + 2).await;
+        };
+        let mut pace = Pace::new(&self.context.face, &self.account);
+        let mut value = ItemBuffer::growing(len, room);
+        let taken = value.fill(&self.input);
+        self.input.advance(taken);
+        while value.missing() > 0 {
+            if value.room() == 0 && !self.make_room(&mut value, &mut share, &mut pace).await? {
+                let missing = value.missing() as u64;
+                drop((value, share));
+                self.refuse_value(&head).await?;
+                return self.waste(missing + 2).await;
+            }
+            self.receive_some(&mut value.rest(), &mut pace).await?;
+        }
+        let mut input = std::mem::take(&mut self.input);
+        while input.len() < 2 {
+            input.reserve(READ_BYTES);
+            self.receive_some(&mut input, &mut pace).await?;
+        }
+        drop(pace);
+        let is_good = input.starts_with(b"\r\n");
+        input.advance(2);
+        self.input = input;
+        match is_good {
+            true => self.store_with(head, value, share).await,
+            false => {
+                self.bad_data(&head);
+                Ok(())
+            }
+        }
+    }
+
+    /// Passes over bytes that belong to a refused request.
+    pub(super) async fn waste(&mut self, len: u64) -> Result<(), End> {
+        let mut left = len;
+        let mut pace = None;
+        loop {
+            // At most what is there.
+            let now = left.min(self.input.len() as u64) as usize;
+            self.input.advance(now);
+            left -= now as u64;
+            if left == 0 {
+                return Ok(());
+            }
+            self.settle().await?;
+            let new = || Pace::new(&self.context.face, &self.account);
+            let pace = pace.get_or_insert_with(new);
+            let mut input = std::mem::take(&mut self.input);
+            input.reserve(READ_BYTES);
+            self.receive_some(&mut input, pace).await?;
+            self.input = input;
+        }
+    }
+
+    /// Stores a value that came with its line.
+    pub(super) async fn store(&mut self, head: Head, value: ItemBuffer) -> Result<(), End> {
+        match self.share(value.bytes().len() as u64).await? {
+            Some(share) => self.store_with(head, value, share).await,
+            None => self.refuse_value(&head).await,
+        }
+    }
+
+    async fn store_with(&mut self, head: Head, value: ItemBuffer, share: Share) -> Result<(), End> {
+        let context = self.context.clone();
+        match head {
+            Head::Classic(head) => {
+                let key = head.key.clone();
+                let sent = Sent {
+                    verb: head.verb,
+                    key: head.key,
+                    flags: head.flags,
+                    expiry: context.expiry(head.exptime),
+                    version: head.version,
+                    allow_stale: false,
+                    value,
+                };
+                let store = async move { context.classic_store(sent).await };
+                self.begin(&key, Effect::Changes, share, head.noreply, store)
+                    .await
+            }
+            Head::Meta(line) => {
+                let Request::MetaSet(meta, _) = protocol::parse(&line) else {
+                    // It was one when its value was announced.
+                    return Err(End::Junk);
+                };
+                let key: Box<[u8]> = meta.key.as_slice().into();
+                let store = async move { context.meta_set_line(&line, value).await };
+                self.begin(&key, Effect::Changes, share, false, store).await
+            }
+        }
+    }
+
+    /// There is no memory for a value. What it would have replaced is gone, as
+    /// with memcached.
+    async fn refuse_value(&mut self, head: &Head) -> Result<(), End> {
+        match head {
+            Head::Classic(head) => {
+                if head.verb == Verb::Set {
+                    self.forget(&head.key).await?;
+                }
+                self.answer(say::NO_MEMORY, head.noreply);
+            }
+            Head::Meta(line) => {
+                if let Request::MetaSet(meta, _) = protocol::parse(line) {
+                    self.forget(meta.key.as_slice()).await?;
+                }
+                self.answer(say::NO_MEMORY, false);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn bad_data(&mut self, head: &Head) {
+        let noreply = matches!(head, Head::Classic(head) if head.noreply);
+        self.answer(say::BAD_DATA, noreply);
+    }
+
+    /// An older item does not outlive a newer one that was refused.
+    pub(super) async fn forget(&mut self, key: &[u8]) -> Result<(), End> {
+        self.settle().await?;
+        if let Err(error) = self.context.items().delete(key).await {
+            self.context.failure(&error);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,419 @@
+//! Memory of values on their way in and out, shared out over all connections.
+//!
+//! * A connection holds at most [`CONNECTION_SHARE`] of it, and no share while
+//!   it waits for its first.
+//! * A value that grows waits while it holds a share. So one at a time gets
+//!   the *lane*, set aside for one item of any size: it completes whatever
+//!   others hold, and growing values never wait for each other for ever.
+//! * While memory is short, transfers below the least rate lose their
+//!   connections, the slowest first.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use floe_core::Tick;
+use floe_device::Clock;
+use futures::task::AtomicWaker;
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::config::MemcachedConfig;
+
+/// The unit in which memory is shared out.
+const UNIT_BYTES: u64 = 1024;
+
+/// The part of all memory that one connection may hold, unless an item is larger.
+const CONNECTION_SHARE: u32 = 8;
+
+/// How long a transfer may be slow while memory is short.
+const SHORTAGE_GRACE: Duration = Duration::from_secs(1);
+
+/// How often a connection that waits for memory looks for slow transfers.
+const SHORTAGE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The memory of all connections.
+#[derive(Debug)]
+pub(super) struct Memory {
+    clock: Clock,
+    pool: Arc<Semaphore>,
+    pool_units: u32,
+    /// One permit; see the module's invariants.
+    lane: Arc<Semaphore>,
+    lane_units: u32,
+    account_units_max: u32,
+    /// Bytes per second below which a transfer is slow; 0 is never.
+    min_rate: u64,
+    transfers: Mutex<Transfers>,
+    waits: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Transfers {
+    next_id: u64,
+    open: BTreeMap<u64, Arc<TransferState>>,
+}
+
+impl Memory {
+    pub(super) fn new(config: &MemcachedConfig, clock: Clock) -> Arc<Self> {
+        let lane_units = units(config.max_item_size.bytes());
+        // The configuration has room for two items.
+        let pool_units = units(config.memory.bytes())
+            .saturating_sub(lane_units)
+            .clamp(1, u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
+        Arc::new(Memory {
+            clock,
+            pool: Arc::new(Semaphore::new(pool_units as usize)),
+            pool_units,
+            lane: Arc::new(Semaphore::new(1)),
+            lane_units,
+            account_units_max: (pool_units / CONNECTION_SHARE).max(lane_units),
+            min_rate: config.min_rate.bytes(),
+            transfers: Mutex::default(),
+            waits: AtomicU64::new(0),
+        })
+    }
+
+    /// Times that a connection waited for memory.
+    pub(super) fn waits(&self) -> u64 {
+        self.waits.load(Relaxed)
+    }
+
+    /// Memory that connections hold.
+    pub(super) fn used_bytes(&self) -> u64 {
+        let pool = self.pool_units as usize - self.pool.available_permits();
+        let lane = match self.lane.available_permits() {
+            0 => self.lane_units as usize,
+            _ => 0,
+        };
+        (pool + lane) as u64 * UNIT_BYTES
+    }
+
+    /// The part that `bytes` need, or all there is.
+    fn units(&self, bytes: u64) -> u32 {
+        units(bytes).min(self.pool_units)
+    }
+
+    /// A share of `bytes` if there is one at once.
+    pub(super) fn try_share(&self, account: &Arc<Account>, bytes: u64) -> Option<Share> {
+        let units = self.units(bytes);
+        let held = account.units.load(Relaxed);
+        if held > 0 && held.saturating_add(units) > self.account_units_max {
+            return None;
+        }
+        let permit = Arc::clone(&self.pool).try_acquire_many_owned(units);
+        Some(Share::new(account, permit.ok()?, units))
+    }
+
+    /// A share of `bytes` for a connection that holds none, once there is one;
+    /// `None` after `limit`.
+    pub(super) async fn share(
+        &self,
+        account: &Arc<Account>,
+        bytes: u64,
+        limit: Duration,
+    ) -> Option<Share> {
+        debug_assert_eq!(account.units.load(Relaxed), 0, "it holds and waits");
+        if let Some(share) = self.try_share(account, bytes) {
+            return Some(share);
+        }
+        self.waits.fetch_add(1, Relaxed);
+        let units = self.units(bytes);
+        let mut acquire = pin!(Arc::clone(&self.pool).acquire_many_owned(units));
+        let mut deadline = self.clock.sleep(limit);
+        loop {
+            self.evict_slow(units);
+            tokio::select! {
+                biased;
+                // The semaphore is never closed.
+                permit = &mut acquire => return Some(Share::new(account, permit.ok()?, units)),
+                () = &mut deadline => return None,
+                () = self.clock.sleep(SHORTAGE_INTERVAL) => {}
+            }
+        }
+    }
+
+    /// Adds `bytes` to the share of a value that is arriving; `false` if
+    /// there were none within `limit`.
+    pub(super) async fn grow(
+        &self,
+        share: &mut Share,
+        bytes: u64,
+        transfer: &Transfer,
+        limit: Duration,
+    ) -> bool {
+        if share.lane.is_some() {
+            return true;
+        }
+        let units = self.units(bytes);
+        if let Ok(more) = Arc::clone(&self.pool).try_acquire_many_owned(units) {
+            share.add(more, units);
+            return true;
+        }
+        self.waits.fetch_add(1, Relaxed);
+        let _waiting = transfer.wait();
+        let mut more = pin!(Arc::clone(&self.pool).acquire_many_owned(units));
+        let mut lane = pin!(Arc::clone(&self.lane).acquire_owned());
+        let mut deadline = self.clock.sleep(limit);
+        loop {
+            self.evict_slow(units);
+            tokio::select! {
+                biased;
+                more = &mut more => {
+                    let Ok(more) = more else { return false };
+                    share.add(more, units);
+                    return true;
+                }
+                lane = &mut lane => {
+                    share.lane = lane.ok();
+                    return share.lane.is_some();
+                }
+                () = &mut deadline => return false,
+                () = self.clock.sleep(SHORTAGE_INTERVAL) => {}
+            }
+        }
+    }
+
+    /// A transfer of a connection, known as long as it lasts.
+    pub(super) fn transfer(self: &Arc<Self>, account: &Arc<Account>) -> Transfer {
+        let state = Arc::new(TransferState {
+            account: Arc::clone(account),
+            progress: Mutex::new(Progress::new(self.clock.now())),
+            is_evicted: AtomicBool::new(false),
+            waker: AtomicWaker::new(),
+        });
+        let mut transfers = self.transfers.lock();
+        let id = transfers.next_id;
+        transfers.next_id += 1;
+        transfers.open.insert(id, Arc::clone(&state));
+        drop(transfers);
+        Transfer {
+            memory: Arc::clone(self),
+            id,
+            state,
+        }
+    }
+
+    /// Evicts the slowest transfers until `needed` units are about to be free.
+    fn evict_slow(&self, needed: u32) {
+        let now = self.clock.now();
+        let mut slow: Vec<(u64, Arc<TransferState>)> = Vec::new();
+        let mut coming = 0;
+        for transfer in self.transfers.lock().open.values() {
+            let held = transfer.account.units.load(Relaxed);
+            if transfer.is_evicted.load(Relaxed) {
+                coming += held;
+            } else if let Some(rate) = transfer.progress.lock().rate(now)
+                && held > 0
+                && rate < self.min_rate
+            {
+                slow.push((rate, Arc::clone(transfer)));
+            }
+        }
+        slow.sort_by_key(|(rate, _)| *rate);
+        for (_, transfer) in slow {
+            if coming >= needed {
+                return;
+            }
+            coming += transfer.account.units.load(Relaxed);
+            transfer.evict();
+        }
+    }
+}
+
+fn units(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT_BYTES).max(1)).unwrap_or(u32::MAX)
+}
+
+/// What one connection holds.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    units: AtomicU32,
+}
+
+/// Memory held by one connection until it is dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    account: Arc<Account>,
+    permit: OwnedSemaphorePermit,
+    units: u32,
+    lane: Option<OwnedSemaphorePermit>,
+}
+
+impl Share {
+    fn new(account: &Arc<Account>, permit: OwnedSemaphorePermit, units: u32) -> Self {
+        account.units.fetch_add(units, Relaxed);
+        Share {
+            account: Arc::clone(account),
+            permit,
+            units,
+            lane: None,
+        }
+    }
+
+    fn add(&mut self, more: OwnedSemaphorePermit, units: u32) {
+        self.account.units.fetch_add(units, Relaxed);
+        self.permit.merge(more);
+        self.units += units;
+    }
+
+    /// Gives back what exceeds `bytes`.
+    pub(super) fn shrink(&mut self, bytes: u64) {
+        self.lane = None;
+        let excess = self.units.saturating_sub(units(bytes));
+        if let Some(excess_permit) = self.permit.split(excess as usize) {
+            drop(excess_permit);
+            self.account.units.fetch_sub(excess, Relaxed);
+            self.units -= excess;
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.account.units.fetch_sub(self.units, Relaxed);
+    }
+}
+
+/// Bytes that move between a client and the server, which waits for the client.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    memory: Arc<Memory>,
+    id: u64,
+    state: Arc<TransferState>,
+}
+
+#[derive(Debug)]
+struct TransferState {
+    account: Arc<Account>,
+    progress: Mutex<Progress>,
+    is_evicted: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl TransferState {
+    fn evict(&self) {
+        self.is_evicted.store(true, Relaxed);
+        self.waker.wake();
+    }
+}
+
+#[derive(Debug)]
+struct Progress {
+    /// Later by what the client waited for the server.
+    began: Tick,
+    moved_bytes: u64,
+    last: Tick,
+    /// Bytes since `window_began`, at least [`SHORTAGE_GRACE`] until the next window.
+    window_bytes: u64,
+    window_began: Tick,
+    /// Bytes per second of the window before.
+    rate: Option<u64>,
+    /// The client waits for the server.
+    is_waiting: bool,
+}
+
+impl Progress {
+    fn new(now: Tick) -> Self {
+        Progress {
+            began: now,
+            moved_bytes: 0,
+            last: now,
+            window_bytes: 0,
+            window_began: now,
+            rate: None,
+            is_waiting: false,
+        }
+    }
+
+    fn moved(&mut self, bytes: u64, now: Tick) {
+        self.moved_bytes += bytes;
+        self.window_bytes += bytes;
+        self.last = now;
+        let lasts = now.since(self.window_began);
+        if lasts >= SHORTAGE_GRACE {
+            let per_second = u128::from(self.window_bytes) * 1000 / lasts.as_millis().max(1);
+            self.rate = Some(u64::try_from(per_second).unwrap_or(u64::MAX));
+            self.window_bytes = 0;
+            self.window_began = now;
+        }
+    }
+
+    /// Bytes per second of late; `None` within the grace and while the client
+    /// waits for the server.
+    fn rate(&self, now: Tick) -> Option<u64> {
+        match now.since(self.last) >= SHORTAGE_GRACE {
+            _ if self.is_waiting => None,
+            true => Some(0),
+            false => self.rate,
+        }
+    }
+}
+
+impl Transfer {
+    /// Notes progress.
+    pub(super) fn moved(&self, bytes: u64) {
+        let now = self.memory.clock.now();
+        self.state.progress.lock().moved(bytes, now);
+    }
+
+    /// When it will have been below the least rate since its beginning, but
+    /// for `grace`.
+    pub(super) fn slow_at(&self, grace: Duration) -> Option<Tick> {
+        let rate = self.memory.min_rate;
+        if rate == 0 {
+            return None;
+        }
+        let progress = self.state.progress.lock();
+        let earned_ns = u128::from(progress.moved_bytes) * 1_000_000_000 / u128::from(rate);
+        let earned = Duration::from_nanos(u64::try_from(earned_ns).unwrap_or(u64::MAX));
+        Some(progress.began + grace.saturating_add(earned))
+    }
+
+    /// Ready once it was evicted.
+    pub(super) fn poll_evicted(&self, task: &mut Context<'_>) -> Poll<()> {
+        self.state.waker.register(task.waker());
+        match self.state.is_evicted.load(Relaxed) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+
+    /// From now on until the guard is dropped the client waits for the server.
+    fn wait(&self) -> Waiting<'_> {
+        self.state.progress.lock().is_waiting = true;
+        Waiting {
+            transfer: self,
+            since: self.memory.clock.now(),
+        }
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.memory.transfers.lock().open.remove(&self.id);
+    }
+}
+
+struct Waiting<'a> {
+    transfer: &'a Transfer,
+    since: Tick,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let now = self.transfer.memory.clock.now();
+        let mut progress = self.transfer.state.progress.lock();
+        progress.began = progress.began + now.since(self.since);
+        progress.last = now;
+        progress.window_began = now;
+        progress.window_bytes = 0;
+        progress.is_waiting = false;
+    }
+}
+
+#[cfg(test)]
+mod tests;
