@@ -25,6 +25,21 @@ const ANONYMOUS: &[Choice] = &[
     },
 ];
 
+const WITHOUT_PASSWORD: &[Choice] = &[
+    Choice {
+        word: "loopback",
+        doc: "Yes, but refuse to start on an address that other machines can reach.",
+    },
+    Choice {
+        word: "true",
+        doc: "Yes, whoever asks.",
+    },
+    Choice {
+        word: "false",
+        doc: "No: `memcached.auth_file` must name who may.",
+    },
+];
+
 /// The sections of the faces.
 ///
 /// # Errors
@@ -222,7 +237,17 @@ fn memcached() -> Result<Section, String> {
             key(
                 "auth_file",
                 Kind::Path,
-                "A file of lines `name:password`. With it a connection must begin with a `set` whose value is a name, a space and a password, as with memcached's `-Y`; empty lets anybody in.",
+                "A file of lines `name:password`. With it a connection must begin with a `set` whose value is a name, a space and a password, as with memcached's `-Y`.",
+            ),
+            key(
+                "anonymous",
+                Kind::Choice(WITHOUT_PASSWORD),
+                "Whether clients are served without a password, where there is no `memcached.auth_file`.",
+            ),
+            key(
+                "flush_all",
+                Kind::Bool,
+                "Whether `flush_all` is carried out. `false` refuses it, as memcached's `-F` does.",
             ),
             key(
                 "tls_certificate",
@@ -254,6 +279,11 @@ fn admin() -> Result<Section, String> {
             count(
                 "max_connections",
                 "Connections at once. A further one takes the place of the one that has been idle the longest; while none is idle, it waits. Four more serve only small pages such as `/health` and `/ready`.",
+            ),
+            Key::new(
+                "public",
+                Kind::Bool,
+                "Whether `admin.listen` may be an address that other machines can reach: nobody is asked for a password.",
             ),
         ],
     )

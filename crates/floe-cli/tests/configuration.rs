@@ -190,12 +190,33 @@ fn bad_values_name_the_limit_and_what_works() {
             &["--s3-listen", "0.0.0.0:9000"],
             &["s3.keys", "s3.anonymous"],
         ),
+        (
+            &["--memcached-listen", "0.0.0.0:11211"],
+            &["memcached.listen", "memcached.anonymous = true"],
+        ),
+        (
+            &["--admin-listen", "0.0.0.0:9100"],
+            &["admin.listen", "admin.public = true"],
+        ),
     ] {
         let arguments = [&["config", "check"], arguments].concat();
         run(folder.path(), &arguments).expect(2, parts);
     }
     run(folder.path(), &["config", "check", "absent.toml"])
         .expect(2, &["cannot read the configuration file absent.toml"]);
+}
+
+#[test]
+fn faces_open_to_other_machines_are_pointed_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = [
+        "--memcached-anonymous=true",
+        "--memcached-listen",
+        "0.0.0.0:11211",
+    ];
+    let arguments = [&["config", "check"][..], &open].concat();
+    let checked = run(folder.path(), &arguments);
+    checked.expect(0, &["0.0.0.0:11211", "anyone", "memcached.anonymous"]);
 }
 
 #[test]

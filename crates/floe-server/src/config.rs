@@ -66,7 +66,7 @@ pub struct S3Config {
     pub max_upload_size: ByteSize,
 }
 
-/// Whether requests without a signature are served.
+/// Whether clients without a key or a password are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Anonymous {
     /// No; written `false`.
@@ -165,6 +165,9 @@ pub struct AdminConfig {
     /// been idle the longest; while none is idle, it waits. Four more
     /// serve only small pages such as `/health` and `/ready`.
     pub max_connections: u32,
+    /// Whether an address that other machines can reach is served: the face
+    /// asks nobody for a password.
+    pub public: bool,
 }
 
 impl Default for ServerConfig {
@@ -203,6 +206,7 @@ impl Default for AdminConfig {
         AdminConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 9100)),
             max_connections: 64,
+            public: false,
         }
     }
 }
@@ -281,13 +285,71 @@ impl ServerConfig {
             memcached.validate()?;
         }
         if let Some(admin) = &self.admin {
-            positive("admin.max_connections", admin.max_connections)?;
+            admin.validate()?;
         }
         Ok(())
+    }
+
+    /// The faces that other machines can reach and that ask nobody for a key
+    /// or a password.
+    pub fn exposed(&self) -> Vec<Exposed> {
+        let s3 = self.s3.as_ref().and_then(S3Config::exposed);
+        let memcached = self.memcached.as_ref().and_then(MemcachedConfig::exposed);
+        let admin = self.admin.as_ref().and_then(AdminConfig::exposed);
+        s3.into_iter().chain(memcached).chain(admin).collect()
+    }
+}
+
+/// A face that anyone may use, as its configuration allows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{address} can be reached by other machines, and {what}: {setting} is true")]
+pub struct Exposed {
+    /// The setting that allows it.
+    pub setting: &'static str,
+    /// Where the face listens.
+    pub address: SocketAddr,
+    /// What anyone may do.
+    pub what: &'static str,
+}
+
+fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+impl AdminConfig {
+    fn validate(&self) -> Result<(), ServerConfigError> {
+        positive("admin.max_connections", self.max_connections)?;
+        if !self.public && !is_loopback(self.listen) {
+            return Err(problem(
+                "admin.listen",
+                &format!(
+                    "{} can be reached by other machines, and metrics, health and statistics are shown without a password",
+                    self.listen
+                ),
+                "listen on 127.0.0.1, or set admin.public = true if anyone may see them",
+            ));
+        }
+        Ok(())
+    }
+
+    fn exposed(&self) -> Option<Exposed> {
+        (self.public && !is_loopback(self.listen)).then_some(Exposed {
+            setting: "admin.public",
+            address: self.listen,
+            what: "metrics, health and statistics are shown to anyone",
+        })
     }
 }
 
 impl S3Config {
+    fn exposed(&self) -> Option<Exposed> {
+        (self.anonymous.is_served() && !is_loopback(self.listen)).then_some(Exposed {
+            setting: "s3.anonymous",
+            address: self.listen,
+            what: "requests without a signature are served",
+        })
+    }
+
     fn validate(&self) -> Result<(), ServerConfigError> {
         positive("s3.max_connections", self.max_connections)?;
         positive(

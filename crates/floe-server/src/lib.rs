@@ -21,8 +21,8 @@ mod server;
 mod statistics;
 
 pub use config::{
-    AccessKey, AdminConfig, Anonymous, MemcachedConfig, OxCacheConfig, S3Config, ServerConfig,
-    ServerConfigError,
+    AccessKey, AdminConfig, Anonymous, Exposed, MemcachedConfig, OxCacheConfig, S3Config,
+    ServerConfig, ServerConfigError,
 };
 pub use net::BindError;
 pub use server::{Addresses, Drained, Server, StartError};

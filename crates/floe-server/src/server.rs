@@ -96,6 +96,9 @@ impl Server {
         device: Option<Arc<Meters>>,
     ) -> Result<Self, StartError> {
         config.validate()?;
+        for exposed in config.exposed() {
+            tracing::warn!("{exposed}");
+        }
         let listeners = Listeners::open(&config).await?;
         let server = Server {
             addresses: listeners.addresses(),

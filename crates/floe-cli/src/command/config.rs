@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::ArgMatches;
 use floe::config::{Effective, Schema};
+use floe_server::Exposed;
 use serde::Serialize;
 
 use crate::args::ConfigAction;
@@ -34,8 +35,8 @@ pub(crate) fn run(
                 request.read_file(file);
             }
             let effective = request.load(schema)?;
-            Plan::new(&request, &effective)?;
-            report_checked(&request, json)
+            let plan = Plan::new(&request, &effective)?;
+            report_checked(&request, &plan.server.exposed(), json)
         }
     }
 }
@@ -70,14 +71,19 @@ fn shown(effective: &Effective<'_>) -> BTreeMap<String, Shown> {
         .collect()
 }
 
-fn report_checked(request: &Request, json: bool) -> Result<(), Failure> {
+fn report_checked(request: &Request, exposed: &[Exposed], json: bool) -> Result<(), Failure> {
     let file = request
         .places
         .file
         .as_ref()
         .map(|path| path.display().to_string());
     if json {
-        return output::print_json(&serde_json::json!({ "ok": true, "file": file }));
+        let warnings: Vec<_> = exposed.iter().map(Exposed::to_string).collect();
+        let checked = serde_json::json!({ "ok": true, "file": file, "warnings": warnings });
+        return output::print_json(&checked);
+    }
+    for exposed in exposed {
+        eprintln!("warning: {exposed}");
     }
     let what = file.unwrap_or_else(|| "the configuration without a file".to_owned());
     output::print(&format!("{} {what}\n", Style::stdout().green("ok:")))

@@ -7,7 +7,7 @@ use floe::items::ItemConfig;
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use super::{ServerConfigError, positive, problem};
+use super::{Anonymous, Exposed, ServerConfigError, is_loopback, positive, problem};
 
 /// memcached's protocol over TCP and a Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,8 +41,15 @@ pub struct MemcachedConfig {
     /// it is one second, for the slowest first.
     pub min_rate_grace_seconds: u32,
     /// A file of lines `name:password`. With it a connection must begin with
-    /// a `set` whose value is a name and a password; empty lets anybody in.
+    /// a `set` whose value is a name and a password.
     pub auth_file: PathBuf,
+    /// Whether clients are served without a password, where there is no
+    /// `auth_file`: `true`, `false`, or `"loopback"`, which is `true` but
+    /// refuses to start on an address that other machines can reach.
+    pub anonymous: Anonymous,
+    /// Whether `flush_all` is carried out; without it it is refused, as with
+    /// memcached's `-F`.
+    pub flush_all: bool,
     /// A PEM file with a certificate chain: TCP is served over TLS. Empty
     /// serves it in the clear.
     pub tls_certificate: PathBuf,
@@ -65,6 +72,8 @@ impl Default for MemcachedConfig {
             min_rate: ByteSize::kib(16),
             min_rate_grace_seconds: 30,
             auth_file: PathBuf::new(),
+            anonymous: Anonymous::OnLoopback,
+            flush_all: true,
             tls_certificate: PathBuf::new(),
             tls_key: PathBuf::new(),
         }
@@ -126,6 +135,7 @@ impl MemcachedConfig {
                 "use 128MiB, or allow smaller items with memcached.max_item_size",
             ));
         }
+        self.validate_access()?;
         let has_certificate = !self.tls_certificate.as_os_str().is_empty();
         let has_key = !self.tls_key.as_os_str().is_empty();
         if has_certificate != has_key {
@@ -136,6 +146,49 @@ impl MemcachedConfig {
             ));
         }
         Ok(())
+    }
+}
+
+impl MemcachedConfig {
+    fn has_passwords(&self) -> bool {
+        !self.auth_file.as_os_str().is_empty()
+    }
+
+    fn validate_access(&self) -> Result<(), ServerConfigError> {
+        if self.has_passwords() {
+            return Ok(());
+        }
+        if !self.anonymous.is_served() {
+            return Err(problem(
+                "memcached.auth_file",
+                "it is empty, and clients without a password are not allowed",
+                "name a file of lines name:password, or set memcached.anonymous = \"loopback\"",
+            ));
+        }
+        match self.listen {
+            Some(address) if self.anonymous == Anonymous::OnLoopback && !is_loopback(address) => {
+                Err(problem(
+                    "memcached.listen",
+                    &format!(
+                        "{address} can be reached by other machines, and clients without a password are served"
+                    ),
+                    "listen on 127.0.0.1, or name a file of names and passwords in \
+                     memcached.auth_file, or set memcached.anonymous = true if anyone may read \
+                     and write",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn exposed(&self) -> Option<Exposed> {
+        let address = self.listen.filter(|address| !is_loopback(*address))?;
+        let is_open = !self.has_passwords() && self.anonymous.is_served();
+        is_open.then_some(Exposed {
+            setting: "memcached.anonymous",
+            address,
+            what: "items are read and written by anyone",
+        })
     }
 }
 

@@ -47,6 +47,22 @@ fn what_cannot_be_served_is_refused_with_setting_and_cure() {
             "[s3]\n[[s3.keys]]\naccess_key = \"AK\"\nsecret_key = \"short\"\n",
             "s3.keys[0]",
         ),
+        (
+            "[memcached]\nlisten = \"0.0.0.0:11211\"\n",
+            "memcached.anonymous = true",
+        ),
+        (
+            "[memcached]\nlisten = \"[2001:db8::1]:11211\"\n",
+            "other machines",
+        ),
+        (
+            "[memcached]\nlisten = \"off\"\npath = \"/run/m\"\nanonymous = false\n",
+            "memcached.auth_file",
+        ),
+        (
+            "[admin]\nlisten = \"0.0.0.0:9100\"\n",
+            "admin.public = true",
+        ),
         ("[oxcache]\npath = \"/run/ox\"\n", "oxcache.bucket"),
         ("[oxcache]\nbucket = \"b\"\n", "oxcache.path"),
         (
@@ -57,6 +73,28 @@ fn what_cannot_be_served_is_refused_with_setting_and_cure() {
         let error = parse(text).expect_err(text);
         assert!(error.contains(named), "{text}: {error}");
     }
+}
+
+#[test]
+fn faces_that_anyone_may_reach_are_named_once_they_are_allowed() {
+    let config = parse(
+        "[memcached]\nlisten = \"0.0.0.0:11211\"\nanonymous = true\n\
+         [admin]\nlisten = \"192.0.2.1:9100\"\npublic = true\n\
+         [s3]\nlisten = \"0.0.0.0:9000\"\nanonymous = true\n",
+    )
+    .unwrap();
+    let exposed = config.exposed();
+    let settings: Vec<_> = exposed.iter().map(|e| e.setting).collect();
+    assert_eq!(
+        settings,
+        ["s3.anonymous", "memcached.anonymous", "admin.public"]
+    );
+    assert!(exposed[1].to_string().contains("0.0.0.0:11211"));
+    let guarded = parse(
+        "[memcached]\nlisten = \"0.0.0.0:11211\"\nauth_file = \"/etc/users\"\n\
+         [admin]\nlisten = \"[::ffff:127.0.0.1]:9100\"\npublic = true\n",
+    );
+    assert_eq!(guarded.unwrap().exposed(), []);
 }
 
 #[test]
