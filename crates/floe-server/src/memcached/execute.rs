@@ -330,7 +330,10 @@ impl Context {
         with_version: bool,
     ) -> Output {
         let mut output = Output::default();
-        match self.touched(key, exptime).await {
+        let touched = self.touched(key, exptime).await;
+        let is_hit = matches!(touched, Ok(Some(_)));
+        self.face.prefixes.note_get(key, is_hit);
+        match touched {
             Ok(Some(item)) => output.item(key, &item, with_version),
             Ok(None) => {}
             Err(error) => {
@@ -389,6 +392,9 @@ impl Context {
     /// `flush_all`.
     pub(super) async fn flush_all(&self, exptime: i32) -> &'static str {
         self.counters.flushes.add(1);
+        if !self.face.config.flush_all {
+            return say::NO_FLUSH;
+        }
         let at = match self.expiry(exptime.max(0)) {
             Expiry::At(at) => Some(at),
             Expiry::Never | Expiry::Past => None,

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio_util::task::TaskTracker;
 
 use super::counters::Counters;
+use super::open::{Endpoint, Listed};
 use super::{Face, connection, words};
 use crate::config::MemcachedConfig;
 use crate::net::{BindError, Shutdown, UnixSocket, bind_tcp};
@@ -27,7 +28,7 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 const REFUSAL_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Connections that the kernel keeps until they are accepted.
-const BACKLOG: u32 = 1024;
+pub(super) const BACKLOG: u32 = 1024;
 
 /// Attempts to get one free port for all threads.
 const PORT_ATTEMPTS: usize = 16;
@@ -72,6 +73,12 @@ impl Listeners {
     /// Starts the threads. They end when the shutdown lets them, and are
     /// counted among its tasks.
     pub(crate) fn serve(mut self, face: &Arc<Face>, shutdown: &Shutdown) -> io::Result<()> {
+        if let Some(address) = self.address {
+            face.listed.listen(Endpoint::Tcp(address));
+        }
+        if let Some(path) = self.path() {
+            face.listed.listen(Endpoint::Unix(Arc::new(path)));
+        }
         let unix = self.unix.take().map(Arc::new);
         let mut tcp = self.tcp.into_iter();
         for (number, counters) in face.threads.iter().enumerate() {
@@ -177,15 +184,20 @@ impl Thread {
         };
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, client)) => {
                     // Answers are written in as few pieces as possible already.
-                    if let Err(error) = stream.set_nodelay(true) {
-                        tracing::debug!(%error, "a connection ended before it was served");
-                        continue;
-                    }
+                    let server = stream.set_nodelay(true).and_then(|()| stream.local_addr());
+                    let server = match server {
+                        Ok(server) => Endpoint::Tcp(server),
+                        Err(error) => {
+                            tracing::debug!(%error, "a connection ended before it was served");
+                            continue;
+                        }
+                    };
+                    let ends = [Endpoint::Tcp(client), server];
                     match &self.face.tls {
-                        None => self.admit(std::future::ready(Ok(stream))),
-                        Some(tls) => self.admit(tls.accept(stream)),
+                        None => self.admit(std::future::ready(Ok(stream)), ends),
+                        Some(tls) => self.admit(tls.accept(stream), ends),
                     }
                 }
                 Err(error) => self.not_accepted(&error).await,
@@ -194,6 +206,7 @@ impl Thread {
     }
 
     async fn accept_unix(&self, socket: Option<&UnixSocket>) {
+        let path = socket.map(|socket| Arc::new(socket.path().to_owned()));
         let shared = socket.map(|socket| share(socket.listener()));
         let listener = match shared {
             None => return std::future::pending().await,
@@ -205,7 +218,10 @@ impl Thread {
         };
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => self.admit(std::future::ready(Ok(stream))),
+                Ok((stream, _)) => {
+                    let end = Endpoint::Unix(path.clone().unwrap_or_default());
+                    self.admit(std::future::ready(Ok(stream)), [end.clone(), end]);
+                }
                 Err(error) => self.not_accepted(&error).await,
             }
         }
@@ -224,7 +240,7 @@ impl Thread {
     }
 
     /// Serves a connection once it is open, or says that there are too many.
-    fn admit<S, O>(&self, opening: O)
+    fn admit<S, O>(&self, opening: O, [client, server]: [Endpoint; 2])
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         O: Future<Output = io::Result<S>> + Send + 'static,
@@ -233,7 +249,7 @@ impl Thread {
         let face = Arc::clone(&self.face);
         let counters = Arc::clone(&self.counters);
         let abort = self.shutdown.abort.clone();
-        let place = Place::take(&face);
+        let place = Place::take(&face, client, server);
         self.connections.spawn(async move {
             tokio::select! {
                 biased;
@@ -266,11 +282,11 @@ where
             return counters.broken.add(1);
         }
     };
-    if place.is_none() {
+    let Some(Place { listed, face: _ }) = &place else {
         counters.rejected.add(1);
         return turn_away(stream, &face).await;
-    }
-    connection::serve(stream, face, counters).await;
+    };
+    connection::serve(stream, face, counters, listed).await;
     drop(place);
 }
 
@@ -295,19 +311,26 @@ async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, face: &Face) {
 }
 
 /// One of the connections that may be open at once.
-struct Place(Arc<Face>);
+struct Place {
+    face: Arc<Face>,
+    listed: Listed,
+}
 
 impl Place {
-    fn take(face: &Arc<Face>) -> Option<Self> {
+    fn take(face: &Arc<Face>, client: Endpoint, server: Endpoint) -> Option<Self> {
         let limit = face.config.max_connections;
         let more = |open| (open < limit).then_some(open + 1);
         face.open.fetch_update(Relaxed, Relaxed, more).ok()?;
-        Some(Place(Arc::clone(face)))
+        let now = face.clock.unix_seconds();
+        Some(Place {
+            listed: face.listed.list(client, server, now),
+            face: Arc::clone(face),
+        })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Relaxed);
+        self.face.open.fetch_sub(1, Relaxed);
     }
 }

@@ -14,7 +14,9 @@ mod execute;
 mod listen;
 mod memory;
 mod meta;
+mod open;
 mod output;
+mod prefixes;
 pub mod protocol;
 mod replies;
 mod statistics;
@@ -50,6 +52,8 @@ pub(crate) struct Face {
     tls: Option<tls::Acceptor>,
     /// Connections that are open.
     open: AtomicU32,
+    listed: Arc<open::Open>,
+    prefixes: prefixes::Prefixes,
     draining: CancellationToken,
     is_draining: AtomicBool,
     threads: Vec<Arc<Counters>>,
@@ -85,6 +89,8 @@ impl Face {
             users,
             tls,
             open: AtomicU32::new(0),
+            listed: Arc::default(),
+            prefixes: prefixes::Prefixes::default(),
             draining,
             is_draining: AtomicBool::new(false),
             threads: (0..config.thread_count())

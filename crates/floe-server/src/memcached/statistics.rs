@@ -2,10 +2,12 @@
 
 use std::fmt::Display;
 
+use bytes::BufMut;
 use floe::Tiny;
 
 use super::Totals;
 use super::execute::Context;
+use super::listen::BACKLOG;
 use super::output::Output;
 use super::words as say;
 
@@ -17,6 +19,7 @@ impl Context {
             [] => self.general(&mut stats),
             [b"reset", ..] => {
                 *self.face.reset.lock() = self.face.totals();
+                self.face.prefixes.forget();
                 return output.line(say::RESET);
             }
             [b"settings", ..] => self.settings(&mut stats),
@@ -24,8 +27,11 @@ impl Context {
             [b"slabs", ..] => self.slabs(&mut stats),
             [b"sizes", ..] => stats.put("sizes_status", "disabled"),
             [b"conns", ..] => self.connections(&mut stats),
-            [b"detail", b"on" | b"off", ..] => return output.line(say::OK),
-            [b"detail", b"dump", ..] => {}
+            [b"detail", switch @ (b"on" | b"off"), ..] => {
+                self.face.prefixes.turn(*switch == b"on");
+                return output.line(say::OK);
+            }
+            [b"detail", b"dump", ..] => self.prefixes(output),
             [b"detail", ..] => return output.line(say::DETAIL_USAGE),
             [b"cachedump", ..] => return output.line(say::NO_CACHEDUMP),
             [_, ..] => return output.line(say::ERROR),
@@ -66,6 +72,8 @@ impl Context {
         stats.put("get_misses", counted.get_misses);
         // memcached's name for reads of flash.
         stats.put("get_extstore", counted.get_hits_flash);
+        // A flushed item is out of reach at once: no get finds one.
+        stats.put("get_flushed", 0);
         stats.put("delete_misses", counted.delete_misses);
         stats.put("delete_hits", counted.delete_hits);
         stats.put("incr_misses", counted.incr_misses);
@@ -86,13 +94,23 @@ impl Context {
         stats.put("bytes_written", counted.written_bytes);
         stats.put("limit_maxbytes", self.capacity_bytes());
         stats.put("accepting_conns", u8::from(!face.draining.is_cancelled()));
+        // Too many connections are refused; listening goes on.
+        stats.put("listen_disabled_num", 0);
+        stats.put("time_in_listen_disabled_us", 0);
         stats.put("threads", face.threads.len());
+        // There is no limit of requests after which a connection yields.
+        stats.put("conn_yields", 0);
+        stats.put("hash_bytes", held.index_bytes);
+        // A failed allocation ends the process.
+        stats.put("malloc_fails", 0);
         stats.put("bytes", held.bytes);
         stats.put("curr_items", held.items);
         stats.put("total_items", counted.sets);
         stats.put("curr_items_ram", engine.ram_values);
         stats.put("bytes_ram", held.ram_bytes);
         stats.put("evictions", held.evictions);
+        // No item takes the memory of one that has ended.
+        stats.put("reclaimed", 0);
         stats.put("device_failures", counted.failures);
     }
 
@@ -142,6 +160,8 @@ impl Context {
             None => stats.put("inter", "NULL"),
         }
         stats.put("verbosity", 0);
+        // Flushes are by era, so no date bounds what is served.
+        stats.put("oldest", 0);
         stats.put("evictions", "on");
         match config.path.as_os_str().is_empty() {
             true => stats.put("domain_socket", "NULL"),
@@ -149,15 +169,26 @@ impl Context {
         }
         stats.put("shutdown_command", "no");
         stats.put("num_threads", self.face.threads.len());
-        stats.put("detail_enabled", "no");
+        stats.put("num_threads_per_udp", 0);
+        stats.put("stat_key_prefix", ":");
+        let yes_or_no = |yes| if yes { "yes" } else { "no" };
+        stats.put("detail_enabled", yes_or_no(self.face.prefixes.is_on()));
         stats.put("cas_enabled", "yes");
         stats.put("binding_protocol", "ascii");
         stats.put("auth_enabled_sasl", "no");
-        let yes_or_no = |yes| if yes { "yes" } else { "no" };
         stats.put("auth_enabled_ascii", yes_or_no(self.face.users.is_some()));
         stats.put("item_size_max", config.max_item_size.bytes());
         stats.put("maxconns_fast", "yes");
-        stats.put("flush_enabled", "yes");
+        for absent in ["slab_reassign", "lru_crawler", "lru_maintainer_thread"] {
+            stats.put(absent, "no");
+        }
+        for absent in ["lru_segmented", "temp_lru", "inline_ascii_response"] {
+            stats.put(absent, "no");
+        }
+        stats.put("slab_automove", 0);
+        stats.put("hash_algorithm", "xxh3");
+        stats.put("tcp_backlog", BACKLOG);
+        stats.put("flush_enabled", yes_or_no(config.flush_all));
         stats.put("dump_enabled", "no");
         stats.put("idle_timeout", config.idle_timeout_seconds);
         stats.put("ssl_enabled", yes_or_no(self.face.tls.is_some()));
@@ -182,15 +213,24 @@ impl Context {
         stats.put("total_malloced", held.ram_bytes + held.index_bytes);
     }
 
-    /// Connections are counted, not listed.
+    /// Each socket and each connection.
     fn connections(&self, stats: &mut Stats<'_>) {
-        let totals = self.face.totals();
-        stats.put("open", self.face.open_connections());
-        stats.put("opened", totals.opened);
-        stats.put("closed", totals.closed);
-        stats.put("rejected", totals.rejected);
-        stats.put("idle_kicks", totals.idle_kicks);
-        stats.put("stalled", totals.stalled);
+        for (id, name, value) in self.face.listed.lines(self.now_unix_s()) {
+            stats.put(&format!("{id}:{name}"), value);
+        }
+    }
+
+    /// What was counted by the prefixes of keys.
+    fn prefixes(&self, output: &mut Output) {
+        for (prefix, counts) in self.face.prefixes.all() {
+            let text = output.text();
+            text.put_slice(b"PREFIX ");
+            text.put_slice(&prefix);
+            output.line(&format!(
+                " get {} hit {} set {} del {}",
+                counts.gets, counts.hits, counts.sets, counts.deletes
+            ));
+        }
     }
 }
 

@@ -44,6 +44,11 @@ pub(crate) const MEMLIMIT_TOO_SMALL: &str =
 pub(crate) const MEMLIMIT_MEGABYTES: &str =
     "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes";
 pub(crate) const MEMLIMIT_FIXED: &str = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust";
+pub(crate) const NO_FLUSH: &str = "CLIENT_ERROR flush_all not allowed";
+pub(crate) const NO_CRAWLER_START: &str = "ERROR failed to start lru crawler thread";
+pub(crate) const CRAWLER_SLEEP: &str = "CLIENT_ERROR sleep must be one second or less";
+pub(crate) const LRU_SHARES: &str = "ERROR hot and warm pcts must not exceed 80";
+pub(crate) const LRU_FACTORS: &str = "ERROR hot/warm age factors must be greater than 0";
 pub(crate) const NO_SHUTDOWN: &str = "ERROR: shutdown not enabled";
 pub(crate) const NO_REASSIGN: &str = "CLIENT_ERROR slab reassignment disabled";
 pub(crate) const NO_CRAWLER: &str = "CLIENT_ERROR lru crawler disabled";
@@ -55,4 +60,6 @@ pub(crate) const TOO_MANY_CONNECTIONS: &str = "ERROR Too many open connections";
 pub(crate) const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
 pub(crate) const AUTH_BAD_END: &str = "CLIENT_ERROR bad command line termination";
 pub(crate) const AUTH_BAD_FORMAT: &str = "CLIENT_ERROR bad authentication token format";
+/// The newest memcached says so; 1.6.18 waits for the bytes.
+pub(crate) const AUTH_TOO_LONG: &str = "CLIENT_ERROR auth token too long";
 pub(crate) const AUTH_FAILED: &str = "CLIENT_ERROR authentication failure";

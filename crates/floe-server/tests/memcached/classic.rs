@@ -172,8 +172,9 @@ fn the_rest_of_the_commands() {
          MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\nERROR\n",
     );
     client.expect(
-        "slabs reassign 1 2\nlru_crawler crawl all\nwatch\nlru mode flat\nslabs x\n",
+        "slabs reassign 1 2\nlru_crawler crawl all\nlru_crawler enable\nwatch\nlru mode flat\nslabs x\n",
         "CLIENT_ERROR slab reassignment disabled\nCLIENT_ERROR lru crawler disabled\n\
+         ERROR failed to start lru crawler thread\n\
          CLIENT_ERROR watch commands not allowed\nERROR\nERROR\n",
     );
     client.expect(
@@ -203,4 +204,56 @@ fn the_rest_of_the_commands() {
     }
     client.send("get a\r\nquit\r\nget a\r\n");
     assert_eq!(client.rest(), b"VALUE a 0 1\r\nx\r\nEND\r\n");
+}
+
+#[test]
+fn connections_are_listed() {
+    let rig = rig();
+    let mut sends = rig.client();
+    sends.send("set a 0 0 100000\r\nabc");
+    let mut idle = rig.local_client();
+    idle.expect("get a\n", "END\n");
+    let mut asks = rig.client();
+    let (client, server) = (asks.stream.local_addr().unwrap(), rig.address());
+    loop {
+        let lines = String::from_utf8(asks.ask("stats conns\r\n")).unwrap();
+        let id = |value: &str| -> Option<String> {
+            let line = lines.lines().find(|line| line.ends_with(value))?;
+            let (id, _) = line.strip_prefix("STAT ")?.split_once(':')?;
+            Some(id.to_owned())
+        };
+        // The sender's bytes may not have been read yet.
+        let Some(sending) = id(":state conn_nread") else {
+            continue;
+        };
+        assert!(lines.contains(&format!("STAT {sending}:listen_addr tcp:{server}\r\n")));
+        let own = id(&format!(":addr tcp:{client}")).expect("it lists itself");
+        assert!(lines.contains(&format!("STAT {own}:state conn_parse_cmd\r\n")));
+        assert!(lines.contains(&format!("STAT {own}:secs_since_last_cmd ")));
+        let path = rig.path.display();
+        assert!(lines.contains(&format!(":listen_addr unix:{path}\r\n")));
+        assert_eq!(lines.matches(":state conn_listening\r\n").count(), 2);
+        assert_eq!(lines.matches(":listen_addr ").count(), 3);
+        return;
+    }
+}
+
+#[test]
+fn details_are_counted_by_prefix() {
+    both(|rig| {
+        let mut client = rig.client();
+        client.expect("stats detail dump\nset a:1 0 0 1\nx\n", "END\nSTORED\n");
+        rig.flush();
+        client.expect(
+            "stats detail on\nget a:1 a:2 plain\nset b:1 0 0 1\ny\ndelete b:2\ngat 0 a:1\n",
+            "OK\nVALUE a:1 0 1\nx\nEND\nSTORED\nNOT_FOUND\nVALUE a:1 0 1\nx\nEND\n",
+        );
+        client.expect(
+            "stats detail dump\nstats detail off\nget a:1\nstats detail dump\n",
+            "PREFIX a get 3 hit 2 set 0 del 0\nPREFIX b get 0 hit 0 set 1 del 1\nEND\nOK\n\
+             VALUE a:1 0 1\nx\nEND\n\
+             PREFIX a get 3 hit 2 set 0 del 0\nPREFIX b get 0 hit 0 set 1 del 1\nEND\n",
+        );
+        client.expect("stats reset\nstats detail dump\n", "RESET\nEND\n");
+    });
 }

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use floe_core::ByteSize;
 use floe_server::Drained;
 
-use crate::support::{rig, rig_on_flash, rig_with, try_rig_with};
+use crate::support::{metric, rig, rig_on_flash, rig_with, try_rig_with};
 
 #[test]
 fn keys_of_250_bytes_and_no_more() {
@@ -195,13 +195,13 @@ fn idle_and_stalled_clients_are_left() {
     );
     let asked = "get big\r\n".repeat(200);
     greedy.send(asked);
-    let mut other = rig.client();
-    loop {
-        let stats = String::from_utf8(other.ask("stats conns\r\n")).unwrap();
-        if stats.contains("STAT stalled 2\r\n") && stats.contains("STAT idle_kicks 1\r\n") {
-            return;
-        }
-    }
+    let ended = |event| {
+        metric(
+            &rig,
+            &format!("floe_memcached_connections_total{{event=\"{event}\"}}"),
+        )
+    };
+    while ended("stalled") < 2 || ended("idle") < 1 {}
 }
 
 #[test]
@@ -248,6 +248,23 @@ fn only_those_with_a_password() {
          CLIENT_ERROR bad command line termination\r\nCLIENT_ERROR unauthenticated\r\nSTORED\r\n"
     );
     client.expect("get x\n", "END\n");
+    // So long a password is none, and the client is told before it is left.
+    let mut client = rig.client();
+    client.send("set x 0 0 100000\r\n");
+    assert_eq!(client.rest(), b"CLIENT_ERROR auth token too long\r\n");
+}
+
+#[test]
+fn flushing_may_be_refused() {
+    let rig = rig_with(ByteSize::mib(1), |config| config.flush_all = false);
+    let mut client = rig.client();
+    client.expect(
+        "set a 0 0 1\nx\nflush_all\nflush_all 10\nflush_all noreply\nget a\n",
+        "STORED\nCLIENT_ERROR flush_all not allowed\nCLIENT_ERROR flush_all not allowed\n\
+         VALUE a 0 1\nx\nEND\n",
+    );
+    let settings = String::from_utf8(client.ask("stats settings\r\n")).unwrap();
+    assert!(settings.contains("STAT flush_enabled no\r\n"), "{settings}");
 }
 
 #[test]

@@ -1,39 +1,19 @@
 //! Clients that hold memory and do not use it, and a shutdown under load:
 //! other clients and the operator do not wait for them.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use floe_core::ByteSize;
 use floe_server::Drained;
 
-use crate::support::{Rig, rig, rig_with};
+use crate::support::{Rig, metric, rig, rig_with};
 
 /// A value that fills most of an item of 1 MiB.
 const LONG: usize = 1_000_000;
 
 fn long_value() -> String {
     "v".repeat(LONG)
-}
-
-/// The value of a metric, with its labels as written.
-fn metric(rig: &Rig, name: &str) -> u64 {
-    let mut stream = TcpStream::connect(rig.admin()).unwrap();
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        .unwrap();
-    let mut metrics = String::new();
-    stream.read_to_string(&mut metrics).unwrap();
-    let line = metrics
-        .lines()
-        .find(|line| {
-            line.strip_prefix(name)
-                .is_some_and(|rest| rest.starts_with(' '))
-        })
-        .unwrap_or_else(|| panic!("{name} is not in {metrics}"));
-    let value = line.rsplit_once(' ').unwrap().1;
-    value.parse::<f64>().unwrap() as u64
 }
 
 #[test]
@@ -132,6 +112,39 @@ fn values_and_answers_below_the_least_rate_end_their_connections() {
     }
     while metric(&rig, "floe_memcached_connections_total{event=\"slow\"}") < 2 {}
     rig.client().expect("get b\n", "END\n");
+}
+
+#[test]
+fn a_get_without_memory_says_so() {
+    // Memory for one item besides the one that is set aside.
+    let rig = rig_with(ByteSize(0), |config| {
+        config.memory = ByteSize::mib(2);
+        config.min_rate = ByteSize(0);
+        config.stall_timeout_seconds = 1;
+    });
+    let value = long_value();
+    let mut reader = rig.patient_client();
+    reader.expect(&format!("set a 0 0 {LONG}\n{value}\n"), "STORED\n");
+    rig.flush();
+    let mut holder = rig.client();
+    holder.send(format!("set b 0 0 {LONG}\r\n{}", &value[..500_000]));
+    while metric(&rig, "floe_memcached_memory_bytes") < 900_000 {}
+    // It goes on just fast enough not to stall.
+    let trickle = std::thread::spawn(move || {
+        for byte in value[..100].bytes() {
+            if holder.stream.write_all(&[byte]).is_err() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        holder
+    });
+    reader.expect(
+        "get none a\nmg a v\nget none\n",
+        "SERVER_ERROR out of memory writing get response\n\
+         SERVER_ERROR out of memory writing get response\nEND\n",
+    );
+    drop(trickle.join());
 }
 
 #[test]

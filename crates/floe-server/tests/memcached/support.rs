@@ -157,6 +157,25 @@ impl Rig {
     }
 }
 
+/// The value of a metric, with its labels as written.
+pub(crate) fn metric(rig: &Rig, name: &str) -> u64 {
+    let mut stream = TcpStream::connect(rig.admin()).unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut metrics = String::new();
+    stream.read_to_string(&mut metrics).unwrap();
+    let line = metrics
+        .lines()
+        .find(|line| {
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with(' '))
+        })
+        .unwrap_or_else(|| panic!("{name} is not in {metrics}"));
+    let value = line.rsplit_once(' ').unwrap().1;
+    value.parse::<f64>().unwrap() as u64
+}
+
 pub(crate) fn unix_client(path: &std::path::Path) -> Client<UnixStream> {
     let stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -11,7 +11,7 @@ use floe_server::MemcachedConfig;
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::support::{Client, Rig, rig_with, try_rig_with, unix_client};
+use crate::support::{Client, Rig, metric, rig_with, try_rig_with, unix_client};
 
 /// A certificate for `localhost` that nobody else has signed, as PEM files.
 struct Identity {
@@ -133,8 +133,8 @@ fn who_speaks_in_the_clear_or_says_nothing_is_left() {
     half.rest();
     let mut client = identity.client(&rig);
     client.expect("set a 0 0 1\nx\nget a\n", "STORED\nVALUE a 0 1\nx\nEND\n");
-    let stats = String::from_utf8(client.ask("stats conns\r\n")).unwrap();
-    assert!(stats.contains("STAT stalled 2\r\n"), "{stats}");
+    let stalled = "floe_memcached_connections_total{event=\"stalled\"}";
+    assert_eq!(metric(&rig, stalled), 2);
 }
 
 #[test]

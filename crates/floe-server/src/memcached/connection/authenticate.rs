@@ -8,7 +8,7 @@ use super::{Connection, End, LINE_BYTES_MAX};
 use crate::memcached::protocol;
 use crate::memcached::words as say;
 
-impl<S> Connection<S>
+impl<S> Connection<'_, S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
@@ -35,6 +35,8 @@ where
             return Ok(false);
         };
         if len > LINE_BYTES_MAX {
+            self.answer(say::AUTH_TOO_LONG, false);
+            self.settle().await?;
             return Err(End::Junk);
         }
         self.settle().await?;

@@ -15,7 +15,7 @@ pub(super) struct LongGet {
     fault: Option<&'static str>,
 }
 
-impl<S> Connection<S>
+impl<S> Connection<'_, S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {

@@ -23,6 +23,7 @@ use super::Face;
 use super::counters::Counters;
 use super::execute::Context;
 use super::memory::{Account, Share};
+use super::open::Listed;
 use super::output::Output;
 use super::protocol::{self, Get, KEY_BYTES_MAX, Meta, Request, Verb};
 use super::replies::{Effect, Replies};
@@ -69,7 +70,7 @@ impl From<io::Error> for End {
 }
 
 /// Serves a connection to its end.
-pub(super) async fn serve<S>(stream: S, face: Arc<Face>, counters: Arc<Counters>)
+pub(super) async fn serve<S>(stream: S, face: Arc<Face>, counters: Arc<Counters>, listed: &Listed)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
@@ -81,6 +82,7 @@ where
         input: BytesMut::new(),
         replies: Replies::default(),
         account: Arc::default(),
+        listed,
         long_get: None,
     };
     let counters = &context.counters;
@@ -105,8 +107,9 @@ where
     }
 }
 
-struct Connection<S> {
+struct Connection<'a, S> {
     stream: S,
+    listed: &'a Listed,
     context: Context,
     input: BytesMut,
     replies: Replies,
@@ -142,7 +145,7 @@ struct ClassicHead {
     noreply: bool,
 }
 
-impl<S> Connection<S>
+impl<S> Connection<'_, S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
@@ -237,6 +240,7 @@ where
             Request::MetaGet(meta) => self.meta_get(&meta, line).await?,
             Request::Store(store) => {
                 let len = store.len as usize;
+                self.context.face.prefixes.note_set(store.key);
                 if self.context.is_too_large(store.key, store.flags, len) {
                     self.context.counters.too_large.add(1);
                     if store.verb == Verb::Set {
@@ -279,6 +283,7 @@ where
     async fn carry_out_simple(&mut self, request: Request<'_>, line: &[u8]) -> Result<(), End> {
         match request {
             Request::Delete { key, noreply } => {
+                self.context.face.prefixes.note_delete(key);
                 let (context, owned) = self.owned(key);
                 self.change(key, noreply, async move { context.delete(&owned).await })
                     .await
@@ -394,11 +399,13 @@ where
             Ok(Found::Hit(item)) => {
                 counters.get_hits_memory.add(1);
                 self.context.items().note_read(&item);
+                self.context.face.prefixes.note_get(key, true);
                 self.replies.sink().item(key, &item, with_version);
                 Ok(true)
             }
             Ok(Found::Miss) => {
                 counters.get_misses.add(1);
+                self.context.face.prefixes.note_get(key, false);
                 Ok(true)
             }
             Ok(Found::OnFlash { len }) => {
@@ -408,7 +415,9 @@ where
                 let (context, owned) = self.owned(key);
                 let read = async move {
                     let mut output = Output::default();
-                    if let Some(item) = context.read(&owned).await {
+                    let item = context.read(&owned).await;
+                    context.face.prefixes.note_get(&owned, item.is_some());
+                    if let Some(item) = item {
                         output.item(&owned, &item, with_version);
                     }
                     output

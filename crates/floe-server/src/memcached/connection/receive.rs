@@ -10,6 +10,7 @@ use super::pace::Pace;
 use super::{Connection, End, Head, READ_BYTES};
 use crate::memcached::execute::Sent;
 use crate::memcached::memory::Share;
+use crate::memcached::open::Activity;
 use crate::memcached::protocol::{self, Request, Verb};
 use crate::memcached::replies::Effect;
 use crate::memcached::words as say;
@@ -20,7 +21,7 @@ const FIRST_ROOM_BYTES: usize = 16 << 10;
 /// A value that outgrows its memory gets so many times as much.
 const GROWTH: usize = 4;
 
-impl<S> Connection<S>
+impl<S> Connection<'_, S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
@@ -76,6 +77,7 @@ where
             self.refuse_value(&head).await?;
             return self.waste(len as u64 + 2).await;
         };
+        self.listed.set(Activity::Nread);
         let mut pace = Pace::new(&self.context.face, &self.account);
         let mut value = ItemBuffer::growing(len, room);
         let taken = value.fill(&self.input);
@@ -95,6 +97,7 @@ where
             self.receive_some(&mut input, &mut pace).await?;
         }
         drop(pace);
+        self.listed.set(Activity::Parse);
         let is_good = input.starts_with(b"\r\n");
         input.advance(2);
         self.input = input;
@@ -117,9 +120,11 @@ where
             self.input.advance(now);
             left -= now as u64;
             if left == 0 {
+                self.listed.set(Activity::Parse);
                 return Ok(());
             }
             self.settle().await?;
+            self.listed.set(Activity::Swallow);
             let new = || Pace::new(&self.context.face, &self.account);
             let pace = pace.get_or_insert_with(new);
             let mut input = std::mem::take(&mut self.input);

@@ -11,12 +11,13 @@ use tokio_util::io::poll_read_buf;
 
 use super::pace::Pace;
 use super::{Connection, End, READ_BYTES};
+use crate::memcached::open::Activity;
 use crate::memcached::output::Output;
 
 /// How long the end of a connection may take to be sent.
 const GOODBYE_PATIENCE: Duration = Duration::from_millis(100);
 
-impl<S> Connection<S>
+impl<S> Connection<'_, S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
@@ -28,6 +29,7 @@ where
             account,
             replies,
             patience,
+            listed,
             ..
         } = self;
         let output = replies.ready();
@@ -48,6 +50,7 @@ where
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(End::Broken(error))),
                     Poll::Pending => {
+                        listed.set(Activity::Mwrite);
                         let new = || Pace::new(&context.face, account);
                         let pace = pace.get_or_insert_with(new);
                         return pace.poll(task, patience).map(Err);
@@ -75,11 +78,13 @@ where
         if self.context.face.is_draining() {
             return Err(End::Draining);
         }
+        self.listed.set(Activity::Read);
         let Connection {
             stream,
             input,
             patience,
             context,
+            listed,
             ..
         } = self;
         if input.capacity() - input.len() < READ_BYTES / 4 {
@@ -100,6 +105,7 @@ where
         match read.await? {
             0 => Err(End::Closed),
             len => {
+                listed.note_requests(context.now_unix_s());
                 context.counters.read_bytes.add(len as u64);
                 Ok(())
             }

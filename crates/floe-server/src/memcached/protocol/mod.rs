@@ -7,6 +7,7 @@ mod meta;
 pub(super) mod number;
 #[cfg(test)]
 mod tests;
+mod tuning;
 
 use super::words as say;
 pub use meta::{Key, Meta, Mode};
@@ -400,8 +401,12 @@ fn rare<'a>(command: &[u8], words: Words<'a>) -> Request<'a> {
             noreply,
         },
         (b"shutdown", _) => answer(say::NO_SHUTDOWN),
-        (b"slabs", [b"reassign", _, _]) => answer(say::NO_REASSIGN),
-        (b"lru_crawler", [b"crawl" | b"metadump", _]) => answer(say::NO_CRAWLER),
+        (b"slabs", given) => tuning::slabs(given, noreply),
+        (b"lru_crawler", given) => answer(tuning::lru_crawler(given)),
+        (b"lru", given) => Request::Answer {
+            line: tuning::lru(given),
+            noreply: noreply && !given.is_empty(),
+        },
         (b"watch", _) => Request::Answer {
             line: say::NO_WATCH,
             noreply,
