@@ -134,5 +134,9 @@ fn hit_behind_writes(large_reads: LargeReads) -> Duration {
 fn reads_go_first_or_in_turn() {
     let first = hit_behind_writes(LargeReads::First);
     let in_turn = hit_behind_writes(LargeReads::InTurn);
+    assert_eq!(
+        hit_behind_writes(ChunkConfig::default().large_reads),
+        in_turn
+    );
     assert!(2 * first < in_turn, "{first:?}, {in_turn:?}");
 }

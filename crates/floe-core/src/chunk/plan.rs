@@ -71,10 +71,11 @@ pub enum Durability {
 #[serde(rename_all = "snake_case")]
 pub enum LargeReads {
     /// At once. Hits are fast, and values on their way in wait for flash.
-    #[default]
     First,
     /// When the values have begun to stream in that came before: reads and
-    /// writes share flash in the order in which they come.
+    /// writes share flash in the order in which they come. The default: under load no
+    /// request is overtaken, which takes most from the tail.
+    #[default]
     InTurn,
 }
 
@@ -130,7 +131,7 @@ impl Default for ChunkConfig {
             shards: None,
             flush_delay_ms: 5,
             write_depth: 8,
-            large_reads: LargeReads::First,
+            large_reads: LargeReads::InTurn,
             read_ahead: ByteSize::mib(64),
         }
     }
