@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::host::HostSpec;
 use crate::error::EvalError;
-use crate::run::{ObjectTarget, StoreTarget, Target};
+use crate::run::{HostCharge, ObjectTarget, StoreTarget, Target};
 
 /// Which face of the cache is driven.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +55,9 @@ pub struct CacheSpec {
     /// For the target `store`: whoever wants a key that is being fetched waits
     /// for it, as a read-through cache and the papers' hosts have it.
     pub coalesce: bool,
+    /// For the target `store` in virtual time: what requests are charged for the
+    /// host's work.
+    pub charge: Option<HostCharge>,
     /// For the targets `zncache` and `oxcache`, which have neither `device` nor
     /// `ram`.
     pub host: HostSpec,
@@ -101,6 +104,10 @@ impl CacheSpec {
         let target = match self.target {
             TargetKind::Store => {
                 let target = StoreTarget::new(store, origin);
+                let target = match self.charge {
+                    Some(charge) => target.charging(charge, clock.clone()),
+                    None => target,
+                };
                 Target::Store(match self.coalesce {
                     true => target.coalescing().into(),
                     false => target.into(),

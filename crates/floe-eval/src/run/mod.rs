@@ -6,6 +6,7 @@
 //! time.
 
 mod bins;
+mod charge;
 mod driver;
 mod progress;
 mod requests;
@@ -25,6 +26,7 @@ use crate::metrics::{Distributions, Measures};
 use crate::trace::TraceOptions;
 use crate::workload::WorkloadSpec;
 
+pub use charge::HostCharge;
 pub use driver::bench;
 pub use requests::{Planned, RequestStream};
 pub use target::{BENCH_BUCKET, ObjectTarget, StoreTarget, Target, object_key};

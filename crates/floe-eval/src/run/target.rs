@@ -7,11 +7,13 @@ use floe::object::ObjectCache;
 use floe::origin::emulated::{Content, verify};
 use floe::origin::{ByteRange, GetRequest, ObjectKey, Origin};
 use floe::{Admission, PutOptions, Store, ValueWriter};
+use floe_device::Clock;
 use futures::StreamExt as _;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::Planned;
+use super::charge::{Charging, HostCharge};
 use crate::error::EvalError;
 use crate::metrics::Served;
 use crate::trace::Op;
@@ -51,6 +53,8 @@ pub struct StoreTarget {
     origin: Origin,
     /// Keys that are being fetched, if whoever else wants one waits for it.
     fetching: Option<Mutex<HashMap<Box<str>, watch::Receiver<()>>>>,
+    /// What requests are charged for the host's work; nothing if absent.
+    charging: Option<Charging>,
 }
 
 /// A key that is being fetched. Dropped, it wakes whoever waits for the key.
@@ -83,6 +87,7 @@ impl StoreTarget {
             store,
             origin,
             fetching: None,
+            charging: None,
         }
     }
 
@@ -91,6 +96,13 @@ impl StoreTarget {
     #[must_use]
     pub fn coalescing(mut self) -> Self {
         self.fetching = Some(Mutex::default());
+        self
+    }
+
+    /// Charges each get for the host's work, in the time of `clock`.
+    #[must_use]
+    pub fn charging(mut self, charge: HostCharge, clock: Clock) -> Self {
+        self.charging = Some(Charging::new(charge, clock));
         self
     }
 
@@ -182,6 +194,9 @@ impl StoreTarget {
     ) -> Result<Answer, Failure> {
         loop {
             if self.get_stored(request, check).await? {
+                if let Some(charging) = &self.charging {
+                    charging.hit(request.length).await;
+                }
                 return check.finish(Served::Hit);
             }
             match self.turn(&request.key) {
@@ -229,6 +244,9 @@ impl StoreTarget {
         let key = object_key(request);
         let answer = self.origin.get(&key, GetRequest::default()).await;
         let mut body = answer.map_err(failed)?.body;
+        if let Some(charging) = &self.charging {
+            charging.miss(request.object_bytes).await;
+        }
         let mut writer = self.writer(request).await?;
         let wanted = request.offset..request.offset + request.length;
         let mut position = 0;
