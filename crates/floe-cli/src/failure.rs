@@ -15,6 +15,8 @@ pub(crate) enum Exit {
     Environment = 3,
     /// A check found damage.
     Damage = 4,
+    /// A judged figure differs and is not listed as known to, or is listed and holds.
+    Verdict = 5,
     /// Floe is wrong.
     Bug = 70,
 }
@@ -48,6 +50,11 @@ impl Failure {
     /// Damage that a check found.
     pub(crate) fn damage(what: impl Into<String>) -> Self {
         Failure::new(Exit::Damage, what)
+    }
+
+    /// Figures that were judged otherwise than expected.
+    pub(crate) fn verdict(what: impl Into<String>) -> Self {
+        Failure::new(Exit::Verdict, what)
     }
 
     /// A broken promise of Floe's own.

@@ -237,11 +237,12 @@ ram = { size = "0" }
     // What is published is told beside what was measured.
     let published = r#"
 [[published]]
+kind = "published"
 case = "tiny"
 metric = "hit_ratio"
-value = 0.0
-source = "Nobody, table 1"
-expect = "at-least"
+value = 0.5
+source = "Nothing, Table 1"
+expect = "at-most"
 "#;
     fs::write(
         folder.path().join("tiny.toml"),
@@ -249,10 +250,10 @@ expect = "at-least"
     )
     .unwrap();
     let wanted = [
-        "Nobody, table 1",
+        "published: Nothing, Table 1",
         "measured",
         "published",
-        "All of 1 judged",
+        "published: all of 1 judged figures hold.",
     ];
     let said = run(folder.path(), &arguments).expect(0, &wanted);
     let (_, page) = said.out.trim().rsplit_once("report: ").unwrap();
@@ -260,5 +261,68 @@ expect = "at-least"
     run(folder.path(), &["report", again]).expect(0, &wanted);
     let json = run(folder.path(), &[&arguments[..], &["--json"]].concat()).expect(0, &[]);
     let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
-    assert_eq!(json["published"][0]["source"], "Nobody, table 1");
+    assert_eq!(json["published"][0]["source"], "Nothing, Table 1");
+    assert_eq!(json["goals"], serde_json::json!([]));
+}
+
+#[test]
+fn an_unexpected_verdict_is_exit_status_5() {
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = |value: &str| {
+        let text = format!(
+            r#"
+name = "judged"
+title = "Judged"
+time = "virtual"
+
+[bench]
+requests = 100
+ratio = 2.0
+pacing = {{ mode = "closed", clients = 2 }}
+workload = {{ kind = "uniform" }}
+
+[bench.cache]
+device = {{ kind = "memory", size = "32MiB", zone_size = "2MiB" }}
+chunk = {{ write_buffer = "8MiB" }}
+ram = {{ size = "0" }}
+
+[[published]]
+kind = "goal"
+case = "judged"
+metric = "hit_ratio"
+value = {value}
+source = "Hits"
+expect = "at-least"
+"#
+        );
+        fs::write(folder.path().join("judged.toml"), text).unwrap();
+    };
+    let bench = ["bench", "judged.toml", "--quiet", "--out", "here"];
+    let judged = [&bench[..], &["--verdicts"]].concat();
+    experiment("0.99");
+    let said = run(folder.path(), &bench).expect(0, &["goal: 0 of 1 judged figures hold"]);
+    let (_, page) = said.out.trim().rsplit_once("report: ").unwrap();
+    let results = page.trim_end_matches("/report.html");
+    let unlisted = [
+        "judged, hit_ratio (Hits)",
+        "is not listed as known to differ",
+    ];
+    run(folder.path(), &judged).expect(5, &unlisted);
+    run(folder.path(), &["report", results, "--verdicts"]).expect(5, &unlisted);
+    let known = r#"
+[[known]]
+experiment = "judged"
+metrics = ["hit_ratio"]
+cases = ["judged"]
+reason = "half of the keys do not fit"
+"#;
+    fs::write(folder.path().join("known-to-differ.toml"), known).unwrap();
+    let told = [
+        "1 differ, of which 1 are known to",
+        "half of the keys do not fit",
+    ];
+    run(folder.path(), &judged).expect(0, &told);
+    experiment("0.001");
+    let listed = ["judged, hit_ratio (Hits)", "is listed as known to differ"];
+    run(folder.path(), &judged).expect(5, &listed);
 }

@@ -143,6 +143,10 @@ pub(crate) struct SweepArgs {
     /// Go on in a folder of results; cases that are done there are kept
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "out")]
     pub(crate) resume: Option<PathBuf>,
+    /// Fail with exit status 5 where a judged figure differs and known-to-differ.toml,
+    /// beside the experiment, does not list it, or lists it and it holds
+    #[arg(long)]
+    pub(crate) verdicts: bool,
 }
 
 /// `floe report`.
@@ -157,6 +161,9 @@ pub(crate) struct ReportArgs {
     /// Write tables and figures for papers and pages into this folder
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) export: Option<PathBuf>,
+    /// Fail with exit status 5 where a verdict is not as expected; see `floe bench --verdicts`
+    #[arg(long)]
+    pub(crate) verdicts: bool,
 }
 
 /// `floe bench`.

@@ -41,7 +41,7 @@ pub(crate) const SET: &str = "set";
         floe bench experiments/quick.toml           run an experiment\n  \
         floe check --device-path cache.floe         verify a cache offline\n\n\
         Exit status: 0 done, 2 wrong usage or configuration, 3 the machine is in the way (device, port,\n\
-        permission, origin), 4 a check found damage, 70 a bug.",
+        permission, origin), 4 a check found damage, 5 a verdict is not as expected (--verdicts), 70 a bug.",
     arg_required_else_help = true,
     disable_help_subcommand = true
 )]

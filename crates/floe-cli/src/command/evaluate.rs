@@ -11,7 +11,7 @@ use floe_core::ByteSize;
 use floe_device::config::DeviceKind;
 use floe_device::{Clock, Device as _};
 use floe_eval::EvalError;
-use floe_eval::experiment::{CacheSpec, ExperimentOptions, TargetKind};
+use floe_eval::experiment::{CacheSpec, ExperimentOptions, Kind, TargetKind};
 use floe_eval::replay::policy::CacheUnit;
 use floe_eval::replay::{ReplayOptions, ReplayResult, ReplaySizes, UnitChoice};
 use floe_eval::report::ReportData;
@@ -90,16 +90,39 @@ fn experiment(
     let page = folder.join("report.html");
     let data = floe_eval::report::read_data(&folder).map_err(explain)?;
     if json {
-        let published: Vec<_> = data.published_rows().collect();
-        return output::print_json(&serde_json::json!({
-            "folder": folder, "report": page, "published": published,
-        }));
+        let of = |kind| -> Vec<_> {
+            let rows = data.published_rows();
+            rows.filter(|row| row.kind == Some(kind)).collect()
+        };
+        output::print_json(&serde_json::json!({
+            "folder": folder, "report": page, "published": of(Kind::Published),
+            "derived": of(Kind::Derived), "goals": of(Kind::Goal),
+        }))?;
+    } else {
+        output::print(&format!(
+            "{}report: {}\n",
+            data.published_text(),
+            page.display()
+        ))?;
     }
-    output::print(&format!(
-        "{}report: {}\n",
-        data.published_text(),
-        page.display()
-    ))
+    match args.sweep.verdicts {
+        true => judge(&data),
+        false => Ok(()),
+    }
+}
+
+/// Fails where a verdict is not as expected.
+pub(super) fn judge(data: &ReportData) -> Result<(), Failure> {
+    let surprises = data.surprises();
+    match &surprises[..] {
+        [] => Ok(()),
+        surprises => Err(Failure::verdict(format!(
+            "{} verdicts are not as expected\n  {}",
+            surprises.len(),
+            surprises.join("\n  ")
+        ))
+        .cure("find out what changed; list what is understood in known-to-differ.toml, with its reason")),
+    }
 }
 
 /// Cases are an experiment's.
@@ -110,6 +133,7 @@ fn refuse_sweep_flags(sweep: &SweepArgs) -> Result<(), Failure> {
         SweepArgs {
             resume: Some(_), ..
         } => "--resume",
+        SweepArgs { verdicts: true, .. } => "--verdicts",
         _ => return Ok(()),
     };
     Err(Failure::usage(format!("`{flag}` needs an experiment file"))
@@ -118,12 +142,13 @@ fn refuse_sweep_flags(sweep: &SweepArgs) -> Result<(), Failure> {
 
 /// An experiment says everything itself; a flag beside it would be ignored.
 fn refuse_other_flags(matches: &ArgMatches) -> Result<(), Failure> {
-    const ALLOWED: [&str; 8] = [
+    const ALLOWED: [&str; 9] = [
         "file",
         "experiment",
         "jobs",
         "shard",
         "resume",
+        "verdicts",
         "out",
         "quiet",
         "json",

@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use floe_eval::experiment;
-use floe_eval::report::{Comparison, export, read_data};
+use floe_eval::report::{Comparison, ReportData, export, read_data};
 
-use super::evaluate::explain;
+use super::evaluate::{explain, judge};
 use crate::args::ReportArgs;
 use crate::failure::Failure;
 use crate::output;
 
 /// `floe report`.
 pub(crate) fn run(args: &ReportArgs, json: bool) -> Result<(), Failure> {
-    let (page, text) = match &args.folders[..] {
+    let told = match &args.folders[..] {
         [folder] => again(folder, args)?,
         folders if experiment::are_pieces(folders) => merge(folders, args)?,
         [first, second] => compare(first, second, args)?,
@@ -23,40 +23,67 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> Result<(), Failure> {
             .cure("name two folders, or what `floe bench --shard` made of one file"));
         }
     };
-    if json {
-        return output::print_json(&serde_json::json!({ "report": page }));
+    let page = &told.page;
+    match json {
+        true => output::print_json(&serde_json::json!({ "report": page }))?,
+        false => output::print(&format!("{}{}\n", told.text, page.display()))?,
     }
-    output::print(&format!("{text}{}\n", page.display()))
+    match told.data {
+        Some(data) if args.verdicts => judge(&data),
+        None if args.verdicts => Err(Failure::usage("a comparison has no verdicts")
+            .cure("name one folder of results, or the shards of one experiment")),
+        _ => Ok(()),
+    }
 }
 
-fn again(folder: &Path, args: &ReportArgs) -> Result<(PathBuf, String), Failure> {
+/// What a report says.
+struct Told {
+    page: PathBuf,
+    text: String,
+    /// The results, unless two were compared.
+    data: Option<ReportData>,
+}
+
+fn again(folder: &Path, args: &ReportArgs) -> Result<Told, Failure> {
     let data = read_data(folder).map_err(explain)?;
     let into = args.out.as_deref().unwrap_or(folder);
     let page = data.write(into).map_err(explain)?;
     if let Some(folder) = &args.export {
         export(&data, folder).map_err(explain)?;
     }
-    Ok((page, data.published_text()))
+    Ok(Told {
+        page,
+        text: data.published_text(),
+        data: Some(data),
+    })
 }
 
-fn merge(folders: &[PathBuf], args: &ReportArgs) -> Result<(PathBuf, String), Failure> {
+fn merge(folders: &[PathBuf], args: &ReportArgs) -> Result<Told, Failure> {
     let into = beside(&folders[0], "merged", args);
     experiment::merge(folders, &into).map_err(explain)?;
     let data = read_data(&into).map_err(explain)?;
     if let Some(folder) = &args.export {
         export(&data, folder).map_err(explain)?;
     }
-    Ok((into.join("report.html"), data.published_text()))
+    Ok(Told {
+        page: into.join("report.html"),
+        text: data.published_text(),
+        data: Some(data),
+    })
 }
 
-fn compare(first: &Path, second: &Path, args: &ReportArgs) -> Result<(PathBuf, String), Failure> {
+fn compare(first: &Path, second: &Path, args: &ReportArgs) -> Result<Told, Failure> {
     let comparison = Comparison::read(first, second).map_err(explain)?;
     let into = beside(first, "comparison", args);
     let page = comparison.write(&into).map_err(explain)?;
     if let Some(folder) = &args.export {
         comparison.export(folder).map_err(explain)?;
     }
-    Ok((page, comparison.text()))
+    Ok(Told {
+        page,
+        text: comparison.text(),
+        data: None,
+    })
 }
 
 /// Where to write: as told, or beside what is read.

@@ -3,6 +3,7 @@
 
 use super::cases::Case;
 use super::curves;
+use super::known::KnownToDiffer;
 use super::published::Published;
 use super::records::Record;
 use super::schema::Experiment;
@@ -11,10 +12,12 @@ use crate::report::ReportData;
 use crate::results::{Provenance, Row, replay_figures, run_figures};
 use crate::run::RunResult;
 
-/// A report of `done`, in the order of the cases; `missing` are the others.
+/// A report of `done`, in the order of the cases; `missing` are the others, `known` the
+/// rows that are known to differ.
 pub(super) fn assemble(
     experiment: &Experiment,
     text: &str,
+    known: &KnownToDiffer,
     done: Vec<(&Case, Record)>,
     missing: Vec<String>,
 ) -> Result<ReportData, EvalError> {
@@ -28,6 +31,11 @@ pub(super) fn assemble(
         path: experiment.name.clone().into(),
         reason,
     })?;
+    for row in &mut rows {
+        let source = row.source.as_deref().unwrap_or_default();
+        let reason = known.reason(&experiment.name, &row.case, &row.metric, source);
+        row.known = reason.filter(|_| row.verdict.is_some()).map(str::to_owned);
+    }
     let provenance = provenance(text, experiment.seed, &done);
     let (mut cases, mut runs, mut replays) = (Vec::new(), Vec::new(), Vec::new());
     for (case, record) in done {

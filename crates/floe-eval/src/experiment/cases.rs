@@ -4,6 +4,7 @@ use std::path::Path;
 
 use floe_core::ByteSize;
 
+use super::published::Published;
 use super::schema::{Experiment, PanelSpec, Selection, Vary};
 use crate::error::EvalError;
 use crate::metrics::SERIES;
@@ -123,6 +124,9 @@ fn check_names(cases: &[Case]) -> Result<(), String> {
 
 /// A published figure of a case that is not there would never be compared.
 fn check_published(base: &Experiment, cases: &[Case]) -> Result<(), String> {
+    base.all_published()?
+        .iter()
+        .try_for_each(Published::check)?;
     if base.replay.is_some() {
         // The cases of replays are only known afterwards.
         return Ok(());

@@ -14,7 +14,7 @@ use super::cache::TargetKind;
 use super::schema::BenchCase;
 use crate::error::EvalError;
 use crate::hosts::{DeviceChoice, HostBehaviour, HostConfig, HostResult, Remote, StartState};
-use crate::metrics::media_figures;
+use crate::metrics::{Measures, media_figures};
 use crate::run::{ExtraFigure, Pacing, Progress, RunResult};
 
 /// What the papers' hosts need beside what every cache needs.
@@ -175,20 +175,44 @@ pub(super) fn figures(config: &HostConfig, found: HostResult) -> Result<RunResul
         onset.map(|bytes| bytes as f64 / capacity),
     );
     add("zone_wait_max", "s", Some(found.zone_wait_max_s));
-    let drop = throughput_drop(&run, capacity);
-    run.extra.extend(drop.map(|value| ExtraFigure {
-        metric: "throughput_drop".into(),
-        unit: "ratio".into(),
-        value,
-    }));
+    let changes = changes(&run, capacity);
+    run.extra.extend(changes);
     let worst = worst_and_last(&run);
     run.extra.extend(worst);
     Ok(run)
 }
 
-/// How much slower a run is when the device has been written once over than
-/// before, as a share; `None` for runs that do not write so much.
-fn throughput_drop(run: &RunResult, capacity: f64) -> Option<f64> {
+/// How throughput, mean and p99 of the get latency change when the device has been
+/// written once over, as shares: of a run that writes so much.
+fn changes(run: &RunResult, capacity: f64) -> Vec<ExtraFigure> {
+    let over = |of: fn(&Measures) -> f64| after_over_before(run, capacity, of);
+    let found = [
+        (
+            "throughput_drop",
+            over(|bin| bin.get_bytes_per_s).map(|over| 1.0 - over),
+        ),
+        (
+            "latency_rise",
+            over(|bin| bin.get.mean_ms).map(|over| over - 1.0),
+        ),
+        (
+            "tail_rise",
+            over(|bin| bin.get.p99_ms).map(|over| over - 1.0),
+        ),
+    ];
+    let figures = found.into_iter().filter_map(|(metric, value)| {
+        Some(ExtraFigure {
+            metric: metric.into(),
+            unit: "ratio".into(),
+            value: value?,
+        })
+    });
+    figures.collect()
+}
+
+/// The mean of a measure over the bins after 1.25 capacities were written, divided by
+/// that over the bins before 1.0.
+fn after_over_before(run: &RunResult, capacity: f64, of: fn(&Measures) -> f64) -> Option<f64> {
     let (mut written, mut before, mut after) = (0.0, Mean::default(), Mean::default());
     for bin in &run.bins {
         let bytes = bin.write_bytes_per_s * bin.length_s;
@@ -196,12 +220,12 @@ fn throughput_drop(run: &RunResult, capacity: f64) -> Option<f64> {
         written += bytes;
         // What lies between is the transition; at first the cache is empty.
         if from > 0.2 && to < 1.0 {
-            before.add(bin.get_bytes_per_s, bin.length_s);
+            before.add(of(bin), bin.length_s);
         } else if from > 1.25 {
-            after.add(bin.get_bytes_per_s, bin.length_s);
+            after.add(of(bin), bin.length_s);
         }
     }
-    Some(1.0 - after.value()? / before.value()?)
+    Some(after.value()? / before.value()?)
 }
 
 /// The worst bin and the last third, each over the mean: whether a device
@@ -348,12 +372,17 @@ mod tests {
     }
 
     #[test]
-    fn a_drop_is_found_where_it_is() {
+    fn a_change_is_found_where_it_is() {
         let bin = |number: u32, rate: f64| crate::metrics::Measures {
             start_s: f64::from(number),
             length_s: 1.0,
             get_bytes_per_s: rate,
             write_bytes_per_s: 10.0,
+            get: crate::metrics::LatencySummary {
+                mean_ms: 1e3 / rate,
+                p99_ms: 2e3 / rate,
+                ..Default::default()
+            },
             ..Default::default()
         };
         let bins = (0..30).map(|n| bin(n, if n < 10 { 100.0 } else { 70.0 }));
@@ -364,11 +393,17 @@ mod tests {
             "cpu_us_per_request": null, "write_amplification": null
         }))
         .expect("a run");
-        assert_eq!(throughput_drop(&run, 100.0), None);
+        assert!(changes(&run, 100.0).is_empty());
         run.bins = bins.collect();
-        let drop = throughput_drop(&run, 100.0).expect("it writes so much");
+        let found = changes(&run, 100.0);
+        let [drop, mean, tail] = [&found[0], &found[1], &found[2]].map(|found| found.value);
         assert!((drop - 0.3).abs() < 1e-9, "{drop}");
-        assert_eq!(throughput_drop(&run, 1e6), None);
+        let rise = 1.0 / 0.7 - 1.0;
+        assert!(
+            (mean - rise).abs() < 1e-9 && (tail - rise).abs() < 1e-9,
+            "{mean} {tail}"
+        );
+        assert!(changes(&run, 1e6).is_empty(), "it does not write so much");
         let worst = worst_and_last(&run);
         assert_eq!((worst[0].value, worst[1].value), (0.875, 0.875));
     }

@@ -26,11 +26,12 @@
 //! x = "origin ms"
 //! y = ["get_latency_p50", "get_latency_p99"]
 //!
-//! [[published]]                      # what others found; see `Published`
+//! [[published]]                      # what it is judged by; see `Published`
+//! kind = "published"                 # or "derived", or "goal"
 //! case = "origin ms 10"
 //! metric = "hit_ratio"
 //! value = 0.5
-//! source = "where it is written"
+//! source = "A paper, Table 5"
 //! ```
 //!
 //! Instead of `[bench]`, `[replay]` replays a trace against pure policies; see
@@ -43,23 +44,27 @@ mod cases;
 mod curves;
 mod drive;
 mod host;
+mod known;
 mod published;
 mod records;
 mod schema;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod tolerance;
 
 use serde::{Deserialize, Serialize};
 
 pub use cache::{CacheSpec, CacheUnderTest, TargetKind};
 pub use host::HostSpec;
-pub use published::{Expectation, Published, PublishedTable};
+pub use known::{Known, KnownToDiffer};
+pub use published::{Expectation, Kind, Published, PublishedTable};
 pub use schema::{
     Adjust, BenchCase, CurveSpec, Experiment, PanelKind, PanelSpec, ReplayCase, Selection,
     TimeKind, TraceCase, Vary, find_shared,
 };
 pub use sweep::{ExperimentOptions, are_pieces, merge, run};
+pub use tolerance::{TOLERANCES, Tolerance};
 
 /// A part of an experiment's cases: every `count`th, from the `index`th on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

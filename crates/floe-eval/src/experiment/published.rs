@@ -1,13 +1,18 @@
-//! Figures of others, and how ours compare with them.
+//! Figures that results are judged by: published, derived from what is published, or
+//! goals of ours.
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-/// A figure of others.
+use super::tolerance::{self, Tolerance};
+
+/// A figure that a measured one is judged by.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Published {
+    /// Who states the value: a publication, arithmetic on one, or this project.
+    pub kind: Kind,
     /// The case it is compared with.
     pub case: String,
     /// Compare the case's figure divided by this case's, rather than the figure
@@ -15,30 +20,58 @@ pub struct Published {
     pub relative_to: Option<String>,
     /// The metric.
     pub metric: String,
-    /// The value they found.
+    /// The value.
     pub value: f64,
     /// The unit of `value`; by default the metric's.
     pub unit: Option<String>,
-    /// Where it is written.
+    /// The place of the value in the publication, the arithmetic that gives it, or the
+    /// name of the goal.
     pub source: String,
-    /// What is expected of ours.
+    /// What is expected of the measured value.
     #[serde(default)]
     pub expect: Expectation,
-    /// How far ours may be off, as a share of theirs.
-    #[serde(default)]
-    pub tolerance: f64,
-    /// How far ours may be off, in the unit of `value`; the greater of both
-    /// counts.
-    #[serde(default)]
-    pub margin: f64,
+    /// Goals only: how far the measured value may be off, as a share of `value`.
+    /// Published and derived values are judged by the tolerance of their metric, see
+    /// [`Tolerance`].
+    pub tolerance: Option<f64>,
+    /// Goals only: the same in the unit of `value`; the greater of both counts.
+    pub margin: Option<f64>,
 }
 
-/// Figures of others, written as their table is: a row per case, a column per
-/// metric.
+/// Who states a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A publication prints this number; `source` names the table, figure, section or
+    /// appendix.
+    Published,
+    /// Arithmetic on published numbers; `source` says which.
+    Derived,
+    /// A goal of this project.
+    Goal,
+}
+
+impl Kind {
+    /// Every kind, in the order of reports.
+    pub const ALL: [Kind; 3] = [Kind::Published, Kind::Derived, Kind::Goal];
+
+    /// The word for it in files and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Published => "published",
+            Kind::Derived => "derived",
+            Kind::Goal => "goal",
+        }
+    }
+}
+
+/// Figures as a table has them: a row per case, a column per metric.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PublishedTable {
-    /// Where it is written.
+    /// As for [`Published::kind`].
+    pub kind: Kind,
+    /// As for [`Published::source`].
     pub source: String,
     /// The metric of each column.
     pub metrics: Vec<String>,
@@ -49,15 +82,13 @@ pub struct PublishedTable {
     pub case: Option<String>,
     /// As for [`Published::relative_to`], with `{}` as in `case`.
     pub relative_to: Option<String>,
-    /// What is expected of ours.
+    /// As for [`Published::expect`].
     #[serde(default)]
     pub expect: Expectation,
     /// As for [`Published::tolerance`].
-    #[serde(default)]
-    pub tolerance: f64,
+    pub tolerance: Option<f64>,
     /// As for [`Published::margin`].
-    #[serde(default)]
-    pub margin: f64,
+    pub margin: Option<f64>,
     /// The rows by name, with a value for each metric; `nan` where there is none.
     pub rows: BTreeMap<String, Vec<f64>>,
 }
@@ -81,6 +112,7 @@ impl PublishedTable {
             }
             let known = self.metrics.iter().zip(values).filter(|(_, v)| !v.is_nan());
             figures.extend(known.map(|(metric, value)| Published {
+                kind: self.kind,
                 case: place(self.case.as_deref().unwrap_or("{}"), name),
                 relative_to: self.relative_to.as_deref().map(|t| place(t, name)),
                 metric: metric.clone(),
@@ -96,7 +128,7 @@ impl PublishedTable {
     }
 }
 
-/// What is expected in comparison with a published figure.
+/// What is expected in comparison with a figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Expectation {
@@ -107,11 +139,76 @@ pub enum Expectation {
     AtMost,
     /// At least as much.
     AtLeast,
-    /// Nothing: other hardware, shown for orientation.
+    /// Nothing: shown for orientation. Only for derived values: what a publication
+    /// prints is judged.
     Context,
 }
 
 impl Published {
+    /// The rules that hold for every experiment file.
+    ///
+    /// # Errors
+    /// When the figure has a tolerance of its own and is no goal, when it is not
+    /// judged and is not derived, or when its metric has no tolerance.
+    pub fn check(&self) -> Result<(), String> {
+        let fail = |reason: &str| Err(format!("{}: {}: {reason}", self.source, self.metric));
+        let is_goal = self.kind == Kind::Goal;
+        if !is_goal && (self.tolerance.is_some() || self.margin.is_some()) {
+            return fail("only goals have a tolerance of their own; others have their metric's");
+        }
+        if self.expect == Expectation::Context && self.kind != Kind::Derived {
+            return fail("only derived values may be shown without a verdict");
+        }
+        if !is_goal && self.expect == Expectation::Equal && tolerance::of(&self.metric).is_none() {
+            return fail("there is no tolerance for this metric (experiment/tolerance.rs)");
+        }
+        Ok(())
+    }
+
+    /// Whether `source` has the form that the kind demands: a published value names a
+    /// table, a figure, a section, an appendix, an equation or a file of a commit; a
+    /// derived one names such a place and the arithmetic.
+    pub fn has_place(&self) -> bool {
+        let arithmetic = ['÷', '×', '−', '+', '='];
+        match self.kind {
+            Kind::Published => {
+                let is_read_off =
+                    !self.source.contains("Figure") || self.source.contains("read off");
+                names_place(&self.source) && is_read_off && !self.source.contains(arithmetic)
+            }
+            Kind::Derived => names_place(&self.source) && self.source.contains(arithmetic),
+            Kind::Goal => !self.source.trim().is_empty(),
+        }
+    }
+
+    /// How far the measured value may be off, in the unit of `value`.
+    pub fn allowed(&self) -> f64 {
+        let of_metric = match (self.kind, self.expect) {
+            (Kind::Goal, _) | (_, Expectation::AtMost | Expectation::AtLeast) => None,
+            _ => tolerance::of(&self.metric),
+        };
+        let Tolerance { share, margin, .. } = of_metric.copied().unwrap_or(Tolerance::NONE);
+        let share = self.tolerance.unwrap_or(share);
+        (share * self.value.abs()).max(self.margin.unwrap_or(margin))
+    }
+
+    /// Whether there is a value that the verdict would reject, given what the metric can be.
+    pub fn can_differ(&self) -> bool {
+        let allowed = self.allowed();
+        let (least, most) = match self.relative_to {
+            Some(_) => (0.0, f64::INFINITY),
+            None => tolerance::range(&self.metric),
+        };
+        let rejects_low = least < self.value - allowed;
+        let rejects_high = self.value + allowed < most;
+        match self.expect {
+            Expectation::Equal => rejects_low || rejects_high,
+            Expectation::AtMost => rejects_high,
+            Expectation::AtLeast => rejects_low,
+            Expectation::Context => true,
+        }
+    }
+
     /// How many of the metric's `unit` one of the published value's is.
     ///
     /// # Errors
@@ -141,9 +238,9 @@ impl Published {
     /// How `measured`, in the published value's unit, compares.
     pub fn verdict(&self, measured: f64) -> String {
         let off = measured - self.value;
-        // What is written in decimals must not fail for its last bit.
+        // A value written in decimals must not fail for its last bit.
         let slack = 1e-12 * self.value.abs().max(1.0);
-        let allowed = (self.tolerance * self.value.abs()).max(self.margin) + slack;
+        let allowed = self.allowed() + slack;
         let holds = match self.expect {
             Expectation::Equal => off.abs() <= allowed,
             Expectation::AtMost => off <= allowed,
@@ -160,6 +257,25 @@ impl Published {
             (false, _) => format!("DIFFERS ({off})"),
         }
     }
+}
+
+/// Whether a text names a place: "Table 5", "Figure 12a", "§4.2.2", "Appendix A",
+/// "Eq. 6", or a file at a commit ("libCacheSim aa0fc40, test_evictionAlgo.c").
+fn names_place(source: &str) -> bool {
+    let numbered = |word: &str| {
+        source.match_indices(word).any(|(at, _)| {
+            let rest = source[at + word.len()..].trim_start_matches(['s', ' ']);
+            rest.starts_with(|first: char| first.is_ascii_digit() || first.is_ascii_uppercase())
+        })
+    };
+    ["Table", "Figure", "§", "Appendix", "Eq.", "footnote"]
+        .into_iter()
+        .any(numbered)
+        || source.split_once(", ").is_some_and(|(repository, file)| {
+            let commit = repository.rsplit(' ').next().unwrap_or_default();
+            let is_commit = commit.len() >= 7 && commit.bytes().all(|b| b.is_ascii_hexdigit());
+            is_commit && file.contains('.')
+        })
 }
 
 /// What a unit measures, and how much of it one is.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Shard;
 use super::cases::Case;
+use super::known;
 use crate::error::EvalError;
 use crate::replay::ReplayResult;
 use crate::results::Provenance;
@@ -41,13 +42,23 @@ impl Sweep {
         read_json(&folder.join(SWEEP))
     }
 
-    /// Makes `folder` one of this sweep: with the experiment's text and a place
-    /// for its records.
-    pub(super) fn write(&self, folder: &Path, text: &str) -> Result<(), EvalError> {
+    /// Makes `folder` one of this sweep: with the experiment's text, the list of rows
+    /// known to differ that lies beside `experiment`, and a place for its records.
+    pub(super) fn write(
+        &self,
+        folder: &Path,
+        text: &str,
+        experiment: &Path,
+    ) -> Result<(), EvalError> {
         let cases = folder.join(CASES);
         std::fs::create_dir_all(&cases).map_err(EvalError::file("create", &cases))?;
         let copy = folder.join(EXPERIMENT);
         std::fs::write(&copy, text).map_err(EvalError::file("write", &copy))?;
+        let known = known::path_beside(experiment);
+        if known.is_file() {
+            let copy = folder.join(known::KNOWN_TO_DIFFER);
+            std::fs::copy(&known, &copy).map_err(EvalError::file("write", &copy))?;
+        }
         write_json(&folder.join(SWEEP), self)
     }
 }

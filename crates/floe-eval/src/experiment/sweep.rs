@@ -14,6 +14,7 @@ use super::assemble::assemble;
 use super::cache::TargetKind;
 use super::cases::{self, Case};
 use super::drive::{Place, run_case};
+use super::known::KnownToDiffer;
 use super::records::{Record, Sweep, experiment_text};
 use super::schema::{Experiment, TimeKind};
 use crate::error::EvalError;
@@ -76,7 +77,7 @@ pub fn run(options: &ExperimentOptions) -> Result<PathBuf, EvalError> {
         config_digest: crate::results::digest(&text),
         shard,
     };
-    sweep.write(&folder, &text)?;
+    sweep.write(&folder, &text, path)?;
     let ours: Vec<&Case> = (cases.iter().enumerate())
         .filter(|(index, _)| shard.is_none_or(|shard| shard.has(*index)))
         .map(|(_, case)| case)
@@ -104,7 +105,8 @@ pub fn run(options: &ExperimentOptions) -> Result<PathBuf, EvalError> {
             source: Box::new(error),
         });
     }
-    write(&experiment, &text, &cases, &[&folder], &folder)?;
+    let known = KnownToDiffer::beside(path)?;
+    write(&experiment, &text, &known, &cases, &[&folder], &folder)?;
     Ok(folder)
 }
 
@@ -143,12 +145,13 @@ pub fn merge(pieces: &[PathBuf], into: &Path) -> Result<PathBuf, EvalError> {
         shard: None,
         ..sweep
     };
-    whole.write(into, &text)?;
+    whole.write(into, &text, &path)?;
+    let known = KnownToDiffer::beside(&path)?;
     let folders: Vec<&Path> = pieces.iter().map(PathBuf::as_path).collect();
     for (case, record) in records(&cases, &folders)?.0 {
         record.keep(into, case)?;
     }
-    write(&experiment, &text, &cases, &folders, into)?;
+    write(&experiment, &text, &known, &cases, &folders, into)?;
     Ok(into.to_owned())
 }
 
@@ -368,11 +371,12 @@ fn records<'a>(cases: &'a [Case], folders: &[&Path]) -> Result<Records<'a>, Eval
 fn write(
     experiment: &Experiment,
     text: &str,
+    known: &KnownToDiffer,
     cases: &[Case],
     from: &[&Path],
     into: &Path,
 ) -> Result<(), EvalError> {
     let (done, missing) = records(cases, from)?;
-    assemble(experiment, text, done, missing)?.write(into)?;
+    assemble(experiment, text, known, done, missing)?.write(into)?;
     Ok(())
 }

@@ -1,3 +1,5 @@
+mod judged;
+
 use std::path::Path;
 
 use super::cases::parse;
@@ -45,6 +47,7 @@ y = ["hit_ratio", "written_per_request"]
 y-label = "Figure"
 
 [[published]]
+kind = "goal"
 case = "origin ms 4.0, target store"
 metric = "miss_latency_p50"
 value = 4.0
@@ -153,32 +156,20 @@ fn a_run_writes_everything_that_is_promised() {
 
 #[test]
 fn every_shipped_experiment_is_understood() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
-    let mut seen = 0;
-    for entry in std::fs::read_dir(folder).expect("experiments") {
-        let path = entry.expect("an entry").path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "toml")
-        {
-            let text = std::fs::read_to_string(&path).expect("read");
-            parse(&path, &text).unwrap_or_else(|error| panic!("{error}"));
-            seen += 1;
-        }
-    }
-    assert!(seen >= 5);
+    assert!(judged::shipped().len() >= 5);
 }
 
 #[test]
 fn verdicts_compare() {
     let published = |expect, tolerance| Published {
+        kind: Kind::Goal,
         case: String::new(),
         metric: String::new(),
         value: 100.0,
         source: String::new(),
         expect,
-        tolerance,
-        margin: 0.0,
+        tolerance: Some(tolerance),
+        margin: None,
         relative_to: None,
         unit: None,
     };
@@ -195,7 +186,7 @@ fn verdicts_compare() {
     }
     let nothing = Published {
         value: 0.0,
-        margin: 0.05,
+        margin: Some(0.05),
         ..published(Expectation::Equal, 0.0)
     };
     assert_eq!(nothing.relative_error(0.02), None, "no share of nothing");
@@ -206,6 +197,7 @@ fn verdicts_compare() {
 #[test]
 fn values_are_compared_in_their_own_units() {
     let published = |unit: Option<&str>| Published {
+        kind: Kind::Goal,
         case: String::new(),
         relative_to: None,
         metric: "get_throughput".into(),
@@ -213,8 +205,8 @@ fn values_are_compared_in_their_own_units() {
         unit: unit.map(str::to_owned),
         source: "a paper".into(),
         expect: Expectation::Equal,
-        tolerance: 0.0,
-        margin: 0.0,
+        tolerance: None,
+        margin: None,
     };
     assert_eq!(published(None).factor("B/s"), Ok(1.0));
     assert_eq!(
@@ -230,7 +222,7 @@ fn values_are_compared_in_their_own_units() {
         "{error}"
     );
     let margin = Published {
-        margin: 0.03,
+        margin: Some(0.03),
         ..published(None)
     };
     assert!(margin.verdict(1.53).starts_with("holds"));
@@ -242,6 +234,7 @@ fn tables_and_ratios_are_compared() {
     let text = SMALL.to_owned()
         + r#"
 [[published-table]]
+kind = "derived"
 source = "a table"
 metrics = ["miss_latency_p50", "get_throughput"]
 case = "origin ms {}, target store"
@@ -249,6 +242,7 @@ expect = "context"
 rows = { "1.0" = [1.0, 2.0], "4.0" = [4.0, nan] }
 
 [[published]]
+kind = "goal"
 case = "origin ms 4.0, target store"
 relative-to = "origin ms 1.0, target store"
 metric = "miss_latency_p50"

@@ -10,6 +10,7 @@ use super::figures::{self, Figure};
 use super::table::{Table, csv_field};
 use super::{ReportData, tables, write};
 use crate::error::EvalError;
+use crate::experiment::Kind;
 use crate::results::Row;
 
 /// Pixels of a PNG per unit of its SVG.
@@ -140,7 +141,7 @@ fn png(svg: &str, options: &Options<'_>) -> Result<Vec<u8>, String> {
 /// Every row with everything that is known of it.
 fn rows_csv(rows: &[Row]) -> String {
     let mut text = String::from(
-        "experiment,case,metric,unit,measured,paper,relative_error,verdict,source,commit,config_digest,seed,device,machine,date\r\n",
+        "experiment,case,metric,unit,measured,kind,paper,relative_error,verdict,known,source,commit,config_digest,seed,device,machine,date\r\n",
     );
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     for row in rows {
@@ -151,9 +152,11 @@ fn rows_csv(rows: &[Row]) -> String {
             row.metric.clone(),
             row.unit.clone(),
             row.measured.to_string(),
+            row.kind.map_or("", Kind::name).to_owned(),
             number(row.paper),
             number(row.relative_error),
             row.verdict.clone().unwrap_or_default(),
+            row.known.clone().unwrap_or_default(),
             row.source.clone().unwrap_or_default(),
             from.commit.clone(),
             from.config_digest.clone(),

@@ -8,7 +8,7 @@ use super::scale::short;
 use super::table::Table;
 use super::tables::is_timed;
 use super::text::{bytes, escape, percent, rate, time};
-use super::{ReportData, panels, tables};
+use super::{ReportData, panels, tables, verdicts};
 use crate::replay::ReplayResult;
 use crate::run::RunResult;
 
@@ -23,7 +23,7 @@ pub(super) fn page(data: &ReportData) -> String {
     let mut body = String::new();
     header(data, &mut body);
     section("At a glance", &cards(&data.runs), &mut body);
-    section("Beside published figures", &comparison(data), &mut body);
+    section("Verdicts", &comparison(data), &mut body);
     let curves = figures::curves(data).into_iter().map(Figure::Lines);
     section("Curves", &grid(&curves.collect::<Vec<_>>(), &[]), &mut body);
     section("Panels", &grid(&panels::all(data), &[]), &mut body);
@@ -200,11 +200,11 @@ fn replayed(replay: &ReplayResult) -> String {
 }
 
 fn comparison(data: &ReportData) -> String {
-    let tables = tables::published(&data.rows);
+    let tables = verdicts::tables(&data.rows);
     if tables.is_empty() {
         return String::new();
     }
-    let said = tables::judgement(&data.rows);
+    let said = verdicts::judgement(&data.rows).replace('\n', "<br>");
     let tables: String = tables.iter().map(foldable).collect();
     format!("<p class=\"facts\">{said}</p>{tables}")
 }

@@ -14,6 +14,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod text;
+mod verdicts;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -170,13 +171,13 @@ impl ReportData {
         Ok(page)
     }
 
-    /// Measured figures beside published ones, for a terminal: a table for
-    /// each source, how many of them hold, and an empty line. Nothing at all
-    /// where nothing is published.
+    /// Measured figures beside those that judge them, for a terminal: a table for
+    /// each source, published ones first, then derived ones, then goals, how many of
+    /// each hold, and an empty line. Empty where nothing is judged.
     pub fn published_text(&self) -> String {
         /// Rows of a table that one can still look through.
         const ROWS_MAX: usize = 60;
-        let tables = tables::published(&self.rows);
+        let tables = verdicts::tables(&self.rows);
         if tables.is_empty() {
             return String::new();
         }
@@ -184,11 +185,17 @@ impl ReportData {
         format!(
             "{}{}\n\n",
             tables.collect::<String>(),
-            tables::judgement(&self.rows)
+            verdicts::judgement(&self.rows)
         )
     }
 
-    /// The figures that are compared with published ones.
+    /// Unexpected verdicts, a line each: rows that differ and are not listed as
+    /// known to, and rows that are listed and hold.
+    pub fn surprises(&self) -> Vec<String> {
+        verdicts::surprises(&self.rows)
+    }
+
+    /// The figures that are judged.
     pub fn published_rows(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|row| row.paper.is_some())
     }

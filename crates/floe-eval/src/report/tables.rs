@@ -4,6 +4,7 @@ use super::ReportData;
 use super::scale::short;
 use super::table::Table;
 use super::text::{bytes, percent, rate, time, value};
+use super::verdicts;
 use crate::metrics::{LatencySummary, SERIES, SeriesKind};
 use crate::replay::ReplayResult;
 use crate::replay::policy::PolicyCounts;
@@ -12,7 +13,7 @@ use crate::run::RunResult;
 
 /// All tables, for export.
 pub(super) fn all(data: &ReportData) -> Vec<Table> {
-    let mut tables = published(&data.rows);
+    let mut tables = verdicts::tables(&data.rows);
     tables.extend(latencies(&data.runs));
     tables.push(costs(&data.runs));
     tables.push(extras(&data.runs));
@@ -20,66 +21,6 @@ pub(super) fn all(data: &ReportData) -> Vec<Table> {
     tables.push(provenance(&data.rows));
     tables.retain(|table| !table.is_empty());
     tables
-}
-
-/// Measured and published figures side by side, a table per source.
-pub(super) fn published(rows: &[Row]) -> Vec<Table> {
-    let mut tables: Vec<Table> = Vec::new();
-    for row in rows {
-        let (Some(paper), Some(source)) = (row.paper, &row.source) else {
-            continue;
-        };
-        let cells = vec![
-            row.case.clone(),
-            row.metric.replace('_', " "),
-            value(row.measured, &row.unit),
-            value(paper, &row.unit),
-            row.relative_error
-                .map_or_else(|| "–".into(), |off| format!("{:+.2} %", 100.0 * off)),
-            row.verdict.clone().unwrap_or_default(),
-        ];
-        match tables.iter_mut().find(|table| table.title == *source) {
-            Some(table) => table.rows.push(cells),
-            None => {
-                let name = format!("published-{}", tables.len() + 1);
-                let head = [
-                    "case",
-                    "metric",
-                    "measured",
-                    "published",
-                    "error",
-                    "verdict",
-                ];
-                let mut table = Table::new(name, source, &head);
-                table.rows.push(cells);
-                tables.push(table);
-            }
-        }
-    }
-    tables
-}
-
-/// How many figures are compared, and how many of them differ.
-fn verdicts(rows: &[Row]) -> (usize, usize) {
-    let verdicts: Vec<&str> = rows
-        .iter()
-        .filter_map(|row| row.verdict.as_deref())
-        .collect();
-    let judged = verdicts.iter().filter(|v| **v != "for orientation").count();
-    let differ = verdicts.iter().filter(|v| v.starts_with("DIFFERS")).count();
-    (judged, differ)
-}
-
-/// How many of the published figures hold, as a sentence.
-pub(super) fn judgement(rows: &[Row]) -> String {
-    match verdicts(rows) {
-        (0, _) => "The published figures are shown for orientation.".to_owned(),
-        (judged, 0) => format!("All of {judged} judged figures hold."),
-        (judged, differ) => format!(
-            "{} of {judged} judged figures hold, {differ} differ.",
-            judged - differ
-        ),
-    }
 }
 
 /// A table per series of latencies that occurred.

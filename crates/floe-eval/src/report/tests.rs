@@ -264,7 +264,7 @@ fn exports_need_nothing_but_themselves() {
     let rows = std::fs::read_to_string(folder.path().join("results.csv")).expect("rows");
     let columns = |line: &str| line.split(',').count();
     let mut lines = rows.lines();
-    assert_eq!(columns(lines.next().unwrap_or_default()), 15);
+    assert_eq!(columns(lines.next().unwrap_or_default()), 17);
     assert_eq!(rows.lines().count(), data().rows.len() + 1);
 }
 

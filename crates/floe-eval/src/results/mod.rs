@@ -7,7 +7,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::Published;
+use crate::experiment::{Kind, Published};
 use crate::metrics::{Distribution, LatencySummary, Measures, SERIES, Series, SeriesKind};
 use crate::replay::ReplayResult;
 use crate::run::RunResult;
@@ -27,7 +27,10 @@ pub struct Row {
     pub unit: String,
     /// The value.
     pub measured: f64,
-    /// The value that a paper or another implementation gives.
+    /// Who states the value that it is judged by.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub kind: Option<Kind>,
+    /// The value that it is judged by.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub paper: Option<f64>,
     /// How far the measured value is off, as a share of the other.
@@ -39,6 +42,9 @@ pub struct Row {
     /// How the two compare.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verdict: Option<String>,
+    /// Why it differs, where it is known to.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub known: Option<String>,
     /// Where the figure comes from.
     #[serde(flatten)]
     pub provenance: Provenance,
@@ -58,10 +64,12 @@ impl Row {
             metric: figure.metric,
             unit: figure.unit,
             measured: figure.value,
+            kind: None,
             paper: None,
             relative_error: None,
             source: None,
             verdict: None,
+            known: None,
             provenance,
         }
     }
@@ -70,6 +78,7 @@ impl Row {
     /// unit.
     pub(crate) fn compare(&mut self, published: &Published, factor: f64) {
         let measured = self.measured / factor;
+        self.kind = Some(published.kind);
         self.paper = Some(published.value * factor);
         self.relative_error = published.relative_error(measured);
         self.source = Some(published.source.clone());
