@@ -16,6 +16,9 @@ mod page;
 pub struct Options {
     /// Only the benches whose names contain one of these words.
     pub only: Vec<String>,
+    /// Measure nothing: write the pages again from the figures that there are.
+    #[arg(long)]
+    pub render: bool,
     /// Shorter runs: to see that the benches work, not to quote.
     #[arg(long)]
     pub quick: bool,
@@ -120,6 +123,9 @@ const FIGURES: &str = "docs/benchmarks.json";
 
 /// Runs the benches; what other benches measured earlier is kept.
 pub fn run(options: &Options) -> Result<()> {
+    if options.render {
+        return write_pages(&earlier_figures()?);
+    }
     let machine = machine()?;
     let mut measured = Map::new();
     for bench in BENCHES {
@@ -148,11 +154,16 @@ pub fn run(options: &Options) -> Result<()> {
         project::root().join(FIGURES),
         serde_json::to_string_pretty(&figures)? + "\n",
     )?;
-    fs::write(project::root().join(PAGE), page::page(&figures))
+    write_pages(&figures)
+}
+
+/// Writes the page of all figures, and the README's summary of them.
+fn write_pages(figures: &Map<String, Value>) -> Result<()> {
+    fs::write(project::root().join(PAGE), page::page(figures))
         .with_context(|| format!("writing {PAGE}"))?;
     let readme = project::root().join("README.md");
     let text = fs::read_to_string(&readme).context("reading README.md")?;
-    fs::write(&readme, page::with_summary(&text, &figures)?).context("writing README.md")
+    fs::write(&readme, page::with_summary(&text, figures)?).context("writing README.md")
 }
 
 /// Builds the servers that the bench `rivals` starts, and names them.

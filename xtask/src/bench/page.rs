@@ -226,7 +226,7 @@ pub(super) fn with_summary(readme: &str, figures: &Map<String, Value>) -> Result
     ))
 }
 
-/// The figures that a reader asks for first, beside what was aimed at.
+/// The figures that a reader asks for first, beside our goals.
 fn summary(figures: &Map<String, Value>) -> String {
     let rows = |name: &str| -> Vec<&Value> {
         figures
@@ -239,7 +239,7 @@ fn summary(figures: &Map<String, Value>) -> String {
     let mut text = String::new();
     heading(
         &mut text,
-        ["", "measured", "aim"].map(str::to_owned).to_vec(),
+        ["", "measured", "goal"].map(str::to_owned).to_vec(),
     );
     let store = rows("store");
     for kib in [4, 64] {
@@ -448,8 +448,8 @@ fn against_foyer(text: &mut String, peers: &[&Value], kib: u64) {
     }
 }
 
-fn entry(text: &mut String, what: String, measured: String, aim: &str) {
-    line(text, vec![what, measured, aim.to_owned()]);
+fn entry(text: &mut String, what: String, measured: String, goal: &str) {
+    line(text, vec![what, measured, goal.to_owned()]);
 }
 
 #[cfg(test)]
