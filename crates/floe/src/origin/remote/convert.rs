@@ -79,7 +79,21 @@ fn attributes_from_store(from: &object_store::Attributes) -> Attributes {
     to
 }
 
-pub(super) fn attributes_to_store(from: &Attributes) -> object_store::Attributes {
+/// The headers to store. Other stores change what is not ASCII or cannot give
+/// it back, so it is refused.
+pub(super) fn attributes_to_store(
+    from: &Attributes,
+) -> Result<object_store::Attributes, OriginError> {
+    let require_ascii = |name: &str, value: &str| match value.bytes().all(is_visible) {
+        true => Ok(()),
+        false => Err(OriginError::Refused {
+            status: 400,
+            message: format!(
+                "the value of {name:?} is not ASCII, which this origin cannot keep as it is; \
+                 encode it, such as by percent signs"
+            ),
+        }),
+    };
     let mut to = object_store::Attributes::new();
     for (attribute, value) in [
         (Attribute::ContentType, &from.content_type),
@@ -90,12 +104,19 @@ pub(super) fn attributes_to_store(from: &Attributes) -> object_store::Attributes
         (Attribute::StorageClass, &from.storage_class),
     ] {
         if let Some(value) = value {
+            require_ascii(&format!("{attribute:?}"), value)?;
             to.insert(attribute, value.clone().into());
         }
     }
     for (name, value) in &from.user {
+        require_ascii(name, value)?;
         let attribute = Attribute::Metadata(name.clone().into());
         to.insert(attribute, value.clone().into());
     }
-    to
+    Ok(to)
+}
+
+/// What `object_store` reads of a header.
+pub(super) fn is_visible(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~' | b'\t')
 }

@@ -253,7 +253,7 @@ impl Backend for RemoteOrigin {
     ) -> Result<String, OriginError> {
         let uploads = self.uploads(key)?;
         let options = PutMultipartOptions {
-            attributes: convert::attributes_to_store(&attributes),
+            attributes: convert::attributes_to_store(&attributes)?,
             ..PutMultipartOptions::default()
         };
         uploads

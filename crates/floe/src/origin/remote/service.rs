@@ -8,11 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::BytesMut;
 use futures::StreamExt;
+use http::{HeaderMap, HeaderValue};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions};
 
+use super::convert::is_visible;
 use super::redirect::{self, RedirectRefused, Shuffled};
 
 use crate::origin::error::OriginError;
@@ -80,7 +82,8 @@ pub(super) enum Refusal {
 impl HttpService for Explaining {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let is_range = request.method() == "GET" && request.headers().contains_key("range");
-        let response = self.0.execute(request).await?;
+        let mut response = self.0.execute(request).await?;
+        encode_texts(response.headers_mut());
         let status = response.status().as_u16();
         if is_range && status == 200 {
             return Err(HttpError::new(HttpErrorKind::Decode, Refusal::NotPartial));
@@ -104,6 +107,32 @@ impl HttpService for Explaining {
             message: element(&text, "Message").unwrap_or_else(|| text.chars().take(200).collect()),
         };
         Err(HttpError::new(HttpErrorKind::Decode, refusal))
+    }
+}
+
+/// Writes values that are not ASCII as encoded words (RFC 2047), as Amazon
+/// does. `object_store` could not read them, and with them the object.
+fn encode_texts(headers: &mut HeaderMap) {
+    for value in headers.values_mut() {
+        if value.as_bytes().iter().copied().all(is_visible) {
+            continue;
+        }
+        let charset = match std::str::from_utf8(value.as_bytes()) {
+            Ok(_) => "UTF-8",
+            Err(_) => "ISO-8859-1",
+        };
+        let letters: String = value
+            .as_bytes()
+            .iter()
+            .map(|byte| match byte {
+                b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => char::from(*byte).to_string(),
+                byte => format!("={byte:02X}"),
+            })
+            .collect();
+        // Letters, digits and signs only.
+        if let Ok(encoded) = HeaderValue::try_from(format!("=?{charset}?Q?{letters}?=")) {
+            *value = encoded;
+        }
     }
 }
 

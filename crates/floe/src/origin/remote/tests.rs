@@ -415,6 +415,29 @@ async fn redirects_stay_at_the_origin() {
     }
 }
 
+/// An object that others stored with metadata which no client can read is served all the same.
+#[tokio::test]
+async fn metadata_that_is_not_ascii_is_encoded_or_refused() {
+    let name = "x-amz-meta-name: gr\u{fc}n";
+    let stored = answer("200 OK", &[DATED, name], "bytes");
+    let server = serve(vec![stored]).await;
+    let origin = open(OriginKind::S3, &server);
+    let read = origin.get(&key(), GetRequest::default()).await.unwrap();
+    let user = read.meta.attributes.user.clone();
+    assert_eq!(text(read).await.unwrap(), "bytes");
+    assert_eq!(user, [("name".into(), "=?UTF-8?Q?gr=C3=BCn?=".into())]);
+
+    let mut put = PutRequest::from_bytes(Bytes::new());
+    put.attributes.user = vec![("name".into(), "gr\u{fc}n".into())];
+    let error = origin.put(&key(), put).await.unwrap_err();
+    assert!(
+        matches!(error, OriginError::Refused { status: 400, .. }),
+        "{error}"
+    );
+    assert!(error.to_string().contains("\"name\""), "{error}");
+    assert_eq!(server.seen.lock().len(), 1);
+}
+
 #[tokio::test]
 async fn names_that_cannot_be_sent_are_refused_before_anything_is() {
     let server = serve(Vec::new()).await;

@@ -149,7 +149,7 @@ pub(super) async fn put(
         .await?;
     // A body of just the announced length ends here, but has not said so.
     let more = first.more && request.length.is_none_or(|length| length > first.bytes);
-    let attributes = attributes_to_store(&request.attributes);
+    let attributes = attributes_to_store(&request.attributes)?;
     if !more {
         if first.more && body.next().await?.is_some() {
             return Err(OriginError::BadUpload(
