@@ -70,8 +70,18 @@ fn read_attributes(file: &File) -> Attributes {
     serde_json::from_slice(&buffer[..read]).unwrap_or_default()
 }
 
+/// Refuses a storage class that files do not have.
+pub(super) fn require_standard(attributes: &Attributes) -> Result<(), OriginError> {
+    match attributes.storage_class.as_deref() {
+        None | Some("STANDARD") => Ok(()),
+        Some(other) => Err(OriginError::Unsupported(format!(
+            "keep objects in the storage class {other:?}; it has STANDARD only"
+        ))),
+    }
+}
+
 /// Stores headers with a file. Where the file system cannot, a content type
-/// is left to be guessed from the name, but user metadata is not lost silently.
+/// is left to be guessed from the name, but nothing else is lost silently.
 pub(super) fn write_attributes(
     file: &File,
     key: &str,
@@ -84,9 +94,9 @@ pub(super) fn write_attributes(
         .map_err(|error| OriginError::BadUpload(error.to_string()))?;
     match rustix::fs::fsetxattr(file, XATTR, &json, XattrFlags::empty()) {
         Ok(()) => Ok(()),
-        Err(Errno::NOTSUP) if attributes.user.is_empty() => Ok(()),
+        Err(Errno::NOTSUP) if has_only_a_type(attributes) => Ok(()),
         Err(Errno::NOTSUP) => Err(OriginError::Unsupported(format!(
-            "store user metadata of {key:?}: its file system has no extended attributes"
+            "store the headers of {key:?}: its file system has no extended attributes"
         ))),
         Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => Err(OriginError::Refused {
             status: 400,
@@ -97,6 +107,15 @@ pub(super) fn write_attributes(
         }),
         Err(other) => Err(std::io::Error::from(other).into()),
     }
+}
+
+fn has_only_a_type(attributes: &Attributes) -> bool {
+    let only_type = Attributes {
+        content_type: attributes.content_type.clone(),
+        storage_class: attributes.storage_class.clone(),
+        ..Attributes::default()
+    };
+    *attributes == only_type
 }
 
 /// Gives a file the present time to the nanosecond. The kernel's own stamps

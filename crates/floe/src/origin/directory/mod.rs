@@ -198,6 +198,7 @@ impl Backend for DirectoryOrigin {
     }
 
     async fn put(&self, key: &ObjectKey, request: PutRequest) -> Result<PutResponse, OriginError> {
+        file::require_standard(&request.attributes)?;
         let name = key.clone();
         let staged = self
             .blocking(move |shared| {
@@ -285,6 +286,7 @@ impl Backend for DirectoryOrigin {
         key: &ObjectKey,
         attributes: Attributes,
     ) -> Result<String, OriginError> {
+        file::require_standard(&attributes)?;
         let name = key.clone();
         self.blocking(move |shared| {
             shared.check_writable(&name)?;
