@@ -11,6 +11,8 @@ use s3s::{S3ErrorCode, S3Result};
 
 use super::credentials::Credentials;
 use super::error::with;
+use super::kept::refuse_what_is_dropped;
+use super::query::Query;
 use crate::config::S3Config;
 
 /// The configured keys.
@@ -76,6 +78,8 @@ impl Access {
 impl S3Access for Access {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let verified = context.credentials().is_some();
-        self.decide(verified, context.extensions_mut())
+        self.decide(verified, context.extensions_mut())?;
+        let query = Query::of(context.uri());
+        refuse_what_is_dropped(context.s3_op().name(), &query, context.headers())
     }
 }

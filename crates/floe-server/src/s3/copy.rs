@@ -13,18 +13,20 @@ use s3s::{S3Request, S3Response, S3Result};
 
 use super::condition::quoted;
 use super::error::{invalid_argument, not_implemented, precondition_failed, s3_error};
-use super::write::{attributes, etag, refuse_what_is_not_kept};
+use super::write::{attributes, etag};
 
 pub(crate) async fn copy_object(
     cache: &ObjectCache,
     request: S3Request<CopyObjectInput>,
 ) -> S3Result<S3Response<CopyObjectOutput>> {
-    refuse_what_is_not_kept(&request.headers)?;
     let input = request.input;
     let source = source_key(&input.copy_source)?;
     let target = ObjectKey::new(input.bucket.as_str(), input.key.as_str());
-    let replaces =
-        input.metadata_directive.as_ref().map(|d| d.as_str()) == Some(MetadataDirective::REPLACE);
+    let replaces = match input.metadata_directive.as_ref().map(|d| d.as_str()) {
+        None | Some(MetadataDirective::COPY) => false,
+        Some(MetadataDirective::REPLACE) => true,
+        Some(_) => return Err(invalid_argument("Unknown metadata directive.")),
+    };
     if source == target && !replaces {
         return Err(s3s::S3Error::with_message(
             s3s::S3ErrorCode::InvalidRequest,
@@ -41,7 +43,7 @@ pub(crate) async fn copy_object(
     let read = read_source(cache, &source, None, &conditions).await?;
     let kept = read.meta.attributes.clone();
     let attributes = match replaces {
-        true => attributes(&request.headers, input.metadata),
+        true => attributes(&request.headers)?,
         false => Attributes {
             storage_class: input.storage_class.map(|class| class.as_str().to_owned()),
             ..kept

@@ -10,6 +10,7 @@ use s3s::{S3Error, S3ErrorCode};
 
 use super::credentials::Credentials;
 use super::error::{invalid_argument, not_implemented, with};
+use super::upload::payload_sha256;
 
 /// Headers besides those of S3 that say one thing only.
 const SINGLE: [HeaderName; 3] = [
@@ -31,7 +32,19 @@ pub(crate) fn admit(head: &Parts) -> Result<Credentials, S3Error> {
     refuse_unclear_headers(&head.headers)?;
     let credentials = Credentials::of(&head.uri, &head.headers)?;
     refuse_undecoded_chunks(&credentials, &head.headers)?;
+    if let (Credentials::Anonymous, Some(hash)) = (&credentials, head.headers.get(CONTENT_SHA256))
+        && hash != "UNSIGNED-PAYLOAD"
+        && payload_sha256(&head.headers).is_none()
+    {
+        return Err(invalid_argument(format!("{CONTENT_SHA256} is no SHA-256")));
+    }
     Ok(credentials)
+}
+
+/// Whether the body comes in chunks with signatures or a trailer.
+pub(crate) fn is_streaming(headers: &HeaderMap) -> bool {
+    let hash = headers.get(CONTENT_SHA256);
+    hash.is_some_and(|hash| hash.as_bytes().starts_with(b"STREAMING-"))
 }
 
 /// RFC 9112 §3.2. The host decides on the bucket and is part of the signature.
@@ -94,7 +107,7 @@ fn refuse_unclear_headers(headers: &HeaderMap) -> Result<(), S3Error> {
 /// header announces it. Elsewhere it would be stored with the object.
 fn refuse_undecoded_chunks(credentials: &Credentials, headers: &HeaderMap) -> Result<(), S3Error> {
     let bytes = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
-    let is_streaming = bytes(CONTENT_SHA256).is_some_and(|hash| hash.starts_with(b"STREAMING-"));
+    let is_streaming = is_streaming(headers);
     let is_coded = headers
         .get_all(CONTENT_ENCODING)
         .iter()

@@ -8,8 +8,9 @@ use floe::object::ObjectCache;
 use floe::origin::{ListPage, ListRequest, ListedObject};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::{
-    CommonPrefix, EncodingType, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input,
-    ListObjectsV2Output, Object, ObjectStorageClass, Timestamp,
+    Bucket, CommonPrefix, EncodingType, ListBucketsInput, ListBucketsOutput, ListObjectsInput,
+    ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object, ObjectStorageClass, Owner,
+    Timestamp,
 };
 use s3s::{S3Error, S3Result};
 
@@ -25,6 +26,55 @@ const KEPT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'~')
     .remove(b'/');
+
+/// S3's most buckets of a page.
+const BUCKETS_MAX: i32 = 10_000;
+
+pub(crate) async fn buckets(
+    cache: &ObjectCache,
+    region: &str,
+    input: ListBucketsInput,
+) -> S3Result<ListBucketsOutput> {
+    let most = match input.max_buckets.unwrap_or(BUCKETS_MAX) {
+        asked @ 1..=BUCKETS_MAX => asked as usize,
+        _ => return Err(invalid_argument("max-buckets must be between 1 and 10000")),
+    };
+    let after = match &input.continuation_token {
+        Some(token) => decode_token(token)?,
+        None => String::new(),
+    };
+    let prefix = input.prefix.clone().unwrap_or_default();
+    let is_here = input.bucket_region.is_none_or(|asked| asked == region);
+    let mut found = cache.list_buckets().await.map_err(answer)?;
+    found.retain(|bucket| is_here && bucket.name.starts_with(&prefix) && bucket.name > after);
+    found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    let is_truncated = found.len() > most;
+    found.truncate(most);
+    let last = found.last().filter(|_| is_truncated);
+    Ok(ListBucketsOutput {
+        continuation_token: last.map(|bucket| encode_token(&bucket.name)),
+        buckets: Some(
+            found
+                .into_iter()
+                .map(|bucket| Bucket {
+                    name: Some(bucket.name),
+                    creation_date: Some(timestamp(bucket.created)),
+                    ..Bucket::default()
+                })
+                .collect(),
+        ),
+        owner: Some(owner()),
+        prefix: input.prefix,
+    })
+}
+
+/// Everything belongs to the cache.
+fn owner() -> Owner {
+    Owner {
+        display_name: Some("floe".into()),
+        id: Some("floe".into()),
+    }
+}
 
 pub(crate) async fn list_v1(
     cache: &ObjectCache,
@@ -52,7 +102,7 @@ pub(crate) async fn list_v1(
         delimiter: input.delimiter.map(|delimiter| text.encode(&delimiter)),
         encoding_type: input.encoding_type,
         common_prefixes: Some(text.prefixes(&page)),
-        contents: Some(text.objects(page.objects)),
+        contents: Some(text.objects(page.objects, Some(owner()))),
         ..ListObjectsOutput::default()
     })
 }
@@ -78,6 +128,7 @@ pub(crate) async fn list_v2(
         0 => ListPage::default(),
         _ => cache.list(&input.bucket, request).await.map_err(answer)?,
     };
+    let owner = input.fetch_owner.unwrap_or(false).then(owner);
     let key_count = page.objects.len() + page.common_prefixes.len();
     Ok(ListObjectsV2Output {
         name: Some(input.bucket),
@@ -91,7 +142,7 @@ pub(crate) async fn list_v2(
         delimiter: input.delimiter.map(|delimiter| text.encode(&delimiter)),
         encoding_type: input.encoding_type,
         common_prefixes: Some(text.prefixes(&page)),
-        contents: Some(text.objects(page.objects)),
+        contents: Some(text.objects(page.objects, owner)),
         ..ListObjectsV2Output::default()
     })
 }
@@ -182,7 +233,7 @@ impl Text {
             .collect()
     }
 
-    fn objects(self, objects: Vec<ListedObject>) -> Vec<Object> {
+    fn objects(self, objects: Vec<ListedObject>, owner: Option<Owner>) -> Vec<Object> {
         objects
             .into_iter()
             .map(|object| Object {
@@ -190,6 +241,7 @@ impl Text {
                 size: i64::try_from(object.size).ok(),
                 e_tag: object.etag.as_deref().and_then(super::write::etag),
                 last_modified: Some(timestamp(object.last_modified)),
+                owner: owner.clone(),
                 storage_class: Some(ObjectStorageClass::from_static(
                     ObjectStorageClass::STANDARD,
                 )),

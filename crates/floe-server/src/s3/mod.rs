@@ -11,6 +11,7 @@ mod copy;
 mod credentials;
 mod error;
 mod head;
+mod kept;
 mod list;
 mod multipart;
 mod query;
@@ -27,14 +28,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use bytes::Bytes;
 use floe::object::ObjectCache;
 use floe_device::Clock;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, SERVER};
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use s3s::service::{S3Service, S3ServiceBuilder};
-use s3s::{Body, S3Error};
+use s3s::{Body, S3Error, S3ErrorCode};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::config::S3Config;
@@ -44,6 +47,7 @@ use auth::{Access, Keys};
 use body::{TimedBody, UploadPace};
 use read::Reads;
 use target::Domains;
+use upload::Fault;
 use write::Writes;
 
 pub use condition::conditions;
@@ -169,25 +173,28 @@ impl S3Face {
             Ok(credentials) => head.extensions.insert(credentials),
             Err(error) => return refusal(error, head.version),
         };
-        let request = Request::from_parts(head, body);
         let clock = self.inner.clock.clone();
         let pace = UploadPace {
             stall_timeout: self.inner.limits.stall_timeout,
             min_bytes_per_second: self.inner.min_upload_rate,
         };
-        let request = request.map(|body| {
-            if body.is_end_stream() {
-                return Body::empty();
-            }
-            Body::http_body_unsync(TimedBody::new(body, clock, pace))
-        });
+        let is_streamed = head.method != Method::POST || head::is_streaming(&head.headers);
+        let body = match body.is_end_stream() {
+            true => Body::empty(),
+            false if is_streamed => Body::http_body_unsync(TimedBody::new(body, clock, pace)),
+            false => match document(&head.headers, TimedBody::new(body, clock, pace)).await {
+                Ok(document) => Body::from(document),
+                Err(error) => return refusal(error, head.version),
+            },
+        };
+        let request = Request::from_parts(head, body);
         match self.inner.service.call(request).await {
             Ok(response) => response,
             Err(error) => {
                 let source: Box<dyn std::error::Error + Send + Sync> = error.into();
                 tracing::error!(error = &*source, "an answer could not be written");
                 error_response(S3Error::with_message(
-                    s3s::S3ErrorCode::InternalError,
+                    S3ErrorCode::InternalError,
                     source.to_string(),
                 ))
             }
@@ -236,6 +243,20 @@ fn service(config: &S3Config, cache: ObjectCache) -> S3Service {
         limits,
     ))));
     builder.build()
+}
+
+/// The body of a request that is a document, whole and as announced.
+async fn document(headers: &HeaderMap, body: TimedBody<Incoming>) -> Result<Bytes, S3Error> {
+    let limited = http_body_util::Limited::new(body, XML_BYTES_MAX);
+    let document = limited.collect().await.map_err(|error| match error
+        .is::<http_body_util::LengthLimitError>(
+    ) {
+        true => S3Error::new(S3ErrorCode::MaxMessageLengthExceeded),
+        false => Fault::of_stream(&*error).into(),
+    })?;
+    let document = document.to_bytes();
+    upload::check_document(headers, &document)?;
+    Ok(document)
 }
 
 /// An answer that does not wait for the body. Over HTTP/1 the connection

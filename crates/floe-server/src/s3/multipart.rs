@@ -15,7 +15,7 @@ use s3s::{S3Error, S3Request, S3Response, S3Result};
 use super::copy::{conditions, read_source, source_key};
 use super::error::{invalid_argument, not_implemented, s3_error};
 use super::list::{Text, timestamp};
-use super::write::{etag, part_number, refuse_what_is_not_kept};
+use super::write::{etag, part_number};
 
 /// S3's most entries of a page.
 const PAGE_MAX: i32 = 1000;
@@ -122,7 +122,6 @@ pub(crate) async fn upload_part_copy(
     cache: &ObjectCache,
     request: S3Request<UploadPartCopyInput>,
 ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-    refuse_what_is_not_kept(&request.headers)?;
     let input = request.input;
     let source = source_key(&input.copy_source)?;
     let target = ObjectKey::new(input.bucket.as_str(), input.key.as_str());

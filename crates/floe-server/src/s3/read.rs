@@ -21,6 +21,7 @@ use super::condition::conditions;
 use super::error::{
     invalid_argument, not_implemented, precondition_failed, range_not_satisfiable, s3_error,
 };
+use super::kept::refuse_what_is_dropped;
 use super::query::Query;
 use super::range::requested_range;
 use super::target::Domains;
@@ -78,7 +79,12 @@ impl S3Route for Reads {
             return Err(invalid_argument("the request names no object"));
         };
         let query = Query::of(uri);
-        refuse_what_is_not_kept(&query, headers)?;
+        let operation = match request.method == Method::HEAD {
+            true => "HeadObject",
+            false => "GetObject",
+        };
+        refuse_what_is_dropped(operation, &query, headers)?;
+        refuse_versions_and_parts(&query)?;
         let overrides = overridden_headers(&query, request.credentials.is_some())?;
         let key = ObjectKey::new(bucket, key);
         let mut response = if request.method == Method::HEAD {
@@ -243,9 +249,9 @@ fn content_range(range: &Range<u64>, size: u64) -> HeaderValue {
         .unwrap_or_else(|_| HeaderValue::from_static("bytes */*"))
 }
 
-/// Parameters and headers that ask for versions, parts or keys which a cache
-/// of plain objects cannot honour, and which it would be a lie to ignore.
-fn refuse_what_is_not_kept(query: &Query, headers: &HeaderMap) -> S3Result<()> {
+/// Parameters that ask for versions or parts, which a cache of plain objects
+/// cannot honour and must not ignore.
+fn refuse_versions_and_parts(query: &Query) -> S3Result<()> {
     for (name, value) in query.iter() {
         match name {
             "versionId" if value != "null" => {
@@ -254,9 +260,6 @@ fn refuse_what_is_not_kept(query: &Query, headers: &HeaderMap) -> S3Result<()> {
             "partNumber" => return Err(not_implemented("reading by part (partNumber)")),
             _ => {}
         }
-    }
-    if headers.contains_key("x-amz-server-side-encryption-customer-key") {
-        return Err(not_implemented("server-side encryption with customer keys"));
     }
     Ok(())
 }

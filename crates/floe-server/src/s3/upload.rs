@@ -22,6 +22,41 @@ pub(crate) struct Announced {
     pub(crate) content_md5: Option<String>,
     pub(crate) checksums: Checksum,
     pub(crate) trailers: Option<TrailingHeaders>,
+    /// In hexadecimal digits.
+    pub(crate) payload_sha256: Option<String>,
+}
+
+/// The hash in `x-amz-content-sha256`, if it is one.
+pub(crate) fn payload_sha256(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get("x-amz-content-sha256")?.to_str().ok()?;
+    let is_hash = value.len() == 64 && value.bytes().all(|b| b.is_ascii_hexdigit());
+    is_hash.then(|| value.to_ascii_lowercase())
+}
+
+/// Compares a request's document, such as a list of keys, with what its
+/// headers announce. The library does not.
+pub(crate) fn check_document(headers: &HeaderMap, document: &[u8]) -> S3Result<()> {
+    let text = |name: &str| {
+        let value = headers.get(name)?.to_str().ok()?;
+        Some(value.to_owned())
+    };
+    let announced = Announced {
+        content_md5: text("content-md5"),
+        checksums: Checksum {
+            checksum_crc32: text(CRC32),
+            checksum_crc32c: text(CRC32C),
+            checksum_crc64nvme: text(CRC64NVME),
+            checksum_sha1: text(SHA1),
+            checksum_sha256: text(SHA256),
+            ..Checksum::default()
+        },
+        payload_sha256: payload_sha256(headers),
+        ..Announced::default()
+    };
+    let mut check = Check::new(announced, headers)?;
+    check.add(document)?;
+    check.finish()?;
+    Ok(())
 }
 
 /// A body for the origin, and what became of it.
@@ -150,6 +185,7 @@ struct Check {
     announced: Announced,
     hasher: ChecksumHasher,
     md5: Option<(Md5, String)>,
+    payload: Option<(Sha256, String)>,
     received_bytes: u64,
     limit_bytes: u64,
 }
@@ -175,8 +211,13 @@ impl Check {
             .content_md5
             .clone()
             .map(|expected| (Md5::new(), expected));
+        let payload = announced
+            .payload_sha256
+            .clone()
+            .map(|expected| (Sha256::new(), expected));
         Ok(Check {
             announced,
+            payload,
             hasher,
             md5,
             received_bytes: 0,
@@ -193,6 +234,9 @@ impl Check {
         if let Some((md5, _)) = &mut self.md5 {
             md5.update(bytes);
         }
+        if let Some((payload, _)) = &mut self.payload {
+            payload.update(bytes);
+        }
         Ok(())
     }
 
@@ -207,6 +251,11 @@ impl Check {
             && base64_of(md5.finalize().as_ref()) != expected
         {
             return Err(Fault::Checksum("Content-MD5"));
+        }
+        if let Some((payload, expected)) = self.payload
+            && hex_of(payload.finalize().as_ref()) != expected
+        {
+            return Err(Fault::PayloadHash);
         }
         let computed = self.hasher.finalize();
         let trailers = announced.trailers.and_then(|trailers| trailers.take());
@@ -243,6 +292,10 @@ fn names(trailer: &str, name: &str) -> bool {
     trailer.split(',').any(|member| member.trim() == name)
 }
 
+fn hex_of(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn base64_of(bytes: &[u8]) -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(bytes)
@@ -250,7 +303,7 @@ fn base64_of(bytes: &[u8]) -> String {
 
 impl Fault {
     /// The library's errors for bodies have no public type, only a text.
-    fn of_stream(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Self {
+    pub(crate) fn of_stream(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Self {
         let text = error.to_string();
         if text.contains("SignatureMismatch") {
             Fault::ChunkSignature

@@ -9,9 +9,10 @@ use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
 use super::error::{invalid_argument, not_implemented, s3_error};
+use super::kept::stored_header;
 use super::list;
 use super::multipart;
-use super::upload::{Announced, Upload};
+use super::upload::{Announced, Upload, payload_sha256};
 
 /// Deletes of one `DeleteObjects` that are under way at once.
 const DELETES_AT_ONCE: usize = 8;
@@ -22,7 +23,7 @@ const DELETES_MAX: usize = 1000;
 /// What the input of an upload announces. The inputs of `PutObject` and
 /// `UploadPart` have these fields in common, but no trait.
 macro_rules! announced {
-    ($input:ident, $trailers:expr) => {
+    ($input:ident, $request:ident) => {
         Announced {
             length: $input.content_length,
             content_md5: $input.content_md5,
@@ -34,7 +35,12 @@ macro_rules! announced {
                 checksum_sha256: $input.checksum_sha256,
                 ..Checksum::default()
             },
-            trailers: $trailers,
+            trailers: $request.trailing_headers,
+            // That of a signed request the library compares.
+            payload_sha256: match $request.credentials {
+                None => payload_sha256(&$request.headers),
+                Some(_) => None,
+            },
         }
     };
 }
@@ -66,29 +72,11 @@ pub(crate) struct Writes {
 impl S3 for Writes {
     async fn list_buckets(
         &self,
-        _: S3Request<ListBucketsInput>,
+        request: S3Request<ListBucketsInput>,
     ) -> S3Result<S3Response<ListBucketsOutput>> {
-        let buckets = self
-            .cache
-            .list_buckets()
-            .await
-            .map_err(|error| s3_error(&error))?;
-        let buckets = buckets
-            .into_iter()
-            .map(|bucket| Bucket {
-                name: Some(bucket.name),
-                creation_date: Some(list::timestamp(bucket.created)),
-                ..Bucket::default()
-            })
-            .collect();
-        Ok(S3Response::new(ListBucketsOutput {
-            buckets: Some(buckets),
-            owner: Some(Owner {
-                display_name: Some("floe".into()),
-                id: Some("floe".into()),
-            }),
-            ..ListBucketsOutput::default()
-        }))
+        Ok(S3Response::new(
+            list::buckets(&self.cache, &self.region, request.input).await?,
+        ))
     }
 
     async fn head_bucket(
@@ -136,9 +124,8 @@ impl S3 for Writes {
         &self,
         request: S3Request<PutObjectInput>,
     ) -> S3Result<S3Response<PutObjectOutput>> {
-        refuse_what_is_not_kept(&request.headers)?;
         let input = request.input;
-        let announced = announced!(input, request.trailing_headers);
+        let announced = announced!(input, request);
         let (upload, body) = Upload::new(
             input.body,
             announced,
@@ -146,7 +133,7 @@ impl S3 for Writes {
             self.upload_limit_bytes,
         )?;
         let put = PutRequest {
-            attributes: attributes(&request.headers, input.metadata),
+            attributes: attributes(&request.headers)?,
             length: upload.length,
             condition: put_condition(input.if_match, input.if_none_match)?,
             body,
@@ -208,12 +195,12 @@ impl S3 for Writes {
         &self,
         request: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
-        refuse_what_is_not_kept(&request.headers)?;
         let input = request.input;
+        let attributes = attributes(&request.headers)?;
         let key = ObjectKey::new(input.bucket.as_str(), input.key.as_str());
         let upload_id = self
             .cache
-            .create_upload(&key, attributes(&request.headers, input.metadata))
+            .create_upload(&key, attributes)
             .await
             .map_err(|error| s3_error(&error))?;
         Ok(S3Response::new(CreateMultipartUploadOutput {
@@ -228,10 +215,9 @@ impl S3 for Writes {
         &self,
         request: S3Request<UploadPartInput>,
     ) -> S3Result<S3Response<UploadPartOutput>> {
-        refuse_what_is_not_kept(&request.headers)?;
         let input = request.input;
         let number = part_number(input.part_number)?;
-        let announced = announced!(input, request.trailing_headers);
+        let announced = announced!(input, request);
         let (upload, body) = Upload::new(
             input.body,
             announced,
@@ -333,8 +319,12 @@ impl S3 for Writes {
         &self,
         request: S3Request<CreateBucketInput>,
     ) -> S3Result<S3Response<CreateBucketOutput>> {
-        refuse_what_is_not_kept(&request.headers)?;
-        let bucket = request.input.bucket;
+        let CreateBucketInput {
+            bucket,
+            create_bucket_configuration,
+            ..
+        } = request.input;
+        self.require_configuration(create_bucket_configuration)?;
         self.cache
             .create_bucket(&bucket)
             .await
@@ -353,6 +343,31 @@ impl S3 for Writes {
 }
 
 impl Writes {
+    /// A bucket can be made as this cache makes it, or not at all.
+    fn require_configuration(&self, asked: Option<CreateBucketConfiguration>) -> S3Result<()> {
+        let Some(asked) = asked else {
+            return Ok(());
+        };
+        if asked.bucket.is_some() || asked.location.is_some() {
+            return Err(not_implemented("kinds and locations of buckets"));
+        }
+        match asked.location_constraint {
+            Some(region) if region.as_str() != self.region => {
+                let mut error = s3s::S3Error::with_message(
+                    s3s::S3ErrorCode::IllegalLocationConstraintException,
+                    format!(
+                        "This cache is in {}, not in {}",
+                        self.region,
+                        region.as_str()
+                    ),
+                );
+                error.set_status_code(http::StatusCode::BAD_REQUEST);
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+
     async fn require_bucket(&self, bucket: &str) -> S3Result<()> {
         self.cache
             .head_bucket(bucket)
@@ -393,26 +408,31 @@ impl Writes {
     }
 }
 
-/// What is stored with an object and given back with it.
-pub(crate) fn attributes(headers: &HeaderMap, metadata: Option<Metadata>) -> Attributes {
-    let text = |name: &str| {
-        headers
-            .get(name)
-            .and_then(|value| std::str::from_utf8(value.as_bytes()).ok())
-            .filter(|value| !value.is_empty())
-            .map(str::to_owned)
-    };
-    let mut user: Vec<(String, String)> = metadata.unwrap_or_default().into_iter().collect();
-    user.sort();
-    Attributes {
-        content_type: text("content-type"),
-        content_encoding: text("content-encoding").and_then(|value| stored_encoding(&value)),
-        content_language: text("content-language"),
-        content_disposition: text("content-disposition"),
-        cache_control: text("cache-control"),
-        storage_class: text("x-amz-storage-class"),
-        user,
+/// What is stored with an object and given back with it. User metadata is taken
+/// as it was sent: the library decodes encoded words (RFC 2047) in it.
+pub(crate) fn attributes(headers: &HeaderMap) -> S3Result<Attributes> {
+    let text = |name| stored_header(headers, name);
+    let mut user = Vec::new();
+    for name in headers.keys().map(|name| name.as_str()) {
+        match name.strip_prefix("x-amz-meta-") {
+            None => {}
+            Some("") => return Err(invalid_argument("x-amz-meta- names no metadata")),
+            Some(short) => {
+                let value = text(name)?.unwrap_or_default();
+                user.push((short.to_owned(), value));
+            }
+        }
     }
+    user.sort();
+    Ok(Attributes {
+        content_type: text("content-type")?,
+        content_encoding: text("content-encoding")?.and_then(|value| stored_encoding(&value)),
+        content_language: text("content-language")?,
+        content_disposition: text("content-disposition")?,
+        cache_control: text("cache-control")?,
+        storage_class: text("x-amz-storage-class")?,
+        user,
+    })
 }
 
 /// `aws-chunked` describes the upload, not the object.
@@ -423,33 +443,6 @@ fn stored_encoding(value: &str) -> Option<String> {
         .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("aws-chunked"))
         .collect();
     (!kept.is_empty()).then(|| kept.join(", "))
-}
-
-/// Headers that ask for something which would be silently lost.
-pub(crate) fn refuse_what_is_not_kept(headers: &HeaderMap) -> S3Result<()> {
-    const ENCRYPTION: &str = "server-side encryption settings";
-    const PREFIXES: [(&str, &str); 3] = [
-        ("x-amz-server-side-encryption-", ENCRYPTION),
-        ("x-amz-grant-", "access control lists"),
-        ("x-amz-object-lock-", "object locks"),
-    ];
-    const NAMES: [(&str, &str); 4] = [
-        ("x-amz-server-side-encryption", ENCRYPTION),
-        ("x-amz-tagging", "object tags"),
-        ("x-amz-website-redirect-location", "website redirects"),
-        ("x-amz-write-offset-bytes", "appending to objects"),
-    ];
-    for name in headers.keys().map(|name| name.as_str()) {
-        let by_prefix = PREFIXES.iter().find(|(prefix, _)| name.starts_with(prefix));
-        let by_name = NAMES.iter().find(|(full, _)| name == *full);
-        if let Some((_, what)) = by_prefix.or(by_name) {
-            return Err(not_implemented(&format!("{what} ({name})")));
-        }
-    }
-    match headers.get("x-amz-acl").map(|acl| acl.as_bytes()) {
-        None | Some(b"private" | b"bucket-owner-full-control") => Ok(()),
-        Some(_) => Err(not_implemented("access control lists (x-amz-acl)")),
-    }
 }
 
 fn refuse_version(version: Option<&str>) -> S3Result<()> {

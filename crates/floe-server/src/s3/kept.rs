@@ -1,0 +1,183 @@
+//! Whatever a request asks for is honoured or refused, never dropped: the
+//! headers of S3 that each operation honours. All others are refused, those
+//! that S3 will have tomorrow included.
+
+use http::HeaderMap;
+use s3s::S3Result;
+
+use super::error::{invalid_argument, not_implemented};
+use super::query::Query;
+
+/// Parts of the signature, and what asks for nothing.
+const EVERYWHERE: [&str; 8] = [
+    "x-amz-cf-id",
+    "x-amz-checksum-mode",
+    "x-amz-content-sha256",
+    "x-amz-date",
+    "x-amz-request-payer",
+    "x-amz-sdk-checksum-algorithm",
+    "x-amz-security-token",
+    "x-amz-user-agent",
+];
+
+/// How the bytes of a request are checked.
+const CHECKSUMS: &[&str] = &[
+    "x-amz-checksum-crc32",
+    "x-amz-checksum-crc32c",
+    "x-amz-checksum-crc64nvme",
+    "x-amz-checksum-sha1",
+    "x-amz-checksum-sha256",
+];
+
+/// How the bytes of an upload are framed.
+const FRAMES: &[&str] = &["x-amz-decoded-content-length", "x-amz-trailer"];
+
+const METADATA: &str = "x-amz-meta-";
+
+const SOURCE: &[&str] = &[
+    "x-amz-copy-source",
+    "x-amz-copy-source-if-match",
+    "x-amz-copy-source-if-modified-since",
+    "x-amz-copy-source-if-none-match",
+    "x-amz-copy-source-if-unmodified-since",
+];
+
+/// What an object is made with.
+const OBJECT: &[&str] = &["x-amz-acl", "x-amz-storage-class", METADATA];
+
+/// The groups of headers that an operation honours besides [`EVERYWHERE`].
+fn honoured(operation: &str) -> &'static [&'static [&'static str]] {
+    match operation {
+        "PutObject" => &[CHECKSUMS, FRAMES, OBJECT],
+        "UploadPart" => &[CHECKSUMS, FRAMES],
+        "CreateMultipartUpload" => &[OBJECT, &["x-amz-checksum-algorithm"]],
+        "CopyObject" => &[
+            SOURCE,
+            OBJECT,
+            &["x-amz-metadata-directive", "x-amz-tagging-directive"],
+        ],
+        "UploadPartCopy" => &[SOURCE, &["x-amz-copy-source-range"]],
+        "CreateBucket" => &[&["x-amz-acl"]],
+        // Compared by `check_document`.
+        "DeleteObjects" => &[CHECKSUMS],
+        _ => &[],
+    }
+}
+
+/// Parameters of a URL that say of a presigned request what headers would.
+const PARAMETERS: [&str; 10] = [
+    "x-amz-algorithm",
+    "x-amz-checksum-mode",
+    "x-amz-content-sha256",
+    "x-amz-credential",
+    "x-amz-date",
+    "x-amz-expires",
+    "x-amz-security-token",
+    "x-amz-signature",
+    "x-amz-signedheaders",
+    "x-amz-user-agent",
+];
+
+/// Why a header is refused, where its name alone does not say it.
+const REASONS: [(&str, &str); 6] = [
+    (
+        "x-amz-server-side-encryption",
+        "server-side encryption settings",
+    ),
+    ("x-amz-grant-", "access control lists"),
+    ("x-amz-object-lock-", "object locks"),
+    ("x-amz-tagging", "object tags"),
+    ("x-amz-website-redirect-location", "website redirects"),
+    ("x-amz-expected-bucket-owner", "owners of buckets"),
+];
+
+/// Refuses what an operation would drop.
+///
+/// # Errors
+/// Names the header or parameter.
+pub(crate) fn refuse_what_is_dropped(
+    operation: &str,
+    query: &Query,
+    headers: &HeaderMap,
+) -> S3Result<()> {
+    for name in headers.keys().map(|name| name.as_str()) {
+        if name.starts_with("x-amz-") && !is_honoured(operation, name) {
+            let reason = REASONS.iter().find(|(prefix, _)| name.starts_with(prefix));
+            let what = reason.map_or("this header for this operation", |(_, what)| what);
+            return Err(not_implemented(&format!("{what} ({name})")));
+        }
+    }
+    for (name, _) in query.iter() {
+        let lower = name.to_ascii_lowercase();
+        if lower.starts_with("x-amz-") && !PARAMETERS.contains(&lower.as_str()) {
+            let what = format!("`{name}` as a parameter; send it as a signed header");
+            return Err(not_implemented(&what));
+        }
+    }
+    refuse_access_lists(headers)?;
+    refuse_conditions(operation, headers)?;
+    if makes_object(operation) && headers.contains_key("expires") {
+        return Err(not_implemented(
+            "the header Expires; use Cache-Control: max-age",
+        ));
+    }
+    Ok(())
+}
+
+fn is_honoured(operation: &str, name: &str) -> bool {
+    let mut groups = honoured(operation).iter().copied().flatten();
+    EVERYWHERE.contains(&name)
+        || groups.any(|known| match known.ends_with('-') {
+            true => name.starts_with(known),
+            false => name == *known,
+        })
+}
+
+fn makes_object(operation: &str) -> bool {
+    matches!(
+        operation,
+        "PutObject" | "CreateMultipartUpload" | "CopyObject"
+    )
+}
+
+/// The two that describe a cache whose objects belong to its bucket.
+fn refuse_access_lists(headers: &HeaderMap) -> S3Result<()> {
+    match headers.get("x-amz-acl").map(|acl| acl.as_bytes()) {
+        None | Some(b"private" | b"bucket-owner-full-control") => Ok(()),
+        Some(_) => Err(not_implemented("access control lists (x-amz-acl)")),
+    }
+}
+
+/// Conditions on what a write replaces, where the operation does not look at them.
+fn refuse_conditions(operation: &str, headers: &HeaderMap) -> S3Result<()> {
+    let looked_at: &[&str] = match operation {
+        "PutObject" | "DeleteObject" | "CompleteMultipartUpload" => &["if-match", "if-none-match"],
+        "GetObject" | "HeadObject" => &["if-match", "if-none-match", "if-unmodified-since"],
+        _ => &[],
+    };
+    let dropped = ["if-match", "if-none-match", "if-unmodified-since"]
+        .into_iter()
+        .find(|name| headers.contains_key(*name) && !looked_at.contains(name));
+    match dropped {
+        None => Ok(()),
+        Some(name) => Err(not_implemented(&format!("{operation} with {name}"))),
+    }
+}
+
+/// The value of a header that is stored with an object.
+///
+/// # Errors
+/// If it is there twice or is no text, of which a part would be lost.
+pub(crate) fn stored_header(headers: &HeaderMap, name: &str) -> S3Result<Option<String>> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    if values.next().is_some() {
+        return Err(invalid_argument(format!("{name} is there more than once")));
+    }
+    match std::str::from_utf8(value.as_bytes()) {
+        Ok(text) => Ok(Some(text.to_owned()).filter(|text| !text.is_empty())),
+        Err(_) => Err(invalid_argument(format!("{name} is not valid UTF-8"))),
+    }
+}
