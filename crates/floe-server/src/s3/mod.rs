@@ -68,6 +68,7 @@ pub(crate) struct S3Face {
 
 struct Inner {
     service: S3Service,
+    domains: Domains,
     clock: Clock,
     limits: HttpLimits,
     min_upload_rate: u64,
@@ -89,6 +90,7 @@ impl S3Face {
         S3Face {
             inner: Arc::new(Inner {
                 service: service(config, cache),
+                domains: Domains::new(&config.domains),
                 limits: HttpLimits {
                     max_streams: config.max_streams_per_connection,
                     max_header_bytes: u32::try_from(header_bytes).unwrap_or(u32::MAX),
@@ -168,8 +170,10 @@ impl S3Face {
     }
 
     async fn response(&self, request: Request<Incoming>) -> Response<Body> {
+        let inner = &*self.inner;
         let (mut head, body) = request.into_parts();
-        match head::admit(&head) {
+        let named = || inner.domains.require_bucket_name(&head.uri, &head.headers);
+        match named().and_then(|()| head::admit(&head)) {
             Ok(credentials) => head.extensions.insert(credentials),
             Err(error) => return refusal(error, head.version),
         };

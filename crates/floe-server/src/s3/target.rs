@@ -4,9 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, Uri};
 use percent_encoding::percent_decode_str;
-use s3s::S3Result;
 use s3s::host::{S3Host, VirtualHost};
-use s3s::path::{S3Path, parse_path_style, parse_virtual_hosted_style};
+use s3s::path::{ParseS3PathError, S3Path, parse_path_style, parse_virtual_hosted_style};
+use s3s::{S3ErrorCode, S3Result};
+
+use super::error::with;
 
 /// The domains below which a host name's first labels are the bucket. Any
 /// other host name, with or without port, is path style: clients reach a
@@ -35,20 +37,37 @@ impl Domains {
 
     /// The bucket and key that a request names, if it names an object.
     pub(crate) fn object(&self, uri: &Uri, headers: &HeaderMap) -> Option<(String, String)> {
+        match self.named(uri, headers)?.ok()? {
+            S3Path::Object { bucket, key } => Some((bucket.into(), key.into())),
+            S3Path::Root | S3Path::Bucket { .. } => None,
+        }
+    }
+
+    /// Refuses a name that cannot be a bucket's, and says which can. The
+    /// library says only that it cannot.
+    pub(crate) fn require_bucket_name(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+        match self.named(uri, headers) {
+            Some(Err(ParseS3PathError::InvalidBucketName)) => Err(with(
+                S3ErrorCode::InvalidBucketName,
+                "The specified bucket is not valid: its name must be 3 to 63 lower-case letters, \
+                 digits, dots and hyphens, with a letter or digit at both ends"
+                    .into(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn named(&self, uri: &Uri, headers: &HeaderMap) -> Option<Result<S3Path, ParseS3PathError>> {
         let host = match headers.get(http::header::HOST) {
             Some(value) => value.to_str().ok()?,
             None => uri.authority().map_or("", |authority| authority.as_str()),
         };
         let path = percent_decode_str(uri.path()).decode_utf8().ok()?;
         let bucket = self.bucket(host).map(str::to_ascii_lowercase);
-        let parsed = match &bucket {
+        Some(match &bucket {
             Some(bucket) => parse_virtual_hosted_style(Some(bucket), &path),
             None => parse_path_style(&path),
-        };
-        match parsed.ok()? {
-            S3Path::Object { bucket, key } => Some((bucket.into(), key.into())),
-            S3Path::Root | S3Path::Bucket { .. } => None,
-        }
+        })
     }
 }
 

@@ -217,10 +217,27 @@ async fn a_directory_makes_buckets() {
         let refused = rig.send("PUT", &format!("/{name}"), &[], "").await;
         let code = refused.code();
         assert_eq!((refused.status, code), (400, "InvalidBucketName"), "{name}");
+        assert!(refused.text().contains("3 to 63"), "{}", refused.text());
     }
     assert_eq!(rig.get("/", &[]).await.tags("Name"), ["new-bucket"]);
     let location = rig.get("/new-bucket?location", &[]).await;
     assert_eq!(location.status, 200, "{}", location.text());
+}
+
+/// As docs/operations.md says.
+#[tokio::test]
+async fn keys_that_are_no_files_are_absent_and_stay_so() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("bucket")).unwrap();
+    let rig = rig_over(&OriginConfig::directory(directory.path())).await;
+    for key in ["a/../b", "..", "a//b", "a/", "./a"] {
+        let path = format!("/bucket/{key}");
+        let put = rig.send("PUT", &path, &[], "x").await;
+        assert_eq!((put.status, put.code()), (400, "InvalidArgument"), "{key}");
+        assert_eq!(rig.get(&path, &[]).await.code(), "NoSuchKey", "{key}");
+        let delete = rig.send("DELETE", &path, &[], "").await;
+        assert_eq!(delete.status, 204, "{key}");
+    }
 }
 
 #[tokio::test]
