@@ -27,7 +27,7 @@ impl FloeCache {
     pub async fn open(folder: &Path, sizes: Sizes, relaxed: bool) -> Result<Self> {
         let clock = Clock::real();
         let device = DeviceConfig {
-            zone_size: ZONE,
+            zone_size: Some(ZONE),
             direct: Direct::On,
             ..DeviceConfig::file(folder.join("cache"), ByteSize(sizes.flash_bytes))
         };

@@ -206,7 +206,7 @@ fn take_shape(config: &mut DeviceConfig, path: &Path, plan: &Shape) -> Result<()
         .cure("restore the file, or start anew with `floe format --force`"));
     }
     config.block_size = ByteSize(u64::from(plan.block_size));
-    config.zone_size = ByteSize(plan.zone_size);
+    config.zone_size = Some(ByteSize(plan.zone_size));
     config.zone_capacity = Some(ByteSize(plan.zone_capacity));
     config.size = Some(ByteSize(size));
     config.max_append = ByteSize(config.max_append.bytes().min(plan.zone_capacity));

@@ -159,11 +159,12 @@ impl Plan {
     pub(crate) fn new(request: &Request, effective: &Effective<'_>) -> Result<Self, Failure> {
         let log: LogConfig = effective.section("log")?;
         crate::logging::filter(&log)?;
-        let device = device(request, effective)?;
+        let mut device = device(request, effective)?;
         let ChunkSettings {
             engine: chunk,
             admission,
         } = effective.section("chunk")?;
+        device.value_size = chunk.size;
         check_admission("chunk", &admission)?;
         let mut object: ObjectConfig = effective.section("object")?;
         object.chunk_size = chunk.size;

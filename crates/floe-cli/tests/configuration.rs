@@ -141,7 +141,7 @@ fn bad_values_name_the_limit_and_what_works() {
             ],
         ),
         (
-            &["--device-size", "128MiB"],
+            &["--device-size", "128MiB", "--device-zone-size", "64MiB"],
             &["device.size = 128MiB", "384MiB"],
         ),
         (
@@ -248,4 +248,24 @@ fn secrets_are_never_printed() {
         assert!(!said.out.contains("verysecret"), "{said:?}");
         assert!(!said.err.contains("verysecret"), "{said:?}");
     }
+}
+
+/// A cache of any size opens with defaults; nothing is created to find that out.
+#[test]
+fn every_size_fits_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let mib = |exponent: u32| format!("{}MiB", 1_u64 << exponent);
+    let sizes = (6..=22).map(mib);
+    let odd = ["65MiB", "100MiB", "1000MiB", "3GiB", "7GiB", "1TB", "3TiB"];
+    for size in sizes.chain(odd.map(str::to_owned)) {
+        for size_of in ["device", "tiny"] {
+            let flag = format!("--{size_of}-size={size}");
+            run(folder.path(), &["config", "check", &flag]).expect(0, &["ok"]);
+        }
+        for extra in ["--chunk-eviction=clru", "--chunk-size=1MiB"] {
+            let flag = format!("--device-size={size}");
+            run(folder.path(), &["config", "check", &flag, extra]).expect(0, &["ok"]);
+        }
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -340,43 +340,26 @@ fn a_foreign_file_keeps_its_length() {
     let path = folder.path().join("notes.txt");
     let precious = b"not a cache\n".repeat(142);
     fs::write(&path, &precious).unwrap();
-    let on = |device: &'static str| [device, "notes.txt"];
-    let commands: [(&[&str], [&str; 2]); 4] = [
-        (
-            &[
-                "format",
-                "--device-size",
-                "128MiB",
-                "--device-zone-size=4MiB",
-            ],
-            on("--device-path"),
-        ),
-        (
-            &[
-                "serve",
-                "--device-size",
-                "128MiB",
-                "--device-zone-size=4MiB",
-            ],
-            on("--device-path"),
-        ),
-        (
-            &["format", "--tiny", "--memcached-listen=127.0.0.1:0"],
-            on("--tiny-path"),
-        ),
-        (
-            &[
-                "format",
-                "--tiny",
-                "--device-size=16MiB",
-                "--device-zone-size=1MiB",
-            ],
-            on("--tiny-path"),
-        ),
+    let shape = ["--device-size=128MiB", "--device-zone-size=4MiB"];
+    let ports = [
+        "--strict",
+        "--s3-listen=127.0.0.1:0",
+        "--admin-listen=127.0.0.1:0",
+        "--memcached-listen=127.0.0.1:0",
     ];
-    for (command, device) in commands {
-        run(folder.path(), &[command, &device[..]].concat())
-            .expect(3, &["notes.txt", "did not write", "--force"]);
+    for command in [
+        [&["format", "--device-path=notes.txt"], &shape[..]].concat(),
+        [&["serve", "--device-path=notes.txt"], &shape[..]].concat(),
+        vec!["format", "--tiny", "--tiny-path=notes.txt"],
+        vec![
+            "format",
+            "--tiny",
+            "--tiny-path=notes.txt",
+            "--tiny-size=128MiB",
+        ],
+        [&["serve", "--tiny-path=notes.txt"], &shape[..], &ports].concat(),
+    ] {
+        run(folder.path(), &command).expect(3, &["notes.txt", "did not write", "--force"]);
         assert!(
             fs::read(&path).unwrap() == precious,
             "{command:?} changed it"
@@ -467,10 +450,10 @@ fn another_plan_is_refused_with_both_cures() {
 #[test]
 fn a_device_too_small_says_what_works() {
     let folder = tempfile::tempdir().unwrap();
-    run(folder.path(), &["serve", "--device-size", "64MiB"])
-        .expect(2, &["device.size = 64MiB", "384MiB"]);
+    let zones = ["serve", "--device-zone-size=64MiB", "--device-size=64MiB"];
+    run(folder.path(), &zones).expect(2, &["device.size = 64MiB", "384MiB"]);
     fs::write(folder.path().join("small"), vec![0; 1 << 20]).unwrap();
-    run(folder.path(), &["serve", "--device-path", "small"]).expect(2, &["1MiB", "64MiB"]);
+    run(folder.path(), &["serve", "--device-path", "small"]).expect(2, &["chunk.size", "64KiB"]);
 }
 
 #[test]

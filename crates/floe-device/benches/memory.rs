@@ -63,7 +63,7 @@ fn device(kind: DeviceKind, clock: &Clock) -> SharedDevice {
     let config = DeviceConfig {
         kind,
         size: Some(ByteSize::mib(64)),
-        zone_size: ByteSize::mib(8),
+        zone_size: Some(ByteSize::mib(8)),
         ..DeviceConfig::default()
     };
     open(&config, clock).expect("it opens")

@@ -170,7 +170,7 @@ fn through_device(
 ) -> impl FnMut(&Reads) -> Cost + use<> {
     let config = DeviceConfig {
         path: Some(path.to_owned()),
-        zone_size: ByteSize::mib(64),
+        zone_size: Some(ByteSize::mib(64)),
         direct: Direct::On,
         io,
         rings,

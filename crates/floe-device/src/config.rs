@@ -80,8 +80,9 @@ pub struct DeviceConfig {
     /// never shortened. Default: all of an existing file or block device.
     pub size: Option<ByteSize>,
     /// Distance between the starts of two zones. A simulated zoned drive has
-    /// its own.
-    pub zone_size: ByteSize,
+    /// its own. Default: that of the cache that the device holds, else what
+    /// [`fitting_zone_size`] says; 64 MiB where `kind` is `sim`.
+    pub zone_size: Option<ByteSize>,
     /// Writable bytes of a zone. Default: `zone_size`, or the simulated zoned
     /// drive's.
     pub zone_capacity: Option<ByteSize>,
@@ -113,6 +114,10 @@ pub struct DeviceConfig {
     /// Floe cache. No setting: set it for a device that is going to be wiped.
     #[serde(skip)]
     pub accept_foreign: bool,
+    /// Longest value that zones of a size chosen unasked should hold several
+    /// of. No setting: it follows from the chunks.
+    #[serde(skip)]
+    pub value_size: ByteSize,
 }
 
 impl Default for DeviceConfig {
@@ -121,7 +126,7 @@ impl Default for DeviceConfig {
             kind: DeviceKind::File,
             path: None,
             size: None,
-            zone_size: ByteSize::mib(64),
+            zone_size: None,
             zone_capacity: None,
             block_size: ByteSize::kib(4),
             max_open_zones: None,
@@ -135,6 +140,7 @@ impl Default for DeviceConfig {
             registered_buffers: ByteSize::mib(32),
             sim: SimConfig::default(),
             accept_foreign: false,
+            value_size: ByteSize(0),
         }
     }
 }
@@ -183,23 +189,24 @@ impl DeviceConfig {
     /// # Errors
     /// When the numbers do not fit together, or not even one zone fits.
     pub fn geometry(&self, available: ByteSize) -> Result<Geometry, OpenDeviceError> {
-        let (zone_size, block) = (self.zone_size.bytes(), self.block_size.bytes());
+        let wanted = self.zone_size_on(available);
+        let (zone_size, block) = (wanted.bytes(), self.block_size.bytes());
         if !(512..=65536).contains(&block) || !block.is_power_of_two() {
             return Err(OpenDeviceError::BlockSize(self.block_size));
         }
         if zone_size == 0 || !zone_size.is_multiple_of(block) {
             return Err(OpenDeviceError::ZoneSize {
-                zone_size: self.zone_size,
+                zone_size: wanted,
                 block_size: self.block_size,
                 nearest: ByteSize(zone_size.next_multiple_of(block).max(block)),
             });
         }
-        let capacity = self.zone_capacity.unwrap_or(self.zone_size).bytes();
+        let capacity = self.zone_capacity.unwrap_or(wanted).bytes();
         let zones = available.bytes() / zone_size;
         if zones == 0 {
             return Err(OpenDeviceError::TooSmall {
                 available,
-                smallest: self.zone_size,
+                smallest: wanted,
             });
         }
         let geometry = Geometry {
@@ -223,10 +230,51 @@ impl DeviceConfig {
         Ok(geometry)
     }
 
+    /// The zone size on a device with `available` bytes.
+    pub fn zone_size_on(&self, available: ByteSize) -> ByteSize {
+        match (self.zone_size, self.kind) {
+            (Some(zone_size), _) => zone_size,
+            (None, DeviceKind::Sim) => ZONE_SIZE_MAX,
+            (None, DeviceKind::File | DeviceKind::Memory) => {
+                fitting_zone_size(available, self.block_size, self.value_size)
+            }
+        }
+    }
+
     /// The configured size, for kinds that cannot find one out.
     pub(crate) fn required_size(&self) -> Result<ByteSize, OpenDeviceError> {
         self.size.ok_or(OpenDeviceError::Missing("size"))
     }
+}
+
+/// The largest zone that is chosen unasked.
+const ZONE_SIZE_MAX: ByteSize = ByteSize::mib(64);
+
+/// The smallest zone that is chosen unasked where 16 of them fit: values of
+/// 1 MiB, memcached's largest, are to share one.
+const ZONE_SIZE_MIN: ByteSize = ByteSize::mib(4);
+
+/// Values that a zone chosen unasked should have room for.
+const VALUES_PER_ZONE: u64 = 8;
+
+/// The zone size for a device with `available` bytes of which nobody gave one:
+/// a power of two that makes at least 64 zones, but 4 to 64 MiB and room for 8
+/// values of `value_size`; for less than 64 MiB one that makes at least 16 zones.
+pub fn fitting_zone_size(
+    available: ByteSize,
+    block_size: ByteSize,
+    value_size: ByteSize,
+) -> ByteSize {
+    let share = |zones: u64| {
+        let bytes = (available.bytes() / zones).max(1);
+        1 << bytes.ilog2()
+    };
+    let values = value_size.bytes().saturating_mul(VALUES_PER_ZONE);
+    let least = values
+        .clamp(ZONE_SIZE_MIN.bytes(), ZONE_SIZE_MAX.bytes())
+        .next_power_of_two();
+    let bytes = share(64).clamp(least, ZONE_SIZE_MAX.bytes()).min(share(16));
+    ByteSize(bytes.max(block_size.bytes()))
 }
 
 /// Opens a device.

@@ -13,7 +13,7 @@ fn small(kind: DeviceKind) -> DeviceConfig {
     DeviceConfig {
         kind,
         size: Some(ByteSize::mib(8)),
-        zone_size: ByteSize::mib(1),
+        zone_size: Some(ByteSize::mib(1)),
         accept_foreign: true,
         max_append: ByteSize::kib(64),
         registered_buffers: ByteSize::mib(2),
@@ -118,7 +118,7 @@ fn whole_ssds_in_virtual_time() {
     ] {
         let config = DeviceConfig {
             size: Some(size),
-            zone_size: zone,
+            zone_size: Some(zone),
             zone_capacity: Some(zone),
             sim: SimConfig {
                 model,

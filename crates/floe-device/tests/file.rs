@@ -26,7 +26,7 @@ fn config(directory: &Path) -> DeviceConfig {
     DeviceConfig {
         path: Some(directory.join("device")),
         size: Some(ByteSize::mib(8)),
-        zone_size: ByteSize::mib(1),
+        zone_size: Some(ByteSize::mib(1)),
         accept_foreign: true,
         registered_buffers: ByteSize::mib(2),
         ..DeviceConfig::default()
@@ -393,7 +393,7 @@ fn impossible_configurations_name_cause_and_cure() {
     assert!(message.contains("at least 1MiB"), "{message}");
 
     let (_, message) = open_error(&DeviceConfig {
-        zone_size: ByteSize(5000),
+        zone_size: Some(ByteSize(5000)),
         ..good.clone()
     });
     assert!(message.contains("8KiB would be"), "{message}");
@@ -449,7 +449,7 @@ fn impossible_configurations_name_cause_and_cure() {
     let size = Some(ByteSize(1 << 55));
     let (error, message) = open_error(&DeviceConfig {
         size,
-        zone_size: ByteSize::gib(64),
+        zone_size: Some(ByteSize::gib(64)),
         ..good.clone()
     });
     assert!(
@@ -514,4 +514,39 @@ fn direct_and_buffered_see_the_same_bytes() {
         .read_exact_at(&mut first, 0)
         .unwrap();
     assert_eq!(first, pattern(9, 8)[..8], "opening changes nothing");
+}
+
+#[test]
+fn zones_fit_the_device_where_nobody_gave_a_size() {
+    let zone = |size: ByteSize| {
+        let config = DeviceConfig {
+            zone_size: None,
+            ..DeviceConfig::file("unused", size)
+        };
+        config.geometry(size).unwrap().zone_size
+    };
+    for (size, wanted) in [
+        (ByteSize::mib(16), ByteSize::mib(1)),
+        (ByteSize::mib(64), ByteSize::mib(4)),
+        (ByteSize::mib(256), ByteSize::mib(4)),
+        (ByteSize::gib(1), ByteSize::mib(16)),
+        (ByteSize::gib(4), ByteSize::mib(64)),
+        (ByteSize::gib(4096), ByteSize::mib(64)),
+    ] {
+        assert_eq!(zone(size), wanted.bytes(), "{size}");
+    }
+    for mib in 2..5000 {
+        let (size, zone) = (mib << 20, zone(ByteSize::mib(mib)));
+        assert!(zone.is_power_of_two() && zone <= 64 << 20);
+        assert!(size / zone >= 16, "{mib} MiB in zones of {zone}");
+        assert!(
+            zone <= 4 << 20 || size / zone >= 64,
+            "{mib} MiB in zones of {zone}"
+        );
+    }
+    let chunks = DeviceConfig {
+        value_size: ByteSize::mib(8),
+        ..DeviceConfig::file("unused", ByteSize::gib(1))
+    };
+    assert_eq!(chunks.zone_size_on(ByteSize::gib(1)), ByteSize::mib(64));
 }

@@ -20,7 +20,7 @@ fn config(zoned: bool, volatile_cache: bool) -> DeviceConfig {
     DeviceConfig {
         kind: DeviceKind::Sim,
         size: Some(ByteSize(u64::from(ZONES) * ZONE_BLOCKS * BLOCK as u64)),
-        zone_size: ByteSize(ZONE_BLOCKS * BLOCK as u64),
+        zone_size: Some(ByteSize(ZONE_BLOCKS * BLOCK as u64)),
         max_append: ByteSize(8 * BLOCK as u64),
         sim: SimConfig {
             zoned,
@@ -41,7 +41,7 @@ fn whole_ssd(model: SimModel) -> DeviceConfig {
             SimModel::Zn540 => ByteSize(4 * zone.bytes()),
             _ => ByteSize::mib(400),
         }),
-        zone_size: zone,
+        zone_size: Some(zone),
         zone_capacity: Some(zone),
         max_append: ByteSize(8 * BLOCK as u64),
         sim: SimConfig {

@@ -23,7 +23,7 @@ fn device(directory: &Path, rings: RingChoice) -> Arc<FileDevice> {
     let config = DeviceConfig {
         path: Some(directory.join("device")),
         size: Some(ByteSize::mib(u64::from(ZONES))),
-        zone_size: ByteSize::mib(1),
+        zone_size: Some(ByteSize::mib(1)),
         accept_foreign: true,
         io: IoChoice::Uring,
         rings,

@@ -20,7 +20,7 @@ fn device(clock: &Clock, kind: DeviceKind) -> SharedDevice {
     let config = DeviceConfig {
         kind,
         size: Some(ByteSize::mib(8)),
-        zone_size: ByteSize::mib(1),
+        zone_size: Some(ByteSize::mib(1)),
         ..DeviceConfig::default()
     };
     open(&config, clock).unwrap()

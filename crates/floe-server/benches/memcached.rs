@@ -183,7 +183,7 @@ fn serve(path: &Path) -> Result<(), AnyError> {
 
 fn memory(size: ByteSize, zone_size: ByteSize) -> DeviceConfig {
     DeviceConfig {
-        zone_size,
+        zone_size: Some(zone_size),
         ..DeviceConfig::memory(size)
     }
 }

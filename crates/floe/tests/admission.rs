@@ -164,7 +164,7 @@ fn what_streams_in_and_is_declined_is_not_kept() {
 fn a_value_that_lands_late_does_not_come_back_after_one_that_was_declined() {
     virtual_time::run(4, |clock: Clock| async move {
         let sim = DeviceConfig {
-            zone_size: ByteSize::mib(4),
+            zone_size: Some(ByteSize::mib(4)),
             ..DeviceConfig::sim(ByteSize::gib(1))
         };
         let device = open(&sim, &clock).expect("opens");

@@ -9,7 +9,7 @@ use floe::{ByteSize, Bytes, Cache, CacheConfig, CacheError, FetchError, PutOptio
 
 fn config(dir: &tempfile::TempDir) -> CacheConfig {
     let mut config = CacheConfig::file(dir.path().join("cache.floe"), ByteSize::mib(64));
-    config.device.zone_size = ByteSize::mib(4);
+    config.device.zone_size = Some(ByteSize::mib(4));
     config.store.chunk.size = ByteSize::mib(1);
     config
 }
@@ -161,7 +161,7 @@ fn values_expire() {
         let mut config = CacheConfig::default();
         config.device.kind = floe::device::config::DeviceKind::Memory;
         config.device.size = Some(ByteSize::mib(64));
-        config.device.zone_size = ByteSize::mib(4);
+        config.device.zone_size = Some(ByteSize::mib(4));
         let device = floe::device::open(&config.device, &clock).unwrap();
         let cache = Cache::open_on(device, clock.clone(), &config.store)
             .await
@@ -192,7 +192,7 @@ fn values_expire() {
 fn overwrites_never_fill_the_journal() {
     virtual_time::run(1, |clock: Clock| async move {
         let device = floe::device::DeviceConfig {
-            zone_size: ByteSize::mib(1),
+            zone_size: Some(ByteSize::mib(1)),
             ..floe::device::DeviceConfig::memory(ByteSize::mib(400))
         };
         let device = floe::device::open(&device, &clock).unwrap();
@@ -229,7 +229,7 @@ fn overwrites_never_fill_the_journal() {
 fn keys_of_the_tiny_engine_are_no_misses() {
     virtual_time::run(1, |clock: Clock| async move {
         let memory = |size| floe::device::DeviceConfig {
-            zone_size: ByteSize::mib(1),
+            zone_size: Some(ByteSize::mib(1)),
             ..floe::device::DeviceConfig::memory(size)
         };
         let device = floe::device::open(&memory(ByteSize::mib(64)), &clock).unwrap();

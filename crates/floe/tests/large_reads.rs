@@ -20,7 +20,7 @@ async fn store(clock: &Clock, large_reads: LargeReads) -> (Store, SharedDevice) 
 
 async fn store_with(clock: &Clock, chunk: ChunkConfig) -> (Store, SharedDevice) {
     let mut config = DeviceConfig::sim(ByteSize::mib(512));
-    config.zone_size = ByteSize::kib(17_280);
+    config.zone_size = Some(ByteSize::kib(17_280));
     config.zone_capacity = Some(ByteSize::kib(17_280));
     config.sim.model = SimModel::Zn540;
     let device = open(&config, clock).expect("a device");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 async fn store(clock: Clock, ram: ByteSize) -> Store {
     let config = DeviceConfig {
-        zone_size: ByteSize::mib(4),
+        zone_size: Some(ByteSize::mib(4)),
         ..DeviceConfig::memory(ByteSize::mib(64))
     };
     let device = open(&config, &clock).unwrap();

@@ -89,10 +89,11 @@ fn no_access(path: &Path, error: std::io::Error) -> Failure {
 
 /// The default size, or what the disk has room for.
 fn new_size(plan: &Plan, data_dir: &Path) -> Result<ByteSize, Failure> {
-    let zone = plan.device.zone_size.bytes().max(1);
     let free = device::free_space(data_dir)?.bytes();
     // A tenth stays free for everybody else.
-    let room = free / 10 * 9 / zone * zone;
+    let room = free / 10 * 9;
+    let zone = plan.device.zone_size_on(ByteSize(room)).bytes().max(1);
+    let room = room / zone * zone;
     if room >= DEFAULT_SIZE.bytes() {
         return Ok(DEFAULT_SIZE);
     }

@@ -13,7 +13,7 @@ use floe_core::ByteSize;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, FlockOperation};
 
-use super::contents::{Contents, Medium};
+use super::contents::{CacheShape, Contents, Medium};
 use super::rings::Rings;
 use super::threads::Threads;
 use super::{FileDevice, Inner};
@@ -40,9 +40,17 @@ impl FileDevice {
         }
         let file = open_file(path, config.size.is_some())?;
         lock(&file, path)?;
-        if !config.accept_foreign {
-            refuse_foreign(&file, path, config)?;
-        }
+        let cache = match config.accept_foreign {
+            true => None,
+            false => cache_on(&file, path, config)?,
+        };
+        let config = &DeviceConfig {
+            // A cache that was made with another default stays readable.
+            zone_size: config
+                .zone_size
+                .or(cache.map(|cache| ByteSize(cache.zone_size))),
+            ..config.clone()
+        };
         let (is_block_device, available) = size_file(&file, path, config)?;
         let geometry = config.geometry(available)?;
         let file = choose_direct(file, path, config)?;
@@ -136,9 +144,16 @@ fn say_where_link_leads(path: &Path) {
     }
 }
 
-/// Refuses what is neither empty nor a Floe cache, and a cache of another size
-/// that would have to be extended.
-fn refuse_foreign(file: &File, path: &Path, config: &DeviceConfig) -> Result<(), OpenDeviceError> {
+/// The cache that the file holds, if it is not empty.
+///
+/// # Errors
+/// What is neither empty nor a Floe cache is refused, and so is a cache of
+/// another size that would have to be extended.
+fn cache_on(
+    file: &File,
+    path: &Path,
+    config: &DeviceConfig,
+) -> Result<Option<CacheShape>, OpenDeviceError> {
     let look = || {
         let metadata = file.metadata()?;
         let is_block_device = metadata.file_type().is_block_device();
@@ -151,7 +166,7 @@ fn refuse_foreign(file: &File, path: &Path, config: &DeviceConfig) -> Result<(),
             len,
             is_block_device,
         };
-        Ok((len, medium.contents(Some(config.zone_size.bytes()))?))
+        Ok((len, medium.contents(config.zone_size.map(ByteSize::bytes))?))
     };
     let (len, contents) = look().map_err(|error| io_error(path, error))?;
     match (contents, config.size) {
@@ -169,7 +184,8 @@ fn refuse_foreign(file: &File, path: &Path, config: &DeviceConfig) -> Result<(),
                 wanted,
             })
         }
-        _ => Ok(()),
+        (Contents::Cache(shape), _) => Ok(shape),
+        (Contents::Empty, _) => Ok(None),
     }
 }
 

@@ -362,7 +362,7 @@ fn geometry_of(config: &SsdConfig, device: &DeviceConfig) -> Result<Geometry, Op
             let lower =
                 |limit: u32, own: Option<u32>| Some(own.map_or(limit, |own| own.min(limit)));
             let shaped = DeviceConfig {
-                zone_size: zoned.zone_size,
+                zone_size: Some(zoned.zone_size),
                 zone_capacity: Some(flash.superblock),
                 max_open_zones: lower(zoned.open_max, device.max_open_zones),
                 max_active_zones: lower(zoned.active_max, device.max_active_zones),

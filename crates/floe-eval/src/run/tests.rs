@@ -12,7 +12,7 @@ const SEED: u64 = 9;
 
 async fn cache(clock: &Clock, target: TargetKind, latency_ms: f64) -> CacheUnderTest {
     let device = DeviceConfig {
-        zone_size: ByteSize::mib(1),
+        zone_size: Some(ByteSize::mib(1)),
         ..DeviceConfig::memory(ByteSize::mib(64))
     };
     let spec = CacheSpec {

@@ -108,7 +108,7 @@ async fn drive(run: Run<'_>, flash: Flash, place: &Place) -> Result<RunResult, E
         size: Some(ByteSize(
             flash_bytes + METADATA_ZONES * case.zone_size.bytes(),
         )),
-        zone_size: case.zone_size,
+        zone_size: Some(case.zone_size),
         ..DeviceConfig::default()
     };
     let device = floe_device::open(&device, &clock)?;

@@ -166,7 +166,9 @@ impl Cache {
     /// [`OpenCacheError`] names the setting or the state of the device, and the cure.
     pub async fn open(config: &CacheConfig) -> Result<Cache, OpenCacheError> {
         let clock = Clock::real();
-        let device = floe_device::open(&to_open(&config.device, config.store.format), &clock)?;
+        let mut device = to_open(&config.device, config.store.format);
+        device.value_size = config.store.chunk.size;
+        let device = floe_device::open(&device, &clock)?;
         let cache = Cache::open_on(device, clock.clone(), &config.store).await?;
         let Some(tier) = &config.tiny else {
             return Ok(cache);

@@ -162,7 +162,7 @@ async fn large_value(device: &SharedDevice, life: ZoneLife) -> (u64, u64) {
 impl Cache {
     async fn new() -> Self {
         let config = DeviceConfig {
-            zone_size: ByteSize(ZONE),
+            zone_size: Some(ByteSize(ZONE)),
             ..DeviceConfig::memory(ByteSize(ZONE * u64::from(ZONES)))
         };
         let device: SharedDevice = Arc::new(MemoryDevice::open(&config).unwrap());

@@ -102,7 +102,7 @@ async fn cache() -> SharedDevice {
 
 fn blank() -> SharedDevice {
     let config = DeviceConfig {
-        zone_size: ByteSize(ZONE),
+        zone_size: Some(ByteSize(ZONE)),
         ..DeviceConfig::memory(ByteSize(ZONE * u64::from(ZONES)))
     };
     Arc::new(MemoryDevice::open(&config).unwrap())

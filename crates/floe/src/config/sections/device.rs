@@ -137,7 +137,7 @@ fn keys() -> Vec<Key> {
             key(
                 "zone_size",
                 Kind::Size,
-                "Distance between the starts of two zones, the unit in which space is freed. Part of the format.",
+                "Distance between the starts of two zones, the unit in which space is freed. When not set: that of the cache that the device holds; for a new cache a power of two that makes at least 64 zones, but 4 to 64 MiB, and at least 16 zones where less than 64 MiB are given. Large chunks get zones that hold 8 of them, up to 64 MiB. A simulated SSD has zones of 64 MiB. Part of the format.",
             )
             .limits(Limits::at_least(512)),
             key(

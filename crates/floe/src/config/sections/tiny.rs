@@ -183,7 +183,7 @@ impl TinySettings {
                     None => Some(self.size.unwrap_or(default_size)),
                 },
                 path: Some(self.path.clone().unwrap_or(path)),
-                zone_size: self.set_group,
+                zone_size: Some(self.set_group),
                 block_size: self.block_size,
                 ..DeviceConfig::default()
             },
