@@ -3,7 +3,7 @@
 
 use floe_core::ZoneId;
 use floe_core::layout::{Identified, Structure, identify};
-use floe_device::{Address, DeviceError, IoBuf, SharedDevice};
+use floe_device::{Address, DeviceError, IoBuf, Placement, SharedDevice};
 
 /// Bytes at the beginning of each metadata zone that must be blank before a
 /// device is formatted unasked: file systems, volume managers and partition
@@ -32,6 +32,20 @@ pub(crate) fn reserve(device: &SharedDevice) {
         if let Err(error) = device.reserve(zone, bytes) {
             tracing::warn!(%error, "no space is set aside for the journal; where it lacks some, writes are refused");
         }
+    }
+}
+
+/// Empties the metadata zone of an earlier epoch and leaves a copy of the
+/// superblock in force there, so that the cache is known by it where the other
+/// one is damaged. The old zone must not stay: it would be taken for the newer.
+pub(crate) async fn leave_copy(device: &SharedDevice, zone: ZoneId, superblock: IoBuf) {
+    if let Err(error) = device.reset(zone).await {
+        tracing::warn!(%error, "the old journal zone could not be reset");
+        return;
+    }
+    let copied = device.append(zone, superblock.freeze(), Placement(0)).await;
+    if let Err(error) = copied {
+        tracing::warn!(%error, "the second copy of the superblock could not be written");
     }
 }
 

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use super::deaths::{Owed, Pressure, Unsent};
 use super::zone_state::ZoneStates;
 use crate::error::CacheError;
-use crate::metadata::{goes_on, other, read_window, reserve};
+use crate::metadata::{goes_on, leave_copy, other, read_window, reserve};
 
 /// Commits that may wait for the task; further callers wait for a place.
 const QUEUE: usize = 1024;
@@ -242,6 +242,7 @@ impl JournalTask {
         };
         task.write_checkpoint(zone, task.superblock.epoch, notes)
             .await?;
+        task.leave_copy().await?;
         Ok(task)
     }
 
@@ -343,14 +344,19 @@ impl JournalTask {
     /// Moves to the other metadata zone, taking along the notes that still matter.
     async fn advance(&mut self) -> Result<(), JournalError> {
         let notes = self.still_matter(self.read_back().await?);
-        let (from, to) = (self.active, other(self.active));
+        let to = other(self.active);
         let epoch = self.superblock.epoch + 1;
         self.write_checkpoint(to, epoch, notes).await?;
         self.counters.moves.fetch_add(1, SeqCst);
-        // The new zone is complete and stable: the old one may go, and if its reset fails its epoch is old.
-        if let Err(error) = self.device.reset(from).await {
-            tracing::warn!(%error, "the old journal zone could not be reset");
-        }
+        self.leave_copy().await
+    }
+
+    /// The active zone is complete and stable: the other one may go.
+    async fn leave_copy(&self) -> Result<(), JournalError> {
+        let block_size = self.plan.geometry.block_size;
+        let mut copy = IoBuf::zeroed(Superblock::encoded_bytes(block_size));
+        self.superblock.encode(&mut copy)?;
+        leave_copy(&self.device, other(self.active), copy).await;
         Ok(())
     }
 

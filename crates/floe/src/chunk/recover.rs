@@ -6,6 +6,7 @@
 //! tables are read instead. Then a new metadata
 //! zone is started, so that the old one is never appended to again.
 
+mod find;
 mod slots;
 
 use std::collections::{HashMap, HashSet};
@@ -16,8 +17,8 @@ use floe_core::ZoneId;
 use floe_core::chunk::{Entry, Eviction, Found, Plan, ShardIndex, SlotMap, ZoneTable};
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::{
-    CacheId, Generation, Identified, LayoutError, Note, Sequence, Structure, SummaryEntry,
-    Superblock, ZoneHeader, ZoneLife, identify,
+    CacheId, Generation, LayoutError, Note, Sequence, SummaryEntry, Superblock, ZoneHeader,
+    ZoneLife,
 };
 use floe_core::policy::zone::ZonePolicy;
 use floe_device::{Address, Clock, SharedDevice, ZoneState};
@@ -27,7 +28,7 @@ use rand::RngExt;
 use tokio::sync::{Notify, Semaphore};
 
 use super::host_gc::zones_at_once;
-use super::journal::{Journal, JournalTask, filter_notes, scan_journal};
+use super::journal::{Journal, JournalTask, filter_notes};
 use super::large_read::{Reading, descriptor_cache, read_ahead};
 use super::opening::{OpenError, OpenOptions, RecoveryReport};
 use super::scan::{Noted, ZoneContent, place, read_zone};
@@ -37,7 +38,7 @@ use super::space::{LogSpace, Space};
 use super::write::WriteQueue;
 use super::zone_state::ZoneStates;
 use super::{Engine, Gate, ROOM_UNIT_BYTES, RamPlan};
-use crate::metadata::{FOREIGN_CHECK_BYTES, METADATA, holds_only, other};
+use crate::metadata::{METADATA, other};
 
 /// Zones whose headers or summaries are read at once.
 const PARALLEL: usize = 16;
@@ -124,69 +125,6 @@ impl Recovery {
             sequences: HashMap::new(),
             compared: None,
             slots,
-        }
-    }
-
-    /// The newest complete metadata zone, or `None` if the device may be formatted.
-    async fn find_superblock(&mut self, options: OpenOptions) -> Result<Option<Found1>, OpenError> {
-        if options.format {
-            return Ok(None);
-        }
-        let mut found = Vec::new();
-        let (mut blank, mut is_tiny) = (true, false);
-        for zone in METADATA {
-            let len = FOREIGN_CHECK_BYTES.min(self.plan.geometry.zone_capacity);
-            // Not skipped when it cannot be read: it may be the newer of the two.
-            let buf = self.device.allocate(len as usize);
-            let buf = self.device.read(Address::new(zone, 0), buf).await?;
-            match Superblock::decode(&buf) {
-                Ok(superblock) => found.push((zone, superblock)),
-                Err(source @ LayoutError::UnsupportedVersion { .. }) => {
-                    return Err(OpenError::OtherFormat {
-                        device: self.device.describe(),
-                        source,
-                    });
-                }
-                Err(LayoutError::Unexpected(Structure::TinySuperblock)) => is_tiny = true,
-                // Half-written by a format or a journal move that a crash cut off.
-                Err(_) if matches!(identify(&buf), Identified::Claims(_)) => {}
-                Err(_) => blank &= holds_only(&self.device, &buf, Structure::Journal),
-            }
-        }
-        if is_tiny && found.is_empty() {
-            return Err(OpenError::OtherKind {
-                device: self.device.describe(),
-            });
-        }
-        found.sort_by_key(|(_, superblock)| std::cmp::Reverse(superblock.epoch));
-        self.epoch_max = found.first().map_or(0, |(_, superblock)| superblock.epoch);
-        if let Some((_, superblock)) = found.first()
-            && let Some(mismatch) = superblock.mismatch(&self.plan.format())
-        {
-            return Err(OpenError::OtherPlan {
-                device: self.device.describe(),
-                mismatch,
-            });
-        }
-        for (zone, superblock) in found {
-            let scan = scan_journal(&self.device, &self.plan, &superblock, zone, None).await?;
-            if scan.damaged {
-                tracing::error!(
-                    "the journal is damaged; everything cached is forgotten, so that nothing dead returns"
-                );
-                self.report.journal_damaged = true;
-                return Ok(Some((zone, superblock, Vec::new())));
-            }
-            if scan.complete {
-                return Ok(Some((zone, superblock, scan.notes)));
-            }
-        }
-        if blank {
-            Ok(None)
-        } else {
-            Err(OpenError::ForeignData {
-                device: self.device.describe(),
-            })
         }
     }
 

@@ -10,6 +10,7 @@ use floe_device::SharedDevice;
 
 use super::finding::Finding;
 use super::{Deaths, Emitter, InspectError, read, read_failure};
+use crate::metadata::other;
 
 /// Most bytes of one journal block that are believed.
 const JOURNAL_BLOCK_MAX: u64 = 64 << 20;
@@ -45,9 +46,27 @@ pub(super) async fn read_both<V: FnMut(&Finding)>(
                 let (journal, finding) = journal(device, zone, superblock, emitter).await?;
                 candidates.push((zone, *superblock, journal, finding));
             }
-            // The other of the pair is only written when the journal moves.
+            // The copy in the other zone is written last.
             Err(LayoutError::Blank) => {}
             Err(error) => emitter.damage(zone, 0, "superblock", error),
+        }
+    }
+    if let [
+        (
+            zone,
+            superblock,
+            Journal {
+                complete: false, ..
+            },
+            _,
+        ),
+    ] = candidates[..]
+    {
+        // Perhaps the copy of a damaged one.
+        let zone = other(zone);
+        let (journal, finding) = journal(device, zone, &superblock, emitter).await?;
+        if journal.complete {
+            candidates.push((zone, superblock, journal, finding));
         }
     }
     let current = candidates
@@ -56,10 +75,18 @@ pub(super) async fn read_both<V: FnMut(&Finding)>(
         .max_by_key(|(_, (_, superblock, journal, _))| (journal.complete, superblock.epoch))
         .map(|(index, _)| index);
     let mut holds = None;
+    let epoch_max = candidates
+        .iter()
+        .map(|(_, superblock, ..)| superblock.epoch)
+        .max();
     for (index, (zone, superblock, journal, finding)) in candidates.into_iter().enumerate() {
         let is_current = Some(index) == current;
         emitter.emit(describe(zone, &superblock, is_current));
-        emitter.emit(finding);
+        // A copy has no journal of its own.
+        let is_copy = !is_current && !journal.complete && Some(superblock.epoch) == epoch_max;
+        if !is_copy {
+            emitter.emit(finding);
+        }
         if is_current {
             holds = Some((superblock, journal));
         }

@@ -12,7 +12,7 @@ use floe_device::{DeviceError, IoBuf, SharedDevice};
 
 use super::finding::{Finding, key_text};
 use super::{Emitter, InspectError, Scope, check_shape, read, read_failure, tiny_pages};
-use crate::metadata::METADATA;
+use crate::metadata::{METADATA, other};
 
 /// The metadata zones, which come before those for objects.
 const METADATA_ZONES: u32 = 2;
@@ -48,27 +48,52 @@ pub(super) async fn find<V: FnMut(&Finding)>(
                 let fences = fences(device, zone, &superblock, emitter).await;
                 candidates.push((zone, superblock, fences));
             }
-            // The other of the pair is only written when the fences move.
+            // The copy in the other zone is written last.
             Err(LayoutError::Blank) => {}
             Err(error) => emitter.damage(zone, 0, "tiny superblock", error),
+        }
+    }
+    if let [
+        (
+            zone,
+            superblock,
+            Fences {
+                complete: false, ..
+            },
+        ),
+    ] = candidates[..]
+    {
+        // Perhaps the copy of a damaged one.
+        let zone = other(zone);
+        let fences = fences(device, zone, &superblock, emitter).await;
+        if fences.complete {
+            candidates.push((zone, superblock, fences));
         }
     }
     let current = candidates
         .iter()
         .map(|(_, superblock, fences)| (fences.complete, superblock.epoch))
         .max();
+    let epoch_max = candidates
+        .iter()
+        .map(|(_, superblock, _)| superblock.epoch)
+        .max();
     let mut holds = None;
     for (zone, superblock, fences) in candidates {
         let is_current = current == Some((fences.complete, superblock.epoch));
         emitter.emit(describe(zone, &superblock, is_current));
-        emitter.emit(Finding::Fences {
-            zone: zone.0,
-            epoch: superblock.epoch,
-            blocks: fences.blocks,
-            fences: fences.fences,
-            complete: fences.complete,
-            end_offset: fences.end_offset,
-        });
+        // A copy has no fences of its own.
+        let is_copy = !is_current && !fences.complete && Some(superblock.epoch) == epoch_max;
+        if !is_copy {
+            emitter.emit(Finding::Fences {
+                zone: zone.0,
+                epoch: superblock.epoch,
+                blocks: fences.blocks,
+                fences: fences.fences,
+                complete: fences.complete,
+                end_offset: fences.end_offset,
+            });
+        }
         if is_current {
             holds = Some(superblock);
         }

@@ -26,7 +26,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::instance::Instance;
 use super::order::Order;
 use crate::error::CacheError;
-use crate::metadata::{goes_on, other, read_window, reserve};
+use crate::metadata::{goes_on, leave_copy, other, read_window, reserve};
 
 /// Fences that may wait for the task; further callers wait for a place.
 const QUEUE: usize = 4096;
@@ -326,6 +326,7 @@ impl JournalTask {
         };
         task.keep(&fences);
         task.checkpoint(zone, superblock.epoch).await?;
+        task.leave_copy().await?;
         Ok(task)
     }
 
@@ -420,13 +421,17 @@ impl JournalTask {
     /// Moves what still holds to the other zone.
     async fn move_on(&mut self, instances: &[Arc<Instance>]) -> Result<(), JournalError> {
         self.live.retain(|live| live.holds(instances));
-        let from = self.active;
-        self.checkpoint(other(from), self.superblock.epoch + 1)
+        self.checkpoint(other(self.active), self.superblock.epoch + 1)
             .await?;
-        if let Err(error) = self.device.reset(from).await {
-            // Its epoch is old.
-            tracing::warn!(%error, "the old journal zone could not be reset");
-        }
+        self.leave_copy().await
+    }
+
+    /// The active zone is complete and stable: the other one may go.
+    async fn leave_copy(&self) -> Result<(), JournalError> {
+        let block = self.device.geometry().block_size;
+        let mut copy = IoBuf::zeroed(TinySuperblock::encoded_bytes(block));
+        self.superblock.encode(&mut copy)?;
+        leave_copy(&self.device, other(self.active), copy).await;
         Ok(())
     }
 

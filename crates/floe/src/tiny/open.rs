@@ -73,6 +73,7 @@ pub(super) async fn open(
 async fn find(device: &SharedDevice, plan: &TinyPlan) -> Result<Option<Found>, OpenTinyError> {
     let mut best: Option<Found> = None;
     let (mut epoch_max, mut foreign) = (0, None);
+    let mut copies = Vec::new();
     for zone in METADATA {
         let len = FOREIGN_CHECK_BYTES.min(plan.geometry.zone_capacity) as usize;
         let head = device
@@ -112,7 +113,12 @@ async fn find(device: &SharedDevice, plan: &TinyPlan) -> Result<Option<Found>, O
                 scan,
                 epoch_max,
             });
+        } else if !scan.complete {
+            copies.push((other(zone), superblock));
         }
+    }
+    if best.is_none() {
+        best = behind_damage(device, &copies).await?;
     }
     match foreign {
         // Beside a superblock of ours nothing is foreign: it is what a crash
@@ -123,6 +129,28 @@ async fn find(device: &SharedDevice, plan: &TinyPlan) -> Result<Option<Found>, O
         }),
         _ => Ok(best.map(|best| Found { epoch_max, ..best })),
     }
+}
+
+/// The journal whose own superblock is damaged, read with the copy of it in the
+/// other metadata zone: its blocks carry that superblock's id and epoch.
+async fn behind_damage(
+    device: &SharedDevice,
+    copies: &[(ZoneId, TinySuperblock)],
+) -> Result<Option<Found>, OpenTinyError> {
+    let [(zone, superblock)] = *copies else {
+        return Ok(None);
+    };
+    let scan = scan(device, &superblock, zone).await?;
+    if !scan.complete {
+        return Ok(None);
+    }
+    tracing::warn!(%zone, "the superblock of tiny objects is damaged; its second copy is used");
+    Ok(Some(Found {
+        zone,
+        superblock,
+        scan,
+        epoch_max: superblock.epoch,
+    }))
 }
 
 /// The plan that a cache must have been laid out by. Where nothing is found
@@ -188,16 +216,7 @@ async fn begin_anew(
         journal_damaged: found.scan.damaged,
         ..TinyRecovery::default()
     };
-    let opened = begin_empty(
-        Arc::clone(&device),
-        plan,
-        superblock,
-        other(found.zone),
-        recovery,
-    )
-    .await?;
-    forget_metadata(&device, found.zone).await;
-    Ok(opened)
+    begin_empty(device, plan, superblock, other(found.zone), recovery).await
 }
 
 /// Where ids come from, in this life of a cache.
@@ -210,14 +229,6 @@ fn random(config: &TinyConfig, epoch: u64) -> rand::rngs::StdRng {
 
 /// Lives stand above the bits that configured seeds mostly have.
 const LIFE_SHIFT: u32 = 32;
-
-/// Empties the metadata zone of an earlier life: were the newer superblock
-/// damaged one day, this one would be taken for the cache's.
-async fn forget_metadata(device: &SharedDevice, zone: ZoneId) {
-    if let Err(error) = device.reset(zone).await {
-        tracing::warn!(%error, "the old journal zone of tiny objects could not be reset");
-    }
-}
 
 /// Engines that know of nothing, and a journal that begins in `metadata`.
 async fn begin_empty(
@@ -317,7 +328,6 @@ async fn recover(
         fences,
     )
     .await?;
-    forget_metadata(&device, found.zone).await;
     Ok(Opened {
         instances: instances.into(),
         journal,
