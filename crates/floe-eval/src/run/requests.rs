@@ -45,6 +45,8 @@ enum Source {
         trace: Box<Trace>,
         object_bytes: u64,
         is_block_trace: bool,
+        /// What is left of the last request to a block device.
+        pieces: Option<Pieces>,
     },
 }
 
@@ -78,6 +80,7 @@ impl RequestStream {
                     is_block_trace: trace.format().is_block_trace(),
                     trace: Box::new(trace),
                     object_bytes: positive(*object_bytes)?,
+                    pieces: None,
                 }
             }
         };
@@ -111,14 +114,21 @@ impl RequestStream {
                 trace,
                 object_bytes,
                 is_block_trace,
-            } => {
-                let Some(request) = trace.next().transpose()? else {
-                    self.skipped = trace.skipped();
-                    return Ok(None);
-                };
+                pieces,
+            } => loop {
+                if let Some(piece) = pieces.as_mut().and_then(Pieces::next) {
+                    return Ok(Some(piece));
+                }
+                let request = trace.next().transpose()?;
                 self.skipped = trace.skipped();
-                Ok(Some(traced(&request, *object_bytes, *is_block_trace)))
-            }
+                match request {
+                    None => return Ok(None),
+                    Some(request) if *is_block_trace => {
+                        *pieces = Some(Pieces::new(&request, *object_bytes));
+                    }
+                    Some(request) => return Ok(Some(traced(&request, *object_bytes))),
+                }
+            },
         }
     }
 }
@@ -134,29 +144,61 @@ fn whole_read(id: u64, object_bytes: u64, read_bytes: u64) -> Planned {
     }
 }
 
-/// A block device is not one object: its requests are cut to the object size,
-/// each piece of the device an object of its own.
-fn traced(request: &crate::trace::Request, object_bytes: u64, is_block_trace: bool) -> Planned {
-    let name = match &request.key {
-        Key::Id(id) => id.to_string(),
-        Key::Bytes(bytes) => printable(bytes),
-    };
+/// What one request asks of a block device, object by object: a device is not
+/// one object, but as many as it has pieces of the object size.
+struct Pieces {
+    name: String,
+    op: Op,
+    time_ns: Option<u64>,
+    object_bytes: u64,
+    left: ByteRange,
+}
+
+impl Pieces {
+    fn new(request: &crate::trace::Request, object_bytes: u64) -> Self {
+        Pieces {
+            name: name(&request.key),
+            op: request.op,
+            time_ns: request.time_ns,
+            object_bytes,
+            left: request.range.unwrap_or(ByteRange::new(0, object_bytes)),
+        }
+    }
+
+    fn next(&mut self) -> Option<Planned> {
+        let ByteRange { offset, length } = self.left;
+        let within = offset % self.object_bytes;
+        let taken = length.min(self.object_bytes - within);
+        self.left = ByteRange::new(offset + taken, length - taken);
+        (taken > 0).then(|| Planned {
+            key: format!("{}.{}", self.name, offset / self.object_bytes).into(),
+            op: self.op,
+            object_bytes: self.object_bytes,
+            offset: within,
+            length: taken,
+            time_ns: self.time_ns,
+        })
+    }
+}
+
+fn traced(request: &crate::trace::Request, object_bytes: u64) -> Planned {
     let range = request.range.unwrap_or(ByteRange::new(0, u64::MAX));
-    let (key, object_bytes, range) = if is_block_trace {
-        let piece = range.offset / object_bytes;
-        let within = ByteRange::new(range.offset % object_bytes, range.length);
-        (format!("{name}.{piece}"), object_bytes, within)
-    } else {
-        (name, request.size.unwrap_or(object_bytes), range)
-    };
+    let object_bytes = request.size.unwrap_or(object_bytes);
     let offset = range.offset.min(object_bytes.saturating_sub(1));
     Planned {
-        key: key.into(),
+        key: name(&request.key).into(),
         op: request.op,
         object_bytes,
         offset,
         length: range.length.min(object_bytes - offset),
         time_ns: request.time_ns,
+    }
+}
+
+fn name(key: &Key) -> String {
+    match key {
+        Key::Id(id) => id.to_string(),
+        Key::Bytes(bytes) => printable(bytes),
     }
 }
 

@@ -299,3 +299,42 @@ fn a_deadlock_is_named() {
     let error = halted.expect_err("nobody will do it");
     assert!(crate::error::chain(&error).contains("deadlock at virtual time"));
 }
+
+#[test]
+fn a_request_to_a_block_device_is_replayed_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("blocks.spc");
+    // 4,096-byte objects: one request lies in one, one begins in the middle of
+    // the third and ends in the sixth, one asks for nothing.
+    std::fs::write(&path, "0,0,4096,r,0.5\n1,20,10240,W,1.5\n1,0,0,r,2.0\n").unwrap();
+    let source = RequestSource::Trace {
+        path,
+        options: TraceOptions {
+            format: Some(crate::trace::TraceFormat::Spc),
+            ..TraceOptions::default()
+        },
+        object_bytes: 4096,
+    };
+    let mut stream = RequestStream::open(&source).unwrap();
+    let mut pieces = Vec::new();
+    while let Some(piece) = stream.next_request().unwrap() {
+        assert_eq!(piece.object_bytes, 4096);
+        pieces.push((
+            piece.key.to_string(),
+            piece.offset,
+            piece.length,
+            piece.time_ns,
+        ));
+    }
+    let piece =
+        |key: &str, offset, length, time_ns| (key.to_owned(), offset, length, Some(time_ns));
+    assert_eq!(
+        pieces,
+        [
+            piece("0.0", 0, 4096, 500_000_000),
+            piece("1.2", 2048, 2048, 1_500_000_000),
+            piece("1.3", 0, 4096, 1_500_000_000),
+            piece("1.4", 0, 4096, 1_500_000_000),
+        ]
+    );
+}
