@@ -29,6 +29,14 @@ impl Part {
             Part::Tiny => format!("floe format --tiny --force --tiny-path {}", path.display()),
         }
     }
+
+    /// What to do where nothing of the cache can be used.
+    pub(crate) fn start_anew(self) -> &'static str {
+        match self {
+            Part::Chunks => "start anew with `floe format --force`",
+            Part::Tiny => "start anew with `floe format --tiny --force`",
+        }
+    }
 }
 
 /// Opens a device; needs a tokio runtime.
@@ -75,7 +83,11 @@ pub(crate) async fn open_patiently(
 ///
 /// # Errors
 /// What is in the way, and the cure.
-pub(crate) fn open_existing(config: &DeviceConfig, clock: &Clock) -> Result<SharedDevice, Failure> {
+pub(crate) fn open_existing(
+    part: Part,
+    config: &DeviceConfig,
+    clock: &Clock,
+) -> Result<SharedDevice, Failure> {
     let (DeviceKind::File, Some(path)) = (config.kind, &config.path) else {
         return Err(
             Failure::usage("only a file or block device can be looked at")
@@ -85,14 +97,14 @@ pub(crate) fn open_existing(config: &DeviceConfig, clock: &Clock) -> Result<Shar
     let mut config = config.clone();
     let error = match shape(path)? {
         Ok(shape) => {
-            take_shape(&mut config, path, &shape)?;
-            return open(Part::Chunks, &config, clock);
+            take_shape(part, &mut config, path, &shape)?;
+            return open(part, &config, clock);
         }
         Err(error) => error,
     };
     // There may still be something: the settings tell its place.
     config.size = None;
-    let device = open(Part::Chunks, &config, clock);
+    let device = open(part, &config, clock);
     match error {
         LayoutError::Blank | LayoutError::Foreign => device.map_err(|_| {
             Failure::environment(format!("`{}` holds no Floe cache", path.display()))
@@ -194,7 +206,12 @@ fn cannot_read(path: &Path, error: io::Error) -> Failure {
         .cure(cure)
 }
 
-fn take_shape(config: &mut DeviceConfig, path: &Path, plan: &Shape) -> Result<(), Failure> {
+fn take_shape(
+    part: Part,
+    config: &mut DeviceConfig,
+    path: &Path,
+    plan: &Shape,
+) -> Result<(), Failure> {
     let size = plan.zone_size.saturating_mul(u64::from(plan.zone_count));
     let metadata = std::fs::metadata(path).map_err(|error| cannot_read(path, error))?;
     if metadata.is_file() && metadata.len() < size {
@@ -203,7 +220,7 @@ fn take_shape(config: &mut DeviceConfig, path: &Path, plan: &Shape) -> Result<()
             path.display(),
             metadata.len()
         ))
-        .cure("restore the file, or start anew with `floe format --force`"));
+        .cure(format!("restore the file, or {}", part.start_anew())));
     }
     config.block_size = ByteSize(u64::from(plan.block_size));
     config.zone_size = Some(ByteSize(plan.zone_size));

@@ -89,6 +89,11 @@ impl Failure {
         self
     }
 
+    /// Whether the command line or the configuration is wrong.
+    pub(crate) fn is_usage(&self) -> bool {
+        self.exit == Exit::Usage
+    }
+
     /// Prints the failure and answers with its exit code.
     pub(crate) fn report(&self) -> ExitCode {
         let style = Style::stderr();

@@ -299,6 +299,26 @@ pub(crate) fn device(
     Ok(device)
 }
 
+/// The device of tiny objects, if there is one: a file that does not exist
+/// holds nothing, and a flag that names the device of chunks means that alone.
+pub(crate) fn tiny_device(
+    request: &Request,
+    effective: &Effective<'_>,
+) -> Result<Option<DeviceConfig>, Failure> {
+    let is_flag = |setting: &str| {
+        let entry = effective.get(setting);
+        entry.is_some_and(|entry| matches!(entry.source, Source::Flag(_)))
+    };
+    if is_flag("device.path") && !effective.is_given("tiny.path") {
+        return Ok(None);
+    }
+    let tiny: TinySettings = effective.section("tiny")?;
+    let tier = tiny.tier(request.places.data_dir.join("tiny.floe"), TINY_SIZE);
+    Ok(tier
+        .map(|tier| tier.device)
+        .filter(|device| device.path.as_ref().is_some_and(|path| path.exists())))
+}
+
 /// The flag that stands for a setting, as an argument of a subcommand.
 pub(crate) fn flag_argument(section: &Section, key: &Key) -> clap::Arg {
     let setting = format!("{}.{}", section.name, key.name);

@@ -62,7 +62,7 @@ pub(crate) enum Action {
         floe serve --config /etc/floe/floe.toml              as configured\n  \
         floe serve --origin-kind s3 --origin-endpoint https://s3.example.com --s3-keys me:mysecret\n\n\
         SIGINT and SIGTERM finish the requests in flight and stop; a second one stops at once.")]
-    Serve,
+    Serve(ServeArgs),
     /// Drive a cache with requests and measure it
     #[command(after_help = "Examples:\n  \
         floe bench experiments/zero-latency.toml             run an experiment, write results/…\n  \
@@ -98,6 +98,7 @@ pub(crate) enum Action {
     #[command(after_help = "Examples:\n  \
         floe check --data-dir /var/lib/floe\n  \
         floe check --device-path cache.floe --json\n\n\
+        The file of tiny objects is checked too, unless --device-path names one device alone.\n\
         Exit status 4 if there is damage. Nothing is changed. The cache must not be in use.")]
     Check(CheckArgs),
     /// Make a device a new, empty cache
@@ -125,6 +126,13 @@ pub(crate) enum Action {
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         dir: Option<PathBuf>,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Fail where the file of tiny objects cannot be opened, and do not serve without it
+    #[arg(long)]
+    pub(crate) strict: bool,
 }
 
 #[derive(Debug, Args)]
@@ -191,7 +199,9 @@ pub(crate) fn command(schema: &Schema) -> Command {
         .mut_subcommand("bench", |c| with_settings(c, schema, cache))
         .mut_subcommand("replay", |c| with_settings(c, schema, cache))
         .mut_subcommand("inspect", |c| with_settings(c, schema, device))
-        .mut_subcommand("check", |c| with_settings(c, schema, device))
+        .mut_subcommand("check", |c| {
+            with_settings(c, schema, |section| matches!(section, "device" | "tiny"))
+        })
         .mut_subcommand("config", |config| {
             config
                 .mut_subcommand("check", |c| with_settings(c, schema, all))

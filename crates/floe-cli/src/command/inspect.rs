@@ -3,7 +3,7 @@
 use floe::inspect::{Finding, InspectError, RecordState, Scope, Totals, ZoneState, inspect};
 use floe_core::ZoneId;
 use floe_core::layout::LayoutError;
-use floe_device::{Clock, SharedDevice};
+use floe_device::{Clock, DeviceConfig, SharedDevice};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -12,7 +12,7 @@ use clap::ArgMatches;
 use floe::config::Schema;
 
 use crate::args::{CheckArgs, InspectArgs};
-use crate::device;
+use crate::device::{self, Part};
 use crate::failure::Failure;
 use crate::output::{self, Style, size};
 use crate::settings::{self, Request};
@@ -32,7 +32,10 @@ pub(crate) fn run(
         payloads: args.values,
     };
     let mut written = Ok(());
-    let totals = walk(schema, matches, scope, |finding| {
+    let request = Request::new(schema, matches)?;
+    let effective = request.load(schema)?;
+    let config = settings::device(&request, &effective)?;
+    let totals = walk(Part::Chunks, &config, scope, |finding| {
         if written.is_err() || (is_record(finding) && !args.records) {
             return;
         }
@@ -50,15 +53,26 @@ pub(crate) fn run(
     output::print(&format!("{}\n", sum(&totals)))
 }
 
+/// What checking one device found.
 #[derive(Serialize)]
 struct Checked {
-    ok: bool,
     totals: Totals,
     /// At most [`LISTED_MAX`] of them.
     damage: Vec<Finding>,
 }
 
-/// `floe check`: verifies every checksum; damage is exit status 4.
+#[derive(Serialize)]
+struct CheckedAll {
+    ok: bool,
+    #[serde(flatten)]
+    chunks: Checked,
+    /// The file of tiny objects, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tiny: Option<Checked>,
+}
+
+/// `floe check`: verifies every checksum, of chunks and of tiny objects;
+/// damage is exit status 4.
 pub(crate) fn check(
     schema: &Schema,
     matches: &ArgMatches,
@@ -69,9 +83,45 @@ pub(crate) fn check(
         payloads: !args.quick,
         ..Scope::EVERYTHING
     };
+    let request = Request::new(schema, matches)?;
+    let effective = request.load(schema)?;
+    let chunks = settings::device(&request, &effective)?;
+    let tiny = settings::tiny_device(&request, &effective)?;
+    // Damage in one must not hide that in the other.
+    let chunks = check_part(Part::Chunks, &chunks, scope, json);
+    let tiny = tiny.map(|tiny| check_part(Part::Tiny, &tiny, scope, json));
+    let (chunks, tiny) = match (chunks, tiny.transpose()) {
+        (Ok(chunks), Ok(tiny)) => (chunks, tiny),
+        (Err(failure), _) | (_, Err(failure)) => return Err(failure),
+    };
+    let damaged = chunks.totals.damage + tiny.as_ref().map_or(0, |tiny| tiny.totals.damage);
+    if json {
+        let ok = damaged == 0;
+        output::print_json(&CheckedAll { ok, chunks, tiny })?;
+    }
+    if damaged == 0 {
+        return Ok(());
+    }
+    Err(Failure::damage(format!("{damaged} damaged places")).cure(
+        "nothing has to be done: a damaged value is a miss and is fetched again; `floe format --force` starts anew; \
+         if it comes back, replace the device",
+    ))
+}
+
+/// Checks one device and, for people, says what was found.
+fn check_part(
+    part: Part,
+    config: &DeviceConfig,
+    scope: Scope,
+    json: bool,
+) -> Result<Checked, Failure> {
     let mut damage = Vec::new();
     let mut written = Ok(());
-    let totals = walk(schema, matches, scope, |finding| {
+    let name = match part {
+        Part::Chunks => "",
+        Part::Tiny => "tiny objects: ",
+    };
+    let totals = walk(part, config, scope, |finding| {
         if !matches!(finding, Finding::Damage { .. }) {
             return;
         }
@@ -80,48 +130,41 @@ pub(crate) fn check(
                 damage.push(finding.clone());
             }
         } else if written.is_ok() {
-            written = output::print(&format!("{}\n", line(finding)));
+            written = output::print(&format!("{name}{}\n", line(finding)));
         }
     })?;
     written?;
-    let ok = totals.damage == 0;
-    if json {
-        output::print_json(&Checked { ok, totals, damage })?;
-    } else {
-        output::print(&format!("{}\n", sum(&totals)))?;
+    if !json {
+        output::print(&format!("{name}{}\n", sum(&totals)))?;
     }
-    if ok {
-        return Ok(());
-    }
-    Err(Failure::damage(format!("{} damaged places", totals.damage)).cure(
-        "nothing has to be done: a damaged value is a miss and is fetched again; `floe format --force` starts anew; \
-         if it comes back, replace the device",
-    ))
+    Ok(Checked { totals, damage })
 }
 
 fn walk(
-    schema: &Schema,
-    matches: &ArgMatches,
+    part: Part,
+    config: &DeviceConfig,
     scope: Scope,
     visit: impl FnMut(&Finding),
 ) -> Result<Totals, Failure> {
-    let request = Request::new(schema, matches)?;
-    let effective = request.load(schema)?;
-    let config = settings::device(&request, &effective)?;
     let runtime = super::small_runtime()?;
     runtime.block_on(async {
-        let device: SharedDevice = device::open_existing(&config, &Clock::real())?;
-        inspect(&device, scope, visit).await.map_err(explain)
+        let device: SharedDevice = device::open_existing(part, config, &Clock::real())?;
+        inspect(&device, scope, visit)
+            .await
+            .map_err(|error| explain(part, error))
     })
 }
 
-fn explain(error: InspectError) -> Failure {
+fn explain(part: Part, error: InspectError) -> Failure {
     let torn = |error: &LayoutError| !matches!(error, LayoutError::Blank | LayoutError::Foreign);
     match &error {
         InspectError::NoCache { first, second } if torn(first) || torn(second) => {
-            Failure::damage("both superblocks are unusable")
-                .because(error)
-                .cure("start anew with `floe format --force`")
+            Failure::damage(match part {
+                Part::Chunks => "both superblocks are unusable",
+                Part::Tiny => "both superblocks of tiny objects are unusable",
+            })
+            .because(error)
+            .cure(part.start_anew())
         }
         InspectError::NoCache { .. } => Failure::environment("there is nothing to look at")
             .because(error)

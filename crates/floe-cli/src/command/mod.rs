@@ -26,7 +26,7 @@ pub(crate) fn run(schema: &Schema, matches: &ArgMatches) -> Result<ExitCode, Fai
     let cli = Cli::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
     let below = innermost(matches);
     match cli.command {
-        Action::Serve => return serve::run(schema, below, cli.json),
+        Action::Serve(args) => return serve::run(schema, below, &args, cli.json),
         Action::Format(args) => format::run(schema, below, &args, cli.json)?,
         Action::Bench(args) => evaluate::bench(schema, below, &args, cli.json)?,
         Action::Replay(args) => evaluate::replay(schema, below, &args, cli.json)?,

@@ -22,6 +22,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::format::{explain_open, explain_open_tiny};
+use crate::args::ServeArgs;
 use crate::device::{self, Part};
 use crate::failure::Failure;
 use crate::logging;
@@ -37,7 +38,12 @@ const DEMO: (&str, &str, &str) = (
 );
 
 /// Serves until SIGINT or SIGTERM.
-pub(crate) fn run(schema: &Schema, matches: &ArgMatches, json: bool) -> Result<ExitCode, Failure> {
+pub(crate) fn run(
+    schema: &Schema,
+    matches: &ArgMatches,
+    args: &ServeArgs,
+    json: bool,
+) -> Result<ExitCode, Failure> {
     let request = Request::new(schema, matches)?;
     let effective = request.load(schema)?;
     let mut plan = Plan::new(&request, &effective)?;
@@ -48,7 +54,7 @@ pub(crate) fn run(schema: &Schema, matches: &ArgMatches, json: bool) -> Result<E
         .thread_name("floe")
         .build()
         .map_err(|error| Failure::environment("cannot start the runtime").because(error))?;
-    runtime.block_on(serve(plan, demo, json))
+    runtime.block_on(serve(plan, demo, args.strict, json))
 }
 
 /// Makes the folders that nobody named, and finds the size of a new cache file.
@@ -115,7 +121,7 @@ fn new_size(plan: &Plan, data_dir: &Path) -> Result<ByteSize, Failure> {
     Ok(size)
 }
 
-async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> {
+async fn serve(plan: Plan, demo: bool, strict: bool, json: bool) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen()?;
     let supervisor = Supervisor::from_environment();
     let clock = Clock::real();
@@ -135,7 +141,7 @@ async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> 
         .map_err(|error| explain_open(error, &plan.device))?;
     let recovery = store.recovery().clone();
     tracing::info!(?recovery, device = description, "the cache is open");
-    let cache = match open_tiny(&plan, Cache::over(store.clone()), &clock).await {
+    let cache = match add_tiny(&plan, Cache::over(store.clone()), strict, &clock).await {
         Ok(cache) => cache,
         Err(failure) => {
             close(&Cache::over(store)).await;
@@ -154,6 +160,7 @@ async fn serve(plan: Plan, demo: bool, json: bool) -> Result<ExitCode, Failure> 
         plan: &plan,
         device: &description,
         tiny: cache.tiny().map(TinyPart::of),
+        tiny_is_missing: cache.tiny_is_missing(),
         addresses: server.addresses(),
         demo,
         warm_records: recovery.records,
@@ -212,6 +219,28 @@ async fn start_faces(
                 .because(error)
                 .cure("stop what uses the address, or choose another with --s3-listen, --memcached-listen, --admin-listen or --oxcache-path"),
         })
+}
+
+/// Adds the engine for tiny objects, if there is to be one. A file that cannot
+/// be opened keeps nothing else from being served, unless `strict`: the items
+/// are chunks then, in a new era, so that nothing comes back from that file.
+async fn add_tiny(
+    plan: &Plan,
+    cache: Cache,
+    strict: bool,
+    clock: &Clock,
+) -> Result<Cache, Failure> {
+    match open_tiny(plan, cache.clone(), clock).await {
+        Err(failure) if !strict && !failure.is_usage() => {
+            tracing::error!(
+                %failure,
+                "serving without the engine for tiny objects: memcached's items are kept as chunks, \
+                 and those from before are forgotten; --strict fails instead"
+            );
+            Ok(cache.without_tiny())
+        }
+        opened => opened,
+    }
 }
 
 /// Adds the engine for tiny objects, if there is to be one.
@@ -310,6 +339,7 @@ struct Announcement<'a> {
     plan: &'a Plan,
     device: &'a str,
     tiny: Option<TinyPart>,
+    tiny_is_missing: bool,
     addresses: &'a Addresses,
     demo: bool,
     warm_records: u64,
@@ -360,6 +390,7 @@ struct Machine<'a> {
     memcached_path: Option<&'a Path>,
     device: &'a str,
     tiny: Option<TinyPart>,
+    tiny_is_missing: bool,
     origin: String,
     formatted: bool,
     warm_records: u64,
@@ -379,6 +410,7 @@ impl Announcement<'_> {
                 memcached_path: self.addresses.memcached_path.as_deref(),
                 device: self.device,
                 tiny: self.tiny.clone(),
+                tiny_is_missing: self.tiny_is_missing,
                 origin: self.origin(),
                 formatted: self.formatted,
                 warm_records: self.warm_records,
@@ -445,6 +477,9 @@ impl Announcement<'_> {
         row("cache", &format!("{} ({state})", self.device), "");
         if let Some(tiny) = &self.tiny {
             row("tiny", &tiny.text(), "");
+        }
+        if self.tiny_is_missing {
+            row("tiny", "cannot be opened; the log says why", "");
         }
         row("origin", &self.origin(), "");
         text.push_str("\nCtrl-C stops it.\n");

@@ -19,6 +19,15 @@ pub(super) fn engine(samples: &mut Samples, tiny: &Tiny) {
     memory(samples, &stats);
 }
 
+pub(super) fn availability(samples: &mut Samples, is_missing: bool) {
+    samples.gauge(
+        "floe_tiny_unavailable",
+        "1 where the engine for tiny objects is configured and could not be opened, else 0",
+        &[],
+        f64::from(u8::from(is_missing)),
+    );
+}
+
 fn writes(samples: &mut Samples, stats: &TinyStats) {
     let engine = &stats.engine;
     samples.counter(

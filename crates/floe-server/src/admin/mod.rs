@@ -71,7 +71,9 @@ impl Known {
         }
         if let Some(face) = &self.memcached {
             collect_memcached::face(&mut samples, face);
-            if let Some(tiny) = face.items().cache().tiny() {
+            let cache = face.items().cache();
+            collect_tiny::availability(&mut samples, cache.tiny_is_missing());
+            if let Some(tiny) = cache.tiny() {
                 collect_tiny::engine(&mut samples, tiny);
             }
         }

@@ -129,6 +129,7 @@ impl From<CacheError> for FetchError {
 pub struct Cache {
     store: Store,
     tiny: Option<TinyTier>,
+    tiny_is_missing: bool,
     flights: Arc<Flights>,
 }
 
@@ -183,6 +184,7 @@ impl Cache {
         Cache {
             store,
             tiny: None,
+            tiny_is_missing: false,
             flights: Arc::default(),
         }
     }
@@ -197,6 +199,18 @@ impl Cache {
                 engine: tiny,
                 threshold: usize::try_from(threshold.bytes()).unwrap_or(usize::MAX),
             }),
+            ..self
+        }
+    }
+
+    /// Says that the engine for tiny objects was to be there and cannot be
+    /// opened. What was in it must be out of reach from now on, also when it
+    /// can be opened again: [`Items`](crate::Items) sees to that for its items.
+    #[must_use]
+    pub fn without_tiny(self) -> Cache {
+        Cache {
+            tiny: None,
+            tiny_is_missing: true,
             ..self
         }
     }
@@ -509,6 +523,11 @@ impl Cache {
     /// The engine for tiny objects, if there is one.
     pub fn tiny(&self) -> Option<&Tiny> {
         self.tiny.as_ref().map(|tiny| &tiny.engine)
+    }
+
+    /// Whether the engine for tiny objects was to be there and is not.
+    pub fn tiny_is_missing(&self) -> bool {
+        self.tiny_is_missing
     }
 
     /// The store below.

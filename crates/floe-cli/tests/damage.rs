@@ -1,0 +1,157 @@
+//! Damaged and missing parts of a cache: what `check` and `serve` make of them.
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use common::{Serving, floe, get, run};
+
+const TINY: [&str; 2] = ["--tiny-size", "32MiB"];
+
+fn serve(folder: &Path) -> Serving {
+    let mut command = floe(folder);
+    command.env("FLOE_MEMCACHED_LISTEN", "127.0.0.1:0");
+    for (name, value) in [("FLOE_TINY_SIZE", "32MiB"), ("FLOE_TINY_SET_GROUP", "1MiB")] {
+        command.env(name, value);
+    }
+    Serving::spawn(&mut command)
+}
+
+fn tiny_file(folder: &Path) -> PathBuf {
+    folder.join("floe-data/tiny.floe")
+}
+
+fn flip(path: &Path, range: std::ops::Range<u64>) {
+    let file = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    file.read_exact_at(&mut bytes, range.start).unwrap();
+    for byte in &mut bytes {
+        *byte ^= 0x55;
+    }
+    file.write_all_at(&bytes, range.start).unwrap();
+}
+
+/// One command of memcached's text protocol and its answer, up to `end`.
+fn ask(serving: &Serving, command: &str, end: &str) -> String {
+    let address = serving.announced["memcached"].as_str().unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(command.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    let mut byte = [0];
+    while !answer.ends_with(end.as_bytes()) {
+        assert_eq!(stream.read(&mut byte).unwrap(), 1, "{answer:?}");
+        answer.push(byte[0]);
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+fn set(serving: &Serving, value: &str) {
+    let command = format!("set key 0 0 {}\r\n{value}\r\n", value.len());
+    assert_eq!(ask(serving, &command, "\r\n"), "STORED\r\n");
+}
+
+#[test]
+fn check_covers_tiny_objects() {
+    let folder = tempfile::tempdir().unwrap();
+    let serving = serve(folder.path());
+    set(&serving, "value");
+    assert_eq!(serving.stop(), 0);
+    run(folder.path(), &["check"]).expect(0, &["no damage", "tiny objects: "]);
+    flip(&tiny_file(folder.path()), 0..100);
+    let said = run(folder.path(), &["check"]).expect(4, &["tiny objects: ", "damage"]);
+    assert!(said.out.contains("no damage: "), "of chunks: {said:?}");
+    run(folder.path(), &["check", "--json"]).expect(4, &["\"ok\": false", "\"tiny\""]);
+    // A device that is named is checked alone.
+    run(
+        folder.path(),
+        &["check", "--device-path", "floe-data/cache.floe"],
+    )
+    .expect(0, &["no damage"]);
+}
+
+#[test]
+fn a_damaged_superblock_is_answered_from_its_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..2 {
+        let serving = serve(folder.path());
+        assert_eq!(get(serving.s3, "/demo/hello.txt").0, 200);
+        if round == 0 {
+            set(&serving, "value");
+        }
+        assert_eq!(serving.stop(), 0);
+    }
+    let chunks = folder.path().join("floe-data/cache.floe");
+    for (path, zone) in [
+        (&chunks, 0),
+        (&chunks, 1),
+        (&tiny_file(folder.path()), 0),
+        (&tiny_file(folder.path()), 1),
+    ] {
+        let sound = fs::read(path).unwrap();
+        flip(path, zone << 20..(zone << 20) + 100);
+        run(folder.path(), &["check"]).expect(4, &["damage", "superblock"]);
+        let serving = serve(folder.path());
+        assert_eq!(serving.announced["tiny_is_missing"], false);
+        assert_eq!(serving.announced["formatted"], false);
+        assert!(serving.announced["warm_records"].as_u64() > Some(0));
+        assert_eq!(
+            ask(&serving, "get key\r\n", "END\r\n"),
+            "VALUE key 0 5\r\nvalue\r\nEND\r\n"
+        );
+        assert_eq!(serving.stop(), 0);
+        run(folder.path(), &["check"]).expect(0, &["no damage"]);
+        fs::write(path, sound).unwrap();
+    }
+}
+
+#[test]
+fn a_broken_tiny_file_does_not_keep_s3_from_starting() {
+    let folder = tempfile::tempdir().unwrap();
+    let tiny = tiny_file(folder.path());
+    let serving = serve(folder.path());
+    set(&serving, "old");
+    assert_eq!(serving.stop(), 0);
+    let whole = fs::read(&tiny).unwrap();
+
+    fs::write(&tiny, "this is somebody's text").unwrap();
+    let strict = [
+        "serve",
+        "--strict",
+        "--memcached-listen=127.0.0.1:0",
+        "--s3-listen=127.0.0.1:0",
+        "--admin-listen=127.0.0.1:0",
+        "--device-size=16MiB",
+        "--device-zone-size=1MiB",
+        "--ram-size=1MiB",
+        "--chunk-write-buffer=8MiB",
+        "--tiny-set-group=1MiB",
+    ];
+    run(folder.path(), &[&strict[..], &TINY].concat()).expect(3, &["tiny", "did not write"]);
+    let serving = serve(folder.path());
+    assert_eq!(serving.announced["tiny_is_missing"], true);
+    assert_eq!(get(serving.s3, "/demo/hello.txt").0, 200);
+    assert_eq!(get(serving.admin, "/ready").0, 200);
+    let metrics = String::from_utf8(get(serving.admin, "/metrics").1).unwrap();
+    assert!(metrics.contains("floe_tiny_unavailable 1"), "{metrics}");
+    assert_eq!(ask(&serving, "get key\r\n", "END\r\n"), "END\r\n");
+    set(&serving, "new");
+    assert!(ask(&serving, "get key\r\n", "END\r\n").contains("new"));
+    assert_eq!(ask(&serving, "delete key\r\n", "\r\n"), "DELETED\r\n");
+    assert_eq!(serving.stop(), 0);
+    assert_eq!(fs::read(&tiny).unwrap(), b"this is somebody's text");
+
+    // The file is back, and with it a value that was replaced and deleted.
+    fs::write(&tiny, whole).unwrap();
+    let serving = serve(folder.path());
+    assert_eq!(serving.announced["tiny_is_missing"], false);
+    assert_eq!(ask(&serving, "get key\r\n", "END\r\n"), "END\r\n");
+    assert_eq!(serving.stop(), 0);
+}
