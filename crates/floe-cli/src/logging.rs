@@ -1,6 +1,6 @@
 //! Logs: to standard error, as text or as JSON lines.
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, reload};
 
 use crate::failure::Failure;
 use crate::output::Style;
@@ -9,20 +9,46 @@ use crate::settings::{LogConfig, LogFormat};
 /// The crate below the S3 face.
 const CLIENT_ERRORS: &str = "s3s";
 
+/// What is logged, which can be changed.
+pub(crate) struct Logs(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>);
+
+impl Logs {
+    /// Logs by `filter` from now on.
+    ///
+    /// # Errors
+    /// A bug: there is no logging any more.
+    pub(crate) fn set_filter(&self, filter: EnvFilter) -> Result<(), Failure> {
+        (self.0)(filter).map_err(|error| Failure::bug("the log level stays").because(error))
+    }
+}
+
 /// Starts logging.
 ///
 /// # Errors
 /// If the level is not one.
-pub(crate) fn start(config: &LogConfig) -> Result<(), Failure> {
+pub(crate) fn start(config: &LogConfig) -> Result<Logs, Failure> {
     let filter = filter(config)?;
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);
-    let started = match config.format {
-        LogFormat::Text => logs.with_ansi(Style::stderr().colour()).try_init(),
-        LogFormat::Json => logs.json().try_init(),
+    let (started, logs) = match config.format {
+        LogFormat::Text => {
+            let logs = logs
+                .with_ansi(Style::stderr().colour())
+                .with_filter_reloading();
+            let handle = logs.reload_handle();
+            let set = Logs(Box::new(move |filter| handle.reload(filter)));
+            (logs.try_init(), set)
+        }
+        LogFormat::Json => {
+            let logs = logs.json().with_filter_reloading();
+            let handle = logs.reload_handle();
+            let set = Logs(Box::new(move |filter| handle.reload(filter)));
+            (logs.try_init(), set)
+        }
     };
-    started.map_err(|error| Failure::bug("logging was started twice").because(error))
+    started.map_err(|error| Failure::bug("logging was started twice").because(error))?;
+    Ok(logs)
 }
 
 /// The filter that `log.level` describes.

@@ -13,6 +13,7 @@ mod logging;
 mod notify;
 mod output;
 mod panic;
+mod reload;
 mod settings;
 
 use std::process::ExitCode;

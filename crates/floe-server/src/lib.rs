@@ -16,6 +16,7 @@ pub mod config;
 pub mod memcached;
 mod net;
 pub mod oxcache;
+mod reload;
 pub mod s3;
 mod server;
 mod statistics;

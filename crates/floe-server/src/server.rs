@@ -18,6 +18,7 @@ use crate::memcached;
 use crate::net::{BindError, Shutdown, UnixSocket, bind_tcp};
 use crate::oxcache::OxCacheFace;
 use crate::s3::S3Face;
+use crate::s3::auth::Keys;
 use crate::statistics::FaceStatistics;
 
 /// Why the faces could not be opened. None is open then.
@@ -68,6 +69,8 @@ pub struct Server {
     clock: Clock,
     drain_timeout: Duration,
     objects: ObjectCache,
+    s3_keys: Option<Keys>,
+    memcached: Option<Arc<memcached::Face>>,
     faces: Shutdown,
     /// Metrics are served until the other faces have ended.
     admin: Shutdown,
@@ -100,11 +103,13 @@ impl Server {
             tracing::warn!("{exposed}");
         }
         let listeners = Listeners::open(&config).await?;
-        let server = Server {
+        let mut server = Server {
             addresses: listeners.addresses(),
             clock,
             objects: cache.clone(),
             drain_timeout: Duration::from_secs(u64::from(config.drain_timeout_seconds)),
+            s3_keys: None,
+            memcached: None,
             faces: Shutdown::default(),
             admin: Shutdown::default(),
         };
@@ -119,6 +124,29 @@ impl Server {
     /// Where the faces can be reached; port 0 has been replaced by the port taken.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
+    }
+
+    /// Takes from `config` what can be replaced while the faces serve: S3's
+    /// keys, memcached's users and certificate. Answers with the settings taken.
+    ///
+    /// # Errors
+    /// If the configuration cannot be served, or a file that it names not be
+    /// used. Nothing is replaced then.
+    pub fn reload(&self, config: &ServerConfig) -> Result<Vec<&'static str>, ServerConfigError> {
+        config.validate()?;
+        let memcached = match &config.memcached {
+            Some(config) => Some(memcached::Reloaded::read(config)?),
+            None => None,
+        };
+        let mut taken = Vec::new();
+        if let (Some(keys), Some(config)) = (&self.s3_keys, &config.s3) {
+            keys.replace_with(&Keys::new(config));
+            taken.push("s3.keys");
+        }
+        if let (Some(face), Some(new)) = (&self.memcached, &memcached) {
+            taken.extend(face.reload(new));
+        }
+        Ok(taken)
     }
 
     /// Stops accepting, answers what was asked, and closes. Whatever is left
@@ -161,7 +189,7 @@ impl Server {
     }
 
     fn serve(
-        &self,
+        &mut self,
         config: ServerConfig,
         cache: ObjectCache,
         device: Option<Arc<Meters>>,
@@ -177,6 +205,7 @@ impl Server {
         if let (Some(config), Some(listener)) = (&config.s3, listeners.s3) {
             let clock = self.clock.clone();
             let face = S3Face::new(config, cache.clone(), clock, statistics("s3"));
+            self.s3_keys = Some(face.keys());
             let serve = face.serve(listener, self.faces.clone());
             self.faces.tasks.spawn(serve);
         }
@@ -188,6 +217,7 @@ impl Server {
         }
         if let (Some(face), Some(listeners)) = (&memcached, listeners.memcached) {
             listeners.serve(face, &self.faces)?;
+            self.memcached = Some(Arc::clone(face));
         }
         if let (Some(config), Some(listener)) = (config.admin, listeners.admin) {
             let known = Arc::new(Known {

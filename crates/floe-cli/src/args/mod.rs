@@ -38,7 +38,7 @@ pub(crate) const SET: &str = "set";
         floe serve                                  start on built-in defaults under ./floe-data\n  \
         floe serve --config /etc/floe/floe.toml     start as configured\n  \
         floe config default > floe.toml             a file with every setting\n  \
-        floe bench experiments/quick.toml           run an experiment\n  \
+        floe bench experiments/smoke.toml           run an experiment\n  \
         floe check --device-path cache.floe         verify a cache offline\n\n\
         Exit status: 0 done, 2 wrong usage or configuration, 3 the machine is in the way (device, port,\n\
         permission, origin), 4 a check found damage, 5 a verdict is not as expected (--verdicts), 70 a bug.",
@@ -61,7 +61,8 @@ pub(crate) enum Action {
         floe serve --data-dir /var/tmp/floe --s3-listen 127.0.0.1:9001\n  \
         floe serve --config /etc/floe/floe.toml              as configured\n  \
         floe serve --origin-kind s3 --origin-endpoint https://s3.example.com --s3-keys me:mysecret\n\n\
-        SIGINT and SIGTERM finish the requests in flight and stop; a second one stops at once.")]
+        SIGINT and SIGTERM finish the requests in flight and stop; a second one stops at once. SIGHUP reads\n\
+        the configuration again and takes the log level, keys, users and certificates.")]
     Serve(ServeArgs),
     /// Drive a cache with requests and measure it
     #[command(after_help = "Examples:\n  \

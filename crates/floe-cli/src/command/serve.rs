@@ -28,6 +28,7 @@ use crate::failure::Failure;
 use crate::logging;
 use crate::notify::Supervisor;
 use crate::output::{self, Style};
+use crate::reload::Reloader;
 use crate::settings::{DEFAULT_SIZE, Plan, Request};
 
 /// The object that the printed command fetches on a first start.
@@ -47,14 +48,15 @@ pub(crate) fn run(
     let request = Request::new(schema, matches)?;
     let effective = request.load(schema)?;
     let mut plan = Plan::new(&request, &effective)?;
-    logging::start(&plan.log)?;
+    let logs = logging::start(&plan.log)?;
+    let reloader = Reloader::new(schema, matches, logs, effective);
     let demo = prepare(&request, &mut plan)?;
     let runtime = Builder::new_multi_thread()
         .enable_all()
         .thread_name("floe")
         .build()
         .map_err(|error| Failure::environment("cannot start the runtime").because(error))?;
-    runtime.block_on(serve(plan, demo, args.strict, json))
+    runtime.block_on(serve(plan, demo, args.strict, json, &reloader))
 }
 
 /// Makes the folders that nobody named, and finds the size of a new cache file.
@@ -121,7 +123,13 @@ fn new_size(plan: &Plan, data_dir: &Path) -> Result<ByteSize, Failure> {
     Ok(size)
 }
 
-async fn serve(plan: Plan, demo: bool, strict: bool, json: bool) -> Result<ExitCode, Failure> {
+async fn serve(
+    plan: Plan,
+    demo: bool,
+    strict: bool,
+    json: bool,
+    reloader: &Reloader<'_>,
+) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen()?;
     let supervisor = Supervisor::from_environment();
     let clock = Clock::real();
@@ -168,7 +176,8 @@ async fn serve(plan: Plan, demo: bool, strict: bool, json: bool) -> Result<ExitC
     };
     announcement.print(json)?;
     supervisor.ready("serving");
-    let first = wait(&mut signals, &supervisor, &clock).await;
+    let reload = || reloader.reload(&server);
+    let first = wait(&mut signals, &supervisor, &clock, reload).await;
     tracing::info!(
         signal = first.name(),
         "stopping; a second signal stops at once"
@@ -183,7 +192,7 @@ async fn serve(plan: Plan, demo: bool, strict: bool, json: bool) -> Result<ExitC
     tokio::select! {
         biased;
         () = end => Ok(ExitCode::SUCCESS),
-        second = signals.next() => {
+        second = signals.stop() => {
             tracing::warn!(signal = second.name(), "stopped at once");
             Ok(ExitCode::from(second.exit_status()))
         }
@@ -266,8 +275,14 @@ async fn close(cache: &Cache) {
     }
 }
 
-/// Waits for a signal, and tells the supervisor meanwhile that we live.
-async fn wait(signals: &mut Signals, supervisor: &Supervisor, clock: &Clock) -> Stop {
+/// Waits for a signal to stop. Tells the supervisor meanwhile that we live, and
+/// reloads at every SIGHUP.
+async fn wait(
+    signals: &mut Signals,
+    supervisor: &Supervisor,
+    clock: &Clock,
+    reload: impl Fn(),
+) -> Stop {
     let interval = supervisor.watchdog_interval();
     loop {
         let beat = async {
@@ -278,7 +293,10 @@ async fn wait(signals: &mut Signals, supervisor: &Supervisor, clock: &Clock) -> 
         };
         tokio::select! {
             biased;
-            stop = signals.next() => return stop,
+            event = signals.event() => match event {
+                Event::Stop(stop) => return stop,
+                Event::Reload => reload(),
+            },
             () = beat => supervisor.alive(),
         }
     }
@@ -311,6 +329,14 @@ impl Stop {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    hangup: Signal,
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Stop(Stop),
+    Reload,
 }
 
 impl Signals {
@@ -322,14 +348,26 @@ impl Signals {
         Ok(Signals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            // Without a listener it would end the process.
+            hangup: listen(SignalKind::hangup())?,
         })
     }
 
-    async fn next(&mut self) -> Stop {
+    async fn event(&mut self) -> Event {
         tokio::select! {
             biased;
-            _ = self.interrupt.recv() => Stop::Interrupt,
-            _ = self.terminate.recv() => Stop::Terminate,
+            _ = self.interrupt.recv() => Event::Stop(Stop::Interrupt),
+            _ = self.terminate.recv() => Event::Stop(Stop::Terminate),
+            _ = self.hangup.recv() => Event::Reload,
+        }
+    }
+
+    /// The next signal to stop; there is nothing to reload any more.
+    async fn stop(&mut self) -> Stop {
+        loop {
+            if let Event::Stop(stop) = self.event().await {
+                return stop;
+            }
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::Duration;
 
 /// The command, without what the caller's environment says about Floe.
@@ -76,7 +76,7 @@ impl Serving {
         if !command.get_envs().any(|(name, _)| name == memcached) {
             command.env(memcached, "off");
         }
-        let mut child = command
+        command
             .args(["serve", "--json"])
             .args([
                 "--s3-listen",
@@ -87,9 +87,18 @@ impl Serving {
             .args(["--device-size", "16MiB", "--device-zone-size", "1MiB"])
             .args(["--ram-size", "1MiB", "--chunk-write-buffer", "8MiB"])
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("floe starts");
+            .stderr(Stdio::piped());
+        let (mut serving, stderr) = Self::read(command);
+        // Kept, so that the pipe stays open.
+        serving.child.stderr = Some(stderr);
+        serving
+    }
+
+    /// Starts a command that serves and announces itself as JSON, both its
+    /// outputs piped; answers with its log, too.
+    pub(crate) fn read(command: &mut Command) -> (Self, ChildStderr) {
+        let mut child = command.spawn().expect("floe starts");
+        let mut stderr = child.stderr.take().expect("it is piped");
         let mut line = String::new();
         let stdout = child.stdout.take().expect("it is piped");
         BufReader::new(stdout)
@@ -97,7 +106,6 @@ impl Serving {
             .expect("it can be read");
         let Ok(announced) = serde_json::from_str::<serde_json::Value>(&line) else {
             let mut err = String::new();
-            let mut stderr = child.stderr.take().expect("it is piped");
             let _ = stderr.read_to_string(&mut err);
             panic!("floe serve said `{line}` and `{err}`");
         };
@@ -105,12 +113,13 @@ impl Serving {
             let text = announced[name].as_str().expect("the face is open");
             text.parse().expect("it is an address")
         };
-        Serving {
+        let serving = Serving {
             s3: address("s3"),
             admin: address("admin"),
             announced,
             child,
-        }
+        };
+        (serving, stderr)
     }
 
     pub(crate) fn pid(&self) -> u32 {

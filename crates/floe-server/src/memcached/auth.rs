@@ -4,10 +4,11 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::config::ServerConfigError;
+use crate::config::{MemcachedConfig, ServerConfigError};
+use crate::reload::Reloadable;
 
 /// Names and passwords.
-pub(super) struct Users(Vec<User>);
+pub(super) struct Users(Reloadable<Vec<User>>);
 
 struct User {
     name: Box<[u8]>,
@@ -17,11 +18,19 @@ struct User {
 impl fmt::Debug for Users {
     /// Never prints a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Users({})", self.0.len())
+        write!(f, "Users({})", self.0.get().len())
     }
 }
 
 impl Users {
+    /// The users of `config`; none if it names no file.
+    pub(super) fn of(config: &MemcachedConfig) -> Result<Option<Self>, ServerConfigError> {
+        match config.auth_file.as_os_str().is_empty() {
+            true => Ok(None),
+            false => Users::read(&config.auth_file).map(Some),
+        }
+    }
+
     /// Reads a file of lines `name:password`.
     pub(super) fn read(path: &Path) -> Result<Self, ServerConfigError> {
         let problem = |problem: String| ServerConfigError {
@@ -54,15 +63,20 @@ impl Users {
         }
         match users.is_empty() {
             true => Err(problem("it names nobody".into())),
-            false => Ok(Users(users)),
+            false => Ok(Users(Reloadable::new(users))),
         }
+    }
+
+    /// Takes the users of `other`, for connections that authenticate from now on.
+    pub(super) fn replace_with(&self, other: &Self) {
+        self.0.replace_with(&other.0);
     }
 
     /// Whether somebody has this name and password. Takes as long for a wrong
     /// password as for a right one.
     pub(super) fn has(&self, name: &[u8], password: &[u8]) -> bool {
         let mut found = false;
-        for user in &self.0 {
+        for user in self.0.get().iter() {
             found |= is_equal(&user.name, name) & is_equal(&user.password, password);
         }
         found

@@ -18,6 +18,7 @@ mod open;
 mod output;
 mod prefixes;
 pub mod protocol;
+mod reload;
 mod replies;
 mod statistics;
 mod tls;
@@ -38,6 +39,7 @@ use counters::Counters;
 pub(crate) use counters::Totals;
 pub(crate) use listen::Listeners;
 use memory::Memory;
+pub(crate) use reload::Reloaded;
 
 /// The memcached face, ready to serve.
 #[derive(Debug)]
@@ -75,10 +77,7 @@ impl Face {
         clock: Clock,
         draining: CancellationToken,
     ) -> Result<Arc<Self>, ServerConfigError> {
-        let users = match config.auth_file.as_os_str().is_empty() {
-            true => None,
-            false => Some(auth::Users::read(&config.auth_file)?),
-        };
+        let users = auth::Users::of(config)?;
         let tls = tls::Acceptor::new(&config.tls_certificate, &config.tls_key)?;
         Ok(Arc::new(Face {
             started_unix_s: clock.unix_seconds(),

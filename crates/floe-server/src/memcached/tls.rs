@@ -14,10 +14,11 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
 use crate::config::ServerConfigError;
+use crate::reload::Reloadable;
 
 /// Makes connections private.
 #[derive(Clone)]
-pub(super) struct Acceptor(TlsAcceptor);
+pub(super) struct Acceptor(Reloadable<TlsAcceptor>);
 
 impl fmt::Debug for Acceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,14 +42,20 @@ impl Acceptor {
             .with_no_client_auth()
             .with_single_cert(chain, private)
             .map_err(|error| problem("memcached.tls_certificate", certificate, &error))?;
-        Ok(Some(Acceptor(TlsAcceptor::from(Arc::new(config)))))
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        Ok(Some(Acceptor(Reloadable::new(acceptor))))
     }
 
     pub(super) fn accept(
         &self,
         stream: TcpStream,
     ) -> impl Future<Output = io::Result<TlsStream<TcpStream>>> + Send + use<> {
-        self.0.accept(stream)
+        self.0.get().accept(stream)
+    }
+
+    /// Takes the certificate of `other`, for connections from now on.
+    pub(super) fn replace_with(&self, other: &Self) {
+        self.0.replace_with(&other.0);
     }
 }
 

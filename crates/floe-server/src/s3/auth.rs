@@ -14,35 +14,35 @@ use super::error::with;
 use super::kept::refuse_what_is_dropped;
 use super::query::Query;
 use crate::config::S3Config;
+use crate::reload::Reloadable;
 
 /// The configured keys.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys(HashMap<String, SecretKey>);
+pub(crate) struct Keys(Reloadable<HashMap<String, SecretKey>>);
 
 impl Keys {
     pub(crate) fn new(config: &S3Config) -> Self {
-        Keys(
-            config
-                .keys
-                .iter()
-                .map(|key| {
-                    (
-                        key.access_key.clone(),
-                        SecretKey::from(key.secret_key.as_str()),
-                    )
-                })
-                .collect(),
-        )
+        let keys = config.keys.iter().map(|key| {
+            let secret = SecretKey::from(key.secret_key.as_str());
+            (key.access_key.clone(), secret)
+        });
+        Keys(Reloadable::new(keys.collect()))
+    }
+
+    /// Takes the keys of `other`, from the next request on.
+    pub(crate) fn replace_with(&self, other: &Self) {
+        self.0.replace_with(&other.0);
     }
 }
 
 #[async_trait::async_trait]
 impl S3Auth for Keys {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        if let Some(secret) = self.0.get(access_key) {
+        let keys = self.0.get();
+        if let Some(secret) = keys.get(access_key) {
             return Ok(secret.clone());
         }
-        let message = if self.0.is_empty() {
+        let message = if keys.is_empty() {
             "The request is signed, but this cache has no keys and serves unsigned requests only: \
              send it unsigned (aws: --no-sign-request), or configure [[s3.keys]]"
         } else {

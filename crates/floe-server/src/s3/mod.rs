@@ -4,7 +4,7 @@
 //! of objects are answered in `read`, everything else in `write`, `list`,
 //! `multipart` and `copy`, which pass it through to the origin.
 
-mod auth;
+pub(crate) mod auth;
 mod body;
 mod condition;
 mod copy;
@@ -69,6 +69,7 @@ pub(crate) struct S3Face {
 struct Inner {
     service: S3Service,
     domains: Domains,
+    keys: Keys,
     clock: Clock,
     limits: HttpLimits,
     min_upload_rate: u64,
@@ -87,10 +88,12 @@ impl S3Face {
         statistics: Arc<FaceStatistics>,
     ) -> Self {
         let header_bytes = config.max_header_size.bytes();
+        let keys = Keys::new(config);
         S3Face {
             inner: Arc::new(Inner {
-                service: service(config, cache),
                 domains: Domains::new(&config.domains),
+                service: service(config, cache, keys.clone()),
+                keys,
                 limits: HttpLimits {
                     max_streams: config.max_streams_per_connection,
                     max_header_bytes: u32::try_from(header_bytes).unwrap_or(u32::MAX),
@@ -105,6 +108,11 @@ impl S3Face {
                 statistics,
             }),
         }
+    }
+
+    /// The keys in force, which can be replaced.
+    pub(crate) fn keys(&self) -> Keys {
+        self.inner.keys.clone()
     }
 
     /// Serves until the shutdown.
@@ -223,7 +231,7 @@ impl hyper::service::Service<Request<Incoming>> for Connection {
     }
 }
 
-fn service(config: &S3Config, cache: ObjectCache) -> S3Service {
+fn service(config: &S3Config, cache: ObjectCache, keys: Keys) -> S3Service {
     let domains = Domains::new(&config.domains);
     let access = Access {
         anonymous: config.anonymous.is_served(),
@@ -234,7 +242,7 @@ fn service(config: &S3Config, cache: ObjectCache) -> S3Service {
         upload_limit_bytes: config.max_upload_size.bytes(),
     });
     builder.set_host(domains.clone());
-    builder.set_auth(Keys::new(config));
+    builder.set_auth(keys);
     builder.set_access(access);
     builder.set_route(Reads {
         cache,
