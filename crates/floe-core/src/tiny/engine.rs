@@ -276,7 +276,8 @@ pub struct Summary {
     pub rows: u32,
     /// Bits that a key sets. Of an index group of fingerprints, zero.
     pub probes: u32,
-    /// The filters of a set-group's sets, bit by bit, set after set.
+    /// The filters of a set-group's sets, bit by bit, set after set; empty if
+    /// its extent has no room for them.
     pub filters: Box<[u8]>,
 }
 

@@ -60,6 +60,7 @@ async fn set_group(device: &SharedDevice, zone: u32, sequence: u64, oldest_live:
         columns: COLUMNS,
         rows: ROWS,
         probes: 3,
+        has_filters: true,
     };
     let pages = encode_trailer(ID, &head, &[0x55; 75]);
     put(device, zone, SETS, &pages[0]).await;

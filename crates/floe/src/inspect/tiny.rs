@@ -3,7 +3,7 @@
 use floe_core::layout::tiny::{
     Content, FenceBlock, FenceKind, IndexHead, ObjectsPage, PageId, PageKind, TinyEngine,
     TinySuperblock, decode_trailer, decode_trailer_head, fence_block_position, open_index,
-    read_page_id, trailer_pages,
+    read_page_id,
 };
 use floe_core::layout::{JournalChain, LayoutError, Superblock};
 use floe_core::tiny::PAGE_BYTES;
@@ -447,7 +447,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
         let page = |number| places.page(place.0, place.1, sets + number);
         let first = self.read(page(0)).await.map_err(|e| read_failure(&e))?;
         let head = decode_trailer_head(cache, sequence, &first).map_err(|e| e.to_string())?;
-        let count = trailer_pages(head.sets, head.rows);
+        let count = head.pages();
         if head.sets != sets || count > places.extent_pages - sets {
             return Err("filters of another plan".to_owned());
         }

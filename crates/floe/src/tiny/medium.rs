@@ -245,6 +245,7 @@ impl Medium {
                 columns: summary.columns,
                 rows: summary.rows,
                 probes: summary.probes,
+                has_filters: !summary.filters.is_empty(),
             };
             let pages = encode_trailer(self.id, &head, &summary.filters);
             if pages.len() > count as usize {

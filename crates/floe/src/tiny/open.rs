@@ -13,7 +13,7 @@ use floe_core::layout::tiny::{
 use floe_core::layout::{CacheId, LayoutError, Structure};
 use floe_core::policy::admission::{Admission, AdmissionConfig};
 use floe_core::tiny::nemo::{Known, Nemo, NemoPlan, Recovery, Survivor};
-use floe_core::tiny::{Engine as _, Insert, Object, PAGE_BYTES, PageAddress, Summary};
+use floe_core::tiny::{Engine as _, Insert, Label, Object, PAGE_BYTES, Page, PageAddress, Summary};
 use floe_device::{Address, Clock, SharedDevice, ZoneState};
 use futures::StreamExt as _;
 use parking_lot::Mutex;
@@ -519,9 +519,10 @@ fn summary(plan: &NemoPlan, medium: &Medium, page: &[u8]) -> Option<Summary> {
     }
 }
 
-/// Reads the filters of set-groups that no index group speaks of. Where they
-/// cannot be read, the set-group's objects are only found by reading every
-/// page: its filters say that everything may be there.
+/// Reads the filters of set-groups that no index group speaks of, or makes
+/// them anew where there was no room for them. Where they cannot be read, the
+/// set-group's objects are only found by reading every page: its filters say
+/// that everything may be there.
 async fn read_filters(plan: &NemoPlan, medium: &Medium, believed: &mut Recovery) {
     for survivor in believed.unindexed() {
         let first = survivor.extent * plan.extent_pages() + plan.sets();
@@ -535,10 +536,38 @@ async fn read_filters(plan: &NemoPlan, medium: &Medium, believed: &mut Recovery)
         let sequence = survivor.summary.sequence;
         let bits = plan.sets() as usize * survivor.summary.rows as usize;
         survivor.summary.filters = match decode_trailer(medium.id, sequence, &pages) {
-            Ok((_, filters)) => filters.into(),
+            Ok((head, filters)) if head.has_filters => filters.into(),
+            Ok(_) => filters_of_sets(plan, medium, survivor).await,
             Err(_) => vec![0xff; bits.div_ceil(8)].into(),
         };
     }
+}
+
+/// Sets of a set-group that are read at once.
+const SETS_AT_ONCE: usize = 64;
+
+/// The filters of a set-group, from its sets.
+async fn filters_of_sets(plan: &NemoPlan, medium: &Medium, survivor: &Survivor) -> Box<[u8]> {
+    let first = survivor.extent * plan.extent_pages();
+    let pages: Vec<PageAddress> = (first..first + plan.sets()).map(PageAddress).collect();
+    let mut sets = Vec::with_capacity(pages.len());
+    for pages in pages.chunks(SETS_AT_ONCE) {
+        for (page, bytes) in pages.iter().zip(medium.read_all(pages).await) {
+            let label = Label {
+                sequence: survivor.summary.sequence,
+                number: page.0 - first,
+            };
+            sets.push(match medium.objects(label, bytes) {
+                Some(Page::Objects(objects)) => Some(hashes_of(&objects)),
+                Some(Page::Index(_)) | None => None,
+            });
+        }
+    }
+    survivor.summary.filters_of(&sets)
+}
+
+fn hashes_of(objects: &[Object]) -> Vec<KeyHash> {
+    objects.iter().map(|object| object.hash).collect()
 }
 
 /// A page has as many bytes as the layout says.

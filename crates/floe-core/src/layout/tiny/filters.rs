@@ -12,7 +12,7 @@
 //! | 28 | 4 | columns: filters of an index page |
 //! | 32 | 4 | rows: bits of a filter |
 //! | 36 | 4 | probes: bits that a key sets |
-//! | 40 | 8 | bytes that follow |
+//! | 40 | 8 | bytes that follow; zero where there is no room for them |
 //!
 //! then, set after set and without gaps, the rows of its filter: bit *i* of
 //! the whole is bit *i* mod 8 of byte *i* / 8. Bits behind the last are zero.
@@ -44,11 +44,25 @@ pub struct TrailerHead {
     pub rows: u32,
     /// Bits of it that a key sets.
     pub probes: u32,
+    /// Whether the filters follow. Where they do not, there was no room for
+    /// them, and they are made from the sets again.
+    pub has_filters: bool,
 }
 
 impl TrailerHead {
     fn body_bytes(&self) -> u64 {
-        trailer_body_bytes(self.sets, self.rows)
+        match self.has_filters {
+            true => trailer_body_bytes(self.sets, self.rows),
+            false => 0,
+        }
+    }
+
+    /// Pages of the head and the filters.
+    pub fn pages(&self) -> u32 {
+        match self.has_filters {
+            true => trailer_pages(self.sets, self.rows),
+            false => 1,
+        }
     }
 
     fn put(&self, body_bytes: u64, bytes: &mut [u8; TRAILER_HEAD_BYTES]) {
@@ -71,6 +85,7 @@ impl TrailerHead {
             columns: u32_at(bytes, 28),
             rows: u32_at(bytes, 32),
             probes: u32_at(bytes, 36),
+            has_filters: u64_at(bytes, 40) > 0,
         };
         validate_shape(head.sets, head.columns, head.rows, head.probes)?;
         if u64_at(bytes, 40) != head.body_bytes() {
@@ -113,7 +128,7 @@ pub fn trailer_pages(sets: u32, rows: u32) -> u32 {
 }
 
 /// Makes the pages of a set-group's filters. `bits` is
-/// [`trailer_body_bytes`] long; pages made of any other length, or with a head
+/// [`trailer_body_bytes`] long, or empty where there is no room for it; pages made of any other length, or with a head
 /// that makes no sense, are refused when they are read.
 pub fn encode_trailer(cache: CacheId, head: &TrailerHead, bits: &[u8]) -> Vec<Box<[u8]>> {
     let mut head_bytes = [0; TRAILER_HEAD_BYTES];
@@ -196,7 +211,7 @@ pub fn decode_trailer(
         available: 0,
     })?;
     let (head, bits) = open_first(cache, sequence, first)?;
-    let needed = trailer_pages(head.sets, head.rows) as usize;
+    let needed = head.pages() as usize;
     let others = others.get(..needed - 1).ok_or(LayoutError::TooShort {
         needed: needed.saturating_mul(PAGE_BYTES),
         available: pages.len().saturating_mul(PAGE_BYTES),
@@ -218,7 +233,8 @@ pub fn decode_trailer(
         let opened = open_expected(cache, page_id(sequence, number), page)?;
         take(opened.body, PAGE_ROOM_BYTES)?;
     }
-    let spare = all.len() as u64 * 8 - u64::from(head.sets) * u64::from(head.rows);
+    let used = u64::from(head.sets) * u64::from(head.rows);
+    let spare = (all.len() as u64 * 8).saturating_sub(used);
     if all
         .last()
         .is_some_and(|last| last.leading_zeros() < spare as u32)

@@ -71,7 +71,9 @@ pub struct NemoConfig {
     /// of one. `None` is one zone.
     pub set_group_pages: Option<u32>,
     /// Bytes of key and value of an object, about: the first filters are made
-    /// for it, and set-groups leave room for filters of twice as many objects.
+    /// for it, and set-groups leave room for the filters of twice as many
+    /// objects. Where there are more, these filters are not written behind the
+    /// set-group, and a restart reads the objects instead: more slowly.
     pub object_bytes: u32,
     /// Set-groups in memory that take in objects.
     pub memory_set_groups: u32,
@@ -162,7 +164,8 @@ pub struct NemoPlan {
     pub(super) flash: Flash,
     /// Pages of an extent: sets and the summary behind them.
     pub(super) extent_pages: u32,
-    /// Most bits of a filter.
+    /// Bits of a filter that a summary has room for. Filters of more bits are
+    /// left out of it.
     pub(super) rows_max: u32,
     /// Sets of a set-group.
     pub(super) sets: u32,
@@ -181,8 +184,8 @@ const PUBLISHED_INDEX_GROUP: u32 = 50;
 /// Bytes of a summary besides its filters, more than enough.
 const SUMMARY_HEAD_BYTES: u64 = 128;
 
-/// How many times the objects that are expected in a set its filter may be
-/// made for.
+/// How many times the objects that are expected in a set summaries have room
+/// for the filters of.
 const FILTER_SLACK: f64 = 2.0;
 
 /// Fewest pages of an extent.
@@ -325,6 +328,12 @@ impl NemoPlan {
         bytes.div_ceil(PAGE_ROOM_BYTES) as u32
     }
 
+    /// Whether a summary has room for filters of so many bytes.
+    pub(super) fn summary_holds(&self, filter_bytes: usize) -> bool {
+        let room = (self.extent_pages - self.sets) as usize * PAGE_ROOM_BYTES;
+        SUMMARY_HEAD_BYTES as usize + filter_bytes <= room
+    }
+
     /// Where in an extent its summary begins: this many pages from its start,
     /// which are its sets.
     pub fn sets(&self) -> u32 {
@@ -353,14 +362,9 @@ impl NemoPlan {
             FilterSizing::Published => PUBLISHED_INDEX_GROUP,
             FilterSizing::Measured | FilterSizing::Mean => {
                 let wrong = self.config.filter_false_positives;
-                let bits_max = f64::from(self.rows_max);
                 match self.config.filter_kind {
-                    FilterKind::Bloom => {
-                        columns_with(filter_bits(objects_per_set, wrong).min(bits_max))
-                    }
-                    FilterKind::Fingerprints => {
-                        fingerprints::columns_with(objects_per_set, wrong, bits_max)
-                    }
+                    FilterKind::Bloom => columns_with(filter_bits(objects_per_set, wrong)),
+                    FilterKind::Fingerprints => fingerprints::columns_with(objects_per_set, wrong),
                 }
             }
         }

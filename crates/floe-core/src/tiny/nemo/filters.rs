@@ -98,15 +98,12 @@ impl Shape {
     }
 
     /// `columns` filters of fingerprints in a page, or as many fewer as make
-    /// equal stripes. Of the Bloom filters that there are before, at most
-    /// `rows_max` bits each.
-    pub(super) fn of_fingerprints(columns: u32, objects: f64, rows_max: u32) -> Self {
+    /// equal stripes.
+    pub(super) fn of_fingerprints(columns: u32, objects: f64) -> Self {
         let columns = fingerprints::whole_stripes(columns);
-        let bloom = Shape::new(columns, objects);
         Shape {
-            rows: bloom.rows.min(rows_max),
             buckets: fingerprints::buckets_for(columns, objects),
-            ..bloom
+            ..Shape::new(columns, objects)
         }
     }
 
@@ -149,6 +146,17 @@ impl Shape {
     /// Objects in a set that it is made for, about.
     pub(super) fn objects(self) -> f64 {
         f64::from(self.rows) * std::f64::consts::LN_2 / f64::from(self.probes.max(1))
+    }
+
+    /// Share of the filters of sets of `objects` objects, without the one that
+    /// is asked for, that say it is there.
+    pub(super) fn false_positives(self, objects: f64) -> f64 {
+        if let Some(layout) = self.layout() {
+            return layout.false_positives(objects);
+        }
+        let probes = f64::from(self.probes);
+        let bit_is_set = 1.0 - (-probes * objects / f64::from(self.rows)).exp();
+        bit_is_set.powf(probes)
     }
 
     /// What an index group of this shape is noted as: rows and probes, or

@@ -15,6 +15,10 @@ const READ_PAGES: usize = 64;
 /// Pages written at once.
 const APPEND_PAGES: u32 = 64;
 
+/// How many times as often as they may be filters of an index group may be
+/// wrong before it is ended for one that is made for the objects that come.
+const WRONG_TOLERATED: f64 = 4.0;
+
 /// How far the flush is.
 #[derive(Debug)]
 enum Phase {
@@ -126,6 +130,7 @@ impl Nemo {
     /// Takes the extent that is needed, or begins to free one; says whether
     /// there is something to go on with.
     fn make_room(&mut self) -> bool {
+        self.fit_filters();
         let filters = self.index.open.is_full();
         // An index group that the set-group completes is written right after it.
         let completes = self.index.open.filled() + 1 == self.index.open.shape.columns;
@@ -156,6 +161,30 @@ impl Nemo {
             self.flush.phase = Phase::Collect { next: 0 };
         }
         true
+    }
+
+    /// Ends the open index group where the set-group that is due has so many
+    /// more objects than its filters are made for that searches would read far
+    /// more pages than they need to.
+    fn fit_filters(&mut self) {
+        let (Some(sealed), open) = (&self.sealed, self.index.open.shape) else {
+            return;
+        };
+        if self.index.open.is_full() {
+            return;
+        }
+        let objects = self.plan.filter_objects(sealed.sets().iter().map(Set::len));
+        let better = shape_for(&self.plan, objects);
+        let least = self.plan.config.filter_false_positives;
+        let tolerated = WRONG_TOLERATED * better.false_positives(objects).max(least);
+        if open.false_positives(objects) <= tolerated {
+            return;
+        }
+        if self.index.open.filled() == 0 {
+            self.index.start_over(better, self.index.open_first);
+        } else if self.index.open.close() {
+            self.filter_objects = objects;
+        }
     }
 
     /// Every zone has failed, or there is no space for any: what was to be
@@ -384,7 +413,11 @@ impl Nemo {
     fn summary_of_sealed(&self) -> Option<Summary> {
         let sealed = self.sealed.as_ref()?;
         let shape = self.index.open.shape;
-        let hashes = sealed.sets().iter().map(|set| set.hashes());
+        let filters = if self.plan.summary_holds(shape.filters_bytes(self.plan.sets)) {
+            shape.filters_of(sealed.sets().iter().map(|set| set.hashes()))
+        } else {
+            Box::default()
+        };
         Some(Summary {
             of_index: false,
             sequence: self.pool.next(),
@@ -393,7 +426,7 @@ impl Nemo {
             columns: shape.columns,
             rows: shape.rows,
             probes: shape.probes,
-            filters: shape.filters_of(hashes),
+            filters,
         })
     }
 
@@ -501,6 +534,7 @@ impl Nemo {
         self.flush.may_be_whole = false;
         self.pool.push(extent, sealed.objects());
         self.durable = self.pool.next();
+        self.allow_for_false_positives();
         self.cool_when_due();
         self.go_on();
     }

@@ -102,7 +102,7 @@ pub struct Nemo {
     extents: Extents,
     flush: Flush,
     absences: Absences,
-    /// Most pages that a search reads.
+    /// Most pages that a search reads: see [`search::candidates_max`].
     candidates_max: usize,
     statistics: Statistics,
 }
@@ -128,7 +128,7 @@ impl Nemo {
             extents: Extents::new(plan.flash, plan.extent_pages),
             flush: Flush::new(),
             absences: Absences::new(),
-            candidates_max: search::candidates_max(&plan),
+            candidates_max: search::candidates_max(0.0),
             statistics: Statistics::default(),
             plan,
         }
@@ -295,7 +295,7 @@ fn shape_for(plan: &NemoPlan, objects: f64) -> Shape {
     let columns = plan.index_group_columns(objects);
     match plan.config.filter_kind {
         FilterKind::Bloom => Shape::new(columns, objects),
-        FilterKind::Fingerprints => Shape::of_fingerprints(columns, objects, plan.rows_max),
+        FilterKind::Fingerprints => Shape::of_fingerprints(columns, objects),
     }
 }
 

@@ -26,14 +26,44 @@ pub(super) struct OpenGroup {
 /// Set-groups in a row.
 #[derive(Debug, Default)]
 struct Stripe {
-    /// Of each set, the rows of its Bloom filters; gone when all fingerprints
-    /// are made.
-    rows: Vec<u64>,
+    /// Of each set, the rows of its Bloom filters, `row_bytes` each, and as many
+    /// bytes more as are read behind the last; gone when all fingerprints are
+    /// made.
+    rows: Vec<u8>,
+    row_bytes: usize,
     /// What fingerprints are to be made of.
     columns: Vec<Column>,
     /// Fingerprints of the first sets, which are `made`.
     fingerprints: Vec<u8>,
     made: u32,
+}
+
+impl Stripe {
+    /// Of `columns` set-groups and so many rows.
+    fn new(columns: u32, rows: usize) -> Self {
+        let row_bytes = columns.div_ceil(u8::BITS) as usize;
+        Stripe {
+            rows: vec![0; rows * row_bytes + size_of::<u64>() - 1],
+            row_bytes,
+            ..Stripe::default()
+        }
+    }
+
+    /// Bits of a row, and of the rows behind it where there are fewer than 64.
+    fn word(&self, row: usize) -> u64 {
+        let bytes = self.rows[row * self.row_bytes..].first_chunk();
+        bytes.map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// Bits of [`Stripe::word`] that are the row's.
+    fn mask(&self) -> u64 {
+        u64::MAX >> (u64::BITS as usize - u8::BITS as usize * self.row_bytes)
+    }
+
+    fn set(&mut self, row: usize, column: u32) {
+        let byte = row * self.row_bytes + (column / u8::BITS) as usize;
+        self.rows[byte] |= 1 << (column % u8::BITS);
+    }
 }
 
 /// A set-group's objects.
@@ -78,6 +108,24 @@ impl OpenGroup {
         self.filled == self.shape.columns
     }
 
+    /// Ends the group with the set-groups that are in it; says whether it could.
+    ///
+    /// Before its first fingerprints are made it becomes one of Bloom filters,
+    /// and afterwards it cannot end: stripes share a page equally.
+    pub(super) fn close(&mut self) -> bool {
+        let is_made = |layout: Layout| self.filled >= layout.stripe_columns();
+        if self.layout.is_some_and(is_made) {
+            return false;
+        }
+        (self.layout, self.maker) = (None, None);
+        for stripe in &mut self.stripes {
+            stripe.columns = Vec::new();
+        }
+        self.shape.buckets = 0;
+        self.shape.columns = self.filled;
+        true
+    }
+
     /// Adds a set-group's filters: `hashes` names, for each set, its objects.
     pub(super) fn push<Set>(&mut self, hashes: impl Iterator<Item = Set>)
     where
@@ -86,13 +134,12 @@ impl OpenGroup {
         let shape = self.shape;
         let makes = self.maker.is_some();
         let mut column = Column::default();
-        let (bit, stripe) = self.new_column();
-        let filters = stripe.rows.chunks_exact_mut(shape.rows as usize);
-        for (filter, set) in filters.zip(hashes) {
+        let (at, stripe) = self.new_column();
+        for (filter, set) in (0..).step_by(shape.rows as usize).zip(hashes) {
             column.ends.push(column.shorts.len() as u32);
             for hash in set {
                 for row in Rows::of(hash).iter(shape) {
-                    filter[row] |= bit;
+                    stripe.set(filter + row, at);
                 }
                 if makes {
                     column.shorts.push(short(hash));
@@ -106,21 +153,23 @@ impl OpenGroup {
         }
     }
 
-    /// Adds a set-group's filters as [`Shape::filters_of`] made them. Of these
-    /// no fingerprints can be made.
+    /// Adds a set-group's filters as [`Shape::filters_of`] made them; those that
+    /// are missing say that everything may be there. Of these no fingerprints
+    /// can be made.
     pub(super) fn push_filters(&mut self, bits: &[u8]) {
         debug_assert!(self.maker.is_none());
+        let rows = self.shape.rows as usize * self.sets as usize;
         let (column, stripe) = self.new_column();
-        for (at, row) in stripe.rows.iter_mut().enumerate() {
-            let set = bits
-                .get(at / 8)
-                .is_some_and(|byte| byte >> (at % 8) & 1 == 1);
-            *row |= if set { column } else { 0 };
+        for row in 0..rows {
+            let is_set = |byte: &u8| byte >> (row % 8) & 1 == 1;
+            if bits.get(row / 8).is_none_or(is_set) {
+                stripe.set(row, column);
+            }
         }
     }
 
-    /// The bit of the next column, and the stripe it is in.
-    fn new_column(&mut self) -> (u64, &mut Stripe) {
+    /// The next column of a stripe, and the stripe.
+    fn new_column(&mut self) -> (u32, &mut Stripe) {
         let stripe_columns = self.stripe_columns();
         let at = self.filled % stripe_columns;
         let stripe = (self.filled / stripe_columns) as usize;
@@ -130,12 +179,10 @@ impl OpenGroup {
             // they were there was given up.
             self.make(self.sets);
             let rows = self.shape.rows as usize * self.sets as usize;
-            self.stripes.push(Stripe {
-                rows: vec![0; rows],
-                ..Stripe::default()
-            });
+            let columns = stripe_columns.min(self.shape.columns - self.filled + 1);
+            self.stripes.push(Stripe::new(columns, rows));
         }
-        (1 << at, &mut self.stripes[stripe])
+        (at, &mut self.stripes[stripe])
     }
 
     fn stripe_columns(&self) -> u32 {
@@ -181,10 +228,10 @@ impl OpenGroup {
                 answers.ask(column, stripe.bucket(probe.fingerprint));
                 continue;
             }
-            let filter = &stripe.rows[start..start + self.shape.rows as usize];
+            let rows = probe.rows().map(|row| stripe.word(start + row));
             answers.word(Word {
                 column,
-                bits: probe.rows().fold(u64::MAX, |all, row| all & filter[row]),
+                bits: rows.fold(stripe.mask(), |all, row| all & row),
             });
         }
     }
@@ -212,7 +259,7 @@ impl OpenGroup {
         for row in 0..rows {
             let out = &mut page[PAGE_HEADER_BYTES + row * row_bytes..][..row_bytes];
             for (out, stripe) in out.chunks_mut(8).zip(&self.stripes) {
-                let bits = stripe.rows[start + row].to_le_bytes();
+                let bits = stripe.word(start + row).to_le_bytes();
                 out.copy_from_slice(&bits[..out.len()]);
             }
         }
@@ -221,7 +268,7 @@ impl OpenGroup {
     pub(super) fn memory_bytes(&self) -> u64 {
         let of_stripe = |stripe: &Stripe| {
             let columns: usize = stripe.columns.iter().map(Column::memory_bytes).sum();
-            size_of_val(&*stripe.rows) + columns + stripe.fingerprints.len()
+            stripe.rows.len() + columns + stripe.fingerprints.len()
         };
         self.stripes.iter().map(of_stripe).sum::<usize>() as u64
     }

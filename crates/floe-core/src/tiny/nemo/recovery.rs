@@ -4,6 +4,7 @@ use super::extents::{Extent, Owner};
 use super::filters::Shape;
 use super::index::Group;
 use super::{Nemo, NemoPlan};
+use crate::hash::KeyHash;
 use crate::tiny::engine::Summary;
 
 /// An extent with a whole summary.
@@ -203,6 +204,26 @@ fn sane(summary: &Summary) -> bool {
     shape_of(summary).is_sane() && summary.sequence < u64::MAX / 2
 }
 
+impl Summary {
+    /// The filters of a set-group whose summary has none: of each set, in
+    /// order, the hashes of its objects, or `None` if it cannot be read. Then
+    /// its filter says that everything may be there.
+    pub fn filters_of(&self, sets: &[Option<Vec<KeyHash>>]) -> Box<[u8]> {
+        let shape = shape_of(self);
+        let hashes = sets.iter().map(|set| set.iter().flatten().copied());
+        let mut bits = shape.filters_of(hashes);
+        for (at, set) in sets.iter().enumerate() {
+            if set.is_none() {
+                let start = at * shape.rows as usize;
+                for bit in start..start + shape.rows as usize {
+                    bits[bit / 8] |= 1 << (bit % 8);
+                }
+            }
+        }
+        bits
+    }
+}
+
 impl Nemo {
     /// The engine as it was, as far as flash tells. `written` says of a zone
     /// whether anything may lie in it; such zones are reset before they are
@@ -252,6 +273,7 @@ impl Nemo {
         for survivor in open {
             nemo.index.open.push_filters(&survivor.summary.filters);
         }
+        nemo.allow_for_false_positives();
         if nemo.index.open.is_full() {
             nemo.flush.begin();
         }

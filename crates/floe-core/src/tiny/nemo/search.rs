@@ -1,11 +1,13 @@
 //! From what filters say to the pages that are read, newest first.
 
+use std::ops::Range;
+
 use arrayvec::ArrayVec;
 
-use super::filters::{Answers, Word};
+use super::Nemo;
+use super::filters::{Answers, Shape, Word};
 use super::fingerprints::Bucket;
 use super::hashes::{Homes, Rows};
-use super::{Nemo, NemoPlan};
 use crate::hash::KeyHash;
 use crate::tiny::engine::{Engine, Search, Step};
 use crate::tiny::object::PageAddress;
@@ -208,19 +210,48 @@ impl Candidates {
     }
 }
 
-/// Most pages that a search reads: far more than filters name by mistake.
+/// Most pages that a search reads: far more than filters name by mistake, of
+/// which `false_positives` are expected.
 ///
 /// They name more where an object was overwritten again and again, and all its
 /// copies are still on flash. The newest of these are enough: it is among the
 /// first. Whatever is left unread is older, so that leaving it out can only
 /// make a search find nothing.
-pub(super) fn candidates_max(plan: &NemoPlan) -> usize {
-    let config = &plan.config;
-    let filters = f64::from(plan.extents()) * f64::from(config.candidates);
-    16 + (4.0 * config.filter_false_positives * filters).ceil() as usize
+pub(super) fn candidates_max(false_positives: f64) -> usize {
+    /// Two waves: copies of what is overwritten often.
+    const COPIES: usize = 16;
+    /// So many pages hold a search's memory in bounds, whatever filters say.
+    const BOUND: usize = 1024;
+    (COPIES + (4.0 * false_positives).ceil() as usize).min(BOUND)
 }
 
 impl Nemo {
+    /// Allows searches as many pages as the filters that there are need.
+    pub(super) fn allow_for_false_positives(&mut self) {
+        let sets = f64::from(self.plan.sets);
+        // On average over sets, some of which hold more than others, they are
+        // wrong as often as was asked for, if they were made for that.
+        let asked = self.plan.config.filter_false_positives;
+        let wrong = |shape: Shape, sequences: Range<u64>| -> f64 {
+            let residents = sequences.filter_map(|sequence| self.pool.get(sequence));
+            let wrong = residents.map(|resident| {
+                let objects = resident.objects as f64 / sets;
+                shape.false_positives(objects).max(asked)
+            });
+            wrong.sum()
+        };
+        let open = wrong(
+            self.index.open.shape,
+            self.index.open_first..self.pool.next(),
+        );
+        let groups = self.index.groups();
+        let closed: f64 = groups
+            .map(|group| wrong(group.shape, group.first..group.end()))
+            .sum();
+        let candidates = f64::from(self.plan.config.candidates);
+        self.candidates_max = candidates_max(candidates * (open + closed));
+    }
+
     /// Whether a copy may be on flash, or be there again after a crash. Where
     /// filters are not in memory, it may.
     pub(super) fn may_be_on_flash(&self, hash: KeyHash, homes: Homes) -> bool {
@@ -233,6 +264,26 @@ impl Nemo {
             any |= told.since(settled).bits;
         });
         any != 0
+    }
+
+    /// Whether a write of `hash` may outdate something on flash, as far as memory
+    /// knows.
+    pub fn may_outdate(&self, hash: KeyHash) -> bool {
+        let homes = self.homes(hash);
+        let mut filling = self.filling.iter();
+        let replaced = filling.find_map(|group| group.find(hash, homes));
+        if self.in_sealed(hash, homes).is_some() {
+            return true;
+        }
+        let alone = replaced.is_some_and(|object| object.alone) || self.absences.has(hash);
+        !alone && self.may_be_on_flash(hash, homes)
+    }
+
+    /// Whether a lookup of `hash` could tell that a write of it outdates
+    /// nothing: only filters on flash know.
+    pub fn could_be_absent(&self, hash: KeyHash) -> bool {
+        let is_unknown = !self.knows(self.homes(hash));
+        is_unknown && self.in_memory(hash).is_none() && self.may_outdate(hash)
     }
 
     /// The places on flash, newer than the set-group `oldest`, where `hash`
@@ -309,6 +360,11 @@ impl Absences {
 
     pub(super) fn add(&mut self, hash: KeyHash) {
         *self.slot(hash) = hash.0;
+    }
+
+    /// Whether it is known to be absent.
+    fn has(&self, hash: KeyHash) -> bool {
+        hash.0 != 0 && self.slots[hash.0 as usize % ABSENCES] == hash.0
     }
 
     /// Whether it is known to be absent, which is about to change.

@@ -34,8 +34,8 @@ impl SetFilters {
                 Shape::new(columns_with(bits), objects)
             }
             FilterKind::Fingerprints => {
-                let columns = fingerprints::columns_with(objects, false_positives, f64::MAX);
-                Shape::of_fingerprints(columns, objects, u32::MAX)
+                let columns = fingerprints::columns_with(objects, false_positives);
+                Shape::of_fingerprints(columns, objects)
             }
         };
         let mut set_groups = set_groups.peekable();

@@ -55,8 +55,8 @@ fn named_by(shape: Shape, page: &[u8], hash: KeyHash) -> Vec<u32> {
 fn filters_never_deny_what_is_there_open_or_on_a_page() {
     let bloom = [1, 7, 8, 31, 32, 50, 64, 65, 136, 200, 511].map(|n| Shape::new(n, 11.0));
     // Whole stripes, and as many as fit them.
-    let fingerprints = [1, 7, 50, 64, 66, 136, 201, 512]
-        .map(|columns| Shape::of_fingerprints(columns, 11.0, u32::MAX));
+    let fingerprints =
+        [1, 7, 50, 64, 66, 136, 201, 512].map(|columns| Shape::of_fingerprints(columns, 11.0));
     for shape in bloom.into_iter().chain(fingerprints) {
         let (mut group, objects) = filled(shape);
         assert!(group.is_full());
@@ -85,7 +85,7 @@ fn filters_never_deny_what_is_there_open_or_on_a_page() {
 
 #[test]
 fn fingerprints_are_made_by_those_who_come_next_if_nobody_did() {
-    let shape = Shape::of_fingerprints(66, 11.0, u32::MAX);
+    let shape = Shape::of_fingerprints(66, 11.0);
     let (group, objects) = filled(shape);
     // The second stripe began, and so the first one is made; the last is not.
     let first = group.memory_bytes();

@@ -5,4 +5,5 @@ pub(crate) mod oracle;
 
 mod laws;
 mod papers;
+mod sizes;
 pub(crate) mod unruly;

@@ -81,6 +81,7 @@ fn samples() -> [Sample; 6] {
         columns: 64,
         rows: 101,
         probes: 7,
+        has_filters: true,
     };
     let filters = encode_trailer(CACHE, &head, &bits(&head, &[1, 2, 4, 8, 200])).concat();
 

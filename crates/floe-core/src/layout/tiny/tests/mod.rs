@@ -91,6 +91,7 @@ fn trailer_heads() -> impl Strategy<Value = TrailerHead> {
                 columns,
                 rows: rows % rows_max + 1,
                 probes,
+                has_filters: true,
             }
         })
         .prop_filter("rows that fit", |head| {

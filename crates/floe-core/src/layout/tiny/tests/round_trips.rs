@@ -210,6 +210,7 @@ fn filters_of_another_length_than_their_head_says_are_refused() {
         columns: 64,
         rows: 101,
         probes: 7,
+        has_filters: true,
     };
     let bits = bits(&head, &[0xa5]);
     let refused = |head: TrailerHead, bits: &[u8]| {
@@ -235,6 +236,11 @@ fn filters_of_another_length_than_their_head_says_are_refused() {
         change(&mut head);
         assert!(refused(head, &bits), "{head:?}");
     }
+    // Filters for which there is no room are left out, as a whole.
+    let pages = encode_trailer(CACHE, &head, &[]);
+    let (read, none) = decode_trailer(CACHE, head.sequence, &[&pages[0]]).expect("is whole");
+    assert!(none.is_empty() && !read.has_filters);
+    assert_eq!((pages.len(), read.pages()), (1, 1));
     let mut page = vec![0; PAGE_BYTES];
     // Without probes it would be one of fingerprints.
     for change in [changes[0], changes[1], changes[2], changes[4]] {

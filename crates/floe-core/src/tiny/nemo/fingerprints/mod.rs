@@ -95,15 +95,14 @@ fn objects_per_column(columns: f64) -> f64 {
 }
 
 /// How many set-groups with `objects` objects in a set share a page, if their
-/// filters are to be wrong in `false_positives`; `bits_max` are the most bits
-/// that a set-group may have of it.
-pub(super) fn columns_with(objects: f64, false_positives: f64, bits_max: f64) -> u32 {
+/// filters are to be wrong in `false_positives`.
+pub(super) fn columns_with(objects: f64, false_positives: f64) -> u32 {
     let of_page = (8 * BODY_BYTES) as f64;
     let columns = |stripe_columns: f64| {
         let share = objects_per_column(stripe_columns);
         let of_hash = (share / false_positives).log2().max(BITS_MIN);
         let bits = of_hash + 1.0 + (1.0 + BUCKET_BITS / stripe_columns) / share;
-        of_page / (objects.max(1.0) * bits).min(bits_max)
+        of_page / (objects.max(1.0) * bits)
     };
     let all = columns(f64::from(STRIPE_COLUMNS));
     // Where few fit, they are one short stripe.
@@ -159,6 +158,19 @@ impl Layout {
     /// Set-groups of a stripe.
     pub(super) fn stripe_columns(self) -> u32 {
         u32::from(self.columns)
+    }
+
+    /// Share of the filters of sets of `objects` objects that are wrong, about.
+    pub(super) fn false_positives(self, objects: f64) -> f64 {
+        let (columns, buckets) = (f64::from(self.columns), f64::from(self.buckets));
+        let all = (objects * columns).max(1.0);
+        let unary_bits = all + columns * buckets;
+        let room = f64::from(self.body_bytes) * 8.0 - unary_bits - buckets * BUCKET_BITS;
+        let bits = (room / all).min(BITS_MAX as f64);
+        if bits < 1.0 {
+            return 1.0;
+        }
+        (objects / buckets * (-bits).exp2()).min(1.0)
     }
 
     fn directory_bytes(self) -> usize {

@@ -56,7 +56,7 @@ fn columns(layout: Layout, page: &[u8], short: u16) -> Vec<u32> {
 }
 
 fn layout_for(objects: f64, false_positives: f64) -> (u32, Layout) {
-    let columns = whole_stripes(columns_with(objects, false_positives, f64::MAX));
+    let columns = whole_stripes(columns_with(objects, false_positives));
     let layout = Layout::new(columns, buckets_for(columns, objects));
     (columns, layout.expect("a page is laid out like that"))
 }
