@@ -62,6 +62,7 @@ fn writes(samples: &mut Samples, stats: &TinyStats) {
         ("written", stats.fences),
         ("spared", stats.fences_spared),
         ("delayed", stats.fences_delays),
+        ("looked_up", stats.fences_lookups),
     ] {
         let help = "Overwrites and deletes of what is on flash: those that made a fence durable, those that an earlier one covers; delayed: waits of any write until fewer hold";
         samples.counter("floe_tiny_fences", help, &[("kind", kind)], value);

@@ -32,6 +32,9 @@ const FREE: Sent = Sent {
 /// With less than this part of the most fences there are few.
 const FEW: usize = 4;
 
+/// With more than this part of the most fences there are many.
+const MANY: usize = 2;
+
 /// How many fences an instance remembers and has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FenceLimits {
@@ -60,6 +63,8 @@ pub(super) struct Fences {
     pub(super) spared: u64,
     /// How often a write waited, as too many held.
     pub(super) delays: u64,
+    /// How often a key was looked for first, as many held.
+    pub(super) lookups: u64,
 }
 
 impl Fences {
@@ -72,6 +77,7 @@ impl Fences {
             sent: 0,
             spared: 0,
             delays: 0,
+            lookups: 0,
         }
     }
 
@@ -103,6 +109,12 @@ impl Fences {
     pub(super) fn hold(&mut self, below: u64, count: usize) {
         *self.ends.entry(below).or_default() += count;
         self.held += count;
+    }
+
+    /// Whether so many hold that it pays to read what could make another
+    /// needless.
+    pub(super) fn are_many(&self) -> bool {
+        self.held > self.limits.held_max / MANY
     }
 
     /// Whether no other may be sent, when everything below `durable` is on

@@ -151,6 +151,9 @@ pub struct TinyStats {
     /// How often a write waited for set-groups to be flushed, as more fences
     /// held than the journal, or memory after a crash, has room for.
     pub fences_delays: u64,
+    /// Writes before which the key was looked for on flash, as many fences
+    /// held: what is not there needs none.
+    pub fences_lookups: u64,
     /// Bytes of the tables that know which fences hold.
     pub fences_bytes: u64,
     /// The device, since it was opened.
@@ -419,6 +422,7 @@ impl Tiny {
             stats.fences += state.fences.sent;
             stats.fences_spared += state.fences.spared;
             stats.fences_delays += state.fences.delays;
+            stats.fences_lookups += state.fences.lookups;
             stats.fences_bytes += state.fences.memory_bytes();
             if let Some(policy) = &state.admission {
                 stats.admission += policy.statistics();

@@ -1,0 +1,104 @@
+//! Very small values, up to the last byte of a device and over a restart.
+
+mod common;
+
+use common::{in_place, memory};
+use floe::tiny::TinyConfig;
+use floe::{ByteSize, PutOptions, Tiny};
+use floe_device::{Clock, DeviceConfig, SharedDevice};
+use futures::future::join_all;
+
+const ZONES: u32 = 66;
+const ZONE: u64 = 128 << 10;
+
+/// Bytes in front of an object in its page.
+const HEADER_BYTES: u64 = 4;
+
+/// Keys that are asked for.
+const ASKED: usize = 2_000;
+
+/// Puts at a time, whose fences share blocks.
+const PUTS_AT_ONCE: u64 = 256;
+
+async fn open(device: &SharedDevice) -> Tiny {
+    let config = TinyConfig {
+        seed: Some(1),
+        ram: ByteSize(0),
+        ..TinyConfig::default()
+    };
+    let store = Tiny::open(device.clone(), Clock::real(), &config).await;
+    store.expect("opens")
+}
+
+fn key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+async fn put(store: &Tiny, number: u64, value: &[u8]) {
+    let key = key(number);
+    let put = store.put(&key, value, PutOptions::default());
+    put.await.expect("put");
+}
+
+/// The share of the keys that is found.
+async fn found(store: &Tiny, keys: u64, value: &[u8]) -> f64 {
+    let step = (keys as usize / ASKED).max(1);
+    let (mut found, mut asked) = (0, 0);
+    for number in (0..keys).step_by(step) {
+        let answer = store.get(&key(number)).await.expect("get");
+        if let Some(answer) = answer {
+            assert_eq!(&answer.bytes[..], value);
+            found += 1;
+        }
+        asked += 1;
+    }
+    f64::from(found) / f64::from(asked)
+}
+
+/// Puts values of `bytes` bytes until they take `share` of the device.
+async fn fills(device: SharedDevice, bytes: usize, share: f64) {
+    let store = open(&device).await;
+    let value = vec![7; bytes];
+    let object_bytes = HEADER_BYTES + key(0).len() as u64 + bytes as u64;
+    let keys = (share * (u64::from(ZONES) * ZONE) as f64) as u64 / object_bytes;
+    for first in (0..keys).step_by(PUTS_AT_ONCE as usize) {
+        let numbers = first..(first + PUTS_AT_ONCE).min(keys);
+        join_all(numbers.map(|number| put(&store, number, &value))).await;
+    }
+    let share = found(&store, keys, &value).await;
+    assert!(share >= 0.99, "{share} of {keys} with {bytes} bytes");
+    assert_eq!(store.stats().engine.searches_cut, 0);
+    store.close().await.expect("closes");
+
+    // Summaries have no room for the filters of the newest.
+    let store = open(&device).await;
+    let again = found(&store, keys, &value).await;
+    assert!(again >= 0.98, "{again} of {keys} after a restart");
+    assert_eq!(store.stats().engine.searches_cut, 0);
+    store.close().await.expect("closes");
+}
+
+#[tokio::test]
+async fn values_of_twenty_bytes_are_found_until_the_device_is_full_and_afterwards() {
+    fills(memory(in_place(ZONES, ZONE)), 20, 0.85).await;
+}
+
+/// The journal takes 3 % of so small a device and indexes 11 %.
+#[tokio::test]
+async fn values_of_one_byte_are_found_until_the_device_is_nearly_full_and_afterwards() {
+    fills(memory(in_place(ZONES, ZONE)), 1, 0.80).await;
+}
+
+#[tokio::test]
+async fn values_of_twenty_bytes_are_found_in_a_full_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = DeviceConfig {
+        zone_size: ByteSize(ZONE),
+        ..DeviceConfig::file(
+            folder.path().join("tiny"),
+            ByteSize(u64::from(ZONES) * ZONE),
+        )
+    };
+    let device = floe_device::open(&file, &Clock::real()).expect("opens");
+    fills(device, 20, 0.85).await;
+}
