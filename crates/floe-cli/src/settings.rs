@@ -328,18 +328,22 @@ pub(crate) fn flag_argument(section: &Section, key: &Key) -> clap::Arg {
         .help(help(&setting, key))
         .help_heading(format!("Settings [{}]", section.name))
         .hide_short_help(true);
-    let is_switch = match key.kind {
-        Kind::Bool => true,
-        Kind::Choice(choices) => choices.iter().any(|choice| choice.word == "true"),
-        _ => false,
-    };
-    if is_switch {
+    if is_switch(key) {
         return argument
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("true");
     }
     argument.allow_negative_numbers(true)
+}
+
+/// Whether a flag without a value means `true`.
+fn is_switch(key: &Key) -> bool {
+    match key.kind {
+        Kind::Bool => true,
+        Kind::Choice(choices) => choices.iter().any(|choice| choice.word == "true"),
+        _ => false,
+    }
 }
 
 fn help(setting: &str, key: &Key) -> String {
@@ -352,6 +356,12 @@ fn help(setting: &str, key: &Key) -> String {
         text.push_str(&format!(
             " [default: {}]",
             value.to_string().trim_matches('"')
+        ));
+    }
+    if is_switch(key) {
+        text.push_str(&format!(
+            " [a value needs `=`: --{}=…]",
+            Schema::flag(setting)
         ));
     }
     text.push_str(&format!(" [env: {}]", Schema::variable(setting)));
