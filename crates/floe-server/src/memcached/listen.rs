@@ -273,6 +273,8 @@ where
     let opened = tokio::select! {
         biased;
         opened = opening => opened,
+        // Nothing was asked yet.
+        () = face.draining.cancelled() => return,
         () = face.clock.sleep(limit) => return counters.stalled.add(1),
     };
     let stream = match opened {

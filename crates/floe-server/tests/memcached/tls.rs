@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use floe_core::ByteSize;
-use floe_server::MemcachedConfig;
+use floe_server::{Drained, MemcachedConfig};
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
@@ -135,6 +135,17 @@ fn who_speaks_in_the_clear_or_says_nothing_is_left() {
     client.expect("set a 0 0 1\nx\nget a\n", "STORED\nVALUE a 0 1\nx\nEND\n");
     let stalled = "floe_memcached_connections_total{event=\"stalled\"}";
     assert_eq!(metric(&rig, stalled), 2);
+}
+
+#[test]
+fn a_shutdown_does_not_wait_for_a_greeting() {
+    let identity = Identity::new();
+    let mut rig = rig_with(ByteSize::mib(1), |config| identity.give(config));
+    let silent = rig.client();
+    identity.client(&rig).expect("get a\n", "END\n");
+    while metric(&rig, "floe_memcached_connections_total{event=\"opened\"}") < 2 {}
+    assert_eq!(rig.shut_down(), Drained::Completely);
+    drop(silent);
 }
 
 #[test]
