@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 
 use super::engine::Page;
 use super::object::{Flash, Object, PAGE_ROOM_BYTES, PageAddress};
+use super::statistics::{heap_bytes, payload_bytes};
 use crate::hash::KeyHash;
 
 /// The log.
@@ -376,12 +377,15 @@ impl AppendLog {
 
     /// Bytes that objects in memory take, with the memory of their pages.
     pub(super) fn buffer_bytes(&self) -> u64 {
-        let of_page = |page: &Vec<Object>| {
-            page.capacity() * size_of::<Object>()
-                + page.iter().map(|object| object.record.len()).sum::<usize>()
-        };
+        let of_page = |page: &Vec<Object>| heap_bytes(page.capacity() * size_of::<Object>());
         let buffered = self.segments.iter().flat_map(|segment| &segment.pages);
-        buffered.chain(&self.spare).map(of_page).sum::<usize>() as u64
+        buffered.chain(&self.spare).map(of_page).sum()
+    }
+
+    /// Memory of the keys and values of objects in segments.
+    pub(super) fn payload_bytes(&self) -> u64 {
+        let pages = self.segments.iter().flat_map(|segment| &segment.pages);
+        pages.flatten().map(payload_bytes).sum()
     }
 
     /// Objects in memory.

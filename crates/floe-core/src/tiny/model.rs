@@ -165,6 +165,23 @@ impl<E: Engine, W: Watcher> Model<E, W> {
         self.insert(Object::tombstone(hash), now_seconds);
     }
 
+    /// How many keys of which flash holds a copy are found, each counted once:
+    /// neither what was replaced, deleted or has expired, nor what a search
+    /// misses. The searches count in the engine's statistics.
+    pub fn live_objects(&mut self, now_seconds: u32) -> u64 {
+        let mut hashes: Vec<KeyHash> = Vec::new();
+        for page in &self.pages {
+            if let Stored::Objects(entries) = page {
+                hashes.extend(entries.iter().map(|entry| entry.hash));
+            }
+        }
+        hashes.sort_unstable();
+        hashes.dedup();
+        let found = hashes.into_iter();
+        let found = found.filter(|hash| self.get(*hash, now_seconds).is_some());
+        found.count() as u64
+    }
+
     fn insert(&mut self, mut object: Object, now_seconds: u32) {
         loop {
             match self.engine.insert(object, now_seconds) {

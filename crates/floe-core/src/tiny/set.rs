@@ -23,7 +23,7 @@ use super::object::{Flash, Object, PAGE_BYTES, PageAddress};
 use super::plan::{PlanError, check_flash, check_in_place, check_range, nearest};
 pub use super::rrip::SetPolicy;
 use super::rrip::{self, HitBits};
-use super::statistics::{Memory, Statistics};
+use super::statistics::{Memory, Statistics, heap_bytes, payload_bytes};
 use super::without_oversize;
 use crate::hash::{KeyHash, fast_range};
 
@@ -433,16 +433,14 @@ impl Engine for Set {
     }
 
     fn memory(&self) -> Memory {
-        let records = self
-            .pending
-            .iter()
-            .map(|pending| pending.object.record.len());
-        let buffers = self.pending.capacity() * size_of::<Pending>() + records.sum::<usize>();
+        let buffers = heap_bytes(self.pending.capacity() * size_of::<Pending>());
+        let pending = self.pending.iter();
         Memory {
             objects_on_flash: self.objects,
             index_bytes: self.filters.memory_bytes(),
             hotness_bytes: (self.hits.capacity() * size_of::<HitBits>()) as u64,
-            buffer_bytes: buffers as u64,
+            buffer_bytes: buffers,
+            payload_bytes: pending.map(|pending| payload_bytes(&pending.object)).sum(),
             index_buffer_bytes: 0,
             other_bytes: size_of::<Set>() as u64,
         }

@@ -1,7 +1,7 @@
 //! What an engine counts.
 
 use super::engine::Cause;
-use super::object::PAGE_BYTES;
+use super::object::{Object, PAGE_BYTES};
 
 /// Counts since an engine was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -148,14 +148,17 @@ fn ratio(part: u64, whole: u64) -> f64 {
 /// structures, not from a formula.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Objects on flash, to divide by.
+    /// Copies of objects on flash, those included that newer ones replace.
     pub objects_on_flash: u64,
     /// Indexes: exact ones, filters, caches of filters, maps.
     pub index_bytes: u64,
     /// What tells hot from cold.
     pub hotness_bytes: u64,
-    /// Objects on their way to flash.
+    /// What keeps objects on their way to flash, without their keys and values.
     pub buffer_bytes: u64,
+    /// Keys and values of objects on their way to flash, as they are allocated.
+    /// A model, which keeps none, counts what they would take.
+    pub payload_bytes: u64,
     /// An index on its way to flash.
     pub index_buffer_bytes: u64,
     /// Everything else.
@@ -169,12 +172,37 @@ impl Memory {
         self.index_bytes += other.index_bytes;
         self.hotness_bytes += other.hotness_bytes;
         self.buffer_bytes += other.buffer_bytes;
+        self.payload_bytes += other.payload_bytes;
         self.index_buffer_bytes += other.index_buffer_bytes;
         self.other_bytes += other.other_bytes;
     }
 
-    /// Bits per object on flash of `bytes` bytes; zero while there is none.
+    /// All of it.
+    pub fn total_bytes(&self) -> u64 {
+        self.index_bytes
+            + self.hotness_bytes
+            + self.buffer_bytes
+            + self.payload_bytes
+            + self.index_buffer_bytes
+            + self.other_bytes
+    }
+
+    /// Bits per copy on flash of `bytes` bytes; zero while there is none.
     pub fn bits_per_object(&self, bytes: u64) -> f64 {
         ratio(bytes * 8, self.objects_on_flash)
     }
+}
+
+/// Bytes that an allocation of `bytes` takes of the heap, with what a general
+/// allocator adds: eight bytes for each, in steps of sixteen.
+pub(super) fn heap_bytes(bytes: usize) -> u64 {
+    match bytes {
+        0 => 0,
+        _ => (bytes as u64 + 8).next_multiple_of(16).max(32),
+    }
+}
+
+/// Bytes that the key and value of an object take of the heap.
+pub(super) fn payload_bytes(object: &Object) -> u64 {
+    heap_bytes(object.record.len().max(object.bytes as usize))
 }

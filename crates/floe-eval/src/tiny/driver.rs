@@ -45,6 +45,8 @@ pub(super) struct Outcome {
     pub(super) sets: Vec<u64>,
     pub(super) left_out: u64,
     pub(super) skipped: u64,
+    /// Keys that flash holds and that are found, at its end; unknown on a device.
+    pub(super) live_objects: Option<u64>,
     /// Whether its latencies mean anything.
     pub(super) is_timed: bool,
 }
@@ -134,7 +136,9 @@ impl<E: Engine> Driver<E> {
                 ),
             });
         }
+        let live_objects = Some(self.model.live_objects(self.now_seconds));
         Ok(Outcome {
+            live_objects,
             bins,
             begin,
             end,

@@ -190,13 +190,15 @@ impl Figures {
         let other = bits("other", memory.other_bytes);
         let index_buffer = bits("index_buffer", memory.index_buffer_bytes);
         let buffer = bits("buffer", memory.buffer_bytes);
+        let payload = bits("payload", memory.payload_bytes);
         self.add(
             "bits_total",
             "bits",
-            index + hotness + other + index_buffer + buffer,
+            index + hotness + other + index_buffer + buffer + payload,
         );
         let zone_bytes = u64::from(outcome.flash.zone_pages) * PAGE_BYTES as u64;
-        let beyond = memory.buffer_bytes.saturating_sub(zone_bytes * moments);
+        let buffers = memory.buffer_bytes + memory.payload_bytes;
+        let beyond = buffers.saturating_sub(zone_bytes * moments);
         let beyond = memory.bits_per_object(beyond) + index_buffer;
         let share = f64::from(outcome.flash.zones) / LARGE_DEVICE_ZONES;
         let amortised = index + hotness + other + beyond * share.min(1.0);
@@ -209,6 +211,14 @@ impl Figures {
         let full = amortised * ratio(objects * mean, room);
         self.add("bits_per_object_of_full_flash", "bits", full);
         self.add("objects_on_flash", "count", objects);
+        if let Some(live) = outcome.live_objects {
+            let held = 8.0 * ratio(memory.total_bytes() as f64, moments as f64);
+            self.add("live_objects", "count", live as f64);
+            let per_live = ratio(held, live as f64);
+            self.add("memory_bits_per_live_object", "bits", per_live);
+            let paper = amortised * ratio(objects, live as f64);
+            self.add("memory_bits_paper", "bits", paper);
+        }
     }
 
     /// What comes from a log into sets: the measured side of Nemo's Eq. 6 to 8.

@@ -362,6 +362,7 @@ impl Load {
         Ok(Outcome {
             end: end.unwrap_or_else(|| begin.clone()),
             begin,
+            live_objects: None,
             bins: state.bins,
             flash,
             sets: Vec::new(),

@@ -103,6 +103,7 @@ fn memory(samples: &mut Samples, stats: &TinyStats) {
         ("index", memory.index_bytes),
         ("hotness", memory.hotness_bytes),
         ("buffer", memory.buffer_bytes),
+        ("payload", memory.payload_bytes),
         ("index_buffer", memory.index_buffer_bytes),
         ("other", memory.other_bytes),
         ("ram_tier", stats.ram_bytes),

@@ -141,7 +141,7 @@ impl Context {
             held.items += memory.objects_on_flash;
             // It counts objects, not how long each of them is.
             held.bytes += memory.objects_on_flash * engine.bytes_in / engine.objects_in.max(1);
-            held.ram_bytes += tiny.ram_bytes + memory.buffer_bytes;
+            held.ram_bytes += tiny.ram_bytes + memory.buffer_bytes + memory.payload_bytes;
             held.index_bytes += memory.index_bytes + memory.index_buffer_bytes;
             held.index_bytes += memory.hotness_bytes + memory.other_bytes;
             held.evictions += engine.evicted + engine.dropped_early;

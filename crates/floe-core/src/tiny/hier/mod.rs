@@ -349,6 +349,7 @@ impl Hierarchy {
             index_bytes: self.index.memory_bytes() + self.sets.index_bytes(),
             hotness_bytes: self.sets.hotness_bytes(),
             buffer_bytes: self.log.buffer_bytes() + merges + cleaning,
+            payload_bytes: self.log.payload_bytes(),
             index_buffer_bytes: 0,
             other_bytes: self.pins.memory_bytes()
                 + merge_bytes as u64

@@ -398,6 +398,7 @@ impl Engine for Log {
             index_bytes: self.index.memory_bytes(),
             hotness_bytes: 0,
             buffer_bytes: self.log.buffer_bytes(),
+            payload_bytes: self.log.payload_bytes(),
             index_buffer_bytes: 0,
             other_bytes: self.pins.memory_bytes() + size_of::<Log>() as u64,
         }

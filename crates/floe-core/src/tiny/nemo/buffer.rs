@@ -3,6 +3,7 @@
 use super::hashes::Homes;
 use crate::hash::KeyHash;
 use crate::tiny::object::{Object, PAGE_ROOM_BYTES};
+use crate::tiny::statistics::{heap_bytes, payload_bytes};
 
 /// A set in memory.
 #[derive(Clone, Debug, Default)]
@@ -277,15 +278,23 @@ impl SetGroup {
         self.room(home) >= bytes
     }
 
-    /// Memory held, without the objects' bytes in the case of a model.
+    /// Memory held, without keys and values.
     pub(super) fn memory_bytes(&self) -> u64 {
         let sets = self.sets.len() * (size_of::<Set>() + size_of::<Front>());
-        let objects: usize = self
+        let objects: u64 = self
             .sets
             .iter()
-            .flat_map(|set| &set.objects)
-            .map(|object| size_of::<Mark>() + size_of::<Object>() + object.record.len())
+            .map(|set| {
+                heap_bytes(set.marks.capacity() * size_of::<Mark>())
+                    + heap_bytes(set.objects.capacity() * size_of::<Object>())
+            })
             .sum();
-        (sets + objects) as u64
+        sets as u64 + objects
+    }
+
+    /// Memory of keys and values.
+    pub(super) fn payload_bytes(&self) -> u64 {
+        let objects = self.sets.iter().flat_map(|set| &set.objects);
+        objects.map(payload_bytes).sum()
     }
 }

@@ -256,8 +256,8 @@ impl Index {
 
     /// Memory of filters that are cached, and of what manages them.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let pages = self.groups.len() * self.cached.len() * PAGE_BYTES;
-        let tables = (self.slots.len() + self.cached.len()) * size_of::<u32>()
+        let pages: usize = self.groups.iter().map(|(_, pages)| pages.0.len()).sum();
+        let tables = (self.slots.len() + self.cached.capacity()) * size_of::<u32>()
             + self.asked.len() * size_of::<u64>();
         (pages + tables) as u64
     }

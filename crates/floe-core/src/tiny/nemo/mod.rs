@@ -490,12 +490,13 @@ impl Engine for Nemo {
     }
 
     fn memory(&self) -> Memory {
-        let groups = self.filling.iter().chain(&self.sealed);
+        let groups = || self.filling.iter().chain(&self.sealed);
         Memory {
             objects_on_flash: self.pool.objects(),
             index_bytes: self.index.memory_bytes(),
             hotness_bytes: self.pool.hotness_bytes(),
-            buffer_bytes: groups.map(SetGroup::memory_bytes).sum(),
+            buffer_bytes: groups().map(SetGroup::memory_bytes).sum(),
+            payload_bytes: groups().map(SetGroup::payload_bytes).sum(),
             index_buffer_bytes: self.index.open.memory_bytes(),
             other_bytes: self.pool.memory_bytes()
                 + self.extents.memory_bytes()
