@@ -93,7 +93,7 @@ async fn values_of_one_byte_are_found_until_the_device_is_nearly_full_and_afterw
 async fn values_of_twenty_bytes_are_found_in_a_full_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = DeviceConfig {
-        zone_size: ByteSize(ZONE),
+        zone_size: Some(ByteSize(ZONE)),
         ..DeviceConfig::file(
             folder.path().join("tiny"),
             ByteSize(u64::from(ZONES) * ZONE),

@@ -8,7 +8,7 @@ use floe_core::layout::tiny::{
     Content, Fence, FenceBlock, FenceKind, IndexHead, ObjectsPage, PageId, PageKind, TinyEngine,
     TinyFormatPlan, TinySuperblock, TrailerHead, decode_objects, decode_trailer,
     decode_trailer_head, encode_objects, encode_trailer, fence_block_position, open_index,
-    read_page_id, record, seal_index, split_record, trailer_body_bytes, trailer_pages,
+    read_page_id, record, seal_index, split_record, trailer_body_bytes,
 };
 use floe_core::layout::{CacheId, JournalChain, Structure};
 use floe_core::tiny::nemo::SetFilters;
@@ -266,9 +266,13 @@ pub(crate) fn filters(data: &[u8]) {
             continue;
         };
         assert_eq!(head, Ok(read));
-        assert_eq!(bits.len() as u64, trailer_body_bytes(read.sets, read.rows));
+        let expected = match read.has_filters {
+            true => trailer_body_bytes(read.sets, read.rows),
+            false => 0,
+        };
+        assert_eq!(bits.len() as u64, expected);
         let again = encode_trailer(ID, &read, &bits);
-        assert_eq!(again.len(), trailer_pages(read.sets, read.rows) as usize);
+        assert_eq!(again.len(), read.pages() as usize);
         let again: Vec<&[u8]> = again.iter().map(|page| &page[..]).collect();
         assert_eq!(decode_trailer(ID, id.sequence, &again), Ok((read, bits)));
     }
@@ -283,17 +287,22 @@ fn sample_trailer() -> TrailerHead {
         columns: 64,
         rows: 104,
         probes: 7,
+        has_filters: true,
     }
 }
 
 pub(crate) fn filters_seeds() -> Vec<Vec<u8>> {
-    [401, 3]
-        .map(|sets| {
+    [(401, true), (3, true), (401, false)]
+        .map(|(sets, has_filters)| {
             let head = TrailerHead {
                 sets,
+                has_filters,
                 ..sample_trailer()
             };
-            let bits = vec![0x5a; trailer_body_bytes(sets, head.rows) as usize];
+            let bits = match has_filters {
+                true => vec![0x5a; trailer_body_bytes(sets, head.rows) as usize],
+                false => Vec::new(),
+            };
             encode_trailer(ID, &head, &bits).concat()
         })
         .into()
