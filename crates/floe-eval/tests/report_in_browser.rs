@@ -53,12 +53,14 @@ kind = "box"
 series = ["get_latency", "get_throughput"]
 lines = ["origin ms", "target"]
 [[published]]
+kind = "goal"
 case = "origin ms 5.0, target store"
 metric = "miss_latency_p50"
 value = 5.0
 source = "the configuration"
 tolerance = 0.05
 [[published]]
+kind = "goal"
 case = "origin ms 1.0, target store"
 metric = "miss_latency_p50"
 value = 5.0
