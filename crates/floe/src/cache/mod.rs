@@ -205,7 +205,7 @@ impl Cache {
 
     /// Says that the engine for tiny objects was to be there and cannot be
     /// opened. What was in it must be out of reach from now on, also when it
-    /// can be opened again: [`Items`](crate::Items) sees to that for its items.
+    /// can be opened again: [`ItemCache`](crate::ItemCache) sees to that for its items.
     #[must_use]
     pub fn without_tiny(self) -> Cache {
         Cache {
