@@ -290,7 +290,7 @@ fn cachebench_histograms_are_drawn_from() {
 #[test]
 fn the_published_histograms_are_drawn_from() {
     let places = [
-        "../../../../shared/traces/calibration/cachebench",
+        "../../../shared/traces/calibration/cachebench",
         "calibration/cachebench",
     ];
     for name in [
