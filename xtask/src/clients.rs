@@ -6,23 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::blackbox::scenario::Options;
 use crate::project::{self, Outcome, Profile};
-
-/// What to run.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Options {
-    /// Only the scripts whose names contain one of these words.
-    pub only: Vec<String>,
-    /// Use the debug build.
-    #[arg(long)]
-    pub debug: bool,
-    /// Use this binary instead of building one.
-    #[arg(long)]
-    pub binary: Option<PathBuf>,
-    /// Fail where Python or its packages cannot be had, instead of saying so and passing.
-    #[arg(long)]
-    pub require: bool,
-}
 
 /// libmemcached's programs, by which the Debian package is known to be there.
 const TOOLS: &[&str] = &["memccapable", "memcslap", "memcaslap"];

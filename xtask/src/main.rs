@@ -27,7 +27,7 @@ enum Task {
     /// Run every check that CI runs.
     Ci(ci::Options),
     /// Drive the server with boto3 and the AWS command line.
-    Clients(clients::Options),
+    Clients(scenario::Options),
     /// Kill the server under load, again and again, and check that it tells the truth.
     Crash(crash::Options),
     /// Give the server bad input, an ill origin and a failing device, and check its answers.

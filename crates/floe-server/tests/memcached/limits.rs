@@ -1,12 +1,11 @@
 //! What is too long, too much, too slow, or not allowed.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 
 use floe_core::ByteSize;
 use floe_server::Drained;
 
-use crate::support::{metric, rig, rig_on_flash, rig_with, try_rig_with};
+use crate::support::{metric, metrics, rig, rig_on_flash, rig_with, try_rig_with};
 
 #[test]
 fn keys_of_250_bytes_and_no_more() {
@@ -282,12 +281,7 @@ fn what_happens_is_counted() {
     let rig = rig();
     let mut client = rig.client();
     client.expect("set a 0 0 1\nx\nget a b\n", "STORED\nVALUE a 0 1\nx\nEND\n");
-    let mut stream = TcpStream::connect(rig.admin()).unwrap();
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        .unwrap();
-    let mut metrics = String::new();
-    stream.read_to_string(&mut metrics).unwrap();
+    let metrics = metrics(&rig);
     for line in [
         "floe_memcached_keys_total{command=\"get\",result=\"hit_memory\"} 1",
         "floe_memcached_keys_total{command=\"get\",result=\"miss\"} 1",

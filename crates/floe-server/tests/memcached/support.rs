@@ -157,14 +157,20 @@ impl Rig {
     }
 }
 
-/// The value of a metric, with its labels as written.
-pub(crate) fn metric(rig: &Rig, name: &str) -> u64 {
+/// The page of all metrics.
+pub(crate) fn metrics(rig: &Rig) -> String {
     let mut stream = TcpStream::connect(rig.admin()).unwrap();
     stream
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         .unwrap();
     let mut metrics = String::new();
     stream.read_to_string(&mut metrics).unwrap();
+    metrics
+}
+
+/// The value of a metric, with its labels as written.
+pub(crate) fn metric(rig: &Rig, name: &str) -> u64 {
+    let metrics = metrics(rig);
     let line = metrics
         .lines()
         .find(|line| {
