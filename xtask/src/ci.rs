@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::project;
+use crate::verdicts::{self, Verdict};
 
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]
@@ -22,6 +23,9 @@ pub struct Options {
     /// Also run the papers' experiments at full scale and judge their figures: hours.
     #[arg(long)]
     pub full: bool,
+    /// Write the verdicts of `--full` into docs/verdicts.md.
+    #[arg(long, requires = "full")]
+    pub record: bool,
     /// Run only the steps whose names contain one of these words.
     pub only: Vec<String>,
 }
@@ -135,12 +139,17 @@ struct Printed {
     end: VecDeque<String>,
     /// The lines that say what was skipped.
     skips: Vec<String>,
+    /// The lines that count the judged figures that hold.
+    counts: Vec<String>,
 }
 
 impl Printed {
     fn add(&mut self, line: String) {
         if line.starts_with(project::SKIPPED) {
             self.skips.push(line.clone());
+        }
+        if verdicts::is_count(&line) {
+            self.counts.push(line.clone());
         }
         if self.end.len() == END_LINES {
             self.end.pop_front();
@@ -178,6 +187,13 @@ pub fn run(options: &Options) -> Result<()> {
             step.result,
             step.took.as_secs_f64()
         );
+        step.printed
+            .counts
+            .iter()
+            .for_each(|count| println!("  {count}"));
+    }
+    if options.record {
+        verdicts::record(&judged(&finished))?;
     }
     let failed: Vec<&Finished> = finished.iter().filter(|f| f.result == FAILED).collect();
     for step in &failed {
@@ -200,6 +216,18 @@ pub fn run(options: &Options) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// The experiments among `finished` that printed verdicts.
+fn judged(finished: &[Finished]) -> Vec<Verdict> {
+    let is_judged = |step: &&Finished| !step.printed.counts.is_empty();
+    let verdict = |step: &Finished| Verdict {
+        experiment: step.name.to_owned(),
+        sentences: step.printed.counts.clone(),
+        is_as_expected: step.result == PASSED,
+        took: step.took,
+    };
+    finished.iter().filter(is_judged).map(verdict).collect()
 }
 
 fn unexpected_skips<'a>(finished: &'a [Finished], expected: &[String]) -> Vec<&'a str> {
@@ -323,6 +351,27 @@ mod tests {
         }];
         let unexpected = unexpected_skips(&finished, &["no traces".to_owned()]);
         assert_eq!(unexpected, ["skipped: no Chromium"]);
+    }
+
+    #[test]
+    fn steps_that_count_verdicts_are_recorded() {
+        let finished = |name, line: &str| {
+            let mut printed = Printed::default();
+            printed.add(line.to_owned());
+            Finished {
+                name,
+                result: PASSED,
+                took: Duration::ZERO,
+                printed,
+            }
+        };
+        let count = "published: all of 3 judged figures hold.";
+        let recorded = judged(&[finished("test", "test a ... ok"), finished("smoke", count)]);
+        let recorded: Vec<_> = recorded
+            .iter()
+            .map(|v| (&*v.experiment, &*v.sentences))
+            .collect();
+        assert_eq!(recorded, [("smoke", &[count.to_owned()][..])]);
     }
 
     /// Judged by tests already, or in real time, whose figures are the machine's.

@@ -18,3 +18,4 @@ pub mod memory;
 pub mod project;
 pub mod report_shot;
 pub mod tidy;
+pub mod verdicts;
