@@ -5,7 +5,9 @@
 //! is the limit, more streams at once write no faster and only hold more of
 //! the cache empty; where the sources are slow, more streams at once are what
 //! keeps the flash busy. So a stream begins if what is promised is a small
-//! share of the cache, or if the device has little to write. Sources that
+//! share of the cache and fits the write buffer, or if the device has little to
+//! write. Streams that have to share the buffer piece by piece would land piece by
+//! piece among each other, and a drive that collects garbage would have more to move. Sources that
 //! stand still send nothing to the device, and so keep nobody out, up to the
 //! share of the cache that may be promised in all.
 
@@ -61,10 +63,11 @@ impl Stream {
 }
 
 impl Streams {
-    /// None yet, for a cache of `capacity_bytes` that writes pieces of `piece_bytes`.
-    pub fn new(capacity_bytes: u64, piece_bytes: u64) -> Self {
+    /// None yet, for a cache of `capacity_bytes` that writes pieces of `piece_bytes`
+    /// from a buffer of `buffer_bytes`.
+    pub fn new(capacity_bytes: u64, buffer_bytes: u64, piece_bytes: u64) -> Self {
         Streams {
-            freely_bytes: capacity_bytes / SHARE_FREELY,
+            freely_bytes: (capacity_bytes / SHARE_FREELY).min(buffer_bytes),
             most_bytes: capacity_bytes / SHARE_MOST,
             piece_bytes,
             promised_bytes: 0,
@@ -172,7 +175,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn streams() -> Streams {
-        Streams::new(6400 * MIB, MIB)
+        Streams::new(6400 * MIB, 1000 * MIB, MIB)
     }
 
     fn at(ms: u64) -> Tick {
@@ -191,6 +194,17 @@ mod tests {
         streams.end(running[0], 10 * MIB);
         assert!(streams.begin(10 * MIB, at(0)).is_ok());
         assert!(streams.begin(10 * MIB, at(0)).is_err());
+    }
+
+    #[test]
+    fn a_busy_device_gets_streams_that_the_buffer_holds_whole() {
+        let mut streams = Streams::new(6400 * MIB, 40 * MIB, MIB);
+        let mut running = 0;
+        while let Ok(id) = streams.begin(10 * MIB, at(0)) {
+            streams.sent(id, 3 * MIB);
+            running += 1;
+        }
+        assert_eq!(running, 4);
     }
 
     #[test]
@@ -229,7 +243,7 @@ mod tests {
 
     #[test]
     fn one_stream_always_may_run() {
-        let mut streams = Streams::new(MIB, MIB);
+        let mut streams = Streams::new(MIB, MIB, MIB);
         let id = streams.begin(100 * MIB, at(0)).expect("the only one");
         assert!(streams.begin(MIB, at(0)).is_err());
         streams.end(id, 100 * MIB);

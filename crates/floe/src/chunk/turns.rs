@@ -33,7 +33,11 @@ impl Turns {
     pub(crate) fn new(plan: &Plan) -> Arc<Self> {
         let capacity = plan.data_zones().count() as u64 * plan.geometry.zone_capacity;
         Arc::new(Turns {
-            streams: Mutex::new(Streams::new(capacity, u64::from(plan.stream_bytes()))),
+            streams: Mutex::new(Streams::new(
+                capacity,
+                plan.write_buffer_bytes,
+                u64::from(plan.stream_bytes()),
+            )),
             next: Semaphore::new(1),
             changed: Notify::new(),
             closed: AtomicBool::new(false),
