@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use floe::object::{Answer, Conditions, EtagCondition, ObjectCache, ObjectKey, ObjectRead};
-use floe::origin::{Attributes, BoxError, ByteRange, PutRequest};
+use floe::origin::{Attributes, BoxError, ByteRange, PutRequest, UploadTurn};
 use futures::StreamExt;
 use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, ETagCondition,
@@ -40,6 +40,7 @@ pub(crate) async fn copy_object(
         &input.copy_source_if_modified_since,
         &input.copy_source_if_unmodified_since,
     );
+    let turn = upload_turn(cache).await?;
     let read = read_source(cache, &source, None, &conditions).await?;
     let kept = read.meta.attributes.clone();
     let attributes = match replaces {
@@ -54,6 +55,7 @@ pub(crate) async fn copy_object(
         length: Some(read.meta.size),
         condition: None,
         body: read.body.map(|piece| piece.map_err(BoxError::from)).boxed(),
+        turn: Some(turn),
     };
     let stored = cache
         .put(&target, put)
@@ -81,6 +83,13 @@ pub(super) fn source_key(source: &CopySource) -> S3Result<ObjectKey> {
             "x-amz-copy-source must be a bucket and a key",
         )),
     }
+}
+
+/// A turn to upload, taken before the source is read: a copy that waits for
+/// one holds no turn of a reader.
+pub(super) async fn upload_turn(cache: &ObjectCache) -> S3Result<UploadTurn> {
+    let turn = cache.upload_turn().await;
+    turn.map_err(|error| s3_error(&error))
 }
 
 /// Reads what is copied, if the request's conditions on it hold.

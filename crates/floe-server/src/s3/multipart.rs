@@ -12,7 +12,7 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3Request, S3Response, S3Result};
 
-use super::copy::{conditions, read_source, source_key};
+use super::copy::{conditions, read_source, source_key, upload_turn};
 use super::error::{invalid_argument, not_implemented, s3_error};
 use super::list::{Text, timestamp};
 use super::write::{etag, part_number};
@@ -133,6 +133,7 @@ pub(crate) async fn upload_part_copy(
         &input.copy_source_if_modified_since,
         &input.copy_source_if_unmodified_since,
     );
+    let turn = upload_turn(cache).await?;
     let read = read_source(cache, &source, range, &conditions).await?;
     if let Some(ByteRange::Inclusive { last, .. }) = range
         && last >= read.meta.size
@@ -142,7 +143,14 @@ pub(crate) async fn upload_part_copy(
     let length = read.range.end - read.range.start;
     let body = read.body.map(|piece| piece.map_err(BoxError::from)).boxed();
     let stored = cache
-        .upload_part(&target, &input.upload_id, number, Some(length), body)
+        .upload_part(
+            &target,
+            &input.upload_id,
+            number,
+            Some(length),
+            body,
+            Some(turn),
+        )
         .await
         .map_err(|error| s3_error(&error))?;
     Ok(S3Response::new(UploadPartCopyOutput {

@@ -137,6 +137,7 @@ impl S3 for Writes {
             length: upload.length,
             condition: put_condition(input.if_match, input.if_none_match)?,
             body,
+            turn: None,
         };
         let key = ObjectKey::new(input.bucket, input.key);
         let stored = self
@@ -227,7 +228,7 @@ impl S3 for Writes {
         let key = ObjectKey::new(input.bucket, input.key);
         let stored = self
             .cache
-            .upload_part(&key, &input.upload_id, number, upload.length, body)
+            .upload_part(&key, &input.upload_id, number, upload.length, body, None)
             .await
             .map_err(|error| upload.error(&error))?;
         Ok(S3Response::new(stored!(UploadPartOutput, stored, upload)))

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use floe::ObjectKey;
 use floe_server::{Drained, Server, ServerConfig, StartError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -258,6 +259,64 @@ async fn uploads_that_wait_for_their_bodies_stop_no_reader() {
     wait_for(&rig, "floe_requests_in_flight", "s3", 8.0).await;
     assert_eq!(rig.get("/bucket/key", &[]).await.text(), "bytes");
     assert_eq!(rig.send("PUT", "/bucket/new", &[], "new").await.status, 200);
+}
+
+/// A copy takes its turn to upload before it reads its source: while it waits,
+/// readers have all turns to read.
+#[tokio::test]
+async fn copies_that_wait_to_upload_stop_no_reader() {
+    let requests = floe::origin::RequestConfig {
+        max_concurrent: 1,
+        max_uploads: 1,
+        attempts: 1,
+        ..Default::default()
+    };
+    let clock = floe_device::Clock::real();
+    let origin = std::sync::Arc::new(crate::support::MemoryOrigin::default());
+    let guarded = floe::Origin::from_backend(origin.clone(), requests, clock.clone()).unwrap();
+    let rig = crate::support::rig_on(guarded, origin, clock, |_| {}).await;
+    rig.origin.store("bucket", "from", "copied");
+    rig.origin.store("bucket", "key", "bytes");
+    let created = rig.send("POST", "/bucket/parts?uploads", &[], "").await;
+    let part = format!(
+        "/bucket/parts?partNumber=1&uploadId={}",
+        created.tags("UploadId")[0]
+    );
+    for target in ["/bucket/to", part.as_str()] {
+        rig.cache
+            .invalidate(&ObjectKey::new("bucket", "from"))
+            .await
+            .unwrap();
+        rig.cache
+            .invalidate(&ObjectKey::new("bucket", "key"))
+            .await
+            .unwrap();
+        let mut slow = TcpStream::connect(rig.s3()).await.unwrap();
+        let head = "PUT /bucket/slow HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
+        slow.write_all(head.as_bytes()).await.unwrap();
+        slow.write_all(&[b'x'; 50_000]).await.unwrap();
+        let stats = || rig.cache.origin().stats();
+        while stats().uploads_in_flight == 0 {
+            tokio::task::yield_now().await;
+        }
+        let source = [("x-amz-copy-source", "/bucket/from")];
+        let copy = rig.send("PUT", target, &source, "");
+        let meanwhile = async {
+            while stats().uploads_queued == 0 {
+                tokio::task::yield_now().await;
+            }
+            let fetches = rig.cache.stats().fetches;
+            assert_eq!(stats().in_flight, 0, "{target}");
+            assert_eq!(rig.get("/bucket/key", &[]).await.text(), "bytes");
+            slow.write_all(&[b'x'; 50_000]).await.unwrap();
+            fetches
+        };
+        let before = rig.cache.stats().fetches;
+        let (copied, fetches) = tokio::join!(copy, meanwhile);
+        assert_eq!(fetches, before, "{target}: the source is read too early");
+        assert_eq!(copied.status, 200, "{}", copied.text());
+    }
+    assert_eq!(rig.get("/bucket/to", &[]).await.text(), "copied");
 }
 
 #[tokio::test]

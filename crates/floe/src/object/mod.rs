@@ -43,7 +43,7 @@ pub use stats::ObjectStats;
 use crate::error::CacheError;
 use crate::origin::{
     BucketInfo, ListPage, ListRequest, Origin, OriginError, PartInfo, PutRequest, PutResponse,
-    UploadBody, UploadInfo, UploadedPart,
+    UploadBody, UploadInfo, UploadTurn, UploadedPart,
 };
 use crate::store::{Store, Tier, ValueReader};
 use background::Background;
@@ -440,7 +440,17 @@ impl ObjectCache {
         Ok(self.inner.origin.create_upload(key, attributes).await?)
     }
 
-    /// Uploads part `number` (1 to 10,000) of an upload; a part may be sent again.
+    /// Waits for a turn to upload, for a body that is read through this cache:
+    /// taken before the read begins, it keeps no other reader waiting.
+    ///
+    /// # Errors
+    /// The origin's.
+    pub async fn upload_turn(&self) -> Result<UploadTurn, ObjectError> {
+        Ok(self.inner.origin.upload_turn().await?)
+    }
+
+    /// Uploads part `number` (1 to 10,000) of an upload; a part may be sent
+    /// again. `turn` is as in [`PutRequest`].
     ///
     /// # Errors
     /// The origin's.
@@ -451,10 +461,11 @@ impl ObjectCache {
         number: u32,
         length: Option<u64>,
         body: UploadBody,
+        turn: Option<UploadTurn>,
     ) -> Result<PutResponse, ObjectError> {
         let origin = &self.inner.origin;
         Ok(origin
-            .upload_part(key, upload, number, length, body)
+            .upload_part(key, upload, number, length, body, turn)
             .await?)
     }
 

@@ -4,6 +4,7 @@
 //! Uploads have turns of their own, so that no reader waits for clients that
 //! send slowly.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -94,10 +95,22 @@ impl Guard {
         Ok(read)
     }
 
-    /// Admits an upload: waits for the beginning of its body, then for its turn.
-    pub(super) async fn admit(&self, body: UploadBody) -> Result<Admitted, OriginError> {
-        let body = primed(body).await;
-        let turn = self.turn(Queue::Uploads).await?;
+    /// A turn for an upload whose body does not come from a client.
+    pub(super) async fn upload_turn(&self) -> Result<UploadTurn, OriginError> {
+        Ok(UploadTurn(self.turn(Queue::Uploads).await?))
+    }
+
+    /// Admits an upload: unless it has its turn, waits for the beginning of
+    /// its body, then for a turn.
+    pub(super) async fn admit(
+        &self,
+        body: UploadBody,
+        turn: Option<UploadTurn>,
+    ) -> Result<Admitted, OriginError> {
+        let (body, turn) = match turn {
+            Some(UploadTurn(turn)) => (body, turn),
+            None => (primed(body).await, self.turn(Queue::Uploads).await?),
+        };
         let progress = Arc::new(AtomicU64::new(0));
         let watched = Arc::clone(&progress);
         let counters = Arc::clone(&self.counters);
@@ -269,6 +282,17 @@ async fn primed(body: UploadBody) -> UploadBody {
     let beginning = (!beginning.is_empty()).then(|| Ok(beginning.freeze()));
     let arrived = beginning.into_iter().chain(last);
     futures::stream::iter(arrived).chain(body).boxed()
+}
+
+/// One of the uploads that may run at once, before it begins. What reads the
+/// body from this origin takes its turn first: a read that waits for a turn to
+/// upload would keep other readers from theirs.
+pub struct UploadTurn(Turn);
+
+impl fmt::Debug for UploadTurn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("UploadTurn").finish_non_exhaustive()
+    }
 }
 
 /// One of the requests that may run at once.

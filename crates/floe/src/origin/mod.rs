@@ -24,6 +24,7 @@ use floe_device::Clock;
 pub use backend::Backend;
 pub use config::{OriginConfig, OriginConfigError, OriginKind, RequestConfig, Secret};
 pub use error::OriginError;
+pub use guard::UploadTurn;
 pub use stats::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation, OriginStats};
 pub use types::{
     Attributes, BoxError, BucketInfo, ByteRange, GetRequest, ListPage, ListRequest, ListedObject,
@@ -134,8 +135,13 @@ impl Origin {
             body,
             progress,
             turn,
-        } = self.guard.admit(request.body).await?;
-        let put = self.backend.put(key, PutRequest { body, ..request });
+        } = self.guard.admit(request.body, request.turn).await?;
+        let request = PutRequest {
+            body,
+            turn: None,
+            ..request
+        };
+        let put = self.backend.put(key, request);
         self.guard
             .upload(OriginOperation::Put, progress, turn, put)
             .await
@@ -214,7 +220,16 @@ impl Origin {
             .await
     }
 
-    /// Uploads part `number` (1 to 10,000) of an upload; a part may be sent again.
+    /// Waits for a turn to upload, for a body that is read from this origin.
+    ///
+    /// # Errors
+    /// [`OriginError::Overloaded`].
+    pub async fn upload_turn(&self) -> Result<UploadTurn, OriginError> {
+        self.guard.upload_turn().await
+    }
+
+    /// Uploads part `number` (1 to 10,000) of an upload; a part may be sent
+    /// again. `turn` is as in [`PutRequest`].
     pub async fn upload_part(
         &self,
         key: &ObjectKey,
@@ -222,6 +237,7 @@ impl Origin {
         number: u32,
         length: Option<u64>,
         body: UploadBody,
+        turn: Option<UploadTurn>,
     ) -> Result<PutResponse, OriginError> {
         if !(1..=10_000).contains(&number) {
             return Err(OriginError::InvalidPart(format!(
@@ -232,7 +248,7 @@ impl Origin {
             body,
             progress,
             turn,
-        } = self.guard.admit(body).await?;
+        } = self.guard.admit(body, turn).await?;
         let part = self.backend.upload_part(key, upload, number, length, body);
         self.guard
             .upload(OriginOperation::Multipart, progress, turn, part)

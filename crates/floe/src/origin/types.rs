@@ -10,6 +10,7 @@ use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
 use super::error::OriginError;
+use super::guard::UploadTurn;
 
 /// The bytes of an object as they arrive from an origin.
 pub type OriginBody = BoxStream<'static, Result<Bytes, OriginError>>;
@@ -192,6 +193,8 @@ pub struct PutRequest {
     pub condition: Option<PutCondition>,
     /// The bytes.
     pub body: UploadBody,
+    /// The turn to upload, where it was taken before the body was begun.
+    pub turn: Option<UploadTurn>,
 }
 
 impl PutRequest {
@@ -202,6 +205,7 @@ impl PutRequest {
             length: Some(bytes.len() as u64),
             condition: None,
             body: Box::pin(futures::stream::once(async move { Ok(bytes) })),
+            turn: None,
         }
     }
 }
