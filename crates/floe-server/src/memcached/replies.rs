@@ -110,6 +110,11 @@ impl Replies {
         }
     }
 
+    /// Whether answers stand behind those that can be sent now.
+    pub(super) fn has_more(&self) -> bool {
+        !self.keys.is_empty() || !self.behind.is_empty()
+    }
+
     /// What can be sent now.
     pub(super) fn ready(&mut self) -> &mut Output {
         &mut self.ready

@@ -170,6 +170,63 @@ fn a_connection_holds_no_more_than_its_share() {
     drop(greedy);
 }
 
+/// Their values are kept from being freed although they lie in the RAM tier.
+#[test]
+fn values_from_memory_count_while_clients_do_not_read_them() {
+    for ask in ["get", "mg"] {
+        let rig = rig_with(ByteSize::mib(64), |config| {
+            config.memory = ByteSize::mib(8);
+        });
+        let value = long_value();
+        let mut other = rig.patient_client();
+        for key in 0..4 {
+            let ask = format!("set k{key} 0 0 {LONG}\n{value}\n");
+            other.expect(&ask, "STORED\n");
+        }
+        let flags = if ask == "mg" { " v" } else { "" };
+        let idle: Vec<_> = (0..60)
+            .map(|number| {
+                let mut client = rig.client();
+                client.send(format!("{ask} k{}{flags}\r\n", number % 4).repeat(20));
+                client
+            })
+            .collect();
+        let mut held = 0;
+        while held < 4 << 20 {
+            held = metric(&rig, "floe_memcached_memory_bytes");
+            assert!(held <= 8 << 20, "{ask}: {held} bytes are held");
+        }
+        for key in 0..4 {
+            other.expect(
+                &format!("get k{key}\n"),
+                &format!("VALUE k{key} 0 {LONG}\n{value}\nEND\n"),
+            );
+        }
+        drop(idle);
+    }
+}
+
+/// Short values, which are copied into the answer, count in steps.
+#[test]
+fn many_short_values_from_memory_count_as_well() {
+    let rig = rig();
+    let mut other = rig.client();
+    let value = "v".repeat(1000);
+    other.expect(&format!("set a 0 0 1000\n{value}\n"), "STORED\n");
+    let idle: Vec<_> = (0..8)
+        .map(|_| {
+            let mut client = rig.client();
+            client.stream.set_nonblocking(true).unwrap();
+            let asked = "get a\r\n".repeat(2000);
+            while client.stream.write_all(asked.as_bytes()).is_ok() {}
+            client
+        })
+        .collect();
+    while metric(&rig, "floe_memcached_memory_bytes") < 8 * (64 << 10) {}
+    other.expect("get a\n", &format!("VALUE a 0 1000\n{value}\nEND\n"));
+    drop(idle);
+}
+
 fn rig_on_flash_with_memory(memory: ByteSize) -> Rig {
     rig_with(ByteSize(0), |config| config.memory = memory)
 }

@@ -5,6 +5,7 @@
 //! answers leave together.
 
 mod authenticate;
+mod get;
 mod long_get;
 mod pace;
 mod patience;
@@ -25,9 +26,10 @@ use super::execute::Context;
 use super::memory::{Account, Share};
 use super::open::Listed;
 use super::output::Output;
-use super::protocol::{self, Get, KEY_BYTES_MAX, Meta, Request, Verb};
+use super::protocol::{self, Meta, Request, Verb};
 use super::replies::{Effect, Replies};
 use super::words as say;
+use get::UNCOUNTED_BYTES_MAX;
 use long_get::LongGet;
 use patience::Patience;
 
@@ -82,6 +84,8 @@ where
         input: BytesMut::new(),
         replies: Replies::default(),
         account: Arc::default(),
+        answer_room: UNCOUNTED_BYTES_MAX,
+        max_pipeline: context.face.config.max_pipeline as usize,
         listed,
         long_get: None,
     };
@@ -115,6 +119,10 @@ struct Connection<'a, S> {
     replies: Replies,
     /// The memory that this connection holds.
     account: Arc<Account>,
+    /// Bytes of values that fit the shares of the answers that are gathered.
+    answer_room: usize,
+    /// Requests that wait for flash at once.
+    max_pipeline: usize,
     patience: Patience,
     /// In the middle of a `get` whose line is too long to be seen at once.
     long_get: Option<LongGet>,
@@ -365,125 +373,6 @@ where
         }
     }
 
-    async fn get(&mut self, get: &Get<'_>) -> Result<(), End> {
-        // A key that is too long spoils the whole answer.
-        if get.keys().any(|key| key.len() > KEY_BYTES_MAX) {
-            self.answer(say::BAD_FORMAT, false);
-            return Ok(());
-        }
-        for key in get.keys() {
-            let has_memory = match get.exptime {
-                None => self.get_key(key, get.with_version).await?,
-                Some(exptime) => self.touch_key(key, get.with_version, exptime).await?,
-            };
-            if !has_memory {
-                self.answer(say::NO_MEMORY_TO_GET, false);
-                return Ok(());
-            }
-            if self.replies.len() > OUTPUT_BYTES_MAX {
-                self.settle().await?;
-            }
-        }
-        self.answer("END", false);
-        Ok(())
-    }
-
-    /// Looks one key up; `false` if there is no memory for its item.
-    async fn get_key(&mut self, key: &[u8], with_version: bool) -> Result<bool, End> {
-        if self.replies.conflicts(key, Effect::Reads) {
-            self.gather().await?;
-        }
-        let counters = &self.context.counters;
-        counters.gets.add(1);
-        match self.context.items().get_now(key) {
-            Ok(Found::Hit(item)) => {
-                counters.get_hits_memory.add(1);
-                self.context.items().note_read(&item);
-                self.context.face.prefixes.note_get(key, true);
-                self.replies.sink().item(key, &item, with_version);
-                Ok(true)
-            }
-            Ok(Found::Miss) => {
-                counters.get_misses.add(1);
-                self.context.face.prefixes.note_get(key, false);
-                Ok(true)
-            }
-            Ok(Found::OnFlash { len }) => {
-                let Some(share) = self.share(len).await? else {
-                    return Ok(false);
-                };
-                let (context, owned) = self.owned(key);
-                let read = async move {
-                    let mut output = Output::default();
-                    let item = context.read(&owned).await;
-                    context.face.prefixes.note_get(&owned, item.is_some());
-                    if let Some(item) = item {
-                        output.item(&owned, &item, with_version);
-                    }
-                    output
-                };
-                self.launch(None, key, Effect::Reads, share, read).await?;
-                Ok(true)
-            }
-            Err(error) => {
-                self.context.failure(&error);
-                Ok(true)
-            }
-        }
-    }
-
-    async fn touch_key(
-        &mut self,
-        key: &[u8],
-        with_version: bool,
-        exptime: i32,
-    ) -> Result<bool, End> {
-        let Some(share) = self.share_to_change(key).await? else {
-            return Ok(false);
-        };
-        let (context, owned) = self.owned(key);
-        let touch = async move { context.get_and_touch(&owned, exptime, with_version).await };
-        self.begin(key, Effect::Changes, share, false, touch)
-            .await?;
-        Ok(true)
-    }
-
-    async fn meta_get(&mut self, meta: &Meta<'_>, line: &[u8]) -> Result<(), End> {
-        let key = meta.key.as_slice();
-        if self.replies.conflicts(key, Effect::Reads) {
-            self.gather().await?;
-        }
-        let counters = &self.context.counters;
-        counters.metas.add(1);
-        let (item, on_flash) = match self.context.items().get_now(key) {
-            Ok(Found::Hit(item)) => (Some(item), None),
-            Ok(Found::Miss) | Err(_) => (None, None),
-            Ok(Found::OnFlash { len }) => (None, Some(len)),
-        };
-        let must_change = on_flash.is_none() && self.context.must_change(meta, item.as_ref());
-        if must_change || meta.ttl.is_some() {
-            return self.meta_change(meta, line).await;
-        }
-        if let Some(len) = on_flash {
-            let Some(share) = self.share(len).await? else {
-                self.answer(say::NO_MEMORY_TO_GET, false);
-                return Ok(());
-            };
-            let (context, line) = self.owned(line);
-            let read = async move { context.meta_read(&line).await };
-            // It may turn out to be stale, and then this client's to refill.
-            return self.launch(None, key, Effect::Changes, share, read).await;
-        }
-        counters.gets.add(1);
-        match item {
-            Some(_) => counters.get_hits_memory.add(1),
-            None => counters.get_misses.add(1),
-        }
-        let sink = self.replies.sink();
-        self.context.meta_show(meta, item.as_ref(), sink);
-        Ok(())
-    }
-
     /// `mg`, `md`, `ma` where they change the item.
     async fn meta_change(&mut self, meta: &Meta<'_>, line: &[u8]) -> Result<(), End> {
         let (context, line) = self.owned(line);
@@ -548,7 +437,7 @@ where
         mut share: Share,
         operation: impl Future<Output = Output> + Send + 'static,
     ) -> Result<(), End> {
-        let is_full = self.replies.under_way() >= self.context.face.config.max_pipeline as usize;
+        let is_full = self.replies.under_way() >= self.max_pipeline;
         if is_full || self.replies.conflicts(key, effect) {
             self.gather().await?;
         }

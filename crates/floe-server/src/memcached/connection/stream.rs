@@ -9,6 +9,7 @@ use bytes::BufMut;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio_util::io::poll_read_buf;
 
+use super::get::UNCOUNTED_BYTES_MAX;
 use super::pace::Pace;
 use super::{Connection, End, READ_BYTES};
 use crate::memcached::open::Activity;
@@ -30,8 +31,10 @@ where
             replies,
             patience,
             listed,
+            answer_room,
             ..
         } = self;
+        let is_all = !replies.has_more();
         let output = replies.ready();
         if output.is_empty() {
             return Ok(());
@@ -58,7 +61,9 @@ where
                 }
             }
         })
-        .await
+        .await?;
+        *answer_room = if is_all { UNCOUNTED_BYTES_MAX } else { 0 };
+        Ok(())
     }
 
     /// Ends the stream in order: of an encrypted one the client could not tell

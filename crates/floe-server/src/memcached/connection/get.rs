@@ -1,0 +1,165 @@
+//! Reads: what memory holds is answered at once, what flash holds is begun.
+
+use floe::items::Found;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{Connection, End, OUTPUT_BYTES_MAX, READ_BYTES};
+use crate::memcached::output::Output;
+use crate::memcached::protocol::{Get, KEY_BYTES_MAX, Meta};
+use crate::memcached::replies::Effect;
+use crate::memcached::words as say;
+
+/// Bytes of values that answers from memory may hold without a share of the
+/// memory of all connections: as much as a connection's read buffer.
+pub(super) const UNCOUNTED_BYTES_MAX: usize = READ_BYTES;
+
+/// For further ones a share of so many bytes is taken, or of the value's.
+const ANSWERS_SHARE_BYTES: usize = 64 << 10;
+
+impl<S> Connection<'_, S>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    pub(super) async fn get(&mut self, get: &Get<'_>) -> Result<(), End> {
+        // A key that is too long spoils the whole answer.
+        if get.keys().any(|key| key.len() > KEY_BYTES_MAX) {
+            self.answer(say::BAD_FORMAT, false);
+            return Ok(());
+        }
+        for key in get.keys() {
+            let has_memory = match get.exptime {
+                None => self.get_key(key, get.with_version).await?,
+                Some(exptime) => self.touch_key(key, get.with_version, exptime).await?,
+            };
+            if !has_memory {
+                self.answer(say::NO_MEMORY_TO_GET, false);
+                return Ok(());
+            }
+            if self.replies.len() > OUTPUT_BYTES_MAX {
+                self.settle().await?;
+            }
+        }
+        self.answer("END", false);
+        Ok(())
+    }
+
+    /// Looks one key up; `false` if there is no memory for its item.
+    pub(super) async fn get_key(&mut self, key: &[u8], with_version: bool) -> Result<bool, End> {
+        if self.replies.conflicts(key, Effect::Reads) {
+            self.gather().await?;
+        }
+        let counters = &self.context.counters;
+        counters.gets.add(1);
+        match self.context.items().get_now(key) {
+            Ok(Found::Hit(item)) => {
+                if !self.make_answer_room(item.value.len()).await? {
+                    return Ok(false);
+                }
+                self.context.counters.get_hits_memory.add(1);
+                self.context.items().note_read(&item);
+                self.context.face.prefixes.note_get(key, true);
+                self.replies.sink().item(key, &item, with_version);
+                Ok(true)
+            }
+            Ok(Found::Miss) => {
+                counters.get_misses.add(1);
+                self.context.face.prefixes.note_get(key, false);
+                Ok(true)
+            }
+            Ok(Found::OnFlash { len }) => {
+                let Some(share) = self.share(len).await? else {
+                    return Ok(false);
+                };
+                let (context, owned) = self.owned(key);
+                let read = async move {
+                    let mut output = Output::default();
+                    let item = context.read(&owned).await;
+                    context.face.prefixes.note_get(&owned, item.is_some());
+                    if let Some(item) = item {
+                        output.item(&owned, &item, with_version);
+                    }
+                    output
+                };
+                self.launch(None, key, Effect::Reads, share, read).await?;
+                Ok(true)
+            }
+            Err(error) => {
+                self.context.failure(&error);
+                Ok(true)
+            }
+        }
+    }
+
+    async fn touch_key(
+        &mut self,
+        key: &[u8],
+        with_version: bool,
+        exptime: i32,
+    ) -> Result<bool, End> {
+        let Some(share) = self.share_to_change(key).await? else {
+            return Ok(false);
+        };
+        let (context, owned) = self.owned(key);
+        let touch = async move { context.get_and_touch(&owned, exptime, with_version).await };
+        self.begin(key, Effect::Changes, share, false, touch)
+            .await?;
+        Ok(true)
+    }
+
+    pub(super) async fn meta_get(&mut self, meta: &Meta<'_>, line: &[u8]) -> Result<(), End> {
+        let key = meta.key.as_slice();
+        if self.replies.conflicts(key, Effect::Reads) {
+            self.gather().await?;
+        }
+        let counters = &self.context.counters;
+        counters.metas.add(1);
+        let (item, on_flash) = match self.context.items().get_now(key) {
+            Ok(Found::Hit(item)) => (Some(item), None),
+            Ok(Found::Miss) | Err(_) => (None, None),
+            Ok(Found::OnFlash { len }) => (None, Some(len)),
+        };
+        let must_change = on_flash.is_none() && self.context.must_change(meta, item.as_ref());
+        if must_change || meta.ttl.is_some() {
+            return self.meta_change(meta, line).await;
+        }
+        if let Some(len) = on_flash {
+            let Some(share) = self.share(len).await? else {
+                self.answer(say::NO_MEMORY_TO_GET, false);
+                return Ok(());
+            };
+            let (context, line) = self.owned(line);
+            let read = async move { context.meta_read(&line).await };
+            // It may turn out to be stale, and then this client's to refill.
+            return self.launch(None, key, Effect::Changes, share, read).await;
+        }
+        counters.gets.add(1);
+        match item {
+            Some(_) => counters.get_hits_memory.add(1),
+            None => counters.get_misses.add(1),
+        }
+        let len = item.as_ref().map_or(0, |item| item.value.len());
+        if meta.value && !self.make_answer_room(len).await? {
+            self.answer(say::NO_MEMORY_TO_GET, false);
+            return Ok(());
+        }
+        let sink = self.replies.sink();
+        self.context.meta_show(meta, item.as_ref(), sink);
+        Ok(())
+    }
+
+    /// Makes room for a value that memory holds among the answers: a client
+    /// that takes none of them keeps it from being freed. `false` if there is
+    /// no memory in time.
+    async fn make_answer_room(&mut self, len: usize) -> Result<bool, End> {
+        if len > self.answer_room {
+            let bytes = len.max(ANSWERS_SHARE_BYTES);
+            let Some(share) = self.share(bytes as u64).await? else {
+                return Ok(false);
+            };
+            self.answer_room += bytes;
+            self.replies.sink().hold(share);
+        }
+        self.answer_room -= len;
+        Ok(true)
+    }
+}
