@@ -121,7 +121,13 @@ fn values_end_with_their_time_and_keys_have_limits() {
         store.put(b"brief", b"life", brief).await.expect("put");
         assert!(store.get(b"brief").await.expect("get").is_some());
         clock.sleep(Duration::from_secs(11)).await;
+        assert_eq!(store.stats().expired, 0);
         assert!(store.get(b"brief").await.expect("get").is_none());
+        assert!(store.get(b"never").await.expect("get").is_none());
+        assert_eq!(store.stats().expired, 1);
+        store.flush().await.expect("flushed");
+        assert!(store.get(b"brief").await.expect("get").is_none());
+        assert_eq!(store.stats().expired, 2);
         let long = [b'k'; 256];
         let refused = store.put(&long, b"v", PutOptions::default()).await;
         assert!(matches!(refused, Err(CacheError::KeyTooLong { .. })));

@@ -1,11 +1,14 @@
-//! Very small values, up to the last byte of a device and over a restart.
+//! Very small values, up to the last byte of a device and over a restart, and
+//! how many of them are said to be there.
 
 mod common;
+
+use std::time::Duration;
 
 use common::{in_place, memory};
 use floe::tiny::TinyConfig;
 use floe::{ByteSize, PutOptions, Tiny};
-use floe_device::{Clock, DeviceConfig, SharedDevice};
+use floe_device::{Clock, DeviceConfig, SharedDevice, virtual_time};
 use futures::future::join_all;
 
 const ZONES: u32 = 66;
@@ -21,12 +24,16 @@ const ASKED: usize = 2_000;
 const PUTS_AT_ONCE: u64 = 256;
 
 async fn open(device: &SharedDevice) -> Tiny {
+    open_at(device, Clock::real()).await
+}
+
+async fn open_at(device: &SharedDevice, clock: Clock) -> Tiny {
     let config = TinyConfig {
         seed: Some(1),
         ram: ByteSize(0),
         ..TinyConfig::default()
     };
-    let store = Tiny::open(device.clone(), Clock::real(), &config).await;
+    let store = Tiny::open(device.clone(), clock, &config).await;
     store.expect("opens")
 }
 
@@ -101,4 +108,50 @@ async fn values_of_twenty_bytes_are_found_in_a_full_file() {
     };
     let device = floe_device::open(&file, &Clock::real()).expect("opens");
     fills(device, 20, 0.85).await;
+}
+
+/// Set-groups tell how many copies they hold; what a get finds is estimated
+/// within 10 %, after a restart, too.
+#[test]
+fn live_objects_are_those_that_a_get_finds_before_and_after_a_restart() {
+    const KEYS: u64 = 6_000;
+    for (rounds, deleted) in [(1, 0), (5, 0), (1, KEYS / 2), (5, KEYS / 2)] {
+        virtual_time::run(7, |clock: Clock| async move {
+            let device = memory(in_place(ZONES, 2 * ZONE));
+            let judge = async |store: &Tiny, when: &str| {
+                let mut found = 0_u64;
+                for number in 0..KEYS {
+                    let value = store.get(&key(number)).await.expect("get");
+                    found += u64::from(value.is_some());
+                }
+                let living = store.stats().living;
+                let what = format!("{when} {rounds} rounds, {deleted} deleted: {living:?}");
+                let error = living.objects.abs_diff(found) as f64 / KEYS as f64;
+                assert!(error <= 0.1, "{what}, found {found}");
+                let bytes = living.objects * 210;
+                assert!(living.bytes.abs_diff(bytes) <= bytes / 100, "{what}");
+            };
+            let store = open_at(&device, clock.clone()).await;
+            for _ in 0..rounds {
+                for number in 0..KEYS {
+                    put(&store, number, &[7; 202]).await;
+                }
+            }
+            for number in 0..deleted {
+                store.delete(&key(number)).await.expect("deleted");
+            }
+            judge(&store, "before").await;
+            store.close().await.expect("closes");
+
+            let store = open_at(&device, clock.clone()).await;
+            let copies = store.stats().memory.objects_on_flash;
+            assert!(copies > KEYS * rounds * 9 / 10, "{copies}");
+            clock.sleep(Duration::from_secs(60)).await;
+            judge(&store, "after").await;
+            for number in 0..KEYS / 2 {
+                put(&store, number, &[8; 202]).await;
+            }
+            judge(&store, "overwritten after").await;
+        });
+    }
 }

@@ -23,7 +23,7 @@
 
 use super::nemo::{AllTold, Candidates};
 use super::object::{Object, PageAddress};
-use super::statistics::{Memory, Statistics};
+use super::statistics::{Living, Memory, Statistics};
 use crate::hash::KeyHash;
 
 /// What an engine answers to a write.
@@ -361,4 +361,16 @@ pub trait Engine {
 
     /// Memory that is held now, counted from the live structures.
     fn memory(&self) -> Memory;
+
+    /// The keys that a get finds, as far as the engine knows: one that follows
+    /// no keys counts the copies on flash, each as long as the objects that it
+    /// accepted.
+    fn living(&self, now_seconds: u32) -> Living {
+        let _ = now_seconds;
+        let (objects, counted) = (self.memory().objects_on_flash, self.statistics());
+        Living {
+            objects,
+            bytes: objects * counted.bytes_in / counted.objects_in.max(1),
+        }
+    }
 }

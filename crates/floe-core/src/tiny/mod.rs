@@ -41,7 +41,7 @@ pub use object::{
 };
 pub use plan::PlanError;
 pub use set::{Set, SetConfig, SetPlan, SetPolicy};
-pub use statistics::{Memory, Statistics};
+pub use statistics::{Living, Memory, Statistics};
 
 /// An object that fits no page cannot be kept, but must not leave an older one
 /// alive: it becomes the news that there is none.

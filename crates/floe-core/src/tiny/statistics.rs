@@ -193,6 +193,23 @@ impl Memory {
     }
 }
 
+/// Keys that a get finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Living {
+    /// How many.
+    pub objects: u64,
+    /// Bytes of these keys and their values.
+    pub bytes: u64,
+}
+
+impl Living {
+    /// Adds another engine's.
+    pub fn add(&mut self, other: Living) {
+        self.objects += other.objects;
+        self.bytes += other.bytes;
+    }
+}
+
 /// Bytes that an allocation of `bytes` takes of the heap, with what a general
 /// allocator adds: eight bytes for each, in steps of sixteen.
 pub(super) fn heap_bytes(bytes: usize) -> u64 {

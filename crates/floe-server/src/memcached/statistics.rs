@@ -72,6 +72,7 @@ impl Context {
         stats.put("get_misses", counted.get_misses);
         // memcached's name for reads of flash.
         stats.put("get_extstore", counted.get_hits_flash);
+        stats.put("get_expired", held.expired);
         // A flushed item is out of reach at once: no get finds one.
         stats.put("get_flushed", 0);
         stats.put("delete_misses", counted.delete_misses);
@@ -135,12 +136,13 @@ impl Context {
             ram_bytes: engine.ram_bytes,
             index_bytes: engine.index_bytes,
             evictions: engine.counts.records_evicted,
+            expired: engine.counts.expired,
         };
         if let Some(tiny) = cache.tiny().map(Tiny::stats) {
             let (engine, memory) = (tiny.engine, tiny.memory);
-            held.items += memory.objects_on_flash;
-            // It counts objects, not how long each of them is.
-            held.bytes += memory.objects_on_flash * engine.bytes_in / engine.objects_in.max(1);
+            held.items += tiny.living.objects;
+            held.expired += tiny.expired;
+            held.bytes += tiny.living.bytes;
             held.ram_bytes += tiny.ram_bytes + memory.buffer_bytes + memory.payload_bytes;
             held.index_bytes += memory.index_bytes + memory.index_buffer_bytes;
             held.index_bytes += memory.hotness_bytes + memory.other_bytes;
@@ -241,6 +243,8 @@ struct Held {
     ram_bytes: u64,
     index_bytes: u64,
     evictions: u64,
+    /// Lookups that found an ended item.
+    expired: u64,
 }
 
 struct Stats<'a>(&'a mut Output);

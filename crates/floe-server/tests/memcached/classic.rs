@@ -1,6 +1,9 @@
 //! The classic commands: every answer, every error.
 
-use crate::support::{Rig, rig, rig_on_flash};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::support::{Client, Rig, rig, rig_on_flash};
 
 fn both(test: impl Fn(&Rig)) {
     test(&rig());
@@ -256,4 +259,37 @@ fn details_are_counted_by_prefix() {
         );
         client.expect("stats reset\nstats detail dump\n", "RESET\nEND\n");
     });
+}
+
+/// The value of a statistic.
+fn statistic(client: &mut Client<TcpStream>, name: &str) -> u64 {
+    let all = String::from_utf8(client.ask("stats\r\n")).unwrap();
+    let line = all
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+    line.unwrap().parse().unwrap()
+}
+
+#[test]
+fn items_that_are_held_or_have_ended_are_counted() {
+    for rig in [rig(), rig_on_flash()] {
+        let mut client = rig.client();
+        client.expect("set z 0 0 1\nz\n", "STORED\n");
+        let before = statistic(&mut client, "curr_items");
+        client.expect(
+            "set a 0 0 1\na\nset b 0 1 1\nb\nset a 0 0 1\nc\n",
+            "STORED\nSTORED\nSTORED\n",
+        );
+        assert_eq!(statistic(&mut client, "curr_items"), before + 2);
+        rig.flush();
+        client.expect(
+            "get a b\nget none\n",
+            "VALUE a 0 1\nc\nVALUE b 0 1\nb\nEND\nEND\n",
+        );
+        assert_eq!(statistic(&mut client, "get_expired"), 0);
+        std::thread::sleep(Duration::from_millis(2100));
+        client.expect("get a b\n", "VALUE a 0 1\nc\nEND\n");
+        assert_eq!(statistic(&mut client, "get_expired"), 1);
+        assert_eq!(statistic(&mut client, "get_misses"), 2);
+    }
 }

@@ -477,6 +477,7 @@ fn statistics_have_memcacheds_names() {
     }
     let ours = names(&rig.path, "stats\r\n");
     for name in [
+        "get_expired",
         "get_flushed",
         "reclaimed",
         "listen_disabled_num",

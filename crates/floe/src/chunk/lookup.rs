@@ -118,11 +118,14 @@ impl Engine {
             return InMemory::Nothing;
         };
         let record = &slot.record;
-        if *record.key == *key && !has_expired(record.expiry_unix_s, &self.clock) {
-            InMemory::Value(record.value.clone(), Tier::Buffer)
-        } else {
-            InMemory::Outdated
+        if *record.key != *key {
+            return InMemory::Outdated;
         }
+        if has_expired(record.expiry_unix_s, &self.clock) {
+            add(&self.counters.expired, 1);
+            return InMemory::Outdated;
+        }
+        InMemory::Value(record.value.clone(), Tier::Buffer)
     }
 
     fn count_memory_hit(&self, hash: KeyHash, bytes: &Bytes, tier: Tier) {

@@ -10,9 +10,9 @@ use floe_core::hash::KeyHash;
 use floe_core::layout::tiny::{TinyEngine, TinyFormatPlan};
 use floe_core::tiny::nemo::{Nemo, NemoPlan};
 use floe_core::tiny::{
-    Engine, FairyWren, FairyWrenPlan, Flash, Found, Insert, Kangaroo, KangarooPlan, Label, Log,
-    LogPlan, Memory, Object, Outcome, PageAddress, PlanError, Search, Set, SetPlan, Statistics,
-    Step, Task, TaskId,
+    Engine, FairyWren, FairyWrenPlan, Flash, Found, Insert, Kangaroo, KangarooPlan, Label, Living,
+    Log, LogPlan, Memory, Object, Outcome, PageAddress, PlanError, Search, Set, SetPlan,
+    Statistics, Step, Task, TaskId,
 };
 
 use super::config::TinyConfig;
@@ -136,6 +136,14 @@ impl AnyEngine {
         }
     }
 
+    /// As [`nemo`](AnyEngine::nemo), to change it.
+    pub(super) fn nemo_mut(&mut self) -> Option<&mut Nemo> {
+        match self {
+            AnyEngine::Nemo(nemo) => Some(nemo),
+            _ => None,
+        }
+    }
+
     /// Whether what it holds is found again after a restart.
     pub(super) fn persists(&self) -> bool {
         self.nemo().is_some()
@@ -212,5 +220,9 @@ impl Engine for AnyEngine {
 
     fn memory(&self) -> Memory {
         each!(self, engine => engine.memory())
+    }
+
+    fn living(&self, now_seconds: u32) -> Living {
+        each!(self, engine => engine.living(now_seconds))
     }
 }

@@ -9,8 +9,7 @@ use floe_core::layout::tiny::{Fence, split_record};
 use floe_core::policy::admission::Admission;
 use floe_core::tiny::nemo::Nemo;
 use floe_core::tiny::{
-    Accepted, Engine as _, Expiry, Found, Insert, Label, Object, PageAddress, Search, Step, Task,
-    waves,
+    Accepted, Engine as _, Expiry, Found, Label, Object, PageAddress, Search, Step, Task, waves,
 };
 use floe_device::IoBuf;
 use parking_lot::Mutex;
@@ -21,7 +20,6 @@ use super::fences::Fences;
 use super::journal::{Journal, Place, Wait};
 use super::medium::Medium;
 use super::ram::{Mark, Ram};
-use crate::error::CacheError;
 use crate::store::Tier;
 
 /// An engine on its part of the device.
@@ -60,6 +58,8 @@ pub(super) struct State {
     pub(super) fences: Fences,
     /// `None` admits everything.
     pub(super) admission: Option<Admission>,
+    /// Searches that found an object whose time was over.
+    pub(super) expired: u64,
 }
 
 impl State {
@@ -77,11 +77,12 @@ impl State {
             ram,
             fences,
             admission,
+            expired: 0,
         }
     }
 
     /// Whether the engine has something to do now.
-    fn has_work(&mut self) -> bool {
+    pub(super) fn has_work(&mut self) -> bool {
         if let Some(nemo) = self.engine.nemo() {
             return nemo.has_work();
         }
@@ -98,7 +99,7 @@ impl State {
     }
 
     /// Whether a value is to be written to flash. Asked once for each write.
-    fn admits(&mut self, object: &Object, now_seconds: u32) -> bool {
+    pub(super) fn admits(&mut self, object: &Object, now_seconds: u32) -> bool {
         let bytes = object.stored_bytes() as u64;
         object.tombstone
             || self.admission.as_mut().is_none_or(|policy| {
@@ -107,19 +108,19 @@ impl State {
     }
 
     /// Whether a write may need a fence.
-    fn may_outdate(&self, hash: KeyHash) -> bool {
+    pub(super) fn may_outdate(&self, hash: KeyHash) -> bool {
         let nemo = self.engine.nemo();
         nemo.is_some_and(|nemo| nemo.may_outdate(hash))
     }
 
     /// Whether all that was ever taken in is on flash, where that outlives the
     /// process.
-    fn is_drained(&self) -> bool {
+    pub(super) fn is_drained(&self) -> bool {
         self.engine.nemo().is_some_and(Nemo::is_drained)
     }
 
     /// Fences off what a write outdates; returns what it must wait for.
-    fn fence(
+    pub(super) fn fence(
         &mut self,
         instance: u32,
         hash: KeyHash,
@@ -228,21 +229,6 @@ enum Verdict {
     Older,
 }
 
-/// An object that is to be taken in.
-enum Write {
-    /// Whether it is admitted has not been asked.
-    Asked(Object),
-    /// What goes to flash, and what to the RAM tier instead.
-    Decided(Object, Option<Object>),
-}
-
-/// What became of an attempt to take in an object.
-enum Tried {
-    Over(Result<Wait, CacheError>),
-    /// There is no room now.
-    Again(Write),
-}
-
 /// How a search begins.
 #[expect(
     clippy::large_enum_variant,
@@ -263,11 +249,7 @@ impl Instance {
             Began::Over(hit) => return hit,
             Began::OnFlash(searching) => searching,
         };
-        let labels = match searching.step {
-            Step::Index => self.read_index(&mut searching).await,
-            _ => std::mem::take(&mut searching.labels),
-        };
-        let newest = match self.read_waves(&mut searching, &labels).await {
+        let newest = match self.find(&mut searching).await {
             Verdict::Found(newest) => newest,
             Verdict::Older => {
                 if !searching.met_another {
@@ -291,6 +273,24 @@ impl Instance {
         })
     }
 
+    /// The page on flash in which a get of `key` finds its value, if it is in
+    /// none of the tiers above. That counts as no hit.
+    pub(super) async fn page_of(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        now_seconds: u32,
+    ) -> Option<PageAddress> {
+        let begun = self.begin_below(&mut self.state.lock(), hash, key, now_seconds);
+        let Began::OnFlash(mut searching) = begun else {
+            return None;
+        };
+        match self.find(&mut searching).await {
+            Verdict::Found(newest) => searching.search.pages.get(newest.rank).copied(),
+            Verdict::Nothing | Verdict::Older => None,
+        }
+    }
+
     /// As [`get`](Instance::get), as far as memory goes: `None` if flash must
     /// be asked.
     pub(super) fn get_ram(
@@ -304,7 +304,10 @@ impl Instance {
             return Some(Some(hit));
         }
         let object = state.engine.in_memory(hash)?;
-        Some(in_buffer(object, key, now_seconds))
+        let is_over = object.expires.is_over(now_seconds);
+        let hit = in_buffer(object, key, now_seconds);
+        state.expired += u64::from(is_over);
+        Some(hit)
     }
 
     fn begin<'a>(&'a self, hash: KeyHash, key: &'a [u8], now_seconds: u32) -> Began<'a> {
@@ -312,6 +315,17 @@ impl Instance {
         if let Some(hit) = state.hit_in_ram(hash, key, now_seconds) {
             return Began::Over(Some(hit));
         }
+        self.begin_below(&mut state, hash, key, now_seconds)
+    }
+
+    /// Begins below the RAM tier.
+    fn begin_below<'a>(
+        &'a self,
+        state: &mut State,
+        hash: KeyHash,
+        key: &'a [u8],
+        now_seconds: u32,
+    ) -> Began<'a> {
         let mut search = Search::new();
         let engine = &mut state.engine;
         let step = engine.begin_search(hash, &mut search);
@@ -320,8 +334,10 @@ impl Instance {
             Step::Pages => self.labels(engine, &search.pages),
             Step::Memory | Step::Absent => {
                 let object = engine.in_memory(hash);
+                let is_over = object.is_some_and(|object| object.expires.is_over(now_seconds));
                 let hit = object.and_then(|object| in_buffer(object, key, now_seconds));
                 engine.end_search(&mut search, Found::Nowhere);
+                state.expired += u64::from(is_over);
                 return Began::Over(hit);
             }
         };
@@ -338,6 +354,15 @@ impl Instance {
             mark: state.ram.mark(hash),
             promote: None,
         })
+    }
+
+    /// Reads what a search asked for.
+    async fn find(&self, searching: &mut Searching<'_>) -> Verdict {
+        let labels = match searching.step {
+            Step::Index => self.read_index(searching).await,
+            _ => std::mem::take(&mut searching.labels),
+        };
+        self.read_waves(searching, &labels).await
     }
 
     /// Goes on with the index pages that a search asked for; returns the
@@ -397,7 +422,9 @@ impl Instance {
                 searching.met_another |= opened.knows(hash, self.medium.seed);
                 continue;
             };
-            if hit.tombstone || hit.expires.is_over(searching.now_seconds) {
+            let is_over = hit.expires.is_over(searching.now_seconds);
+            if hit.tombstone || is_over {
+                self.state.lock().expired += u64::from(is_over);
                 return Verdict::Nothing;
             }
             return Verdict::Found(Newest {
@@ -408,133 +435,6 @@ impl Instance {
             });
         }
         Verdict::Older
-    }
-
-    /// Takes in an object; waits while there is no room. With a `journal`
-    /// what it outdates is fenced off; without one nothing outlives the
-    /// process. Returns what must be waited for before it is acknowledged.
-    pub(super) async fn insert(
-        &self,
-        object: Object,
-        now_seconds: u32,
-        journal: Option<&Journal>,
-    ) -> Result<Wait, CacheError> {
-        if journal.is_some() {
-            self.look_before(&object, now_seconds).await;
-        }
-        let mut write = Write::Asked(object);
-        loop {
-            // Before the engine changes: from then on nothing may wait until
-            // the fence is on its way, for this future may be dropped. And not
-            // while there is no room: who makes it needs a place, too.
-            let place = match journal {
-                Some(journal) => Some(journal.place().await?),
-                None => None,
-            };
-            // Before the engine is asked: a wake-up in between must not be lost.
-            let room = self.room.notified();
-            write = match self.try_insert(write, now_seconds, place) {
-                Tried::Over(result) => return result,
-                Tried::Again(write) => write,
-            };
-            self.work.notify_one();
-            room.await;
-        }
-    }
-
-    /// Looks whether flash holds the key of an object that is to be taken in,
-    /// where memory cannot tell and many fences hold. What is not there needs
-    /// no fence: reads cost less than set-groups that are flushed before they
-    /// are full because no further fence may hold.
-    async fn look_before(&self, object: &Object, now_seconds: u32) {
-        let Some((key, _)) = split_record(&object.record) else {
-            return;
-        };
-        {
-            let mut state = self.state.lock();
-            let nemo = state.engine.nemo();
-            let pays = nemo.is_some_and(|nemo| nemo.could_be_absent(object.hash));
-            if !pays || !state.fences.are_many() {
-                return;
-            }
-            state.fences.lookups += 1;
-        }
-        // What it finds is about to be replaced.
-        let _ = self.get(object.hash, key, now_seconds).await;
-    }
-
-    fn try_insert(&self, write: Write, now_seconds: u32, place: Option<Place<'_>>) -> Tried {
-        let mut state = self.state.lock();
-        // Under the lock: whoever has held it since knows all that came.
-        if self.stopping.load(SeqCst) {
-            return Tried::Over(Err(CacheError::Closed));
-        }
-        let (object, ram_only) = match write {
-            Write::Asked(object) if !state.admits(&object, now_seconds) => {
-                // What flash has of the key is outdated all the same.
-                (Object::tombstone(object.hash), Some(object))
-            }
-            Write::Asked(object) => (object, None),
-            Write::Decided(object, ram_only) => (object, ram_only),
-        };
-        let hash = object.hash;
-        let place = match place {
-            Some(place) if state.may_outdate(hash) && self.has_too_many_fences(&mut state) => {
-                if self.retire_fences(&mut state, place.last()) {
-                    place.settle();
-                    self.room.notify_waiters();
-                } else {
-                    state.fences.delays += 1;
-                    state.refused = true;
-                }
-                return Tried::Again(Write::Decided(object, ram_only));
-            }
-            place => place,
-        };
-        match state.engine.insert(object, now_seconds) {
-            Insert::Accepted(accepted) => {
-                state.ram.changed(hash);
-                if let Some(object) = ram_only {
-                    state.ram.put_object(&object);
-                }
-                let wait = place.map_or(Wait::Nothing, |place| {
-                    state.fence(self.number, hash, accepted, place)
-                });
-                let due = state.has_work();
-                drop(state);
-                if due {
-                    self.work.notify_one();
-                }
-                Tried::Over(Ok(wait))
-            }
-            Insert::Busy(object) => {
-                state.refused = true;
-                Tried::Again(Write::Decided(object, ram_only))
-            }
-        }
-    }
-
-    /// Whether no further fence may be sent before some have ended. Then
-    /// everything in memory is on its way to flash.
-    fn has_too_many_fences(&self, state: &mut State) -> bool {
-        if !state.fences.are_too_many(self.durable.load(SeqCst)) {
-            return false;
-        }
-        // Nothing to flush, and not all of it flushed: zones are worn out, and
-        // what they did not take is forgotten. Its fences hold for good.
-        state.engine.drain() || state.is_drained()
-    }
-
-    /// If all that was ever taken in is on flash, then no fence up to number
-    /// `last`, the last one that was sent, holds any more; says whether that
-    /// is so.
-    fn retire_fences(&self, state: &mut State, last: u64) -> bool {
-        let is_drained = state.is_drained();
-        if is_drained {
-            self.moot_before.store(last + 1, SeqCst);
-            state.fences.forget();
-        }
-        is_drained
     }
 
     /// What pages must say of themselves.

@@ -192,7 +192,8 @@ impl Nemo {
     fn give_up(&mut self) {
         self.gave_up = true;
         self.forgot_leaving |= self.flush.may_be_whole || self.pool.settled() < self.pool.oldest();
-        if self.sealed.take().is_some() {
+        if let Some(sealed) = self.sealed.take() {
+            self.follow_sealed(&sealed, None);
             // What there may be of it on flash is not taken for the next one.
             self.pool.skip();
         }
@@ -292,8 +293,8 @@ impl Nemo {
     }
 
     fn write_back(&mut self, object: Object) {
-        let homes = self.homes(object.hash);
-        if self.write_back_is_enough() || super::Engine::in_memory(self, object.hash).is_some() {
+        let (hash, homes) = (object.hash, self.homes(object.hash));
+        if self.write_back_is_enough() || super::Engine::in_memory(self, hash).is_some() {
             return;
         }
         let (bytes, stored) = (u64::from(object.bytes), object.stored_bytes() as u64);
@@ -311,6 +312,7 @@ impl Nemo {
             Err(_) => false,
         };
         if placed {
+            self.sample.written_back(hash);
             self.flush.written_back_bytes += stored;
             self.statistics.written_back += 1;
             self.statistics.bytes_written_back += bytes;
@@ -333,6 +335,7 @@ impl Nemo {
         };
         self.statistics.evicted += resident.objects;
         self.extents.release(resident.extent);
+        self.sample.retired(self.pool.oldest());
         while let Some(extent) = self.index.forget_before(self.pool.oldest()) {
             self.extents.release(extent);
             self.forgot_leaving = true;
@@ -528,6 +531,7 @@ impl Nemo {
             self.filter_objects = self.plan.filter_objects(sets.clone().map(Set::len));
         }
         self.index.open.push(sets.map(|set| set.hashes()));
+        self.follow_sealed(&sealed, Some(self.pool.next()));
         // What may have been forgotten before was newer than nothing on flash,
         // and this says so: see `settle_oldest`.
         self.gave_up = false;

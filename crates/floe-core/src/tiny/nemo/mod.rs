@@ -35,6 +35,7 @@
 //! | `search` | from filters to the pages that are read, newest first |
 //! | `extents`, `pool` | what lies where on flash; the FIFO and its heat |
 //! | `flush` | from memory to flash |
+//! | `living` | how many keys a get finds |
 
 mod buffer;
 mod config;
@@ -44,6 +45,7 @@ mod fingerprints;
 mod flush;
 mod hashes;
 mod index;
+mod living;
 mod open;
 mod pool;
 mod recovery;
@@ -56,7 +58,7 @@ use std::collections::VecDeque;
 
 use super::engine::{Accepted, Engine, Found, Insert, Label, Outcome, Search, Step, Task, TaskId};
 use super::object::{Object, PageAddress};
-use super::statistics::{Memory, Statistics};
+use super::statistics::{Living, Memory, Statistics};
 use crate::hash::KeyHash;
 use buffer::SetGroup;
 use extents::{Extent, Extents};
@@ -64,6 +66,7 @@ use filters::{Shape, probe_page};
 use flush::Flush;
 use hashes::{Homes, Rows};
 use index::Index;
+use living::Sample;
 use pool::Pool;
 use search::{Absences, Candidate, Gather, Told};
 pub(super) use search::{AllTold, Candidates};
@@ -104,6 +107,8 @@ pub struct Nemo {
     absences: Absences,
     /// Most pages that a search reads: see [`search::candidates_max`].
     candidates_max: usize,
+    /// For [`Engine::living`].
+    sample: Sample,
     statistics: Statistics,
 }
 
@@ -129,6 +134,7 @@ impl Nemo {
             flush: Flush::new(),
             absences: Absences::new(),
             candidates_max: search::candidates_max(0.0),
+            sample: Sample::default(),
             statistics: Statistics::default(),
             plan,
         }
@@ -256,7 +262,7 @@ impl Nemo {
         let Some(object) = self.filling[0].turn_out(home) else {
             return false;
         };
-        let homes = self.homes(object.hash);
+        let (hash, homes) = (object.hash, self.homes(object.hash));
         self.statistics.dropped_early += 1;
         self.statistics.bytes_dropped_early += u64::from(object.bytes);
         let older = !object.alone
@@ -271,6 +277,7 @@ impl Nemo {
             }
             self.filling[0].put_back(home, tombstone, homes);
         }
+        self.sample.removed(hash);
         true
     }
 
@@ -313,12 +320,14 @@ impl Engine for Nemo {
         let older = self.in_sealed(object.hash, homes).is_some()
             || (!alone && self.may_be_on_flash(object.hash, homes));
         let (hash, tombstone, bytes) = (object.hash, object.tombstone, object.bytes);
+        let expires = object.expires;
         let object = Object {
             noted: older,
             alone: !older,
             ..object
         };
         if tombstone && !older {
+            self.sample.removed(hash);
             self.statistics.count_insert(bytes, tombstone);
             return Insert::Accepted(Accepted::default());
         }
@@ -353,6 +362,10 @@ impl Engine for Nemo {
             }
         };
         self.statistics.count_insert(bytes, tombstone);
+        match tombstone {
+            true => self.sample.removed(hash),
+            false => self.sample.inserted(hash, bytes, expires),
+        }
         // What took the place of another in the same set-group outdates no
         // more than that one did.
         let noted = !sealed_now
@@ -500,7 +513,12 @@ impl Engine for Nemo {
             index_buffer_bytes: self.index.open.memory_bytes(),
             other_bytes: self.pool.memory_bytes()
                 + self.extents.memory_bytes()
-                + self.absences.memory_bytes(),
+                + self.absences.memory_bytes()
+                + self.sample.memory_bytes(),
         }
+    }
+
+    fn living(&self, now_seconds: u32) -> Living {
+        self.count_living(now_seconds)
     }
 }

@@ -203,6 +203,26 @@ impl Pool {
         self.residents.iter().map(|resident| resident.objects).sum()
     }
 
+    /// Those of set-groups before `end`.
+    pub(super) fn objects_before(&self, end: u64) -> u64 {
+        let count = end.saturating_sub(self.oldest) as usize;
+        let residents = self.residents.iter().take(count);
+        residents.map(|resident| resident.objects).sum()
+    }
+
+    /// One of the objects of set-groups before `end`, each as likely as the
+    /// others: its set-group, and which of its objects it is.
+    pub(super) fn draw(&self, random: u64, end: u64) -> Option<(u64, u64)> {
+        let mut nth = random.checked_rem(self.objects_before(end))?;
+        for (sequence, resident) in (self.oldest..end).zip(&self.residents) {
+            match nth.checked_sub(resident.objects) {
+                Some(left) => nth = left,
+                None => return Some((sequence, nth)),
+            }
+        }
+        None
+    }
+
     pub(super) fn hotness_bytes(&self) -> u64 {
         self.residents
             .iter()

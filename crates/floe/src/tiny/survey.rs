@@ -1,0 +1,65 @@
+//! After a restart: which of the copies on flash are the newest of their key.
+//!
+//! Set-groups that a restart finds say how many copies they hold, not how many
+//! of them a get finds. So some are drawn and looked for, one read after
+//! another, beside everything else.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use floe_core::hash::KeyHash;
+use floe_core::layout::tiny::split_record;
+use floe_core::tiny::{Label, Object, Page, PageAddress};
+
+use super::instance::Instance;
+
+/// Draws, those included that hit an empty set or a page that cannot be read.
+const DRAWS_MAX: u64 = 1 << 15;
+
+impl Instance {
+    /// Draws copies until the engine has enough of them.
+    pub(super) async fn survey(self: Arc<Self>, now_seconds: impl Fn() -> u32) {
+        for nth in 0..DRAWS_MAX {
+            if self.stopping.load(SeqCst) {
+                return;
+            }
+            let random = KeyHash::of(self.medium.seed, &nth.to_le_bytes()).0;
+            let Some((page, label)) = self.draw(random) else {
+                return;
+            };
+            let Some(object) = self.one_of(page, label, random).await else {
+                continue;
+            };
+            let is_found = self.finds(&object, page, now_seconds()).await;
+            if let Some(nemo) = self.state.lock().engine.nemo_mut() {
+                nemo.surveyed(&object, label, is_found);
+            }
+        }
+    }
+
+    fn draw(&self, random: u64) -> Option<(PageAddress, Label)> {
+        self.state.lock().engine.nemo_mut()?.draw(random)
+    }
+
+    /// One of a page's objects. The page is not pinned: of one that was
+    /// emptied meanwhile the label is another's.
+    async fn one_of(&self, page: PageAddress, label: Label, random: u64) -> Option<Object> {
+        let read = self.medium.read(page).await.ok();
+        let Page::Objects(mut objects) = self.medium.objects(label, read)? else {
+            return None;
+        };
+        let at = (random >> 32).checked_rem(objects.len() as u64)?;
+        Some(objects.swap_remove(at as usize))
+    }
+
+    /// Whether a get of the object's key finds this copy.
+    async fn finds(&self, object: &Object, page: PageAddress, now_seconds: u32) -> bool {
+        match split_record(&object.record) {
+            Some((key, _)) if !object.tombstone => {
+                let found = self.page_of(object.hash, key, now_seconds).await;
+                found == Some(page)
+            }
+            _ => false,
+        }
+    }
+}
