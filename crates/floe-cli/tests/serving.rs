@@ -467,6 +467,39 @@ fn a_chunk_larger_than_a_zone_says_what_fits() {
             "device.zone_size",
         ],
     );
+    // What is advised works, also where the device is too small for it.
+    for (size, chunk, cure, works) in [
+        (
+            "1MiB",
+            "64KiB",
+            "zones of at least 128KiB (device.zone_size)",
+            ["1MiB", "128KiB"],
+        ),
+        (
+            "700KiB",
+            "64KiB",
+            "a device of at least 768KiB (device.size)",
+            ["768KiB", "128KiB"],
+        ),
+        (
+            "2MiB",
+            "1MiB",
+            "a device of at least 6912KiB (device.size)",
+            ["6912KiB", "1152KiB"],
+        ),
+    ] {
+        let check = |size: &str, more: &[&str]| {
+            let size = format!("--device-size={size}");
+            let chunk = format!("--chunk-size={chunk}");
+            run(
+                folder.path(),
+                &[&["config", "check", &size, &chunk], more].concat(),
+            )
+        };
+        check(size, &[]).expect(2, &["chunk.size", cure]);
+        let [size, zone] = works;
+        check(size, &[&format!("--device-zone-size={zone}")]).expect(0, &["ok"]);
+    }
 }
 
 #[test]

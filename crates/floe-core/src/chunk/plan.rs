@@ -408,17 +408,17 @@ fn check_chunk_size(chunk_bytes: u64, geometry: &Geometry) -> Result<(), ConfigE
     let overhead = zone_overhead(geometry, chunk_bytes);
     if chunk_bytes + overhead > geometry.zone_capacity {
         let room = geometry.zone_capacity.saturating_sub(overhead) / (64 << 10) * (64 << 10);
-        let cure = if room >= LEAST {
-            format!(
-                "the largest that fits is {}, or use larger zones (device.zone_size)",
-                ByteSize(room)
-            )
-        } else {
-            format!(
-                "use zones of at least {} (device.zone_size)",
-                ByteSize((chunk_bytes + overhead).next_multiple_of(1 << 20))
-            )
-        };
+        let zone = (chunk_bytes + overhead).next_multiple_of(LEAST);
+        let smallest = u64::from(METADATA_ZONES + LEAST_DATA_ZONES) * zone;
+        let is_small = smallest > geometry.zone_size * u64::from(geometry.zone_count);
+        let (room, zone, smallest) = (ByteSize(room), ByteSize(zone), ByteSize(smallest));
+        let mut cure = format!("use zones of at least {zone} (device.zone_size)");
+        if is_small {
+            cure += &format!(" and a device of at least {smallest} (device.size)");
+        }
+        if room.bytes() >= LEAST {
+            cure = format!("the largest that fits is {room}, or {cure}");
+        }
         return Err(ConfigError::new(
             "chunk.size",
             ByteSize(chunk_bytes),
@@ -507,8 +507,9 @@ fn check_addressing(geometry: &Geometry) -> Result<(), ConfigError> {
     Ok(())
 }
 
+const LEAST_DATA_ZONES: u32 = 4;
+
 fn data_zones(geometry: &Geometry) -> Result<u32, ConfigError> {
-    const LEAST_DATA_ZONES: u32 = 4;
     let data = geometry.zone_count.saturating_sub(METADATA_ZONES);
     if data < LEAST_DATA_ZONES {
         let least = u64::from(METADATA_ZONES + LEAST_DATA_ZONES);
