@@ -386,13 +386,19 @@ async fn a_web_server_without_ranges_and_validators_still_serves() {
 async fn redirects_stay_at_the_origin() {
     let elsewhere = serve(vec![answer("200 OK", &[DATED], "secret"); 2]).await;
     let location = format!("Location: {}/bucket/x", elsewhere.address);
-    for kind in [OriginKind::Http, OriginKind::S3, OriginKind::Azure] {
+    let kinds = [
+        OriginKind::Http,
+        OriginKind::S3,
+        OriginKind::Gcs,
+        OriginKind::Azure,
+    ];
+    for kind in kinds {
         let away = answer("302 Found", &[&location], "");
         let server = serve(vec![away; 2]).await;
         let mut config = config(kind, &server);
+        config.anonymous = matches!(kind, OriginKind::Gcs | OriginKind::Azure);
         if kind == OriginKind::Azure {
             config.access_key = Some("account".into());
-            config.anonymous = true;
         }
         let origin = Origin::open(&config, Clock::real()).unwrap();
         let error = origin.get(&key(), GetRequest::default()).await.unwrap_err();
