@@ -59,7 +59,7 @@ fn smoke(options: &Options) -> anyhow::Result<Outcome> {
 /// Targets in `fuzz/readers`. They link all of Floe, which takes minutes to
 /// build for coverage, so a smoke run feeds them blindly, in a test whose
 /// dependencies the other tests have built: same packages, same features.
-const READERS: u64 = 4;
+const READERS: u64 = 6;
 
 fn feed_readers(seconds: u64) -> anyhow::Result<()> {
     println!("fuzz-smoke: the {READERS} readers, without coverage, for {seconds} s");

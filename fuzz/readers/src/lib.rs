@@ -1,9 +1,11 @@
-//! Floe's fuzz targets of what comes from clients, origins and files of others.
+//! Floe's fuzz targets of what comes from clients, origins, files and devices of
+//! others.
 //!
 //! These need more of Floe than its core, so they live apart from the targets
 //! of the layouts: this crate is a member of the main workspace, whose tests
 //! have built its dependencies already.
 
+mod device;
 mod frames;
 mod headers;
 mod memcached;
@@ -12,11 +14,16 @@ mod traces;
 
 use floe_fuzz_targets::{Collection, Target};
 
-/// The readers of frames, headers, metadata and traces.
+/// The readers of devices, frames, headers, metadata and traces.
 pub const READERS: Collection = Collection {
     crate_name: "floe_fuzz_readers",
     program: "cargo run --package floe-fuzz-readers",
     targets: &[
+        Target {
+            name: "device_contents",
+            run: device::device_contents,
+            seeds: device::seeds,
+        },
         Target {
             name: "oxcache_frames",
             run: frames::oxcache_frames,
