@@ -1,29 +1,33 @@
 //! SIGHUP: reads the configuration again and takes what needs no restart.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 use clap::ArgMatches;
-use floe::config::{Effective, Schema};
+use floe::config::{Effective, Schema, Value};
 use floe_server::Server;
 
 use crate::failure::Failure;
 use crate::logging::Logs;
 use crate::settings::{Plan, Request};
 
-/// Settings that a running server takes.
-const RELOADABLE: [&str; 5] = [
-    "log.level",
-    "s3.keys",
+/// Files that are read again where their face takes them, changed or not.
+const FILES: [&str; 3] = [
     "memcached.auth_file",
     "memcached.tls_certificate",
     "memcached.tls_key",
 ];
+
+/// Limits of requests to the origin that are fixed when it is opened.
+const ORIGIN_FIXED: [&str; 2] = ["connect_timeout_ms", "seed"];
 
 /// How the settings of the running server were found.
 pub(crate) struct Reloader<'a> {
     schema: &'a Schema,
     matches: &'a ArgMatches,
     logs: Logs,
-    /// Those that the server was started with.
-    effective: Effective<'a>,
+    /// Values in force, by setting.
+    in_force: RefCell<BTreeMap<String, Value>>,
 }
 
 impl<'a> Reloader<'a> {
@@ -31,13 +35,13 @@ impl<'a> Reloader<'a> {
         schema: &'a Schema,
         matches: &'a ArgMatches,
         logs: Logs,
-        effective: Effective<'a>,
+        effective: &Effective<'a>,
     ) -> Self {
         Reloader {
             schema,
             matches,
             logs,
-            effective,
+            in_force: RefCell::new(values(schema, effective)),
         }
     }
 
@@ -45,8 +49,8 @@ impl<'a> Reloader<'a> {
     /// the old one stays in force.
     pub(crate) fn reload(&self, server: &Server) {
         match self.try_reload(server) {
-            Ok(taken) => tracing::info!(
-                reloaded = taken.join(", "),
+            Ok(reloaded) => tracing::info!(
+                reloaded = reloaded.join(", "),
                 "the configuration was read again"
             ),
             Err(failure) => tracing::error!(
@@ -56,7 +60,7 @@ impl<'a> Reloader<'a> {
         }
     }
 
-    fn try_reload(&self, server: &Server) -> Result<Vec<&'static str>, Failure> {
+    fn try_reload(&self, server: &Server) -> Result<Vec<String>, Failure> {
         let request = Request::new(self.schema, self.matches)?;
         let effective = request.load(self.schema)?;
         let plan = Plan::new(&request, &effective)?;
@@ -64,31 +68,47 @@ impl<'a> Reloader<'a> {
         let mut taken = server.reload(&plan.server).map_err(|error| {
             Failure::usage("the faces cannot be served like this").because(error)
         })?;
+        // Checked with the plan.
+        let origin = server.origin().reload(&plan.origin.requests);
+        origin.map_err(|error| Failure::usage("the origin cannot be used").because(error))?;
+        if server.store().resize_ram(plan.ram.size) {
+            taken.push("ram.size");
+        }
         self.logs.set_filter(filter)?;
         taken.push("log.level");
-        let waiting = self.waiting(&effective);
+        let is_taken = |setting: &str| {
+            let of_origin = setting.strip_prefix("origin.requests.");
+            taken.contains(&setting)
+                || of_origin.is_some_and(|setting| !ORIGIN_FIXED.contains(&setting))
+        };
+        let mut in_force = self.in_force.borrow_mut();
+        let (mut reloaded, mut waiting) = (Vec::new(), Vec::new());
+        for (setting, value) in values(self.schema, &effective) {
+            let is_same = in_force.get(&setting) == Some(&value);
+            if is_taken(&setting) {
+                if !is_same || FILES.contains(&setting.as_str()) {
+                    reloaded.push(setting.clone());
+                }
+                in_force.insert(setting, value);
+            } else if !is_same {
+                waiting.push(setting);
+            }
+        }
         if !waiting.is_empty() {
             tracing::warn!(
                 settings = waiting.join(", "),
                 "these settings have changed and need a restart"
             );
         }
-        Ok(taken)
+        Ok(reloaded)
     }
+}
 
-    /// Settings that differ from those of the start and are not taken.
-    fn waiting(&self, new: &Effective<'_>) -> Vec<String> {
-        let value = |effective: &Effective<'_>, setting: &str| {
-            effective.get(setting).map(|entry| entry.value.clone())
-        };
-        let changed = |setting: &String| {
-            !RELOADABLE.contains(&setting.as_str())
-                && value(&self.effective, setting) != value(new, setting)
-        };
-        self.schema
-            .keys()
-            .map(|(setting, _)| setting)
-            .filter(changed)
-            .collect()
-    }
+fn values(schema: &Schema, effective: &Effective<'_>) -> BTreeMap<String, Value> {
+    let settings = schema.keys().map(|(setting, _)| setting);
+    let value = |setting: String| {
+        let value = effective.get(&setting)?.value.clone();
+        Some((setting, value))
+    };
+    settings.filter_map(value).collect()
 }

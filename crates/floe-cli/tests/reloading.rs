@@ -3,12 +3,15 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{ChildStderr, Stdio};
+use std::sync::Arc;
 
 use common::{Serving, floe, get};
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 const SHAPE: &str =
     "[ram]\nsize = \"1MiB\"\n[memcached]\nlisten = \"127.0.0.1:0\"\nauth_file = \"users\"\n";
@@ -34,11 +37,20 @@ fn authenticates(serving: &Serving, password: &str) -> bool {
     stream.read_exact(&mut answer).is_ok() && &answer == b"STORED"
 }
 
-#[test]
-fn sighup_takes_what_needs_no_restart() {
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), "info", "a-first-secret", "one", "");
-    let mut command = floe(folder.path());
+/// What a server logs.
+struct Log(Lines<BufReader<ChildStderr>>);
+
+impl Log {
+    /// Reads up to a line with `part`; answers with it.
+    fn expect(&mut self, part: &str) -> String {
+        let mut lines = self.0.by_ref().map(Result::unwrap);
+        let found = lines.find(|line| line.contains(part));
+        found.unwrap_or_else(|| panic!("`{part}` is not logged"))
+    }
+}
+
+fn start(folder: &Path) -> (Serving, Log) {
+    let mut command = floe(folder);
     command
         .args(["serve", "--json", "--config", "floe.toml"])
         .args(["--s3-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"])
@@ -47,14 +59,15 @@ fn sighup_takes_what_needs_no_restart() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let (serving, stderr) = Serving::read(&mut command);
-    let mut log = BufReader::new(stderr).lines();
-    let mut said = |part: &str| {
-        let found = log
-            .by_ref()
-            .map(Result::unwrap)
-            .find(|line| line.contains(part));
-        assert!(found.is_some(), "`{part}` is not logged");
-    };
+    (serving, Log(BufReader::new(stderr).lines()))
+}
+
+#[test]
+fn sighup_takes_what_needs_no_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "info", "a-first-secret", "one", "");
+    let (serving, mut log) = start(folder.path());
+    let mut said = |part: &str| log.expect(part);
     assert!(authenticates(&serving, "one") && !authenticates(&serving, "two"));
 
     write(
@@ -66,7 +79,7 @@ fn sighup_takes_what_needs_no_restart() {
     );
     serving.signal("-HUP");
     said("object.ttl_s");
-    said("s3.keys, memcached.auth_file, log.level");
+    said("log.level, memcached.auth_file, s3.keys");
     assert!(authenticates(&serving, "two") && !authenticates(&serving, "one"));
 
     // A bad configuration changes nothing, and ends nothing.
@@ -81,5 +94,135 @@ fn sighup_takes_what_needs_no_restart() {
         assert!(authenticates(&serving, "two") && !authenticates(&serving, "three"));
     }
     assert_eq!(get(serving.admin, "/health").0, 200);
+    assert_eq!(serving.stop(), 0);
+}
+
+/// What memcached answers to a line, on a connection of its own.
+fn ask(serving: &Serving, line: &str, end: &str) -> String {
+    let address = serving.announced["memcached"].as_str().unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "{line}\r\n").unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(end.as_bytes()) {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        answer.push(byte[0]);
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+#[test]
+fn sighup_takes_limits_and_names_those_that_it_cannot_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |memcached: &str, rest: &str| {
+        let listen = "listen = \"127.0.0.1:0\"";
+        let text =
+            format!("[s3]\nanonymous = \"loopback\"\n[memcached]\n{listen}\n{memcached}\n{rest}");
+        fs::write(folder.path().join("floe.toml"), text).unwrap();
+    };
+    write("", "");
+    let (serving, mut log) = start(folder.path());
+    let settings = |name: &str| {
+        let all = ask(&serving, "stats settings", "END\r\n");
+        let line = all
+            .lines()
+            .find(|line| line.starts_with(&format!("STAT {name} ")));
+        line.unwrap().rsplit(' ').next().unwrap().to_owned()
+    };
+    let waits = |serving: &Serving| ask(serving, "flush_all", "\r\n");
+    assert_eq!(
+        (settings("maxconns").as_str(), waits(&serving).as_str()),
+        ("1024", "OK\r\n")
+    );
+
+    write(
+        "max_connections = 1\nflush_all = false\nmax_item_size = \"2KiB\"\nmemory = \"1MiB\"",
+        "[origin.requests]\nmax_concurrent = 7\nconnect_timeout_ms = 9\n[server]\ndrain_timeout_seconds = 3\n",
+    );
+    serving.signal("-HUP");
+    let waiting = log.expect("need a restart");
+    assert!(
+        waiting.contains("memcached.max_item_size, origin.requests.connect_timeout_ms"),
+        "{waiting}"
+    );
+    let taken = log.expect("was read again");
+    let names = "memcached.flush_all, memcached.max_connections, memcached.memory, \
+                 origin.requests.max_concurrent, server.drain_timeout_seconds";
+    assert!(taken.contains(names), "{taken}");
+    assert_eq!(settings("maxconns"), "1");
+    assert_ne!(waits(&serving), "OK\r\n");
+    let address = serving.announced["memcached"].as_str().unwrap();
+    let mut only = TcpStream::connect(address).unwrap();
+    only.write_all(b"get a\r\n").unwrap();
+    only.read_exact(&mut [0; 5]).unwrap();
+    assert!(ask(&serving, "get a", "\r\n").contains("Too many open connections"));
+
+    // Back again: what is as at the start is no longer named.
+    write("", "");
+    serving.signal("-HUP");
+    let taken = log.expect("was read again");
+    assert!(taken.contains(names), "{taken}");
+    drop(only);
+    assert_eq!(serving.stop(), 0);
+}
+
+/// A certificate for `localhost` in `folder`, and what a client trusts.
+fn certify(folder: &Path) -> CertificateDer<'static> {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    fs::write(folder.join("certificate.pem"), made.cert.pem()).unwrap();
+    fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    made.cert.der().clone()
+}
+
+type Private = StreamOwned<ClientConnection, TcpStream>;
+
+fn connect(serving: &Serving, trusted: &CertificateDer<'static>) -> Private {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.clone()).unwrap();
+    let config = ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    let session = ClientConnection::new(Arc::new(config), name).unwrap();
+    let address = serving.announced["memcached"].as_str().unwrap();
+    StreamOwned::new(session, TcpStream::connect(address).unwrap())
+}
+
+fn is_served(stream: &mut Private) -> bool {
+    let mut answer = [0; 5];
+    stream.write_all(b"get a\r\n").is_ok() && stream.read_exact(&mut answer).is_ok()
+}
+
+#[test]
+fn sighup_takes_a_new_certificate_and_keeps_the_old_one_where_it_is_broken() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "[s3]\nanonymous = \"loopback\"\n[memcached]\nlisten = \"127.0.0.1:0\"\n\
+                tls_certificate = \"certificate.pem\"\ntls_key = \"key.pem\"\n";
+    fs::write(folder.path().join("floe.toml"), text).unwrap();
+    let first = certify(folder.path());
+    let (serving, mut log) = start(folder.path());
+    let mut early = connect(&serving, &first);
+    assert!(is_served(&mut early));
+
+    let second = certify(folder.path());
+    serving.signal("-HUP");
+    log.expect("memcached.tls_certificate, memcached.tls_key");
+    assert!(is_served(&mut connect(&serving, &second)));
+    assert!(!is_served(&mut connect(&serving, &first)));
+    assert!(is_served(&mut early), "it goes on with the old certificate");
+
+    let key = folder.path().join("key.pem");
+    let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    for (broken, named) in [
+        (other.signing_key.serialize_pem(), "certificate.pem"),
+        ("no key".to_owned(), "key.pem"),
+    ] {
+        fs::write(&key, broken).unwrap();
+        serving.signal("-HUP");
+        log.expect("the old one stays in force");
+        let cause = log.expect("because");
+        assert!(cause.contains(named), "{cause}");
+        assert!(is_served(&mut connect(&serving, &second)));
+    }
     assert_eq!(serving.stop(), 0);
 }

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use floe::items::ItemError;
 use floe::object::ObjectCache;
-use floe::{Cache, ItemCache};
+use floe::{Cache, ItemCache, Origin, Store};
 use floe_device::Clock;
 use floe_device::metered::Meters;
 use tokio::net::TcpListener;
@@ -18,7 +19,6 @@ use crate::memcached;
 use crate::net::{BindError, Shutdown, UnixSocket, bind_tcp};
 use crate::oxcache::OxCacheFace;
 use crate::s3::S3Face;
-use crate::s3::auth::Keys;
 use crate::statistics::FaceStatistics;
 
 /// Why the faces could not be opened. None is open then.
@@ -67,9 +67,10 @@ pub enum Drained {
 pub struct Server {
     addresses: Addresses,
     clock: Clock,
-    drain_timeout: Duration,
+    drain_timeout_seconds: AtomicU32,
     objects: ObjectCache,
-    s3_keys: Option<Keys>,
+    s3: Option<S3Face>,
+    oxcache: Option<OxCacheFace>,
     memcached: Option<Arc<memcached::Face>>,
     faces: Shutdown,
     /// Metrics are served until the other faces have ended.
@@ -107,8 +108,9 @@ impl Server {
             addresses: listeners.addresses(),
             clock,
             objects: cache.clone(),
-            drain_timeout: Duration::from_secs(u64::from(config.drain_timeout_seconds)),
-            s3_keys: None,
+            drain_timeout_seconds: AtomicU32::new(config.drain_timeout_seconds),
+            s3: None,
+            oxcache: None,
             memcached: None,
             faces: Shutdown::default(),
             admin: Shutdown::default(),
@@ -126,8 +128,18 @@ impl Server {
         &self.addresses
     }
 
-    /// Takes from `config` what can be replaced while the faces serve: S3's
-    /// keys, memcached's users and certificate. Answers with the settings taken.
+    /// Where objects come from.
+    pub fn origin(&self) -> &Origin {
+        self.objects.origin()
+    }
+
+    /// Where chunks and items are kept.
+    pub fn store(&self) -> &Store {
+        self.objects.store()
+    }
+
+    /// Takes from `config` what can be replaced while the faces serve: keys,
+    /// users, certificate, limits. Answers with the settings taken.
     ///
     /// # Errors
     /// If the configuration cannot be served, or a file that it names not be
@@ -138,10 +150,14 @@ impl Server {
             Some(config) => Some(memcached::Reloaded::read(config)?),
             None => None,
         };
-        let mut taken = Vec::new();
-        if let (Some(keys), Some(config)) = (&self.s3_keys, &config.s3) {
-            keys.replace_with(&Keys::new(config));
-            taken.push("s3.keys");
+        let mut taken = vec!["server.drain_timeout_seconds"];
+        let drain_timeout = config.drain_timeout_seconds;
+        self.drain_timeout_seconds.store(drain_timeout, Relaxed);
+        if let (Some(face), Some(config)) = (&self.s3, &config.s3) {
+            taken.extend(face.reload(config));
+        }
+        if let (Some(face), Some(config)) = (&self.oxcache, &config.oxcache) {
+            taken.extend(face.reload(config));
         }
         if let (Some(face), Some(new)) = (&self.memcached, &memcached) {
             taken.extend(face.reload(new));
@@ -162,10 +178,12 @@ impl Server {
     async fn end(&self, shutdown: &Shutdown) -> Drained {
         shutdown.drain.cancel();
         shutdown.tasks.close();
+        let seconds = self.drain_timeout_seconds.load(Relaxed);
+        let drain_timeout = Duration::from_secs(u64::from(seconds));
         let drained = tokio::select! {
             biased;
             () = shutdown.tasks.wait() => Drained::Completely,
-            () = self.clock.sleep(self.drain_timeout) => Drained::BrokenOff,
+            () = self.clock.sleep(drain_timeout) => Drained::BrokenOff,
         };
         shutdown.abort.cancel();
         shutdown.tasks.wait().await;
@@ -205,13 +223,14 @@ impl Server {
         if let (Some(config), Some(listener)) = (&config.s3, listeners.s3) {
             let clock = self.clock.clone();
             let face = S3Face::new(config, cache.clone(), clock, statistics("s3"));
-            self.s3_keys = Some(face.keys());
+            self.s3 = Some(face.clone());
             let serve = face.serve(listener, self.faces.clone());
             self.faces.tasks.spawn(serve);
         }
         if let (Some(config), Some(socket)) = (&config.oxcache, listeners.oxcache) {
             let clock = self.clock.clone();
             let face = OxCacheFace::new(config, cache.clone(), clock, statistics("oxcache"));
+            self.oxcache = Some(face.clone());
             let serve = face.serve(socket, self.faces.clone());
             self.faces.tasks.spawn(serve);
         }

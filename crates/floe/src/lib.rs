@@ -53,6 +53,7 @@ pub mod config;
 pub mod error;
 pub mod inspect;
 pub mod items;
+pub mod limit;
 mod metadata;
 pub mod object;
 pub mod origin;

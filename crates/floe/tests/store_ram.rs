@@ -107,3 +107,35 @@ fn an_expired_value_is_not_found_in_memory() {
         assert_eq!(store.get(b"key").await.unwrap(), None);
     });
 }
+
+#[test]
+fn the_ram_tier_is_resized_while_the_store_runs() {
+    virtual_time::run(9, |clock| async move {
+        let store = store(clock.clone(), ByteSize::mib(4)).await;
+        let value = Bytes::from(vec![7; 3000]);
+        let fill = async || {
+            for number in 0_u32..1000 {
+                let key = number.to_le_bytes();
+                let put = store.put(&key, value.clone(), PutOptions::default());
+                put.await.unwrap();
+                let read = store.get(&key).await.unwrap().unwrap();
+                assert_eq!(read.bytes, value);
+            }
+            store.flush().await.unwrap();
+            for number in 0_u32..1000 {
+                let read = store.get(&number.to_le_bytes()).await.unwrap().unwrap();
+                assert_eq!(read.bytes, value);
+            }
+            store.stats().engine.ram_bytes
+        };
+        assert!(fill().await > 2 << 20);
+        assert!(store.resize_ram(ByteSize::mib(1)));
+        assert!(store.stats().engine.ram_bytes <= 1 << 20);
+        assert!(fill().await <= 1 << 20);
+        assert!(store.resize_ram(ByteSize::mib(4)));
+        assert!(fill().await > 2 << 20);
+        assert!(!store.resize_ram(ByteSize(0)));
+        let without = self::store(clock, ByteSize(0)).await;
+        assert!(!without.resize_ram(ByteSize::mib(1)));
+    });
+}

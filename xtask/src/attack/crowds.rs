@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use super::signature::{ACCESS_KEY, presign_v4_by};
 use crate::blackbox::http::Connection;
 use crate::blackbox::memcached::Client;
 use crate::blackbox::scenario::{Place, USAGE};
@@ -146,12 +147,37 @@ pub(super) fn busy_stop(place: &Place) -> Result<()> {
     })
 }
 
-/// A signal to reload ends nothing.
+/// A signal to reload ends nothing, takes a new key and no longer the old one,
+/// and changes nothing where the new configuration is wrong.
 pub(super) fn hang_up(place: &Place) -> Result<()> {
-    let server = Server::start(&place.setup(Vec::new()))?;
-    for _ in 0..3 {
+    const FIRST: &str = "first-secret-key";
+    const SECOND: &str = "second-secret-key";
+    let setup = place.setup(Vec::new());
+    let file = setup.data_dir.join("rotated.toml");
+    let rotate = |secret: &str, rest: &str| {
+        let key = format!("access_key = \"{ACCESS_KEY}\"\nsecret_key = \"{secret}\"");
+        std::fs::write(&file, format!("[[s3.keys]]\n{key}\n{rest}"))
+    };
+    rotate(FIRST, "")?;
+    let more = vec![format!("--config={}", file.display())];
+    let server = Server::start(&place.setup(more))?;
+    let is_known = |secret: &str| -> Result<bool> {
+        let url = presign_v4_by(secret, "GET", server.s3, "/demo/none", 300);
+        let answer = Connection::open(server.s3)?.request("GET", &url, &[], b"")?;
+        ensure!([403, 404].contains(&answer.status), "{}", answer.status);
+        Ok(answer.status == 404)
+    };
+    ensure!(is_known(FIRST)? && !is_known(SECOND)?, "before the change");
+    for (secret, rest) in [(SECOND, ""), (FIRST, "[nonsense]\n"), ("short", "")] {
+        rotate(secret, rest)?;
         server.signal("HUP")?;
+        let began = Instant::now();
+        while !is_known(SECOND)? && began.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         std::thread::sleep(Duration::from_millis(100));
+        ensure!(is_known(SECOND)?, "the new key is refused");
+        ensure!(!is_known(FIRST)?, "the old key is taken");
         ready(&server)?;
     }
     server.stop()

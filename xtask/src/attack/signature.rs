@@ -13,6 +13,17 @@ pub(super) const SECRET_KEY: &str = "attack-secret-key";
 
 /// A path and query, presigned by version 4; only the host is signed.
 pub(super) fn presign_v4(method: &str, host: SocketAddr, path: &str, expires_s: u64) -> String {
+    presign_v4_by(SECRET_KEY, method, host, path, expires_s)
+}
+
+/// As [`presign_v4`], by a secret of the caller's.
+pub(super) fn presign_v4_by(
+    secret: &str,
+    method: &str,
+    host: SocketAddr,
+    path: &str,
+    expires_s: u64,
+) -> String {
     let (date, time) = date_and_time(unix_seconds());
     let scope = format!("{date}/us-east-1/s3/aws4_request");
     let query = format!(
@@ -25,7 +36,7 @@ pub(super) fn presign_v4(method: &str, host: SocketAddr, path: &str, expires_s: 
         "AWS4-HMAC-SHA256\n{time}\n{scope}\n{}",
         hex(&Sha256::digest(canonical))
     );
-    let secret = format!("AWS4{SECRET_KEY}");
+    let secret = format!("AWS4{secret}");
     let key = [date.as_str(), "us-east-1", "s3", "aws4_request"]
         .iter()
         .fold(secret.into_bytes(), |key, word| mac_sha256(&key, word));

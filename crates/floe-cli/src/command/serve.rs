@@ -49,7 +49,7 @@ pub(crate) fn run(
     let effective = request.load(schema)?;
     let mut plan = Plan::new(&request, &effective)?;
     let logs = logging::start(&plan.log)?;
-    let reloader = Reloader::new(schema, matches, logs, effective);
+    let reloader = Reloader::new(schema, matches, logs, &effective);
     let demo = prepare(&request, &mut plan)?;
     let runtime = Builder::new_multi_thread()
         .enable_all()

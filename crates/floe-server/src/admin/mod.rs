@@ -15,6 +15,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
+use floe::limit::Limit;
 use floe::object::ObjectCache;
 use floe_core::Tick;
 use floe_device::Clock;
@@ -99,7 +100,7 @@ pub(crate) async fn serve(
     let connection_counters = Arc::clone(&counters);
     net::accept(
         listener,
-        config.max_connections.saturating_add(HEALTH_CONNECTIONS),
+        Limit::new(config.max_connections.saturating_add(HEALTH_CONNECTIONS) as usize),
         clock.clone(),
         shutdown,
         counters,

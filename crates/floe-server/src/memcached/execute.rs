@@ -35,7 +35,7 @@ impl Context {
 
     /// Whether memcached would have room for such an item in one of its size.
     pub(super) fn is_too_large(&self, key: &[u8], flags: u32, len: usize) -> bool {
-        item_bytes(key.len(), flags, len) > self.face.config.max_item_size.bytes()
+        item_bytes(key.len(), flags, len) > self.face.max_item_bytes
     }
 
     /// What is said when the store failed.
@@ -110,7 +110,7 @@ impl Context {
             return Ok((Outcome::Stored, Some(version)));
         }
         let verb = sent.verb;
-        let limit = self.face.config.max_item_size.bytes();
+        let limit = self.face.max_item_bytes;
         let updated = self
             .items()
             .update(&key, move |present| sent.decide(present, limit))
@@ -392,7 +392,7 @@ impl Context {
     /// `flush_all`.
     pub(super) async fn flush_all(&self, exptime: i32) -> &'static str {
         self.counters.flushes.add(1);
-        if !self.face.config.flush_all {
+        if !self.face.config().flush_all {
             return say::NO_FLUSH;
         }
         let at = match self.expiry(exptime.max(0)) {

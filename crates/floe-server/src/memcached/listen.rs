@@ -320,7 +320,7 @@ struct Place {
 
 impl Place {
     fn take(face: &Arc<Face>, client: Endpoint, server: Endpoint) -> Option<Self> {
-        let limit = face.config.max_connections;
+        let limit = face.config().max_connections;
         let more = |open| (open < limit).then_some(open + 1);
         face.open.fetch_update(Relaxed, Relaxed, more).ok()?;
         let now = face.clock.unix_seconds();

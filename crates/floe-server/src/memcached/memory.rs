@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use floe::limit::{Held, Limit};
 use floe_core::Tick;
 use floe_device::Clock;
 use futures::task::AtomicWaker;
@@ -39,14 +40,12 @@ const SHORTAGE_INTERVAL: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Memory {
     clock: Clock,
-    pool: Arc<Semaphore>,
-    pool_units: u32,
+    pool: Arc<Limit>,
     /// One permit; see the module's invariants.
     lane: Arc<Semaphore>,
     lane_units: u32,
-    account_units_max: u32,
     /// Bytes per second below which a transfer is slow; 0 is never.
-    min_rate: u64,
+    min_rate: AtomicU64,
     transfers: Mutex<Transfers>,
     waits: AtomicU64,
 }
@@ -60,21 +59,26 @@ struct Transfers {
 impl Memory {
     pub(super) fn new(config: &MemcachedConfig, clock: Clock) -> Arc<Self> {
         let lane_units = units(config.max_item_size.bytes());
-        // The configuration has room for two items.
-        let pool_units = units(config.memory.bytes())
-            .saturating_sub(lane_units)
-            .clamp(1, u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
         Arc::new(Memory {
             clock,
-            pool: Arc::new(Semaphore::new(pool_units as usize)),
-            pool_units,
+            pool: Limit::new(pool_units(config, lane_units)),
             lane: Arc::new(Semaphore::new(1)),
             lane_units,
-            account_units_max: (pool_units / CONNECTION_SHARE).max(lane_units),
-            min_rate: config.min_rate.bytes(),
+            min_rate: AtomicU64::new(config.min_rate.bytes()),
             transfers: Mutex::default(),
             waits: AtomicU64::new(0),
         })
+    }
+
+    /// Takes over the limits of `config`. What is held stays held.
+    pub(super) fn reload(&self, config: &MemcachedConfig) {
+        self.pool.set(pool_units(config, self.lane_units));
+        self.min_rate.store(config.min_rate.bytes(), Relaxed);
+    }
+
+    /// Units of all memory but the lane.
+    fn pool_units(&self) -> u32 {
+        u32::try_from(self.pool.units()).unwrap_or(u32::MAX)
     }
 
     /// Times that a connection waited for memory.
@@ -84,28 +88,27 @@ impl Memory {
 
     /// Memory that connections hold.
     pub(super) fn used_bytes(&self) -> u64 {
-        let pool = self.pool_units as usize - self.pool.available_permits();
         let lane = match self.lane.available_permits() {
             0 => self.lane_units as usize,
             _ => 0,
         };
-        (pool + lane) as u64 * UNIT_BYTES
+        (self.pool.held() + lane) as u64 * UNIT_BYTES
     }
 
     /// The part that `bytes` need, or all there is.
     fn units(&self, bytes: u64) -> u32 {
-        units(bytes).min(self.pool_units)
+        units(bytes).min(self.pool_units())
     }
 
     /// A share of `bytes` if there is one at once.
     pub(super) fn try_share(&self, account: &Arc<Account>, bytes: u64) -> Option<Share> {
         let units = self.units(bytes);
         let held = account.units.load(Relaxed);
-        if held > 0 && held.saturating_add(units) > self.account_units_max {
+        let most = (self.pool_units() / CONNECTION_SHARE).max(self.lane_units);
+        if held > 0 && held.saturating_add(units) > most {
             return None;
         }
-        let permit = Arc::clone(&self.pool).try_acquire_many_owned(units);
-        Some(Share::new(account, permit.ok()?, units))
+        Some(Share::new(account, self.pool.try_hold(units)?, units))
     }
 
     /// A share of `bytes` for a connection that holds none, once there is one;
@@ -122,14 +125,13 @@ impl Memory {
         }
         self.waits.fetch_add(1, Relaxed);
         let units = self.units(bytes);
-        let mut acquire = pin!(Arc::clone(&self.pool).acquire_many_owned(units));
+        let mut hold = pin!(Arc::clone(&self.pool).hold(units));
         let mut deadline = self.clock.sleep(limit);
         loop {
             self.evict_slow(units);
             tokio::select! {
                 biased;
-                // The semaphore is never closed.
-                permit = &mut acquire => return Some(Share::new(account, permit.ok()?, units)),
+                held = &mut hold => return Some(Share::new(account, held, units)),
                 () = &mut deadline => return None,
                 () = self.clock.sleep(SHORTAGE_INTERVAL) => {}
             }
@@ -149,13 +151,13 @@ impl Memory {
             return true;
         }
         let units = self.units(bytes);
-        if let Ok(more) = Arc::clone(&self.pool).try_acquire_many_owned(units) {
+        if let Some(more) = self.pool.try_hold(units) {
             share.add(more, units);
             return true;
         }
         self.waits.fetch_add(1, Relaxed);
         let _waiting = transfer.wait();
-        let mut more = pin!(Arc::clone(&self.pool).acquire_many_owned(units));
+        let mut more = pin!(Arc::clone(&self.pool).hold(units));
         let mut lane = pin!(Arc::clone(&self.lane).acquire_owned());
         let mut deadline = self.clock.sleep(limit);
         loop {
@@ -163,7 +165,6 @@ impl Memory {
             tokio::select! {
                 biased;
                 more = &mut more => {
-                    let Ok(more) = more else { return false };
                     share.add(more, units);
                     return true;
                 }
@@ -199,7 +200,7 @@ impl Memory {
 
     /// Evicts the slowest transfers until `needed` units are about to be free.
     fn evict_slow(&self, needed: u32) {
-        let now = self.clock.now();
+        let (now, min_rate) = (self.clock.now(), self.min_rate.load(Relaxed));
         let mut slow: Vec<(u64, Arc<TransferState>)> = Vec::new();
         let mut coming = 0;
         for transfer in self.transfers.lock().open.values() {
@@ -208,7 +209,7 @@ impl Memory {
                 coming += held;
             } else if let Some(rate) = transfer.progress.lock().rate(now)
                 && held > 0
-                && rate < self.min_rate
+                && rate < min_rate
             {
                 slow.push((rate, Arc::clone(transfer)));
             }
@@ -222,6 +223,12 @@ impl Memory {
             transfer.evict();
         }
     }
+}
+
+/// The configuration has room for two items, unless it is newer than the lane.
+fn pool_units(config: &MemcachedConfig, lane_units: u32) -> usize {
+    let units = units(config.memory.bytes()).saturating_sub(lane_units);
+    units.max(lane_units) as usize
 }
 
 fn units(bytes: u64) -> u32 {
@@ -238,25 +245,25 @@ pub(super) struct Account {
 #[derive(Debug)]
 pub(super) struct Share {
     account: Arc<Account>,
-    permit: OwnedSemaphorePermit,
+    held: Held,
     units: u32,
     lane: Option<OwnedSemaphorePermit>,
 }
 
 impl Share {
-    fn new(account: &Arc<Account>, permit: OwnedSemaphorePermit, units: u32) -> Self {
+    fn new(account: &Arc<Account>, held: Held, units: u32) -> Self {
         account.units.fetch_add(units, Relaxed);
         Share {
             account: Arc::clone(account),
-            permit,
+            held,
             units,
             lane: None,
         }
     }
 
-    fn add(&mut self, more: OwnedSemaphorePermit, units: u32) {
+    fn add(&mut self, more: Held, units: u32) {
         self.account.units.fetch_add(units, Relaxed);
-        self.permit.merge(more);
+        self.held.merge(more);
         self.units += units;
     }
 
@@ -264,8 +271,8 @@ impl Share {
     pub(super) fn shrink(&mut self, bytes: u64) {
         self.lane = None;
         let excess = self.units.saturating_sub(units(bytes));
-        if let Some(excess_permit) = self.permit.split(excess as usize) {
-            drop(excess_permit);
+        if let Some(excess_held) = self.held.split(excess as usize) {
+            drop(excess_held);
             self.account.units.fetch_sub(excess, Relaxed);
             self.units -= excess;
         }
@@ -363,7 +370,7 @@ impl Transfer {
     /// When it will have been below the least rate since its beginning, but
     /// for `grace`.
     pub(super) fn slow_at(&self, grace: Duration) -> Option<Tick> {
-        let rate = self.memory.min_rate;
+        let rate = self.memory.min_rate.load(Relaxed);
         if rate == 0 {
             return None;
         }

@@ -35,6 +35,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{MemcachedConfig, ServerConfigError};
+use crate::reload::Reloadable;
 use counters::Counters;
 pub(crate) use counters::Totals;
 pub(crate) use listen::Listeners;
@@ -46,7 +47,8 @@ pub(crate) use reload::Reloaded;
 pub(crate) struct Face {
     items: ItemCache,
     clock: Clock,
-    config: MemcachedConfig,
+    config: Reloadable<MemcachedConfig>,
+    max_item_bytes: u64,
     /// Where the store's own work is done.
     runtime: Handle,
     memory: Arc<Memory>,
@@ -96,13 +98,19 @@ impl Face {
                 .map(|_| Arc::new(Counters::default()))
                 .collect(),
             reset: Mutex::new(Totals::default()),
-            config: config.clone(),
+            max_item_bytes: config.max_item_size.bytes(),
+            config: Reloadable::new(config.clone()),
         }))
+    }
+
+    /// Its settings, of which some can be replaced.
+    fn config(&self) -> Arc<MemcachedConfig> {
+        self.config.get()
     }
 
     /// How long a client may take or send nothing in the middle of something.
     fn stall_limit(&self) -> Duration {
-        Duration::from_secs(u64::from(self.config.stall_timeout_seconds))
+        Duration::from_secs(u64::from(self.config().stall_timeout_seconds))
     }
 
     /// Whether the server stops: as `draining`, at the cost of a load.

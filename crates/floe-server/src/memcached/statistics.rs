@@ -58,7 +58,7 @@ impl Context {
         let (user, system) = processor_time();
         stats.put("rusage_user", user);
         stats.put("rusage_system", system);
-        stats.put("max_connections", face.config.max_connections);
+        stats.put("max_connections", face.config().max_connections);
         stats.put("curr_connections", face.open_connections());
         stats.put("total_connections", totals.opened);
         stats.put("rejected_connections", counted.rejected);
@@ -152,7 +152,7 @@ impl Context {
     }
 
     fn settings(&self, stats: &mut Stats<'_>) {
-        let config = &self.face.config;
+        let config = self.face.config();
         stats.put("maxbytes", self.capacity_bytes());
         stats.put("maxconns", config.max_connections);
         stats.put("tcpport", config.listen.map_or(0, |address| address.port()));

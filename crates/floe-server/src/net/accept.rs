@@ -7,9 +7,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use floe::limit::{Held, Limit};
 use floe_device::Clock;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -55,11 +55,11 @@ impl Acceptor for UnixSocket {
 }
 
 /// Serves each connection in a task of its own until the shutdown begins.
-/// While `max_connections` are in use, one more is accepted and waits; further
+/// While all `places` are in use, one more is accepted and waits; further
 /// ones wait in the listener's queue.
 pub(crate) async fn accept<A, F, S>(
     listener: A,
-    max_connections: u32,
+    places: Arc<Limit>,
     clock: Clock,
     shutdown: Shutdown,
     counters: Arc<ConnectionCounters>,
@@ -69,7 +69,6 @@ pub(crate) async fn accept<A, F, S>(
     F: Fn(A::Stream, Arc<Activity>) -> S + Send + 'static,
     S: Future<Output = ()> + Send + 'static,
 {
-    let slots = Arc::new(Semaphore::new(max_connections as usize));
     let crowd = Crowd::new(clock.clone());
     loop {
         let accepted = tokio::select! {
@@ -88,7 +87,7 @@ pub(crate) async fn accept<A, F, S>(
         let slot = tokio::select! {
             biased;
             () = shutdown.drain.cancelled() => return,
-            slot = slot(&slots, &crowd, &counters) => slot,
+            slot = slot(&places, &crowd, &counters) => slot,
         };
         counters.opened.add(1);
         let member = crowd.join();
@@ -110,19 +109,14 @@ pub(crate) async fn accept<A, F, S>(
 }
 
 /// A free slot; makes one where there is an idle connection.
-async fn slot(
-    slots: &Arc<Semaphore>,
-    crowd: &Crowd,
-    counters: &ConnectionCounters,
-) -> Option<OwnedSemaphorePermit> {
-    if let Ok(slot) = Arc::clone(slots).try_acquire_owned() {
-        return Some(slot);
+async fn slot(places: &Arc<Limit>, crowd: &Crowd, counters: &ConnectionCounters) -> Held {
+    if let Some(slot) = places.try_hold(1) {
+        return slot;
     }
     counters.waits.add(1);
     tokio::select! {
         biased;
-        // The semaphore is never closed.
-        slot = Arc::clone(slots).acquire_owned() => slot.ok(),
+        slot = Arc::clone(places).hold(1) => slot,
         never = crowd.evict() => match never {},
     }
 }

@@ -7,9 +7,11 @@
 pub mod codec;
 mod connection;
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
+use floe::limit::Limit;
 use floe::object::{ByteRange, ObjectBody, ObjectCache, ObjectKey};
 use floe_device::Clock;
 use tokio::net::UnixStream;
@@ -37,6 +39,7 @@ struct Inner {
     config: OxCacheConfig,
     bucket: Arc<str>,
     /// In units of [`READ_AHEAD_UNIT_BYTES`], over all connections.
+    connections: Arc<Limit>,
     read_ahead: Arc<Semaphore>,
     statistics: Arc<FaceStatistics>,
 }
@@ -57,6 +60,12 @@ struct Data {
     _share: Option<OwnedSemaphorePermit>,
 }
 
+impl fmt::Debug for OxCacheFace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OxCacheFace").finish_non_exhaustive()
+    }
+}
+
 impl OxCacheFace {
     pub(crate) fn new(
         config: &OxCacheConfig,
@@ -72,10 +81,18 @@ impl OxCacheFace {
                 clock,
                 bucket: config.bucket.as_str().into(),
                 config: config.clone(),
+                connections: Limit::new(config.max_connections as usize),
                 read_ahead: Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))),
                 statistics,
             }),
         }
+    }
+
+    /// Takes the limit of connections; answers with the settings taken.
+    pub(crate) fn reload(&self, config: &OxCacheConfig) -> Vec<&'static str> {
+        let inner = &self.inner;
+        inner.connections.set(config.max_connections as usize);
+        vec!["oxcache.max_connections"]
     }
 
     /// Serves until the shutdown, then removes the socket.
@@ -84,7 +101,7 @@ impl OxCacheFace {
         let connections = shutdown.clone();
         net::accept(
             socket,
-            inner.config.max_connections,
+            Arc::clone(&inner.connections),
             inner.clock.clone(),
             shutdown,
             Arc::clone(&inner.statistics.connections),

@@ -22,6 +22,7 @@ mod upload;
 mod write;
 
 use std::convert::Infallible;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
+use floe::limit::Limit;
 use floe::object::ObjectCache;
 use floe_device::Clock;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, SERVER};
@@ -42,6 +44,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::config::S3Config;
 use crate::net::{self, Activity, HttpLimits, Pace, PacedBody, Shutdown};
+use crate::reload::Reloadable;
 use crate::statistics::{FaceStatistics, RequestMeter};
 use auth::{Access, Keys};
 use body::{TimedBody, UploadPace};
@@ -71,14 +74,46 @@ struct Inner {
     domains: Domains,
     keys: Keys,
     clock: Clock,
-    limits: HttpLimits,
-    min_upload_rate: u64,
-    max_connections: u32,
+    limits: Reloadable<Limits>,
+    connections: Arc<Limit>,
+    upload_limit_bytes: Arc<AtomicU64>,
     statistics: Arc<FaceStatistics>,
     next_request_id: AtomicU64,
 }
 
+/// Limits of one client.
+#[derive(Clone)]
+struct Limits {
+    http: HttpLimits,
+    uploads: UploadPace,
+}
+
+impl Limits {
+    fn new(config: &S3Config) -> Self {
+        let header_bytes = config.max_header_size.bytes();
+        let stall_timeout = seconds(config.stall_timeout_seconds);
+        Limits {
+            http: HttpLimits {
+                max_streams: config.max_streams_per_connection,
+                max_header_bytes: u32::try_from(header_bytes).unwrap_or(u32::MAX),
+                idle_timeout: seconds(config.idle_timeout_seconds),
+                stall_timeout,
+            },
+            uploads: UploadPace {
+                stall_timeout,
+                min_bytes_per_second: config.min_upload_rate.bytes(),
+            },
+        }
+    }
+}
+
 type Answer = Response<PacedBody<Body>>;
+
+impl fmt::Debug for S3Face {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("S3Face").finish_non_exhaustive()
+    }
+}
 
 impl S3Face {
     pub(crate) fn new(
@@ -87,21 +122,16 @@ impl S3Face {
         clock: Clock,
         statistics: Arc<FaceStatistics>,
     ) -> Self {
-        let header_bytes = config.max_header_size.bytes();
         let keys = Keys::new(config);
+        let upload_limit_bytes = Arc::new(AtomicU64::new(config.max_upload_size.bytes()));
         S3Face {
             inner: Arc::new(Inner {
                 domains: Domains::new(&config.domains),
-                service: service(config, cache, keys.clone()),
+                service: service(config, cache, keys.clone(), Arc::clone(&upload_limit_bytes)),
                 keys,
-                limits: HttpLimits {
-                    max_streams: config.max_streams_per_connection,
-                    max_header_bytes: u32::try_from(header_bytes).unwrap_or(u32::MAX),
-                    idle_timeout: seconds(config.idle_timeout_seconds),
-                    stall_timeout: seconds(config.stall_timeout_seconds),
-                },
-                min_upload_rate: config.min_upload_rate.bytes(),
-                max_connections: config.max_connections,
+                limits: Reloadable::new(Limits::new(config)),
+                connections: Limit::new(config.max_connections as usize),
+                upload_limit_bytes,
                 // Ids of two runs differ, so that logs can be told apart.
                 next_request_id: AtomicU64::new(clock.unix_seconds() << 32),
                 clock,
@@ -110,9 +140,27 @@ impl S3Face {
         }
     }
 
-    /// The keys in force, which can be replaced.
-    pub(crate) fn keys(&self) -> Keys {
-        self.inner.keys.clone()
+    /// Takes keys for requests, and limits for connections and requests, from
+    /// now on; answers with the settings taken.
+    pub(crate) fn reload(&self, config: &S3Config) -> Vec<&'static str> {
+        let inner = &self.inner;
+        inner.keys.replace_with(&Keys::new(config));
+        inner
+            .limits
+            .replace_with(&Reloadable::new(Limits::new(config)));
+        inner.connections.set(config.max_connections as usize);
+        let upload_limit = config.max_upload_size.bytes();
+        inner.upload_limit_bytes.store(upload_limit, Relaxed);
+        vec![
+            "s3.keys",
+            "s3.max_connections",
+            "s3.max_streams_per_connection",
+            "s3.max_header_size",
+            "s3.idle_timeout_seconds",
+            "s3.stall_timeout_seconds",
+            "s3.min_upload_rate",
+            "s3.max_upload_size",
+        ]
     }
 
     /// Serves until the shutdown.
@@ -121,7 +169,7 @@ impl S3Face {
         let connections = shutdown.clone();
         net::accept(
             listener,
-            inner.max_connections,
+            Arc::clone(&inner.connections),
             inner.clock.clone(),
             shutdown,
             Arc::clone(&inner.statistics.connections),
@@ -140,7 +188,8 @@ impl S3Face {
         activity: Arc<Activity>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let inner = Arc::clone(&self.inner);
-        let pace = Pace::new(inner.clock.clone(), inner.limits.stall_timeout);
+        let limits = inner.limits.get().http.clone();
+        let pace = Pace::new(inner.clock.clone(), limits.stall_timeout);
         let service = Connection {
             face: self,
             pace: Arc::clone(&pace),
@@ -148,7 +197,7 @@ impl S3Face {
         net::serve_http(
             stream,
             service,
-            inner.limits.clone(),
+            limits,
             pace,
             shutdown,
             Arc::clone(&inner.statistics.connections),
@@ -186,10 +235,7 @@ impl S3Face {
             Err(error) => return refusal(error, head.version),
         };
         let clock = self.inner.clock.clone();
-        let pace = UploadPace {
-            stall_timeout: self.inner.limits.stall_timeout,
-            min_bytes_per_second: self.inner.min_upload_rate,
-        };
+        let pace = self.inner.limits.get().uploads;
         let is_streamed = head.method != Method::POST || head::is_streaming(&head.headers);
         let body = match body.is_end_stream() {
             true => Body::empty(),
@@ -231,7 +277,12 @@ impl hyper::service::Service<Request<Incoming>> for Connection {
     }
 }
 
-fn service(config: &S3Config, cache: ObjectCache, keys: Keys) -> S3Service {
+fn service(
+    config: &S3Config,
+    cache: ObjectCache,
+    keys: Keys,
+    upload_limit_bytes: Arc<AtomicU64>,
+) -> S3Service {
     let domains = Domains::new(&config.domains);
     let access = Access {
         anonymous: config.anonymous.is_served(),
@@ -239,7 +290,7 @@ fn service(config: &S3Config, cache: ObjectCache, keys: Keys) -> S3Service {
     let mut builder = S3ServiceBuilder::new(Writes {
         cache: cache.clone(),
         region: config.region.clone(),
-        upload_limit_bytes: config.max_upload_size.bytes(),
+        upload_limit_bytes,
     });
     builder.set_host(domains.clone());
     builder.set_auth(keys);

@@ -1,6 +1,9 @@
 //! Everything but reads of objects: passed through to the origin, which the
 //! cache makes forget older versions first.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use floe::object::{Attributes, ObjectCache, ObjectKey};
 use floe::origin::{PutCondition, PutRequest, UploadedPart};
 use futures::StreamExt;
@@ -65,7 +68,7 @@ macro_rules! stored {
 pub(crate) struct Writes {
     pub(crate) cache: ObjectCache,
     pub(crate) region: String,
-    pub(crate) upload_limit_bytes: u64,
+    pub(crate) upload_limit_bytes: Arc<AtomicU64>,
 }
 
 #[async_trait::async_trait]
@@ -130,7 +133,7 @@ impl S3 for Writes {
             input.body,
             announced,
             &request.headers,
-            self.upload_limit_bytes,
+            self.upload_limit_bytes.load(Relaxed),
         )?;
         let put = PutRequest {
             attributes: attributes(&request.headers)?,
@@ -223,7 +226,7 @@ impl S3 for Writes {
             input.body,
             announced,
             &request.headers,
-            self.upload_limit_bytes,
+            self.upload_limit_bytes.load(Relaxed),
         )?;
         let key = ObjectKey::new(input.bucket, input.key);
         let stored = self

@@ -129,6 +129,14 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
+    /// Changes what the RAM tier may hold, over all shards; says whether there is one.
+    pub(crate) fn resize_ram(&self, bytes: u64) -> bool {
+        let each = bytes / self.shards.len() as u64;
+        self.shards
+            .iter()
+            .all(|shard| shard.lock().resize_ram(each))
+    }
+
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }

@@ -87,6 +87,12 @@ impl Shard {
         }
     }
 
+    /// Changes what the RAM tier may hold; says whether there is one.
+    pub(crate) fn resize_ram(&mut self, ram_bytes: u64) -> bool {
+        let ram = self.ram.as_mut().filter(|_| ram_bytes > RAM_ENTRY_BYTES);
+        ram.map(|ram| ram.set_capacity(ram_bytes)).is_some()
+    }
+
     pub(crate) fn ram_get(&mut self, hash: KeyHash, key: &[u8], clock: &Clock) -> Option<Bytes> {
         let ram = self.ram.as_mut()?;
         let found = ram.get(&hash)?;

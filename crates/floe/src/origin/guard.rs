@@ -14,24 +14,24 @@ use std::time::Duration;
 use bytes::BytesMut;
 use floe_device::Clock;
 use futures::StreamExt;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::config::RequestConfig;
 use super::error::OriginError;
 use super::stats::{Counters, Gauge, OriginOperation, OriginStats, Queue};
 use super::types::{OriginBody, OriginRead, UploadBody};
+use crate::limit::{Held, Limit};
 
 /// Bytes of a body that arrive before it gets a turn, unless it is shorter.
 const PRIMED_BYTES: usize = 16 << 10;
 
 pub(super) struct Guard {
-    config: RequestConfig,
+    config: RwLock<Arc<RequestConfig>>,
     clock: Clock,
-    requests: Arc<Semaphore>,
-    uploads: Arc<Semaphore>,
+    requests: Arc<Limit>,
+    uploads: Arc<Limit>,
     counters: Arc<Counters>,
     jitter: Mutex<Xoshiro256PlusPlus>,
 }
@@ -39,13 +39,24 @@ pub(super) struct Guard {
 impl Guard {
     pub(super) fn new(config: RequestConfig, clock: Clock) -> Self {
         Guard {
-            requests: Arc::new(Semaphore::new(config.max_concurrent)),
-            uploads: Arc::new(Semaphore::new(config.max_uploads)),
+            requests: Limit::new(config.max_concurrent),
+            uploads: Limit::new(config.max_uploads),
             counters: Arc::new(Counters::default()),
             jitter: Mutex::new(Xoshiro256PlusPlus::seed_from_u64(config.seed)),
-            config,
+            config: RwLock::new(Arc::new(config)),
             clock,
         }
+    }
+
+    /// Takes over limits, time-outs and retries, for requests from now on.
+    pub(super) fn reload(&self, config: RequestConfig) {
+        self.requests.set(config.max_concurrent);
+        self.uploads.set(config.max_uploads);
+        *self.config.write() = Arc::new(config);
+    }
+
+    fn config(&self) -> Arc<RequestConfig> {
+        Arc::clone(&self.config.read())
     }
 
     pub(super) fn stats(&self) -> OriginStats {
@@ -86,7 +97,7 @@ impl Guard {
             body: read.body,
             remaining: read.range.end.saturating_sub(read.range.start),
             expected: read.range.end.saturating_sub(read.range.start),
-            idle_timeout: self.config.idle_timeout(),
+            idle_timeout: self.config().idle_timeout(),
             clock: self.clock.clone(),
             counters: Arc::clone(&self.counters),
             _turn: turn,
@@ -151,10 +162,8 @@ impl Guard {
         upload: impl Future<Output = Result<T, OriginError>>,
     ) -> Result<T, OriginError> {
         let mut upload = std::pin::pin!(upload);
-        let limit = self
-            .config
-            .response_timeout()
-            .max(self.config.idle_timeout());
+        let config = self.config();
+        let limit = config.response_timeout().max(config.idle_timeout());
         loop {
             let before = progress.0.load(Relaxed);
             let sleep = self.clock.sleep(limit);
@@ -173,25 +182,25 @@ impl Guard {
             Queue::Requests => &self.requests,
             Queue::Uploads => &self.uploads,
         };
-        if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
-            return Ok(Turn::new(permit, &self.counters, queue));
+        if let Some(held) = permits.try_hold(1) {
+            return Ok(Turn::new(held, &self.counters, queue));
         }
+        let config = self.config();
         let waiting = &self.counters.queue(queue).queued;
         let queued = Gauge::rise(waiting);
-        if waiting.load(Relaxed) > self.config.max_queued as u64 {
+        if waiting.load(Relaxed) > config.max_queued as u64 {
             self.counters.overloaded.fetch_add(1, Relaxed);
             return Err(OriginError::Overloaded("the queue is full"));
         }
-        let acquire = Arc::clone(permits).acquire_owned();
-        let limit = self.clock.sleep(self.config.queue_timeout());
-        let permit = tokio::select! {
+        let held = Arc::clone(permits).hold(1);
+        let limit = self.clock.sleep(config.queue_timeout());
+        let held = tokio::select! {
             biased;
-            permit = acquire => permit.ok(),
+            held = held => Some(held),
             () = limit => None,
         };
         drop(queued);
-        permit
-            .map(|permit| Turn::new(permit, &self.counters, queue))
+        held.map(|held| Turn::new(held, &self.counters, queue))
             .ok_or_else(|| {
                 self.counters.overloaded.fetch_add(1, Relaxed);
                 OriginError::Overloaded("the wait in the queue was too long")
@@ -209,7 +218,7 @@ impl Guard {
         let mut tried = 1;
         loop {
             match self.attempt(operation, attempt()).await {
-                Err(error) if error.is_retriable() && tried < self.config.attempts => {
+                Err(error) if error.is_retriable() && tried < self.config().attempts => {
                     let pause = self.backoff(tried);
                     tracing::debug!(%error, tried, ?pause, "trying the origin again");
                     self.counters.retried(operation);
@@ -227,7 +236,7 @@ impl Guard {
         attempt: impl Future<Output = Result<T, OriginError>>,
     ) -> Result<T, OriginError> {
         let begun = self.clock.now();
-        let limit = self.config.response_timeout();
+        let limit = self.config().response_timeout();
         let result = tokio::select! {
             biased;
             result = attempt => result,
@@ -242,11 +251,11 @@ impl Guard {
     /// Between half and the whole of the doubled pause, so that clients that
     /// failed together do not come back together.
     fn backoff(&self, tried: u32) -> Duration {
-        let full = self
-            .config
+        let config = self.config();
+        let full = config
             .backoff_ms
             .saturating_mul(1 << (tried - 1).min(32))
-            .min(self.config.backoff_max_ms);
+            .min(config.backoff_max_ms);
         let share: f64 = self.jitter.lock().random_range(0.5..=1.0);
         Duration::from_millis(full).mul_f64(share)
     }
@@ -299,16 +308,16 @@ impl fmt::Debug for UploadTurn {
 pub(super) struct Turn {
     counters: Arc<Counters>,
     queue: Queue,
-    _permit: OwnedSemaphorePermit,
+    _held: Held,
 }
 
 impl Turn {
-    fn new(permit: OwnedSemaphorePermit, counters: &Arc<Counters>, queue: Queue) -> Self {
+    fn new(held: Held, counters: &Arc<Counters>, queue: Queue) -> Self {
         counters.queue(queue).in_flight.fetch_add(1, Relaxed);
         Turn {
             counters: Arc::clone(counters),
             queue,
-            _permit: permit,
+            _held: held,
         }
     }
 }

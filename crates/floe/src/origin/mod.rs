@@ -95,6 +95,17 @@ impl Origin {
         self.guard.stats()
     }
 
+    /// Takes over limits, time-outs and retries of requests, for those from
+    /// now on; all but `connect_timeout_ms`, which the client was made with.
+    ///
+    /// # Errors
+    /// When a setting cannot be used. Nothing is taken over then.
+    pub fn reload(&self, requests: &RequestConfig) -> Result<(), OriginConfigError> {
+        requests.validate()?;
+        self.guard.reload(requests.clone());
+        Ok(())
+    }
+
     /// See [`Backend::honours_if_match`].
     pub fn honours_if_match(&self) -> bool {
         self.backend.honours_if_match()

@@ -345,6 +345,13 @@ impl Store {
         })
     }
 
+    /// Changes the size of the RAM tier. Where it shrinks, values that are used
+    /// least leave it. `false` if there is no RAM tier, or `size` leaves none:
+    /// that needs the store to be opened again.
+    pub fn resize_ram(&self, size: ByteSize) -> bool {
+        self.engine().resize_ram(size.bytes())
+    }
+
     fn engine(&self) -> &Arc<Engine> {
         &self.handle.engine
     }

@@ -85,7 +85,7 @@ where
         replies: Replies::default(),
         account: Arc::default(),
         answer_room: UNCOUNTED_BYTES_MAX,
-        max_pipeline: context.face.config.max_pipeline as usize,
+        max_pipeline: context.face.config().max_pipeline as usize,
         listed,
         long_get: None,
     };

@@ -32,7 +32,7 @@ impl Pace {
             clock: face.clock.clone(),
             transfer: face.memory.transfer(account),
             stall_limit: face.stall_limit(),
-            grace: Duration::from_secs(u64::from(face.config.min_rate_grace_seconds)),
+            grace: Duration::from_secs(u64::from(face.config().min_rate_grace_seconds)),
             last: face.clock.now(),
             sleep: None,
         }

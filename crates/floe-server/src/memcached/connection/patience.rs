@@ -34,7 +34,7 @@ pub(super) struct Patience {
 
 impl Patience {
     pub(super) fn new(face: &Face) -> Self {
-        let seconds = face.config.idle_timeout_seconds;
+        let seconds = face.config().idle_timeout_seconds;
         let limit = Duration::from_secs(u64::from(seconds));
         Patience {
             clock: face.clock.clone(),
