@@ -128,3 +128,22 @@ impl From<floe::config::ConfigError> for Failure {
         Failure::usage("the configuration cannot be used").because(error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Exit, Failure};
+
+    #[test]
+    fn each_kind_of_failure_has_its_status() {
+        for (failure, status) in [
+            (Failure::usage("x"), 2),
+            (Failure::environment("x"), 3),
+            (Failure::damage("x"), 4),
+            (Failure::verdict("x"), 5),
+            (Failure::bug("x"), 70),
+        ] {
+            assert_eq!(failure.exit as u8, status);
+        }
+        assert_ne!(Exit::Bug.code(), Exit::Usage.code());
+    }
+}

@@ -5,6 +5,8 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
 use common::{Serving, floe, get, run};
 
@@ -113,4 +115,356 @@ fn the_help_names_files_that_exist_and_how_flags_take_values() {
     let help: Vec<&str> = help.split_whitespace().collect();
     let help = help.join(" ");
     assert!(help.contains("[a value needs `=`: --tiny-enabled=…]"));
+}
+
+/// The tests that show a statement of the page, which begins like this: files
+/// below `crates/` or `xtask/`, and functions in them.
+const PROOFS: &[(&str, &str)] = &[
+    (
+        "For operators of",
+        "floe-cli/tests/operations.rs:every_statement_of_the_page_names_its_tests floe-cli/tests/configuration.rs:the_reference_page_is_current",
+    ),
+    (
+        "Floe keeps chunks in one",
+        "floe-cli/tests/serving.rs:memcached_is_served_beside_s3_and_restarts_warm",
+    ),
+    (
+        "Floe looks at a file",
+        "floe-cli/tests/serving.rs:a_foreign_file_keeps_its_length floe-cli/tests/serving.rs:foreign_data_is_never_wiped_unasked",
+    ),
+    (
+        "* A file is empty",
+        "floe-device/src/file/tests.rs:zeros_and_holes_are_empty floe-device/src/file/tests.rs:data_is_never_taken_for_nothing",
+    ),
+    (
+        "* A block device is empty",
+        "floe-device/src/file/tests.rs:every_signature_is_seen_and_named floe-device/tests/block_device.rs:foreign_data_is_named_and_left_alone floe-device/tests/block_device.rs:a_mounted_device_is_in_use",
+    ),
+    (
+        "* A directory, pipe",
+        "floe-cli/tests/serving.rs:what_is_no_file_is_refused_untouched",
+    ),
+    (
+        "* A cache of another size",
+        "floe-cli/tests/serving.rs:a_cache_of_another_size_is_not_extended",
+    ),
+    (
+        "`floe format --force` wipes",
+        "floe-cli/tests/serving.rs:foreign_data_is_never_wiped_unasked",
+    ),
+    (
+        "| `device.size` |",
+        "floe-device/tests/file.rs:discard_gives_space_back_and_can_be_turned_off floe-device/tests/file.rs:reserved_space_is_taken_at_once_and_kept_when_its_zone_is_reset",
+    ),
+    (
+        "| `device.zone_size` |",
+        "floe-device/tests/file.rs:zones_fit_the_device_where_nobody_gave_a_size",
+    ),
+    (
+        "| `chunk.size` |",
+        "floe-cli/tests/serving.rs:a_chunk_larger_than_a_zone_says_what_fits",
+    ),
+    (
+        "| `ram.size` |",
+        "floe-server/tests/memcached/pressure.rs:readers_that_do_not_read_do_not_stop_gets_from_flash",
+    ),
+    (
+        "| `chunk.write_buffer` |",
+        "floe/tests/store_ram.rs:a_value_is_found_in_memory_then_on_flash_then_in_ram",
+    ),
+    ("Resident memory does not", "xtask/src/memory.rs:run"),
+    (
+        "`object.consistency` says",
+        "floe/src/object/tests/law.rs:consistency_modes_ask_the_origin_as_often_as_they_say",
+    ),
+    (
+        "| `etag` (default)",
+        "floe/src/object/tests/law.rs:consistency_modes_ask_the_origin_as_often_as_they_say",
+    ),
+    (
+        "| `ttl` |",
+        "floe/src/object/tests/virtual_time.rs:metadata_is_believed_for_its_lifetime_and_not_longer",
+    ),
+    (
+        "| `immutable` |",
+        "floe/src/object/tests/law.rs:consistency_modes_ask_the_origin_as_often_as_they_say",
+    ),
+    (
+        "Writes and deletes through",
+        "floe/src/object/tests/law.rs:a_fetch_that_read_the_old_version_does_not_outlive_a_write floe/src/object/tests/law.rs:versions_never_mix_when_the_object_changes_between_chunks",
+    ),
+    (
+        "An overwrite or a delete",
+        "floe/tests/store_oracle.rs:power_loss_small_values floe/tests/tiny_oracle.rs:power_loss",
+    ),
+    (
+        "`SIGTERM` stops",
+        "floe-server/tests/faces/robustness.rs:a_shutdown_finishes_what_was_begun_and_takes_nothing_new floe-cli/tests/operations.rs:a_second_signal_stops_at_once_and_its_status_says_so",
+    ),
+    (
+        "After `kill -9`",
+        "floe/tests/slots_restart.rs:hot_and_new_values_outlive_a_kill floe-server/tests/faces/admin.rs:health_does_not_wait_behind_the_crowd floe-cli/tests/operations.rs:a_second_signal_stops_at_once_and_its_status_says_so",
+    ),
+    (
+        "`SIGHUP` reads",
+        "floe-cli/tests/reloading.rs:sighup_takes_what_needs_no_restart",
+    ),
+    (
+        "* `log.level`; `s3.keys`",
+        "floe-cli/tests/reloading.rs:sighup_takes_what_needs_no_restart xtask/src/attack/crowds.rs:hang_up",
+    ),
+    (
+        "* limits, time-outs",
+        "floe-cli/tests/reloading.rs:sighup_takes_the_limits_that_the_operations_page_lists",
+    ),
+    (
+        "* `origin.requests`",
+        "floe-cli/tests/reloading.rs:sighup_takes_limits_and_names_those_that_it_cannot_take",
+    ),
+    (
+        "Connections that are open",
+        "floe-cli/tests/reloading.rs:sighup_takes_a_new_certificate_and_keeps_the_old_one_where_it_is_broken",
+    ),
+    (
+        "A file of tiny objects",
+        "floe-cli/tests/damage.rs:a_broken_tiny_file_does_not_keep_s3_from_starting",
+    ),
+    (
+        "`packaging/` has",
+        "floe-cli/tests/packaging.rs:the_systemd_unit_is_valid",
+    ),
+    (
+        "| 0 |",
+        "floe-cli/tests/serving.rs:the_first_start_serves_the_demo_object_and_restarts_warm",
+    ),
+    (
+        "| 2 |",
+        "floe-cli/tests/command_line.rs:wrong_usage_is_status_2 floe-cli/tests/packaging.rs:the_systemd_unit_is_valid",
+    ),
+    (
+        "| 3 |",
+        "floe-cli/tests/serving.rs:a_port_in_use_is_the_machines_fault floe-cli/tests/serving.rs:an_unwritable_data_dir_is_the_machines_fault",
+    ),
+    (
+        "| 4 |",
+        "floe-cli/tests/serving.rs:a_flipped_byte_is_found_by_check_and_not_served",
+    ),
+    (
+        "| 5 |",
+        "floe-cli/tests/evaluating.rs:an_unexpected_verdict_is_exit_status_5",
+    ),
+    (
+        "| 70 |",
+        "floe-cli/src/failure.rs:each_kind_of_failure_has_its_status",
+    ),
+    (
+        "| 130, 143 |",
+        "floe-cli/tests/operations.rs:a_second_signal_stops_at_once_and_its_status_says_so",
+    ),
+    (
+        "S3 checks SigV4",
+        "floe-server/tests/faces/s3_auth.rs:signed_requests_are_served_and_others_refused floe-server/tests/faces/s3_auth.rs:anonymous_faces_keep_to_loopback_unless_told floe-cli/tests/serving.rs:the_first_start_serves_the_demo_object_and_restarts_warm",
+    ),
+    (
+        "memcached asks for",
+        "floe-server/tests/memcached/limits.rs:only_those_with_a_password floe-server/src/config/tests.rs:what_cannot_be_served_is_refused_with_setting_and_cure floe-server/tests/memcached/tls.rs:everything_is_served_over_tls",
+    ),
+    (
+        "Metrics and health have",
+        "floe-server/src/config/tests.rs:faces_that_anyone_may_reach_are_named_once_they_are_allowed floe-cli/tests/configuration.rs:faces_open_to_other_machines_are_pointed_out",
+    ),
+    (
+        "Floe serves GET",
+        "floe-server/tests/faces/s3_write.rs:put_then_get_then_delete floe-server/tests/faces/s3_write.rs:copies floe-server/tests/faces/s3_write.rs:deleting_many floe-server/tests/faces/s3_write.rs:listings_page_and_fold floe-server/tests/faces/s3_write.rs:buckets floe-server/tests/faces/origins.rs:uploads_under_way_are_listed_and_parts_copied",
+    ),
+    (
+        "| `CreateBucket` |",
+        "floe-server/tests/faces/origins.rs:a_directory_makes_buckets floe-server/tests/faces/origins.rs:a_real_s3_server_behind_says_what_it_is_not_asked",
+    ),
+    (
+        "| `ListParts`",
+        "floe-server/tests/faces/origins.rs:uploads_under_way_are_listed_and_parts_copied floe-server/tests/faces/origins.rs:a_real_s3_server_behind_says_what_it_is_not_asked",
+    ),
+    (
+        "| versions, tags",
+        "floe-server/tests/faces/s3_kept.rs:headers_are_honoured_or_refused floe-server/tests/faces/s3_read.rs:what_is_not_kept_is_refused_not_ignored",
+    ),
+    (
+        "| a storage class",
+        "floe-server/tests/faces/s3_kept.rs:headers_are_honoured_or_refused floe-server/tests/faces/s3_kept.rs:what_is_accepted_is_given_back",
+    ),
+    (
+        "| metadata that is not ASCII",
+        "floe-server/tests/faces/s3_kept.rs:what_is_accepted_is_given_back floe/src/origin/remote/tests.rs:metadata_that_is_not_ascii_is_encoded_or_refused",
+    ),
+    (
+        "| keys with `//`",
+        "floe-server/tests/faces/origins.rs:keys_that_are_no_files_are_absent_and_stay_so floe/src/origin/remote/tests.rs:names_that_cannot_be_sent_are_refused_before_anything_is",
+    ),
+    (
+        "| origin down |",
+        "xtask/src/faults/mod.rs:origin_down floe/src/object/tests/law.rs:stale_answers_and_remembered_absence_only_when_asked_for floe/src/object/tests/virtual_time.rs:retries_back_off_with_jitter_and_stop",
+    ),
+    (
+        "| origin slow |",
+        "xtask/src/faults/mod.rs:origin_slow floe/src/object/tests/virtual_time.rs:the_queue_for_an_origin_is_bounded_in_length_and_in_time floe/src/object/tests/flights.rs:many_readers_cause_one_fetch_and_see_bytes_as_they_arrive",
+    ),
+    (
+        "| origin redirects",
+        "floe/src/origin/remote/tests.rs:redirects_stay_at_the_origin xtask/src/attack/s3.rs:redirects",
+    ),
+    (
+        "| origin sends a short",
+        "floe/src/object/tests/flights.rs:a_short_body_is_continued_and_if_that_fails_told_and_not_stored",
+    ),
+    (
+        "| object changes",
+        "floe/src/object/tests/law.rs:a_change_before_the_first_byte_begins_the_read_anew floe/src/object/tests/law.rs:versions_never_mix_when_the_object_changes_between_chunks",
+    ),
+    (
+        "| upload below",
+        "floe-server/tests/faces/robustness.rs:an_upload_that_crawls_is_refused floe-server/tests/faces/robustness.rs:uploads_that_wait_for_their_bodies_stop_no_reader floe-server/tests/faces/robustness.rs:copies_that_wait_to_upload_stop_no_reader",
+    ),
+    (
+        "| flash read error",
+        "floe-cli/tests/serving.rs:a_flipped_byte_is_found_by_check_and_not_served floe/tests/store_oracle.rs:power_loss_and_rough_reads_of_large_values",
+    ),
+    (
+        "| flash write error |",
+        "floe/tests/store_oracle.rs:mixed_values_sieve_with_faults floe/tests/tiny_damage.rs:writes_that_fail_cost_zones_and_not_the_few_that_may_be_open",
+    ),
+    (
+        "| full file system |",
+        "floe/tests/full_below.rs:what_there_is_room_for_is_kept xtask/src/faults/disk.rs:full",
+    ),
+    (
+        "| device too small for",
+        "xtask/src/faults/disk.rs:too_small",
+    ),
+    (
+        "| file of another plan |",
+        "floe-cli/tests/serving.rs:another_plan_is_refused_with_both_cures",
+    ),
+    (
+        "| foreign data |",
+        "floe-cli/tests/serving.rs:foreign_data_is_never_wiped_unasked xtask/src/attack/files.rs:foreign_files",
+    ),
+    (
+        "| more connections than `s3.",
+        "floe-server/tests/faces/robustness.rs:idle_connections_make_room floe-server/tests/faces/robustness.rs:connections_over_the_limit_wait_for_their_turn",
+    ),
+    (
+        "| more connections than `memcached.",
+        "floe-server/tests/memcached/limits.rs:too_many_connections_are_told_so",
+    ),
+    (
+        "`http://127.0.0.1:9100/metrics`",
+        "floe-server/tests/faces/admin.rs:metrics_count_what_happened xtask/src/tidy/dashboard.rs:exported",
+    ),
+    (
+        "| `floe_device_operation_seconds` |",
+        "floe-device/tests/wrappers.rs:meters_see_latency_bytes_errors_and_what_is_in_flight floe-server/tests/faces/admin.rs:the_device_is_metered",
+    ),
+    (
+        "| `floe_device_operation_bytes_total`",
+        "floe-device/tests/wrappers.rs:meters_see_latency_bytes_errors_and_what_is_in_flight",
+    ),
+    (
+        "| `floe_device_operation_abandoned_total`",
+        "floe-device/tests/wrappers.rs:meters_see_latency_bytes_errors_and_what_is_in_flight",
+    ),
+    (
+        "| `floe_tiny_live_objects`",
+        "floe-core/src/tiny/nemo/living.rs:the_estimate_is_as_near_as_documented_whatever_became_of_the_keys floe/tests/tiny_sizes.rs:live_objects_are_those_that_a_get_finds_before_and_after_a_restart",
+    ),
+    (
+        "| `floe_tiny_copies_on_flash` |",
+        "floe-core/src/tiny/nemo/living.rs:the_estimate_is_as_near_as_documented_whatever_became_of_the_keys",
+    ),
+    (
+        "| `floe_memcached_memory_bytes` |",
+        "floe-server/tests/memcached/pressure.rs:values_from_memory_count_while_clients_do_not_read_them",
+    ),
+    (
+        "* `floe check` verifies",
+        "floe-cli/tests/damage.rs:check_covers_tiny_objects floe-cli/tests/damage.rs:a_damaged_superblock_is_answered_from_its_copy floe/src/inspect/tests.rs:every_flipped_bit_is_found_where_it_is",
+    ),
+    (
+        "* `floe inspect`",
+        "floe-cli/tests/serving.rs:slots_are_inspected_and_checked",
+    ),
+    (
+        "* `floe config check",
+        "floe-cli/tests/operations.rs:every_command_and_flag_of_the_page_is_known floe-cli/tests/configuration.rs:a_flag_wins_over_a_variable_over_the_file",
+    ),
+    (
+        "* `floe bench` and",
+        "floe-cli/tests/evaluating.rs:a_bench_leaves_rows_and_a_report floe-cli/tests/evaluating.rs:a_replay_counts_misses",
+    ),
+];
+
+/// Lines that state something: not headings and heads of tables.
+fn statements(page: &str) -> Vec<&str> {
+    let lines: Vec<&str> = page.lines().collect();
+    let is_rule = |line: &&str| line.starts_with("|---");
+    let is_statement = |at: &usize| {
+        let (line, next) = (lines[*at], lines.get(at + 1));
+        let is_head = line.starts_with('|') && next.is_some_and(is_rule);
+        !(line.is_empty() || line.starts_with('#') || is_rule(&line) || is_head)
+    };
+    let at = (0..lines.len()).filter(is_statement);
+    at.map(|at| lines[at]).collect()
+}
+
+#[test]
+fn every_statement_of_the_page_names_its_tests() {
+    let page = page();
+    let statements = statements(&page);
+    for statement in &statements {
+        let proofs = PROOFS
+            .iter()
+            .filter(|(start, _)| statement.starts_with(start));
+        assert_eq!(
+            proofs.count(),
+            1,
+            "PROOFS names no test, or two, of: {statement}"
+        );
+    }
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    for (start, tests) in PROOFS {
+        let is_stated = statements.iter().any(|line| line.starts_with(start));
+        assert!(is_stated, "the page no longer says: {start}");
+        for test in tests.split(' ') {
+            let (file, function) = test.split_once(':').unwrap();
+            let below = if file.starts_with("xtask/") {
+                ""
+            } else {
+                "crates/"
+            };
+            let source = fs::read_to_string(format!("{root}/{below}{file}")).unwrap_or_default();
+            assert!(
+                source.contains(&format!("fn {function}(")),
+                "there is no test {test}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_second_signal_stops_at_once_and_its_status_says_so() {
+    for (signal, status) in [("-INT", 130), ("-TERM", 143)] {
+        let folder = tempfile::tempdir().unwrap();
+        let serving = Serving::start(folder.path(), &[]);
+        assert_eq!(get(serving.admin, "/ready").0, 200);
+        // An upload that the shutdown waits for.
+        let mut upload = TcpStream::connect(serving.s3).unwrap();
+        let head = "PUT /demo/slow HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\
+                    Expect: 100-continue\r\n\r\n";
+        upload.write_all(head.as_bytes()).unwrap();
+        upload.read_exact(&mut [0; 12]).unwrap();
+        serving.signal(signal);
+        while get(serving.admin, "/ready").0 != 503 {}
+        assert_eq!(get(serving.admin, "/health").0, 200);
+        assert_eq!(serving.stop_by(signal), status);
+    }
 }

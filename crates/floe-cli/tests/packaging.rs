@@ -13,6 +13,7 @@ fn the_systemd_unit_is_valid() {
     for needed in [
         "Type=notify",
         "WatchdogSec=",
+        "RestartPreventExitStatus=2",
         "ProtectSystem=strict",
         "io_uring_enter",
     ] {

@@ -166,6 +166,39 @@ fn sighup_takes_limits_and_names_those_that_it_cannot_take() {
     assert_eq!(serving.stop(), 0);
 }
 
+/// Changes every limit that docs/operations.md says a reload takes.
+#[test]
+fn sighup_takes_the_limits_that_the_operations_page_lists() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+    let page = fs::read_to_string(page).unwrap();
+    let line = page
+        .lines()
+        .find(|line| line.starts_with("* limits, time-outs"));
+    let settings: Vec<&str> = line.unwrap().split('`').skip(1).step_by(2).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let base = "s3.anonymous = \"loopback\"\nmemcached.listen = \"127.0.0.1:0\"\n\
+                oxcache.path = \"ox.sock\"\noxcache.bucket = \"demo\"\n";
+    fs::write(folder.path().join("floe.toml"), base).unwrap();
+    let (serving, mut log) = start(folder.path());
+    let mut text = base.to_owned();
+    for setting in &settings {
+        let value = match setting.rsplit('_').next().unwrap() {
+            "all" => "false",
+            "ram.size" | "rate" | "memcached.memory" => "\"9MiB\"",
+            "size" => "\"32KiB\"",
+            _ => "9",
+        };
+        text.push_str(&format!("{setting} = {value}\n"));
+    }
+    fs::write(folder.path().join("floe.toml"), text).unwrap();
+    serving.signal("-HUP");
+    let taken = log.expect("was read again");
+    for setting in &settings {
+        assert!(taken.contains(setting), "{setting} is not in {taken}");
+    }
+    assert_eq!(serving.stop(), 0);
+}
+
 /// A certificate for `localhost` in `folder`, and what a client trusts.
 fn certify(folder: &Path) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();

@@ -135,8 +135,12 @@ impl Serving {
     }
 
     /// Sends SIGTERM and waits for the end.
-    pub(crate) fn stop(mut self) -> i32 {
-        self.signal("-TERM");
+    pub(crate) fn stop(self) -> i32 {
+        self.stop_by("-TERM")
+    }
+
+    pub(crate) fn stop_by(mut self, signal: &str) -> i32 {
+        self.signal(signal);
         let status = self.child.wait().expect("it ends");
         status.code().unwrap_or(-1)
     }
