@@ -159,6 +159,9 @@ pub struct OriginRead {
     pub meta: ObjectMeta,
     /// The bytes that the body holds.
     pub range: Range<u64>,
+    /// Whether a cache on the way had the first of them, where the answer says
+    /// so (`x-floe-cache`, `x-cache`).
+    pub from_cache: Option<bool>,
     /// The bytes. A body that ends before `range` does gives
     /// [`OriginError::ShortBody`] as its last item.
     pub body: OriginBody,

@@ -137,6 +137,7 @@ impl Backend for MemoryOrigin {
         Ok(OriginRead {
             meta,
             range,
+            from_cache: None,
             body: body.boxed(),
         })
     }

@@ -194,7 +194,7 @@ fn emulated_keys() -> Vec<Key> {
         key(
             "emulated.latency",
             Kind::Toml,
-            "`emulated`: how long a request takes until its body begins: `{ rule = \"none\" }`, `{ rule = \"constant\", ms = 40.6 }`, `{ rule = \"normal\" or \"log_normal\", mean_ms = …, sd_ms = … }`, `{ rule = \"empirical\", quantiles = [[0.0, 1.0], [1.0, 9.0]] }` or `{ rule = \"measured\", preset = \"64KiB\" }`.",
+            "`emulated`: how long a request takes until its body begins: `{ rule = \"none\" }`, `{ rule = \"constant\", ms = 40.6 }`, `{ rule = \"normal\" or \"log_normal\", mean_ms = …, sd_ms = … }`, `{ rule = \"empirical\", quantiles = [[0.0, 1.0], [1.0, 9.0]] }`, `{ rule = \"file\", path = \"latency.toml\" }` (written by `floe bench --origin`) or `{ rule = \"measured\", preset = \"64KiB\" }`.",
         ),
         key(
             "emulated.head_latency",

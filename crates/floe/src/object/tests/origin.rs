@@ -188,6 +188,7 @@ impl Backend for Arc<GatedOrigin> {
         Ok(OriginRead {
             meta,
             range,
+            from_cache: None,
             body: Box::pin(body),
         })
     }

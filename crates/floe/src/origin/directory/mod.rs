@@ -186,6 +186,7 @@ impl Backend for DirectoryOrigin {
                 body: body(file, &meta, range.clone()),
                 meta,
                 range,
+                from_cache: None,
             })
         })
         .await

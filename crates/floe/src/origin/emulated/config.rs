@@ -133,6 +133,13 @@ pub enum LatencyRule {
         /// Pairs of a share (0 to 1, ascending, first 0 and last 1) and milliseconds (ascending).
         quantiles: Vec<(f64, f64)>,
     },
+    /// What `floe bench --origin` measured, by the size of reads; see
+    /// [`LatencyFile`](super::LatencyFile). Bodies take the measured time too,
+    /// unless `bandwidth_per_stream` is set.
+    File {
+        /// The file.
+        path: PathBuf,
+    },
     /// What OxCache's authors measured of S3 (us-west-2), appendix A.
     Measured {
         /// Size of the objects that were read.
@@ -229,9 +236,10 @@ impl EmulatedConfig {
 impl LatencyRule {
     fn validate(&self) -> Result<(), OriginConfigError> {
         let wrong = |value: String, cure: &str| Err(invalid("emulated.latency", value, cure));
-        let sane = |ms: f64| ms.is_finite() && (0.0..=86_400_000.0).contains(&ms);
+        let sane = sane_ms;
         match self {
-            LatencyRule::None | LatencyRule::Measured { .. } => Ok(()),
+            // A file is checked when it is read.
+            LatencyRule::None | LatencyRule::Measured { .. } | LatencyRule::File { .. } => Ok(()),
             LatencyRule::Constant { ms } if sane(*ms) => Ok(()),
             LatencyRule::Constant { ms } => wrong(ms.to_string(), "must be 0 to 86400000 ms"),
             LatencyRule::Normal {
@@ -263,12 +271,7 @@ impl LatencyRule {
                 }
             }
             LatencyRule::Empirical { quantiles } => {
-                let ascending = quantiles
-                    .windows(2)
-                    .all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1);
-                let ends = quantiles.first().map(|q| q.0) == Some(0.0)
-                    && quantiles.last().map(|q| q.0) == Some(1.0);
-                if ascending && ends && quantiles.iter().all(|q| sane(q.1)) {
+                if check_quantiles(quantiles) && quantiles.iter().all(|q| sane(q.1)) {
                     Ok(())
                 } else {
                     wrong(
@@ -279,4 +282,19 @@ impl LatencyRule {
             }
         }
     }
+}
+
+/// Whether latencies of up to a day are meant.
+pub(super) fn sane_ms(ms: f64) -> bool {
+    ms.is_finite() && (0.0..=86_400_000.0).contains(&ms)
+}
+
+/// Whether shares ascend from 0 to 1, and milliseconds with them.
+pub(super) fn check_quantiles(quantiles: &[(f64, f64)]) -> bool {
+    let ascending = quantiles
+        .windows(2)
+        .all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1);
+    let ends =
+        quantiles.first().map(|q| q.0) == Some(0.0) && quantiles.last().map(|q| q.0) == Some(1.0);
+    ascending && ends
 }

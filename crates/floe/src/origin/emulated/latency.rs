@@ -5,6 +5,8 @@ use std::time::Duration;
 use rand::{Rng, RngExt};
 
 use super::config::LatencyRule;
+use super::recorded::LatencyFile;
+use crate::origin::config::OriginConfigError;
 
 /// A latency rule, ready to draw from.
 #[derive(Clone, Debug)]
@@ -25,11 +27,14 @@ pub(super) enum Latency {
         max: f64,
     },
     Empirical(Vec<(f64, f64)>),
+    Recorded(LatencyFile),
 }
 
 impl Latency {
-    pub(super) fn new(rule: &LatencyRule) -> Self {
-        match rule {
+    /// # Errors
+    /// When a file of latencies cannot be used.
+    pub(super) fn new(rule: &LatencyRule) -> Result<Self, OriginConfigError> {
+        Ok(match rule {
             LatencyRule::None => Latency::None,
             LatencyRule::Constant { ms } => Latency::Constant(milliseconds(*ms)),
             LatencyRule::Normal {
@@ -50,6 +55,7 @@ impl Latency {
                 max_ms,
             } => Latency::log_normal(*mean_ms, *sd_ms, *min_ms, max_ms.unwrap_or(f64::MAX)),
             LatencyRule::Empirical { quantiles } => Latency::Empirical(quantiles.clone()),
+            LatencyRule::File { path } => Latency::Recorded(LatencyFile::read(path)?),
             LatencyRule::Measured { preset, constant } => {
                 let row = preset.measured();
                 if *constant {
@@ -58,7 +64,7 @@ impl Latency {
                     Latency::log_normal(row.mean_ms, row.sd_ms, row.min_ms, row.max_ms)
                 }
             }
-        }
+        })
     }
 
     /// Moments of the log-normal share: its mean is `mean - min`, its deviation `sd`.
@@ -76,8 +82,9 @@ impl Latency {
         }
     }
 
-    /// `None` where there is nothing to wait for.
-    pub(super) fn draw(&self, random: &mut impl Rng) -> Option<Duration> {
+    /// Time until a read of `bytes` bytes gives its first; `None` where there
+    /// is nothing to wait for.
+    pub(super) fn draw(&self, random: &mut impl Rng, bytes: u64) -> Option<Duration> {
         match self {
             Latency::None => None,
             Latency::Constant(latency) => Some(*latency),
@@ -95,8 +102,22 @@ impl Latency {
             Latency::Empirical(quantiles) => {
                 Some(milliseconds(interpolate(quantiles, random.random())))
             }
+            Latency::Recorded(file) => file
+                .class(bytes)
+                .map(|class| milliseconds(interpolate(&class.first_byte, random.random()))),
         }
         .filter(|latency| !latency.is_zero())
+    }
+
+    /// Time from the first byte of `bytes` to the last, where it was measured.
+    pub(super) fn draw_body(&self, random: &mut impl Rng, bytes: u64) -> Option<Duration> {
+        let Latency::Recorded(file) = self else {
+            return None;
+        };
+        let class = file.class(bytes)?;
+        let measured_ms = interpolate(&class.body, random.random());
+        let proportion = bytes as f64 / class.mean_bytes.max(1) as f64;
+        Some(milliseconds(measured_ms * proportion)).filter(|time| !time.is_zero())
     }
 }
 
@@ -132,10 +153,16 @@ mod tests {
     use crate::origin::emulated::LatencyPreset;
 
     fn moments(rule: &LatencyRule) -> (f64, f64, f64, f64) {
-        let latency = Latency::new(rule);
+        let latency = Latency::new(rule).expect("no file is read");
         let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
         let drawn: Vec<f64> = (0..200_000)
-            .map(|_| latency.draw(&mut random).unwrap_or_default().as_secs_f64() * 1e3)
+            .map(|_| {
+                latency
+                    .draw(&mut random, 1)
+                    .unwrap_or_default()
+                    .as_secs_f64()
+                    * 1e3
+            })
             .collect();
         let n = drawn.len() as f64;
         let mean = drawn.iter().sum::<f64>() / n;

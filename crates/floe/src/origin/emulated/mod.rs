@@ -3,6 +3,7 @@
 mod config;
 mod content;
 mod latency;
+mod recorded;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 pub use config::{EmulatedConfig, LatencyPreset, LatencyRule, MeasuredLatency, SizeRule};
 pub use content::{Content, WrongBytes, verify};
+pub use recorded::{LATENCY_FILE_FORMAT, LatencyClass, LatencyFile, Quantiles};
 
 use super::backend::Backend;
 use super::config::OriginConfigError;
@@ -64,18 +66,21 @@ struct Fate {
     changes: bool,
     /// The share of the body that is sent.
     cut: Option<f64>,
+    /// Time that the whole body takes, where it was measured.
+    body: Option<Duration>,
 }
 
 impl EmulatedOrigin {
     /// Makes an origin up.
     ///
     /// # Errors
-    /// When a setting cannot be used, or the table of sizes cannot be read.
+    /// When a setting cannot be used, or the table of sizes or the file of
+    /// latencies cannot be read.
     pub fn new(config: EmulatedConfig, clock: Clock) -> Result<Self, OriginConfigError> {
         config.validate()?;
         Ok(EmulatedOrigin {
             sizes: Sizes::new(&config.size, config.seed)?,
-            latency: Latency::new(&config.latency),
+            latency: Latency::new(&config.latency)?,
             config,
             clock,
             requests: AtomicU64::new(0),
@@ -125,18 +130,20 @@ impl EmulatedOrigin {
         &self.overrides[(size::hash(self.config.seed, key) % OVERRIDE_SHARDS as u64) as usize]
     }
 
-    /// Draws a request's fate from the seed and the request's number, so that
-    /// no lock orders the requests and the same order gives the same fates.
-    fn fate(&self) -> Fate {
+    /// Draws the fate of a request for so many bytes from the seed and the
+    /// request's number, so that no lock orders the requests and the same order
+    /// gives the same fates.
+    fn fate(&self, bytes: u64) -> Fate {
         let number = self.requests.fetch_add(1, Relaxed);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(
             self.config.seed ^ number.wrapping_mul(0xa076_1d64_78bd_642f),
         );
         Fate {
-            latency: self.latency.draw(&mut random),
+            latency: self.latency.draw(&mut random, bytes),
             fails: random.random::<f64>() < self.config.error_rate,
             changes: random.random::<f64>() < self.config.change_rate,
             cut: (random.random::<f64>() < self.config.short_body_rate).then(|| random.random()),
+            body: self.latency.draw_body(&mut random, bytes),
         }
     }
 
@@ -178,14 +185,31 @@ impl EmulatedOrigin {
         Ok((generation, meta))
     }
 
-    fn body(&self, content: Content, range: Range<u64>, sent_to: u64) -> OriginBody {
+    /// Bytes that a request asks for, as things are.
+    fn asked_bytes(&self, key: &ObjectKey, range: Option<&Range<u64>>) -> u64 {
+        let size = self.current(key).and_then(|(_, size)| size).unwrap_or(0);
+        range.map_or(size, |range| {
+            range.end.min(size).saturating_sub(range.start)
+        })
+    }
+
+    fn body(
+        &self,
+        content: Content,
+        range: Range<u64>,
+        sent_to: u64,
+        takes: Option<Duration>,
+    ) -> OriginBody {
+        let length = (range.end - range.start) as f64;
+        let measured = takes.map(|takes| (length / takes.as_secs_f64()) as u64);
+        let rate = self.config.bandwidth_per_stream.map(|rate| rate.bytes());
         let pieces = Pieces {
             content,
             at: range.start,
             end: sent_to,
             piece: self.config.piece_size.bytes(),
-            pace: self.config.bandwidth_per_stream.map(|rate| Pace {
-                bytes_per_second: rate.bytes(),
+            pace: rate.or(measured).map(|rate| Pace {
+                bytes_per_second: rate.max(1),
                 begun: self.clock.now(),
                 begun_at: range.start,
                 clock: self.clock.clone(),
@@ -201,7 +225,7 @@ impl EmulatedOrigin {
 #[async_trait]
 impl Backend for EmulatedOrigin {
     async fn get(&self, key: &ObjectKey, request: GetRequest) -> Result<OriginRead, OriginError> {
-        let fate = self.fate();
+        let fate = self.fate(self.asked_bytes(key, request.range.as_ref()));
         self.meet(&fate, true, key).await?;
         let (generation, meta) = self.meta(key, &request)?;
         let range = clip(request.range, meta.size)?;
@@ -211,14 +235,15 @@ impl Backend for EmulatedOrigin {
         };
         let content = Content::new(self.config.seed, key, generation);
         Ok(OriginRead {
-            body: self.body(content, range.clone(), sent_to),
+            body: self.body(content, range.clone(), sent_to, fate.body),
             meta,
             range,
+            from_cache: None,
         })
     }
 
     async fn head(&self, key: &ObjectKey, request: GetRequest) -> Result<ObjectMeta, OriginError> {
-        let fate = self.fate();
+        let fate = self.fate(0);
         self.meet(&fate, self.config.head_latency, key).await?;
         self.meta(key, &request).map(|(_, meta)| meta)
     }
@@ -228,7 +253,7 @@ impl Backend for EmulatedOrigin {
         key: &ObjectKey,
         mut request: PutRequest,
     ) -> Result<PutResponse, OriginError> {
-        let fate = self.fate();
+        let fate = self.fate(request.length.unwrap_or(0));
         let mut received = 0;
         while let Some(piece) = request.body.next().await {
             received += piece
@@ -247,7 +272,7 @@ impl Backend for EmulatedOrigin {
     }
 
     async fn delete(&self, key: &ObjectKey) -> Result<(), OriginError> {
-        let fate = self.fate();
+        let fate = self.fate(0);
         self.meet(&fate, true, key).await?;
         match self.current(key) {
             Some((_, Some(_))) => self.write(key, None),

@@ -116,9 +116,15 @@ impl RemoteOrigin {
             .await
             .map_err(|error| meaning(error, &key.to_string()))?;
         let meta = convert::meta(&result.meta, &result.attributes);
+        let from_cache = service::from_cache(&result);
         let range = super::emulated::clip(request.range.clone(), meta.size)?;
         let body = cut(stream(result, key), range.clone());
-        Ok(OriginRead { meta, range, body })
+        Ok(OriginRead {
+            meta,
+            range,
+            from_cache,
+            body,
+        })
     }
 }
 
@@ -156,6 +162,7 @@ impl Backend for RemoteOrigin {
             Ok(result) => Ok(OriginRead {
                 meta: convert::meta(&result.meta, &result.attributes),
                 range: result.range.clone(),
+                from_cache: service::from_cache(&result),
                 body: stream(result, key),
             }),
             Err(error) if is_not_partial(&error) => {

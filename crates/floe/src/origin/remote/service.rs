@@ -89,6 +89,9 @@ impl HttpService for Explaining {
             return Err(HttpError::new(HttpErrorKind::Decode, Refusal::NotPartial));
         }
         if status < 400 && status != 304 {
+            if let Some(said) = cache_said(response.headers()) {
+                response.extensions_mut().insert(said);
+            }
             return Ok(response);
         }
         let mut body = BytesMut::new();
@@ -108,6 +111,25 @@ impl HttpService for Explaining {
         };
         Err(HttpError::new(HttpErrorKind::Decode, refusal))
     }
+}
+
+/// Whether a cache on the way said that it had what was asked for.
+#[derive(Clone, Copy, Debug)]
+struct FromCache(bool);
+
+fn cache_said(headers: &HeaderMap) -> Option<FromCache> {
+    let value = headers.get("x-floe-cache").or(headers.get("x-cache"))?;
+    let value = value.to_str().ok()?.to_ascii_lowercase();
+    let is_hit = value.contains("hit");
+    // Fetched for another request, `joined`, is no hit.
+    let is_known = is_hit || value.contains("miss") || value == "joined";
+    is_known.then_some(FromCache(is_hit))
+}
+
+/// What a cache on the way said of an answer.
+pub(super) fn from_cache(result: &object_store::GetResult) -> Option<bool> {
+    let said = result.extensions.get::<FromCache>();
+    said.map(|FromCache(is_hit)| *is_hit)
 }
 
 /// Writes values that are not ASCII as encoded words (RFC 2047), as Amazon

@@ -369,6 +369,26 @@ async fn listings_and_buckets_are_passed_on() {
 }
 
 #[tokio::test]
+async fn what_caches_on_the_way_say_is_told() {
+    let said = [
+        ("x-floe-cache: hit", Some(true)),
+        ("x-floe-cache: joined", Some(false)),
+        ("X-Cache: Miss from cloudfront", Some(false)),
+        ("x-cache: TCP_HIT", Some(true)),
+        ("x-cache: perhaps", None),
+        ("x-other: hit", None),
+    ];
+    let answers = said.map(|(header, _)| answer("200 OK", &[header, DATED], "0123"));
+    let server = serve(answers.to_vec()).await;
+    let origin = open(OriginKind::S3, &server);
+    for (header, expected) in said {
+        let read = origin.get(&key(), GetRequest::default()).await.unwrap();
+        assert_eq!(read.from_cache, expected, "{header}");
+        assert_eq!(text(read).await.unwrap(), "0123");
+    }
+}
+
+#[tokio::test]
 async fn a_web_server_without_ranges_and_validators_still_serves() {
     let server = serve(vec![answer("200 OK", &[], "0123456789"); 2]).await;
     let origin = open(OriginKind::Http, &server);
