@@ -64,6 +64,14 @@ pub(crate) struct HistogramSnapshot {
 }
 
 impl HistogramSnapshot {
+    /// Adds another one of the same buckets.
+    pub(crate) fn add(&mut self, other: &HistogramSnapshot) {
+        for ((_, count), (_, more)) in self.buckets.iter_mut().zip(&other.buckets) {
+            *count += more;
+        }
+        self.sum_seconds += other.sum_seconds;
+    }
+
     pub(crate) fn count(&self) -> u64 {
         self.buckets.iter().map(|(_, n)| n).sum()
     }
@@ -96,21 +104,49 @@ pub(crate) const METHODS: [&str; 6] = ["get", "head", "put", "post", "delete", "
 /// Classes of answers that are counted apart.
 pub(crate) const STATUS_CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
+/// How reads of objects were served, in the words of `x-floe-cache`.
+pub(crate) const READ_RESULTS: [&str; 3] = ["hit", "miss", "joined"];
+
+/// The place of GET in [`METHODS`].
+const GET: usize = 0;
+
+/// How long answers took until they began and until they ended.
+#[derive(Debug, Default)]
+pub(crate) struct Latencies {
+    /// From the request's head to the answer's head.
+    pub(crate) first_byte: Histogram,
+    /// From the request's head to the answer's last byte.
+    pub(crate) whole: Histogram,
+}
+
 /// What happened to the requests of one face.
 #[derive(Debug, Default)]
 pub(crate) struct RequestCounters {
     /// By method, then by class of the answer.
     pub(crate) answered: [[Counter; STATUS_CLASSES.len()]; METHODS.len()],
-    /// From the request's head to the answer's head, by method.
-    pub(crate) first_byte: [Histogram; METHODS.len()],
-    /// From the request's head to the answer's last byte, by method.
-    pub(crate) whole: [Histogram; METHODS.len()],
+    /// By method, without the reads of objects.
+    others: [Latencies; METHODS.len()],
+    /// Of GETs that read an object, by [`READ_RESULTS`].
+    pub(crate) reads: [Latencies; READ_RESULTS.len()],
     /// Requests begun and not ended.
     pub(crate) begun: Counter,
     /// Requests ended, whole or broken off.
     pub(crate) ended: Counter,
     /// Bytes of answers' bodies.
     pub(crate) sent_bytes: Counter,
+}
+
+impl RequestCounters {
+    /// Of all requests with a method: until answers begin, and until they end.
+    pub(crate) fn latencies(&self, method: usize) -> (HistogramSnapshot, HistogramSnapshot) {
+        let mut first_byte = self.others[method].first_byte.snapshot();
+        let mut whole = self.others[method].whole.snapshot();
+        for read in self.reads.iter().filter(|_| method == GET) {
+            first_byte.add(&read.first_byte.snapshot());
+            whole.add(&read.whole.snapshot());
+        }
+        (first_byte, whole)
+    }
 }
 
 /// Everything one face counts.
@@ -125,6 +161,8 @@ pub(crate) struct RequestMeter {
     counters: Arc<RequestCounters>,
     clock: Clock,
     method: usize,
+    /// How a GET was served, if it read an object.
+    result: Option<usize>,
     began: Tick,
 }
 
@@ -140,10 +178,25 @@ impl RequestMeter {
             counters,
             clock,
             method,
+            result: None,
         }
     }
 
-    pub(crate) fn answered(&self, status: StatusCode) {
+    fn latencies(&self) -> &Latencies {
+        match self.result {
+            Some(result) => &self.counters.reads[result],
+            None => &self.counters.others[self.method],
+        }
+    }
+
+    /// Notes the beginning of the answer; `result` is one of [`READ_RESULTS`]
+    /// where an object is read, whatever the case of its letters.
+    pub(crate) fn answered(&mut self, status: StatusCode, result: Option<&str>) {
+        let place = |result: &str| {
+            let mut known = READ_RESULTS.iter();
+            known.position(|name| name.eq_ignore_ascii_case(result))
+        };
+        self.result = result.filter(|_| self.method == GET).and_then(place);
         let class = match status.as_u16() {
             0..300 => 0,
             300..400 => 1,
@@ -152,7 +205,7 @@ impl RequestMeter {
         };
         self.counters.answered[self.method][class].add(1);
         let elapsed = self.clock.now().since(self.began);
-        self.counters.first_byte[self.method].record(elapsed);
+        self.latencies().first_byte.record(elapsed);
     }
 
     pub(crate) fn sent(&self, bytes: u64) {
@@ -163,7 +216,7 @@ impl RequestMeter {
 impl Drop for RequestMeter {
     fn drop(&mut self) {
         let elapsed = self.clock.now().since(self.began);
-        self.counters.whole[self.method].record(elapsed);
+        self.latencies().whole.record(elapsed);
         self.counters.ended.add(1);
     }
 }

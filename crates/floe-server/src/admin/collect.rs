@@ -10,7 +10,7 @@ use floe::origin::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation};
 use floe_device::metered::{self, MEASURED, Meters};
 
 use super::samples::Samples;
-use crate::statistics::{FaceStatistics, HistogramSnapshot, METHODS, STATUS_CLASSES};
+use crate::statistics::{FaceStatistics, HistogramSnapshot, METHODS, READ_RESULTS, STATUS_CLASSES};
 
 /// Everything the object cache and what is below it know.
 pub(crate) fn cache(samples: &mut Samples, cache: &ObjectCache) {
@@ -444,17 +444,33 @@ pub(crate) fn face(samples: &mut Samples, name: &str, statistics: &FaceStatistic
             );
         }
         let labels = [("face", name), ("method", *method_name)];
+        let (first_byte, whole) = requests.latencies(method);
         samples.histogram(
             "floe_request_first_byte_seconds",
             "Time until an answer begins",
             &labels,
-            requests.first_byte[method].snapshot(),
+            first_byte,
         );
         samples.histogram(
             "floe_request_seconds",
             "Time until an answer ends",
             &labels,
-            requests.whole[method].snapshot(),
+            whole,
+        );
+    }
+    for (result, read) in READ_RESULTS.iter().zip(&requests.reads) {
+        let labels = [("face", name), ("result", *result)];
+        samples.histogram(
+            "floe_read_first_byte_seconds",
+            "Time until the answer to a read of an object begins, by where the bytes come from",
+            &labels,
+            read.first_byte.snapshot(),
+        );
+        samples.histogram(
+            "floe_read_seconds",
+            "Time until the answer to a read of an object ends, by where the bytes come from",
+            &labels,
+            read.whole.snapshot(),
         );
     }
 }

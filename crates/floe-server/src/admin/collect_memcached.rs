@@ -1,7 +1,7 @@
 //! The numbers of the memcached face.
 
 use super::samples::Samples;
-use crate::memcached::Face;
+use crate::memcached::{Face, GET_RESULTS};
 
 pub(super) fn face(samples: &mut Samples, face: &Face) {
     let totals = face.totals();
@@ -28,6 +28,14 @@ pub(super) fn face(samples: &mut Samples, face: &Face) {
         let labels = [("command", command), ("result", result)];
         let help = "Keys that commands of the memcached face named, by what was found";
         samples.counter("floe_memcached_keys", help, &labels, value);
+    }
+    for (result, name) in GET_RESULTS {
+        samples.histogram(
+            "floe_memcached_get_seconds",
+            "Time from the arrival of a get until its answer is ready, by what was found",
+            &[("result", name)],
+            face.get_latency(result),
+        );
     }
     for (command, value) in [
         ("store", totals.sets),

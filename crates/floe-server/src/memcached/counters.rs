@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::latency::GetLatencies;
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// The counters of one thread.
@@ -10,6 +12,8 @@ macro_rules! counters {
         #[repr(align(128))]
         pub(crate) struct Counters {
             $($(#[$doc])* pub(crate) $name: Count,)*
+            /// How long gets took.
+            pub(crate) get_latencies: GetLatencies,
         }
 
         /// The sum over all threads at one moment.

@@ -5,19 +5,22 @@ use std::sync::Arc;
 use bytes::BufMut;
 use floe::items::{Decision, Expiry, ItemBuffer, ItemError, ItemState, NewItem};
 use floe::{Item, ItemCache};
+use floe_core::Tick;
 
-use super::Face;
 use super::counters::Counters;
 use super::output::Output;
 use super::protocol::Verb;
 use super::protocol::number::{Digits, unsigned};
 use super::words as say;
+use super::{Face, GetResult};
 
 /// Where and by whom requests of one connection are carried out.
 #[derive(Clone)]
 pub(super) struct Context {
     pub(super) face: Arc<Face>,
     pub(super) counters: Arc<Counters>,
+    /// When the batch of requests that is being carried out had arrived.
+    pub(super) arrived: Tick,
 }
 
 impl Context {
@@ -352,14 +355,25 @@ impl Context {
                 None
             }
         };
-        match &item {
+        let result = match &item {
             Some(item) => {
                 self.counters.get_hits_flash.add(1);
                 self.items().note_read(item);
+                GetResult::HitFlash
             }
-            None => self.counters.get_misses.add(1),
-        }
+            None => {
+                self.counters.get_misses.add(1);
+                GetResult::Miss
+            }
+        };
+        self.note_gets(result, 1);
         item
+    }
+
+    /// Notes how long gets took from their arrival until now.
+    pub(super) fn note_gets(&self, result: GetResult, gets: u64) {
+        let took = self.face.clock.now().since(self.arrived);
+        self.counters.get_latencies.add(result, took, gets);
     }
 
     /// `delete`.

@@ -11,6 +11,7 @@ mod auth;
 mod connection;
 mod counters;
 mod execute;
+mod latency;
 mod listen;
 mod memory;
 mod meta;
@@ -36,8 +37,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{MemcachedConfig, ServerConfigError};
 use crate::reload::Reloadable;
+use crate::statistics::HistogramSnapshot;
 use counters::Counters;
 pub(crate) use counters::Totals;
+pub(crate) use latency::{GET_RESULTS, GetResult};
 pub(crate) use listen::Listeners;
 use memory::Memory;
 pub(crate) use reload::Reloaded;
@@ -125,6 +128,12 @@ impl Face {
             totals.add(thread);
         }
         totals
+    }
+
+    /// How long gets with such a result took.
+    pub(crate) fn get_latency(&self, result: GetResult) -> HistogramSnapshot {
+        let threads = self.threads.iter().map(|thread| &thread.get_latencies);
+        latency::total(threads, result)
     }
 
     /// Connections that are open.

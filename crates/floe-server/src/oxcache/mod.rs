@@ -12,7 +12,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use floe::limit::Limit;
-use floe::object::{ByteRange, ObjectBody, ObjectCache, ObjectKey};
+use floe::object::{ByteRange, ObjectBody, ObjectCache, ObjectKey, Outcome};
 use floe_device::Clock;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -125,20 +125,24 @@ impl OxCacheFace {
     /// Looks a request up, and reads ahead as far as there is memory for it.
     async fn reply(self, key: String, offset: u64, size: u64) -> (RequestMeter, Reply) {
         let inner = &self.inner;
-        let meter = RequestMeter::begin(
+        let mut meter = RequestMeter::begin(
             Arc::clone(&inner.statistics.requests),
             inner.clock.clone(),
             &http::Method::GET,
         );
-        let (status, reply) = match self.data(key, offset, size).await {
-            Ok(data) => (http::StatusCode::OK, Reply::Data(data)),
-            Err(error) => (error.status, Reply::Error(error.message)),
+        let (status, result, reply) = match self.data(key, offset, size).await {
+            Ok((data, outcome)) => (
+                http::StatusCode::OK,
+                Some(outcome.name()),
+                Reply::Data(data),
+            ),
+            Err(error) => (error.status, None, Reply::Error(error.message)),
         };
-        meter.answered(status);
+        meter.answered(status, result);
         (meter, reply)
     }
 
-    async fn data(&self, key: String, offset: u64, size: u64) -> Result<Data, Refusal> {
+    async fn data(&self, key: String, offset: u64, size: u64) -> Result<(Data, Outcome), Refusal> {
         let inner = &self.inner;
         let most = inner.config.max_read_size.bytes();
         if size == 0 {
@@ -173,7 +177,7 @@ impl OxCacheFace {
             _share: None,
         };
         inner.read_ahead(&mut data).await?;
-        Ok(data)
+        Ok((data, read.outcome))
     }
 }
 

@@ -208,7 +208,7 @@ impl S3Face {
     async fn answer(self, request: Request<Incoming>, pace: Arc<Pace>) -> Answer {
         let inner = &*self.inner;
         let is_head = request.method() == Method::HEAD;
-        let meter = RequestMeter::begin(
+        let mut meter = RequestMeter::begin(
             Arc::clone(&inner.statistics.requests),
             inner.clock.clone(),
             request.method(),
@@ -220,7 +220,9 @@ impl S3Face {
         if let Ok(id) = HeaderValue::from_str(&id) {
             headers.insert(X_AMZ_REQUEST_ID, id);
         }
-        meter.answered(response.status());
+        let result = response.headers().get(read::X_FLOE_CACHE);
+        let result = result.and_then(|value| value.to_str().ok());
+        meter.answered(response.status(), result);
         tracing::debug!(request = %id, status = response.status().as_u16(), "answered");
         let announced = announced_length(&response, is_head);
         response.map(|body| PacedBody::new(body, pace, announced, meter))

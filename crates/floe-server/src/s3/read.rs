@@ -26,7 +26,7 @@ use super::query::Query;
 use super::range::requested_range;
 use super::target::Domains;
 
-const X_FLOE_CACHE: HeaderName = HeaderName::from_static("x-floe-cache");
+pub(super) const X_FLOE_CACHE: HeaderName = HeaderName::from_static("x-floe-cache");
 
 /// Parts of an object's URL that ask for something else than its bytes.
 const SUBRESOURCES: [&str; 12] = [

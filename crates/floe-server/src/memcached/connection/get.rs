@@ -55,14 +55,14 @@ where
                 if !self.make_answer_room(item.value.len()).await? {
                     return Ok(false);
                 }
-                self.context.counters.get_hits_memory.add(1);
+                self.answered.hit(&self.context.counters);
                 self.context.items().note_read(&item);
                 self.context.face.prefixes.note_get(key, true);
                 self.replies.sink().item(key, &item, with_version);
                 Ok(true)
             }
             Ok(Found::Miss) => {
-                counters.get_misses.add(1);
+                self.answered.miss(counters);
                 self.context.face.prefixes.note_get(key, false);
                 Ok(true)
             }
@@ -134,8 +134,8 @@ where
         }
         counters.gets.add(1);
         match item {
-            Some(_) => counters.get_hits_memory.add(1),
-            None => counters.get_misses.add(1),
+            Some(_) => self.answered.hit(counters),
+            None => self.answered.miss(counters),
         }
         let len = item.as_ref().map_or(0, |item| item.value.len());
         if meta.value && !self.make_answer_room(len).await? {

@@ -4,6 +4,7 @@
 //! where memory can answer; what needs flash is begun, and the batch's
 //! answers leave together.
 
+mod answered;
 mod authenticate;
 mod get;
 mod long_get;
@@ -29,6 +30,7 @@ use super::output::Output;
 use super::protocol::{self, Meta, Request, Verb};
 use super::replies::{Effect, Replies};
 use super::words as say;
+use answered::Answered;
 use get::UNCOUNTED_BYTES_MAX;
 use long_get::LongGet;
 use patience::Patience;
@@ -76,7 +78,11 @@ pub(super) async fn serve<S>(stream: S, face: Arc<Face>, counters: Arc<Counters>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let context = Context { face, counters };
+    let context = Context {
+        arrived: face.clock.now(),
+        face,
+        counters,
+    };
     let mut connection = Connection {
         stream,
         patience: Patience::new(&context.face),
@@ -88,6 +94,7 @@ where
         max_pipeline: context.face.config().max_pipeline as usize,
         listed,
         long_get: None,
+        answered: Answered::default(),
     };
     let counters = &context.counters;
     let end = connection.run().await;
@@ -126,6 +133,7 @@ struct Connection<'a, S> {
     patience: Patience,
     /// In the middle of a `get` whose line is too long to be seen at once.
     long_get: Option<LongGet>,
+    answered: Answered,
 }
 
 /// What follows a request's line.
@@ -184,6 +192,7 @@ where
 
     /// Carries out every request that has arrived whole.
     async fn process(&mut self) -> Result<(), End> {
+        self.answered.begin(&mut self.context);
         let mut input = std::mem::take(&mut self.input);
         let mut at = 0;
         let mut is_draining = false;
@@ -238,6 +247,7 @@ where
         }
         input.advance(at);
         self.input = input;
+        self.answered.end(&self.context);
         Ok(())
     }
 

@@ -1,0 +1,43 @@
+//! Gets that memory answered: their latency is noted for a batch at once, so
+//! that the clock is read twice for each batch and not for each get.
+
+use crate::memcached::GetResult;
+use crate::memcached::counters::Counters;
+use crate::memcached::execute::Context;
+
+/// Gets of the present batch.
+#[derive(Default)]
+pub(super) struct Answered {
+    hits: u64,
+    misses: u64,
+}
+
+impl Answered {
+    /// A batch has arrived.
+    pub(super) fn begin(&mut self, context: &mut Context) {
+        context.arrived = context.face.clock.now();
+        *self = Answered::default();
+    }
+
+    pub(super) fn hit(&mut self, counters: &Counters) {
+        counters.get_hits_memory.add(1);
+        self.hits += 1;
+    }
+
+    pub(super) fn miss(&mut self, counters: &Counters) {
+        counters.get_misses.add(1);
+        self.misses += 1;
+    }
+
+    /// What can be carried out of the batch is.
+    pub(super) fn end(&self, context: &Context) {
+        for (result, gets) in [
+            (GetResult::HitMemory, self.hits),
+            (GetResult::Miss, self.misses),
+        ] {
+            if gets > 0 {
+                context.note_gets(result, gets);
+            }
+        }
+    }
+}
