@@ -48,6 +48,27 @@ pub enum EvalError {
         /// Bytes it gave.
         given: u64,
     },
+    /// A server that runs returned other bytes than were written.
+    #[error(
+        "WRONG VALUE: {key} from the server: {what}; either the server is wrong, or its objects were not written by `floe bench` (or made up by an emulated origin) with this seed"
+    )]
+    ServerLied {
+        /// Which object.
+        key: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A server that runs cannot be used.
+    #[error("cannot use {server}: {reason}")]
+    Server {
+        /// Which server.
+        server: String,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// Ctrl-C came before anything was measured.
+    #[error("interrupted before anything was measured")]
+    Interrupted,
     /// Most requests failed.
     #[error("{failed} of {requests} requests failed; the first: {first}")]
     TooManyFailures {

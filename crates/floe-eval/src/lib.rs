@@ -5,13 +5,14 @@
 //! | [`workload`] | drawing ids: uniform, Zipfian as YCSB, hotspots, scans, mixes |
 //! | [`trace`] | reading recorded requests |
 //! | [`mod@replay`] | miss ratios of eviction policies on traces |
-//! | [`run`] | driving a cache, closed or open loop, in real or virtual time |
+//! | [`run`] | driving a cache, a server that runs or an origin, closed or open loop, in real or virtual time |
 //! | [`hosts`] | the hosts of ZNCache and OxCache on the simulated SSD |
 //! | [`tiny`] | driving engines for tiny objects on modelled flash |
 //! | [`metrics`] | the series that a run measures |
 //! | [`results`] | figures with their provenance, one per row |
 //!
-//! What it refuses to know: protocols of clients.
+//! What it refuses to know: code of servers. Of protocols it has the clients'
+//! side, written from their descriptions.
 
 #![forbid(unsafe_code)]
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum, ValueHint};
 use floe_core::ByteSize;
 use floe_core::policy::object::ObjectPolicyKind;
-use floe_eval::experiment::Shard;
+use floe_eval::experiment::{Shard, TargetKind};
 use floe_eval::trace::TraceFormat;
 
 /// What ids a bench draws from.
@@ -21,15 +21,6 @@ pub(crate) enum WorkloadName {
     Hotspot,
     /// Object after object
     Scan,
-}
-
-/// Which face of the cache is driven.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TargetName {
-    /// Keys and values: get, and on a miss fetch and put
-    Store,
-    /// Objects, read through
-    Object,
 }
 
 /// How the requests of an open loop are spread.
@@ -101,14 +92,16 @@ pub(crate) struct LoadArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Cache under test")]
 pub(crate) struct CacheArgs {
-    /// Which face of the cache is driven
-    #[arg(long, value_enum, default_value = "store")]
-    pub(crate) target: TargetName,
-    /// Bytes of every object whose size is not told [default: the chunk size]
+    /// Which face of a cache of its own is driven: store (keys and values: get, and on a miss
+    /// fetch and put) or object (read through); or a server that runs: unix:PATH (OxCache's
+    /// protocol), s3:URL/BUCKET, memcached:HOST:PORT
+    #[arg(long, value_name = "TARGET", default_value = "store", value_parser = target)]
+    pub(crate) target: TargetKind,
+    /// Bytes of every object whose size is not told [default: the chunk size, 4KiB for a server]
     #[arg(long, value_name = "SIZE")]
     pub(crate) object_size: Option<ByteSize>,
-    /// How long the origin takes: milliseconds, or the measured 64KiB, 256MiB, 512MiB or 1GiB
-    #[arg(long, value_name = "MS|PRESET", default_value = "0")]
+    /// How long the origin takes: milliseconds, the measured 64KiB, 256MiB, 512MiB or 1GiB, or file:PATH, written by --latency-file
+    #[arg(long, value_name = "MS|PRESET|FILE", default_value = "0")]
     pub(crate) origin_latency: String,
     /// Bytes per second of one stream from the origin [default: unlimited]
     #[arg(long, value_name = "SIZE")]
@@ -116,6 +109,30 @@ pub(crate) struct CacheArgs {
     /// Wipe what the device named with --device-path holds, for ever
     #[arg(long)]
     pub(crate) wipe: bool,
+}
+
+/// How a server that runs is driven.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Running server")]
+pub(crate) struct RemoteArgs {
+    /// Requests of each client that are under way at a time, over one connection
+    #[arg(long, value_name = "DEPTH", default_value_t = 1)]
+    pub(crate) pipeline: usize,
+    /// Connections of an open loop; in a closed loop each client has one
+    #[arg(long, value_name = "COUNT", default_value_t = 64)]
+    pub(crate) connections: usize,
+    /// What objects are called: {id} is the number or the trace's key, {size} the bytes
+    #[arg(long, value_name = "TEMPLATE", default_value = "{id}-{size}")]
+    pub(crate) key: String,
+    /// memcached: do not set what a get missed
+    #[arg(long)]
+    pub(crate) no_set_on_miss: bool,
+    /// A request without an answer for so long has failed
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = duration)]
+    pub(crate) timeout: Duration,
+    /// The bucket: of --origin; of a unix: server, for --verify
+    #[arg(long, value_name = "NAME", default_value = "bench")]
+    pub(crate) bucket: String,
 }
 
 /// What a bench or replay leaves behind.
@@ -232,12 +249,51 @@ pub(crate) struct BenchArgs {
     /// Take the ids from a workload file of ZNCache's instead
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Requests")]
     pub(crate) workload_file: Option<PathBuf>,
+    /// Take the requests from a trace instead; `floe replay --engine` keeps its times, too
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "workload_file",
+        value_hint = ValueHint::FilePath,
+        help_heading = "Requests"
+    )]
+    pub(crate) trace: Option<PathBuf>,
+    /// Share of the reads that become writes of the whole object, from 0 to 1
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.0,
+        help_heading = "Requests"
+    )]
+    pub(crate) writes: f64,
+    /// Write every object first, which is not measured
+    #[arg(long, help_heading = "Requests")]
+    pub(crate) fill: bool,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
     #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
+    #[command(flatten)]
+    pub(crate) origin: OriginArgs,
+    #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// Measuring an origin instead of a cache.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Measuring an origin")]
+pub(crate) struct OriginArgs {
+    /// Measure reads of an origin: a configuration with [origin], s3:URL/BUCKET, or the URL of a web server's bucket
+    #[arg(long, value_name = "CONFIG|URL", conflicts_with_all = ["target", "verify", "fill", "trace", "workload_file"])]
+    pub(crate) origin: Option<String>,
+    /// Read the keys of this file, one a line [default: what the origin lists, or --items of --key]
+    #[arg(long, value_name = "FILE", requires = "origin", conflicts_with = "items", value_hint = ValueHint::FilePath)]
+    pub(crate) origin_keys: Option<PathBuf>,
+    /// Write the distribution that was measured into this file, for `origin.emulated.latency`
+    #[arg(long, value_name = "FILE", requires = "origin", value_hint = ValueHint::FilePath)]
+    pub(crate) latency_file: Option<PathBuf>,
 }
 
 /// `floe replay`.
@@ -285,7 +341,18 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
     #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
+    #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+fn target(text: &str) -> Result<TargetKind, String> {
+    match text.parse()? {
+        TargetKind::Zncache | TargetKind::Oxcache => Err(format!(
+            "`{text}` is a model, which only experiments run; for a server of OxCache's write unix:PATH"
+        )),
+        target => Ok(target),
+    }
 }
 
 fn trace_format(text: &str) -> Result<TraceFormat, String> {

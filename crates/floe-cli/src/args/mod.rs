@@ -12,8 +12,8 @@ use floe::config::Schema;
 use crate::settings;
 
 pub(crate) use evaluate::{
-    ArrivalName, BenchArgs, CacheArgs, ClockName, LoadArgs, OutputArgs, ReplayArgs, ReportArgs,
-    SweepArgs, TargetName, WorkloadName,
+    ArrivalName, BenchArgs, CacheArgs, ClockName, LoadArgs, OutputArgs, RemoteArgs, ReplayArgs,
+    ReportArgs, SweepArgs, WorkloadName,
 };
 
 /// The version, with the commit where it is known.
@@ -64,7 +64,7 @@ pub(crate) enum Action {
         SIGINT and SIGTERM finish the requests in flight and stop; a second one stops at once. SIGHUP reads\n\
         the configuration again and takes the log level, keys, users and certificates.")]
     Serve(ServeArgs),
-    /// Drive a cache with requests and measure it
+    /// Drive a cache or a running server with requests and measure it, or measure an origin
     #[command(after_help = "Examples:\n  \
         floe bench experiments/zero-latency.toml             run an experiment, write results/…\n  \
         floe bench --duration 30s --clients 64               Zipfian reads, a cache file of 1GiB\n  \
@@ -72,8 +72,14 @@ pub(crate) enum Action {
         floe bench --clock virtual --device-kind sim --requests 100000 --origin-latency 64KiB\n  \
         floe bench experiments/zncache-table5.toml --shard 2/8 --out results/shard-2\n  \
         floe bench experiments/zncache-table5.toml --resume results/zncache-table5-20260101-120000\n  \
-        floe bench --device-path /dev/nvme1n1 --wipe --chunk-size 1MiB --out results/nvme\n\n\
-        Without a --device-path the cache is a file that is removed afterwards.")]
+        floe bench --device-path /dev/nvme1n1 --wipe --chunk-size 1MiB --out results/nvme\n  \
+        floe bench --target memcached:127.0.0.1:11211 --items 100000 --object-size 1KiB --pipeline 16\n  \
+        floe bench --target s3:http://127.0.0.1:9000/bench --items 1000 --object-size 1MiB --fill --verify\n  \
+        floe bench --target unix:/run/oxcache.sock --items 1000 --object-size 64KiB --key {id}\n  \
+        floe bench --origin s3:https://s3.example.com/photos --requests 1000 --latency-file photos.toml\n\n\
+        Without a --device-path the cache is a file that is removed afterwards. Ctrl-C ends a run in real time\n\
+        and prints what was measured. Credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or settings of\n\
+        [origin] (--set origin.anonymous=true sends requests unsigned); MEMCACHED_USERNAME, MEMCACHED_PASSWORD.")]
     Bench(Box<BenchArgs>),
     /// Replay a trace against eviction policies, or against a cache
     #[command(after_help = "Examples:\n  \

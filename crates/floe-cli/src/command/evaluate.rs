@@ -6,35 +6,31 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use floe::config::{ChunkSettings, Schema};
-use floe::origin::emulated::{LatencyPreset, LatencyRule};
 use floe_core::ByteSize;
 use floe_device::config::DeviceKind;
 use floe_device::{Clock, Device as _};
 use floe_eval::EvalError;
 use floe_eval::experiment::{CacheSpec, ExperimentOptions, Kind, TargetKind};
-use floe_eval::replay::policy::CacheUnit;
-use floe_eval::replay::{ReplayOptions, ReplayResult, ReplaySizes, UnitChoice};
+use floe_eval::replay::ReplayResult;
 use floe_eval::report::ReportData;
 use floe_eval::results::Provenance;
-use floe_eval::run::{
-    Arrivals, BenchOptions, Pacing, Progress, RequestSource, RunResult, Stop, in_virtual_time,
-};
+use floe_eval::run::{BenchOptions, Pacing, RequestSource, RunResult, in_virtual_time};
 use floe_eval::trace::TraceOptions;
-use floe_eval::workload::{Distribution, WorkloadSpec, working_set_items};
 use tokio::runtime::Builder;
 
 use super::figures;
+use super::load::{
+    BENCH_SIZE, REMOTE_OBJECT_SIZE, bench_source, latency, object_bytes, options, policy_options,
+    progress,
+};
+use super::remote::{Remote, refuse_remote_flags};
 use crate::args::{
-    ArrivalName, BenchArgs, COMMIT, CacheArgs, ClockName, LoadArgs, OutputArgs, ReplayArgs,
-    SweepArgs, TargetName, WorkloadName,
+    BenchArgs, COMMIT, CacheArgs, ClockName, LoadArgs, OutputArgs, ReplayArgs, SweepArgs,
 };
 use crate::device;
 use crate::failure::Failure;
 use crate::output;
 use crate::settings::{Request, check_admission};
-
-/// The size of a cache under test that nobody gave a size.
-const BENCH_SIZE: ByteSize = ByteSize::gib(1);
 
 /// How long a bench takes that nobody gave an end.
 const BENCH_SECONDS: u64 = 30;
@@ -50,17 +46,36 @@ pub(crate) fn bench(
         return experiment(path, matches, args, json);
     }
     refuse_sweep_flags(&args.sweep)?;
-    let scratch = Scratch::new(schema, matches, &args.cache, &args.load, &args.output)?;
-    let source = bench_source(args, &scratch.spec)?;
-    let mut options = options("bench", source, &args.load, &args.output, json);
-    let endless = args.workload_file.is_none();
+    if let Some(origin) = &args.origin.origin {
+        return super::remote::origin(schema, matches, args, origin, json);
+    }
+    let mut options = options("bench", &args.load, &args.output, json);
+    options.writes = args.writes;
+    options.fill = args.fill;
+    let endless = args.workload_file.is_none() && args.trace.is_none();
     if endless && options.stop.requests.is_none() && options.stop.duration.is_none() {
         options.stop.duration = Some(std::time::Duration::from_secs(BENCH_SECONDS));
     }
-    let (run, device) = scratch.run(&options)?;
+    let (run, device, config) = match &args.cache.target {
+        TargetKind::Remote(address) => {
+            let remote = Remote::new(schema, matches, &args.remote)?;
+            let object = args.cache.object_size.unwrap_or(REMOTE_OBJECT_SIZE);
+            options.source = bench_source(args, object, None)?;
+            let run = remote.run(address, &options, &args.load)?;
+            (run, address.to_string(), format!("{:?}", remote.spec))
+        }
+        _ => {
+            refuse_remote_flags(matches)?;
+            let scratch = Scratch::new(schema, matches, &args.cache, &args.load, &args.output)?;
+            let object = object_bytes(&args.cache, &scratch.spec);
+            options.source = bench_source(args, object, Some(&scratch.spec))?;
+            let (run, device) = scratch.run(&options)?;
+            (run, device, format!("{:?}", scratch.spec))
+        }
+    };
     finish(
         "bench",
-        &format!("{:?}", scratch.spec),
+        &config,
         &args.output,
         json,
         args.load.seed,
@@ -196,160 +211,42 @@ pub(crate) fn replay(
             Done::Replay(found),
         );
     }
-    let scratch = Scratch::new(schema, matches, &args.cache, &args.load, &args.output)?;
-    let source = RequestSource::Trace {
+    let source = |object: ByteSize| RequestSource::Trace {
         path: args.trace.clone(),
         options: trace_options,
-        object_bytes: object_bytes(&args.cache, &scratch.spec).bytes(),
+        object_bytes: object.bytes(),
     };
-    let mut options = options("replay", source, &args.load, &args.output, json);
+    let mut options = options("replay", &args.load, &args.output, json);
     if let Some(speed) = args.speed {
         options.pacing = Pacing::Recorded {
             speed,
             in_flight_max: args.load.in_flight_max,
         };
     }
-    let (run, device) = scratch.run(&options)?;
+    let (run, device, config) = match &args.cache.target {
+        TargetKind::Remote(address) => {
+            let remote = Remote::new(schema, matches, &args.remote)?;
+            options.source = source(args.cache.object_size.unwrap_or(REMOTE_OBJECT_SIZE));
+            let run = remote.run(address, &options, &args.load)?;
+            (run, address.to_string(), format!("{:?}", remote.spec))
+        }
+        _ => {
+            refuse_remote_flags(matches)?;
+            let scratch = Scratch::new(schema, matches, &args.cache, &args.load, &args.output)?;
+            options.source = source(object_bytes(&args.cache, &scratch.spec));
+            let (run, device) = scratch.run(&options)?;
+            (run, device, format!("{:?}", scratch.spec))
+        }
+    };
     finish(
         "replay",
-        &format!("{:?}", scratch.spec),
+        &config,
         &args.output,
         json,
         args.load.seed,
         device,
         Done::Run(Box::new(run)),
     )
-}
-
-fn bench_source(args: &BenchArgs, spec: &CacheSpec) -> Result<RequestSource, Failure> {
-    let object_bytes = object_bytes(&args.cache, spec).bytes();
-    if let Some(path) = &args.workload_file {
-        return Ok(RequestSource::WorkloadFile {
-            path: path.clone(),
-            object_bytes,
-        });
-    }
-    let distribution = match args.workload {
-        WorkloadName::Uniform => Distribution::Uniform,
-        WorkloadName::Zipf => Distribution::Zipf {
-            skew: args.skew,
-            scrambled: true,
-        },
-        WorkloadName::Hotspot => Distribution::Hotspot {
-            hot_set: args.hot_set,
-            hot_operations: args.hot_operations,
-        },
-        WorkloadName::Scan => Distribution::Scan,
-    };
-    let items = match args.items {
-        Some(items) => items,
-        None => working_set(args.working_set, object_bytes, spec)?,
-    };
-    Ok(RequestSource::Synthetic {
-        workload: WorkloadSpec {
-            distribution,
-            items,
-            seed: args.load.seed,
-        },
-        object_bytes,
-        read_bytes: args.read_size.map(ByteSize::bytes),
-    })
-}
-
-fn working_set(ratio: f64, object_bytes: u64, spec: &CacheSpec) -> Result<u64, Failure> {
-    let size = spec.device.size.unwrap_or(BENCH_SIZE);
-    let geometry = spec
-        .device
-        .geometry(size)
-        .map_err(|error| Failure::usage("the device cannot be used like this").because(error))?;
-    let per_zone = (geometry.zone_capacity / object_bytes.max(1)).max(1);
-    working_set_items(ratio, per_zone, u64::from(geometry.zone_count))
-        .map_err(|error| Failure::usage("the working set makes no sense").because(error))
-}
-
-fn object_bytes(args: &CacheArgs, spec: &CacheSpec) -> ByteSize {
-    args.object_size.unwrap_or(spec.chunk.size)
-}
-
-fn options(
-    name: &str,
-    source: RequestSource,
-    load: &LoadArgs,
-    output: &OutputArgs,
-    json: bool,
-) -> BenchOptions {
-    let pacing = match load.rate {
-        None => Pacing::Closed {
-            clients: load.clients,
-        },
-        Some(rate) => Pacing::Open {
-            rate,
-            arrivals: match load.arrivals {
-                ArrivalName::Poisson => Arrivals::Poisson,
-                ArrivalName::Fixed => Arrivals::Fixed,
-            },
-            in_flight_max: load.in_flight_max,
-        },
-    };
-    BenchOptions {
-        pacing,
-        stop: Stop {
-            requests: load.requests,
-            duration: load.duration,
-        },
-        warm_up_requests: load.warm_up,
-        bin: load.bin,
-        verify_seed: load.verify.then_some(load.seed),
-        progress: progress(output, json),
-        seed: load.seed,
-        ..BenchOptions::new(name, source)
-    }
-}
-
-fn progress(output: &OutputArgs, json: bool) -> Progress {
-    if output.quiet || json {
-        Progress::Off
-    } else {
-        Progress::Auto
-    }
-}
-
-fn policy_options(
-    args: &ReplayArgs,
-    options: TraceOptions,
-    json: bool,
-) -> Result<ReplayOptions, Failure> {
-    let name = args.trace.file_name().unwrap_or(args.trace.as_os_str());
-    let defaults = ReplayOptions::new(name.to_string_lossy(), &args.trace);
-    let sizes = if !args.sizes.is_empty() {
-        ReplaySizes::Bytes(args.sizes.iter().map(|size| size.bytes()).collect())
-    } else if !args.shares.is_empty() {
-        ReplaySizes::WorkingSetShares(args.shares.clone())
-    } else {
-        defaults.sizes.clone()
-    };
-    let unit = match args.unit.as_str() {
-        "auto" => UnitChoice::Auto,
-        "object" => UnitChoice::Fixed(CacheUnit::Object),
-        text => match text.parse::<ByteSize>() {
-            Ok(size) if size.bytes() > 0 => UnitChoice::Fixed(CacheUnit::Chunk(size.bytes())),
-            _ => {
-                return Err(Failure::usage(format!("`--unit {text}` is no unit"))
-                    .cure("write auto, object, or a chunk size such as 4KiB"));
-            }
-        },
-    };
-    Ok(ReplayOptions {
-        options,
-        unit,
-        policies: match args.policies.is_empty() {
-            true => defaults.policies.clone(),
-            false => args.policies.clone(),
-        },
-        sizes,
-        progress: progress(&args.output, json),
-        ..defaults
-    })
 }
 
 /// A cache under test and the folder it may lie in.
@@ -373,10 +270,7 @@ impl Scratch {
         let chunk: ChunkSettings = effective.section("chunk")?;
         check_admission("chunk", &chunk.admission)?;
         let mut spec = CacheSpec {
-            target: match args.target {
-                TargetName::Store => TargetKind::Store,
-                TargetName::Object => TargetKind::Object,
-            },
+            target: args.target.clone(),
             device: effective.section("device")?,
             chunk: chunk.engine,
             admission: chunk.admission.config(),
@@ -395,7 +289,7 @@ impl Scratch {
             spec.device.size = Some(BENCH_SIZE);
         }
         let object = object_bytes(args, &spec);
-        if args.target == TargetName::Store && object > spec.chunk.size {
+        if args.target == TargetKind::Store && object > spec.chunk.size {
             return Err(Failure::usage(format!(
                 "objects of {object} do not fit chunks of {}",
                 spec.chunk.size
@@ -480,36 +374,13 @@ fn refuse_to_wipe(path: &Path) -> Result<(), Failure> {
     .cure("name another --device-path; or wipe what is there, for ever, with --wipe"))
 }
 
-fn latency(text: &str) -> Result<LatencyRule, Failure> {
-    let measured = |preset| LatencyRule::Measured {
-        preset,
-        constant: false,
-    };
-    Ok(match text {
-        "0" | "none" => LatencyRule::None,
-        "64KiB" => measured(LatencyPreset::Kib64),
-        "256MiB" => measured(LatencyPreset::Mib256),
-        "512MiB" => measured(LatencyPreset::Mib512),
-        "1GiB" => measured(LatencyPreset::Gib1),
-        _ => match text.trim_end_matches("ms").parse::<f64>() {
-            Ok(ms) if ms.is_finite() && ms >= 0.0 => LatencyRule::Constant { ms },
-            _ => {
-                return Err(
-                    Failure::usage(format!("`--origin-latency {text}` is no latency"))
-                        .cure("write milliseconds, or one of 64KiB, 256MiB, 512MiB, 1GiB"),
-                );
-            }
-        },
-    })
-}
-
 /// What was found.
-enum Done {
+pub(super) enum Done {
     Run(Box<RunResult>),
     Replay(ReplayResult),
 }
 
-fn finish(
+pub(super) fn finish(
     name: &str,
     config: &str,
     output: &OutputArgs,

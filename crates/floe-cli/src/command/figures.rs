@@ -13,13 +13,22 @@ pub(crate) fn run(run: &RunResult) -> String {
     let style = Style::stdout();
     let whole = &run.whole;
     let mut text = format!(
-        "{} requests in {:.1} s ({:.0}/s), hit ratio {:.2} %, of bytes {:.2} %\n",
-        run.requests,
-        whole.length_s,
-        whole.requests_per_s,
-        whole.hit_ratio * 100.0,
-        whole.byte_hit_ratio * 100.0,
+        "{} requests in {:.1} s ({:.0}/s), ",
+        run.requests, whole.length_s, whole.requests_per_s,
     );
+    let _ = match whole.hits_untold {
+        true => writeln!(text, "hits and misses are not told apart"),
+        false => writeln!(
+            text,
+            "hit ratio {:.2} %, of bytes {:.2} %",
+            whole.hit_ratio * 100.0,
+            whole.byte_hit_ratio * 100.0,
+        ),
+    };
+    if run.interrupted {
+        let line = "interrupted: these are the figures until then";
+        let _ = writeln!(text, "{}", style.red(line));
+    }
     if run.failed > 0 {
         let first = run.first_failure.as_deref().unwrap_or("unknown");
         let line = format!("{} requests failed; the first: {first}", run.failed);
@@ -48,19 +57,23 @@ pub(crate) fn run(run: &RunResult) -> String {
         ("get", &whole.get),
         ("hit", &whole.hit),
         ("miss", &whole.miss),
+        ("put", &whole.put),
         ("disk read", &whole.disk_read),
         ("disk write", &whole.disk_write),
     ] {
         latency(&mut text, name, summary);
     }
     let rate = |bytes: f64| format!("{}/s", size(bytes.max(0.0) as u64));
-    let _ = writeln!(
-        text,
-        "\nthroughput: get {}, disk read {}, disk write {}",
-        rate(whole.get_bytes_per_s),
-        rate(whole.read_bytes_per_s),
-        rate(whole.write_bytes_per_s),
-    );
+    let _ = write!(text, "\nthroughput: get {}", rate(whole.get_bytes_per_s));
+    let _ = match whole.disk_read.count + whole.disk_write.count == 0 {
+        true => writeln!(text),
+        false => writeln!(
+            text,
+            ", disk read {}, disk write {}",
+            rate(whole.read_bytes_per_s),
+            rate(whole.write_bytes_per_s)
+        ),
+    };
     let mut costs = Vec::new();
     if let Some(cpu) = whole.cpu_percent {
         costs.push(format!("CPU {cpu:.0} %"));

@@ -5,7 +5,9 @@ mod evaluate;
 mod figures;
 mod format;
 mod inspect;
+mod load;
 mod manual;
+mod remote;
 mod report;
 mod serve;
 

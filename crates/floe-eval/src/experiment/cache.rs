@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 
 use super::host::HostSpec;
 use crate::error::EvalError;
-use crate::run::{HostCharge, ObjectTarget, StoreTarget, Target};
+use crate::run::{HostCharge, ObjectTarget, RemoteAddress, RemoteSpec, StoreTarget, Target};
 
-/// Which face of the cache is driven.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// Which face of the cache is driven, or which server that runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum TargetKind {
     /// Keys and values: get, and on a miss fetch and put.
     #[default]
@@ -31,6 +31,45 @@ pub enum TargetKind {
     Zncache,
     /// A model of OxCache, likewise.
     Oxcache,
+    /// A server that runs: `unix:PATH`, `s3:URL/BUCKET`, `memcached:HOST:PORT`.
+    Remote(RemoteAddress),
+}
+
+impl std::str::FromStr for TargetKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "store" => Ok(TargetKind::Store),
+            "object" => Ok(TargetKind::Object),
+            "zncache" => Ok(TargetKind::Zncache),
+            "oxcache" => Ok(TargetKind::Oxcache),
+            address if address.contains(':') => address.parse().map(TargetKind::Remote),
+            _ => Err(format!(
+                "`{text}` is no target; write store, object, zncache, oxcache, unix:PATH, s3:URL/BUCKET or memcached:HOST:PORT"
+            )),
+        }
+    }
+}
+
+impl TryFrom<String> for TargetKind {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<TargetKind> for String {
+    fn from(kind: TargetKind) -> String {
+        match kind {
+            TargetKind::Store => "store".to_owned(),
+            TargetKind::Object => "object".to_owned(),
+            TargetKind::Zncache => "zncache".to_owned(),
+            TargetKind::Oxcache => "oxcache".to_owned(),
+            TargetKind::Remote(address) => address.to_string(),
+        }
+    }
 }
 
 /// A cache with an emulated origin.
@@ -61,6 +100,9 @@ pub struct CacheSpec {
     /// For the targets `zncache` and `oxcache`, which have neither `device` nor
     /// `ram`.
     pub host: HostSpec,
+    /// For the target `unix:…`, `s3:…` or `memcached:…`, which has neither
+    /// `device`, `chunk` nor `ram`: how it is driven.
+    pub remote: RemoteSpec,
 }
 
 /// An open cache, its device metered.
@@ -119,6 +161,12 @@ impl CacheSpec {
                     reason: "a paper's host is a model and has no cache to open; run it as an experiment".into(),
                 });
             }
+            TargetKind::Remote(_) => {
+                return Err(EvalError::Option {
+                    option: "target",
+                    reason: "a server that runs has no cache to open; connect to it".into(),
+                });
+            }
             TargetKind::Object => {
                 let config = ObjectConfig {
                     chunk_size: self.chunk.size,
@@ -156,7 +204,12 @@ impl CacheUnderTest {
     /// # Errors
     /// When what was accepted could not be written.
     pub async fn close(&self) -> Result<(), EvalError> {
-        let closed = self.target.store().close().await;
-        closed.map_err(|error| EvalError::Cache(crate::error::chain(&error)))
+        let Some(store) = self.target.store() else {
+            return Ok(());
+        };
+        store
+            .close()
+            .await
+            .map_err(|error| EvalError::Cache(crate::error::chain(&error)))
     }
 }

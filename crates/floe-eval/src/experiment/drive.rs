@@ -8,6 +8,7 @@ use floe_device::sim::SimModel;
 use floe_device::{Clock, Device as _, DeviceConfig};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::cache::TargetKind;
 use super::cases::Case;
 use super::host;
 use super::schema::{BenchCase, ReplayCase, TimeKind};
@@ -15,7 +16,10 @@ use crate::error::EvalError;
 use crate::hosts::{self, HostProgress};
 use crate::replay::policy::CacheUnit;
 use crate::replay::{ReplayOptions, ReplayResult, ReplaySizes, UnitChoice, replay};
-use crate::run::{BenchOptions, Progress, RequestSource, RunResult, Stop, bench, in_virtual_time};
+use crate::run::{
+    BenchOptions, Progress, RemoteTarget, RequestSource, RunResult, Stop, Target, bench,
+    in_virtual_time,
+};
 use crate::tiny::{self, TinyCase, TinyProgress};
 use crate::trace::TraceOptions;
 use crate::workload::{WorkloadSpec, working_set_items};
@@ -133,15 +137,42 @@ async fn drive(
     place: Place<'_>,
     clock: Clock,
 ) -> Result<Found, EvalError> {
+    if let TargetKind::Remote(address) = &driven.cache.target {
+        let options = options(case, driven, place, None)?;
+        let remote = &driven.cache.remote;
+        let target = RemoteTarget::connect(address, remote, &options, &clock).await?;
+        let result = bench(&Target::Remote(target.into()), &clock, None, &options).await?;
+        return Ok(Found {
+            run: Some(result),
+            replay: None,
+            device: address.to_string(),
+        });
+    }
     let seed = case.experiment.seed;
     let cache = driven.cache.open(&clock, seed, place.scratch).await?;
     let geometry = cache.device.geometry().clone();
-    let object_bytes = driven
-        .object_size
-        .unwrap_or(driven.cache.chunk.size)
-        .bytes();
-    let source = source(case, driven, place.experiment, object_bytes, &geometry)?;
-    let run = BenchOptions {
+    let run = options(case, driven, place, Some(&geometry))?;
+    let result = bench(&cache.target, &clock, Some(&cache.device), &run).await?;
+    cache.close().await?;
+    Ok(Found {
+        run: Some(result),
+        replay: None,
+        device: describe(&driven.cache.device, &geometry),
+    })
+}
+
+/// The run of a case; a server that runs has no `geometry`.
+fn options(
+    case: &Case,
+    driven: &BenchCase,
+    place: Place<'_>,
+    geometry: Option<&floe_core::Geometry>,
+) -> Result<BenchOptions, EvalError> {
+    let seed = case.experiment.seed;
+    let chunk = driven.cache.chunk.size;
+    let object_bytes = driven.object_size.unwrap_or(chunk).bytes();
+    let source = source(case, driven, place.experiment, object_bytes, geometry)?;
+    Ok(BenchOptions {
         pacing: driven.pacing,
         stop: Stop {
             requests: driven.requests,
@@ -151,15 +182,10 @@ async fn drive(
         bin: seconds(driven.bin_s)?,
         verify_seed: driven.verify.then_some(seed),
         progress: place.progress,
+        writes: driven.writes,
+        fill: driven.fill,
         seed,
         ..BenchOptions::new(&case.name, source)
-    };
-    let result = bench(&cache.target, &clock, Some(&cache.device), &run).await?;
-    cache.close().await?;
-    Ok(Found {
-        run: Some(result),
-        replay: None,
-        device: describe(&driven.cache.device, &geometry),
     })
 }
 
@@ -180,7 +206,7 @@ fn source(
     driven: &BenchCase,
     experiment: &Path,
     object_bytes: u64,
-    geometry: &floe_core::Geometry,
+    geometry: Option<&floe_core::Geometry>,
 ) -> Result<RequestSource, EvalError> {
     match (&driven.workload, &driven.workload_file, &driven.trace) {
         (Some(distribution), None, None) => Ok(RequestSource::Synthetic {
@@ -214,11 +240,15 @@ fn source(
 fn items(
     driven: &BenchCase,
     object_bytes: u64,
-    geometry: &floe_core::Geometry,
+    geometry: Option<&floe_core::Geometry>,
 ) -> Result<u64, EvalError> {
-    match (driven.items, driven.ratio) {
-        (Some(items), None) => Ok(items),
-        (None, Some(ratio)) => {
+    match (driven.items, driven.ratio, geometry) {
+        (Some(items), None, _) => Ok(items),
+        (None, Some(_), None) => Err(EvalError::Option {
+            option: "ratio",
+            reason: "the size of a server's cache is not known; give items".into(),
+        }),
+        (None, Some(ratio), Some(geometry)) => {
             let per_zone = geometry.zone_capacity / object_bytes.max(1);
             let zones = u64::from(geometry.zone_count);
             Ok(working_set_items(ratio, per_zone, zones)?)

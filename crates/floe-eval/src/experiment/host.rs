@@ -66,7 +66,7 @@ pub(super) fn config(name: &str, driven: &BenchCase) -> Result<Option<HostConfig
         },
         TargetKind::Zncache => HostBehaviour::zncache(),
         TargetKind::Oxcache => HostBehaviour::oxcache(),
-        TargetKind::Store | TargetKind::Object => return Ok(None),
+        TargetKind::Store | TargetKind::Object | TargetKind::Remote(_) => return Ok(None),
     };
     let (Some(distribution), Some(ratio), Some(requests)) =
         (&driven.workload, driven.ratio, driven.requests)

@@ -148,6 +148,12 @@ pub struct BenchCase {
     /// Requests that are not measured, first.
     #[serde(default)]
     pub warm_up_requests: u64,
+    /// Share of the reads that become writes of the whole object.
+    #[serde(default)]
+    pub writes: f64,
+    /// Write every object first, which is not measured.
+    #[serde(default)]
+    pub fill: bool,
     /// Seconds of a time bin of the graphs.
     #[serde(default = "default_bin_s")]
     pub bin_s: f64,

@@ -321,7 +321,7 @@ fn is_independent(case: &Case) -> bool {
         .experiment
         .bench
         .as_ref()
-        .map(|bench| bench.cache.target);
+        .map(|bench| &bench.cache.target);
     let is_model = matches!(target, Some(TargetKind::Zncache | TargetKind::Oxcache));
     is_model
         || case.experiment.replay.is_some()

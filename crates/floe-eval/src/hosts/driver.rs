@@ -529,6 +529,7 @@ impl<'a> Driver<'a> {
                 requests: self.answered,
                 failed: 0,
                 first_failure: None,
+                interrupted: false,
                 skipped: 0,
                 verified_bytes: 0,
                 whole,

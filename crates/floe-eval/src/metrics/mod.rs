@@ -58,6 +58,9 @@ pub struct Measures {
     pub hit: LatencySummary,
     /// Requests that needed the origin.
     pub miss: LatencySummary,
+    /// Writes, those of what a request missed among them.
+    #[serde(default)]
+    pub put: LatencySummary,
     /// Device reads.
     pub disk_read: LatencySummary,
     /// Device writes and appends.
@@ -72,6 +75,9 @@ pub struct Measures {
     pub requests_per_s: f64,
     /// Share of requests that hit; zero without requests.
     pub hit_ratio: f64,
+    /// Whether hits cannot be told from misses: the server does not say.
+    #[serde(default)]
+    pub hits_untold: bool,
     /// Share of the bytes handed out that hits had.
     pub byte_hit_ratio: f64,
     /// CPU time over time, in percent of one processor; none in virtual time.
@@ -162,7 +168,10 @@ impl Series {
                 (summary.count > 0).then_some(summary.mean_ms)
             }
             SeriesKind::Rate(of) => Some(of(measures)),
-            SeriesKind::Ratio(of) => (measures.requests_per_s > 0.0).then(|| of(measures)),
+            SeriesKind::Ratio(of) => {
+                let is_known = measures.requests_per_s > 0.0 && !measures.hits_untold;
+                is_known.then(|| of(measures))
+            }
         }
     }
 }

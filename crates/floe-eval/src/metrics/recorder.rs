@@ -20,7 +20,11 @@ pub enum Served {
     Hit,
     /// With the origin's help.
     Miss,
-    /// It was no read, or it failed; it has no part in hit ratios.
+    /// It was read, and the server does not say from where.
+    Read,
+    /// It was written.
+    Write,
+    /// It was neither read nor written, or it failed.
     Other,
 }
 
@@ -58,9 +62,12 @@ pub(crate) struct Tally {
     get: Histogram<u64>,
     hit: Histogram<u64>,
     miss: Histogram<u64>,
+    put: Histogram<u64>,
     requests: u64,
     hit_bytes: u64,
     miss_bytes: u64,
+    /// Read by requests of which it is not known whether they hit.
+    other_bytes: u64,
 }
 
 impl Default for Tally {
@@ -69,9 +76,11 @@ impl Default for Tally {
             get: histogram(),
             hit: histogram(),
             miss: histogram(),
+            put: histogram(),
             requests: 0,
             hit_bytes: 0,
             miss_bytes: 0,
+            other_bytes: 0,
         }
     }
 }
@@ -99,12 +108,19 @@ impl Recorder {
         drop(tally);
         self.live.requests.fetch_add(1, Relaxed);
         self.live.bytes.fetch_add(bytes, Relaxed);
-        if served != Served::Other {
+        if matches!(served, Served::Hit | Served::Miss) {
             self.live.reads.fetch_add(1, Relaxed);
         }
         if served == Served::Hit {
             self.live.hits.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Counts the write of what `client` missed, which is no request of its own.
+    pub(crate) fn record_fill(&self, client: usize, latency: Duration) {
+        let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        // These histograms grow to hold any value.
+        let _ = self.shards[client % SHARDS].lock().put.record(ns);
     }
 
     /// Totals so far.
@@ -160,13 +176,16 @@ impl Tally {
         let _ = match served {
             Served::Hit => self.get.record(ns).and_then(|()| self.hit.record(ns)),
             Served::Miss => self.get.record(ns).and_then(|()| self.miss.record(ns)),
+            Served::Read => self.get.record(ns),
+            Served::Write => self.put.record(ns),
             Served::Other => Ok(()),
         };
         self.requests += 1;
         match served {
             Served::Hit => self.hit_bytes += bytes,
             Served::Miss => self.miss_bytes += bytes,
-            Served::Other => {}
+            Served::Read => self.other_bytes += bytes,
+            Served::Write | Served::Other => {}
         }
     }
 
@@ -175,6 +194,7 @@ impl Tally {
             (&mut self.get, &other.get),
             (&mut self.hit, &other.hit),
             (&mut self.miss, &other.miss),
+            (&mut self.put, &other.put),
         ] {
             // Both have the same digits and resize by themselves.
             let _ = mine.add(theirs);
@@ -182,21 +202,25 @@ impl Tally {
         self.requests += other.requests;
         self.hit_bytes += other.hit_bytes;
         self.miss_bytes += other.miss_bytes;
+        self.other_bytes += other.other_bytes;
     }
 
     /// The request series over a stretch; the others are left empty.
     pub(crate) fn measures(&self, start: Duration, length: Duration) -> Measures {
-        let bytes = self.hit_bytes + self.miss_bytes;
+        let told_bytes = self.hit_bytes + self.miss_bytes;
+        let bytes = told_bytes + self.other_bytes;
         Measures {
             start_s: start.as_secs_f64(),
             length_s: length.as_secs_f64(),
             get: LatencySummary::of(&self.get),
             hit: LatencySummary::of(&self.hit),
             miss: LatencySummary::of(&self.miss),
+            put: LatencySummary::of(&self.put),
             get_bytes_per_s: per_second(bytes as f64, length),
             requests_per_s: per_second(self.requests as f64, length),
-            hit_ratio: share(self.hit.len(), self.get.len()),
-            byte_hit_ratio: share(self.hit_bytes, bytes),
+            hit_ratio: share(self.hit.len(), self.hit.len() + self.miss.len()),
+            hits_untold: !self.get.is_empty() && self.hit.len() + self.miss.len() == 0,
+            byte_hit_ratio: share(self.hit_bytes, told_bytes),
             ..Measures::default()
         }
     }

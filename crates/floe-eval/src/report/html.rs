@@ -110,7 +110,9 @@ fn cards(runs: &[RunResult]) -> String {
         card("get throughput", rate(whole.get_bytes_per_s));
         card("requests per second", short(whole.requests_per_s));
     }
-    card("hit ratio", percent(whole.hit_ratio));
+    if !whole.hits_untold {
+        card("hit ratio", percent(whole.hit_ratio));
+    }
     if is_timed(run) {
         card("get p50", time(whole.get.p50_ms));
         card("get p99", time(whole.get.p99_ms));

@@ -120,16 +120,19 @@ pub fn run_figures(run: &RunResult) -> Vec<Figure> {
                 figures.extend(is_timed.then_some(rate));
                 bin_figures(series, run, of, &mut figures);
             }
-            SeriesKind::Ratio(of) => {
+            SeriesKind::Ratio(of) if !run.whole.hits_untold => {
                 figures.push(Figure::new(series.name, series.unit(), of(&run.whole)));
             }
+            SeriesKind::Ratio(_) => {}
         }
     }
+    latency_figures("put_latency", &run.whole.put, &mut figures);
     let mut add = |name: &str, unit, value: Option<f64>| {
         figures.extend(value.map(|value| Figure::new(name, unit, value)));
     };
     // Where the bytes of requests were not counted there are none of hits.
-    let counts_bytes = run.whole.byte_hit_ratio > 0.0 || run.whole.hit_ratio == 0.0;
+    let counts_bytes =
+        !run.whole.hits_untold && (run.whole.byte_hit_ratio > 0.0 || run.whole.hit_ratio == 0.0);
     let byte_hits = counts_bytes.then_some(run.whole.byte_hit_ratio);
     let rate = is_timed.then_some(run.whole.requests_per_s);
     add("byte_hit_ratio", "ratio", byte_hits);

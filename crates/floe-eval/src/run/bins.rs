@@ -130,6 +130,7 @@ impl Bins {
             requests,
             failed: 0,
             first_failure: None,
+            interrupted: false,
             skipped: 0,
             verified_bytes: 0,
             whole,

@@ -16,9 +16,13 @@ use tokio::task::JoinSet;
 use super::bins::Bins;
 use super::progress::Display;
 use super::target::Failure;
-use super::{Arrivals, BenchOptions, Pacing, Planned, RequestStream, RunResult, Target};
+use super::{
+    Arrivals, BenchOptions, Pacing, Planned, RequestSource, RequestStream, RunResult, Target,
+};
 use crate::error::EvalError;
 use crate::metrics::{Recorder, Served, media_figures};
+use crate::trace::Op;
+use crate::workload::{Distribution, WorkloadSpec};
 
 /// Drives `target` as `options` say and measures it; `device` is the metered
 /// device under the cache, if there is one. Must run inside a tokio runtime.
@@ -33,23 +37,74 @@ pub async fn bench(
     options: &BenchOptions,
 ) -> Result<RunResult, EvalError> {
     validate(options, clock)?;
-    let shared = Arc::new(Shared {
-        target: target.clone(),
-        clock: clock.clone(),
-        verify_seed: options.verify_seed,
-        recorder: Arc::default(),
-        stream: Mutex::new(RequestStream::open(&options.source)?),
-        left: AtomicU64::new(options.warm_up_requests),
-        deadline: Mutex::new(Tick::MAX),
-        is_over: AtomicBool::new(false),
-        outcome: Mutex::default(),
-    });
+    if options.fill {
+        fill(target, clock, options).await?;
+    }
+    let shared = Arc::new(Shared::new(target, clock, options)?);
     if options.warm_up_requests > 0 {
         let _display = display(options, &shared, "warm-up", Some(options.warm_up_requests));
         drive(&shared, options, None).await?;
+        shared.check_interrupted()?;
         shared.restart();
     }
     measure(&shared, device, options).await
+}
+
+/// Writes every object of a workload once, which is not measured.
+async fn fill(target: &Target, clock: &Clock, options: &BenchOptions) -> Result<(), EvalError> {
+    let RequestSource::Synthetic {
+        workload,
+        object_bytes,
+        ..
+    } = &options.source
+    else {
+        return Err(EvalError::Option {
+            option: "fill",
+            reason: "only the objects of a drawn workload are known in advance".into(),
+        });
+    };
+    let fill = BenchOptions {
+        source: RequestSource::Synthetic {
+            workload: WorkloadSpec {
+                distribution: Distribution::Scan,
+                ..workload.clone()
+            },
+            object_bytes: *object_bytes,
+            read_bytes: None,
+        },
+        pacing: match options.pacing {
+            closed @ Pacing::Closed { .. } => closed,
+            Pacing::Open { .. } | Pacing::Recorded { .. } => Pacing::Closed { clients: 16 },
+        },
+        warm_up_requests: workload.items,
+        writes: 1.0,
+        ..options.clone()
+    };
+    let shared = Arc::new(Shared::new(target, clock, &fill)?);
+    let _display = display(&fill, &shared, "fill", Some(workload.items));
+    drive(&shared, &fill, None).await?;
+    shared.check_interrupted()?;
+    let outcome = std::mem::take(&mut *shared.outcome.lock());
+    shared.check_failures(&outcome)
+}
+
+impl Shared {
+    fn new(target: &Target, clock: &Clock, options: &BenchOptions) -> Result<Self, EvalError> {
+        Ok(Shared {
+            target: target.clone(),
+            clock: clock.clone(),
+            verify_seed: options.verify_seed,
+            writes: options.writes,
+            draws: Mutex::new(Xoshiro256PlusPlus::seed_from_u64(!options.seed)),
+            recorder: Arc::default(),
+            stream: Mutex::new(RequestStream::open(&options.source)?),
+            left: AtomicU64::new(options.warm_up_requests),
+            deadline: Mutex::new(Tick::MAX),
+            is_over: AtomicBool::new(false),
+            is_interrupted: AtomicBool::new(false),
+            outcome: Mutex::default(),
+        })
+    }
 }
 
 fn display(options: &BenchOptions, shared: &Shared, name: &str, requests: Option<u64>) -> Display {
@@ -83,28 +138,25 @@ async fn measure(
     let elapsed_s = shared.clock.now().since(start).as_secs_f64();
     let media = media_before.zip(media_now);
     let outcome = std::mem::take(&mut *shared.outcome.lock());
-    if outcome.failed > shared.recorder.live().requests / 2 {
-        return Err(EvalError::TooManyFailures {
-            failed: outcome.failed,
-            requests: shared.recorder.live().requests,
-            first: outcome.first_failure.unwrap_or_default(),
-        });
-    }
+    shared.check_failures(&outcome)?;
     Ok(RunResult {
+        interrupted: shared.is_interrupted.load(Relaxed),
         skipped: shared.stream.lock().skipped(),
         failed: outcome.failed,
         first_failure: outcome.first_failure,
         verified_bytes: outcome.verified_bytes,
-        extra: media.map_or_else(Vec::new, |(before, now)| {
-            media_figures(&before, &now, elapsed_s)
-        }),
+        extra: match media {
+            Some((before, now)) => media_figures(&before, &now, elapsed_s),
+            None => shared.target.figures(),
+        },
         ..bins.result(options, started_unix_s, stored)
     })
 }
 
 /// Bytes of keys and values that the store accepted so far.
 fn stored_bytes(shared: &Shared) -> u64 {
-    shared.target.store().stats().engine.counts.put_bytes
+    let store = shared.target.store();
+    store.map_or(0, |store| store.stats().engine.counts.put_bytes)
 }
 
 /// Runs the loop until it ends, closing bins on the way.
@@ -116,7 +168,7 @@ async fn drive(
     let mut clients = JoinSet::new();
     match options.pacing {
         Pacing::Closed { clients: count } => {
-            for client in 0..count {
+            for client in 0..count * shared.target.pipeline() {
                 clients.spawn(closed_client(Arc::clone(shared), client));
             }
         }
@@ -143,12 +195,31 @@ async fn drive(
                 }
                 Some(Err(panicked)) => return Err(EvalError::Client(panicked.to_string())),
             },
+            () = interrupt(options, shared) => {
+                shared.is_over.store(true, Relaxed);
+                shared.is_interrupted.store(true, Relaxed);
+            }
             () = bin_over => {
                 if let Some(bins) = &mut bins {
                     bins.end_bin(&shared.recorder, shared.clock.now());
                 }
             }
         }
+    }
+}
+
+/// Completes at the first Ctrl-C where that ends the run; another one ends the
+/// process, as its answers may never come.
+async fn interrupt(options: &BenchOptions, shared: &Shared) {
+    if !options.interruptible || shared.clock.is_virtual() {
+        std::future::pending::<()>().await;
+    }
+    // Where signals cannot be had, the process ends by them.
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    if shared.is_interrupted.load(Relaxed) {
+        std::process::exit(130);
     }
 }
 
@@ -287,11 +358,15 @@ struct Shared {
     target: Target,
     clock: Clock,
     verify_seed: Option<u64>,
+    /// Share of the reads that become writes.
+    writes: f64,
+    draws: Mutex<Xoshiro256PlusPlus>,
     recorder: Arc<Recorder>,
     stream: Mutex<RequestStream>,
     left: AtomicU64,
     deadline: Mutex<Tick>,
     is_over: AtomicBool,
+    is_interrupted: AtomicBool,
     outcome: Mutex<Outcome>,
 }
 
@@ -314,7 +389,13 @@ impl Shared {
             0 => return Ok(None),
             left => self.left.store(left - 1, Relaxed),
         }
-        stream.next_request()
+        let request = stream.next_request()?;
+        Ok(request.map(|request| match request.op {
+            Op::Get if self.writes > 0.0 && self.draws.lock().random::<f64>() < self.writes => {
+                request.whole_put()
+            }
+            _ => request,
+        }))
     }
 
     async fn serve(
@@ -323,33 +404,87 @@ impl Shared {
         request: &Planned,
         intended: Tick,
     ) -> Result<(), EvalError> {
-        let answer = self.target.serve(request, self.verify_seed).await;
-        let latency = self.clock.now().since(intended);
+        let answer = self.target.serve(client, request, self.verify_seed).await;
+        let now = self.clock.now();
+        let latency = now.since(intended);
         match answer {
             Ok(answer) => {
                 self.recorder
                     .record(client, answer.served, latency, answer.bytes);
-                if self.verify_seed.is_some() {
+                let is_read = !matches!(answer.served, Served::Write | Served::Other);
+                if self.verify_seed.is_some() && is_read {
                     self.outcome.lock().verified_bytes += answer.bytes;
                 }
-                Ok(())
+                let fill = match answer.served {
+                    Served::Miss => self.target.fill(request),
+                    _ => None,
+                };
+                match fill {
+                    Some(fill) => self.fill(client, &fill, now).await,
+                    None => Ok(()),
+                }
             }
-            Err(Failure::Failed(reason)) => {
+            Err(failure) => {
+                let reason = self.reason(failure)?;
                 self.recorder.record(client, Served::Other, latency, 0);
-                let mut outcome = self.outcome.lock();
-                outcome.failed += 1;
-                outcome.first_failure.get_or_insert(reason);
+                self.failed(reason);
                 Ok(())
             }
-            Err(Failure::Lie(error)) => {
+        }
+    }
+
+    /// Writes what a request missed.
+    async fn fill(&self, client: usize, fill: &Planned, start: Tick) -> Result<(), EvalError> {
+        match self.target.serve(client, fill, None).await {
+            Ok(_) => {
+                let latency = self.clock.now().since(start);
+                self.recorder.record_fill(client, latency);
+            }
+            Err(failure) => self.failed(self.reason(failure)?),
+        }
+        Ok(())
+    }
+
+    /// Why a request failed. A lie ends the run.
+    fn reason(&self, failure: Failure) -> Result<String, EvalError> {
+        match failure {
+            Failure::Failed(reason) => Ok(reason),
+            Failure::Lie(error) => {
                 self.is_over.store(true, Relaxed);
                 Err(error)
             }
         }
     }
 
+    fn failed(&self, reason: String) {
+        let mut outcome = self.outcome.lock();
+        outcome.failed += 1;
+        outcome.first_failure.get_or_insert(reason);
+    }
+
+    fn check_failures(&self, outcome: &Outcome) -> Result<(), EvalError> {
+        let requests = self.recorder.live().requests;
+        if outcome.failed <= requests / 2 {
+            return Ok(());
+        }
+        Err(EvalError::TooManyFailures {
+            failed: outcome.failed,
+            requests,
+            first: outcome.first_failure.clone().unwrap_or_default(),
+        })
+    }
+
+    /// Before the measurement there is nothing to report.
+    fn check_interrupted(&self) -> Result<(), EvalError> {
+        match self.is_interrupted.load(Relaxed) {
+            true => Err(EvalError::Interrupted),
+            false => Ok(()),
+        }
+    }
+
     fn restart(&self) {
         self.recorder.restart();
+        self.target.restart();
         *self.outcome.lock() = Outcome::default();
     }
 }
@@ -361,7 +496,10 @@ fn validate(options: &BenchOptions, clock: &Clock) -> Result<(), EvalError> {
             reason: reason.to_owned(),
         })
     };
-    let endless = matches!(options.source, super::RequestSource::Synthetic { .. });
+    let endless = matches!(
+        options.source,
+        RequestSource::Synthetic { .. } | RequestSource::Keys { .. }
+    );
     if endless && options.stop.requests.is_none() && options.stop.duration.is_none() {
         return fail(
             "stop",
@@ -373,6 +511,9 @@ fn validate(options: &BenchOptions, clock: &Clock) -> Result<(), EvalError> {
             "stop",
             "in virtual time answers from memory take no time, so a duration may never pass; say after how many requests",
         );
+    }
+    if !(0.0..=1.0).contains(&options.writes) {
+        return fail("writes", "must be a share from 0 to 1");
     }
     if options.bin < Duration::from_millis(1) {
         return fail("bin", "a time bin must last at least 1 ms");

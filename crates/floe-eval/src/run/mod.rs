@@ -8,7 +8,9 @@
 mod bins;
 mod charge;
 mod driver;
+mod probe;
 mod progress;
+mod remote;
 mod requests;
 mod target;
 #[cfg(test)]
@@ -28,6 +30,8 @@ use crate::workload::WorkloadSpec;
 
 pub use charge::HostCharge;
 pub use driver::bench;
+pub use probe::OriginProbe;
+pub use remote::{RemoteAddress, RemoteSpec, RemoteTarget};
 pub use requests::{Planned, RequestStream};
 pub use target::{BENCH_BUCKET, ObjectTarget, StoreTarget, Target, object_key};
 
@@ -65,6 +69,15 @@ pub enum RequestSource {
         /// Bytes of every object.
         object_bytes: u64,
     },
+    /// Reads of named objects, in an order that is drawn, again and again.
+    Keys {
+        /// Their keys.
+        keys: Vec<String>,
+        /// Bytes read of each, from its start; `None` for all.
+        read_bytes: Option<u64>,
+        /// Seed of the order.
+        seed: u64,
+    },
     /// The requests of a trace.
     Trace {
         /// The file.
@@ -75,6 +88,9 @@ pub enum RequestSource {
         object_bytes: u64,
     },
 }
+
+/// The length of a read of an object whose size is not known.
+pub(crate) const WHOLE_OBJECT: u64 = u64::MAX;
 
 /// How requests follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -168,6 +184,12 @@ pub struct BenchOptions {
     pub verify_seed: Option<u64>,
     /// Whether to show progress.
     pub progress: Progress,
+    /// Share of the reads, from 0 to 1, that become writes of the whole object.
+    pub writes: f64,
+    /// Write every object of a drawn workload first, which is not measured.
+    pub fill: bool,
+    /// Whether Ctrl-C ends the run, in real time, with the figures so far.
+    pub interruptible: bool,
     /// Seed of the arrivals of an open loop.
     pub seed: u64,
 }
@@ -184,6 +206,9 @@ impl BenchOptions {
             bin: Duration::from_secs(60),
             verify_seed: None,
             progress: Progress::Auto,
+            writes: 0.0,
+            fill: false,
+            interruptible: false,
             seed: 42,
         }
     }
@@ -204,6 +229,9 @@ pub struct RunResult {
     pub failed: u64,
     /// Why the first of them failed.
     pub first_failure: Option<String>,
+    /// Whether Ctrl-C ended it.
+    #[serde(default)]
+    pub interrupted: bool,
     /// Lines or records of the trace that were skipped as bad.
     pub skipped: u64,
     /// Bytes that were compared with the origin's.

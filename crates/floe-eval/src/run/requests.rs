@@ -3,7 +3,11 @@
 
 use std::sync::Arc;
 
-use super::RequestSource;
+use rand::SeedableRng as _;
+use rand::seq::SliceRandom as _;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::{RequestSource, WHOLE_OBJECT};
 use crate::error::EvalError;
 use crate::trace::{ByteRange, Key, Op, Trace};
 use crate::workload::{Workload, WorkloadFileError, read_ids};
@@ -25,6 +29,25 @@ pub struct Planned {
     pub time_ns: Option<u64>,
 }
 
+impl Planned {
+    /// This request for the whole object.
+    pub(super) fn whole(&self) -> Planned {
+        Planned {
+            offset: 0,
+            length: self.object_bytes,
+            ..self.clone()
+        }
+    }
+
+    /// The write of the whole object that this request is about.
+    pub(super) fn whole_put(&self) -> Planned {
+        Planned {
+            op: Op::Put,
+            ..self.whole()
+        }
+    }
+}
+
 /// The requests of a source, in order.
 pub struct RequestStream {
     source: Source,
@@ -36,6 +59,11 @@ enum Source {
         workload: Box<Workload>,
         object_bytes: u64,
         read_bytes: u64,
+    },
+    Keys {
+        keys: Vec<Arc<str>>,
+        next: usize,
+        read_bytes: Option<u64>,
     },
     File {
         ids: Box<dyn Iterator<Item = Result<u64, WorkloadFileError>> + Send>,
@@ -70,6 +98,24 @@ impl RequestStream {
                 ids: Box::new(read_ids(path)?),
                 object_bytes: positive(*object_bytes)?,
             },
+            RequestSource::Keys {
+                keys,
+                read_bytes,
+                seed,
+            } => {
+                let mut keys: Vec<Arc<str>> = keys.iter().map(|key| key.as_str().into()).collect();
+                keys.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(*seed));
+                if keys.is_empty() {
+                    let reason = "there are no keys to read".into();
+                    let option = "keys";
+                    return Err(EvalError::Option { option, reason });
+                }
+                Source::Keys {
+                    keys,
+                    next: 0,
+                    read_bytes: *read_bytes,
+                }
+            }
             RequestSource::Trace {
                 path,
                 options,
@@ -105,6 +151,23 @@ impl RequestStream {
             } => {
                 let id = workload.next_id();
                 Ok(Some(whole_read(id, *object_bytes, *read_bytes)))
+            }
+            Source::Keys {
+                keys,
+                next,
+                read_bytes,
+            } => {
+                let key = Arc::clone(&keys[*next]);
+                *next = (*next + 1) % keys.len();
+                let length = read_bytes.unwrap_or(WHOLE_OBJECT);
+                Ok(Some(Planned {
+                    key,
+                    op: Op::Get,
+                    object_bytes: length,
+                    offset: 0,
+                    length,
+                    time_ns: None,
+                }))
             }
             Source::File { ids, object_bytes } => {
                 let id = ids.next().transpose()?;

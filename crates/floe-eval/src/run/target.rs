@@ -1,4 +1,5 @@
-//! What is driven: a store with an origin behind it, or a read-through cache.
+//! What is driven: a store with an origin behind it, a read-through cache, or a
+//! server that runs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,8 +13,10 @@ use futures::StreamExt as _;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::Planned;
 use super::charge::{Charging, HostCharge};
+use super::probe::OriginProbe;
+use super::remote::RemoteTarget;
+use super::{ExtraFigure, Planned};
 use crate::error::EvalError;
 use crate::metrics::Served;
 use crate::trace::Op;
@@ -32,6 +35,10 @@ pub enum Target {
     /// A read-through cache. Writes and deletes of a trace are invalidations:
     /// to such a cache they happen at the origin.
     Object(Arc<ObjectTarget>),
+    /// A server that runs, over its protocol.
+    Remote(Arc<RemoteTarget>),
+    /// An origin, without a cache.
+    Origin(Arc<OriginProbe>),
 }
 
 /// A read-through cache and the store it is made of, for its counts.
@@ -152,46 +159,86 @@ pub fn object_key(request: &Planned) -> ObjectKey {
 }
 
 impl Target {
-    /// The store at the bottom.
-    pub fn store(&self) -> &Store {
+    /// The store at the bottom; `None` of a server that runs.
+    pub fn store(&self) -> Option<&Store> {
         match self {
-            Target::Store(target) => &target.store,
-            Target::Object(target) => &target.store,
+            Target::Store(target) => Some(&target.store),
+            Target::Object(target) => Some(&target.store),
+            Target::Remote(_) | Target::Origin(_) => None,
+        }
+    }
+
+    /// Requests of one client of a closed loop that are under way at a time.
+    pub(super) fn pipeline(&self) -> usize {
+        match self {
+            Target::Remote(target) => target.pipeline(),
+            _ => 1,
+        }
+    }
+
+    /// Forgets what it measured itself, after a warm-up.
+    pub(super) fn restart(&self) {
+        if let Target::Origin(probe) = self {
+            probe.restart();
+        }
+    }
+
+    /// What it measured itself.
+    pub(super) fn figures(&self) -> Vec<ExtraFigure> {
+        match self {
+            Target::Origin(probe) => probe.figures(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What is sent after a miss, where the clients fill the cache.
+    pub(super) fn fill(&self, missed: &Planned) -> Option<Planned> {
+        match self {
+            Target::Remote(target) if target.sets_on_miss() => Some(missed.whole_put()),
+            _ => None,
         }
     }
 
     pub(super) async fn serve(
         &self,
+        client: usize,
         request: &Planned,
         verify_seed: Option<u64>,
     ) -> Result<Answer, Failure> {
-        let mut check = Check::new(request, verify_seed);
-        match (self, request.op) {
-            (Target::Store(target), Op::Get) => target.get(request, &mut check).await,
-            (Target::Store(target), Op::Put) => target.put(request, verify_seed).await,
-            (Target::Store(target), Op::Delete) => {
-                let deleted = target.store.delete(request.key.as_bytes()).await;
-                deleted.map(|_| other(0)).map_err(failed)
+        match self {
+            Target::Store(target) => target.serve(request, verify_seed).await,
+            Target::Object(target) => target.serve(request, verify_seed).await,
+            Target::Remote(target) => target.serve(client, request, verify_seed).await,
+            Target::Origin(probe) => probe.serve(request).await,
+        }
+    }
+}
+
+impl ObjectTarget {
+    async fn serve(&self, request: &Planned, seed: Option<u64>) -> Result<Answer, Failure> {
+        match request.op {
+            Op::Get => read_through(&self.cache, request, &mut Check::new(request, seed)).await,
+            Op::Put | Op::Delete => {
+                let invalidated = self.cache.invalidate(&object_key(request)).await;
+                invalidated.map(|()| other(0)).map_err(failed)
             }
-            (Target::Object(target), Op::Get) => {
-                read_through(&target.cache, request, &mut check).await
-            }
-            (Target::Object(target), Op::Put | Op::Delete) => target
-                .cache
-                .invalidate(&object_key(request))
-                .await
-                .map(|()| other(0))
-                .map_err(failed),
         }
     }
 }
 
 impl StoreTarget {
-    async fn get<'a>(
-        &self,
-        request: &'a Planned,
-        check: &mut Check<'a>,
-    ) -> Result<Answer, Failure> {
+    async fn serve(&self, request: &Planned, seed: Option<u64>) -> Result<Answer, Failure> {
+        match request.op {
+            Op::Get => self.get(request, &mut Check::new(request, seed)).await,
+            Op::Put => self.put(request, seed).await,
+            Op::Delete => {
+                let deleted = self.store.delete(request.key.as_bytes()).await;
+                deleted.map(|_| other(0)).map_err(failed)
+            }
+        }
+    }
+
+    async fn get(&self, request: &Planned, check: &mut Check) -> Result<Answer, Failure> {
         loop {
             if self.get_stored(request, check).await? {
                 if let Some(charging) = &self.charging {
@@ -212,11 +259,7 @@ impl StoreTarget {
     }
 
     /// Whether the store had it.
-    async fn get_stored<'a>(
-        &self,
-        request: &'a Planned,
-        check: &mut Check<'a>,
-    ) -> Result<bool, Failure> {
+    async fn get_stored(&self, request: &Planned, check: &mut Check) -> Result<bool, Failure> {
         let key = request.key.as_bytes();
         let range = request.offset..request.offset + request.length;
         let found = self.store.read(key, range).await.map_err(failed)?;
@@ -240,7 +283,7 @@ impl StoreTarget {
 
     /// Streams an object from the origin to the client and into the store, so
     /// that memory does not grow with its size.
-    async fn fetch(&self, request: &Planned, check: &mut Check<'_>) -> Result<(), Failure> {
+    async fn fetch(&self, request: &Planned, check: &mut Check) -> Result<(), Failure> {
         let key = object_key(request);
         let answer = self.origin.get(&key, GetRequest::default()).await;
         let mut body = answer.map_err(failed)?.body;
@@ -266,16 +309,11 @@ impl StoreTarget {
     async fn put(&self, request: &Planned, seed: Option<u64>) -> Result<Answer, Failure> {
         let content = Content::new(seed.unwrap_or(0), &object_key(request), 0);
         let mut writer = self.writer(request).await?;
-        let mut position = 0;
-        while position < request.object_bytes {
-            let length = PUT_PIECE_BYTES.min(request.object_bytes - position);
-            let mut piece = vec![0; length as usize];
-            content.fill(position, &mut piece);
+        for piece in pieces(content, request.object_bytes) {
             writer.write(piece.into()).await.map_err(failed)?;
-            position += length;
         }
         let put = writer.finish().await;
-        put.map(|_: Admission| other(request.object_bytes))
+        put.map(|_: Admission| written(request.object_bytes))
             .map_err(failed)
     }
 
@@ -290,7 +328,7 @@ impl StoreTarget {
 async fn read_through(
     cache: &ObjectCache,
     request: &Planned,
-    check: &mut Check<'_>,
+    check: &mut Check,
 ) -> Result<Answer, Failure> {
     let range = (request.length > 0).then(|| ByteRange::Inclusive {
         first: request.offset,
@@ -308,42 +346,78 @@ async fn read_through(
     })
 }
 
-/// Counts an answer's bytes and compares them with what they must be.
-struct Check<'a> {
-    request: &'a Planned,
-    seed: Option<u64>,
-    seen: u64,
+/// The content of an object of so many bytes, in pieces.
+pub(super) fn pieces(content: Content, bytes: u64) -> impl Iterator<Item = Vec<u8>> {
+    let starts = (0..bytes).step_by(PUT_PIECE_BYTES as usize);
+    starts.map(move |start| {
+        let mut piece = vec![0; PUT_PIECE_BYTES.min(bytes - start) as usize];
+        content.fill(start, &mut piece);
+        piece
+    })
 }
 
-impl<'a> Check<'a> {
-    fn new(request: &'a Planned, seed: Option<u64>) -> Self {
+/// Counts an answer's bytes and compares them with what they must be.
+#[derive(Debug)]
+pub(super) struct Check {
+    name: ObjectKey,
+    /// Where the bytes begin in the object.
+    offset: u64,
+    /// Bytes that are expected.
+    length: u64,
+    seed: Option<u64>,
+    seen: u64,
+    /// Whether the bytes come from a server that runs.
+    is_remote: bool,
+}
+
+impl Check {
+    fn new(request: &Planned, seed: Option<u64>) -> Self {
         Check {
-            request,
-            seed,
-            seen: 0,
+            is_remote: false,
+            ..Check::remote(object_key(request), request, seed)
         }
     }
 
-    fn piece(&mut self, piece: &[u8]) -> Result<(), Failure> {
-        let at = self.request.offset + self.seen;
+    /// Of an answer of a server that runs, to a request for an object that is
+    /// called `name`.
+    pub(super) fn remote(name: ObjectKey, request: &Planned, seed: Option<u64>) -> Self {
+        Check {
+            name,
+            offset: request.offset,
+            length: request.length,
+            seed,
+            seen: 0,
+            is_remote: true,
+        }
+    }
+
+    pub(super) fn piece(&mut self, piece: &[u8]) -> Result<(), Failure> {
+        let at = self.offset + self.seen;
         self.seen += piece.len() as u64;
         let Some(seed) = self.seed else { return Ok(()) };
-        let key = object_key(self.request);
-        verify(seed, &key, at, piece).map_err(|wrong| {
-            Failure::Lie(EvalError::WrongBytes {
-                key: key.to_string(),
-                offset: wrong.offset,
+        verify(seed, &self.name, at, piece).map_err(|wrong| {
+            let (key, offset) = (self.name.to_string(), wrong.offset);
+            Failure::Lie(match self.is_remote {
+                true => EvalError::ServerLied {
+                    key,
+                    what: format!("the byte at offset {offset} differs"),
+                },
+                false => EvalError::WrongBytes { key, offset },
             })
         })
     }
 
-    fn finish(&self, served: Served) -> Result<Answer, Failure> {
-        if self.seen != self.request.length {
-            return Err(Failure::Lie(EvalError::WrongLength {
-                key: object_key(self.request).to_string(),
-                wanted: self.request.length,
-                given: self.seen,
-            }));
+    pub(super) fn finish(&self, served: Served) -> Result<Answer, Failure> {
+        if self.seen != self.length {
+            let (key, wanted, given) = (self.name.to_string(), self.length, self.seen);
+            if !self.is_remote {
+                return Err(Failure::Lie(EvalError::WrongLength { key, wanted, given }));
+            }
+            let what = format!("{given} bytes came instead of {wanted}");
+            return Err(match self.seed {
+                Some(_) => Failure::Lie(EvalError::ServerLied { key, what }),
+                None => Failure::Failed(format!("{key}: {what}; is --object-size right?")),
+            });
         }
         Ok(Answer {
             served,
@@ -352,13 +426,20 @@ impl<'a> Check<'a> {
     }
 }
 
-fn other(bytes: u64) -> Answer {
+pub(super) fn other(bytes: u64) -> Answer {
     Answer {
         served: Served::Other,
         bytes,
     }
 }
 
-fn failed(error: impl std::error::Error + 'static) -> Failure {
+pub(super) fn written(bytes: u64) -> Answer {
+    Answer {
+        served: Served::Write,
+        bytes,
+    }
+}
+
+pub(super) fn failed(error: impl std::error::Error + 'static) -> Failure {
     Failure::Failed(crate::error::chain(&error))
 }

@@ -38,6 +38,7 @@ pub(super) fn result(name: &str, outcome: &Outcome, extra: Vec<ExtraFigure>) -> 
         requests: stretch.counts.operations,
         failed: 0,
         first_failure: None,
+        interrupted: false,
         skipped: outcome.skipped,
         verified_bytes: 0,
         whole,

@@ -1,0 +1,234 @@
+//! Driving a server that runs, over its own protocol: OxCache's socket, S3,
+//! memcached. The server may be Floe's or any other that speaks it.
+
+mod address;
+mod memcached;
+mod oxcache;
+mod pipe;
+mod s3;
+#[cfg(test)]
+mod tests;
+
+use floe::origin::emulated::Content;
+use floe::origin::{ObjectKey, OriginConfig};
+use floe_device::Clock;
+use serde::{Deserialize, Serialize};
+
+use super::target::{Answer, BENCH_BUCKET, Check, Failure, failed, other, pieces, written};
+use super::{BenchOptions, Pacing, Planned, RequestSource};
+use crate::error::EvalError;
+use crate::trace::Op;
+
+pub use address::RemoteAddress;
+use memcached::Memcached;
+use oxcache::OxCache;
+use pipe::Pool;
+use s3::S3;
+
+/// Most requests that one connection has under way.
+const PIPELINE_MAX: usize = 4096;
+
+/// How a server that runs is driven.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct RemoteSpec {
+    /// Requests of each client that are under way at a time, on one
+    /// connection. S3 has one.
+    pub pipeline: usize,
+    /// Connections of an open loop; in a closed loop each client has one.
+    pub connections: usize,
+    /// What an object is called: `{id}` is its number or the trace's key,
+    /// `{size}` its bytes.
+    pub key: String,
+    /// memcached: set what a get missed.
+    pub set_on_miss: bool,
+    /// Seconds until a request without an answer counts as failed.
+    pub timeout_s: f64,
+    /// The bucket whose objects a `unix:` server serves, for `verify`.
+    pub bucket: String,
+    /// S3: credentials, region and the like, under the names that `[origin]`
+    /// has for them. What is missing comes from the `AWS_…` variables.
+    pub s3: OriginConfig,
+}
+
+impl Default for RemoteSpec {
+    fn default() -> Self {
+        RemoteSpec {
+            pipeline: 1,
+            connections: 64,
+            key: "{id}-{size}".to_owned(),
+            set_on_miss: true,
+            timeout_s: 120.0,
+            bucket: BENCH_BUCKET.to_owned(),
+            s3: OriginConfig::default(),
+        }
+    }
+}
+
+/// A server that runs, and the connections to it.
+pub struct RemoteTarget {
+    spec: RemoteSpec,
+    bucket: String,
+    /// Seed of the values that are written.
+    seed: u64,
+    protocol: Protocol,
+}
+
+enum Protocol {
+    OxCache(Pool<OxCache>),
+    Memcached(Pool<Memcached>),
+    S3(S3),
+}
+
+impl RemoteTarget {
+    /// Connects and asks for a sign of life. `options` say how many connections
+    /// there are and what will be asked.
+    ///
+    /// # Errors
+    /// When an option does not fit the protocol, nothing listens at the
+    /// address, or the server refuses the credentials or the bucket.
+    pub async fn connect(
+        address: &RemoteAddress,
+        spec: &RemoteSpec,
+        options: &BenchOptions,
+        clock: &Clock,
+    ) -> Result<Self, EvalError> {
+        spec.validate(address, options, clock)?;
+        let connections = match options.pacing {
+            Pacing::Closed { clients } => clients,
+            Pacing::Open { .. } | Pacing::Recorded { .. } => spec.connections,
+        };
+        let timeout = std::time::Duration::from_secs_f64(spec.timeout_s);
+        let mut bucket = spec.bucket.clone();
+        let protocol = match address {
+            RemoteAddress::Unix(_) => {
+                Protocol::OxCache(Pool::open(OxCache, address, connections, timeout).await?)
+            }
+            RemoteAddress::Memcached(_) => {
+                let protocol = Memcached::from_environment()?;
+                Protocol::Memcached(Pool::open(protocol, address, connections, timeout).await?)
+            }
+            RemoteAddress::S3 { bucket: named, .. } => {
+                bucket.clone_from(named);
+                Protocol::S3(S3::open(address, &spec.s3, timeout, clock).await?)
+            }
+        };
+        Ok(RemoteTarget {
+            spec: spec.clone(),
+            bucket,
+            seed: options.seed,
+            protocol,
+        })
+    }
+
+    pub(super) fn pipeline(&self) -> usize {
+        self.spec.pipeline
+    }
+
+    pub(super) fn sets_on_miss(&self) -> bool {
+        self.spec.set_on_miss && matches!(self.protocol, Protocol::Memcached(_))
+    }
+
+    fn name(&self, request: &Planned) -> ObjectKey {
+        let size = request.object_bytes.to_string();
+        let key = self.spec.key.replace("{id}", &request.key);
+        ObjectKey::new(self.bucket.as_str(), key.replace("{size}", &size))
+    }
+
+    pub(super) async fn serve(
+        &self,
+        client: usize,
+        request: &Planned,
+        verify_seed: Option<u64>,
+    ) -> Result<Answer, Failure> {
+        let whole;
+        let request = match &self.protocol {
+            // It has no parts of values.
+            Protocol::Memcached(_) => {
+                whole = request.whole();
+                &whole
+            }
+            _ => request,
+        };
+        let name = self.name(request);
+        let ask = match request.op {
+            Op::Get => Ask::Get {
+                offset: request.offset,
+                length: request.length,
+                whole: request.length == request.object_bytes,
+                check: Check::remote(name.clone(), request, verify_seed),
+            },
+            Op::Put => Ask::Put {
+                content: Content::new(self.seed, &name, 0),
+                length: request.object_bytes,
+            },
+            Op::Delete => Ask::Delete,
+        };
+        match &self.protocol {
+            Protocol::S3(s3) => s3.ask(&name, ask).await,
+            Protocol::OxCache(pool) => pool.ask(client, name, ask).await,
+            Protocol::Memcached(pool) => pool.ask(client, name, ask).await,
+        }
+    }
+}
+
+impl RemoteSpec {
+    fn validate(
+        &self,
+        address: &RemoteAddress,
+        options: &BenchOptions,
+        clock: &Clock,
+    ) -> Result<(), EvalError> {
+        let fail = |option, reason: String| Err(EvalError::Option { option, reason });
+        if clock.is_virtual() {
+            let reason = "a server that runs is driven in real time; leave virtual time out";
+            return fail("time", reason.into());
+        }
+        if !(1..=PIPELINE_MAX).contains(&self.pipeline) {
+            return fail("pipeline", format!("must lie between 1 and {PIPELINE_MAX}"));
+        }
+        if self.pipeline > 1 && matches!(address, RemoteAddress::S3 { .. }) {
+            let reason = "S3 has one request a connection; raise the clients instead";
+            return fail("pipeline", reason.into());
+        }
+        if !(1..=65_536).contains(&self.connections) {
+            return fail("connections", "must lie between 1 and 65536".into());
+        }
+        if !(0.001..=86_400.0).contains(&self.timeout_s) {
+            return fail("timeout", "must lie between 1 ms and a day".into());
+        }
+        if !self.key.contains("{id}") {
+            let reason = format!("`{}` names all objects the same; write {{id}}", self.key);
+            return fail("key", reason);
+        }
+        let reads_parts = matches!(&options.source, RequestSource::Synthetic { read_bytes: Some(read), object_bytes, .. } if read < object_bytes);
+        match address {
+            RemoteAddress::Memcached(_) if reads_parts => fail(
+                "read-size",
+                "memcached's values are read whole; leave it out".into(),
+            ),
+            RemoteAddress::Unix(_) if options.writes > 0.0 || options.fill => fail(
+                "writes",
+                "OxCache's protocol has no writes; its server fetches what it misses".into(),
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is asked of a server.
+#[derive(Debug)]
+enum Ask {
+    Get {
+        offset: u64,
+        length: u64,
+        /// Whether that is all of the object.
+        whole: bool,
+        check: Check,
+    },
+    Put {
+        content: Content,
+        length: u64,
+    },
+    Delete,
+}
