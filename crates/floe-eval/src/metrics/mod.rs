@@ -78,7 +78,7 @@ pub struct Measures {
     /// Whether hits cannot be told from misses: the server does not say.
     #[serde(default)]
     pub hits_untold: bool,
-    /// Share of the bytes handed out that hits had.
+    /// Share of the bytes asked for that hits had.
     pub byte_hit_ratio: f64,
     /// CPU time over time, in percent of one processor; none in virtual time.
     pub cpu_percent: Option<f64>,

@@ -20,6 +20,8 @@ pub enum Served {
     Hit,
     /// With the origin's help.
     Miss,
+    /// It was not there: a miss that hands nothing out.
+    Absent,
     /// It was read, and the server does not say from where.
     Read,
     /// It was written.
@@ -66,6 +68,8 @@ pub(crate) struct Tally {
     requests: u64,
     hit_bytes: u64,
     miss_bytes: u64,
+    /// Missed, and not handed out.
+    absent_bytes: u64,
     /// Read by requests of which it is not known whether they hit.
     other_bytes: u64,
 }
@@ -80,6 +84,7 @@ impl Default for Tally {
             requests: 0,
             hit_bytes: 0,
             miss_bytes: 0,
+            absent_bytes: 0,
             other_bytes: 0,
         }
     }
@@ -107,8 +112,10 @@ impl Recorder {
         tally.record(served, latency, bytes);
         drop(tally);
         self.live.requests.fetch_add(1, Relaxed);
-        self.live.bytes.fetch_add(bytes, Relaxed);
-        if matches!(served, Served::Hit | Served::Miss) {
+        if served != Served::Absent {
+            self.live.bytes.fetch_add(bytes, Relaxed);
+        }
+        if matches!(served, Served::Hit | Served::Miss | Served::Absent) {
             self.live.reads.fetch_add(1, Relaxed);
         }
         if served == Served::Hit {
@@ -175,7 +182,9 @@ impl Tally {
         // These histograms grow to hold any value.
         let _ = match served {
             Served::Hit => self.get.record(ns).and_then(|()| self.hit.record(ns)),
-            Served::Miss => self.get.record(ns).and_then(|()| self.miss.record(ns)),
+            Served::Miss | Served::Absent => {
+                self.get.record(ns).and_then(|()| self.miss.record(ns))
+            }
             Served::Read => self.get.record(ns),
             Served::Write => self.put.record(ns),
             Served::Other => Ok(()),
@@ -184,6 +193,7 @@ impl Tally {
         match served {
             Served::Hit => self.hit_bytes += bytes,
             Served::Miss => self.miss_bytes += bytes,
+            Served::Absent => self.absent_bytes += bytes,
             Served::Read => self.other_bytes += bytes,
             Served::Write | Served::Other => {}
         }
@@ -202,13 +212,14 @@ impl Tally {
         self.requests += other.requests;
         self.hit_bytes += other.hit_bytes;
         self.miss_bytes += other.miss_bytes;
+        self.absent_bytes += other.absent_bytes;
         self.other_bytes += other.other_bytes;
     }
 
     /// The request series over a stretch; the others are left empty.
     pub(crate) fn measures(&self, start: Duration, length: Duration) -> Measures {
-        let told_bytes = self.hit_bytes + self.miss_bytes;
-        let bytes = told_bytes + self.other_bytes;
+        let bytes = self.hit_bytes + self.miss_bytes + self.other_bytes;
+        let told_bytes = self.hit_bytes + self.miss_bytes + self.absent_bytes;
         Measures {
             start_s: start.as_secs_f64(),
             length_s: length.as_secs_f64(),

@@ -411,12 +411,12 @@ impl Shared {
             Ok(answer) => {
                 self.recorder
                     .record(client, answer.served, latency, answer.bytes);
-                let is_read = !matches!(answer.served, Served::Write | Served::Other);
+                let is_read = matches!(answer.served, Served::Hit | Served::Miss | Served::Read);
                 if self.verify_seed.is_some() && is_read {
                     self.outcome.lock().verified_bytes += answer.bytes;
                 }
                 let fill = match answer.served {
-                    Served::Miss => self.target.fill(request),
+                    Served::Absent => self.target.fill(request),
                     _ => None,
                 };
                 match fill {

@@ -77,9 +77,9 @@ impl Wire for Memcached {
             return Ok(Err(Failure::Failed(format!("the server answers {line:?}"))));
         }
         match ask {
-            Ask::Get { .. } if line == "END" => Ok(Ok(Answer {
-                served: Served::Miss,
-                bytes: 0,
+            Ask::Get { length, .. } if line == "END" => Ok(Ok(Answer {
+                served: Served::Absent,
+                bytes: length,
             })),
             Ask::Get { mut check, .. } => {
                 let (key, length) = value_head(&line)?;

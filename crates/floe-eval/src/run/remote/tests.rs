@@ -277,6 +277,7 @@ async fn a_memcached_server_is_filled_by_its_misses() {
     // Several clients may miss a key before the first has set it.
     assert!((50..=500).contains(&whole.miss.count), "{whole:?}");
     assert_eq!(whole.put.count, whole.miss.count);
+    assert!((whole.hit_ratio - whole.byte_hit_ratio).abs() < 1e-9);
     assert_eq!(run.verified_bytes, whole.hit.count * OBJECT_BYTES);
     let mut mixed = options(1000);
     (mixed.writes, mixed.fill) = (0.25, true);
