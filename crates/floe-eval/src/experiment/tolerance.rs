@@ -36,6 +36,19 @@ pub const TOLERANCES: &[Tolerance] = &[
         endings: &["_latency_mean"],
     },
     Tolerance {
+        kind: "memory",
+        share: 0.1,
+        margin: 0.0,
+        endings: &[
+            "bits_per_object",
+            "rss_mean",
+            "rss_p50",
+            "rss_p95",
+            "rss_p99",
+            "rss_max",
+        ],
+    },
+    Tolerance {
         kind: "tail latency",
         share: 0.25,
         margin: 0.0,
@@ -73,12 +86,6 @@ pub const TOLERANCES: &[Tolerance] = &[
             "_in_full",
             "_active_over_passive",
         ],
-    },
-    Tolerance {
-        kind: "memory",
-        share: 0.1,
-        margin: 0.0,
-        endings: &["bits_per_object", "rss_mean", "rss_p50", "rss_max"],
     },
     Tolerance {
         kind: "share",
@@ -133,7 +140,7 @@ pub(super) fn range(metric: &str) -> (f64, f64) {
     match metric {
         "throughput_drop" => (f64::NEG_INFINITY, 1.0),
         "latency_rise" | "tail_rise" => (-1.0, f64::INFINITY),
-        "cpu" => (0.0, 100.0),
+        "cpu" | "cpu_max" | "cpu_p50" | "cpu_p95" | "cpu_p99" => (0.0, 100.0),
         _ => match of(metric).map(|tolerance| tolerance.kind) {
             Some("hit ratio" | "miss ratio" | "share") => (0.0, 1.0),
             _ => (0.0, f64::INFINITY),

@@ -127,7 +127,7 @@ pub fn run_figures(run: &RunResult) -> Vec<Figure> {
         }
     }
     latency_figures("put_latency", &run.whole.put, &mut figures);
-    let mut add = |name: &str, unit, value: Option<f64>| {
+    let mut add = |name: &str, unit: &'static str, value: Option<f64>| {
         figures.extend(value.map(|value| Figure::new(name, unit, value)));
     };
     // Where the bytes of requests were not counted there are none of hits.
@@ -143,6 +143,9 @@ pub fn run_figures(run: &RunResult) -> Vec<Figure> {
     add("cpu", "%", run.whole.cpu_percent);
     add("cpu_per_request", "us", run.cpu_us_per_request);
     add("rss_max", "B", run.rss_bytes_max.map(|bytes| bytes as f64));
+    cost_figures("cpu", "%", run, |bin| bin.cpu_percent, &mut add);
+    let rss = |bin: &Measures| bin.rss_bytes.map(|bytes| bytes as f64);
+    cost_figures("rss", "B", run, rss, &mut add);
     add("write_amplification", "ratio", run.write_amplification);
     let written = run.whole.write_bytes_per_s * run.whole.length_s;
     let is_known = is_timed && run.requests > 0;
@@ -193,6 +196,39 @@ fn bin_figures(
         figures.extend(
             value.map(|v| Figure::new(format!("{}_{suffix}", series.name), series.unit(), v)),
         );
+    }
+}
+
+/// What the process took, over bins: the figures that OxCache prints of samples
+/// of its own (Tables 15 to 62). The mean of the CPU is that of the whole run,
+/// and the greatest memory is there already.
+fn cost_figures(
+    name: &str,
+    unit: &'static str,
+    run: &RunResult,
+    of: impl Fn(&Measures) -> Option<f64>,
+    add: &mut impl FnMut(&str, &'static str, Option<f64>),
+) {
+    let bins: Vec<f64> = run.bins.iter().filter_map(of).collect();
+    if bins.len() < 2 {
+        return;
+    }
+    let count = bins.len() as f64;
+    let mean = bins.iter().sum::<f64>() / count;
+    let squares: f64 = bins.iter().map(|value| (value - mean).powi(2)).sum();
+    let sorted = Distribution::of_values(&bins);
+    let own = match name {
+        "cpu" => ("max", sorted.at(1.0)),
+        _ => ("mean", Some(mean)),
+    };
+    for (suffix, value) in [
+        own,
+        ("p50", sorted.at(0.5)),
+        ("sd", Some((squares / (count - 1.0)).sqrt())),
+        ("p95", sorted.at(0.95)),
+        ("p99", sorted.at(0.99)),
+    ] {
+        add(&format!("{name}_{suffix}"), unit, value);
     }
 }
 
