@@ -13,7 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::cache::TargetKind;
 use super::schema::BenchCase;
 use crate::error::EvalError;
-use crate::hosts::{DeviceChoice, HostBehaviour, HostConfig, HostResult, Remote, StartState};
+use crate::hosts::{
+    DeviceChoice, EvictionPolicy, HostBehaviour, HostConfig, HostResult, Remote, StartState,
+    overlaid,
+};
 use crate::metrics::{Measures, media_figures};
 use crate::run::{ExtraFigure, Pacing, Progress, RunResult};
 
@@ -76,7 +79,7 @@ pub(super) fn config(name: &str, driven: &BenchCase) -> Result<Option<HostConfig
             "a host of a paper needs workload, ratio and requests",
         );
     };
-    let mut host = adjusted(behaviour, &cache.host.behaviour)?;
+    let mut host = adjusted(&behaviour, &cache.host.behaviour)?;
     match driven.pacing {
         Pacing::Closed { clients } => {
             host.threads = u32::try_from(clients).unwrap_or(u32::MAX);
@@ -113,19 +116,11 @@ fn fail<T>(option: &'static str, reason: &str) -> Result<T, EvalError> {
     })
 }
 
-fn adjusted(behaviour: HostBehaviour, changes: &toml::Table) -> Result<HostBehaviour, EvalError> {
-    if changes.is_empty() {
-        return Ok(behaviour);
-    }
-    let refused = |error: &dyn std::fmt::Display| EvalError::Option {
+fn adjusted(behaviour: &HostBehaviour, changes: &toml::Table) -> Result<HostBehaviour, EvalError> {
+    overlaid(behaviour, changes).map_err(|error| EvalError::Option {
         option: "behaviour",
         reason: error.to_string(),
-    };
-    let mut table = toml::Table::try_from(behaviour).map_err(|error| refused(&error))?;
-    table.extend(changes.iter().map(|(k, v)| (k.clone(), v.clone())));
-    table
-        .try_into()
-        .map_err(|error: toml::de::Error| refused(&error))
+    })
 }
 
 /// The mean; the model spreads it itself.
@@ -154,8 +149,10 @@ fn latency_us(rule: &LatencyRule) -> Result<u64, EvalError> {
 pub(super) fn figures(config: &HostConfig, found: HostResult) -> Result<RunResult, EvalError> {
     let device = config.device.config()?;
     let mut run = found.run;
-    // The host itself writes what it stores and nothing else.
-    run.write_amplification = None;
+    // The host itself writes what it stores, and with CLRU what it moves.
+    let stored = run.whole.miss.count as f64;
+    let moves = config.host.policy == EvictionPolicy::Clru && stored > 0.0;
+    run.write_amplification = moves.then(|| 1.0 + found.moved_chunks as f64 / stored);
     let counted = &found.device;
     run.extra = media_figures(&Statistics::default(), counted, found.elapsed_s);
     let mut add = |metric: &str, unit: &str, value: Option<f64>| {
@@ -346,6 +343,28 @@ mod tests {
         assert_eq!(found.host.evict_to, 3);
         let store = HOST.replace("zncache", "store");
         assert_eq!(of(&store).expect("good"), None);
+    }
+
+    #[test]
+    fn keys_of_the_flash_replace_the_presets() {
+        let flash = "flash = { superblocks = 930, nand = { erase-ns = 1 }, interface = { victim = \"greedy\" } }, preset";
+        let found = of(&HOST.replace("preset = \"sn540\"", &format!("{flash} = \"sn540\"")));
+        let changed = found.expect("good").expect("a host").device;
+        let mut expected = DeviceChoice::preset("sn540").config().expect("a device");
+        let shown = expected.capacity_bytes();
+        let flash = expected.flash_mut().expect("flash");
+        flash.superblocks = 930;
+        flash.nand.erase_ns = 1;
+        if let floe_core::ssd::Interface::Conventional(ftl) = &mut flash.interface {
+            ftl.victim = floe_core::ssd::Victim::Greedy;
+            ftl.mapping_unit = ByteSize::kib(64);
+        }
+        assert_eq!(changed.config().expect("a device"), expected);
+        assert_eq!(expected.capacity_bytes(), shown);
+        let mut wrong = DeviceChoice::preset("sn540");
+        wrong.flash = toml::from_str("superblox = 930").expect("toml");
+        let error = wrong.config().expect_err("no such key").to_string();
+        assert!(error.contains("superblox"), "{error}");
     }
 
     #[test]

@@ -68,6 +68,12 @@ pub struct DeviceChoice {
     /// Another mapping unit of a conventional device.
     #[serde(default)]
     pub mapping_unit: Option<ByteSize>,
+    /// Keys of [`FlashConfig`](floe_core::ssd::FlashConfig) that replace the
+    /// preset's, tables within tables included. `superblocks` given here
+    /// changes the over-provisioning, since the capacity that the device shows
+    /// stays.
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub flash: toml::Table,
 }
 
 /// How the device is when a run begins.
@@ -133,10 +139,30 @@ pub struct HostBehaviour {
     pub miss_overhead_us: u64,
     /// What a hit takes beside all that, in microseconds.
     pub hit_overhead_us: u64,
-    /// With so few zones left, zones are evicted.
+    /// How long a request holds the host's one lock, in nanoseconds, for every
+    /// client that is not waiting for the remote store: those that wait for the
+    /// lock slow its holder down, as spinning and bouncing cache lines do. The
+    /// papers suspect contention and measure none: 0 in both hosts.
+    #[serde(default)]
+    pub contention_ns: u64,
+    /// What is evicted.
+    #[serde(default)]
+    pub policy: EvictionPolicy,
+    /// With so few zones left, zones are evicted; with CLRU on a zoned device,
+    /// garbage is collected.
     pub evict_at: u32,
     /// Until so many are left.
     pub evict_to: u32,
+    /// With room for so few chunks left, CLRU evicts chunks.
+    #[serde(default = "default_evict_chunks_at")]
+    pub evict_chunks_at: u32,
+    /// Until there is room for so many.
+    #[serde(default = "default_evict_chunks_to")]
+    pub evict_chunks_to: u32,
+    /// How often it is looked whether to evict, in milliseconds; beside that
+    /// only when there is no place left. Absent: at every change.
+    #[serde(default)]
+    pub evict_interval_ms: Option<u64>,
     /// Which zones are left.
     pub left: Left,
     /// Whether a conventional device is told that an evicted zone is unused.
@@ -171,6 +197,18 @@ pub enum Waiters {
     Fifo,
 }
 
+/// What a host evicts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EvictionPolicy {
+    /// Whole zones: the one of which no chunk was read for longest.
+    #[default]
+    Zplru,
+    /// Chunks: the least recently used. On a zoned device the host moves what
+    /// is left of the zones with most garbage, and resets them.
+    Clru,
+}
+
 /// Which zones count as left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -191,6 +229,16 @@ fn default_zone_unit() -> ByteSize {
 
 fn default_jitter() -> f64 {
     0.02
+}
+
+/// ZNCache's `EVICT_HIGH_THRESH_CHUNKS`.
+fn default_evict_chunks_at() -> u32 {
+    6
+}
+
+/// ZNCache's `EVICT_LOW_THRESH_CHUNKS`.
+fn default_evict_chunks_to() -> u32 {
+    12
 }
 
 fn default_true() -> bool {
@@ -217,8 +265,13 @@ impl HostBehaviour {
             copies_bytes_per_s: None,
             miss_overhead_us: 0,
             hit_overhead_us: 0,
+            contention_ns: 0,
+            policy: EvictionPolicy::Zplru,
             evict_at: 8,
             evict_to: 16,
+            evict_chunks_at: default_evict_chunks_at(),
+            evict_chunks_to: default_evict_chunks_to(),
+            evict_interval_ms: None,
             left: Left::Empty,
             trims: false,
             handle_per_zone: true,
@@ -243,8 +296,13 @@ impl HostBehaviour {
             copies_bytes_per_s: Some(2_400_000_000),
             miss_overhead_us: 1_500,
             hit_overhead_us: 100,
+            contention_ns: 0,
+            policy: EvictionPolicy::Zplru,
             evict_at: 1,
             evict_to: 3,
+            evict_chunks_at: default_evict_chunks_at(),
+            evict_chunks_to: default_evict_chunks_to(),
+            evict_interval_ms: None,
             left: Left::WithRoom,
             trims: false,
             handle_per_zone: true,
@@ -261,6 +319,7 @@ impl DeviceChoice {
             superblocks: None,
             shrunk: None,
             mapping_unit: None,
+            flash: toml::Table::new(),
         }
     }
 
@@ -281,6 +340,7 @@ impl DeviceChoice {
             ))
         })?;
         if let Some(flash) = config.flash_mut() {
+            *flash = overlaid(flash, &self.flash).map_err(|error| fail(error.to_string()))?;
             if let Some(dies) = self.dies {
                 if dies == 0 || !flash.nand.dies.is_multiple_of(dies) {
                     return Err(fail(format!(
@@ -465,6 +525,24 @@ impl HostConfig {
         let chunks = per_zone.max(1) * u64::from(self.zones);
         (self.ratio * chunks as f64).floor() as u64
     }
+}
+
+/// `settings` with the keys of `changes` in the place of its own.
+pub(crate) fn overlaid<T: Serialize + serde::de::DeserializeOwned>(
+    settings: &T,
+    changes: &toml::Table,
+) -> Result<T, toml::de::Error> {
+    fn overlay(table: &mut toml::Table, changes: &toml::Table) {
+        for (key, value) in changes {
+            match (table.get_mut(key), value) {
+                (Some(toml::Value::Table(own)), toml::Value::Table(value)) => overlay(own, value),
+                _ => drop(table.insert(key.clone(), value.clone())),
+            }
+        }
+    }
+    let mut table = toml::Table::try_from(settings).map_err(serde::de::Error::custom)?;
+    overlay(&mut table, changes);
+    table.try_into()
 }
 
 /// Above this, a chunk is one of the papers' large ones.

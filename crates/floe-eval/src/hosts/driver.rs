@@ -13,7 +13,9 @@ use floe_device::sim::kept_ssd;
 use rand::{RngExt as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::config::{HostConfig, Placement, StartState, Waiters};
+use super::chunks::Chunks;
+use super::config::{EvictionPolicy, HostConfig, Placement, StartState, Waiters};
+use super::moving::Mover;
 use super::plan::Plan;
 use super::pool::Pool;
 use super::series::Series;
@@ -26,27 +28,31 @@ use crate::workload::{Workload, WorkloadSpec};
 
 /// Command ids of resets and trims begin here; below are the clients' own.
 const ZONE_COMMANDS: u64 = 1 << 32;
-const ABSENT: u64 = u64::MAX;
+pub(super) const ABSENT: u64 = u64::MAX;
 const PENDING: u64 = u64::MAX - 1;
 
 pub(super) struct Driver<'a> {
-    config: &'a HostConfig,
-    plan: Plan,
+    pub(super) config: &'a HostConfig,
+    pub(super) plan: Plan,
     ssd: Ssd,
     before: Statistics,
-    now: Tick,
+    pub(super) now: Tick,
     rng: Xoshiro256PlusPlus,
     workload: Workload,
     left: u64,
     answered: u64,
-    clients: Vec<Client>,
+    pub(super) clients: Vec<Client>,
     wakes: BinaryHeap<Reverse<(Tick, u64, u32)>>,
     sequence: u64,
     /// Where each key's chunk is.
-    index: Vec<u64>,
+    pub(super) index: Vec<u64>,
     /// Clients that wait for a key that another one fetches.
     key_waiters: BTreeMap<u32, Vec<u32>>,
-    zones: Zones,
+    pub(super) zones: Zones,
+    /// With CLRU.
+    pub(super) chunks: Option<Chunks>,
+    pub(super) mover: Mover,
+    pub(super) look_to_evict_at: Tick,
     zone_waiters: VecDeque<u32>,
     zone_wait_max: Duration,
     /// Where each call of each chunk was appended.
@@ -54,23 +60,27 @@ pub(super) struct Driver<'a> {
     writers: Pool,
     readers: Pool,
     copies_free_at: Tick,
+    lock_free_at: Tick,
+    /// Clients that wait for the remote store.
+    fetching: u32,
     series: Series,
 }
 
-struct Client {
-    key: u32,
+pub(super) struct Client {
+    pub(super) key: u32,
     started: Tick,
     /// When what it does now began.
     since: Tick,
     step: Step,
     served: Served,
-    place: Place,
+    pub(super) place: Place,
     calls_done: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Idle,
+    Lock,
     WaitForKey,
     WaitForZone,
     Fetch,
@@ -112,6 +122,7 @@ impl<'a> Driver<'a> {
             place: Place { zone: 0, slot: 0 },
             calls_done: 0,
         };
+        let zones = Zones::new(host, config.zones, plan.slots, active_max, handles);
         let places = plan.slots as usize * config.zones as usize;
         let appended = match plan.appends {
             true => vec![0; places * plan.calls as usize],
@@ -125,18 +136,28 @@ impl<'a> Driver<'a> {
             workload: Workload::new(&spec)?,
             left: plan.requests,
             answered: 0,
-            clients: (0..host.threads).map(|_| client()).collect(),
+            // The last one is the host's garbage collection.
+            clients: (0..=host.threads).map(|_| client()).collect(),
             wakes: BinaryHeap::new(),
             sequence: 0,
             index: vec![ABSENT; keys as usize],
             key_waiters: BTreeMap::new(),
-            zones: Zones::new(host, config.zones, plan.slots, active_max, handles),
+            zones: match host.policy == EvictionPolicy::Clru && plan.is_zoned {
+                true => zones.keep_spare(),
+                false => zones,
+            },
+            chunks: (host.policy == EvictionPolicy::Clru)
+                .then(|| Chunks::new(config.zones, plan.slots)),
+            mover: Mover::default(),
+            look_to_evict_at: Tick::ZERO,
             zone_waiters: VecDeque::new(),
             zone_wait_max: Duration::ZERO,
             appended,
             writers: Pool::new(host.writers),
             readers: Pool::new(host.readers),
             copies_free_at: Tick::ZERO,
+            lock_free_at: Tick::ZERO,
+            fetching: 0,
             series: Series::new(config.bin()),
             config,
             plan,
@@ -149,7 +170,7 @@ impl<'a> Driver<'a> {
     ) -> Result<HostResult, EvalError> {
         let every = (self.plan.requests / 1000).max(1);
         let mut next_report = every;
-        for client in 0..self.clients.len() as u32 {
+        for client in 0..self.config.host.threads {
             self.next_request(client)?;
         }
         let mut done = Vec::new();
@@ -198,7 +219,11 @@ impl<'a> Driver<'a> {
 
     fn woken(&mut self, client: u32) -> Result<(), EvalError> {
         match self.clients[client as usize].step {
-            Step::Fetch => self.copy(client),
+            Step::Lock => self.look_up(client),
+            Step::Fetch => {
+                self.fetching -= 1;
+                self.copy(client)
+            }
             Step::Copy => self.store(client),
             Step::Answer => self.answer(client),
             step => Err(self.broken(&format!("client {client} was woken in {step:?}"))),
@@ -216,7 +241,15 @@ impl<'a> Driver<'a> {
         let state = &mut self.clients[client as usize];
         state.key = key;
         state.started = now;
-        self.look_up(client)
+        let ns = self.config.host.contention_ns;
+        if ns == 0 {
+            return self.look_up(client);
+        }
+        let awake = u64::from(self.config.host.threads - self.fetching);
+        let held = Duration::from_nanos(ns.saturating_mul(awake));
+        self.lock_free_at = self.lock_free_at.max(now) + held;
+        self.wake(client, Step::Lock, self.lock_free_at, 0);
+        Ok(())
     }
 
     fn look_up(&mut self, client: u32) -> Result<(), EvalError> {
@@ -259,6 +292,7 @@ impl<'a> Driver<'a> {
         let spread = (mean_ns as f64 * remote.jitter) as u64;
         let latency_ns = mean_ns - spread + self.rng.random_range(0..=2 * spread);
         let overhead_ns = self.config.host.miss_overhead_us * 1000;
+        self.fetching += 1;
         self.wake(client, Step::Fetch, self.now, latency_ns + overhead_ns);
         Ok(())
     }
@@ -305,8 +339,9 @@ impl<'a> Driver<'a> {
     }
 
     /// Evicts if it is time to, then hands zones to those that wait.
-    fn serve_zone_waiters(&mut self) -> Result<(), EvalError> {
-        self.evict()?;
+    pub(super) fn serve_zone_waiters(&mut self) -> Result<(), EvalError> {
+        self.resume_moving()?;
+        self.evict(false)?;
         while !self.zone_waiters.is_empty() {
             let position = match self.config.host.waiters {
                 Waiters::Fifo => 0,
@@ -315,7 +350,10 @@ impl<'a> Driver<'a> {
             let client = self.zone_waiters[position];
             let key = self.clients[client as usize].key;
             let Some(place) = self.zones.take(key) else {
-                break;
+                match self.evict(true)? {
+                    true => continue,
+                    false => break,
+                }
             };
             self.zone_waiters.remove(position);
             let state = &mut self.clients[client as usize];
@@ -325,37 +363,13 @@ impl<'a> Driver<'a> {
                 Placement::HeldDuringFetch => self.fetch(client)?,
                 Placement::TakenForWrite => self.write(client)?,
             }
-            self.evict()?;
-        }
-        Ok(())
-    }
-
-    fn evict(&mut self) -> Result<(), EvalError> {
-        if !self.zones.needs_eviction() {
-            return Ok(());
-        }
-        while !self.zones.has_enough() {
-            let Some((zone, can_be_emptied)) = self.zones.evict() else {
-                break;
-            };
-            for slot in 0..self.plan.slots {
-                let key = self.zones.keys(zone)[slot as usize];
-                let here = u64::from(zone) << 32 | u64::from(slot);
-                if let Some(at) = self.index.get_mut(key as usize)
-                    && *at == here
-                {
-                    *at = ABSENT;
-                }
-            }
-            if can_be_emptied {
-                self.empty(zone)?;
-            }
+            self.evict(false)?;
         }
         Ok(())
     }
 
     /// Resets or trims a zone that nobody reads in any more.
-    fn empty(&mut self, zone: u32) -> Result<(), EvalError> {
+    pub(super) fn empty(&mut self, zone: u32) -> Result<(), EvalError> {
         let command = if self.plan.is_zoned {
             Command::Reset { zone }
         } else if self.config.host.trims {
@@ -370,12 +384,12 @@ impl<'a> Driver<'a> {
         self.submit(ZONE_COMMANDS + u64::from(zone), command)
     }
 
-    fn write(&mut self, client: u32) -> Result<(), EvalError> {
+    pub(super) fn write(&mut self, client: u32) -> Result<(), EvalError> {
         self.begin_calls(client, Step::Write);
         self.next_call(client)
     }
 
-    fn read(&mut self, client: u32) -> Result<(), EvalError> {
+    pub(super) fn read(&mut self, client: u32) -> Result<(), EvalError> {
         self.begin_calls(client, Step::Read);
         self.next_call(client)
     }
@@ -460,7 +474,13 @@ impl<'a> Driver<'a> {
 
     /// A chunk is on the device: others may have it.
     fn stored(&mut self, client: u32) -> Result<(), EvalError> {
+        if client == self.config.host.threads {
+            return self.moved();
+        }
         let Client { key, place, .. } = self.clients[client as usize];
+        if let Some(chunks) = &mut self.chunks {
+            chunks.insert(place);
+        }
         self.index[key as usize] = u64::from(place.zone) << 32 | u64::from(place.slot);
         let waiters = self.key_waiters.remove(&key).unwrap_or_default();
         for waiter in waiters {
@@ -476,7 +496,14 @@ impl<'a> Driver<'a> {
     }
 
     fn read_done(&mut self, client: u32) -> Result<(), EvalError> {
-        let zone = self.clients[client as usize].place.zone;
+        if client == self.config.host.threads {
+            return self.move_on();
+        }
+        let place = self.clients[client as usize].place;
+        let zone = place.zone;
+        if let Some(chunks) = &mut self.chunks {
+            chunks.touch(place);
+        }
         if let Some(next) = self.readers.give_back() {
             self.read(next)?;
         }
@@ -544,18 +571,19 @@ impl<'a> Driver<'a> {
             device,
             elapsed_s: self.now.since(Tick::ZERO).as_secs_f64(),
             zone_wait_max_s: self.zone_wait_max.as_secs_f64(),
+            moved_chunks: self.mover.moved_chunks,
         }
     }
 
     fn deadlock(&self) -> EvalError {
         let mut steps: BTreeMap<String, u32> = BTreeMap::new();
-        for client in &self.clients {
+        for client in &self.clients[..self.config.host.threads as usize] {
             *steps.entry(format!("{:?}", client.step)).or_default() += 1;
         }
         self.broken(&format!("every client waits: {steps:?}"))
     }
 
-    fn broken(&self, why: &str) -> EvalError {
+    pub(super) fn broken(&self, why: &str) -> EvalError {
         EvalError::Option {
             option: "host",
             reason: format!(

@@ -8,15 +8,19 @@
 //!
 //! | file | for |
 //! |---|---|
+//! | `chunks` | CLRU: which chunk is evicted |
 //! | `config` | the settings, and the papers' values |
 //! | `driver` | clients: from one request to the next |
+//! | `moving` | eviction, and the host's own garbage collection |
 //! | `plan` | what follows from them |
 //! | `zones` | which zone a chunk goes to, which is evicted |
 //! | `pool` | threads that serve clients in turn |
 //! | `series` | measuring |
 
+mod chunks;
 mod config;
 mod driver;
+mod moving;
 mod plan;
 mod pool;
 mod series;
@@ -30,8 +34,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::EvalError;
 use crate::run::RunResult;
 
+pub(crate) use config::overlaid;
 pub use config::{
-    DeviceChoice, HostBehaviour, HostConfig, Left, Placement, Remote, StartState, Waiters,
+    DeviceChoice, EvictionPolicy, HostBehaviour, HostConfig, Left, Placement, Remote, StartState,
+    Waiters,
 };
 
 /// What a run found.
@@ -46,6 +52,8 @@ pub struct HostResult {
     pub elapsed_s: f64,
     /// Greatest wait of a client for a zone, in seconds.
     pub zone_wait_max_s: f64,
+    /// Chunks that the host's own garbage collection has moved.
+    pub moved_chunks: u64,
 }
 
 /// How far a run is.

@@ -2,7 +2,7 @@
 
 use floe_core::ssd::{Interface, SsdConfig};
 
-use super::config::{HostConfig, Placement};
+use super::config::{EvictionPolicy, HostConfig, Placement};
 use crate::error::EvalError;
 
 /// What follows from the configuration.
@@ -77,6 +77,24 @@ impl Plan {
             return fail("io_zoned", reason);
         }
         let slots = capacity / chunk;
+        let host = &config.host;
+        let chunks = slots * u64::from(config.zones);
+        if host.policy == EvictionPolicy::Clru
+            && (host.evict_chunks_to <= host.evict_chunks_at
+                || u64::from(host.evict_chunks_to) >= chunks)
+        {
+            return fail(
+                "evict_chunks_to",
+                format!("must be above evict_chunks_at and below the cache's {chunks} chunks"),
+            );
+        }
+        if host.policy == EvictionPolicy::Clru
+            && zoned.is_some()
+            && (host.evict_at == 0 || host.active_zones_zoned < 2)
+        {
+            let reason = "CLRU on zones needs evict_at of at least 1 and active_zones_zoned of at least 2: garbage collection writes to a zone of its own";
+            return fail("policy", reason.into());
+        }
         Ok(Plan {
             requests,
             is_zoned: zoned.is_some(),

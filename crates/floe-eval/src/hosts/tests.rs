@@ -199,7 +199,7 @@ fn configurations_survive_a_file_and_bad_ones_are_refused() {
     assert!(toml::from_str::<HostConfig>(&unknown).is_err());
 
     type Change = fn(&mut HostConfig);
-    let changes: [(&str, Change); 10] = [
+    let changes: [(&str, Change); 12] = [
         ("appends", |c| {
             c.device.preset = "zn540".into();
             c.host.io_zoned = None;
@@ -212,6 +212,15 @@ fn configurations_survive_a_file_and_bad_ones_are_refused() {
         ("between 1 and 65536", |c| c.host.threads = 0),
         ("evict_at", |c| c.host.evict_to = c.host.evict_at),
         ("jitter", |c| c.remote.jitter = f64::NAN),
+        ("evict_chunks_at", |c| {
+            c.host.policy = EvictionPolicy::Clru;
+            c.host.evict_chunks_to = c.host.evict_chunks_at;
+        }),
+        ("zone of its own", |c| {
+            c.device.preset = "zn540".into();
+            c.host.policy = EvictionPolicy::Clru;
+            c.host.evict_at = 0;
+        }),
         ("I/O", |c| c.io = ByteSize::mib(1)),
     ];
     for (word, change) in changes {
@@ -255,4 +264,91 @@ fn the_last_reader_of_an_evicted_zone_wakes_those_who_wait_for_one() {
         let result = run(&small(config), seed, &mut |_| {});
         assert!(result.is_ok(), "seed {seed}: {result:?}");
     }
+}
+
+/// With contention a host is slower when the remote store answers at once than
+/// when it takes a while, and then slower again; without, the sooner the better.
+#[test]
+fn contention_makes_a_host_faster_behind_a_slower_store() {
+    let of = |contention_ns, latency_us| {
+        let mut config =
+            HostConfig::oxcache("zn540", ByteSize::kib(64), Distribution::Uniform, 2.0);
+        config.device.shrunk = Some(64);
+        config.zone_unit = ByteSize::mib(16);
+        config.io = ByteSize::gib(1);
+        config.host.contention_ns = contention_ns;
+        config.remote.latency_us = latency_us;
+        throughput(&run_quietly(&config))
+    };
+    let [at_once, soon, late] = [0, 10_000, 40_632].map(|latency| of(4_000, latency));
+    assert!(
+        soon > 1.2 * at_once && soon > 1.2 * late,
+        "{at_once} {soon} {late}"
+    );
+    let [at_once, soon] = [0, 10_000].map(|latency| of(0, latency));
+    assert!(at_once > soon, "{at_once} {soon}");
+}
+
+/// Both hosts with CLRU: it hits more often than ZPLRU, moves chunks on zones
+/// and none on a conventional device, where it overwrites them.
+#[test]
+fn clru_hits_more_often_and_moves_chunks_on_zones() {
+    for system in [
+        HostConfig::zncache as fn(&str, _, _, _) -> _,
+        HostConfig::oxcache,
+    ] {
+        for preset in ["zn540", "sn540"] {
+            let of = |policy, interval| {
+                let config = system(preset, ByteSize::mib(256), Distribution::Uniform, 2.0);
+                let mut config = small(config);
+                config.host.policy = policy;
+                config.host.evict_interval_ms = interval;
+                run_quietly(&config)
+            };
+            let zones = of(EvictionPolicy::Zplru, None);
+            let chunks = of(EvictionPolicy::Clru, None);
+            let hits = |found: &HostResult| found.run.whole.hit_ratio;
+            assert!(
+                hits(&chunks) > hits(&zones),
+                "{preset}: {} {}",
+                hits(&chunks),
+                hits(&zones)
+            );
+            assert_eq!(zones.moved_chunks, 0);
+            assert_eq!(chunks.moved_chunks > 0, preset == "zn540", "{preset}");
+            let rarely = of(EvictionPolicy::Clru, Some(100));
+            assert_eq!(rarely.run.requests, chunks.run.requests);
+        }
+    }
+}
+
+/// Garbage collection that finds no empty zone, because readers hold those that
+/// it has cleaned, waits for one.
+#[test]
+fn collection_waits_for_zones_that_are_being_read() {
+    for seed in 0..4 {
+        let config = HostConfig::zncache("zn540", ByteSize::mib(256), zipf(), 2.0);
+        let mut config = small(config);
+        config.host.policy = EvictionPolicy::Clru;
+        config.host.evict_interval_ms = Some(100);
+        (config.host.evict_at, config.host.evict_to) = (2, 4);
+        (config.host.evict_chunks_at, config.host.evict_chunks_to) = (56, 64);
+        let result = run(&config, seed, &mut |_| {});
+        assert!(result.is_ok(), "seed {seed}: {result:?}");
+    }
+}
+
+/// The sooner and the more chunks are evicted, the fewer are left to hit.
+#[test]
+fn thresholds_of_chunks_are_kept() {
+    let of = |at, to| {
+        let config = HostConfig::zncache("sn540", ByteSize::mib(256), Distribution::Uniform, 2.0);
+        let mut config = small(config);
+        config.host.policy = EvictionPolicy::Clru;
+        (config.host.evict_chunks_at, config.host.evict_chunks_to) = (at, to);
+        run_quietly(&config).run.whole.hit_ratio
+    };
+    // 800 chunks, of which 20 or about 400 are never stored.
+    let (few, many) = (of(10, 20), of(390, 400));
+    assert!(few - many > 0.15, "{few} {many}");
 }
