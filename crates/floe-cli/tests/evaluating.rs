@@ -326,3 +326,70 @@ reason = "half of the keys do not fit"
     let listed = ["judged, hit_ratio (Hits)", "is listed as known to differ"];
     run(folder.path(), &judged).expect(5, &listed);
 }
+
+/// Written, then read: the run is that of the flags, and so are its series.
+#[test]
+fn workload_files_and_series_are_the_papers() {
+    let folder = tempfile::tempdir().unwrap();
+    let requests = ["--requests", "500", "--items", "300", "--unscrambled"];
+    let write = [&["bench", "--write-workload", "w.bin"][..], &requests].concat();
+    run(folder.path(), &write).expect(0, &["500 requests of 300 objects"]);
+    let file = fs::read(folder.path().join("w.bin")).unwrap();
+    let ids: Vec<u32> = file
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|id| u32::from_le_bytes(*id))
+        .collect();
+    assert_eq!((file.len(), ids.len()), (2000, 500));
+    assert!(ids.iter().all(|&id| id < 300));
+    let share = |id| ids.iter().filter(|&&other| other == id).count();
+    assert!(share(0) > share(100), "the lowest ids are the popular ones");
+
+    let cache = [
+        "--clients",
+        "2",
+        "--ram-size",
+        "0",
+        "--chunk-write-buffer",
+        "8MiB",
+        "--origin-latency",
+        "5",
+        "--bin",
+        "100ms",
+        "--virtual-time",
+    ];
+    let drawn = [&["bench", "--quiet"][..], &requests, &cache, &MEMORY].concat();
+    let read = [
+        &["bench", "--quiet", "--workload-file", "w.bin"][..],
+        &["--out", "results"],
+        &cache,
+        &MEMORY,
+    ]
+    .concat();
+    let figures = |out: &str| -> Vec<String> {
+        let own = |line: &&str| !line.starts_with("cost:") && !line.starts_with("report:");
+        let lines = out.lines().filter(own).filter(|line| !line.is_empty());
+        lines.map(str::to_owned).collect()
+    };
+    let drawn = run(folder.path(), &drawn).expect(0, &["500 requests"]);
+    let read = run(folder.path(), &read).expect(0, &["500 requests"]);
+    assert_eq!(figures(&drawn.out), figures(&read.out));
+
+    // Without fonts, figures are not drawn; the series are written all the same.
+    run(folder.path(), &["report", "results", "--export", "files"]);
+    let series = folder.path().join("files/series");
+    let csv = fs::read_to_string(series.join("bench.zncache.csv")).unwrap();
+    assert!(csv.contains(",GETLATENCY,") && csv.lines().count() > 10);
+    let json = fs::read_to_string(series.join("bench.oxcache.json")).unwrap();
+    assert!(json.contains("\"bytes_total\""));
+
+    let endless = ["bench", "--write-workload", "w.bin"];
+    run(folder.path(), &endless).expect(2, &["--requests"]);
+    let large = [
+        &["bench", "--write-workload", "w.bin", "--requests", "100"][..],
+        &["--workload", "uniform", "--items", "8589934592"],
+    ]
+    .concat();
+    run(folder.path(), &large).expect(2, &["fewer items"]);
+}

@@ -249,6 +249,19 @@ pub(crate) struct BenchArgs {
     /// Take the ids from a workload file of ZNCache's instead
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Requests")]
     pub(crate) workload_file: Option<PathBuf>,
+    /// Give most requests to the lowest ids, as the papers' generators do, instead of scattered ones
+    #[arg(long, help_heading = "Requests")]
+    pub(crate) unscrambled: bool,
+    /// Run nothing: write the ids of --requests requests into a workload file of ZNCache's and OxCache's
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["workload_file", "trace"],
+        requires = "requests",
+        value_hint = ValueHint::FilePath,
+        help_heading = "Requests"
+    )]
+    pub(crate) write_workload: Option<PathBuf>,
     /// Take the requests from a trace instead; `floe replay --engine` keeps its times, too
     #[arg(
         long,

@@ -24,6 +24,7 @@ use super::load::{
     progress,
 };
 use super::remote::{Remote, refuse_remote_flags};
+use super::workload;
 use crate::args::{
     BenchArgs, COMMIT, CacheArgs, ClockName, LoadArgs, OutputArgs, ReplayArgs, SweepArgs,
 };
@@ -61,6 +62,9 @@ pub(crate) fn bench(
             let remote = Remote::new(schema, matches, &args.remote)?;
             let object = args.cache.object_size.unwrap_or(REMOTE_OBJECT_SIZE);
             options.source = bench_source(args, object, None)?;
+            if let Some(path) = &args.write_workload {
+                return workload::write(path, &options, json);
+            }
             let run = remote.run(address, &options, &args.load)?;
             (run, address.to_string(), format!("{:?}", remote.spec))
         }
@@ -69,6 +73,9 @@ pub(crate) fn bench(
             let scratch = Scratch::new(schema, matches, &args.cache, &args.load, &args.output)?;
             let object = object_bytes(&args.cache, &scratch.spec);
             options.source = bench_source(args, object, Some(&scratch.spec))?;
+            if let Some(path) = &args.write_workload {
+                return workload::write(path, &options, json);
+            }
             let (run, device) = scratch.run(&options)?;
             (run, device, format!("{:?}", scratch.spec))
         }

@@ -44,7 +44,7 @@ pub(super) fn bench_source(
         WorkloadName::Uniform => Distribution::Uniform,
         WorkloadName::Zipf => Distribution::Zipf {
             skew: args.skew,
-            scrambled: true,
+            scrambled: !args.unscrambled,
         },
         WorkloadName::Hotspot => Distribution::Hotspot {
             hot_set: args.hot_set,

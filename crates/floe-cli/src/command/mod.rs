@@ -10,6 +10,7 @@ mod manual;
 mod remote;
 mod report;
 mod serve;
+mod workload;
 
 use std::process::ExitCode;
 

@@ -49,24 +49,62 @@ fn rates_and_ratios() {
     assert_eq!(empty, Measures::default());
 }
 
+/// Two bins, read back as the papers' scripts read them: times in milliseconds
+/// and latencies in nanoseconds (ZNCache's `latstats.py`), throughputs as the
+/// difference of counters (OxCache's `plot_throughput.py`).
 #[test]
-fn exports_have_the_papers_shapes() {
-    let bins = [recorded()];
+fn exports_are_read_back_as_the_papers_scripts_read_them() {
+    let mut later = recorded();
+    later.start_s = 2.0;
+    let bins = [recorded(), later];
     let mut csv = Vec::new();
-    write_metrics_csv(&mut csv, 1_700_000_000.0, &bins).expect("written");
+    write_metrics_csv(&mut csv, &bins).expect("written");
     let csv = String::from_utf8(csv).expect("text");
     let mut lines = csv.lines();
     assert_eq!(lines.next(), Some("TIMESTAMP,METRIC,VALUE"));
-    assert!(csv.contains("1700000002.000,HIT_RATIO,0.75"), "{csv}");
-    assert!(!csv.contains("READ_LATENCY"), "nothing was read");
+    let of = |metric: &str| -> Vec<(f64, f64)> {
+        let rows = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let number = |text: &str| text.parse::<f64>().expect("a number");
+        rows.filter(|row| row.len() == 3 && row[1] == metric)
+            .map(|row| (number(row[0]), number(row[2])))
+            .collect()
+    };
+    let mean_ns = bins[0].get.mean_ms * 1e6;
+    let [(first_ms, first_ns), (last_ms, _)] = of("GETLATENCY")[..] else {
+        panic!("a line for each bin: {csv}");
+    };
+    assert_eq!((first_ms, last_ms), (2000.0, 4000.0));
+    assert!((first_ns - mean_ns).abs() < 1.0, "{first_ns} {mean_ns}");
+    assert_eq!(of("CACHETHROUGHPUT")[1], (4000.0, 50_000.0));
+    assert_eq!(of("HITRATIO")[0].1, 0.75);
+    assert!(of("READLATENCY").is_empty(), "nothing was read");
 
     let mut jsonl = Vec::new();
     write_metrics_jsonl(&mut jsonl, 1_700_000_000.0, &bins).expect("written");
-    let first = jsonl.split(|&byte| byte == b'\n').next().expect("a line");
-    let event: serde_json::Value = serde_json::from_slice(first).expect("JSON");
-    assert_eq!(event["timestamp"], "2023-11-14T22:13:22Z");
-    assert_eq!(event["fields"]["name"], "get_latency");
-    assert!(event["fields"]["value"].is_f64());
+    let events: Vec<serde_json::Value> = jsonl
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_slice(line).expect("JSON"))
+        .collect();
+    let of = |metric: &str| -> Vec<(String, f64)> {
+        let named = events
+            .iter()
+            .filter(|event| event["fields"]["name"] == metric);
+        let point = |event: &serde_json::Value| {
+            let at = event["timestamp"].as_str().expect("a time").to_owned();
+            (at, event["fields"]["value"].as_f64().expect("a number"))
+        };
+        named.map(point).collect()
+    };
+    let [zero, first, last] = &of("bytes_total")[..] else {
+        panic!("a zero and a point for each bin");
+    };
+    assert_eq!((zero.0.as_str(), zero.1), ("2023-11-14T22:13:20Z", 0.0));
+    assert_eq!(first.0, "2023-11-14T22:13:22Z");
+    assert_eq!((last.1 - first.1) / 2.0, bins[1].get_bytes_per_s);
+    let mean_ms = of("get_total_latency_ms")[1].1;
+    assert!((mean_ms / bins[1].get.mean_ms - 1.0).abs() < 1e-12);
+    assert_eq!(of("hitratio").len(), 2);
 }
 
 #[test]

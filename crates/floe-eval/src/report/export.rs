@@ -11,17 +11,21 @@ use super::table::{Table, csv_field};
 use super::{ReportData, tables, write};
 use crate::error::EvalError;
 use crate::experiment::Kind;
+use crate::metrics::{write_metrics_csv, write_metrics_jsonl};
 use crate::results::Row;
 
 /// Pixels of a PNG per unit of its SVG.
 const PNG_SCALE: f32 = 2.0;
 
 /// Writes every table of a report as Markdown, CSV and LaTeX, every figure as
-/// SVG and PNG, and all rows with where they come from as `results.csv`.
+/// SVG and PNG, all rows with where they come from as `results.csv`, and the
+/// series of every run over its bins, in the formats of ZNCache's and OxCache's
+/// metrics, into `series`.
 ///
 /// # Errors
 /// When a file cannot be written, or there is no font to draw text with.
 pub fn export(data: &ReportData, folder: &Path) -> Result<(), EvalError> {
+    series(data, &folder.join("series"))?;
     write_all(
         &tables::all(data),
         &figures::all(data),
@@ -69,6 +73,27 @@ pub(super) fn write_all(
             reason,
         })?;
         write(&path, &png)?;
+    }
+    Ok(())
+}
+
+/// `<case>.zncache.csv` and `<case>.oxcache.json` of every run with bins, where
+/// what is no letter, digit, dot or dash of a case's name is an underscore.
+fn series(data: &ReportData, folder: &Path) -> Result<(), EvalError> {
+    for run in data.runs.iter().filter(|run| !run.bins.is_empty()) {
+        std::fs::create_dir_all(folder).map_err(EvalError::file("create", folder))?;
+        let is_plain = |c: char| c.is_alphanumeric() || c == '.' || c == '-';
+        let name: String = run
+            .name
+            .chars()
+            .map(|c| if is_plain(c) { c } else { '_' })
+            .collect();
+        let (mut csv, mut json) = (Vec::new(), Vec::new());
+        // Writing into memory does not fail.
+        let _ = write_metrics_csv(&mut csv, &run.bins);
+        let _ = write_metrics_jsonl(&mut json, run.started_unix_s, &run.bins);
+        write(&folder.join(format!("{name}.zncache.csv")), &csv)?;
+        write(&folder.join(format!("{name}.oxcache.json")), &json)?;
     }
     Ok(())
 }
