@@ -123,6 +123,7 @@ const FULL: &[Step] = &[
     judged!("nemo-table6"),
     judged!("nemo-eq6-8"),
     judged!("nemo-appendix"),
+    judged!("nemo-working-set"),
 ];
 
 struct Finished {
@@ -375,8 +376,9 @@ mod tests {
     }
 
     /// Judged by tests already, or in real time, whose figures are the machine's.
-    const ELSEWHERE: [&str; 4] = [
+    const ELSEWHERE: [&str; 5] = [
         "zncache-table5-small",
+        "nemo-working-set-small",
         "oxcache-resources",
         "nemo-kangaroo",
         "nemo-traces",

@@ -19,9 +19,9 @@
 //!   ring, whose collection then fills the hot one.
 //! * Only passive rewrites count towards the hot half's turn, for the same reason.
 //! * The papers do not say how the rings share the free zones. Here they have
-//!   as many each ([`FairyWrenConfig::hot_spare_percent`]). With 40 % for the
-//!   hot ring amplification is 16 where the paper has 15.2, with 50 % it is 14;
-//!   with 65 % the shares of passive rewrites are the paper's.
+//!   as many each ([`FairyWrenConfig::hot_spare_percent`]). With 40, 50 and 65 %
+//!   for the hot ring amplification is 12.7, 12.3 and 12.1 where the paper has
+//!   15.2 (`experiments/nemo-fig12.toml`).
 //! * What leaves the cold half while an older copy may be in the hot half
 //!   leaves a tombstone, until both are rewritten together.
 //! * One log for all sets instead of partitions: see the log's index.
