@@ -86,7 +86,7 @@ pub struct DeviceConfig {
     /// Writable bytes of a zone. Default: `zone_size`, or the simulated zoned
     /// drive's.
     pub zone_capacity: Option<ByteSize>,
-    /// The unit of reading and writing.
+    /// The unit of reading and writing; the most where `fits_block_size`.
     pub block_size: ByteSize,
     /// Most zones that may be open at once. Default: no limit.
     pub max_open_zones: Option<u32>,
@@ -118,6 +118,12 @@ pub struct DeviceConfig {
     /// of. No setting: it follows from the chunks.
     #[serde(skip)]
     pub value_size: ByteSize,
+    /// Whether blocks are those of the cache that the device holds, or for a new
+    /// one as large as the drive writes whole. No setting: set it where nobody
+    /// chose a block size. What a drive does not tell, and a regular file, leaves
+    /// `block_size`.
+    #[serde(skip)]
+    pub fits_block_size: bool,
 }
 
 impl Default for DeviceConfig {
@@ -141,6 +147,7 @@ impl Default for DeviceConfig {
             sim: SimConfig::default(),
             accept_foreign: false,
             value_size: ByteSize(0),
+            fits_block_size: false,
         }
     }
 }

@@ -1,12 +1,13 @@
-//! Very small values, up to the last byte of a device and over a restart, and
-//! how many of them are said to be there.
+//! Very small values, up to the last byte of a device and over a restart, how many
+//! of them are said to be there, and the blocks that a device is written in.
 
 mod common;
 
 use std::time::Duration;
 
 use common::{in_place, memory};
-use floe::tiny::TinyConfig;
+use floe::config::TinySettings;
+use floe::tiny::{OpenTinyError, TinyConfig};
 use floe::{ByteSize, PutOptions, Tiny};
 use floe_device::{Clock, DeviceConfig, SharedDevice, virtual_time};
 use futures::future::join_all;
@@ -154,4 +155,34 @@ fn live_objects_are_those_that_a_get_finds_before_and_after_a_restart() {
             judge(&store, "overwritten after").await;
         });
     }
+}
+
+#[test]
+fn blocks_are_those_of_the_cache_that_is_there_unless_set() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    // The blocks of the device, if the cache on it can be opened.
+    let open = |file: &str, block_size: Option<ByteSize>| {
+        let settings = TinySettings {
+            size: Some(ByteSize::mib(32)),
+            set_group: ByteSize::mib(1),
+            block_size,
+            ..TinySettings::default()
+        };
+        let tier = settings.tier(folder.path().join(file), ByteSize::mib(32));
+        let tier = tier.expect("it is enabled");
+        let device = floe_device::open(&tier.device, &Clock::real()).expect("opens");
+        let block_size = device.geometry().block_size;
+        runtime.block_on(async {
+            let store = Tiny::open(device, Clock::real(), &tier.engine).await?;
+            store.close().await.expect("closes");
+            Ok::<u32, OpenTinyError>(block_size)
+        })
+    };
+    let sectors = Some(ByteSize(512));
+    assert_eq!(open("new", None).expect("opens"), 4096, "a file");
+    assert_eq!(open("old", sectors).expect("opens"), 512);
+    assert_eq!(open("old", None).expect("opens"), 512, "as it is");
+    let other = open("old", Some(ByteSize::kib(4))).expect_err("another format");
+    assert!(matches!(other, OpenTinyError::OtherPlan { .. }), "{other}");
 }

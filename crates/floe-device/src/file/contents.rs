@@ -52,6 +52,7 @@ pub(super) enum Contents {
 pub(super) struct CacheShape {
     pub(super) zone_size: u64,
     pub(super) size: u64,
+    pub(super) block_size: u32,
 }
 
 /// A file or block device that is looked at.
@@ -219,15 +220,16 @@ fn judge((offset, block): (u64, &[u8])) -> Option<Contents> {
 fn shape_in(block: &[u8]) -> Option<CacheShape> {
     let chunks = || {
         let plan = Superblock::decode(block).ok()?.plan;
-        Some((plan.zone_size, plan.zone_count))
+        Some((plan.zone_size, plan.zone_count, plan.block_size))
     };
     let tiny = || {
         let plan = TinySuperblock::decode(block).ok()?.plan;
-        Some((plan.zone_size, plan.zone_count))
+        Some((plan.zone_size, plan.zone_count, plan.block_size))
     };
-    let (zone_size, zone_count) = chunks().or_else(tiny)?;
+    let (zone_size, zone_count, block_size) = chunks().or_else(tiny)?;
     Some(CacheShape {
         zone_size,
         size: zone_size.checked_mul(u64::from(zone_count))?,
+        block_size,
     })
 }

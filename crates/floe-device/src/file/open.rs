@@ -49,6 +49,12 @@ impl FileDevice {
             zone_size: config
                 .zone_size
                 .or(cache.map(|cache| ByteSize(cache.zone_size))),
+            block_size: match (config.fits_block_size, cache) {
+                (false, _) => config.block_size,
+                (true, Some(cache)) => ByteSize(cache.block_size.into()),
+                (true, None) => whole_block(&file)
+                    .map_or(config.block_size, |whole| whole.min(config.block_size)),
+            },
             ..config.clone()
         };
         let (is_block_device, available) = size_file(&file, path, config)?;
@@ -299,6 +305,36 @@ fn block_device_size(file: &File) -> io::Result<u64> {
         return Err(io::Error::last_os_error());
     }
     Ok(bytes)
+}
+
+/// The least that a block device writes without reading, or tearing, a
+/// neighbour; `None` for a file, or if the kernel does not tell.
+fn whole_block(file: &File) -> Option<ByteSize> {
+    let metadata = file.metadata().ok()?;
+    if !metadata.file_type().is_block_device() {
+        return None;
+    }
+    let (major, minor) = (
+        rustix::fs::major(metadata.rdev()),
+        rustix::fs::minor(metadata.rdev()),
+    );
+    let device = format!("/sys/dev/block/{major}:{minor}");
+    // A partition's queue is that of its drive.
+    ["queue", "../queue"]
+        .iter()
+        .find_map(|queue| whole_block_of(&Path::new(&device).join(queue)))
+}
+
+/// As [`whole_block`], by the kernel's description of the drive's queue. Unknown
+/// without both of the drive's blocks; few drives tell a unit of atomic writes.
+pub(super) fn whole_block_of(queue: &Path) -> Option<ByteSize> {
+    let bytes = |name: &str| -> Option<u64> {
+        let text = std::fs::read_to_string(queue.join(name)).ok()?;
+        text.trim().parse().ok()
+    };
+    let blocks = bytes("logical_block_size")?.max(bytes("physical_block_size")?);
+    let whole = blocks.max(bytes("atomic_write_unit_max_bytes").unwrap_or(0));
+    whole.is_power_of_two().then_some(ByteSize(whole))
 }
 
 struct Chosen {

@@ -1,10 +1,12 @@
 use std::os::unix::fs::FileExt as _;
 
+use floe_core::ByteSize;
 use floe_core::hash::HashSeed;
 use floe_core::layout::{CacheId, FormatPlan, Superblock, ZoneLayout};
 use proptest::prelude::*;
 
 use super::contents::{CacheShape, Contents, Medium};
+use super::open::whole_block_of;
 use super::signatures::{MAGIC_BYTES_MAX, SIGNATURES};
 
 const MIB: u64 = 1 << 20;
@@ -84,6 +86,7 @@ fn a_cache_is_known_by_either_superblock() {
         let shape = CacheShape {
             zone_size,
             size: zone_size * u64::from(zone_count),
+            block_size: 4096,
         };
         let garbage = [0x5a; 4096];
         let first = look(LEN, &[(0, &block)]);
@@ -96,6 +99,34 @@ fn a_cache_is_known_by_either_superblock() {
     // One that somebody keeps in a file of his own tells nothing.
     let found = look(LEN, &[(0, &[1]), (2 * MIB, &superblock(MIB, 64))]);
     assert!(found.into_iter().all(is_foreign));
+}
+
+#[test]
+fn a_block_is_the_largest_that_the_drive_writes_whole() {
+    let queue = |files: &[(&str, &str)]| {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        whole_block_of(folder.path()).map(ByteSize::bytes)
+    };
+    let blocks = |logical, physical| {
+        [
+            ("logical_block_size", logical),
+            ("physical_block_size", physical),
+        ]
+    };
+    assert_eq!(queue(&blocks("512\n", "512\n")), Some(512));
+    assert_eq!(queue(&blocks("512\n", "4096\n")), Some(4096));
+    assert_eq!(queue(&blocks("4096\n", "512\n")), Some(4096));
+    for (atomic, whole) in [("0\n", 512), ("4096\n", 4096), ("16384\n", 16384)] {
+        let [logical, physical] = blocks("512\n", "512\n");
+        let files = [logical, physical, ("atomic_write_unit_max_bytes", atomic)];
+        assert_eq!(queue(&files), Some(whole));
+    }
+    assert_eq!(queue(&[]), None, "the kernel does not tell");
+    assert_eq!(queue(&[("logical_block_size", "512\n")]), None);
+    assert_eq!(queue(&blocks("512\n", "none\n")), None);
 }
 
 proptest! {

@@ -39,6 +39,9 @@ const ENGINE: &[Choice] = &[
     },
 ];
 
+/// A page of tiny objects: blocks are no longer.
+const BLOCK_SIZE_MAX: ByteSize = ByteSize::kib(4);
+
 /// The engine for tiny objects: memcached's items up to [`threshold`](Self::threshold).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -53,8 +56,9 @@ pub struct TinySettings {
     pub size: Option<ByteSize>,
     /// Size of a zone and, with `nemo`, mostly of a set-group.
     pub set_group: ByteSize,
-    /// Smallest unit that is written: what a group of fences takes.
-    pub block_size: ByteSize,
+    /// Smallest unit that is written: what a group of fences takes. By default
+    /// what the drive writes whole.
+    pub block_size: Option<ByteSize>,
     /// Most bytes of key and value together of an object that is tiny.
     pub threshold: ByteSize,
     /// Memory for what was read from flash of late.
@@ -86,7 +90,7 @@ impl Default for TinySettings {
             path: None,
             size: None,
             set_group: ByteSize::mib(4),
-            block_size: ByteSize::kib(4),
+            block_size: None,
             threshold: ByteSize::kib(2),
             ram: ByteSize::mib(64),
             instances: 1,
@@ -142,7 +146,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "block_size",
                 Kind::Size,
-                "The smallest unit that is written, from 512 bytes to 4 KiB: what the notes of overwrites and deletes that are acknowledged together take, as a rule. Less than the drive's physical sector only where it keeps what it acknowledged when power fails. Part of the format: changing it needs a reformat.",
+                "The smallest unit that is written, from 512 bytes to 4 KiB: what the notes of overwrites and deletes that are acknowledged together take, as a rule. When not set: that of the cache that the device holds; for a new cache the largest of the block device's logical block, physical block and unit of atomic writes, at most 4 KiB, and 4 KiB for a file or where the kernel does not tell. Set less than that only where the drive keeps what it acknowledged when power fails. Part of the format: changing it needs a reformat.",
             ),
             key(
                 "threshold",
@@ -184,7 +188,8 @@ impl TinySettings {
                 },
                 path: Some(self.path.clone().unwrap_or(path)),
                 zone_size: Some(self.set_group),
-                block_size: self.block_size,
+                block_size: self.block_size.unwrap_or(BLOCK_SIZE_MAX),
+                fits_block_size: self.block_size.is_none(),
                 ..DeviceConfig::default()
             },
             threshold: self.threshold,

@@ -267,7 +267,7 @@ fn fairywren() -> Result<Section, String> {
             "hot_spare_percent",
             1,
             99,
-            "Share of the free zones, in percent, that belongs to the hot halves of sets.",
+            "Share of the free zones, in percent, that belongs to the hot halves of sets. The paper names no such share; write amplification depends on it (docs/tiny.md).",
         ),
         count(
             "hot_every",
