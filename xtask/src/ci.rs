@@ -124,6 +124,7 @@ const FULL: &[Step] = &[
     judged!("nemo-eq6-8"),
     judged!("nemo-appendix"),
     judged!("nemo-working-set"),
+    judged!("nemo-memory"),
 ];
 
 struct Finished {

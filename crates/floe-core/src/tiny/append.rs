@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use super::engine::Page;
 use super::object::{Flash, Object, PAGE_ROOM_BYTES, PageAddress};
-use super::statistics::{heap_bytes, payload_bytes};
+use super::statistics::{payload_bytes, room_bytes};
 use crate::hash::KeyHash;
 
 /// The log.
@@ -375,17 +375,28 @@ impl AppendLog {
         self.free.push_back(zone);
     }
 
-    /// Bytes that objects in memory take, with the memory of their pages.
+    /// Memory of segments, without the keys and values of objects, and of the
+    /// lists of zones.
     pub(super) fn buffer_bytes(&self) -> u64 {
-        let of_page = |page: &Vec<Object>| heap_bytes(page.capacity() * size_of::<Object>());
+        let of_page = |page: &Vec<Object>| room_bytes::<Object>(page.capacity());
         let buffered = self.segments.iter().flat_map(|segment| &segment.pages);
-        buffered.chain(&self.spare).map(of_page).sum()
+        let objects: u64 = buffered.chain(&self.spare).map(of_page).sum();
+        let lists = self.segments.iter().map(|segment| &segment.pages);
+        let lists = lists.chain(std::iter::once(&self.spare));
+        let pages: u64 = lists
+            .map(|pages| room_bytes::<Vec<Object>>(pages.capacity()))
+            .sum();
+        objects
+            + pages
+            + room_bytes::<Segment>(self.segments.capacity())
+            + room_bytes::<u32>(self.free.capacity())
+            + room_bytes::<(u32, u32)>(self.full.capacity())
     }
 
     /// Memory of the keys and values of objects in segments.
     pub(super) fn payload_bytes(&self) -> u64 {
         let pages = self.segments.iter().flat_map(|segment| &segment.pages);
-        pages.flatten().map(payload_bytes).sum()
+        payload_bytes(pages.flatten())
     }
 
     /// Objects in memory.

@@ -23,7 +23,7 @@ use super::object::{Flash, Object, PAGE_BYTES, PageAddress};
 use super::plan::{PlanError, check_flash, check_in_place, check_range, nearest};
 pub use super::rrip::SetPolicy;
 use super::rrip::{self, HitBits};
-use super::statistics::{Memory, Statistics, heap_bytes, payload_bytes};
+use super::statistics::{Memory, Statistics, payload_bytes, room_bytes};
 use super::without_oversize;
 use crate::hash::{KeyHash, fast_range};
 
@@ -433,14 +433,24 @@ impl Engine for Set {
     }
 
     fn memory(&self) -> Memory {
-        let buffers = heap_bytes(self.pending.capacity() * size_of::<Pending>());
-        let pending = self.pending.iter();
+        let of_pending = |pending: &Pending| {
+            room_bytes::<Object>(pending.page.capacity())
+                + room_bytes::<KeyHash>(pending.hashes.capacity())
+        };
+        let spare = self.hashes_spare.iter();
+        let spare = spare.map(|hashes| room_bytes::<KeyHash>(hashes.capacity()));
+        let pages = self.pending.iter().flat_map(|pending| &pending.page);
+        let waiting = self.pending.iter().map(|pending| &pending.object);
         Memory {
             objects_on_flash: self.objects,
             index_bytes: self.filters.memory_bytes(),
             hotness_bytes: (self.hits.capacity() * size_of::<HitBits>()) as u64,
-            buffer_bytes: buffers,
-            payload_bytes: pending.map(|pending| payload_bytes(&pending.object)).sum(),
+            buffer_bytes: room_bytes::<Pending>(self.pending.capacity())
+                + self.pending.iter().map(of_pending).sum::<u64>()
+                + room_bytes::<Object>(self.evicted.capacity())
+                + room_bytes::<Vec<KeyHash>>(self.hashes_spare.capacity())
+                + spare.sum::<u64>(),
+            payload_bytes: payload_bytes(pages.chain(waiting)),
             index_buffer_bytes: 0,
             other_bytes: size_of::<Set>() as u64,
         }

@@ -219,7 +219,13 @@ pub(super) fn heap_bytes(bytes: usize) -> u64 {
     }
 }
 
-/// Bytes that the key and value of an object take of the heap.
-pub(super) fn payload_bytes(object: &Object) -> u64 {
-    heap_bytes(object.record.len().max(object.bytes as usize))
+/// Bytes that room for `count` values of `T` takes of the heap.
+pub(super) fn room_bytes<T>(count: usize) -> u64 {
+    heap_bytes(count * size_of::<T>())
+}
+
+/// Bytes that the keys and values of objects take of the heap.
+pub(super) fn payload_bytes<'a>(objects: impl IntoIterator<Item = &'a Object>) -> u64 {
+    let of = |object: &Object| heap_bytes(object.record.len().max(object.bytes as usize));
+    objects.into_iter().map(of).sum()
 }

@@ -217,7 +217,10 @@ impl Figures {
             self.add("live_objects", "count", live as f64);
             let per_live = ratio(held, live as f64);
             self.add("memory_bits_per_live_object", "bits", per_live);
-            let paper = amortised * ratio(objects, live as f64);
+            // Buffers of set-groups are the memory cache in front, which is
+            // there anyway (Nemo, §5.5).
+            let metadata = index + hotness + other + index_buffer * share.min(1.0);
+            let paper = metadata * ratio(objects, live as f64);
             self.add("memory_bits_paper", "bits", paper);
         }
     }

@@ -27,7 +27,7 @@ use super::watch::Commands;
 use super::workload::{Draw, Stream};
 use crate::error::{EvalError, chain};
 use crate::metrics::ProcessProbe;
-use crate::run::RunResult;
+use crate::run::{ExtraFigure, RunResult};
 use crate::trace::Op;
 
 /// Bytes of a key; the rest of an object is its value.
@@ -113,6 +113,7 @@ async fn drive(run: Run<'_>, flash: Flash, place: &Place) -> Result<RunResult, E
     };
     let device = floe_device::open(&device, &clock)?;
     let config = config(case, flash_bytes, seed)?;
+    let resident_before = ProcessProbe::new().sample().map(|cost| cost.rss_bytes);
     let tiny = Tiny::open(Arc::clone(&device), clock.clone(), &config)
         .await
         .map_err(|error| EvalError::Cache(chain(&error)))?;
@@ -130,6 +131,7 @@ async fn drive(run: Run<'_>, flash: Flash, place: &Place) -> Result<RunResult, E
         goes_on = load.phase(case, bytes(case.measured), &mut meter).await?;
     }
     let cost = process.sample();
+    let memory = held(&load.tiny, resident_before, cost.map(|cost| cost.rss_bytes));
     let closed = load.tiny.close().await;
     closed.map_err(|error| EvalError::Cache(chain(&error)))?;
     let outcome = load.outcome(begin, flash)?;
@@ -140,7 +142,7 @@ async fn drive(run: Run<'_>, flash: Flash, place: &Place) -> Result<RunResult, E
             reason: "the trace ended before measuring began; choose a shorter warm-up, a smaller flash-size or more passes".into(),
         });
     }
-    let result = figures::result(name, &outcome, Vec::new());
+    let result = figures::result(name, &outcome, memory);
     Ok(RunResult {
         is_virtual: false,
         rss_bytes_max: cost.map(|cost| cost.rss_bytes),
@@ -148,6 +150,28 @@ async fn drive(run: Run<'_>, flash: Flash, place: &Place) -> Result<RunResult, E
             .map(|cost| cost.cpu_time.as_secs_f64() * 1e6 / measured.max(1) as f64),
         ..result
     })
+}
+
+/// The memory that the flow says it holds, and how far the process grew since
+/// before it was opened.
+fn held(tiny: &Tiny, before: Option<u64>, now: Option<u64>) -> Vec<ExtraFigure> {
+    let stats = tiny.stats();
+    let accounted = stats.memory.total_bytes() + stats.ram_bytes + stats.fences_bytes;
+    let growth = before
+        .zip(now)
+        .map(|(before, now)| now.saturating_sub(before));
+    let figure = |metric: &str, unit: &str, value: f64| ExtraFigure {
+        metric: metric.to_owned(),
+        unit: unit.to_owned(),
+        value,
+    };
+    let mut figures = vec![figure("accounted", "B", accounted as f64)];
+    if let Some(growth) = growth {
+        figures.push(figure("rss_growth", "B", growth as f64));
+        let over = growth as f64 / accounted.max(1) as f64;
+        figures.push(figure("rss_over_accounted", "ratio", over));
+    }
+    figures
 }
 
 /// The engine's settings, as the models have them.

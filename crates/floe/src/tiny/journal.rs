@@ -133,6 +133,8 @@ struct Progress {
     broken: AtomicBool,
     /// There is no task any more.
     ended: AtomicBool,
+    /// Memory of the fences that may hold, and of those that wait.
+    memory_bytes: AtomicU64,
     news: Notify,
 }
 
@@ -228,6 +230,11 @@ impl Journal {
             journal: self,
             permit: permit.map_err(|_| CacheError::Closed)?,
         })
+    }
+
+    /// Bytes of memory of the fences that may hold, and of those that wait.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.progress.memory_bytes.load(SeqCst)
     }
 
     /// Waits.
@@ -355,6 +362,12 @@ impl JournalTask {
     ) {
         let progress = &ended.0;
         let mut group = Vec::with_capacity(GROUP);
+        let count = |live: &VecDeque<Live>, group: &Vec<Request>| {
+            let live = live.capacity() * size_of::<Live>();
+            let waiting = group.capacity() * size_of::<Request>();
+            progress.memory_bytes.store((live + waiting) as u64, SeqCst);
+        };
+        count(&self.live, &group);
         while inbox.recv_many(&mut group, GROUP).await > 0 {
             let fences: Vec<Live> = group.iter().filter_map(Request::live).collect();
             let settles = group.iter().any(|request| request.fence.is_none());
@@ -378,6 +391,7 @@ impl JournalTask {
                     let _ = done.send(result.clone());
                 }
             }
+            count(&self.live, &group);
             progress.reached(last.unwrap_or(0));
         }
     }
@@ -421,6 +435,8 @@ impl JournalTask {
     /// Moves what still holds to the other zone.
     async fn move_on(&mut self, instances: &[Arc<Instance>]) -> Result<(), JournalError> {
         self.live.retain(|live| live.holds(instances));
+        // A burst of fences that have ended leaves its room behind.
+        self.live.shrink_to(2 * self.live.len());
         self.checkpoint(other(self.active), self.superblock.epoch + 1)
             .await?;
         self.leave_copy().await

@@ -79,6 +79,11 @@ const ZONE_LIFE_SHIFT: u32 = 16;
 const ZONE_LIFE_MAX: u32 = u16::MAX as u32;
 
 impl Medium {
+    /// Memory of what is known of each zone and page.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        (size_of_val(&*self.lives) + size_of_val(&*self.versions)) as u64
+    }
+
     pub(super) fn zone(&self, zone: u32) -> ZoneId {
         ZoneId(self.first_zone + zone)
     }

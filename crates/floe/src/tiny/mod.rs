@@ -139,7 +139,7 @@ pub struct TinyRecovery {
 pub struct TinyStats {
     /// The engines, together.
     pub engine: Statistics,
-    /// Memory that they hold.
+    /// Memory that they hold, and what is known of each zone and page.
     pub memory: Memory,
     /// Keys that a get finds in memory or on flash. With Nemo an estimate:
     /// exact up to 2,048 keys, then within 10 % of the most keys that there
@@ -165,7 +165,7 @@ pub struct TinyStats {
     /// Writes before which the key was looked for on flash, as many fences
     /// held: what is not there needs none.
     pub fences_lookups: u64,
-    /// Bytes of the tables that know which fences hold.
+    /// Memory of the fences that may hold, and of the tables that know them.
     pub fences_bytes: u64,
     /// The device, since it was opened.
     pub device: CounterSnapshot,
@@ -422,6 +422,7 @@ impl Tiny {
     pub fn stats(&self) -> TinyStats {
         let mut stats = TinyStats {
             device: self.handle.device.counters().snapshot(),
+            fences_bytes: self.handle.journal.memory_bytes(),
             ..TinyStats::default()
         };
         let now = self.handle.now_seconds();
@@ -438,6 +439,7 @@ impl Tiny {
             stats.fences_delays += state.fences.delays;
             stats.fences_lookups += state.fences.lookups;
             stats.fences_bytes += state.fences.memory_bytes();
+            stats.memory.other_bytes += state.ram.table_bytes() + instance.medium.memory_bytes();
             if let Some(policy) = &state.admission {
                 stats.admission += policy.statistics();
             }

@@ -123,6 +123,11 @@ impl Ram {
         self.cache.as_ref().map_or(0, Cache::weight)
     }
 
+    /// Memory besides entries.
+    pub(super) fn table_bytes(&self) -> u64 {
+        size_of_val(&*self.marks) as u64
+    }
+
     pub(super) fn hits(&self) -> u64 {
         self.hits
     }

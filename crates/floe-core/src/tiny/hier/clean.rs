@@ -10,6 +10,7 @@ use super::work::{Progress, Reset};
 use super::{Hierarchy, set_of};
 use crate::tiny::engine::{Outcome, Page};
 use crate::tiny::object::{Object, PageAddress};
+use crate::tiny::statistics::{payload_bytes, room_bytes};
 
 /// The zone that is being emptied.
 #[derive(Debug)]
@@ -42,11 +43,16 @@ impl Cleaning {
         self.waits = false;
     }
 
+    /// Memory of the batch, without the keys and values of objects.
     pub(super) fn buffer_bytes(&self) -> u64 {
         let pages = self.batch.iter().flatten();
-        pages
-            .map(|page| (page.capacity() * size_of::<Object>()) as u64)
-            .sum()
+        let objects = pages.map(|page| room_bytes::<Object>(page.capacity()));
+        room_bytes::<Option<Vec<Object>>>(self.batch.capacity()) + objects.sum::<u64>()
+    }
+
+    /// Memory of the keys and values of the batch.
+    pub(super) fn payload_bytes(&self) -> u64 {
+        payload_bytes(self.batch.iter().flatten().flatten())
     }
 }
 

@@ -9,6 +9,7 @@
 //! a byte more.
 
 use crate::tiny::object::PageAddress;
+use crate::tiny::statistics::room_bytes;
 
 /// Nine bits of an object's hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,12 +205,12 @@ impl LogIndex {
 
     pub(super) fn memory_bytes(&self) -> u64 {
         let of_shelf = |shelf: &Shelf| {
-            size_of::<Shelf>()
-                + shelf.heads.capacity() * size_of::<u16>()
-                + shelf.entries.capacity() * size_of::<[u16; 3]>()
-                + shelf.far.as_ref().map_or(0, Vec::capacity)
+            room_bytes::<u16>(shelf.heads.capacity())
+                + room_bytes::<[u16; 3]>(shelf.entries.capacity())
+                + room_bytes::<u8>(shelf.far.as_ref().map_or(0, Vec::capacity))
         };
-        self.shelves.iter().map(of_shelf).sum::<usize>() as u64
+        let shelves = self.shelves.iter().map(of_shelf).sum::<u64>();
+        room_bytes::<Shelf>(self.shelves.capacity()) + shelves
     }
 }
 

@@ -11,6 +11,7 @@ use crate::hash::KeyHash;
 use crate::tiny::engine::Page;
 use crate::tiny::object::{Object, PAGE_ROOM_BYTES, PageAddress, TOMBSTONE_BYTES};
 use crate::tiny::rrip;
+use crate::tiny::statistics::{payload_bytes, room_bytes};
 
 /// Why a set is rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -435,11 +436,29 @@ impl Merge {
         }
     }
 
-    /// Bytes of objects that it holds.
+    /// Memory that it holds, without the keys and values of objects.
     pub(super) fn buffer_bytes(&self) -> u64 {
-        let parts = self.parts.iter().map(|part| part.objects.capacity());
-        let objects = parts.sum::<usize>() + self.incoming.capacity() + self.evicted.capacity();
-        (objects * size_of::<Object>()) as u64
+        let objects = self.lists().map(Vec::capacity).map(room_bytes::<Object>);
+        let hashes = self.parts.iter().map(|part| part.hashes.capacity());
+        let hashes = hashes.chain(std::iter::once(self.killed.capacity()));
+        objects.sum::<u64>()
+            + hashes.map(room_bytes::<KeyHash>).sum::<u64>()
+            + room_bytes::<Wanted>(self.wanted.capacity())
+            + room_bytes::<PageAddress>(self.sources.capacity())
+            + room_bytes::<ReadFor>(self.reads.capacity())
+            + room_bytes::<(usize, Object)>(self.from_log.capacity())
+            + room_bytes::<(usize, Tag)>(self.lost.capacity())
+    }
+
+    /// Memory of the keys and values of objects that it holds.
+    pub(super) fn payload_bytes(&self) -> u64 {
+        let from_log = self.from_log.iter().map(|(_, object)| object);
+        payload_bytes(self.lists().flatten().chain(from_log))
+    }
+
+    fn lists(&self) -> impl Iterator<Item = &Vec<Object>> {
+        let parts = self.parts.iter().map(|part| &part.objects);
+        parts.chain([&self.incoming, &self.evicted])
     }
 }
 

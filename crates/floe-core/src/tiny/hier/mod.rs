@@ -43,7 +43,7 @@ use self::work::{Append, Collecting, Reset};
 use super::append::{AppendLog, Pins};
 use super::engine::{Accepted, Cause, Found, Insert, Outcome, Search, Step, Task, TaskId};
 use super::object::{Flash, Object, PAGE_BYTES, PageAddress};
-use super::statistics::{Memory, Statistics};
+use super::statistics::{Memory, Statistics, room_bytes};
 use super::without_oversize;
 use crate::hash::{KeyHash, fast_range};
 
@@ -341,18 +341,24 @@ impl Hierarchy {
 
     pub(super) fn memory(&self) -> Memory {
         let in_log = self.index.len().saturating_sub(self.log.objects_buffered());
-        let merges = self.merges.iter().map(Merge::buffer_bytes).sum::<u64>();
-        let cleaning = self.cleaning.as_ref().map_or(0, Cleaning::buffer_bytes);
-        let merge_bytes = self.merges.capacity() * size_of::<Merge>();
+        let buffers = |of: fn(&Merge) -> u64| self.merges.iter().map(of).sum::<u64>();
+        let cleaning = |of: fn(&Cleaning) -> u64| self.cleaning.as_ref().map_or(0, of);
+        let collecting = self.collecting.iter().flatten();
         Memory {
             objects_on_flash: in_log + self.sets.objects(),
             index_bytes: self.index.memory_bytes() + self.sets.index_bytes(),
             hotness_bytes: self.sets.hotness_bytes(),
-            buffer_bytes: self.log.buffer_bytes() + merges + cleaning,
-            payload_bytes: self.log.payload_bytes(),
+            buffer_bytes: self.log.buffer_bytes()
+                + buffers(Merge::buffer_bytes)
+                + cleaning(Cleaning::buffer_bytes),
+            payload_bytes: self.log.payload_bytes()
+                + buffers(Merge::payload_bytes)
+                + cleaning(Cleaning::payload_bytes),
             index_buffer_bytes: 0,
             other_bytes: self.pins.memory_bytes()
-                + merge_bytes as u64
+                + room_bytes::<Merge>(self.merges.capacity())
+                + self.rings.iter().map(Ring::memory_bytes).sum::<u64>()
+                + collecting.map(Collecting::memory_bytes).sum::<u64>()
                 + size_of::<Hierarchy>() as u64,
         }
     }

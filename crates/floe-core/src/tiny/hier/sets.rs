@@ -10,6 +10,7 @@ use crate::hash::KeyHash;
 use crate::tiny::filter::PageFilters;
 use crate::tiny::object::{Flash, PageAddress};
 use crate::tiny::rrip::{self, HitBits};
+use crate::tiny::statistics::room_bytes;
 
 /// Most parts of a set.
 pub(super) const PARTS_MAX: usize = 2;
@@ -277,5 +278,9 @@ impl Ring {
 
     pub(super) fn give_back(&mut self, zone: u32) {
         self.free.push_back(zone);
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        room_bytes::<u32>(self.free.capacity()) + room_bytes::<u32>(self.full.capacity())
     }
 }

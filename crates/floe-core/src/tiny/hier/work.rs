@@ -6,6 +6,7 @@ use super::{Hierarchy, set_of};
 use crate::tiny::engine::{Cause, Outcome, Page, Task, TaskId, Work};
 use crate::tiny::object::{Object, PAGE_BYTES, PageAddress};
 use crate::tiny::rrip;
+use crate::tiny::statistics::room_bytes;
 
 /// Most pages of sets that one append writes.
 const APPEND_PAGES_MAX: usize = 64;
@@ -24,6 +25,12 @@ pub(super) struct Collecting {
     /// Sets that were there when they were last counted.
     sets: Vec<u32>,
     at: usize,
+}
+
+impl Collecting {
+    pub(super) fn memory_bytes(&self) -> u64 {
+        room_bytes::<u32>(self.sets.capacity())
+    }
 }
 
 /// An empty zone, to be reset once no search is inside.

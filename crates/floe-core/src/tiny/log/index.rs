@@ -5,6 +5,7 @@
 
 use crate::hash::{KeyHash, fast_range};
 use crate::tiny::object::PageAddress;
+use crate::tiny::statistics::room_bytes;
 
 /// The index.
 #[derive(Debug)]
@@ -100,11 +101,10 @@ impl Index {
 
     pub(super) fn memory_bytes(&self) -> u64 {
         let of_shard = |shard: &Shard| {
-            size_of::<Shard>()
-                + shard.hashes.capacity() * size_of::<u64>()
-                + shard.pages.capacity() * size_of::<u32>()
+            room_bytes::<u64>(shard.hashes.capacity()) + room_bytes::<u32>(shard.pages.capacity())
         };
-        self.shards.iter().map(of_shard).sum::<usize>() as u64
+        let shards = self.shards.iter().map(of_shard).sum::<u64>();
+        room_bytes::<Shard>(self.shards.capacity()) + shards
     }
 }
 

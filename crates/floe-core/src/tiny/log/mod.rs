@@ -23,7 +23,7 @@ use super::engine::{
 };
 use super::object::{Flash, Object, PAGE_BYTES, PageAddress};
 use super::plan::{PlanError, check_flash, check_range};
-use super::statistics::{Memory, Statistics};
+use super::statistics::{Memory, Statistics, payload_bytes, room_bytes};
 use super::without_oversize;
 use crate::hash::KeyHash;
 
@@ -393,12 +393,18 @@ impl Engine for Log {
     }
 
     fn memory(&self) -> Memory {
+        let leaving = self.leaving.as_ref().map(|leaving| &leaving.readmitted);
+        let readmitted = leaving.into_iter().flatten();
         Memory {
             objects_on_flash: self.index.len().saturating_sub(self.log.objects_buffered()),
             index_bytes: self.index.memory_bytes(),
             hotness_bytes: 0,
-            buffer_bytes: self.log.buffer_bytes(),
-            payload_bytes: self.log.payload_bytes(),
+            buffer_bytes: self.log.buffer_bytes()
+                + leaving.map_or(0, |list| {
+                    room_bytes::<(PageAddress, Object)>(list.capacity())
+                }),
+            payload_bytes: self.log.payload_bytes()
+                + payload_bytes(readmitted.map(|(_, object)| object)),
             index_buffer_bytes: 0,
             other_bytes: self.pins.memory_bytes() + size_of::<Log>() as u64,
         }

@@ -3,7 +3,7 @@
 use super::hashes::Homes;
 use crate::hash::KeyHash;
 use crate::tiny::object::{Object, PAGE_ROOM_BYTES};
-use crate::tiny::statistics::{heap_bytes, payload_bytes};
+use crate::tiny::statistics::{payload_bytes, room_bytes};
 
 /// A set in memory.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +54,10 @@ struct Front {
     used_bytes: u16,
 }
 
+/// Objects that a set takes memory for when it is full: sets hold about as many as
+/// others, so that twice as much would stay half empty.
+const MORE_OBJECTS: usize = 2;
+
 /// The bit of [`Front::seen`].
 fn bit_of(hash: KeyHash) -> u64 {
     1 << (hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
@@ -83,8 +87,7 @@ impl SetGroup {
         SetGroup {
             sets: vec![Set::default(); sets as usize],
             fronts: vec![Front::default(); sets as usize],
-            // Most sets hold little more than others.
-            expected: mean + mean / 4,
+            expected: mean.max(MORE_OBJECTS),
             objects: 0,
             used_bytes: 0,
             written_back_bytes: 0,
@@ -157,9 +160,13 @@ impl SetGroup {
         front.used_bytes += mark.stored_bytes;
         front.seen |= bit_of(mark.hash);
         let set = &mut self.sets[home as usize];
-        if set.marks.is_empty() {
-            set.marks.reserve(self.expected);
-            set.objects.reserve(self.expected);
+        if set.marks.len() == set.marks.capacity() {
+            let more = match set.marks.is_empty() {
+                true => self.expected,
+                false => MORE_OBJECTS,
+            };
+            set.marks.reserve_exact(more);
+            set.objects.reserve_exact(more);
         }
         set.marks.push(mark);
         set.objects.push(object);
@@ -280,21 +287,15 @@ impl SetGroup {
 
     /// Memory held, without keys and values.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let sets = self.sets.len() * (size_of::<Set>() + size_of::<Front>());
-        let objects: u64 = self
-            .sets
-            .iter()
-            .map(|set| {
-                heap_bytes(set.marks.capacity() * size_of::<Mark>())
-                    + heap_bytes(set.objects.capacity() * size_of::<Object>())
-            })
-            .sum();
-        sets as u64 + objects
+        let of_set = |set: &Set| {
+            room_bytes::<Mark>(set.marks.capacity()) + room_bytes::<Object>(set.objects.capacity())
+        };
+        let objects: u64 = self.sets.iter().map(of_set).sum();
+        room_bytes::<Set>(self.sets.len()) + room_bytes::<Front>(self.fronts.len()) + objects
     }
 
     /// Memory of keys and values.
     pub(super) fn payload_bytes(&self) -> u64 {
-        let objects = self.sets.iter().flat_map(|set| &set.objects);
-        objects.map(payload_bytes).sum()
+        payload_bytes(self.sets.iter().flat_map(|set| &set.objects))
     }
 }

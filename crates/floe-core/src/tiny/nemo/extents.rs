@@ -299,8 +299,9 @@ impl Extents {
         let per_extent = size_of::<Owner>() + size_of::<bool>();
         self.readers.memory_bytes()
             + (self.used.len() * per_zone
-                + self.free.len() * size_of::<Extent>()
-                + self.shortage.left_out.len() * size_of::<Extent>()
+                + self.free.capacity() * size_of::<Extent>()
+                + self.dead_zones.capacity() * size_of::<u32>()
+                + self.shortage.left_out.capacity() * size_of::<Extent>()
                 + self.owners.len() * per_extent) as u64
     }
 }

@@ -8,6 +8,7 @@ use super::extents::{Extent, Owner};
 use super::{Nemo, WriteBack, shape_for};
 use crate::tiny::engine::{Cause, Outcome, Page, Summary, Task, TaskId, Work};
 use crate::tiny::object::{Object, PAGE_BYTES, PageAddress};
+use crate::tiny::statistics::{payload_bytes, room_bytes};
 
 /// Pages read at once when hot objects are collected.
 const READ_PAGES: usize = 64;
@@ -84,6 +85,29 @@ impl Flush {
 
     pub(super) fn is_busy(&self) -> bool {
         self.doing.is_some() || !matches!(self.phase, Phase::Idle)
+    }
+
+    /// Hot objects whose newer copies are being looked for.
+    fn verified(&self) -> &[(Object, usize)] {
+        match &self.doing {
+            Some((_, Doing::Verify(objects))) => objects,
+            _ => &[],
+        }
+    }
+
+    /// Memory of its lists, without the keys and values of objects.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let places = self.doubtful.iter().map(|(_, places)| places.capacity());
+        room_bytes::<(Object, Vec<PageAddress>)>(self.doubtful.capacity())
+            + places.map(room_bytes::<PageAddress>).sum::<u64>()
+            + room_bytes::<(Object, usize)>(self.verified().len())
+    }
+
+    /// Memory of the keys and values of its objects.
+    pub(super) fn payload_bytes(&self) -> u64 {
+        let doubtful = self.doubtful.iter().map(|(object, _)| object);
+        let verified = self.verified().iter().map(|(object, _)| object);
+        payload_bytes(doubtful.chain(verified))
     }
 
     fn start(&mut self, doing: Doing, work: Work) -> Option<Task> {

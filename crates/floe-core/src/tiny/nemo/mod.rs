@@ -508,8 +508,10 @@ impl Engine for Nemo {
             objects_on_flash: self.pool.objects(),
             index_bytes: self.index.memory_bytes(),
             hotness_bytes: self.pool.hotness_bytes(),
-            buffer_bytes: groups().map(SetGroup::memory_bytes).sum(),
-            payload_bytes: groups().map(SetGroup::payload_bytes).sum(),
+            buffer_bytes: groups().map(SetGroup::memory_bytes).sum::<u64>()
+                + self.flush.memory_bytes(),
+            payload_bytes: groups().map(SetGroup::payload_bytes).sum::<u64>()
+                + self.flush.payload_bytes(),
             index_buffer_bytes: self.index.open.memory_bytes(),
             other_bytes: self.pool.memory_bytes()
                 + self.extents.memory_bytes()

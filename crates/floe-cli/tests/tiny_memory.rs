@@ -1,0 +1,110 @@
+//! What the metrics say of the memory for tiny objects, beside the resident set of
+//! the process.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use common::Serving;
+
+const MIB: u64 = 1 << 20;
+
+/// Values, as long as those of the plain fill in docs/tiny.md.
+const VALUE_BYTES: usize = 226;
+
+/// Sets that are sent before their answers are read.
+const BATCH: u64 = 512;
+
+/// Batches between two looks at the metrics.
+const LOOKED_EVERY: usize = 16;
+
+/// Bytes of keys and values: set-groups in memory are full, and flash has some.
+const FILLED_BYTES: u64 = 96 * MIB;
+
+/// The sum of the metric that says what memory is held, in bytes.
+fn accounted(serving: &Serving) -> u64 {
+    let (status, text) = common::get(serving.admin, "/metrics");
+    assert_eq!(status, 200);
+    let text = String::from_utf8(text).expect("text");
+    let of_tiny = text
+        .lines()
+        .filter(|line| line.starts_with("floe_tiny_memory_bytes{"));
+    let values: Vec<f64> = of_tiny
+        .filter_map(|line| line.rsplit_once(' ')?.1.parse().ok())
+        .collect();
+    assert!(values.len() >= 7, "{text}");
+    values.iter().sum::<f64>() as u64
+}
+
+/// The resident set, in bytes.
+fn resident(serving: &Serving) -> u64 {
+    let path = format!("/proc/{}/status", serving.pid());
+    let text = std::fs::read_to_string(path).expect("it runs");
+    let kib = text.lines().find_map(|line| {
+        let kib = line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?;
+        kib.trim().parse::<u64>().ok()
+    });
+    kib.expect("a line") * 1024
+}
+
+/// Sets new keys, pipelined by one client; returns the most that the metric said
+/// meanwhile.
+fn fill(serving: &Serving) -> u64 {
+    let address = serving.announced["memcached"].as_str().expect("it listens");
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let value = vec![b'v'; VALUE_BYTES];
+    let keys = FILLED_BYTES / (VALUE_BYTES as u64 + 20);
+    let (mut asked, mut answer) = (Vec::new(), Vec::new());
+    let mut most = 0;
+    for (number, first) in (0..keys).step_by(BATCH as usize).enumerate() {
+        asked.clear();
+        for key in first..first + BATCH {
+            asked.extend(format!("set key-{key:016} 0 0 {VALUE_BYTES}\r\n").bytes());
+            asked.extend(&value);
+            asked.extend(b"\r\n");
+        }
+        stream.write_all(&asked).expect("it reads");
+        answer.resize(BATCH as usize * b"STORED\r\n".len(), 0);
+        stream.read_exact(&mut answer).expect("it answers");
+        assert!(answer.starts_with(b"STORED\r\n"));
+        if number % LOOKED_EVERY == 0 {
+            most = most.max(accounted(serving));
+        }
+    }
+    most
+}
+
+/// Large set-groups are most of what a server holds: what its metrics leave out
+/// shows there. A server with set-groups of 128 MiB grew to 679 MB while its
+/// metrics said 290.
+#[test]
+fn metrics_tell_what_large_set_groups_take_of_the_resident_set() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = common::floe(folder.path());
+    let serving = Serving::spawn(
+        command
+            .env("FLOE_MEMCACHED_LISTEN", "127.0.0.1:0")
+            .env("FLOE_TINY_SIZE", "256MiB")
+            .env("FLOE_TINY_SET_GROUP", "16MiB")
+            .env("FLOE_TINY_RAM", "1MiB"),
+    );
+    let before = (accounted(&serving), resident(&serving));
+    // The heap keeps what was freed for what comes: the most stays resident.
+    let counted = fill(&serving) - before.0;
+    let grown = resident(&serving).saturating_sub(before.1);
+    eprintln!(
+        "counted {} MiB, grown by {} MiB",
+        counted / MIB,
+        grown / MIB
+    );
+    assert!(counted > 40 * MIB, "{counted}");
+    // What connections, tasks and pages on their way to flash take comes on top.
+    let least = grown.saturating_sub(8 * MIB) as f64;
+    assert!(
+        counted as f64 >= 0.85 * least,
+        "the metrics grew by {} MiB, the process by {} MiB",
+        counted / MIB,
+        grown / MIB
+    );
+}
