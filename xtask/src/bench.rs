@@ -116,6 +116,15 @@ const BENCHES: &[Bench] = &[
         quick: &["--json", "--quick"],
         prepare: Some(rivals),
     },
+    Bench {
+        name: "fill",
+        about: "New keys only, values of 226 B, pipelined 64 deep by one client until they take 1.05 times 1 GiB of flash: bytes that the server's process wrote to the device for each byte accepted, fences included, and how many of the newest keys are not found afterwards; Floe, foyer and memcached with extstore behind the same protocol",
+        cargo: &["bench", "--package", "floe-eval", "--bench", "rivals", "--"],
+        folder: "",
+        full: &["--fill", "--json"],
+        quick: &["--fill", "--json", "--quick"],
+        prepare: Some(rivals),
+    },
 ];
 
 const PAGE: &str = "docs/benchmarks.md";

@@ -1,5 +1,6 @@
 //! Very small values, up to the last byte of a device and over a restart, how many
-//! of them are said to be there, and the blocks that a device is written in.
+//! of them are said to be there, the blocks that a device is written in, and fences
+//! of new keys.
 
 mod common;
 
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use common::{in_place, memory};
 use floe::config::TinySettings;
-use floe::tiny::{OpenTinyError, TinyConfig};
+use floe::tiny::{LookBeforeFence, OpenTinyError, TinyConfig, TinyStats};
 use floe::{ByteSize, PutOptions, Tiny};
 use floe_device::{Clock, DeviceConfig, SharedDevice, virtual_time};
 use futures::future::join_all;
@@ -185,4 +186,38 @@ fn blocks_are_those_of_the_cache_that_is_there_unless_set() {
     assert_eq!(open("old", None).expect("opens"), 512, "as it is");
     let other = open("old", Some(ByteSize::kib(4))).expect_err("another format");
     assert!(matches!(other, OpenTinyError::OtherPlan { .. }), "{other}");
+}
+
+/// Stores new keys until the device is full, and says what that took.
+async fn new_keys(look_before_fence: LookBeforeFence) -> TinyStats {
+    // Enough set-groups that the filters of most are on flash.
+    let device = memory(in_place(402, 32 << 10));
+    let config = TinyConfig {
+        seed: Some(1),
+        ram: ByteSize(0),
+        look_before_fence,
+        ..TinyConfig::default()
+    };
+    let store = Tiny::open(device, Clock::real(), &config).await;
+    let store = store.expect("opens");
+    let value = [7; 226];
+    let keys = 40_000;
+    for first in (0..keys).step_by(64) {
+        join_all((first..first + 64).map(|number| put(&store, number, &value))).await;
+    }
+    let newest = store.get(&key(keys - 1)).await.expect("get");
+    assert_eq!(&newest.expect("the newest").bytes[..], value);
+    let stats = store.stats();
+    store.close().await.expect("closes");
+    stats
+}
+
+#[tokio::test]
+async fn a_key_that_is_looked_for_first_needs_no_fence_if_it_is_new() {
+    let never = new_keys(LookBeforeFence::Never).await;
+    let always = new_keys(LookBeforeFence::Always).await;
+    assert_eq!(never.fences_lookups, 0);
+    assert!(never.fences > 4_000, "{}", never.fences);
+    assert!(always.fences_lookups > 4_000, "{}", always.fences_lookups);
+    assert!(always.fences < never.fences / 20, "{}", always.fences);
 }

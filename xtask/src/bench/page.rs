@@ -53,7 +53,7 @@ pub(super) fn page(figures: &Map<String, Value>) -> String {
             arguments(section),
             machine(&section["machine"]),
         );
-        page += &if matches!(bench.name, "peers" | "rivals") {
+        page += &if matches!(bench.name, "peers" | "rivals" | "fill") {
             compared(rows)
         } else {
             tables(rows)
@@ -254,6 +254,7 @@ fn summary(figures: &Map<String, Value>) -> String {
     for bytes in [246, 4096] {
         rivals::compare(&mut text, &rows("rivals"), bytes);
     }
+    rivals::compare_fill(&mut text, &rows("fill"));
     simulated(&mut text, &rows("ssd"));
     text += "\nEach line comes from one run on one machine, contenders in turns; \
              [docs/benchmarks.md](docs/benchmarks.md) has all figures, the machine and the commands.\n";

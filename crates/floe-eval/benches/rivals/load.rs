@@ -64,6 +64,16 @@ impl Case {
         [tiny, page].map(|case| if quick { short(case) } else { case })
     }
 
+    /// New keys only. One part of flash in 256 is a set-group of Floe's.
+    pub(crate) fn fill(quick: bool) -> Case {
+        let [tiny, _] = Case::all(quick);
+        Case {
+            value_bytes: 226,
+            flash_bytes: if quick { 128 << 20 } else { 1 << 30 },
+            ..tiny
+        }
+    }
+
     pub(crate) fn is_tiny(&self) -> bool {
         self.value_bytes < 2048
     }
@@ -75,7 +85,7 @@ impl Case {
         (0..count).map(mix).collect()
     }
 
-    fn request(&self, ask: Ask, key: u64) -> Request {
+    pub(crate) fn request(&self, ask: Ask, key: u64) -> Request {
         Request {
             ask,
             key,
@@ -306,7 +316,7 @@ fn missing(
 }
 
 /// Waits until nothing more is written.
-fn settle(contender: &Contender) -> Result<(), AnyError> {
+pub(crate) fn settle(contender: &Contender) -> Result<(), AnyError> {
     const STEP: Duration = Duration::from_millis(200);
     let (mut last, mut calm) = (contender.used()?.written_bytes, 0);
     for _ in 0..50 {

@@ -2,8 +2,9 @@
 //! over the same protocol, on the same file system, with the same memory.
 //!
 //! `cargo bench -p floe-eval --bench rivals -- --floe PATH [--foyer PATH]
-//! [--quick] [--json] [--folder PATH] [--only NAME]`; `cargo xtask bench
-//! rivals` builds the programs and says where they are.
+//! [--fill] [--quick] [--json] [--folder PATH] [--only NAME]`; `cargo xtask
+//! bench rivals` and, for `--fill`, `cargo xtask bench fill` build the programs
+//! and say where they are.
 //!
 //! Every contender is a process of its own behind a Unix socket. They are
 //! asked in turns, in short slices, so that a disturbance hits all. What is
@@ -11,6 +12,7 @@
 //! Values are checked whole: a wrong one ends the run.
 
 mod client;
+mod fill;
 mod load;
 mod server;
 
@@ -27,6 +29,7 @@ struct Arguments {
     programs: Programs,
     folder: PathBuf,
     only: Vec<String>,
+    fill: bool,
     quick: bool,
     json: bool,
 }
@@ -37,6 +40,7 @@ impl Arguments {
             programs: Programs::default(),
             folder: std::env::temp_dir(),
             only: Vec::new(),
+            fill: false,
             quick: false,
             json: false,
         };
@@ -48,6 +52,7 @@ impl Arguments {
                 "--foyer" => arguments.programs.foyer = Some(value()?.into()),
                 "--folder" => arguments.folder = value()?.into(),
                 "--only" => arguments.only.push(value()?),
+                "--fill" => arguments.fill = true,
                 "--quick" => arguments.quick = true,
                 "--json" => arguments.json = true,
                 // Cargo's own.
@@ -62,7 +67,11 @@ impl Arguments {
 fn main() -> Result<(), AnyError> {
     let arguments = Arguments::read()?;
     std::fs::create_dir_all(&arguments.folder)?;
-    for case in Case::all(arguments.quick) {
+    let cases = match arguments.fill {
+        true => vec![Case::fill(arguments.quick)],
+        false => Case::all(arguments.quick).to_vec(),
+    };
+    for case in cases {
         let folder = tempfile::Builder::new()
             .prefix("rivals-")
             .tempdir_in(&arguments.folder)?;
@@ -71,7 +80,11 @@ fn main() -> Result<(), AnyError> {
         };
         let mut contenders = Contender::start_all(&arguments.programs, &case, folder.path())?;
         contenders.retain(|contender| wanted(contender.name));
-        for row in load::run(&case, &mut contenders)? {
+        let rows = match arguments.fill {
+            true => fill::run(&case, &contenders)?,
+            false => load::run(&case, &mut contenders)?,
+        };
+        for row in rows {
             show(&row, arguments.json);
         }
     }

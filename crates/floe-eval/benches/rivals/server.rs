@@ -66,7 +66,7 @@ impl Contender {
         let mut floes = vec!["floe", "floe-process"];
         if case.is_tiny() {
             // Values of 4 KiB are in such blocks as it is.
-            floes.push("floe-sectors");
+            floes.extend(["floe-sectors", "floe-looks"]);
         }
         let floes = floes
             .into_iter()
@@ -187,7 +187,9 @@ fn socket(folder: &Path, name: &str) -> PathBuf {
 /// values; the other half is more than what its buffers and indexes take. As
 /// `floe-process` what it promises of overwrites and deletes holds when the
 /// process dies, and not when power fails; the others promise neither. As
-/// `floe-sectors` it writes blocks of 512 bytes instead of 4 KiB.
+/// `floe-sectors` it writes blocks of 512 bytes instead of 4 KiB. As `floe-looks`
+/// it looks for every key on flash of which memory knows nothing before it makes
+/// a fence.
 fn floe(programs: &Programs, case: &Case, folder: &Path, name: &str) -> Option<Command> {
     let program = programs.floe.clone().or_else(beside_us)?;
     let mib = |bytes: u64| format!("{}MiB", bytes >> 20);
@@ -225,6 +227,9 @@ fn floe(programs: &Programs, case: &Case, folder: &Path, name: &str) -> Option<C
     }
     if name == "floe-sectors" {
         command.args(["--tiny-block-size", "512"]);
+    }
+    if name == "floe-looks" {
+        command.args(["--tiny-look-before-fence", "always"]);
     }
     if name == "floe-process" {
         command.args([

@@ -15,6 +15,20 @@ use serde::{Deserialize, Serialize};
 use super::engine::EnginePlan;
 use super::fences::FenceLimits;
 
+/// When a write of a key that flash may hold looks for it there before it makes
+/// a fence. A key that is not there needs none; the lookup reads some pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LookBeforeFence {
+    /// Never. Where most fences hold, set-groups are flushed before they are full.
+    Never,
+    /// Once half of the most fences hold.
+    #[default]
+    Many,
+    /// Whenever filters in memory do not tell.
+    Always,
+}
+
 /// What a tiny store needs besides its device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -25,6 +39,8 @@ pub struct TinyConfig {
     pub instances: Option<u32>,
     /// What an acknowledged delete or overwrite survives.
     pub durability: Durability,
+    /// When a write looks for its key on flash before it makes a fence.
+    pub look_before_fence: LookBeforeFence,
     /// Which engine keeps the objects. Only `nemo` finds them again after a
     /// restart; the others, with which it is compared, begin empty.
     pub engine: TinyEngine,
@@ -57,6 +73,7 @@ impl Default for TinyConfig {
         TinyConfig {
             instances: None,
             durability: Durability::default(),
+            look_before_fence: LookBeforeFence::default(),
             engine: TinyEngine::default(),
             nemo: NemoConfig::default(),
             log: LogConfig::default(),
@@ -76,6 +93,7 @@ impl Default for TinyConfig {
 pub(super) struct TinyPlan {
     pub(super) geometry: Geometry,
     pub(super) durability: Durability,
+    pub(super) look_before_fence: LookBeforeFence,
     pub(super) instances: u32,
     /// What each instance lives on.
     pub(super) flash: Flash,
@@ -230,6 +248,7 @@ impl TinyPlan {
         let engine = EnginePlan::new(config, &flash)?;
         Ok(TinyPlan {
             durability: config.durability,
+            look_before_fence: config.look_before_fence,
             fences: match engine.persistent() {
                 Some(nemo) => fence_limits(nemo, geometry, instances)?,
                 None => NO_FENCES,

@@ -2,9 +2,11 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
+use floe_core::hash::KeyHash;
 use floe_core::layout::tiny::split_record;
 use floe_core::tiny::{Engine as _, Insert, Object};
 
+use super::config::LookBeforeFence;
 use super::instance::{Instance, State};
 use super::journal::{Journal, Place, Wait};
 use crate::error::CacheError;
@@ -57,25 +59,33 @@ impl Instance {
         }
     }
 
-    /// Looks whether flash holds the key of an object that is to be taken in,
-    /// where memory cannot tell and many fences hold. What is not there needs
-    /// no fence: reads cost less than set-groups that are flushed before they
-    /// are full because no further fence may hold.
+    /// Looks whether flash holds the key of an object that is to be taken in. What
+    /// is not there needs no fence, which costs a write and a place in the journal.
     async fn look_before(&self, object: &Object, now_seconds: u32) {
-        let Some((key, _)) = split_record(&object.record) else {
-            return;
-        };
+        if let Some((key, _)) = split_record(&object.record)
+            && self.pays_to_look(object.hash)
         {
-            let mut state = self.state.lock();
-            let nemo = state.engine.nemo();
-            let pays = nemo.is_some_and(|nemo| nemo.could_be_absent(object.hash));
-            if !pays || !state.fences.are_many() {
-                return;
-            }
-            state.fences.lookups += 1;
+            // What it finds is about to be replaced.
+            let _ = self.get(object.hash, key, now_seconds).await;
         }
-        // What it finds is about to be replaced.
-        let _ = self.get(object.hash, key, now_seconds).await;
+    }
+
+    fn pays_to_look(&self, hash: KeyHash) -> bool {
+        let mut state = self.state.lock();
+        let Some(nemo) = state.engine.nemo() else {
+            return false;
+        };
+        let pays = match self.look_before_fence {
+            LookBeforeFence::Never => false,
+            LookBeforeFence::Many => state.fences.are_many() && nemo.could_be_absent(hash),
+            // Filters that are wrong cost a fence, too, unless an earlier one covers.
+            LookBeforeFence::Always => {
+                let covering = state.fences.covering(hash, nemo.durable_when());
+                covering.is_none() && nemo.in_memory(hash).is_none() && nemo.may_outdate(hash)
+            }
+        };
+        state.fences.lookups += u64::from(pays);
+        pays
     }
 
     fn try_insert(&self, write: Write, now_seconds: u32, place: Option<Place<'_>>) -> Tried {

@@ -15,6 +15,7 @@ use floe_device::IoBuf;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::config::LookBeforeFence;
 use super::engine::AnyEngine;
 use super::fences::Fences;
 use super::journal::{Journal, Place, Wait};
@@ -32,6 +33,7 @@ pub(super) struct Instance {
     /// Sets of a set-group; `None` where there are no set-groups, and nothing
     /// outlives the process.
     pub(super) set_group_sets: Option<u32>,
+    pub(super) look_before_fence: LookBeforeFence,
     /// There may be something to do.
     pub(super) work: Notify,
     /// There may be room, or less to wait for.

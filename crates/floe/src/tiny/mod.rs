@@ -54,7 +54,7 @@ use instance::Instance;
 use journal::{Journal, JournalError};
 use tasks::Note;
 
-pub use config::TinyConfig;
+pub use config::{LookBeforeFence, TinyConfig};
 pub use floe_core::layout::tiny::TinyEngine;
 
 /// Why a tiny store could not be opened.

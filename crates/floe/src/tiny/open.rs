@@ -408,6 +408,7 @@ fn instance(
         state: Mutex::new(State::new(engine, ram, fences, admission)),
         medium,
         set_group_sets,
+        look_before_fence: plan.look_before_fence,
         work: Notify::new(),
         room: Notify::new(),
         stopping: AtomicBool::new(false),

@@ -95,6 +95,34 @@ fn mix<'a>(text: &mut String, of: impl Fn(&'a str, &'a str) -> Option<f64>, byte
     }
 }
 
+/// A fill of new keys: what each peer writes.
+pub(super) fn compare_fill(text: &mut String, rows: &[&Value]) {
+    let of = |name: &str| {
+        let row = rows.iter().find(|row| row["contender"] == name)?;
+        row["fill_write_amplification"].as_f64().map(round)
+    };
+    let Some(ours) = of("floe") else {
+        return;
+    };
+    let others = [
+        ("floe-looks", "with `tiny.look_before_fence = \"always\"`"),
+        ("floe-sectors", "tuned with `tiny.block_size = 512`"),
+        ("foyer", "foyer"),
+        (
+            "memcached-extstore",
+            "extstore, which keeps nothing over a crash,",
+        ),
+    ];
+    let others = others.map(|(name, called)| Some(format!("{called} {}", of(name)?)));
+    let others: Vec<String> = others.into_iter().flatten().collect();
+    entry(
+        text,
+        "a fill of new keys with values of 226 B, bytes written to the device for each byte accepted, fences included".to_owned(),
+        format!("{ours} ({})", others.join(", ")),
+        "–",
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Map, json};
@@ -137,6 +165,18 @@ mod tests {
         let written = "| 1.10 (tuned with `tiny.block_size = 512` 1, foyer 16.5, \
                        extstore, which keeps nothing over a crash, 1.30) | – |";
         assert!(summary.contains(written), "{summary}");
+        let fill = |contender: &str, amplification: f64| {
+            json!({
+                "contender": contender, "value_bytes": 226,
+                "fill_write_amplification": amplification,
+            })
+        };
+        figures.insert(
+            "fill".into(),
+            json!({ "machine": {}, "arguments": [], "rows": [fill("floe", 2.03), fill("foyer", 9.5)] }),
+        );
+        let summary = super::super::summary(&figures);
+        assert!(summary.contains("| 2.03 (foyer 9.50) | – |"), "{summary}");
         let lost = "| 90 K (foyer 50 K, extstore, which keeps nothing over a crash, 30 K) | – |";
         assert!(summary.contains(lost), "{summary}");
     }

@@ -14,7 +14,7 @@ use toml::Table;
 use super::admission::AdmissionSettings;
 use crate::cache::TinyTierConfig;
 use crate::config::{Choice, Key, Kind, Limits, Section};
-use crate::tiny::TinyConfig;
+use crate::tiny::{LookBeforeFence, TinyConfig};
 
 const ENGINE: &[Choice] = &[
     Choice {
@@ -36,6 +36,21 @@ const ENGINE: &[Choice] = &[
     Choice {
         word: "fairywren",
         doc: "A small log in front of sets in two logs (FairyWREN, OSDI '24). Forgets everything when the process ends.",
+    },
+];
+
+const LOOK_BEFORE_FENCE: &[Choice] = &[
+    Choice {
+        word: "never",
+        doc: "Never: fewest reads. Where most fences hold that may, set-groups are flushed before they are full.",
+    },
+    Choice {
+        word: "many",
+        doc: "Once half of the fences hold that may.",
+    },
+    Choice {
+        word: "always",
+        doc: "Always: fewest fences.",
     },
 ];
 
@@ -67,6 +82,8 @@ pub struct TinySettings {
     pub instances: u32,
     /// Whether an acknowledged delete or overwrite survives a loss of power.
     pub survive_power_loss: bool,
+    /// When a write looks for its key on flash before it makes a fence.
+    pub look_before_fence: LookBeforeFence,
     /// Which values are written to flash.
     #[serde(flatten)]
     pub admission: AdmissionSettings,
@@ -95,6 +112,7 @@ impl Default for TinySettings {
             ram: ByteSize::mib(64),
             instances: 1,
             survive_power_loss: true,
+            look_before_fence: LookBeforeFence::default(),
             admission: AdmissionSettings::default(),
             nemo: NemoConfig::default(),
             log: LogConfig::default(),
@@ -169,6 +187,11 @@ pub(super) fn section() -> Result<Section, String> {
                 Kind::Bool,
                 "What an acknowledged delete or overwrite survives: `true` a loss of power, `false` the end of the process only. Engines that forget everything then have nothing to survive.",
             ),
+            key(
+                "look_before_fence",
+                Kind::Choice(LOOK_BEFORE_FENCE),
+                "When a write of a key of which the filters in memory know nothing looks for it on flash first. A key that is not there needs no fence, which takes up to a block on flash; the lookup reads some pages.",
+            ),
             admission,
             probability,
             bytes_per_day,
@@ -200,6 +223,7 @@ impl TinySettings {
                 } else {
                     Durability::Process
                 },
+                look_before_fence: self.look_before_fence,
                 ram: self.ram,
                 admission: self.admission.config(),
                 engine: self.engine,
