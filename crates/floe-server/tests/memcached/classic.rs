@@ -293,3 +293,20 @@ fn items_that_are_held_or_have_ended_are_counted() {
         assert_eq!(statistic(&mut client, "get_misses"), 2);
     }
 }
+
+#[test]
+fn every_error_that_the_page_quotes_is_one_of_the_faces() {
+    let page = include_str!("../../../../docs/memcached.md");
+    let words = include_str!("../../src/memcached/words.rs");
+    let quoted = page.split('`').skip(1).step_by(2);
+    let errors: Vec<&str> = quoted
+        .filter(|text| text.contains("ERROR ") || text.starts_with("MEMLIMIT"))
+        .collect();
+    assert!(errors.len() > 5, "{errors:?}");
+    for error in errors {
+        assert!(
+            words.contains(&format!("\"{error}\"")),
+            "no answer is {error}"
+        );
+    }
+}
