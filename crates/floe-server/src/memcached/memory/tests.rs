@@ -132,7 +132,7 @@ fn the_least_rate_counts_from_the_grace_and_not_while_the_server_is_slow() {
         let grace = Duration::from_secs(30);
         let began = clock.now();
         assert_eq!(transfer.slow_at(grace), Some(began + grace));
-        transfer.moved(memory.min_rate * 5);
+        transfer.moved(memory.min_rate.load(Relaxed) * 5);
         let earned = grace + Duration::from_secs(5);
         assert_eq!(transfer.slow_at(grace), Some(began + earned));
         let waiting = transfer.wait();
