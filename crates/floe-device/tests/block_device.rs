@@ -85,13 +85,16 @@ fn run(tool: &str, arguments: &[&str], device: &Path) -> bool {
     }
 }
 
+/// Bytes at an offset.
+type Placed<'a> = (u64, &'a [u8]);
+
 #[test]
 #[ignore = "needs a scratch block device in FLOE_TEST_BLOCK_DEVICE"]
 fn foreign_data_is_named_and_left_alone() {
     let device = Device::new();
     let end = device.len;
     let md = [0xfc, 0x4e, 0x2b, 0xa9];
-    let cases: [(&str, &[(u64, &[u8])]); 10] = [
+    let cases: [(&str, &[Placed<'_>]); 10] = [
         (
             "a GPT partition table",
             &[(512, b"EFI PART"), (510, &[0x55, 0xaa])],
