@@ -68,7 +68,7 @@ fn fill(serving: &Serving) -> u64 {
         answer.resize(BATCH as usize * b"STORED\r\n".len(), 0);
         stream.read_exact(&mut answer).expect("it answers");
         assert!(answer.starts_with(b"STORED\r\n"));
-        if number % LOOKED_EVERY == 0 {
+        if number.is_multiple_of(LOOKED_EVERY) {
             most = most.max(accounted(serving));
         }
     }

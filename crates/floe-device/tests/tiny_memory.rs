@@ -317,7 +317,7 @@ impl<E: Engine> Driver<E> {
                 }
                 _ => self.insert(Object::tombstone(hash)),
             }
-            if operation % 256 == 0 {
+            if operation.is_multiple_of(256) {
                 self.sample("between operations");
             }
         }
