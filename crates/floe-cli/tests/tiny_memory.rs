@@ -99,10 +99,10 @@ fn metrics_tell_what_large_set_groups_take_of_the_resident_set() {
         grown / MIB
     );
     assert!(counted > 40 * MIB, "{counted}");
-    // What connections, tasks and pages on their way to flash take comes on top.
-    let least = grown.saturating_sub(8 * MIB) as f64;
+    // Connections, tasks, pages on their way to flash and holes in the heap come on top.
+    let least = grown.saturating_sub(16 * MIB) as f64;
     assert!(
-        counted as f64 >= 0.85 * least,
+        counted as f64 >= 0.75 * least,
         "the metrics grew by {} MiB, the process by {} MiB",
         counted / MIB,
         grown / MIB
