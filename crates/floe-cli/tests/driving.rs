@@ -198,6 +198,7 @@ fn the_memcached_server_is_driven_and_tells_hits_from_misses() {
     )
     .expect(0, &["4 requests", "hit ratio 33.33 %"]);
     run(folder.path(), &["bench", "--target", &target]).expect(2, &["--items"]);
+    run(folder.path(), &["bench", "--target", "object", "--fill"]).expect(2, &["a warm-up reads"]);
     run(folder.path(), &["bench", "--pipeline", "2"]).expect(2, &["`pipeline` has no effect"]);
     run(
         folder.path(),

@@ -52,6 +52,12 @@ pub async fn bench(
 
 /// Writes every object of a workload once, which is not measured.
 async fn fill(target: &Target, clock: &Clock, options: &BenchOptions) -> Result<(), EvalError> {
+    if matches!(target, Target::Object(_) | Target::Origin(_)) {
+        return Err(EvalError::Option {
+            option: "fill",
+            reason: "its objects are those of the origin; a warm-up reads them".into(),
+        });
+    }
     let RequestSource::Synthetic {
         workload,
         object_bytes,
