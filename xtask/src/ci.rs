@@ -111,6 +111,7 @@ const FULL: &[Step] = &[
     judged!("findings-held-zone"),
     judged!("findings-allocator"),
     judged!("zncache-clru"),
+    judged!("zncache-clru-host"),
     judged!("policies-cloudphysics"),
     judged!("nemo-fig12"),
     judged!("nemo-fig13"),

@@ -386,6 +386,18 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-server/tests/memcached/pressure.rs:values_from_memory_count_while_clients_do_not_read_them",
     ),
     (
+        "| `floe_read_first_byte_seconds`",
+        "floe-cli/tests/driving.rs:the_s3_server_is_driven_and_tells_hits_from_misses floe-cli/tests/driving.rs:the_socket_of_oxcache_is_driven_by_an_experiment",
+    ),
+    (
+        "| `floe_request_first_byte_seconds`",
+        "floe-cli/tests/driving.rs:the_s3_server_is_driven_and_tells_hits_from_misses",
+    ),
+    (
+        "| `floe_memcached_get_seconds`",
+        "floe-cli/tests/driving.rs:the_memcached_server_is_driven_and_tells_hits_from_misses",
+    ),
+    (
         "* `floe check` verifies",
         "floe-cli/tests/damage.rs:check_covers_tiny_objects floe-cli/tests/damage.rs:a_damaged_superblock_is_answered_from_its_copy floe/src/inspect/tests.rs:every_flipped_bit_is_found_where_it_is",
     ),
@@ -399,7 +411,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "* `floe bench` and",
-        "floe-cli/tests/evaluating.rs:a_bench_leaves_rows_and_a_report floe-cli/tests/evaluating.rs:a_replay_counts_misses",
+        "floe-cli/tests/evaluating.rs:a_bench_leaves_rows_and_a_report floe-cli/tests/evaluating.rs:a_replay_counts_misses floe-cli/tests/driving.rs:an_origin_is_measured_into_a_file_that_is_replayed",
     ),
 ];
 

@@ -6,17 +6,14 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use floe_core::Tick;
-use floe_core::ssd::{
-    Command, CommandId, Completion, ConfigFault, Interface, Refusal, Ssd, SsdConfig, Statistics,
-};
-use floe_device::sim::kept_ssd;
+use floe_core::ssd::{Command, CommandId, Completion, Interface, Refusal, Ssd, Statistics};
 use rand::{RngExt as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::chunks::Chunks;
-use super::config::{EvictionPolicy, HostConfig, Placement, StartState, Waiters};
+use super::config::{EvictionPolicy, HostConfig, Placement, Waiters};
 use super::moving::Mover;
-use super::plan::Plan;
+use super::plan::{Plan, prepared};
 use super::pool::Pool;
 use super::series::Series;
 use super::zones::{Place, Written, Zones};
@@ -594,25 +591,6 @@ impl<'a> Driver<'a> {
                 self.zones.describe()
             ),
         }
-    }
-}
-
-/// The device as it is when the run begins.
-fn prepared(config: &HostConfig, device: SsdConfig, seed: u64) -> Result<Ssd, EvalError> {
-    let make = |device| {
-        let mut ssd = Ssd::new(device, seed)?;
-        if config.start == StartState::Preconditioned {
-            ssd.precondition();
-        }
-        Ok(ssd)
-    };
-    let fail = |option, why: &dyn std::fmt::Display| EvalError::Option {
-        option,
-        reason: why.to_string(),
-    };
-    match &config.state {
-        None => make(device).map_err(|fault: ConfigFault| fail("device", &fault)),
-        Some(path) => kept_ssd(path, device, make).map_err(|error| fail("state", &error)),
     }
 }
 

@@ -1,8 +1,9 @@
 //! What follows from a configuration, and whether it makes sense.
 
-use floe_core::ssd::{Interface, SsdConfig};
+use floe_core::ssd::{ConfigFault, Interface, Ssd, SsdConfig};
+use floe_device::sim::kept_ssd;
 
-use super::config::{EvictionPolicy, HostConfig, Placement};
+use super::config::{EvictionPolicy, HostConfig, Placement, StartState};
 use crate::error::EvalError;
 
 /// What follows from the configuration.
@@ -106,5 +107,28 @@ impl Plan {
             fills_zone: slots * chunk == capacity,
             appends,
         })
+    }
+}
+
+/// The device as it is when the run begins.
+pub(super) fn prepared(
+    config: &HostConfig,
+    device: SsdConfig,
+    seed: u64,
+) -> Result<Ssd, EvalError> {
+    let make = |device| {
+        let mut ssd = Ssd::new(device, seed)?;
+        if config.start == StartState::Preconditioned {
+            ssd.precondition();
+        }
+        Ok(ssd)
+    };
+    let fail = |option, why: &dyn std::fmt::Display| EvalError::Option {
+        option,
+        reason: why.to_string(),
+    };
+    match &config.state {
+        None => make(device).map_err(|fault: ConfigFault| fail("device", &fault)),
+        Some(path) => kept_ssd(path, device, make).map_err(|error| fail("state", &error)),
     }
 }

@@ -595,8 +595,5 @@ impl Nemo {
 }
 
 fn holds(page: &Page, object: &Object) -> bool {
-    match page {
-        Page::Objects(objects) => objects.iter().any(|other| other.hash == object.hash),
-        Page::Index(_) => false,
-    }
+    matches!(page, Page::Objects(objects) if objects.iter().any(|other| other.hash == object.hash))
 }
