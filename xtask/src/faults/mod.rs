@@ -68,7 +68,10 @@ fn chunk_over_zone(place: &Place) -> Result<()> {
 }
 
 fn device_too_small(place: &Place) -> Result<()> {
-    place.refuses(&["serve", "--device-size=1MiB"], USAGE, &["1MiB", "device"])
+    let zones = &["use zones of at least 128KiB (device.zone_size)"];
+    place.refuses(&["serve", "--device-size=1MiB"], USAGE, zones)?;
+    let device = &["a device of at least 768KiB (device.size)"];
+    place.refuses(&["serve", "--device-size=512KiB"], USAGE, device)
 }
 
 fn foreign_data(place: &Place) -> Result<()> {
