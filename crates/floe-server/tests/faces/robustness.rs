@@ -234,7 +234,15 @@ async fn an_upload_that_crawls_is_refused() {
     assert_eq!(rig.origin.bytes("bucket", "key"), None);
 }
 
-/// Uploads that announce much and send a byte keep nobody from reading.
+/// A server whose origin bounds its requests so.
+async fn bounded_rig(requests: floe::origin::RequestConfig) -> Rig {
+    let clock = floe_device::Clock::real();
+    let origin = std::sync::Arc::new(crate::support::MemoryOrigin::default());
+    let guarded = floe::Origin::from_backend(origin.clone(), requests, clock.clone()).unwrap();
+    crate::support::rig_on(guarded, origin, clock, |_| {}).await
+}
+
+/// Uploads that announce much and send one byte stop no reader.
 #[tokio::test]
 async fn uploads_that_wait_for_their_bodies_stop_no_reader() {
     let requests = floe::origin::RequestConfig {
@@ -243,10 +251,7 @@ async fn uploads_that_wait_for_their_bodies_stop_no_reader() {
         attempts: 1,
         ..Default::default()
     };
-    let clock = floe_device::Clock::real();
-    let origin = std::sync::Arc::new(crate::support::MemoryOrigin::default());
-    let guarded = floe::Origin::from_backend(origin.clone(), requests, clock.clone()).unwrap();
-    let rig = crate::support::rig_on(guarded, origin, clock, |_| {}).await;
+    let rig = bounded_rig(requests).await;
     rig.origin.store("bucket", "key", "bytes");
     let mut uploads = Vec::new();
     for i in 0..8 {
@@ -271,10 +276,7 @@ async fn copies_that_wait_to_upload_stop_no_reader() {
         attempts: 1,
         ..Default::default()
     };
-    let clock = floe_device::Clock::real();
-    let origin = std::sync::Arc::new(crate::support::MemoryOrigin::default());
-    let guarded = floe::Origin::from_backend(origin.clone(), requests, clock.clone()).unwrap();
-    let rig = crate::support::rig_on(guarded, origin, clock, |_| {}).await;
+    let rig = bounded_rig(requests).await;
     rig.origin.store("bucket", "from", "copied");
     rig.origin.store("bucket", "key", "bytes");
     let created = rig.send("POST", "/bucket/parts?uploads", &[], "").await;
