@@ -37,7 +37,7 @@ fn authenticates(serving: &Serving, password: &str) -> bool {
     stream.read_exact(&mut answer).is_ok() && &answer == b"STORED"
 }
 
-/// What a server logs.
+/// Log lines of a server.
 struct Log(Lines<BufReader<ChildStderr>>);
 
 impl Log {
@@ -97,7 +97,7 @@ fn sighup_takes_what_needs_no_restart() {
     assert_eq!(serving.stop(), 0);
 }
 
-/// What memcached answers to a line, on a connection of its own.
+/// The answer of memcached to one line, on a connection of its own.
 fn ask(serving: &Serving, line: &str, end: &str) -> String {
     let address = serving.announced["memcached"].as_str().unwrap();
     let mut stream = TcpStream::connect(address).unwrap();

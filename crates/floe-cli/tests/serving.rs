@@ -467,7 +467,7 @@ fn a_chunk_larger_than_a_zone_says_what_fits() {
             "device.zone_size",
         ],
     );
-    // What is advised works, also where the device is too small for it.
+    // Following the advice works, also where it asks for a larger device.
     for (size, chunk, cure, works) in [
         (
             "1MiB",

@@ -14,7 +14,7 @@ use crate::args::{
 };
 use crate::failure::Failure;
 
-/// The size of a cache under test that nobody gave a size.
+/// Default size of a cache under test.
 pub(super) const BENCH_SIZE: ByteSize = ByteSize::gib(1);
 
 /// Bytes of a server's objects where none are given.

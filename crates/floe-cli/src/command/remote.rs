@@ -111,7 +111,7 @@ fn refuse_cache_flags(matches: &ArgMatches) -> Result<(), Failure> {
     }
 }
 
-/// What is said of a server means nothing to a cache of the command's own.
+/// Rejects flags for a running server where the command drives a cache of its own.
 pub(super) fn refuse_remote_flags(matches: &ArgMatches) -> Result<(), Failure> {
     const OF_A_SERVER: [&str; 6] = [
         "pipeline",
@@ -293,7 +293,7 @@ fn given_keys(args: &BenchArgs) -> Result<Option<Vec<String>>, Failure> {
     Ok(Some(keys.collect()))
 }
 
-/// What a file of latencies says of its origin.
+/// The `about` line of a latency file: the origin that it was measured at.
 fn about(named: &str, bucket: &str, options: &BenchOptions) -> String {
     let load = match options.pacing {
         Pacing::Closed { clients } => format!("{clients} requests at a time"),
