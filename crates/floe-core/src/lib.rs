@@ -14,6 +14,7 @@ pub mod content;
 pub mod geometry;
 pub mod hash;
 pub mod layout;
+pub mod list;
 pub mod policy;
 pub mod size;
 pub mod ssd;

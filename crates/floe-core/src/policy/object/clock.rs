@@ -1,80 +1,39 @@
 //! CLOCK: a FIFO whose oldest object gets a second chance if it was hit since
 //! it entered or had its last chance.
 
-use super::Access;
-use super::slab::{List, Slab};
+use super::resident::Eviction;
+use super::slab::Slab;
+use crate::list::List;
 
 /// Second chance with one reference bit.
 #[derive(Debug)]
-pub struct Clock {
-    capacity_bytes: u64,
-    slab: Slab,
-    list: List,
-}
+pub(super) struct Clock(List);
 
-impl Clock {
-    /// An empty cache.
-    pub fn new(capacity_bytes: u64) -> Self {
-        Clock {
-            capacity_bytes,
-            slab: Slab::default(),
-            list: List::EMPTY,
-        }
+impl Eviction for Clock {
+    fn new(_: u64) -> Self {
+        Clock(List::EMPTY)
     }
 
-    /// Looks `key` up and inserts it on a miss.
-    pub fn access(&mut self, key: u64, size: u64) -> Access {
-        if let Some(id) = self.slab.find(key) {
-            *self.slab.mark_mut(id) = 1;
-            return Access::Hit;
-        }
-        if size > self.capacity_bytes {
-            return Access::Refused;
-        }
-        while self.slab.used_bytes() > self.capacity_bytes - size {
-            self.evict_one();
-        }
-        self.slab.insert(&mut self.list, key, size, 0);
-        Access::Miss
+    fn hit(&mut self, slab: &mut Slab, id: u32) {
+        *slab.mark_mut(id) = 1;
     }
 
-    fn evict_one(&mut self) {
+    fn insert(&mut self, slab: &mut Slab, key: u64, size: u64, _: bool) {
+        slab.insert(&mut self.0, key, size, 0);
+    }
+
+    fn evict_one(&mut self, slab: &mut Slab) {
         loop {
-            let candidate = self.list.oldest();
-            if std::mem::take(self.slab.mark_mut(candidate)) == 0 {
-                self.slab.remove(&mut self.list, candidate);
+            let candidate = self.0.oldest();
+            if std::mem::take(slab.mark_mut(candidate)) == 0 {
+                slab.remove(&mut self.0, candidate);
                 return;
             }
-            self.slab.refresh(&mut self.list, candidate);
+            self.0.refresh(slab, candidate);
         }
     }
 
-    /// Forgets `key`; says whether it was there.
-    pub fn remove(&mut self, key: u64) -> bool {
-        let found = self.slab.find(key);
-        if let Some(id) = found {
-            self.slab.remove(&mut self.list, id);
-        }
-        found.is_some()
-    }
-
-    /// Whether `key` is held.
-    pub fn contains(&self, key: u64) -> bool {
-        self.slab.find(key).is_some()
-    }
-
-    /// Bytes held.
-    pub fn used_bytes(&self) -> u64 {
-        self.slab.used_bytes()
-    }
-
-    /// Objects held.
-    pub fn len(&self) -> usize {
-        self.slab.len()
-    }
-
-    /// Whether nothing is held.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    fn remove(&mut self, slab: &mut Slab, id: u32) {
+        slab.remove(&mut self.0, id);
     }
 }

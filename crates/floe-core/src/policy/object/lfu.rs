@@ -3,101 +3,64 @@
 
 use std::collections::BTreeMap;
 
-use super::Access;
-use super::slab::{List, Slab};
+use super::resident::Eviction;
+use super::slab::Slab;
+use crate::list::List;
 
-/// Least frequently used, with exact counts that end with the object.
+/// Least frequently used, with exact counts that end with the object. An
+/// entry's mark is its frequency.
 #[derive(Debug)]
-pub struct Lfu {
-    capacity_bytes: u64,
-    slab: Slab,
+pub(super) struct Lfu {
     /// One list per frequency that has objects.
     lists: BTreeMap<u32, List>,
 }
 
-impl Lfu {
-    /// An empty cache.
-    pub fn new(capacity_bytes: u64) -> Self {
+impl Eviction for Lfu {
+    fn new(_: u64) -> Self {
         Lfu {
-            capacity_bytes,
-            slab: Slab::default(),
             lists: BTreeMap::new(),
         }
     }
 
-    /// Looks `key` up and inserts it on a miss.
-    pub fn access(&mut self, key: u64, size: u64) -> Access {
-        if let Some(id) = self.slab.find(key) {
-            self.promote(id);
-            return Access::Hit;
-        }
-        if size > self.capacity_bytes {
-            return Access::Refused;
-        }
-        while self.slab.used_bytes() > self.capacity_bytes - size {
-            self.evict_one();
-        }
-        let list = self.lists.entry(1).or_insert(List::EMPTY);
-        self.slab.insert(list, key, size, 1);
-        Access::Miss
-    }
-
-    fn promote(&mut self, id: u32) {
-        let frequency = self.slab.get(id).mark;
+    fn hit(&mut self, slab: &mut Slab, id: u32) {
+        let frequency = slab.get(id).mark;
         let higher = frequency.saturating_add(1);
         if higher == frequency {
             return;
         }
-        let mut from = self.lists.remove(&frequency).unwrap_or(List::EMPTY);
-        let to = self.lists.entry(higher).or_insert(List::EMPTY);
-        self.slab.transfer(&mut from, to, id);
-        *self.slab.mark_mut(id) = higher;
-        if !from.is_empty() {
-            self.lists.insert(frequency, from);
-        }
+        self.with_list(frequency, |list| list.unlink(slab, id));
+        self.lists.entry(higher).or_default().push_newest(slab, id);
+        *slab.mark_mut(id) = higher;
     }
 
-    fn evict_one(&mut self) {
+    fn insert(&mut self, slab: &mut Slab, key: u64, size: u64, _: bool) {
+        slab.insert(self.lists.entry(1).or_default(), key, size, 1);
+    }
+
+    fn evict_one(&mut self, slab: &mut Slab) {
         if let Some(mut lowest) = self.lists.first_entry() {
             let victim = lowest.get().oldest();
-            self.slab.remove(lowest.get_mut(), victim);
+            slab.remove(lowest.get_mut(), victim);
             if lowest.get().is_empty() {
                 lowest.remove();
             }
         }
     }
 
-    /// Forgets `key`; says whether it was there.
-    pub fn remove(&mut self, key: u64) -> bool {
-        let Some(id) = self.slab.find(key) else {
-            return false;
-        };
-        let frequency = self.slab.get(id).mark;
-        let mut list = self.lists.remove(&frequency).unwrap_or(List::EMPTY);
-        self.slab.remove(&mut list, id);
+    fn remove(&mut self, slab: &mut Slab, id: u32) {
+        self.with_list(slab.get(id).mark, |list| {
+            slab.remove(list, id);
+        });
+    }
+}
+
+impl Lfu {
+    /// Changes the list of `frequency`, and drops it once it is empty.
+    fn with_list(&mut self, frequency: u32, change: impl FnOnce(&mut List)) {
+        let mut list = self.lists.remove(&frequency).unwrap_or_default();
+        change(&mut list);
         if !list.is_empty() {
             self.lists.insert(frequency, list);
         }
-        true
-    }
-
-    /// Whether `key` is held.
-    pub fn contains(&self, key: u64) -> bool {
-        self.slab.find(key).is_some()
-    }
-
-    /// Bytes held.
-    pub fn used_bytes(&self) -> u64 {
-        self.slab.used_bytes()
-    }
-
-    /// Objects held.
-    pub fn len(&self) -> usize {
-        self.slab.len()
-    }
-
-    /// Whether nothing is held.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }

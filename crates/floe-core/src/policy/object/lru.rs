@@ -1,69 +1,32 @@
 //! LRU: a hit makes an object the newest; the oldest goes.
 
-use super::Access;
-use super::slab::{List, Slab};
+use super::resident::Eviction;
+use super::slab::Slab;
+use crate::list::List;
 
 /// Least recently used.
 #[derive(Debug)]
-pub struct Lru {
-    capacity_bytes: u64,
-    slab: Slab,
-    list: List,
-}
+pub(super) struct Lru(List);
 
-impl Lru {
-    /// An empty cache.
-    pub fn new(capacity_bytes: u64) -> Self {
-        Lru {
-            capacity_bytes,
-            slab: Slab::default(),
-            list: List::EMPTY,
-        }
+impl Eviction for Lru {
+    fn new(_: u64) -> Self {
+        Lru(List::EMPTY)
     }
 
-    /// Looks `key` up and inserts it on a miss.
-    pub fn access(&mut self, key: u64, size: u64) -> Access {
-        if let Some(id) = self.slab.find(key) {
-            self.slab.refresh(&mut self.list, id);
-            return Access::Hit;
-        }
-        if size > self.capacity_bytes {
-            return Access::Refused;
-        }
-        while self.slab.used_bytes() > self.capacity_bytes - size {
-            let victim = self.list.oldest();
-            self.slab.remove(&mut self.list, victim);
-        }
-        self.slab.insert(&mut self.list, key, size, 0);
-        Access::Miss
+    fn hit(&mut self, slab: &mut Slab, id: u32) {
+        self.0.refresh(slab, id);
     }
 
-    /// Forgets `key`; says whether it was there.
-    pub fn remove(&mut self, key: u64) -> bool {
-        let found = self.slab.find(key);
-        if let Some(id) = found {
-            self.slab.remove(&mut self.list, id);
-        }
-        found.is_some()
+    fn insert(&mut self, slab: &mut Slab, key: u64, size: u64, _: bool) {
+        slab.insert(&mut self.0, key, size, 0);
     }
 
-    /// Whether `key` is held.
-    pub fn contains(&self, key: u64) -> bool {
-        self.slab.find(key).is_some()
+    fn evict_one(&mut self, slab: &mut Slab) {
+        let oldest = self.0.oldest();
+        slab.remove(&mut self.0, oldest);
     }
 
-    /// Bytes held.
-    pub fn used_bytes(&self) -> u64 {
-        self.slab.used_bytes()
-    }
-
-    /// Objects held.
-    pub fn len(&self) -> usize {
-        self.slab.len()
-    }
-
-    /// Whether nothing is held.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    fn remove(&mut self, slab: &mut Slab, id: u32) {
+        slab.remove(&mut self.0, id);
     }
 }

@@ -14,6 +14,7 @@ mod clock;
 mod fifo;
 mod lfu;
 mod lru;
+mod resident;
 mod s3fifo;
 mod sieve;
 mod slab;
@@ -25,23 +26,14 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use clock::Clock;
-pub use fifo::Fifo;
-pub use lfu::Lfu;
-pub use lru::Lru;
-pub use s3fifo::S3Fifo;
-pub use sieve::Sieve;
-
-/// What became of one access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// The object was there.
-    Hit,
-    /// It was not; it is now.
-    Miss,
-    /// It was not, and it is not admitted: it is larger than the cache.
-    Refused,
-}
+use clock::Clock;
+use fifo::Fifo;
+use lfu::Lfu;
+use lru::Lru;
+pub use resident::Access;
+use resident::Resident;
+use s3fifo::S3Fifo;
+use sieve::Sieve;
 
 /// The policies, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -108,32 +100,29 @@ impl FromStr for ObjectPolicyKind {
     }
 }
 
-/// A policy and what it holds.
+/// A cache of objects under one of the policies.
 #[derive(Debug)]
-pub enum ObjectPolicy {
-    /// See [`Lru`].
-    Lru(Lru),
-    /// See [`Fifo`].
-    Fifo(Fifo),
-    /// See [`Clock`].
-    Clock(Clock),
-    /// See [`Sieve`].
-    Sieve(Sieve),
-    /// See [`S3Fifo`].
-    S3Fifo(S3Fifo),
-    /// See [`Lfu`].
-    Lfu(Lfu),
+pub struct ObjectPolicy(Policy);
+
+#[derive(Debug)]
+enum Policy {
+    Lru(Resident<Lru>),
+    Fifo(Resident<Fifo>),
+    Clock(Resident<Clock>),
+    Sieve(Resident<Sieve>),
+    S3Fifo(Resident<S3Fifo>),
+    Lfu(Resident<Lfu>),
 }
 
 macro_rules! each {
-    ($self:expr, $policy:ident => $body:expr) => {
-        match $self {
-            ObjectPolicy::Lru($policy) => $body,
-            ObjectPolicy::Fifo($policy) => $body,
-            ObjectPolicy::Clock($policy) => $body,
-            ObjectPolicy::Sieve($policy) => $body,
-            ObjectPolicy::S3Fifo($policy) => $body,
-            ObjectPolicy::Lfu($policy) => $body,
+    ($policies:expr, $policy:ident => $body:expr) => {
+        match $policies {
+            Policy::Lru($policy) => $body,
+            Policy::Fifo($policy) => $body,
+            Policy::Clock($policy) => $body,
+            Policy::Sieve($policy) => $body,
+            Policy::S3Fifo($policy) => $body,
+            Policy::Lfu($policy) => $body,
         }
     };
 }
@@ -141,39 +130,39 @@ macro_rules! each {
 impl ObjectPolicy {
     /// An empty cache of `capacity_bytes` under `kind`.
     pub fn new(kind: ObjectPolicyKind, capacity_bytes: u64) -> Self {
-        match kind {
-            ObjectPolicyKind::Lru => ObjectPolicy::Lru(Lru::new(capacity_bytes)),
-            ObjectPolicyKind::Fifo => ObjectPolicy::Fifo(Fifo::new(capacity_bytes)),
-            ObjectPolicyKind::Clock => ObjectPolicy::Clock(Clock::new(capacity_bytes)),
-            ObjectPolicyKind::Sieve => ObjectPolicy::Sieve(Sieve::new(capacity_bytes)),
-            ObjectPolicyKind::S3Fifo => ObjectPolicy::S3Fifo(S3Fifo::new(capacity_bytes)),
-            ObjectPolicyKind::Lfu => ObjectPolicy::Lfu(Lfu::new(capacity_bytes)),
-        }
+        ObjectPolicy(match kind {
+            ObjectPolicyKind::Lru => Policy::Lru(Resident::new(capacity_bytes)),
+            ObjectPolicyKind::Fifo => Policy::Fifo(Resident::new(capacity_bytes)),
+            ObjectPolicyKind::Clock => Policy::Clock(Resident::new(capacity_bytes)),
+            ObjectPolicyKind::Sieve => Policy::Sieve(Resident::new(capacity_bytes)),
+            ObjectPolicyKind::S3Fifo => Policy::S3Fifo(Resident::new(capacity_bytes)),
+            ObjectPolicyKind::Lfu => Policy::Lfu(Resident::new(capacity_bytes)),
+        })
     }
 
     /// Looks `key` up and, on a miss, inserts it with `size` bytes.
     pub fn access(&mut self, key: u64, size: u64) -> Access {
-        each!(self, policy => policy.access(key, size))
+        each!(&mut self.0, policy => policy.access(key, size))
     }
 
     /// Forgets `key`; says whether it was there.
     pub fn remove(&mut self, key: u64) -> bool {
-        each!(self, policy => policy.remove(key))
+        each!(&mut self.0, policy => policy.remove(key))
     }
 
     /// Whether `key` is held. Changes nothing.
     pub fn contains(&self, key: u64) -> bool {
-        each!(self, policy => policy.contains(key))
+        each!(&self.0, policy => policy.contains(key))
     }
 
     /// Bytes of the objects held; never above the capacity.
     pub fn used_bytes(&self) -> u64 {
-        each!(self, policy => policy.used_bytes())
+        each!(&self.0, policy => policy.used_bytes())
     }
 
     /// Objects held.
     pub fn len(&self) -> usize {
-        each!(self, policy => policy.len())
+        each!(&self.0, policy => policy.len())
     }
 
     /// Whether nothing is held.

@@ -7,9 +7,10 @@
 //! An object larger than the small queue, which the paper does not speak of,
 //! enters the main queue.
 
-use super::Access;
 use super::fifo::Fifo;
-use super::slab::{List, Slab};
+use super::resident::{Eviction, Resident};
+use super::slab::Slab;
+use crate::list::List;
 
 /// Share of the capacity that new objects share, in percent.
 const SMALL_PERCENT: u64 = 10;
@@ -20,15 +21,13 @@ const MAIN_HITS_MAX: u32 = 3;
 
 /// Small, main and ghost FIFO queues.
 #[derive(Debug)]
-pub struct S3Fifo {
-    capacity_bytes: u64,
-    /// The objects of both queues; an entry's mark says which queue it is in
-    /// ([`IN_MAIN`]) and how often it was hit.
-    slab: Slab,
+pub(super) struct S3Fifo {
+    /// The mark of an entry says which queue it is in ([`IN_MAIN`]) and how
+    /// often it was hit.
     small: Queue,
     main: Queue,
     /// As many bytes' worth of keys as the main queue has of objects.
-    ghost: Fifo,
+    ghost: Resident<Fifo>,
 }
 
 /// Set in the marks of objects in the main queue; the other bits count hits.
@@ -41,121 +40,88 @@ struct Queue {
     list: List,
 }
 
-impl S3Fifo {
-    /// An empty cache.
-    pub fn new(capacity_bytes: u64) -> Self {
+impl Eviction for S3Fifo {
+    fn new(capacity_bytes: u64) -> Self {
         let small_bytes = (u128::from(capacity_bytes) * u128::from(SMALL_PERCENT) / 100) as u64;
         let main_bytes = capacity_bytes - small_bytes;
         S3Fifo {
-            capacity_bytes,
-            slab: Slab::default(),
             small: Queue::new(small_bytes),
             main: Queue::new(main_bytes),
-            ghost: Fifo::new(main_bytes),
+            ghost: Resident::new(main_bytes),
         }
     }
 
-    /// Looks `key` up and inserts it on a miss.
-    pub fn access(&mut self, key: u64, size: u64) -> Access {
-        if let Some(id) = self.slab.find(key) {
-            let mark = self.slab.mark_mut(id);
-            if *mark & !IN_MAIN < !IN_MAIN {
-                *mark += 1;
-            }
-            return Access::Hit;
+    fn hit(&mut self, slab: &mut Slab, id: u32) {
+        let mark = slab.mark_mut(id);
+        if *mark & !IN_MAIN < !IN_MAIN {
+            *mark += 1;
         }
-        if size > self.capacity_bytes {
-            return Access::Refused;
-        }
-        let was_ghost = self.ghost.remove(key);
-        while self.slab.used_bytes() > self.capacity_bytes - size {
-            self.evict_one();
-        }
-        let into_main = was_ghost || size > self.small.capacity_bytes;
-        let (queue, mark) = match into_main {
+    }
+
+    fn recall(&mut self, key: u64) -> bool {
+        self.ghost.remove(key)
+    }
+
+    fn insert(&mut self, slab: &mut Slab, key: u64, size: u64, recalled: bool) {
+        let (queue, mark) = match recalled || size > self.small.capacity_bytes {
             true => (&mut self.main, IN_MAIN),
             false => (&mut self.small, 0),
         };
-        self.slab.insert(&mut queue.list, key, size, mark);
+        slab.insert(&mut queue.list, key, size, mark);
         queue.used_bytes += size;
-        Access::Miss
     }
 
-    fn evict_one(&mut self) {
+    fn evict_one(&mut self, slab: &mut Slab) {
         if self.main.used_bytes > self.main.capacity_bytes || self.small.list.is_empty() {
-            self.evict_from_main();
+            self.evict_from_main(slab);
         } else {
-            self.evict_from_small();
+            self.evict_from_small(slab);
         }
     }
 
-    /// Lets the small queue's oldest object go, after moving those that earned
+    fn remove(&mut self, slab: &mut Slab, id: u32) {
+        let queue = match slab.get(id).mark & IN_MAIN {
+            0 => &mut self.small,
+            _ => &mut self.main,
+        };
+        queue.used_bytes -= slab.remove(&mut queue.list, id).size;
+    }
+}
+
+impl S3Fifo {
+    /// Removes the small queue's oldest object, after moving those that earned
     /// it to the main queue. May find none to evict: then main is larger now.
-    fn evict_from_small(&mut self) {
+    fn evict_from_small(&mut self, slab: &mut Slab) {
         while !self.small.list.is_empty() {
             let oldest = self.small.list.oldest();
-            let entry = self.slab.get(oldest);
+            let entry = slab.get(oldest);
             let (size, hits) = (entry.size, entry.mark);
             self.small.used_bytes -= size;
             if hits < PROMOTE_HITS {
-                let gone = self.slab.remove(&mut self.small.list, oldest);
+                let gone = slab.remove(&mut self.small.list, oldest);
                 self.ghost.access(gone.key, gone.size);
                 return;
             }
-            self.slab
-                .transfer(&mut self.small.list, &mut self.main.list, oldest);
-            *self.slab.mark_mut(oldest) = IN_MAIN;
+            self.small.list.unlink(slab, oldest);
+            self.main.list.push_newest(slab, oldest);
+            *slab.mark_mut(oldest) = IN_MAIN;
             self.main.used_bytes += size;
         }
     }
 
-    fn evict_from_main(&mut self) {
+    fn evict_from_main(&mut self, slab: &mut Slab) {
         while !self.main.list.is_empty() {
             let oldest = self.main.list.oldest();
-            let mark = self.slab.mark_mut(oldest);
+            let mark = slab.mark_mut(oldest);
             let hits = *mark & !IN_MAIN;
             if hits == 0 {
-                let gone = self.slab.remove(&mut self.main.list, oldest);
+                let gone = slab.remove(&mut self.main.list, oldest);
                 self.main.used_bytes -= gone.size;
                 return;
             }
             *mark = IN_MAIN | (hits.min(MAIN_HITS_MAX) - 1);
-            self.slab.refresh(&mut self.main.list, oldest);
+            self.main.list.refresh(slab, oldest);
         }
-    }
-
-    /// Forgets `key`; says whether it was there.
-    pub fn remove(&mut self, key: u64) -> bool {
-        self.ghost.remove(key);
-        let found = self.slab.find(key);
-        if let Some(id) = found {
-            let queue = match self.slab.get(id).mark & IN_MAIN {
-                0 => &mut self.small,
-                _ => &mut self.main,
-            };
-            queue.used_bytes -= self.slab.remove(&mut queue.list, id).size;
-        }
-        found.is_some()
-    }
-
-    /// Whether `key` is held.
-    pub fn contains(&self, key: u64) -> bool {
-        self.slab.find(key).is_some()
-    }
-
-    /// Bytes held.
-    pub fn used_bytes(&self) -> u64 {
-        self.slab.used_bytes()
-    }
-
-    /// Objects held.
-    pub fn len(&self) -> usize {
-        self.slab.len()
-    }
-
-    /// Whether nothing is held.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

@@ -1,54 +1,38 @@
-//! Objects in one array, found by key through a fixed hash, linked into lists
-//! by index. What it refuses to know: who is evicted next.
+//! Objects in one array, found by key through a fixed hash and linked into
+//! lists by index. The slab does not choose which object is evicted.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// No object.
-pub(super) const NONE: u32 = u32::MAX;
+use crate::list::{Linked, Links, List, NONE};
 
-/// One object's entry. `mark` is the policy's: a reference bit, a frequency.
+/// One object's entry.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) key: u64,
     pub(super) size: u64,
+    /// The policy's: a reference bit, a frequency.
     pub(super) mark: u32,
-    /// Towards the head (newer).
-    newer: u32,
-    /// Towards the tail (older).
-    older: u32,
+    links: Links,
 }
 
-/// A list of entries of one [`Slab`], newest at the head.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct List {
-    head: u32,
-    tail: u32,
-}
-
-impl List {
-    pub(super) const EMPTY: List = List {
-        head: NONE,
-        tail: NONE,
-    };
-
-    /// The oldest entry, or [`NONE`].
-    pub(super) fn oldest(&self) -> u32 {
-        self.tail
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.head == NONE
-    }
-}
-
-/// The entries. An entry is in exactly one list; the slab does not know which.
+/// The entries. Each is in exactly one list.
 #[derive(Debug, Default)]
 pub(super) struct Slab {
     entries: Vec<Entry>,
     free: Vec<u32>,
     index: HashMap<u64, u32, BuildHasherDefault<FixedHasher>>,
     used_bytes: u64,
+}
+
+impl Linked for Slab {
+    fn links(&self, id: u32) -> Links {
+        self.entries[id as usize].links
+    }
+
+    fn links_mut(&mut self, id: u32) -> &mut Links {
+        &mut self.entries[id as usize].links
+    }
 }
 
 impl Slab {
@@ -72,19 +56,13 @@ impl Slab {
         self.index.len()
     }
 
-    /// The next newer entry of the same list, or [`NONE`].
-    pub(super) fn newer(&self, id: u32) -> u32 {
-        self.entries[id as usize].newer
-    }
-
-    /// Adds an object that is not there yet at the head of `list`.
-    pub(super) fn insert(&mut self, list: &mut List, key: u64, size: u64, mark: u32) -> u32 {
+    /// Adds an object that is not there yet as the newest of `list`.
+    pub(super) fn insert(&mut self, list: &mut List, key: u64, size: u64, mark: u32) {
         let entry = Entry {
             key,
             size,
             mark,
-            newer: NONE,
-            older: NONE,
+            links: Links::default(),
         };
         let id = match self.free.pop() {
             Some(id) => {
@@ -100,57 +78,17 @@ impl Slab {
         };
         self.index.insert(key, id);
         self.used_bytes += size;
-        self.link_newest(list, id);
-        id
+        list.push_newest(self, id);
     }
 
     /// Takes `id` out of `list` and forgets it.
     pub(super) fn remove(&mut self, list: &mut List, id: u32) -> Entry {
-        self.unlink(list, id);
+        list.unlink(self, id);
         let entry = self.entries[id as usize].clone();
         self.index.remove(&entry.key);
         self.used_bytes -= entry.size;
         self.free.push(id);
         entry
-    }
-
-    /// Makes `id` the newest of its list.
-    pub(super) fn refresh(&mut self, list: &mut List, id: u32) {
-        if list.head != id {
-            self.unlink(list, id);
-            self.link_newest(list, id);
-        }
-    }
-
-    /// Moves `id` from one list to the head of another.
-    pub(super) fn transfer(&mut self, from: &mut List, to: &mut List, id: u32) {
-        self.unlink(from, id);
-        self.link_newest(to, id);
-    }
-
-    fn link_newest(&mut self, list: &mut List, id: u32) {
-        let old_head = list.head;
-        let entry = &mut self.entries[id as usize];
-        entry.newer = NONE;
-        entry.older = old_head;
-        if old_head == NONE {
-            list.tail = id;
-        } else {
-            self.entries[old_head as usize].newer = id;
-        }
-        list.head = id;
-    }
-
-    fn unlink(&mut self, list: &mut List, id: u32) {
-        let Entry { newer, older, .. } = self.entries[id as usize];
-        match newer {
-            NONE => list.head = older,
-            newer => self.entries[newer as usize].older = older,
-        }
-        match older {
-            NONE => list.tail = newer,
-            older => self.entries[older as usize].newer = newer,
-        }
     }
 }
 

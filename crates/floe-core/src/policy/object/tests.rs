@@ -117,7 +117,7 @@ proptest! {
         capacity in 1u64..200,
         steps in proptest::collection::vec((0u64..40, 1u64..60), 0..300),
     ) {
-        let mut policy = Lru::new(capacity);
+        let mut policy = Resident::<Lru>::new(capacity);
         let mut list: Vec<(u64, u64)> = Vec::new();
         for (key, size) in steps {
             let place = list.iter().position(|&(k, _)| k == key);
