@@ -27,8 +27,9 @@
 
 use super::checksum::crc32c;
 use super::error::LayoutError;
-use super::frame::{Frame, Structure, open, seal};
+use super::frame::{Frame, open, seal};
 use super::ids::{CacheId, Sequence, ZoneLife};
+use super::structure::Structure;
 use super::wire::{
     first, first_mut, narrow, prefix_mut, put_u32, put_u64, round_up, round_up_len, u32_at, u64_at,
 };

@@ -1,7 +1,7 @@
 //! Why bytes are not what they were taken for.
 
-use super::frame::Structure;
 use super::ids::ZoneLife;
+use super::structure::Structure;
 use super::tiny::PageId;
 
 /// Why bytes could not be decoded, or a structure could not be encoded.

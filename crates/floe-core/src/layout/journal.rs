@@ -25,8 +25,9 @@
 //! A reader stops at the first block that is not the next of this epoch.
 
 use super::error::LayoutError;
-use super::frame::{Frame, Opened, Structure, open, seal};
+use super::frame::{Frame, Opened, open, seal};
 use super::ids::{CacheId, Generation, Sequence, ZoneLife};
+use super::structure::Structure;
 use super::wire::{first_mut, narrow, prefix_mut, put_u32, put_u64, round_up_len, u32_at, u64_at};
 use crate::geometry::ZoneId;
 use crate::hash::KeyHash;

@@ -34,6 +34,7 @@ mod journal;
 mod large;
 mod slots;
 mod small;
+mod structure;
 mod summary;
 mod superblock;
 pub mod tiny;
@@ -49,9 +50,7 @@ pub use batch::{
 };
 pub(crate) use checksum::crc32c;
 pub use error::LayoutError;
-pub use frame::{
-    FORMAT_VERSION, FRAME_BYTES, Identified, Structure, TINY_FORMAT_VERSION, identify,
-};
+pub use frame::FRAME_BYTES;
 pub use ids::{
     CacheId, Generation, KEY_MAX_BYTES, LARGE_MAX_BYTES, SMALL_MAX_BYTES, Sequence, UNIT_BYTES,
     ValueKind, ZoneLife,
@@ -72,6 +71,7 @@ pub use small::{
     NewRecord, PlacedRecord, RECORD_FIXED_BYTES, RecordFlags, RecordRef, SmallBatch,
     SmallBatchEncoder, SmallBatchPlan, small_checksum,
 };
+pub use structure::{FORMAT_VERSION, Identified, Structure, TINY_FORMAT_VERSION, identify};
 pub use summary::{
     SUMMARY_ENTRY_BYTES, SUMMARY_HEADER_BYTES, SUMMARY_PAGE_BYTES, SummaryEntries, SummaryEntry,
     SummaryPage, SummaryShape, encode_summary, encode_summary_page, summary_bytes,

@@ -27,12 +27,13 @@
 //! A block is the unit of rewriting: a torn one forgets its slots and no other.
 
 use super::error::LayoutError;
-use super::frame::{Frame, Structure, open, seal};
+use super::frame::{Frame, open, seal};
 use super::ids::{
     CacheId, KEY_MAX_BYTES, LARGE_MAX_BYTES, SMALL_MAX_BYTES, Sequence, UNIT_BYTES, ValueKind,
     ZoneLife,
 };
 use super::large::large_descriptor_bytes;
+use super::structure::Structure;
 use super::wire::{
     first_mut, narrow, prefix_mut, put_u16, put_u32, put_u64, round_up, u16_at, u32_at, u64_at,
 };

@@ -28,8 +28,9 @@
 use std::ops::Range;
 
 use super::error::LayoutError;
-use super::frame::{Frame, Structure, open, seal};
+use super::frame::{Frame, open, seal};
 use super::ids::{CacheId, Sequence, ValueKind, ZoneLife};
+use super::structure::Structure;
 use super::wire::{
     first_mut, narrow, prefix_mut, put_u16, put_u32, put_u64, round_up_len, u16_at, u32_at, u64_at,
 };

@@ -21,8 +21,9 @@
 use std::fmt;
 
 use super::error::LayoutError;
-use super::frame::{FRAME_BYTES, Frame, Opened, Structure, open, seal};
+use super::frame::{FRAME_BYTES, Frame, Opened, open, seal};
 use super::ids::{CacheId, LARGE_MAX_BYTES, UNIT_BYTES};
+use super::structure::Structure;
 use super::wire::{first, first_mut, prefix_mut, put_u32, put_u64, round_up_len, u32_at, u64_at};
 use crate::hash::HashSeed;
 

@@ -11,8 +11,9 @@
 //! | 44 | 4 | zero |
 
 use super::error::LayoutError;
-use super::frame::{Frame, Structure, open, seal};
+use super::frame::{Frame, open, seal};
 use super::ids::{CacheId, Generation, Sequence, ZoneLife};
+use super::structure::Structure;
 use super::superblock::ZoneLayout;
 use super::wire::{first, first_mut, prefix_mut, put_u32, put_u64, round_up_len, u32_at, u64_at};
 use crate::geometry::ZoneId;

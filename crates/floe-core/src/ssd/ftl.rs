@@ -7,7 +7,7 @@
 mod saved;
 
 use super::array::{Array, Cause, Extent, Stream};
-use super::collect::Collector;
+use super::collector::{Collector, read};
 use super::command::{Refusal, Stored};
 use super::config::{FlashConfig, FtlConfig, Isolation};
 use super::statistics::Collection;
@@ -443,7 +443,7 @@ impl Ftl {
         if place != NONE {
             let block = place / self.units_per_block;
             let offset = u64::from(place % self.units_per_block) * self.unit;
-            super::collect::read(now, flash, block, offset, self.unit, None);
+            read(now, flash, block, offset, self.unit, None);
         }
         // Into the stream that `admit` made room in.
         self.write_unit(now, flash, handle, staged.unit, host_bytes);

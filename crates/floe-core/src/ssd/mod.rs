@@ -45,6 +45,7 @@
 
 mod array;
 mod collect;
+mod collector;
 mod command;
 mod config;
 mod flash;
@@ -73,6 +74,7 @@ pub use statistics::{Collected, Collection, DieBusy, FdpStatistics, Programmed, 
 use crate::Tick;
 use flash::Flash;
 use in_place::InPlace;
+use saved::Writer;
 
 /// A device.
 #[derive(Clone, Debug)]
@@ -259,5 +261,39 @@ impl Ssd {
             Some(end) if end <= self.config.address_bytes() => Ok(()),
             _ => Err(Refusal::OutOfRange),
         }
+    }
+
+    /// The state as bytes.
+    ///
+    /// # Errors
+    /// While anything is under way: let time pass until
+    /// [`next_wakeup`](Self::next_wakeup) is `None`.
+    pub fn save(&self) -> Result<Vec<u8>, Busy> {
+        let mut body = Writer::default();
+        body.config(&self.config);
+        body.number(self.seed);
+        match &self.device {
+            Device::Flash(flash) => flash.save(&mut body)?,
+            Device::InPlace(device) => device.save(&mut body)?,
+        }
+        Ok(saved::seal(body))
+    }
+
+    /// A device of this configuration in a state that was [saved](Self::save),
+    /// at time zero.
+    ///
+    /// # Errors
+    /// When the configuration makes no sense, or the bytes are not a state of it.
+    pub fn load(config: SsdConfig, bytes: &[u8]) -> Result<Self, StateFault> {
+        let mut from = saved::open(&config, bytes)?;
+        let seed = from.number()?;
+        let mut ssd = Ssd::new(config, seed)
+            .map_err(|_| StateFault::Malformed("no device has this configuration"))?;
+        match &mut ssd.device {
+            Device::Flash(flash) => flash.restore(&mut from)?,
+            Device::InPlace(device) => device.restore(&mut from)?,
+        }
+        from.end()?;
+        Ok(ssd)
     }
 }

@@ -24,7 +24,6 @@ use super::config::{
     FlashConfig, FtlConfig, HostInterface, InPlaceConfig, Interface, Isolation, Medium, NandConfig,
     SsdConfig, Victim, ZonedConfig,
 };
-use super::{Device, Ssd};
 use crate::layout::crc32c;
 
 const MAGIC: [u8; 8] = *b"FLOE-SSD";
@@ -64,54 +63,26 @@ pub enum StateFault {
     Malformed(&'static str),
 }
 
-impl Ssd {
-    /// The state as bytes.
-    ///
-    /// # Errors
-    /// While anything is under way: let time pass until
-    /// [`next_wakeup`](Self::next_wakeup) is `None`.
-    pub fn save(&self) -> Result<Vec<u8>, Busy> {
-        let mut body = Writer::default();
-        body.config(&self.config);
-        body.number(self.seed);
-        match &self.device {
-            Device::Flash(flash) => flash.save(&mut body)?,
-            Device::InPlace(device) => device.save(&mut body)?,
-        }
-        let body = body.0;
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
-        bytes.extend(MAGIC);
-        bytes.extend(VERSION.to_le_bytes());
-        bytes.extend(crc32c([body.as_slice()]).to_le_bytes());
-        bytes.extend((body.len() as u64).to_le_bytes());
-        bytes.extend(body);
-        Ok(bytes)
-    }
+/// The bytes of a state whose body is `body`.
+pub(super) fn seal(body: Writer) -> Vec<u8> {
+    let body = body.0;
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
+    bytes.extend(MAGIC);
+    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend(crc32c([body.as_slice()]).to_le_bytes());
+    bytes.extend((body.len() as u64).to_le_bytes());
+    bytes.extend(body);
+    bytes
+}
 
-    /// A device of this configuration in a state that was [saved](Self::save),
-    /// at time zero.
-    ///
-    /// # Errors
-    /// When the configuration makes no sense, or the bytes are not a state of it.
-    pub fn load(config: SsdConfig, bytes: &[u8]) -> Result<Self, StateFault> {
-        let body = body(bytes)?;
-        let mut expected = Writer::default();
-        expected.config(&config);
-        let Some(rest) = body.strip_prefix(expected.0.as_slice()) else {
-            return Err(StateFault::OtherDevice(config.name));
-        };
-        let mut from = Reader(rest);
-        let seed = from.number()?;
-        let mut ssd = Ssd::new(config, seed)
-            .map_err(|_| StateFault::Malformed("no device has this configuration"))?;
-        match &mut ssd.device {
-            Device::Flash(flash) => flash.restore(&mut from)?,
-            Device::InPlace(device) => device.restore(&mut from)?,
-        }
-        match from.0.is_empty() {
-            true => Ok(ssd),
-            false => Err(StateFault::Malformed("something follows the state")),
-        }
+/// The body of a state, if its header and checksum hold, behind the
+/// configuration, which must be `config`.
+pub(super) fn open<'a>(config: &SsdConfig, bytes: &'a [u8]) -> Result<Reader<'a>, StateFault> {
+    let mut expected = Writer::default();
+    expected.config(config);
+    match body(bytes)?.strip_prefix(expected.0.as_slice()) {
+        Some(rest) => Ok(Reader(rest)),
+        None => Err(StateFault::OtherDevice(config.name.clone())),
     }
 }
 
@@ -160,7 +131,7 @@ impl Writer {
     }
 
     /// Every field, so that two devices that differ in any are told apart.
-    fn config(&mut self, config: &SsdConfig) {
+    pub(super) fn config(&mut self, config: &SsdConfig) {
         let SsdConfig {
             name,
             block,
@@ -286,6 +257,11 @@ impl Writer {
 pub(super) struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
+    /// Fails unless everything was read.
+    pub(super) fn end(&self) -> Result<(), StateFault> {
+        check(self.0.is_empty(), "something follows the state")
+    }
+
     pub(super) fn number(&mut self) -> Result<u64, StateFault> {
         const LONGEST: usize = 10;
         let end = self

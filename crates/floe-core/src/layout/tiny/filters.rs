@@ -17,7 +17,8 @@
 //! then, set after set and without gaps, the rows of its filter: bit *i* of
 //! the whole is bit *i* mod 8 of byte *i* / 8. Bits behind the last are zero.
 
-use super::page::{PageId, PageKind, open_expected, seal_page};
+use super::page::{open_expected, seal_page};
+use super::page_id::{PageId, PageKind};
 use crate::layout::error::LayoutError;
 use crate::layout::ids::CacheId;
 use crate::layout::wire::{put_u32, put_u64, u32_at, u64_at};

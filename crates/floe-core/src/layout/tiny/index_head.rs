@@ -10,7 +10,8 @@
 //! | 20 | 4 | probes: bits that a key sets; of fingerprints, zero |
 
 use super::filters::validate_shape;
-use super::page::{PageId, PageKind, open_page, seal_page};
+use super::page::{open_page, seal_page};
+use super::page_id::{PageId, PageKind};
 use crate::layout::error::LayoutError;
 use crate::layout::ids::CacheId;
 use crate::layout::wire::{first_mut, put_u32, put_u64, u32_at, u64_at};

@@ -13,9 +13,10 @@
 
 use crate::hash::KeyHash;
 use crate::layout::error::LayoutError;
-use crate::layout::frame::{Frame, Structure};
+use crate::layout::frame::Frame;
 use crate::layout::ids::CacheId;
 use crate::layout::journal::{JOURNAL_HEADER_BYTES, JournalChain, block_position};
+use crate::layout::structure::Structure;
 use crate::layout::wire::{narrow, prefix_mut, put_u64, round_up_len, u64_at};
 
 /// Length of a fence.

@@ -8,6 +8,7 @@
 //!
 //! | file | structure |
 //! |---|---|
+//! | `page_id` | the name of a page |
 //! | `page` | what every page begins with; pages whose body is an engine's |
 //! | `objects` | objects in a page |
 //! | `filters` | the filters that a set-group brings along |
@@ -20,6 +21,7 @@ mod index_head;
 mod journal;
 mod objects;
 mod page;
+mod page_id;
 mod superblock;
 
 #[cfg(test)]
@@ -35,5 +37,6 @@ pub use objects::{
     Content, Hit, KEY_BYTES_MAX, ObjectRef, ObjectsPage, decode_objects, encode_objects, record,
     split_record,
 };
-pub use page::{PageId, PageKind, open_index, read_page_id, seal_index};
+pub use page::{open_index, read_page_id, seal_index};
+pub use page_id::{PageId, PageKind};
 pub use superblock::{TINY_SUPERBLOCK_BYTES, TinyEngine, TinyFormatPlan, TinySuperblock};

@@ -11,7 +11,8 @@
 //! is dead. In memory an object's bytes are its [`record`]: one byte of key
 //! length, key, value.
 
-use super::page::{PageId, PageKind, open_expected, seal_page};
+use super::page::{open_expected, seal_page};
+use super::page_id::{PageId, PageKind};
 use crate::hash::{HashSeed, KeyHash};
 use crate::layout::error::LayoutError;
 use crate::layout::ids::CacheId;

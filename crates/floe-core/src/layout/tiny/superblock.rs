@@ -27,8 +27,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::hash::HashSeed;
 use crate::layout::error::LayoutError;
-use crate::layout::frame::{Frame, Structure, seal};
+use crate::layout::frame::{Frame, seal};
 use crate::layout::ids::CacheId;
+use crate::layout::structure::Structure;
 use crate::layout::superblock::{NO_ID, PlanMismatch, open_superblock, validate_zones};
 use crate::layout::wire::{
     first, first_mut, prefix_mut, put_u32, put_u64, round_up_len, u32_at, u64_at,

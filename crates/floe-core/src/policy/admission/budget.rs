@@ -32,8 +32,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::{AdmissionConfigError, check_range};
 use super::probabilistic::Coin;
-use super::{AdmissionConfigError, check_range};
 use crate::{ByteSize, Tick};
 
 const SECOND_NS: u64 = 1_000_000_000;

@@ -26,8 +26,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::{AdmissionConfigError, check_range};
 use super::reject_first::mix;
-use super::{AdmissionConfigError, check_range};
 use crate::hash::{KeyHash, fast_range};
 
 /// The greatest count that four bits hold.

@@ -17,6 +17,7 @@
 
 mod all;
 mod budget;
+mod error;
 mod frequency;
 mod probabilistic;
 mod reject_first;
@@ -31,6 +32,7 @@ use serde::{Deserialize, Serialize};
 
 pub use all::{All, AllConfig};
 pub use budget::{BudgetRefusals, WriteBudget, WriteBudgetConfig};
+pub use error::AdmissionConfigError;
 pub use frequency::{Frequency, FrequencyConfig};
 pub use probabilistic::{Probabilistic, ProbabilisticConfig};
 pub use reject_first::{RejectFirst, RejectFirstConfig};
@@ -162,38 +164,6 @@ impl AdmissionConfig {
             AdmissionConfig::RejectFirst(config) => config.memory_bytes(),
         }
     }
-}
-
-/// A setting of an admission policy that cannot work.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{setting} = {value} cannot work: {limit}; the nearest value that works is {nearest}")]
-pub struct AdmissionConfigError {
-    /// The setting, below the table that holds the policy.
-    pub setting: &'static str,
-    /// Its value.
-    pub value: String,
-    /// The limit that it breaks.
-    pub limit: String,
-    /// The nearest value that works.
-    pub nearest: String,
-}
-
-/// Checks that `value` lies between `least` and `most`.
-fn check_range<T: PartialOrd + fmt::Display>(
-    setting: &'static str,
-    value: T,
-    least: T,
-    most: T,
-) -> Result<(), AdmissionConfigError> {
-    if (&least..=&most).contains(&&value) {
-        return Ok(());
-    }
-    Err(AdmissionConfigError {
-        setting,
-        value: value.to_string(),
-        limit: format!("it must be from {least} to {most}"),
-        nearest: if value > most { most } else { least }.to_string(),
-    })
 }
 
 /// Decides which values are written, and counts what it decided.

@@ -10,7 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use super::AdmissionConfigError;
+use super::error::AdmissionConfigError;
 
 /// `{ kind = "probabilistic", probability = 0.5 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -24,7 +24,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AdmissionConfigError, check_range};
+use super::error::{AdmissionConfigError, check_range};
 use crate::Tick;
 use crate::hash::{KeyHash, fast_range};
 

@@ -1,6 +1,6 @@
 //! FIFO: the zone that was filled first.
 
-use super::Candidate;
+use super::candidate::Candidate;
 use crate::ZoneId;
 
 pub(super) fn choose(candidates: &[Candidate]) -> Option<ZoneId> {

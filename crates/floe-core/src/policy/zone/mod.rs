@@ -4,22 +4,14 @@
 //! filled and when each was last used; it names one. Adding a policy is a file
 //! here and an arm of [`ZonePolicy`].
 
+mod candidate;
 mod fifo;
 mod sieve;
 mod zplru;
 
-use crate::ZoneId;
+pub use candidate::Candidate;
 
-/// A zone that could be evicted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// Which.
-    pub zone: ZoneId,
-    /// Position in the order of filling; larger is newer.
-    pub filled: u64,
-    /// When anything in it was last used, on any clock that only grows.
-    pub last_access: u64,
-}
+use crate::ZoneId;
 
 /// A zone policy and its state.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Candidate;
+use super::candidate::Candidate;
 use crate::ZoneId;
 
 /// The hand, and when it last passed each zone.

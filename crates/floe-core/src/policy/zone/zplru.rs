@@ -4,7 +4,7 @@
 //! The flow keeps one time stamp per zone, so promotion costs a relaxed store
 //! and no list; the price is this scan, once per evicted zone.
 
-use super::Candidate;
+use super::candidate::Candidate;
 use crate::ZoneId;
 
 pub(super) fn choose(candidates: &[Candidate]) -> Option<ZoneId> {

@@ -1,0 +1,106 @@
+//! The structures on flash, their versions, and the magic that tells them apart.
+
+use std::fmt;
+
+/// The format of chunk caches that this build writes and reads.
+pub const FORMAT_VERSION: u16 = 2;
+
+/// The format of tiny objects that this build writes and reads.
+pub const TINY_FORMAT_VERSION: u16 = 1;
+
+/// The structures that start at a block boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Structure {
+    /// What the cache is; the first block of a metadata zone.
+    Superblock,
+    /// The first block of every other zone.
+    ZoneHeader,
+    /// One append: small records, a piece, or a large descriptor.
+    Batch,
+    /// A page of the list of a full zone's records.
+    Summary,
+    /// A block of notes in a metadata zone.
+    Journal,
+    /// A block of a zone's slot table.
+    SlotTable,
+    /// What a cache of tiny objects is; the first block of a metadata zone.
+    TinySuperblock,
+    /// A block of fences in a metadata zone of such a cache.
+    Fences,
+}
+
+impl Structure {
+    /// All of them.
+    pub const ALL: [Structure; 8] = [
+        Structure::Superblock,
+        Structure::ZoneHeader,
+        Structure::Batch,
+        Structure::Summary,
+        Structure::Journal,
+        Structure::SlotTable,
+        Structure::TinySuperblock,
+        Structure::Fences,
+    ];
+
+    /// The eight bytes it starts with.
+    pub const fn magic(self) -> [u8; 8] {
+        match self {
+            Structure::Superblock => *b"FloeSup\x91",
+            Structure::ZoneHeader => *b"FloeZon\x92",
+            Structure::Batch => *b"FloeBat\x93",
+            Structure::Summary => *b"FloeSum\x94",
+            Structure::Journal => *b"FloeJou\x95",
+            Structure::SlotTable => *b"FloeSlo\x96",
+            Structure::TinySuperblock => *b"FloeTin\x97",
+            Structure::Fences => *b"FloeFen\x98",
+        }
+    }
+
+    /// The version of its format that this build writes and reads.
+    pub const fn version(self) -> u16 {
+        match self {
+            Structure::TinySuperblock | Structure::Fences => TINY_FORMAT_VERSION,
+            _ => FORMAT_VERSION,
+        }
+    }
+}
+
+impl fmt::Display for Structure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Structure::Superblock => "superblock",
+            Structure::ZoneHeader => "zone header",
+            Structure::Batch => "batch",
+            Structure::Summary => "zone summary",
+            Structure::Journal => "journal block",
+            Structure::SlotTable => "slot table block",
+            Structure::TinySuperblock => "tiny superblock",
+            Structure::Fences => "fence block",
+        })
+    }
+}
+
+/// What some bytes claim to be, by their magic alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identified {
+    /// All zeros, or no bytes at all.
+    Blank,
+    /// They start with this structure's magic; nothing else was checked.
+    Claims(Structure),
+    /// Anything else.
+    Foreign,
+}
+
+/// Says what `bytes` claim to be, without checking the claim.
+pub fn identify(bytes: &[u8]) -> Identified {
+    if let Some(magic) = bytes.first_chunk::<8>()
+        && let Some(structure) = Structure::ALL.into_iter().find(|s| s.magic() == *magic)
+    {
+        return Identified::Claims(structure);
+    }
+    if bytes.iter().all(|&byte| byte == 0) {
+        Identified::Blank
+    } else {
+        Identified::Foreign
+    }
+}
