@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use floe_core::Tick;
 
-use crate::virtual_time::{VirtualClock, VirtualSleep};
+use crate::virtual_clock::{VirtualClock, VirtualSleep};
 
 /// Where flows get their time. Flows wait only through this, never through
 /// `tokio::time` directly, so that they run unchanged in virtual time.

@@ -1,16 +1,11 @@
 //! Which device to open, and how.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use floe_core::{ByteSize, Geometry, GeometryError};
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Clock;
-use crate::contract::SharedDevice;
-use crate::file::FileDevice;
-use crate::memory::MemoryDevice;
-use crate::sim::{SimConfig, SimDevice};
+use crate::sim_config::SimConfig;
 
 /// What kind of device to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,16 +147,6 @@ impl Default for DeviceConfig {
     }
 }
 
-impl OpenDeviceError {
-    pub(crate) fn sim(fault: floe_core::ssd::ConfigFault) -> Self {
-        OpenDeviceError::Sim(fault.0)
-    }
-
-    pub(crate) fn state(error: crate::sim::StateFileError) -> Self {
-        OpenDeviceError::Sim(format!("sim.state: {error}"))
-    }
-}
-
 impl DeviceConfig {
     /// A file or block device at `path` of `size` bytes, all else as by default.
     pub fn file(path: impl Into<PathBuf>, size: ByteSize) -> Self {
@@ -282,20 +267,6 @@ pub fn fitting_zone_size(
         .next_power_of_two();
     let bytes = share(64).clamp(least, ZONE_SIZE_MAX.bytes()).min(share(16));
     ByteSize(bytes.max(block_size.bytes()))
-}
-
-/// Opens a device.
-///
-/// # Errors
-/// See [`OpenDeviceError`]; nothing was changed on the medium, except that a
-/// file that is empty or a Floe cache may have been created or extended.
-pub fn open(config: &DeviceConfig, clock: &Clock) -> Result<SharedDevice, OpenDeviceError> {
-    Ok(match config.kind {
-        DeviceKind::File if clock.is_virtual() => return Err(OpenDeviceError::VirtualTime),
-        DeviceKind::File => Arc::new(FileDevice::open(config)?),
-        DeviceKind::Memory => Arc::new(MemoryDevice::open(config)?),
-        DeviceKind::Sim => Arc::new(SimDevice::open(config, clock)?),
-    })
 }
 
 /// Why a device could not be opened, and what to do about it.

@@ -34,7 +34,7 @@ impl MemoryDevice {
     /// its zones are in state `Unknown` if the geometry has random writes.
     pub fn with_power(geometry: Geometry, cache: WriteCache) -> (SharedDevice, PowerSwitch) {
         let device = MemoryDevice(Arc::new(Platter::new(geometry, cache, Keeping::Whole)));
-        let power = PowerSwitch::new(Powered::Memory(device.clone()));
+        let power = PowerSwitch::new(device.clone());
         (Arc::new(device), power)
     }
 
@@ -44,21 +44,6 @@ impl MemoryDevice {
     /// When the size is missing or makes no sense.
     pub fn open(config: &DeviceConfig) -> Result<Self, OpenDeviceError> {
         Ok(MemoryDevice::new(config.geometry(config.required_size()?)?))
-    }
-
-    pub(crate) fn platter(&self) -> &Platter {
-        &self.0
-    }
-
-    pub(crate) fn crash(&self, seed: u64) {
-        if self.0.turn_off() {
-            self.0.lose_power(seed, Vec::new());
-        }
-    }
-
-    pub(crate) fn restarted(&self) -> MemoryDevice {
-        self.0.turn_off();
-        MemoryDevice(Arc::new(self.0.restarted()))
     }
 
     /// Carries out an operation, unless the power is off or fails during it.
@@ -137,6 +122,24 @@ fn clear(platter: &Platter, zone: ZoneId) {
         if !platter.zones.lock().reset_done(zone, true) {
             return;
         }
+    }
+}
+
+impl Powered for MemoryDevice {
+    fn platter(&self) -> &Platter {
+        &self.0
+    }
+
+    fn crash(&self, seed: u64) {
+        if self.0.turn_off() {
+            self.0.lose_power(seed, Vec::new());
+        }
+    }
+
+    fn restarted(&self) -> (Box<dyn Powered>, SharedDevice) {
+        self.0.turn_off();
+        let next = MemoryDevice(Arc::new(self.0.restarted()));
+        (Box::new(next.clone()), Arc::new(next))
     }
 }
 

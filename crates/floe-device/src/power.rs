@@ -6,8 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::contract::SharedDevice;
-use crate::memory::MemoryDevice;
-use crate::sim::SimDevice;
+use crate::platter::Platter;
 
 /// The switch that cuts and restores a device's power, over any number of
 /// restarts.
@@ -28,17 +27,21 @@ use crate::sim::SimDevice;
 /// # });
 /// ```
 #[derive(Clone)]
-pub struct PowerSwitch(Arc<Mutex<Powered>>);
+pub struct PowerSwitch(Arc<Mutex<Box<dyn Powered>>>);
 
-/// The device that now has the power.
-pub(crate) enum Powered {
-    Memory(MemoryDevice),
-    Sim(SimDevice),
+/// A device whose power can fail.
+pub(crate) trait Powered: Send {
+    /// Its medium, which outlives the power.
+    fn platter(&self) -> &Platter;
+    /// Cuts the power, if it is on.
+    fn crash(&self, seed: u64);
+    /// The device over what survives, twice: for the switch and for its user.
+    fn restarted(&self) -> (Box<dyn Powered>, SharedDevice);
 }
 
 impl PowerSwitch {
-    pub(crate) fn new(powered: Powered) -> Self {
-        PowerSwitch(Arc::new(Mutex::new(powered)))
+    pub(crate) fn new(powered: impl Powered + 'static) -> Self {
+        PowerSwitch(Arc::new(Mutex::new(Box::new(powered))))
     }
 
     /// Cuts the power: everything under way and everything later fails with
@@ -48,43 +51,25 @@ impl PowerSwitch {
     /// data is lost from some point on, and its write pointer is at that point.
     /// Does nothing if the power is off.
     pub fn crash(&self, seed: u64) {
-        match &*self.0.lock() {
-            Powered::Memory(device) => device.crash(seed),
-            Powered::Sim(device) => device.crash(seed),
-        }
+        self.0.lock().crash(seed);
     }
 
     /// Cuts the power as the `operations`-th operation from now, counted from
     /// one, has just been started.
     pub fn crash_after(&self, operations: u64, seed: u64) {
-        match &*self.0.lock() {
-            Powered::Memory(device) => device.platter().set_fuse(operations, seed),
-            Powered::Sim(device) => device.platter().set_fuse(operations, seed),
-        }
+        self.0.lock().platter().set_fuse(operations, seed);
     }
 
     /// Whether the power is off.
     pub fn is_off(&self) -> bool {
-        match &*self.0.lock() {
-            Powered::Memory(device) => device.platter().is_off(),
-            Powered::Sim(device) => device.platter().is_off(),
-        }
+        self.0.lock().platter().is_off()
     }
 
     /// A new device over what survived. If the power was not cut, this is an
     /// orderly restart: all completed writes survive, and the old device is gone.
     pub fn reopen(&self) -> SharedDevice {
         let mut powered = self.0.lock();
-        let (next, device): (Powered, SharedDevice) = match &*powered {
-            Powered::Memory(device) => {
-                let next = device.restarted();
-                (Powered::Memory(next.clone()), Arc::new(next))
-            }
-            Powered::Sim(device) => {
-                let next = device.restarted();
-                (Powered::Sim(next.clone()), Arc::new(next))
-            }
-        };
+        let (next, device) = powered.restarted();
         *powered = next;
         device
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use floe_core::{Address, ZoneId};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::config::SimConfig;
-use super::model::{Command, End, Model};
+use super::command::Command;
+use super::model::{End, Model};
 use crate::arena::Arena;
 use crate::buffer::{IoBuf, IoData};
 use crate::clock::Clock;
@@ -15,6 +15,7 @@ use crate::contract::Completer;
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
 use crate::platter::{Interrupted, Platter};
+use crate::sim_config::SimConfig;
 
 pub(super) struct Inner {
     pub(super) platter: Platter,

@@ -1,7 +1,8 @@
 //! A simulated SSD: zoned or conventional, in virtual or real time, with real
 //! data in memory and power losses.
 
-mod config;
+mod build;
+mod command;
 mod controller;
 mod model;
 mod queues;
@@ -26,9 +27,10 @@ use crate::platter::Platter;
 use crate::power::{PowerSwitch, Powered};
 use crate::zones::{ResetTurn, check_append, check_range, check_zone};
 
-pub use config::{SimConfig, SimModel};
+pub use crate::sim_config::{SimConfig, SimModel};
+use command::Command;
 use controller::{Controller, Inner, Work};
-use model::{Command, Model};
+use model::Model;
 pub use state::{StateFileError, kept_ssd};
 
 /// Most bytes of buffers that are kept to be used again.
@@ -70,7 +72,7 @@ impl SimDevice {
         clock: &Clock,
     ) -> Result<(SharedDevice, PowerSwitch), OpenDeviceError> {
         let device = SimDevice::open(config, clock)?;
-        let power = PowerSwitch::new(Powered::Sim(device.clone()));
+        let power = PowerSwitch::new(device.clone());
         Ok((Arc::new(device), power))
     }
 
@@ -90,39 +92,6 @@ impl SimDevice {
             arena: Arena::new(BUFFER_BYTES).ok().map(Arc::new),
             controller: Mutex::new(controller),
         }))
-    }
-
-    pub(crate) fn platter(&self) -> &Platter {
-        &self.0.platter
-    }
-
-    pub(crate) fn crash(&self, seed: u64) {
-        self.0.crash(seed);
-    }
-
-    pub(crate) fn restarted(&self) -> SimDevice {
-        // What is under way finds the power off and fails.
-        if self.0.platter.turn_off() {
-            drop(self.0.stop());
-        }
-        let Inner {
-            platter,
-            config,
-            clock,
-            ..
-        } = &*self.0;
-        // The drive is the same. Numbers go on, for what was under way may
-        // still come to its end in there.
-        let controller = {
-            let mut old = self.0.controller.lock();
-            Controller {
-                model: old.model.take(config),
-                in_flight: BTreeMap::new(),
-                started: old.started,
-                waiting_resets: Vec::new(),
-            }
-        };
-        SimDevice::over(platter.restarted(), controller, config.clone(), clock)
     }
 
     /// Counts an append as one of its zone's writers, and chooses its place
@@ -166,6 +135,42 @@ impl SimDevice {
             inner.crash(seed);
         }
         future
+    }
+}
+
+impl Powered for SimDevice {
+    fn platter(&self) -> &Platter {
+        &self.0.platter
+    }
+
+    fn crash(&self, seed: u64) {
+        self.0.crash(seed);
+    }
+
+    fn restarted(&self) -> (Box<dyn Powered>, SharedDevice) {
+        // What is under way finds the power off and fails.
+        if self.0.platter.turn_off() {
+            drop(self.0.stop());
+        }
+        let Inner {
+            platter,
+            config,
+            clock,
+            ..
+        } = &*self.0;
+        // The drive is the same. Numbers go on, for what was under way may
+        // still come to its end in there.
+        let controller = {
+            let mut old = self.0.controller.lock();
+            Controller {
+                model: old.model.take(config),
+                in_flight: BTreeMap::new(),
+                started: old.started,
+                waiting_resets: Vec::new(),
+            }
+        };
+        let next = SimDevice::over(platter.restarted(), controller, config.clone(), clock);
+        (Box::new(next.clone()), Arc::new(next))
     }
 }
 

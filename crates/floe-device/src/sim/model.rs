@@ -3,38 +3,10 @@
 use floe_core::ssd::{self, CommandId, Completion, Refusal, Ssd, Statistics};
 use floe_core::{Tick, ZoneId};
 
-use super::config::SimConfig;
+use super::command::Command;
 use super::queues::Queues;
 use crate::error::DeviceErrorKind;
-
-/// A command as the models see it; offsets are those of the whole device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Command {
-    Read {
-        offset: u64,
-        bytes: u64,
-    },
-    Append {
-        zone: ZoneId,
-        offset: u64,
-        bytes: u64,
-        handle: u16,
-    },
-    Write {
-        offset: u64,
-        bytes: u64,
-        handle: u16,
-    },
-    Reset {
-        zone: ZoneId,
-        offset: u64,
-        bytes: u64,
-    },
-    Finish {
-        zone: ZoneId,
-    },
-    Flush,
-}
+use crate::sim_config::SimConfig;
 
 /// What decides when commands end.
 #[derive(Debug)]

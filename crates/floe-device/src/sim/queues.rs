@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use floe_core::{ByteSize, Tick};
 
-use super::config::SimConfig;
-use super::model::Command;
+use super::command::Command;
+use crate::sim_config::SimConfig;
 
 /// The queues: when each unit and each direction of the link is free.
 #[derive(Debug)]

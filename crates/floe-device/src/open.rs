@@ -1,0 +1,24 @@
+//! Opening the device that a configuration describes.
+
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::config::{DeviceConfig, DeviceKind, OpenDeviceError};
+use crate::contract::SharedDevice;
+use crate::file::FileDevice;
+use crate::memory::MemoryDevice;
+use crate::sim::SimDevice;
+
+/// Opens a device.
+///
+/// # Errors
+/// See [`OpenDeviceError`]; nothing was changed on the medium, except that a
+/// file that is empty or a Floe cache may have been created or extended.
+pub fn open(config: &DeviceConfig, clock: &Clock) -> Result<SharedDevice, OpenDeviceError> {
+    Ok(match config.kind {
+        DeviceKind::File if clock.is_virtual() => return Err(OpenDeviceError::VirtualTime),
+        DeviceKind::File => Arc::new(FileDevice::open(config)?),
+        DeviceKind::Memory => Arc::new(MemoryDevice::open(config)?),
+        DeviceKind::Sim => Arc::new(SimDevice::open(config, clock)?),
+    })
+}

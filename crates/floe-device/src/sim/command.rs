@@ -1,0 +1,32 @@
+//! Commands to a simulated SSD.
+
+use floe_core::ZoneId;
+
+/// A command as the models see it; offsets are those of the whole device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    Read {
+        offset: u64,
+        bytes: u64,
+    },
+    Append {
+        zone: ZoneId,
+        offset: u64,
+        bytes: u64,
+        handle: u16,
+    },
+    Write {
+        offset: u64,
+        bytes: u64,
+        handle: u16,
+    },
+    Reset {
+        zone: ZoneId,
+        offset: u64,
+        bytes: u64,
+    },
+    Finish {
+        zone: ZoneId,
+    },
+    Flush,
+}

@@ -1,0 +1,229 @@
+//! The clock of a run in virtual time: what is due, and when.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use floe_core::Tick;
+use parking_lot::Mutex;
+
+/// Wall-clock time at the start of every run: 2025-01-01 00:00:00 UTC.
+pub const EPOCH_UNIX_SECONDS: u64 = 1_735_689_600;
+
+/// Why a run ended before its main future did.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VirtualTimeError {
+    /// No task is runnable and no event is due: what is awaited never comes.
+    #[error(
+        "deadlock at virtual time {now}: no task can run and no event is due, but the main \
+         future is not done; it waits for something that nobody will do, or for a real thread \
+         or real I/O, which have no place in virtual time"
+    )]
+    Deadlock {
+        /// When.
+        now: Tick,
+    },
+    /// The next event lies beyond the limit.
+    #[error("the limit of {limit:?} of virtual time was reached; the next event is at {next}")]
+    Limit {
+        /// The limit.
+        limit: Duration,
+        /// When the next event is due.
+        next: Tick,
+    },
+}
+
+/// The main future's waker.
+pub(crate) struct Main {
+    pub(crate) is_runnable: AtomicBool,
+    pub(crate) waker: Mutex<Option<Waker>>,
+}
+
+impl Default for Main {
+    fn default() -> Self {
+        Main {
+            is_runnable: AtomicBool::new(true),
+            waker: Mutex::default(),
+        }
+    }
+}
+
+impl Main {
+    fn rouse(&self) {
+        if let Some(waker) = &*self.waker.lock() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+impl Wake for Main {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_runnable.swap(true, Ordering::Relaxed) {
+            self.rouse();
+        }
+    }
+}
+
+/// A handle on the clock of a run.
+#[derive(Clone)]
+pub struct VirtualClock(pub(crate) Arc<Shared>);
+
+impl fmt::Debug for VirtualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VirtualClock({})", self.now())
+    }
+}
+
+impl VirtualClock {
+    /// Now.
+    pub fn now(&self) -> Tick {
+        Tick(self.0.now.load(Ordering::Relaxed))
+    }
+
+    /// The run's seed.
+    pub fn seed(&self) -> u64 {
+        self.0.seed
+    }
+
+    pub(crate) fn unix_seconds(&self) -> u64 {
+        EPOCH_UNIX_SECONDS + self.now().0 / 1_000_000_000
+    }
+
+    pub(crate) fn sleep_until(&self, when: Tick) -> VirtualSleep {
+        let key = self.0.schedule(when, Event::Sleep(None));
+        VirtualSleep {
+            clock: self.clone(),
+            key,
+        }
+    }
+
+    pub(crate) fn at(&self, when: Tick, action: Box<dyn FnOnce() + Send>) {
+        self.0.schedule(when, Event::Action(action));
+    }
+}
+
+/// The state of a run.
+pub(crate) struct Shared {
+    pub(crate) seed: u64,
+    pub(crate) limit: Duration,
+    pub(crate) now: AtomicU64,
+    pub(crate) events: Mutex<Events>,
+    pub(crate) main: Arc<Main>,
+    pub(crate) failure: Mutex<Option<VirtualTimeError>>,
+}
+
+/// When, and which of that tick's.
+type Key = (Tick, u64);
+
+#[derive(Default)]
+pub(crate) struct Events {
+    /// A map rather than a heap, because sleeps are cancelled more often than
+    /// they end (timeouts), and a cancelled one must not move the clock.
+    due: BTreeMap<Key, Event>,
+    scheduled: u64,
+}
+
+enum Event {
+    Sleep(Option<Waker>),
+    Action(Box<dyn FnOnce() + Send>),
+}
+
+impl Shared {
+    fn schedule(&self, when: Tick, event: Event) -> Key {
+        let mut events = self.events.lock();
+        let key = (when, events.scheduled);
+        events.scheduled += 1;
+        events.due.insert(key, event);
+        key
+    }
+
+    /// Called when the runtime is about to park: moves time to the next event
+    /// and lets everything of that tick happen.
+    pub(crate) fn advance(&self) {
+        if self.main.is_runnable.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut events = self.events.lock();
+        let Some((&(tick, _), _)) = events.due.first_key_value() else {
+            drop(events);
+            return self.fail(VirtualTimeError::Deadlock {
+                now: Tick(self.now.load(Ordering::Relaxed)),
+            });
+        };
+        if tick > Tick::ZERO + self.limit {
+            drop(events);
+            return self.fail(VirtualTimeError::Limit {
+                limit: self.limit,
+                next: tick,
+            });
+        }
+        // A sleep until a time that is past ends now.
+        self.now.fetch_max(tick.0, Ordering::Relaxed);
+        while let Some(entry) = events.due.first_entry() {
+            if entry.key().0 != tick {
+                break;
+            }
+            let event = entry.remove();
+            drop(events);
+            match event {
+                Event::Sleep(Some(waker)) => waker.wake(),
+                Event::Sleep(None) => {}
+                Event::Action(action) => action(),
+            }
+            events = self.events.lock();
+        }
+        drop(events);
+        // Perhaps nobody was woken (an operation whose future was dropped).
+        // The runtime must come back here then, and not park for good.
+        self.main.rouse();
+    }
+
+    fn fail(&self, failure: VirtualTimeError) {
+        *self.failure.lock() = Some(failure);
+        self.main.rouse();
+    }
+}
+
+/// A sleep in virtual time.
+pub(crate) struct VirtualSleep {
+    clock: VirtualClock,
+    key: Key,
+}
+
+impl VirtualSleep {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.clock.now() >= self.key.0 {
+            return Poll::Ready(());
+        }
+        match self.clock.0.events.lock().due.get_mut(&self.key) {
+            Some(Event::Sleep(waker)) => {
+                if !waker.as_ref().is_some_and(|old| old.will_wake(cx.waker())) {
+                    *waker = Some(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+            // The run is over, and its events with it.
+            _ => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for VirtualSleep {
+    fn drop(&mut self) {
+        let cancelled = self.clock.0.events.lock().due.remove(&self.key);
+        drop(cancelled);
+    }
+}
+
+impl fmt::Debug for VirtualSleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VirtualSleep(until {})", self.key.0)
+    }
+}
