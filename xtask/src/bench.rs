@@ -7,8 +7,10 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 
-use crate::project::{self, Profile};
+use crate::project;
+use list::{BENCHES, Bench, names};
 
+mod list;
 mod page;
 
 /// What to run.
@@ -29,103 +31,6 @@ pub struct Options {
     #[arg(last = true)]
     pub more: Vec<String>,
 }
-
-struct Bench {
-    name: &'static str,
-    about: &'static str,
-    /// Words after `cargo`.
-    cargo: &'static [&'static str],
-    /// The folder it runs in.
-    folder: &'static str,
-    /// What it is told further.
-    full: &'static [&'static str],
-    /// The same for a quick run.
-    quick: &'static [&'static str],
-    /// Builds what it needs besides, and says further words to tell it.
-    prepare: Option<fn() -> Result<Vec<String>>>,
-}
-
-const BENCHES: &[Bench] = &[
-    Bench {
-        name: "device",
-        about: "The device back ends against a raw io_uring loop on the same file",
-        cargo: &["bench", "--package", "floe-device", "--bench", "ring", "--"],
-        folder: "",
-        full: &["1024", "2"],
-        quick: &["256", "1"],
-        prepare: None,
-    },
-    Bench {
-        name: "store",
-        about: "Flash hits through the library against a raw io_uring loop on the same file",
-        cargo: &["bench", "--package", "floe", "--bench", "store", "--"],
-        folder: "",
-        full: &["--json"],
-        quick: &["--json", "--quick"],
-        prepare: None,
-    },
-    Bench {
-        name: "tiny",
-        about: "The brains of the engines for tiny objects on modelled flash, without I/O: operations of a mix like Twitter's, filters, lookups in memory, by processor time",
-        cargo: &["bench", "--package", "floe-core", "--bench", "tiny", "--"],
-        folder: "",
-        full: &["--json"],
-        quick: &["--json", "--quick"],
-        prepare: None,
-    },
-    Bench {
-        name: "memcached",
-        about: "Gets of values in memory over memcached's protocol: requests per second of the server's processor time, beside the installed memcached",
-        cargo: &[
-            "bench",
-            "--package",
-            "floe-server",
-            "--bench",
-            "memcached",
-            "--",
-        ],
-        folder: "",
-        full: &["--json"],
-        quick: &["--json", "--quick"],
-        prepare: None,
-    },
-    Bench {
-        name: "ssd",
-        about: "The SSD model, and the papers' hosts over it, in time of one processor, beside what it must reach",
-        cargo: &["bench", "--package", "floe-eval", "--bench", "ssd", "--"],
-        folder: "",
-        full: &["--json"],
-        quick: &["--json", "--quick"],
-        prepare: None,
-    },
-    Bench {
-        name: "peers",
-        about: "Floe and foyer on the same file system with the same sizes, workload and threads",
-        cargo: &["run", "--release", "--quiet", "--"],
-        folder: "peers",
-        full: &["--json"],
-        quick: &["--json", "--quick"],
-        prepare: None,
-    },
-    Bench {
-        name: "rivals",
-        about: "Floe, memcached with and without extstore, and foyer behind the same protocol, with the same memory and flash: a burst of sets, gets from flash, and the mix of Twitter's clusters with a set after every miss; processor time and bytes written are those of the server's process",
-        cargo: &["bench", "--package", "floe-eval", "--bench", "rivals", "--"],
-        folder: "",
-        full: &["--json"],
-        quick: &["--json", "--quick"],
-        prepare: Some(rivals),
-    },
-    Bench {
-        name: "fill",
-        about: "New keys only, values of 226 B, pipelined 64 deep by one client until they take 1.05 times 1 GiB of flash: bytes that the server's process wrote to the device for each byte accepted, fences included, and how many of the newest keys are not found afterwards; Floe, foyer and memcached with extstore behind the same protocol",
-        cargo: &["bench", "--package", "floe-eval", "--bench", "rivals", "--"],
-        folder: "",
-        full: &["--fill", "--json"],
-        quick: &["--fill", "--json", "--quick"],
-        prepare: Some(rivals),
-    },
-];
 
 const PAGE: &str = "docs/benchmarks.md";
 const FIGURES: &str = "docs/benchmarks.json";
@@ -175,44 +80,12 @@ fn write_pages(figures: &Map<String, Value>) -> Result<()> {
     fs::write(&readme, page::with_summary(&text, figures)?).context("writing README.md")
 }
 
-/// Builds the servers that the bench `rivals` starts, and names them.
-fn rivals() -> Result<Vec<String>> {
-    let folder = project::target_dir().join("rivals");
-    let floe = project::build_floe(Profile::Release)?;
-    let mut words: Vec<String> = [("--floe", &floe), ("--folder", &folder)]
-        .iter()
-        .flat_map(|(word, path)| [(*word).to_owned(), path.display().to_string()])
-        .collect();
-    let peers = project::root().join("peers");
-    let built = project::run(
-        project::cargo()
-            .current_dir(&peers)
-            .args(["build", "--release"]),
-    );
-    match built {
-        Ok(()) => {
-            let target = match std::env::var_os("CARGO_TARGET_DIR") {
-                Some(_) => project::target_dir(),
-                None => peers.join("target"),
-            };
-            let foyer = target.join("release/peers");
-            words.extend(["--foyer".to_owned(), foyer.display().to_string()]);
-        }
-        Err(error) => eprintln!("SKIPPED foyer: it could not be built: {error:#}"),
-    }
-    Ok(words)
-}
-
 /// What is in the file of figures, if there is one.
 fn earlier_figures() -> Result<Map<String, Value>> {
     match fs::read_to_string(project::root().join(FIGURES)) {
         Ok(text) => serde_json::from_str(&text).with_context(|| format!("reading {FIGURES}")),
         Err(_) => Ok(Map::new()),
     }
-}
-
-fn names() -> Vec<&'static str> {
-    BENCHES.iter().map(|bench| bench.name).collect()
 }
 
 /// One row per line of standard output that is a JSON object; of a bench that

@@ -54,7 +54,7 @@ macro_rules! judged {
                 "run",
                 "--release",
                 "--package",
-                "floe-cli",
+                "floe-lab",
                 "--",
                 "bench",
                 concat!("experiments/", $name, ".toml"),

@@ -16,8 +16,10 @@ use crate::failure::Failure;
 
 /// Which of the two caches a device is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub enum Part {
+    /// The cache of chunks.
     Chunks,
+    /// The cache of tiny objects.
     Tiny,
 }
 
@@ -231,7 +233,7 @@ fn take_shape(
 }
 
 /// Whether it is the settings or the machine that is in the way.
-pub(crate) fn explain(part: Part, error: OpenDeviceError) -> Failure {
+pub fn explain(part: Part, error: OpenDeviceError) -> Failure {
     use OpenDeviceError as E;
     let what = match part {
         Part::Chunks => "the device cannot be opened",

@@ -4,11 +4,11 @@ use std::error::Error;
 use std::fmt::{self, Write as _};
 use std::process::ExitCode;
 
-use crate::output::Style;
+use crate::style::Style;
 
-/// What the exit status says.
+/// The meaning of the exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// The command line or the configuration is wrong.
     Usage = 2,
     /// The machine is in the way: device, port, permission, origin.
@@ -22,14 +22,15 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    pub(crate) fn code(self) -> ExitCode {
+    /// The status of the process.
+    pub fn code(self) -> ExitCode {
         ExitCode::from(self as u8)
     }
 }
 
 /// A failed command.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     exit: Exit,
     what: String,
     cause: Option<Box<dyn Error + Send + Sync>>,
@@ -38,27 +39,27 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// A wrong command line or configuration.
-    pub(crate) fn usage(what: impl Into<String>) -> Self {
+    pub fn usage(what: impl Into<String>) -> Self {
         Failure::new(Exit::Usage, what)
     }
 
     /// Something about the machine.
-    pub(crate) fn environment(what: impl Into<String>) -> Self {
+    pub fn environment(what: impl Into<String>) -> Self {
         Failure::new(Exit::Environment, what)
     }
 
     /// Damage that a check found.
-    pub(crate) fn damage(what: impl Into<String>) -> Self {
+    pub fn damage(what: impl Into<String>) -> Self {
         Failure::new(Exit::Damage, what)
     }
 
     /// Figures that were judged otherwise than expected.
-    pub(crate) fn verdict(what: impl Into<String>) -> Self {
+    pub fn verdict(what: impl Into<String>) -> Self {
         Failure::new(Exit::Verdict, what)
     }
 
     /// A broken promise of Floe's own.
-    pub(crate) fn bug(what: impl Into<String>) -> Self {
+    pub fn bug(what: impl Into<String>) -> Self {
         Failure::new(Exit::Bug, what)
     }
 
@@ -72,30 +73,30 @@ impl Failure {
     }
 
     /// Adds what lies below.
-    pub(crate) fn because(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub fn because(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.cause = Some(cause.into());
         self
     }
 
     /// Says where it happened, before what happened.
-    pub(crate) fn within(mut self, place: impl fmt::Display) -> Self {
+    pub fn within(mut self, place: impl fmt::Display) -> Self {
         self.what = format!("{place}: {}", self.what);
         self
     }
 
     /// Adds what to do.
-    pub(crate) fn cure(mut self, cure: impl Into<String>) -> Self {
+    pub fn cure(mut self, cure: impl Into<String>) -> Self {
         self.cure = Some(cure.into());
         self
     }
 
     /// Whether the command line or the configuration is wrong.
-    pub(crate) fn is_usage(&self) -> bool {
+    pub fn is_usage(&self) -> bool {
         self.exit == Exit::Usage
     }
 
     /// Prints the failure and answers with its exit code.
-    pub(crate) fn report(&self) -> ExitCode {
+    pub fn report(&self) -> ExitCode {
         let style = Style::stderr();
         eprintln!("{} {self}", style.red("error:"));
         if let Some(cure) = &self.cure {

@@ -3,8 +3,27 @@
 use tracing_subscriber::{EnvFilter, reload};
 
 use crate::failure::Failure;
-use crate::output::Style;
-use crate::settings::{LogConfig, LogFormat};
+use crate::style::Style;
+
+floe::choices! {
+    /// How logs look.
+    pub enum LogFormat, default Text {
+        /// A line of text for people.
+        Text = "text",
+        /// A JSON object a line, for machines.
+        Json = "json",
+    }
+}
+
+floe::section! {
+    /// What is logged to standard error.
+    pub struct LogConfig in "log" {
+        /// The least important level that is logged: error, warn, info, debug or trace; also per module, such as `info,floe::chunk=debug`.
+        pub level: String = "info".to_owned();
+        /// How logs look.
+        pub format: LogFormat = LogFormat::default();
+    }
+}
 
 /// The crate below the S3 face.
 const CLIENT_ERRORS: &str = "s3s";

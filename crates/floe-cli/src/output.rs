@@ -1,65 +1,17 @@
-//! What goes to the terminal: colours only where there is one.
+//! Text and JSON on standard output.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write as _};
 
 use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Whether to colour.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Style {
-    colour: bool,
-}
-
-impl Style {
-    pub(crate) fn stdout() -> Self {
-        Style::of(io::stdout().is_terminal())
-    }
-
-    pub(crate) fn stderr() -> Self {
-        Style::of(io::stderr().is_terminal())
-    }
-
-    fn of(terminal: bool) -> Self {
-        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Style {
-            colour: terminal && !refused,
-        }
-    }
-
-    pub(crate) fn colour(self) -> bool {
-        self.colour
-    }
-
-    pub(crate) fn bold(self, text: &str) -> String {
-        self.wrap("1", text)
-    }
-
-    pub(crate) fn red(self, text: &str) -> String {
-        self.wrap("1;31", text)
-    }
-
-    pub(crate) fn green(self, text: &str) -> String {
-        self.wrap("32", text)
-    }
-
-    pub(crate) fn dim(self, text: &str) -> String {
-        self.wrap("2", text)
-    }
-
-    fn wrap(self, code: &str, text: &str) -> String {
-        if self.colour {
-            format!("\x1b[{code}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
-        }
-    }
-}
-
 /// Writes `text` to standard output. A reader that went away, as `head` does,
 /// is no failure.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+///
+/// # Errors
+/// If standard output cannot be written.
+pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -70,14 +22,17 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// Writes `value` to standard output as indented JSON.
-pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+///
+/// # Errors
+/// As [`print`].
+pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Failure::bug("an answer has no JSON form").because(error))?;
     print(&format!("{text}\n"))
 }
 
 /// Bytes as people read them: exact where a unit fits, otherwise rounded.
-pub(crate) fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     const UNITS: [(&str, u64); 4] = [
         ("TiB", 1 << 40),
         ("GiB", 1 << 30),

@@ -2,6 +2,8 @@
 
 use std::panic;
 
+use crate::version::VERSION;
+
 /// Makes panics say what to report and where.
 pub(crate) fn explain() {
     let previous = panic::take_hook();
@@ -16,7 +18,7 @@ pub(crate) fn explain() {
             "\nThis is a bug in floe {}. Please report it at {}/issues with the text above, the\n\
              command line and, if you can, the output with RUST_BACKTRACE=1. Cached data is safe to\n\
              keep: everything read back is checked.",
-            crate::args::VERSION,
+            VERSION,
             env!("CARGO_PKG_REPOSITORY"),
         );
     }));

@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use clap::ArgMatches;
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use floe::cache::TinyTierConfig;
 use floe::config::{AdmissionSettings, ChunkSettings, TinySettings};
 use floe::config::{Effective, Key, Kind, Overlay, Schema, Section, Source, Sources};
@@ -20,38 +20,22 @@ use floe_device::DeviceConfig;
 use floe_device::config::DeviceKind;
 use floe_server::ServerConfig;
 
-use crate::args;
 use crate::faces;
 use crate::failure::Failure;
+use crate::logging::{self, LogConfig};
 
 /// Variables that start with `FLOE_` and name no setting.
 const OTHER_VARIABLES: [&str; 3] = ["FLOE_CONFIG", "FLOE_DATA_DIR", "FLOE_TRACES"];
 
-floe::choices! {
-    /// How logs look.
-    pub enum LogFormat, default Text {
-        /// A line of text for people.
-        Text = "text",
-        /// A JSON object a line, for machines.
-        Json = "json",
-    }
-}
-
-floe::section! {
-    /// What is logged to standard error.
-    pub struct LogConfig in "log" {
-        /// The least important level that is logged: error, warn, info, debug or trace; also per module, such as `info,floe::chunk=debug`.
-        pub level: String = "info".to_owned();
-        /// How logs look.
-        pub format: LogFormat = LogFormat::default();
-    }
-}
+const CONFIG: &str = "config-file";
+const DATA_DIR: &str = "data-dir";
+const SET: &str = "set";
 
 /// Every section.
 ///
 /// # Errors
 /// A bug: a section's struct and its documentation disagree.
-pub(crate) fn schema() -> Result<Schema, Failure> {
+pub fn schema() -> Result<Schema, Failure> {
     let sections = || -> Result<Vec<Section>, String> {
         let mut sections = floe::config::library_sections()?;
         sections.extend(faces::sections()?);
@@ -65,26 +49,30 @@ pub(crate) fn schema() -> Result<Schema, Failure> {
 
 /// Where things are when nobody says where.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub struct Places {
     /// The folder for everything that has no place of its own.
-    pub(crate) data_dir: PathBuf,
+    pub data_dir: PathBuf,
     /// The configuration file, if one was given.
-    pub(crate) file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
 }
 
 /// What the command line and the environment say about settings.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) places: Places,
+pub struct Request {
+    /// The folder and the file that were given.
+    pub places: Places,
     sources: Sources,
 }
 
 impl Request {
     /// Reads the settings' flags of a subcommand.
-    pub(crate) fn new(schema: &Schema, matches: &ArgMatches) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// If a flag is not well formed.
+    pub fn new(schema: &Schema, matches: &ArgMatches) -> Result<Self, Failure> {
         let places = Places {
-            data_dir: one(matches, args::DATA_DIR).unwrap_or_else(|| PathBuf::from("floe-data")),
-            file: one(matches, args::CONFIG),
+            data_dir: one(matches, DATA_DIR).unwrap_or_else(|| PathBuf::from("floe-data")),
+            file: one(matches, CONFIG),
         };
         let environment: Vec<(String, String)> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -107,14 +95,12 @@ impl Request {
     ///
     /// # Errors
     /// The first thing that is wrong with them.
-    pub(crate) fn load<'a>(&self, schema: &'a Schema) -> Result<Effective<'a>, Failure> {
+    pub fn load<'a>(&self, schema: &'a Schema) -> Result<Effective<'a>, Failure> {
         Ok(schema.load(&self.sources)?)
     }
-}
 
-impl Request {
     /// Reads `file` instead of the one that `--config` names.
-    pub(crate) fn read_file(&mut self, file: PathBuf) {
+    pub fn read_file(&mut self, file: PathBuf) {
         self.sources.file = Some(file.clone());
         self.places.file = Some(file);
     }
@@ -158,7 +144,7 @@ impl Plan {
     /// The first section whose values do not fit together.
     pub(crate) fn new(request: &Request, effective: &Effective<'_>) -> Result<Self, Failure> {
         let log: LogConfig = effective.section("log")?;
-        crate::logging::filter(&log)?;
+        logging::filter(&log)?;
         let mut device = device(request, effective)?;
         let ChunkSettings {
             engine: chunk,
@@ -276,8 +262,11 @@ pub(crate) fn unusable_tiny(error: impl Into<Box<dyn Error + Send + Sync>>) -> F
     Failure::usage("tiny objects cannot be cached like this").because(error)
 }
 
-/// Refuses settings of `[section]` with which no admission policy can run.
-pub(crate) fn check_admission(section: &str, settings: &AdmissionSettings) -> Result<(), Failure> {
+/// Rejects settings of `[section]` with which no admission policy can run.
+///
+/// # Errors
+/// The setting, its value and the nearest value that works.
+pub fn check_admission(section: &str, settings: &AdmissionSettings) -> Result<(), Failure> {
     settings.config().check().map_err(|error| {
         Failure::usage(format!(
             "{section}.admission_{} = {} cannot work: {}",
@@ -319,10 +308,50 @@ pub(crate) fn tiny_device(
         .filter(|device| device.path.as_ref().is_some_and(|path| path.exists())))
 }
 
+/// Adds to `command` the flags of every section for which `wanted` holds, and
+/// those that say where settings come from.
+pub fn with_settings(command: Command, schema: &Schema, wanted: impl Fn(&str) -> bool) -> Command {
+    let command = command
+        .arg(
+            Arg::new(CONFIG)
+                .long("config")
+                .short('c')
+                .value_name("FILE")
+                .env("FLOE_CONFIG")
+                .value_hint(ValueHint::FilePath)
+                .value_parser(value_parser!(PathBuf))
+                .help("Read settings from this TOML file"),
+        )
+        .arg(
+            Arg::new(DATA_DIR)
+                .long("data-dir")
+                .value_name("DIR")
+                .env("FLOE_DATA_DIR")
+                .value_hint(ValueHint::DirPath)
+                .value_parser(value_parser!(PathBuf))
+                .help("Keep whatever has no place of its own in this folder [default: ./floe-data]"),
+        )
+        .arg(
+            Arg::new(SET)
+                .long("set")
+                .value_name("SECTION.KEY=VALUE")
+                .action(ArgAction::Append)
+                .help("Set any setting; `floe config default` lists them, --help shows their own flags"),
+        );
+    schema
+        .sections()
+        .iter()
+        .filter(|section| wanted(section.name))
+        .flat_map(|section| section.keys.iter().map(move |key| (section, key)))
+        .fold(command, |command, (section, key)| {
+            command.arg(flag_argument(section, key))
+        })
+}
+
 /// The flag that stands for a setting, as an argument of a subcommand.
-pub(crate) fn flag_argument(section: &Section, key: &Key) -> clap::Arg {
+fn flag_argument(section: &Section, key: &Key) -> Arg {
     let setting = format!("{}.{}", section.name, key.name);
-    let argument = clap::Arg::new(setting.clone())
+    let argument = Arg::new(setting.clone())
         .long(Schema::flag(&setting))
         .value_name(key.kind.placeholder())
         .help(help(&setting, key))
@@ -370,7 +399,7 @@ fn help(setting: &str, key: &Key) -> String {
 
 fn flags(schema: &Schema, matches: &ArgMatches) -> Result<Vec<Overlay>, Failure> {
     let mut overlays = Vec::new();
-    for pair in many(matches, args::SET) {
+    for pair in many(matches, SET) {
         let Some((setting, text)) = pair.split_once('=') else {
             return Err(Failure::usage(format!("`--set {pair}` has no `=`"))
                 .cure("write it as --set section.key=value"));

@@ -3,9 +3,11 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Command;
 
-use common::run;
+use common::{clean, run, said};
 
 #[test]
 fn help_has_examples_and_exit_codes() {
@@ -31,6 +33,37 @@ fn wrong_usage_is_status_2() {
     run(folder.path(), &[]).expect(2, &["Usage:"]);
     run(folder.path(), &["sreve"]).expect(2, &["serve"]);
     run(folder.path(), &["serve", "--no-such-flag"]).expect(2, &["--no-such-flag"]);
+}
+
+#[test]
+fn the_laboratory_is_found_beside_the_program_or_on_the_path() {
+    let folder = tempfile::tempdir().unwrap();
+    // Stands for the laboratory: prints its place and arguments.
+    let fake = |place: &str| {
+        let path = folder.path().join(place);
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("floe-lab"), "#!/bin/sh\necho \"$0: $*\"\n").unwrap();
+        let executable = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(path.join("floe-lab"), executable).unwrap();
+        path
+    };
+    let program = folder.path().join("bin/floe");
+    fs::create_dir(folder.path().join("bin")).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_floe"), &program).unwrap();
+    let bench = |path: &Path| {
+        let mut command = clean(&program, folder.path());
+        command.env_remove("CARGO").env("PATH", path);
+        command.args(["--json", "bench", "a.toml", "--jobs", "2", "--help"]);
+        said(command.output().unwrap())
+    };
+    let nowhere = folder.path().join("nowhere");
+    bench(&nowhere).expect(3, &["cannot run `floe-lab`", "--package floe-lab"]);
+    let shell = |place: &Path| format!("{}:/usr/bin:/bin", place.display());
+    let on_path = fake("path");
+    let arguments = "floe-lab: --json bench a.toml --jobs 2 --help";
+    bench(Path::new(&shell(&on_path))).expect(0, &["path/", arguments]);
+    fake("bin");
+    bench(Path::new(&shell(&on_path))).expect(0, &["bin/", arguments]);
 }
 
 #[test]

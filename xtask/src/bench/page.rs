@@ -1,5 +1,6 @@
 //! Figures as Markdown: the page of all, and the README's summary.
 
+mod cells;
 mod rivals;
 
 use std::fmt::Write as _;
@@ -7,7 +8,8 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 
-use super::BENCHES;
+use super::list::BENCHES;
+use cells::{cell, entry, line, round};
 
 /// Columns that say what a row is about; they come first, in this order.
 const LABELS: &[&str] = &[
@@ -184,29 +186,6 @@ fn heading(text: &mut String, names: Vec<String>) {
         names.join(" | "),
         "---|".repeat(names.len())
     );
-}
-
-fn line(text: &mut String, cells: Vec<String>) {
-    let _ = writeln!(text, "| {} |", cells.join(" | "));
-}
-
-fn cell(value: &Value) -> String {
-    match value {
-        Value::Null => "–".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.as_f64().map_or_else(|| number.to_string(), round),
-        other => other.to_string(),
-    }
-}
-
-/// Three significant digits; whole numbers from a hundred on.
-fn round(value: f64) -> String {
-    match value.abs() {
-        v if v >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        v if v >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
 }
 
 /// `readme` with its figures replaced.
@@ -447,10 +426,6 @@ fn against_foyer(text: &mut String, peers: &[&Value], kib: u64) {
             "none",
         );
     }
-}
-
-fn entry(text: &mut String, what: String, measured: String, goal: &str) {
-    line(text, vec![what, measured, goal.to_owned()]);
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use crate::args::ConfigAction;
 use crate::failure::Failure;
-use crate::output::{self, Style};
+use crate::output;
 use crate::settings::{Plan, Request};
+use crate::style::Style;
 
 pub(crate) fn run(
     schema: &Schema,

@@ -25,7 +25,7 @@ pub(crate) fn run(
     let request = Request::new(schema, matches)?;
     let effective = request.load(schema)?;
     let plan = Plan::new(&request, &effective)?;
-    let runtime = super::small_runtime()?;
+    let runtime = super::runtime::small_runtime()?;
     let description = match args.tiny {
         true => runtime.block_on(format_tiny(&plan, args.force)),
         false => runtime.block_on(format_chunks(&plan, args.force)),

@@ -14,8 +14,9 @@ use floe::config::Schema;
 use crate::args::{CheckArgs, InspectArgs};
 use crate::device::{self, Part};
 use crate::failure::Failure;
-use crate::output::{self, Style, size};
+use crate::output::{self, size};
 use crate::settings::{self, Request};
+use crate::style::Style;
 
 /// Most damaged places that are listed one by one as JSON.
 const LISTED_MAX: usize = 10_000;
@@ -146,7 +147,7 @@ fn walk(
     scope: Scope,
     visit: impl FnMut(&Finding),
 ) -> Result<Totals, Failure> {
-    let runtime = super::small_runtime()?;
+    let runtime = super::runtime::small_runtime()?;
     runtime.block_on(async {
         let device: SharedDevice = device::open_existing(part, config, &Clock::real())?;
         inspect(&device, scope, visit)

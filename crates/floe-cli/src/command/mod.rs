@@ -1,25 +1,20 @@
 //! The subcommands.
 
 mod config;
-mod evaluate;
-mod figures;
 mod format;
 mod inspect;
-mod load;
-mod manual;
-mod remote;
-mod report;
+mod lab;
+mod runtime;
 mod serve;
-mod workload;
 
 use std::process::ExitCode;
 
 use clap::{ArgMatches, FromArgMatches};
 use floe::config::Schema;
-use tokio::runtime::{Builder, Runtime};
 
-use crate::args::{Action, Cli};
+use crate::args::{self, Action, Cli};
 use crate::failure::Failure;
+use crate::manual;
 
 /// Runs what the command line asks for.
 ///
@@ -31,14 +26,14 @@ pub(crate) fn run(schema: &Schema, matches: &ArgMatches) -> Result<ExitCode, Fai
     match cli.command {
         Action::Serve(args) => return serve::run(schema, below, &args, cli.json),
         Action::Format(args) => format::run(schema, below, &args, cli.json)?,
-        Action::Bench(args) => evaluate::bench(schema, below, &args, cli.json)?,
-        Action::Replay(args) => evaluate::replay(schema, below, &args, cli.json)?,
-        Action::Report(args) => report::run(&args, cli.json)?,
+        Action::Bench(args) => return Err(lab::become_lab("bench", &args, cli.json)),
+        Action::Replay(args) => return Err(lab::become_lab("replay", &args, cli.json)),
+        Action::Report(args) => return Err(lab::become_lab("report", &args, cli.json)),
         Action::Inspect(args) => inspect::run(schema, below, &args, cli.json)?,
         Action::Check(args) => inspect::check(schema, below, &args, cli.json)?,
         Action::Config(action) => config::run(schema, below, action, cli.json)?,
-        Action::Completions { shell } => manual::completions(schema, shell)?,
-        Action::Man { dir } => manual::pages(schema, dir.as_deref())?,
+        Action::Completions { shell } => manual::completions(&mut args::command(schema), shell)?,
+        Action::Man { dir } => manual::pages(args::command(schema), dir.as_deref())?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -49,12 +44,4 @@ fn innermost(matches: &ArgMatches) -> &ArgMatches {
         Some((_, below)) => innermost(below),
         None => matches,
     }
-}
-
-/// A runtime for commands that do one thing after another.
-fn small_runtime() -> Result<Runtime, Failure> {
-    Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::environment("cannot start the runtime").because(error))
 }

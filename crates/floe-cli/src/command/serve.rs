@@ -27,9 +27,10 @@ use crate::device::{self, Part};
 use crate::failure::Failure;
 use crate::logging;
 use crate::notify::Supervisor;
-use crate::output::{self, Style};
+use crate::output;
 use crate::reload::Reloader;
 use crate::settings::{DEFAULT_SIZE, Plan, Request};
+use crate::style::Style;
 
 /// The object that the printed command fetches on a first start.
 const DEMO: (&str, &str, &str) = (
@@ -439,7 +440,7 @@ impl Announcement<'_> {
     fn print(&self, json: bool) -> Result<(), Failure> {
         if json {
             let machine = Machine {
-                version: crate::args::VERSION,
+                version: crate::VERSION,
                 s3: self.addresses.s3,
                 s3_anonymous: self.is_anonymous(),
                 admin: self.addresses.admin,
@@ -465,7 +466,7 @@ impl Announcement<'_> {
         let style = Style::stdout();
         let mut text = format!(
             "{}\n\n",
-            style.bold(&format!("floe {} is serving", crate::args::VERSION))
+            style.bold(&format!("floe {} is serving", crate::VERSION))
         );
         let mut row = |name: &str, value: &str, hint: &str| {
             text.push_str(&format!("  {name:<9} {value}\n"));

@@ -2,15 +2,33 @@
 
 #![allow(dead_code)] // Not every test file uses everything.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::Duration;
 
-/// The command, without what the caller's environment says about Floe.
+/// The `floe` command in `folder`.
 pub(crate) fn floe(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_floe"));
+    clean(program(), folder)
+}
+
+/// The binary: cargo names it to the tests of its own package, and it lies
+/// beside the binaries of others.
+fn program() -> PathBuf {
+    match (
+        option_env!("CARGO_BIN_EXE_floe"),
+        option_env!("CARGO_BIN_EXE_floe-lab"),
+    ) {
+        (Some(program), _) => program.into(),
+        (None, lab) => Path::new(lab.expect("a binary to test")).with_file_name("floe"),
+    }
+}
+
+/// A command in `folder`, without what the caller's environment says about Floe.
+pub(crate) fn clean(program: impl AsRef<OsStr>, folder: &Path) -> Command {
+    let mut command = Command::new(program);
     command.current_dir(folder).stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
         let is_ours = name.to_str().is_some_and(|name| name.starts_with("FLOE_"));

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{cell, entry, round};
+use super::cells::{cell, entry, round};
 
 /// Gets from flash beside extstore's, and what is written beside foyer.
 pub(super) fn compare(text: &mut String, rivals: &[&Value], bytes: u64) {

@@ -1,4 +1,4 @@
-//! `floe completions` and `floe man`: made from the same command line.
+//! Completion scripts and manual pages, made from a command line.
 
 use std::fs;
 use std::path::Path;
@@ -6,22 +6,27 @@ use std::path::Path;
 use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
-use floe::config::Schema;
 
-use crate::args;
 use crate::failure::Failure;
 use crate::output;
 
-/// Prints the completion script of `shell`.
-pub(crate) fn completions(schema: &Schema, shell: Shell) -> Result<(), Failure> {
+/// Prints the script that completes `command` in `shell`.
+///
+/// # Errors
+/// If standard output cannot be written.
+pub fn completions(command: &mut Command, shell: Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut args::command(schema), "floe", &mut script);
+    let name = command.get_name().to_owned();
+    clap_complete::generate(shell, command, name, &mut script);
     output::print(&String::from_utf8_lossy(&script))
 }
 
-/// Prints the main page, or writes all pages into `folder`.
-pub(crate) fn pages(schema: &Schema, folder: Option<&Path>) -> Result<(), Failure> {
-    let mut command = args::command(schema);
+/// Prints the main page of `command`, or writes the pages of all its
+/// subcommands into `folder`.
+///
+/// # Errors
+/// If the folder or standard output cannot be written.
+pub fn pages(mut command: Command, folder: Option<&Path>) -> Result<(), Failure> {
     command.build();
     let Some(folder) = folder else {
         return output::print(&page(&command)?);
@@ -30,7 +35,7 @@ pub(crate) fn pages(schema: &Schema, folder: Option<&Path>) -> Result<(), Failur
         Failure::environment(format!("cannot create the folder {}", folder.display()))
             .because(error)
     })?;
-    write_pages(&command, "floe", folder)
+    write_pages(&command, command.get_name(), folder)
 }
 
 fn write_pages(command: &Command, name: &str, folder: &Path) -> Result<(), Failure> {

@@ -142,7 +142,7 @@ fn the_commit_is_the_builds() {
     let row: serde_json::Value = serde_json::from_str(rows.lines().next().unwrap()).unwrap();
     let version = run(folder.path(), &["--version"]).expect(0, &[]).out;
     assert_eq!(
-        Some(version.trim().trim_start_matches("floe ")),
+        Some(version.trim().trim_start_matches("floe-lab ")),
         row["commit"].as_str()
     );
 }
@@ -159,7 +159,7 @@ fn the_recipe_for_one_machine_runs_resumes_and_merges() {
         let mut command = Command::new("sh");
         command
             .current_dir(folder.path())
-            .env("FLOE", env!("CARGO_BIN_EXE_floe"))
+            .env("FLOE", env!("CARGO_BIN_EXE_floe-lab"))
             .args([recipe, "sweep.toml", "out", "2"]);
         said(command.output().unwrap())
     };
@@ -199,7 +199,7 @@ fn the_recipes_for_clusters_are_well_formed() {
             ("SLURM_ARRAY_TASK_ID", "2"),
             ("SLURM_ARRAY_TASK_COUNT", "3"),
         ])
-        .env("FLOE", env!("CARGO_BIN_EXE_floe"))
+        .env("FLOE", env!("CARGO_BIN_EXE_floe-lab"))
         .arg(recipes.join("slurm.sbatch"))
         .args(["sweep.toml", "out"]);
     said(task.output().unwrap()).expect(0, &["out/shard-2-of-3/sweep-"]);
@@ -217,7 +217,7 @@ fn the_recipes_for_clusters_are_well_formed() {
         .replace("/experiment/experiment.toml", "sweep.toml")
         .replace(
             "floe bench",
-            &format!("{} bench", env!("CARGO_BIN_EXE_floe")),
+            &format!("{} bench", env!("CARGO_BIN_EXE_floe-lab")),
         );
     let mut pod = Command::new("sh");
     pod.current_dir(folder.path())
@@ -231,7 +231,7 @@ fn one_seed_gives_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("sweep.toml"), SWEEP).unwrap();
     let bytes = |jobs: &str| {
-        let mut command = common::floe(folder.path());
+        let mut command = common::lab(folder.path());
         command.env("SOURCE_DATE_EPOCH", "1767225600");
         command.args(["bench", "sweep.toml", "--quiet", "--jobs", jobs]);
         let said = said(command.output().unwrap()).expect(0, &[]);

@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{Serving, floe, get, run};
+use common::{Serving, floe, get, lab, run};
 
 /// Objects that follow from their keys, sizes as the keys say.
 const EMULATED: &str = "\
@@ -123,7 +123,7 @@ fn buckets_and_credentials_that_a_server_refuses_are_named() {
     let serving = serve(folder.path(), "FLOE_S3_KEYS", "me:long-enough");
     let bench = |bucket: &str, key: &str, more: &[&str]| {
         let target = format!("s3:http://{}/{bucket}", serving.s3);
-        let mut command = floe(folder.path());
+        let mut command = lab(folder.path());
         command
             .env("AWS_ACCESS_KEY_ID", "me")
             .env("AWS_SECRET_ACCESS_KEY", key);
@@ -250,7 +250,7 @@ cache = { target = \"unix:oxcache.sock\", remote = { pipeline = 4 } }
 #[test]
 fn ctrl_c_prints_what_was_measured() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = floe(folder.path());
+    let mut command = lab(folder.path());
     command.args(["bench", "--device-kind", "memory", "--device-size", "32MiB"]);
     command.args([
         "--device-zone-size",

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
+use floe_cli::failure::Failure;
+use floe_cli::output;
 use floe_eval::run::{BenchOptions, RequestSource};
 use floe_eval::workload::{Workload, write_ids};
 
-use super::evaluate::explain;
-use crate::failure::Failure;
-use crate::output;
+use crate::outcome::explain;
 
 /// Writes the ids of the requests of a run with these options.
-pub(super) fn write(path: &Path, options: &BenchOptions, json: bool) -> Result<(), Failure> {
+pub(crate) fn write(path: &Path, options: &BenchOptions, json: bool) -> Result<(), Failure> {
     let RequestSource::Synthetic { workload, .. } = &options.source else {
         return Err(
             Failure::usage("`--write-workload` needs requests that are drawn")

@@ -8,6 +8,10 @@ use clap::parser::ValueSource;
 use floe::config::Schema;
 use floe::origin::emulated::{LatencyFile, Quantiles};
 use floe::origin::{Origin, OriginConfig, OriginKind};
+use floe_cli::failure::Failure;
+use floe_cli::output;
+use floe_cli::settings::Request;
+use floe_cli::style::Style;
 use floe_core::ByteSize;
 use floe_device::Clock;
 use floe_eval::EvalError;
@@ -17,12 +21,9 @@ use floe_eval::run::{
 };
 use tokio::runtime::Builder;
 
-use super::evaluate::{Done, explain, finish};
-use super::load::options;
 use crate::args::{BenchArgs, ClockName, LoadArgs, RemoteArgs};
-use crate::failure::Failure;
-use crate::output::{self, Style};
-use crate::settings::Request;
+use crate::load::options;
+use crate::outcome::{Done, explain, finish};
 
 /// Keys of an origin that are listed at most.
 const KEYS_MAX: usize = 100_000;
@@ -34,12 +35,12 @@ const ORIGIN_REQUESTS: u64 = 1000;
 const ORIGIN_CLIENTS: usize = 8;
 
 /// How a server that runs is driven.
-pub(super) struct Remote {
-    pub(super) spec: RemoteSpec,
+pub(crate) struct Remote {
+    pub(crate) spec: RemoteSpec,
 }
 
 impl Remote {
-    pub(super) fn new(
+    pub(crate) fn new(
         schema: &Schema,
         matches: &ArgMatches,
         args: &RemoteArgs,
@@ -60,7 +61,7 @@ impl Remote {
     }
 
     /// Drives the server at `address`.
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         address: &RemoteAddress,
         options: &BenchOptions,
@@ -112,7 +113,7 @@ fn refuse_cache_flags(matches: &ArgMatches) -> Result<(), Failure> {
 }
 
 /// Rejects flags for a running server where the command drives a cache of its own.
-pub(super) fn refuse_remote_flags(matches: &ArgMatches) -> Result<(), Failure> {
+pub(crate) fn refuse_remote_flags(matches: &ArgMatches) -> Result<(), Failure> {
     const OF_A_SERVER: [&str; 6] = [
         "pipeline",
         "connections",
@@ -136,7 +137,7 @@ fn given_flag(matches: &ArgMatches, wanted: impl Fn(&str) -> bool) -> Option<&st
 }
 
 /// `floe bench --origin`.
-pub(super) fn origin(
+pub(crate) fn origin(
     schema: &Schema,
     matches: &ArgMatches,
     args: &BenchArgs,

@@ -16,6 +16,26 @@ const MEMORY: [&str; 6] = [
 ];
 
 #[test]
+fn the_help_names_files_that_exist() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    for arguments in [&["--help"][..], &["bench", "--help"], &["replay", "--help"]] {
+        let help = run(folder.path(), arguments).expect(0, &["Examples:"]).out;
+        let words = help.split_whitespace();
+        for file in words.filter(|word| word.starts_with("experiments/")) {
+            assert!(fs::exists(format!("{root}/{file}")).unwrap(), "{file}");
+        }
+    }
+}
+
+#[test]
+fn completions_and_manual_pages_list_the_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &["completions", "bash"]).expect(0, &["replay", "chunk-size"]);
+    run(folder.path(), &["man", "--dir", "man1"]).expect(0, &["man1/floe-lab-bench.1"]);
+}
+
+#[test]
 fn a_bench_leaves_rows_and_a_report() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = [

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use floe_cli::failure::Failure;
+use floe_cli::output;
 use floe_eval::experiment;
 use floe_eval::report::{Comparison, ReportData, export, read_data};
 
-use super::evaluate::{explain, judge};
 use crate::args::ReportArgs;
-use crate::failure::Failure;
-use crate::output;
+use crate::outcome::{explain, judge};
 
 /// `floe report`.
 pub(crate) fn run(args: &ReportArgs, json: bool) -> Result<(), Failure> {

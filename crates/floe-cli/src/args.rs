@@ -1,30 +1,15 @@
 //! The command line: subcommands and flags. Flags of settings come from the
 //! table of keys.
 
-mod evaluate;
-
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Arg, Args, Command, CommandFactory, Parser, Subcommand, ValueHint};
+use clap::{Args, Command, CommandFactory, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use floe::config::Schema;
 
-use crate::settings;
-
-pub(crate) use evaluate::{
-    ArrivalName, BenchArgs, CacheArgs, ClockName, LoadArgs, OutputArgs, RemoteArgs, ReplayArgs,
-    ReportArgs, SweepArgs, WorkloadName,
-};
-
-/// The version, with the commit where it is known.
-pub(crate) const VERSION: &str = env!("BUILD_VERSION");
-
-/// The commit this was built from; empty where it is not known.
-pub(crate) const COMMIT: &str = env!("BUILD_COMMIT");
-
-pub(crate) const CONFIG: &str = "config-file";
-pub(crate) const DATA_DIR: &str = "data-dir";
-pub(crate) const SET: &str = "set";
+use crate::settings::with_settings;
+use crate::version::VERSION;
 
 /// A flash cache for object stores.
 #[derive(Debug, Parser)]
@@ -65,36 +50,14 @@ pub(crate) enum Action {
         the configuration again and takes the log level, keys, users and certificates.")]
     Serve(ServeArgs),
     /// Drive a cache or a running server with requests and measure it, or measure an origin
-    #[command(after_help = "Examples:\n  \
-        floe bench experiments/zero-latency.toml             run an experiment, write results/…\n  \
-        floe bench --duration 30s --clients 64               Zipfian reads, a cache file of 1GiB\n  \
-        floe bench --rate 20000 --device-kind memory --device-size 256MiB --origin-latency 64KiB\n  \
-        floe bench --clock virtual --device-kind sim --requests 100000 --origin-latency 64KiB\n  \
-        floe bench experiments/zncache-table5.toml --shard 2/8 --out results/shard-2\n  \
-        floe bench experiments/zncache-table5.toml --resume results/zncache-table5-20260101-120000\n  \
-        floe bench --device-path /dev/nvme1n1 --wipe --chunk-size 1MiB --out results/nvme\n  \
-        floe bench --target memcached:127.0.0.1:11211 --items 100000 --object-size 1KiB --pipeline 16\n  \
-        floe bench --target s3:http://127.0.0.1:9000/bench --items 1000 --object-size 1MiB --fill --verify\n  \
-        floe bench --target unix:/run/oxcache.sock --items 1000 --object-size 64KiB --key {id}\n  \
-        floe bench --origin s3:https://s3.example.com/photos --requests 1000 --latency-file photos.toml\n\n\
-        Without a --device-path the cache is a file that is removed afterwards. Ctrl-C ends a run in real time\n\
-        and prints what was measured. Credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or settings of\n\
-        [origin] (--set origin.anonymous=true sends requests unsigned); MEMCACHED_USERNAME, MEMCACHED_PASSWORD.")]
-    Bench(Box<BenchArgs>),
+    #[command(disable_help_flag = true)]
+    Bench(LabArgs),
     /// Replay a trace against eviction policies, or against a cache
-    #[command(after_help = "Examples:\n  \
-        floe replay w06.oracleGeneral.zst --policies lru,fifo --shares 0.01,0.1\n  \
-        floe replay spc.csv --engine --device-size 2GiB --speed 10 --out results/spc\n\n\
-        Against policies the miss counts are exact: no bytes are stored and no time passes.")]
-    Replay(Box<ReplayArgs>),
+    #[command(disable_help_flag = true)]
+    Replay(LabArgs),
     /// Make a report again, compare two, or merge the shards of one
-    #[command(after_help = "Examples:\n  \
-        floe report results/smoke-20260101-120000                    make the page again\n  \
-        floe report results/before results/after                     compare two sets of results\n  \
-        floe report results/shard-*/zncache-table5-*                 merge what --shard spread\n  \
-        floe report results/smoke-20260101-120000 --export paper     tables and figures as files\n\n\
-        --export writes tables as Markdown, CSV and LaTeX, and figures as SVG and PNG.")]
-    Report(ReportArgs),
+    #[command(disable_help_flag = true)]
+    Report(LabArgs),
     /// Print what lies on a cache's device
     #[command(after_help = "Examples:\n  \
         floe inspect --data-dir /var/lib/floe\n  \
@@ -133,6 +96,18 @@ pub(crate) enum Action {
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         dir: Option<PathBuf>,
     },
+}
+
+/// The arguments of a subcommand of `floe-lab`, which reads them itself.
+#[derive(Debug, Args)]
+pub(crate) struct LabArgs {
+    /// As `floe-lab` takes them; --help lists them
+    #[arg(
+        value_name = "ARGUMENT",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) arguments: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -194,7 +169,6 @@ pub(crate) enum ConfigAction {
 pub(crate) fn command(schema: &Schema) -> Command {
     let all = |_: &str| true;
     let device = |section: &str| section == "device";
-    let cache = |section: &str| matches!(section, "device" | "chunk" | "ram");
     Cli::command()
         .mut_subcommand("serve", |c| with_settings(c, schema, all))
         .mut_subcommand("format", |c| {
@@ -203,8 +177,6 @@ pub(crate) fn command(schema: &Schema) -> Command {
             };
             with_settings(c, schema, format)
         })
-        .mut_subcommand("bench", |c| with_settings(c, schema, cache))
-        .mut_subcommand("replay", |c| with_settings(c, schema, cache))
         .mut_subcommand("inspect", |c| with_settings(c, schema, device))
         .mut_subcommand("check", |c| {
             with_settings(c, schema, |section| matches!(section, "device" | "tiny"))
@@ -213,44 +185,5 @@ pub(crate) fn command(schema: &Schema) -> Command {
             config
                 .mut_subcommand("check", |c| with_settings(c, schema, all))
                 .mut_subcommand("show", |c| with_settings(c, schema, all))
-        })
-}
-
-/// Adds the flags of the sections that `wanted` names.
-fn with_settings(command: Command, schema: &Schema, wanted: impl Fn(&str) -> bool) -> Command {
-    let command = command
-        .arg(
-            Arg::new(CONFIG)
-                .long("config")
-                .short('c')
-                .value_name("FILE")
-                .env("FLOE_CONFIG")
-                .value_hint(ValueHint::FilePath)
-                .value_parser(clap::value_parser!(PathBuf))
-                .help("Read settings from this TOML file"),
-        )
-        .arg(
-            Arg::new(DATA_DIR)
-                .long("data-dir")
-                .value_name("DIR")
-                .env("FLOE_DATA_DIR")
-                .value_hint(ValueHint::DirPath)
-                .value_parser(clap::value_parser!(PathBuf))
-                .help("Keep whatever has no place of its own in this folder [default: ./floe-data]"),
-        )
-        .arg(
-            Arg::new(SET)
-                .long("set")
-                .value_name("SECTION.KEY=VALUE")
-                .action(clap::ArgAction::Append)
-                .help("Set any setting; `floe config default` lists them, --help shows their own flags"),
-        );
-    schema
-        .sections()
-        .iter()
-        .filter(|section| wanted(section.name))
-        .flat_map(|section| section.keys.iter().map(move |key| (section, key)))
-        .fold(command, |command, (section, key)| {
-            command.arg(settings::flag_argument(section, key))
         })
 }

@@ -1,4 +1,4 @@
-//! `floe bench`, `floe replay`, `floe report`: the evaluation, driven by flags.
+//! `floe bench` and `floe replay`: the evaluation, driven by flags.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -6,32 +6,27 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use floe::config::{ChunkSettings, Schema};
+use floe_cli::COMMIT;
+use floe_cli::failure::Failure;
+use floe_cli::output;
+use floe_cli::settings::{Request, check_admission};
 use floe_core::ByteSize;
 use floe_device::config::DeviceKind;
 use floe_device::{Clock, Device as _};
 use floe_eval::EvalError;
 use floe_eval::experiment::{CacheSpec, ExperimentOptions, Kind, TargetKind};
-use floe_eval::replay::ReplayResult;
-use floe_eval::report::ReportData;
-use floe_eval::results::Provenance;
 use floe_eval::run::{BenchOptions, Pacing, RequestSource, RunResult, in_virtual_time};
 use floe_eval::trace::TraceOptions;
 use tokio::runtime::Builder;
 
-use super::figures;
-use super::load::{
+use crate::args::{BenchArgs, CacheArgs, ClockName, LoadArgs, OutputArgs, ReplayArgs, SweepArgs};
+use crate::load::{
     BENCH_SIZE, REMOTE_OBJECT_SIZE, bench_source, latency, object_bytes, options, policy_options,
     progress,
 };
-use super::remote::{Remote, refuse_remote_flags};
-use super::workload;
-use crate::args::{
-    BenchArgs, COMMIT, CacheArgs, ClockName, LoadArgs, OutputArgs, ReplayArgs, SweepArgs,
-};
-use crate::device;
-use crate::failure::Failure;
-use crate::output;
-use crate::settings::{Request, check_admission};
+use crate::outcome::{Done, explain, finish, judge};
+use crate::remote::{self, Remote, refuse_remote_flags};
+use crate::workload;
 
 /// How long a bench takes that nobody gave an end.
 const BENCH_SECONDS: u64 = 30;
@@ -48,7 +43,7 @@ pub(crate) fn bench(
     }
     refuse_sweep_flags(&args.sweep)?;
     if let Some(origin) = &args.origin.origin {
-        return super::remote::origin(schema, matches, args, origin, json);
+        return remote::origin(schema, matches, args, origin, json);
     }
     let mut options = options("bench", &args.load, &args.output, json);
     options.writes = args.writes;
@@ -130,20 +125,6 @@ fn experiment(
     match args.sweep.verdicts {
         true => judge(&data),
         false => Ok(()),
-    }
-}
-
-/// Fails where a verdict is not as expected.
-pub(super) fn judge(data: &ReportData) -> Result<(), Failure> {
-    let surprises = data.surprises();
-    match &surprises[..] {
-        [] => Ok(()),
-        surprises => Err(Failure::verdict(format!(
-            "{} verdicts are not as expected\n  {}",
-            surprises.len(),
-            surprises.join("\n  ")
-        ))
-        .cure("find out what changed; list what is understood in known-to-differ.toml, with its reason")),
     }
 }
 
@@ -379,76 +360,4 @@ fn refuse_to_wipe(path: &Path) -> Result<(), Failure> {
         path.display()
     ))
     .cure("name another --device-path; or wipe what is there, for ever, with --wipe"))
-}
-
-/// What was found.
-pub(super) enum Done {
-    Run(Box<RunResult>),
-    Replay(ReplayResult),
-}
-
-pub(super) fn finish(
-    name: &str,
-    config: &str,
-    output: &OutputArgs,
-    json: bool,
-    seed: u64,
-    device: String,
-    done: Done,
-) -> Result<(), Failure> {
-    let text = match &done {
-        Done::Run(run) => figures::run(run),
-        Done::Replay(replay) => figures::replay(replay),
-    };
-    let (runs, replays) = match done {
-        Done::Run(run) => (vec![*run], Vec::new()),
-        Done::Replay(replay) => (Vec::new(), vec![replay]),
-    };
-    let provenance = Provenance::here(Some(COMMIT), config, seed, device);
-    let title = format!("floe {name}");
-    let data = ReportData::new(name, title, config, provenance, runs, replays);
-    let page = match &output.out {
-        Some(folder) => Some(data.write(folder).map_err(explain)?),
-        None => None,
-    };
-    if json {
-        return output::print_json(&data.rows);
-    }
-    output::print(&text)?;
-    match page {
-        Some(page) => output::print(&format!("\nreport: {}\n", page.display())),
-        None => Ok(()),
-    }
-}
-
-/// Whether it is the flags, the machine or Floe that is at fault.
-pub(crate) fn explain(error: EvalError) -> Failure {
-    match error {
-        EvalError::Device(error) => device::explain(device::Part::Chunks, error),
-        EvalError::Case {
-            case,
-            folder,
-            source,
-        } => {
-            let failure = explain(*source).within(format!("case `{case}`"));
-            failure.cure(format!(
-                "cases that are done are kept: go on with --resume {}",
-                folder.display()
-            ))
-        }
-        EvalError::VirtualTime(halt) => Failure::bug("virtual time came to a halt").because(halt),
-        EvalError::Option { .. }
-        | EvalError::Workload(_)
-        | EvalError::WorkloadFile(_)
-        | EvalError::Trace(_)
-        | EvalError::Origin(_)
-        | EvalError::Experiment { .. } => Failure::usage("this cannot be run").because(error),
-        EvalError::File { ref source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-            Failure::usage("this cannot be run").because(error)
-        }
-        EvalError::WrongBytes { .. } | EvalError::WrongLength { .. } | EvalError::Client(_) => {
-            Failure::bug("the run was broken off").because(error)
-        }
-        _ => Failure::environment("the run was broken off").because(error),
-    }
 }

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
+use floe_cli::output::size;
+use floe_cli::style::Style;
 use floe_eval::metrics::LatencySummary;
 use floe_eval::replay::ReplayResult;
 use floe_eval::run::RunResult;
-
-use crate::output::{Style, size};
 
 /// A run: latencies, throughput, hit ratio, cost.
 pub(crate) fn run(run: &RunResult) -> String {

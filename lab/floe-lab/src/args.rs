@@ -1,14 +1,99 @@
-//! The flags of `floe bench`, `floe replay` and `floe report`.
+//! The command line of the laboratory: `bench`, `replay`, `report`. Flags of
+//! settings come from the table of keys.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, Command, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+use floe::config::Schema;
+use floe_cli::settings::with_settings;
 use floe_core::ByteSize;
 use floe_core::policy::object::ObjectPolicyKind;
 use floe_eval::experiment::{Shard, TargetKind};
 use floe_eval::trace::TraceFormat;
+
+/// The laboratory of Floe.
+#[derive(Debug, Parser)]
+#[command(
+    name = "floe-lab",
+    version = floe_cli::VERSION,
+    about = "Drive Floe and its peers, and report what was measured",
+    long_about = "The laboratory of Floe: experiments, traces and reports. `floe bench`, `floe replay` and\n\
+                  `floe report` run it.",
+    after_help = "Examples:\n  \
+        floe bench experiments/smoke.toml           run an experiment\n\n\
+        Exit status: 0 done, 2 wrong usage or configuration, 3 the machine is in the way (device, port,\n\
+        permission, origin), 5 a verdict is not as expected (--verdicts), 70 a bug.",
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+pub(crate) struct Cli {
+    /// Print the result as JSON on standard output
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Action,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Action {
+    /// Drive a cache or a running server with requests and measure it, or measure an origin
+    #[command(after_help = "Examples:\n  \
+        floe bench experiments/zero-latency.toml             run an experiment, write results/…\n  \
+        floe bench --duration 30s --clients 64               Zipfian reads, a cache file of 1GiB\n  \
+        floe bench --rate 20000 --device-kind memory --device-size 256MiB --origin-latency 64KiB\n  \
+        floe bench --clock virtual --device-kind sim --requests 100000 --origin-latency 64KiB\n  \
+        floe bench experiments/zncache-table5.toml --shard 2/8 --out results/shard-2\n  \
+        floe bench experiments/zncache-table5.toml --resume results/zncache-table5-20260101-120000\n  \
+        floe bench --device-path /dev/nvme1n1 --wipe --chunk-size 1MiB --out results/nvme\n  \
+        floe bench --target memcached:127.0.0.1:11211 --items 100000 --object-size 1KiB --pipeline 16\n  \
+        floe bench --target s3:http://127.0.0.1:9000/bench --items 1000 --object-size 1MiB --fill --verify\n  \
+        floe bench --target unix:/run/oxcache.sock --items 1000 --object-size 64KiB --key {id}\n  \
+        floe bench --origin s3:https://s3.example.com/photos --requests 1000 --latency-file photos.toml\n\n\
+        Without a --device-path the cache is a file that is removed afterwards. Ctrl-C ends a run in real time\n\
+        and prints what was measured. Credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or settings of\n\
+        [origin] (--set origin.anonymous=true sends requests unsigned); MEMCACHED_USERNAME, MEMCACHED_PASSWORD.")]
+    Bench(Box<BenchArgs>),
+    /// Replay a trace against eviction policies, or against a cache
+    #[command(after_help = "Examples:\n  \
+        floe replay w06.oracleGeneral.zst --policies lru,fifo --shares 0.01,0.1\n  \
+        floe replay spc.csv --engine --device-size 2GiB --speed 10 --out results/spc\n\n\
+        Against policies the miss counts are exact: no bytes are stored and no time passes.")]
+    Replay(Box<ReplayArgs>),
+    /// Make a report again, compare two, or merge the shards of one
+    #[command(after_help = "Examples:\n  \
+        floe report results/smoke-20260101-120000                    make the page again\n  \
+        floe report results/before results/after                     compare two sets of results\n  \
+        floe report results/shard-*/zncache-table5-*                 merge what --shard spread\n  \
+        floe report results/smoke-20260101-120000 --export paper     tables and figures as files\n\n\
+        --export writes tables as Markdown, CSV and LaTeX, and figures as SVG and PNG.")]
+    Report(ReportArgs),
+    /// Print a completion script for a shell
+    #[command(
+        after_help = "Example:\n  floe-lab completions bash > /etc/bash_completion.d/floe-lab"
+    )]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write one for each subcommand
+    #[command(after_help = "Example:\n  floe-lab man --dir /usr/local/share/man/man1")]
+    Man {
+        /// Write floe-lab.1, floe-lab-bench.1 and so on into this folder
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        dir: Option<PathBuf>,
+    },
+}
+
+/// The whole command, with a flag for each setting of a cache under test.
+pub(crate) fn command(schema: &Schema) -> Command {
+    let cache = |section: &str| matches!(section, "device" | "chunk" | "ram");
+    Cli::command()
+        .mut_subcommand("bench", |c| with_settings(c, schema, cache))
+        .mut_subcommand("replay", |c| with_settings(c, schema, cache))
+}
 
 /// What ids a bench draws from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,6 +1,7 @@
 //! From the flags of `floe bench` and `floe replay` to what the evaluation runs.
 
 use floe::origin::emulated::{LatencyPreset, LatencyRule};
+use floe_cli::failure::Failure;
 use floe_core::ByteSize;
 use floe_eval::experiment::CacheSpec;
 use floe_eval::replay::policy::CacheUnit;
@@ -12,16 +13,15 @@ use floe_eval::workload::{Distribution, WorkloadSpec, working_set_items};
 use crate::args::{
     ArrivalName, BenchArgs, CacheArgs, LoadArgs, OutputArgs, ReplayArgs, WorkloadName,
 };
-use crate::failure::Failure;
 
 /// Default size of a cache under test.
-pub(super) const BENCH_SIZE: ByteSize = ByteSize::gib(1);
+pub(crate) const BENCH_SIZE: ByteSize = ByteSize::gib(1);
 
 /// Bytes of a server's objects where none are given.
-pub(super) const REMOTE_OBJECT_SIZE: ByteSize = ByteSize::kib(4);
+pub(crate) const REMOTE_OBJECT_SIZE: ByteSize = ByteSize::kib(4);
 
 /// The requests of a bench; a server that runs has no `spec`.
-pub(super) fn bench_source(
+pub(crate) fn bench_source(
     args: &BenchArgs,
     object: ByteSize,
     spec: Option<&CacheSpec>,
@@ -84,12 +84,12 @@ fn working_set(ratio: f64, object_bytes: u64, spec: &CacheSpec) -> Result<u64, F
         .map_err(|error| Failure::usage("the working set makes no sense").because(error))
 }
 
-pub(super) fn object_bytes(args: &CacheArgs, spec: &CacheSpec) -> ByteSize {
+pub(crate) fn object_bytes(args: &CacheArgs, spec: &CacheSpec) -> ByteSize {
     args.object_size.unwrap_or(spec.chunk.size)
 }
 
 /// The run that the flags describe, but for what is asked.
-pub(super) fn options(
+pub(crate) fn options(
     name: &str,
     load: &LoadArgs,
     output: &OutputArgs,
@@ -129,7 +129,7 @@ pub(super) fn options(
     }
 }
 
-pub(super) fn progress(output: &OutputArgs, json: bool) -> Progress {
+pub(crate) fn progress(output: &OutputArgs, json: bool) -> Progress {
     if output.quiet || json {
         Progress::Off
     } else {
@@ -137,7 +137,7 @@ pub(super) fn progress(output: &OutputArgs, json: bool) -> Progress {
     }
 }
 
-pub(super) fn policy_options(
+pub(crate) fn policy_options(
     args: &ReplayArgs,
     options: TraceOptions,
     json: bool,
@@ -175,7 +175,7 @@ pub(super) fn policy_options(
     })
 }
 
-pub(super) fn latency(text: &str) -> Result<LatencyRule, Failure> {
+pub(crate) fn latency(text: &str) -> Result<LatencyRule, Failure> {
     let measured = |preset| LatencyRule::Measured {
         preset,
         constant: false,

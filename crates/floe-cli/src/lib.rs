@@ -1,0 +1,50 @@
+//! The `floe` command: arguments in, library calls, answers and exit codes out.
+//!
+//! The public modules are those that `floe-lab`, the command of the
+//! laboratory, shares: settings and their flags, failures and output.
+//!
+//! This crate must not depend on the laboratory, nor on how a cache works.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod command;
+pub mod device;
+mod faces;
+pub mod failure;
+mod logging;
+pub mod manual;
+mod notify;
+pub mod output;
+mod panic;
+mod reload;
+pub mod settings;
+pub mod style;
+mod version;
+
+use std::panic::UnwindSafe;
+use std::process::ExitCode;
+
+pub use version::{COMMIT, VERSION};
+
+use failure::{Exit, Failure};
+
+/// The `floe` command with the arguments of this process.
+pub fn main() -> ExitCode {
+    run(|| {
+        let schema = settings::schema()?;
+        let matches = args::command(&schema).get_matches();
+        command::run(&schema, &matches)
+    })
+}
+
+/// Runs a command: reports its failure, and a panic as the bug that it is.
+pub fn run(command: impl FnOnce() -> Result<ExitCode, Failure> + UnwindSafe) -> ExitCode {
+    panic::explain();
+    match std::panic::catch_unwind(command) {
+        Ok(Ok(code)) => code,
+        Ok(Err(failure)) => failure.report(),
+        // The hook has said what happened and how to report it.
+        Err(_) => Exit::Bug.code(),
+    }
+}

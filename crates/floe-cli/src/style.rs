@@ -1,0 +1,61 @@
+//! Colours on a terminal, and none in a file.
+
+use std::io::{self, IsTerminal as _};
+
+/// The style of a terminal or of a file: with colours or without.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    colour: bool,
+}
+
+impl Style {
+    /// The style of standard output.
+    pub fn stdout() -> Self {
+        Style::of(io::stdout().is_terminal())
+    }
+
+    /// The style of standard error.
+    pub fn stderr() -> Self {
+        Style::of(io::stderr().is_terminal())
+    }
+
+    fn of(terminal: bool) -> Self {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Style {
+            colour: terminal && !refused,
+        }
+    }
+
+    /// Whether text is coloured.
+    pub fn colour(self) -> bool {
+        self.colour
+    }
+
+    /// `text` in bold where there are colours.
+    pub fn bold(self, text: &str) -> String {
+        self.wrap("1", text)
+    }
+
+    /// `text` in red where there are colours.
+    pub fn red(self, text: &str) -> String {
+        self.wrap("1;31", text)
+    }
+
+    /// `text` in green where there are colours.
+    pub fn green(self, text: &str) -> String {
+        self.wrap("32", text)
+    }
+
+    /// `text` in dim where there are colours.
+    pub fn dim(self, text: &str) -> String {
+        self.wrap("2", text)
+    }
+
+    fn wrap(self, code: &str, text: &str) -> String {
+        if self.colour {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}

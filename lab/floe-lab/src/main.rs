@@ -1,0 +1,41 @@
+//! The laboratory's command: experiments, traces and reports. `floe bench`,
+//! `floe replay` and `floe report` run it.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod evaluate;
+mod figures;
+mod load;
+mod outcome;
+mod remote;
+mod report;
+mod workload;
+
+use std::process::ExitCode;
+
+use args::{Action, Cli};
+use clap::FromArgMatches as _;
+use floe_cli::failure::Failure;
+use floe_cli::{manual, settings};
+
+fn main() -> ExitCode {
+    floe_cli::run(run)
+}
+
+fn run() -> Result<ExitCode, Failure> {
+    let schema = settings::schema()?;
+    let matches = args::command(&schema).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let below = matches.subcommand().map_or(&matches, |(_, below)| below);
+    match cli.command {
+        Action::Bench(args) => evaluate::bench(&schema, below, &args, cli.json)?,
+        Action::Replay(args) => evaluate::replay(&schema, below, &args, cli.json)?,
+        Action::Report(args) => report::run(&args, cli.json)?,
+        Action::Completions { shell } => {
+            manual::completions(&mut args::command(&schema), shell)?;
+        }
+        Action::Man { dir } => manual::pages(args::command(&schema), dir.as_deref())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,20 @@
+//! Runs the real binaries and looks at their output.
+
+#![allow(dead_code, unused_imports)] // Not every test file uses everything.
+
+use std::path::Path;
+use std::process::Command;
+
+#[path = "../../../../crates/floe-cli/tests/common/mod.rs"]
+mod product;
+
+pub(crate) use product::{Said, Serving, floe, get, said};
+
+/// The `floe-lab` command in `folder`.
+pub(crate) fn lab(folder: &Path) -> Command {
+    product::clean(env!("CARGO_BIN_EXE_floe-lab"), folder)
+}
+
+pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Said {
+    said(lab(folder).args(arguments).output().expect("floe-lab runs"))
+}
