@@ -1,8 +1,8 @@
 //! ARC `.lis`: `start_block n_blocks ignored request_number`; each line stands
 //! for reads of `n_blocks` consecutive 512-byte pages.
 
-use super::Decoded;
 use super::fields::{self, number};
+use super::request::Decoded;
 
 /// One line.
 pub(super) fn decode(line: &[u8]) -> Result<Decoded, String> {

@@ -2,7 +2,7 @@
 //! big-endian), Corda (64-bit big-endian), ZNCache workloads and LIRS2 (32-bit
 //! little-endian).
 
-use super::{Decoded, Key, Request};
+use super::request::{Decoded, Key, Request};
 
 /// A 32-bit big-endian key; negative ones keep their bits.
 pub(super) fn decode_be32(record: &[u8]) -> Result<Decoded, String> {

@@ -2,7 +2,7 @@
 //! no request.
 
 use super::fields::{self, number};
-use super::{Decoded, Key, Request};
+use super::request::{Decoded, Key, Request};
 
 /// One line.
 pub(super) fn decode(line: &[u8]) -> Result<Decoded, String> {

@@ -2,7 +2,7 @@
 //! ones with more. Columns are found by name.
 
 use super::fields::{self, Columns, number};
-use super::{ByteRange, Decoded, Key, Op, Request};
+use super::request::{ByteRange, Decoded, Key, Op, Request};
 
 const NAMES: [&str; 7] = [
     "timestamp",

@@ -2,7 +2,7 @@
 //! a row stands for `op_count` equal requests.
 
 use super::fields::{self, Columns, number};
-use super::{Decoded, Key, Op, Request};
+use super::request::{Decoded, Key, Op, Request};
 
 const NAMES: [&str; 7] = [
     "op_time", "key", "op", "size", "op_count", "key_size", "ttl",

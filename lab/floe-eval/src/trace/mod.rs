@@ -7,6 +7,8 @@
 //! expanded as they are consumed.
 
 mod arc;
+mod decoder;
+mod error;
 mod fields;
 mod flat_keys;
 mod format;
@@ -14,6 +16,7 @@ mod lirs;
 mod meta_cdn;
 mod meta_kv;
 mod oracle_general;
+mod request;
 mod source;
 mod spc;
 mod tencent_photo;
@@ -22,156 +25,15 @@ mod tests;
 mod twitter;
 
 use std::io::BufRead;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
+pub use error::TraceError;
 pub use format::{TraceFormat, UnknownFormat};
+pub use request::{ByteRange, Decoded, Key, Op, Request};
 pub use source::LINE_BYTES_MAX;
 
-use format::Decoder;
+use decoder::Decoder;
 use source::Records;
-
-/// A cache key of a trace.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Key {
-    /// A number.
-    Id(u64),
-    /// Text or bytes.
-    Bytes(Box<[u8]>),
-}
-
-impl Key {
-    /// The key as bytes: numbers in decimal, as ZNCache writes them.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        match self {
-            Key::Id(id) => id.to_string().into_bytes(),
-            Key::Bytes(bytes) => bytes.to_vec(),
-        }
-    }
-
-    /// A 64-bit name: the number itself, or a hash of the bytes.
-    pub fn to_u64(&self) -> u64 {
-        match self {
-            Key::Id(id) => *id,
-            Key::Bytes(bytes) => xxhash_rust::xxh3::xxh3_64(bytes),
-        }
-    }
-}
-
-/// What a request does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Op {
-    /// Reads.
-    Get,
-    /// Writes or overwrites.
-    Put,
-    /// Removes.
-    Delete,
-}
-
-/// A byte range of an object. One that runs to an end that the trace does not
-/// tell has the largest possible length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ByteRange {
-    /// First byte.
-    pub offset: u64,
-    /// Number of bytes; `offset + length` never overflows.
-    pub length: u64,
-}
-
-impl ByteRange {
-    /// `length` bytes at `offset`, shortened where their end would overflow.
-    pub fn new(offset: u64, length: u64) -> Self {
-        ByteRange {
-            offset,
-            length: length.min(u64::MAX - offset),
-        }
-    }
-
-    /// One past the last byte.
-    pub fn end(&self) -> u64 {
-        self.offset + self.length
-    }
-}
-
-/// One request of a trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// When, in nanoseconds of the trace's own time; its zero is the trace's.
-    pub time_ns: Option<u64>,
-    /// What is asked for.
-    pub key: Key,
-    /// What is done to it.
-    pub op: Op,
-    /// Bytes of the whole object, where the trace tells.
-    pub size: Option<u64>,
-    /// Which bytes of it; `None` for all.
-    pub range: Option<ByteRange>,
-    /// How long the object may be kept, where the trace tells.
-    pub ttl: Option<Duration>,
-}
-
-impl Request {
-    /// A read of a whole object about which nothing else is known.
-    pub fn get(key: Key) -> Self {
-        Request {
-            time_ns: None,
-            key,
-            op: Op::Get,
-            size: None,
-            range: None,
-            ttl: None,
-        }
-    }
-}
-
-/// Why a trace cannot be read (on).
-#[derive(Debug, thiserror::Error)]
-pub enum TraceError {
-    /// The file cannot be opened.
-    #[error("cannot open the trace {path}")]
-    Open {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Reading or decompressing failed.
-    #[error("cannot read the trace after byte {after_byte} of its (decompressed) content")]
-    Read {
-        /// How far reading got.
-        after_byte: u64,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Neither name nor content tells the format.
-    #[error(
-        "cannot tell the format of {path}: {why}; name it with --format (one of {})",
-        TraceFormat::names()
-    )]
-    Unrecognised {
-        /// Which file.
-        path: PathBuf,
-        /// What was tried.
-        why: String,
-    },
-    /// A line or record makes no sense.
-    #[error(
-        "{unit} {number} (byte {byte}): {reason}; fix it, choose another --format, or count and skip such {unit}s with --skip-bad"
-    )]
-    Bad {
-        /// `line` or `record`.
-        unit: &'static str,
-        /// Its number, from 1.
-        number: u64,
-        /// Where it starts in the (decompressed) content.
-        byte: u64,
-        /// What is wrong.
-        reason: String,
-    },
-}
 
 /// How to open a trace.
 #[derive(Clone, Copy, Debug, Default)]
@@ -192,19 +54,6 @@ pub struct Trace {
     skipped: u64,
     pending: Option<Expansion>,
     over: bool,
-}
-
-/// What one line or record stands for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decoded {
-    /// Nothing: a header, a marker, an empty line.
-    Nothing,
-    /// One request.
-    One(Request),
-    /// The same request again and again.
-    Repeat(Request, u64),
-    /// Reads of this many consecutive ids from the first.
-    Run(u64, u64),
 }
 
 #[derive(Debug)]
@@ -241,7 +90,7 @@ impl Trace {
     ) -> Result<Self, TraceError> {
         let format = match options.format {
             Some(format) => format,
-            None => format::recognise(path, source::peek(&mut input)?)?,
+            None => decoder::recognise(path, source::peek(&mut input)?)?,
         };
         Ok(Trace {
             format,

@@ -2,7 +2,7 @@
 //! `u32 time_s; u64 object; u32 size; i64 next_access`.
 
 use super::fields::NS_PER_S;
-use super::{Decoded, Key, Op, Request};
+use super::request::{Decoded, Key, Op, Request};
 
 /// Bytes of a record.
 pub(super) const RECORD_BYTES: usize = 24;

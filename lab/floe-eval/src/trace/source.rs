@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use super::TraceError;
+use super::error::TraceError;
 
 /// The longest line that is accepted; no known trace comes near it.
 pub const LINE_BYTES_MAX: usize = 64 << 10;

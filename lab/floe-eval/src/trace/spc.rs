@@ -2,7 +2,7 @@
 //! The key is the application storage unit, the range what is accessed in it.
 
 use super::fields::{self, number};
-use super::{ByteRange, Decoded, Key, Op, Request};
+use super::request::{ByteRange, Decoded, Key, Op, Request};
 
 const SECTOR_BYTES: u64 = 512;
 

@@ -4,7 +4,7 @@
 use time::{Date, Month, PrimitiveDateTime, Time};
 
 use super::fields::{self, number};
-use super::{Decoded, Key, Op, Request};
+use super::request::{Decoded, Key, Op, Request};
 
 /// One line.
 pub(super) fn decode(line: &[u8]) -> Result<Decoded, String> {

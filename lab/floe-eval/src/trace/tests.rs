@@ -1,5 +1,7 @@
 use proptest::prelude::*;
 
+use std::time::Duration;
+
 use super::*;
 
 fn read(format: TraceFormat, content: &[u8]) -> Vec<Request> {

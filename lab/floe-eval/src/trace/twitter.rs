@@ -2,7 +2,7 @@
 //! `timestamp,key,key_size,value_size,client_id,op,TTL`.
 
 use super::fields::{self, number};
-use super::{Decoded, Key, Op, Request};
+use super::request::{Decoded, Key, Op, Request};
 
 /// One line. The object's size is that of key and value together.
 pub(super) fn decode(line: &[u8]) -> Result<Decoded, String> {

@@ -5,6 +5,7 @@
 //! `items` is usually the ratio of the working set to the cache times the
 //! chunks that the cache's zones hold ([`working_set_items`]).
 
+mod error;
 mod file;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use rand::{RngExt as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
+pub use error::WorkloadError;
 pub use file::{WorkloadFileError, read_ids, write_ids};
 pub use zipf::{YCSB_SCRAMBLED_ITEMS, YCSB_ZETA_OF_SCRAMBLED_ITEMS, Zipf, fnv1a_64, zeta};
 
@@ -93,17 +95,6 @@ pub struct WorkloadSpec {
     pub seed: u64,
 }
 
-/// Why a workload makes no sense.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("workload: {0}")]
-pub struct WorkloadError(String);
-
-impl WorkloadError {
-    pub(crate) fn new(why: impl Into<String>) -> Self {
-        WorkloadError(why.into())
-    }
-}
-
 /// The ids of a working set `ratio` times as large as the chunks of a cache.
 ///
 /// # Errors
@@ -119,7 +110,7 @@ pub fn working_set_items(
         Some(items) if ratio.is_finite() && (1.0..=4_294_967_296.0).contains(&items) => {
             Ok(items as u64)
         }
-        _ => Err(WorkloadError(format!(
+        _ => Err(WorkloadError::new(format!(
             "ratio {ratio} × {chunks_per_zone} chunks per zone × {zones} zones is not between 1 and 2^32 ids"
         ))),
     }
@@ -158,7 +149,7 @@ impl Workload {
     /// When a share, weight or skew is out of its range.
     pub fn new(spec: &WorkloadSpec) -> Result<Self, WorkloadError> {
         if spec.items == 0 {
-            return Err(WorkloadError("there are no ids to draw".into()));
+            return Err(WorkloadError::new("there are no ids to draw"));
         }
         Ok(Workload {
             generator: Generator::new(&spec.distribution, spec.items, 0)?,
@@ -185,7 +176,7 @@ const DEPTH_MAX: u32 = 8;
 impl Generator {
     fn new(from: &Distribution, items: u64, depth: u32) -> Result<Self, WorkloadError> {
         if depth > DEPTH_MAX {
-            return Err(WorkloadError(format!(
+            return Err(WorkloadError::new(format!(
                 "mixes and phases are nested more than {DEPTH_MAX} deep"
             )));
         }
@@ -210,7 +201,7 @@ impl Generator {
             Distribution::Mix { parts } => mix(parts, items, depth),
             Distribution::Phases { phases } => {
                 if phases.is_empty() {
-                    return Err(WorkloadError("there are no phases".into()));
+                    return Err(WorkloadError::new("there are no phases"));
                 }
                 phases
                     .iter()
@@ -265,8 +256,8 @@ impl Generator {
 fn mix(parts: &[Weighted], items: u64, depth: u32) -> Result<Generator, WorkloadError> {
     let total: f64 = parts.iter().map(|part| part.weight).sum();
     if !(total > 0.0 && total.is_finite()) || parts.iter().any(|part| part.weight < 0.0) {
-        return Err(WorkloadError(
-            "the weights of a mix must be positive numbers".into(),
+        return Err(WorkloadError::new(
+            "the weights of a mix must be positive numbers",
         ));
     }
     let mut upto = 0.0;
@@ -284,7 +275,7 @@ fn share(name: &str, value: f64) -> Result<(), WorkloadError> {
     if (0.0..=1.0).contains(&value) {
         Ok(())
     } else {
-        Err(WorkloadError(format!(
+        Err(WorkloadError::new(format!(
             "{name} {value} is not between 0 and 1"
         )))
     }

@@ -9,7 +9,7 @@
 use rand::RngExt as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::WorkloadError;
+use super::error::WorkloadError;
 
 /// The number of ranks that YCSB's scrambled generator draws from before it
 /// scrambles, whatever the number of ids.
@@ -45,10 +45,10 @@ impl Zipf {
     /// When `skew` is not a positive number, or `items` is zero.
     pub fn new(items: u64, skew: f64, scrambled: bool) -> Result<Self, WorkloadError> {
         if items == 0 {
-            return Err(WorkloadError("there are no ids to draw".into()));
+            return Err(WorkloadError::new("there are no ids to draw"));
         }
         if !(skew > 0.0 && skew.is_finite()) {
-            return Err(WorkloadError(format!(
+            return Err(WorkloadError::new(format!(
                 "Zipf skew {skew} is not a positive number; 0.99 is YCSB's, `uniform` is for 0"
             )));
         }

@@ -1,0 +1,53 @@
+//! Traces that cannot be read.
+
+use std::path::PathBuf;
+
+use super::format::TraceFormat;
+
+/// The reason why a trace cannot be read, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file cannot be opened.
+    #[error("cannot open the trace {path}")]
+    Open {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Reading or decompressing failed.
+    #[error("cannot read the trace after byte {after_byte} of its (decompressed) content")]
+    Read {
+        /// How far reading got.
+        after_byte: u64,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Neither name nor content tells the format.
+    #[error(
+        "cannot tell the format of {path}: {why}; name it with --format (one of {})",
+        TraceFormat::names()
+    )]
+    Unrecognised {
+        /// Which file.
+        path: PathBuf,
+        /// What was tried.
+        why: String,
+    },
+    /// A line or record makes no sense.
+    #[error(
+        "{unit} {number} (byte {byte}): {reason}; fix it, choose another --format, or count and skip such {unit}s with --skip-bad"
+    )]
+    Bad {
+        /// `line` or `record`.
+        unit: &'static str,
+        /// Its number, from 1.
+        number: u64,
+        /// Where it starts in the (decompressed) content.
+        byte: u64,
+        /// What is wrong.
+        reason: String,
+    },
+}

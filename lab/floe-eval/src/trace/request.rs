@@ -1,0 +1,110 @@
+//! Requests of a trace.
+
+use std::time::Duration;
+
+/// A cache key of a trace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// A number.
+    Id(u64),
+    /// Text or bytes.
+    Bytes(Box<[u8]>),
+}
+
+impl Key {
+    /// The key as bytes: numbers in decimal, as ZNCache writes them.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Key::Id(id) => id.to_string().into_bytes(),
+            Key::Bytes(bytes) => bytes.to_vec(),
+        }
+    }
+
+    /// A 64-bit name: the number itself, or a hash of the bytes.
+    pub fn to_u64(&self) -> u64 {
+        match self {
+            Key::Id(id) => *id,
+            Key::Bytes(bytes) => xxhash_rust::xxh3::xxh3_64(bytes),
+        }
+    }
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Reads.
+    Get,
+    /// Writes or overwrites.
+    Put,
+    /// Removes.
+    Delete,
+}
+
+/// A byte range of an object. One that runs to an end that the trace does not
+/// tell has the largest possible length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ByteRange {
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes; `offset + length` never overflows.
+    pub length: u64,
+}
+
+impl ByteRange {
+    /// `length` bytes at `offset`, shortened where their end would overflow.
+    pub fn new(offset: u64, length: u64) -> Self {
+        ByteRange {
+            offset,
+            length: length.min(u64::MAX - offset),
+        }
+    }
+
+    /// One past the last byte.
+    pub fn end(&self) -> u64 {
+        self.offset + self.length
+    }
+}
+
+/// One request of a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// When, in nanoseconds of the trace's own time; its zero is the trace's.
+    pub time_ns: Option<u64>,
+    /// What is asked for.
+    pub key: Key,
+    /// What is done to it.
+    pub op: Op,
+    /// Bytes of the whole object, where the trace tells.
+    pub size: Option<u64>,
+    /// Which bytes of it; `None` for all.
+    pub range: Option<ByteRange>,
+    /// How long the object may be kept, where the trace tells.
+    pub ttl: Option<Duration>,
+}
+
+impl Request {
+    /// A read of a whole object about which nothing else is known.
+    pub fn get(key: Key) -> Self {
+        Request {
+            time_ns: None,
+            key,
+            op: Op::Get,
+            size: None,
+            range: None,
+            ttl: None,
+        }
+    }
+}
+
+/// The requests that one line or record stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decoded {
+    /// Nothing: a header, a marker, an empty line.
+    Nothing,
+    /// One request.
+    One(Request),
+    /// The same request again and again.
+    Repeat(Request, u64),
+    /// Reads of this many consecutive ids from the first.
+    Run(u64, u64),
+}
