@@ -3,22 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::Source;
-
-/// A line of a configuration file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The file.
-    pub file: PathBuf,
-    /// The line, from one.
-    pub line: usize,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file.display(), self.line)
-    }
-}
+use super::source::{Place, Source};
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]

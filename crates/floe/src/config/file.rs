@@ -5,7 +5,9 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use super::{ConfigError, Place, Schema};
+use super::error::ConfigError;
+use super::schema::Schema;
+use super::source::Place;
 
 /// A setting as a file gives it.
 pub(super) struct FileSetting {

@@ -7,35 +7,11 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::value::{self, nearest};
-use super::{ConfigError, Key, Place, Section, file};
-
-/// Where a value came from; later ones win.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// Nobody said otherwise.
-    Default,
-    /// A default that depends on how the program was started, and why.
-    Derived(String),
-    /// A line of the configuration file.
-    File(Place),
-    /// An environment variable, by name.
-    Environment(String),
-    /// A flag, as written.
-    Flag(String),
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Source::Default => f.write_str("default"),
-            Source::Derived(why) => f.write_str(why),
-            Source::File(place) => write!(f, "{place}"),
-            Source::Environment(name) => write!(f, "variable {name}"),
-            Source::Flag(flag) => write!(f, "flag {flag}"),
-        }
-    }
-}
+use super::error::ConfigError;
+use super::file;
+use super::schema::Schema;
+use super::source::{Place, Source};
+use super::value;
 
 /// One setting from outside the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,54 +37,7 @@ pub struct Sources {
     pub flags: Vec<Overlay>,
 }
 
-/// The sections that a program understands.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Schema {
-    sections: Vec<Section>,
-}
-
 impl Schema {
-    /// A schema of these sections, in the order in which they are documented.
-    pub fn new(sections: Vec<Section>) -> Self {
-        Schema { sections }
-    }
-
-    /// The sections in order.
-    pub fn sections(&self) -> &[Section] {
-        &self.sections
-    }
-
-    /// Every key with its full name, in order.
-    pub fn keys(&self) -> impl Iterator<Item = (String, &Key)> {
-        self.sections.iter().flat_map(|section| {
-            section
-                .keys
-                .iter()
-                .map(move |key| (format!("{}.{}", section.name, key.name), key))
-        })
-    }
-
-    /// The key called `setting`.
-    pub fn key(&self, setting: &str) -> Option<&Key> {
-        self.sections.iter().find_map(|section| {
-            let name = setting.strip_prefix(section.name)?.strip_prefix('.')?;
-            section.keys.iter().find(|key| key.name == name)
-        })
-    }
-
-    /// The variable that sets `setting`: `FLOE_CHUNK_SIZE` for `chunk.size`.
-    pub fn variable(setting: &str) -> String {
-        format!(
-            "FLOE_{}",
-            setting.replace(['.', '-'], "_").to_ascii_uppercase()
-        )
-    }
-
-    /// The flag that sets `setting`, without its dashes: `chunk-size` for `chunk.size`.
-    pub fn flag(setting: &str) -> String {
-        setting.replace(['.', '_'], "-")
-    }
-
     /// Reads all sources and checks every value by itself.
     ///
     /// # Errors
@@ -159,60 +88,6 @@ impl Schema {
         self.overlay(&mut effective, &environment)?;
         self.overlay(&mut effective, &sources.flags)?;
         Ok(effective)
-    }
-
-    /// Variables that start with `FLOE_` and name no setting, each with the
-    /// variable nearest to it. Reported, not refused: orchestrators set
-    /// variables of their own making, such as `FLOE_SERVICE_HOST`.
-    pub fn unknown_variables(
-        &self,
-        environment: &[(String, String)],
-        others: &[&str],
-    ) -> Vec<(String, Option<String>)> {
-        let known: Vec<String> = self.keys().map(|(s, _)| Schema::variable(&s)).collect();
-        environment
-            .iter()
-            .filter(|(name, _)| name.starts_with("FLOE_"))
-            .filter(|(name, _)| !known.contains(name) && !others.contains(&name.as_str()))
-            .map(|(name, _)| {
-                let near = nearest(name, known.iter().map(String::as_str));
-                (name.clone(), near.map(str::to_owned))
-            })
-            .collect()
-    }
-
-    /// Whether `name` is a table: a section, or a table inside one.
-    pub(super) fn has_table(&self, name: &str) -> bool {
-        self.sections.iter().any(|section| section.name == name)
-            || self.keys().any(|(setting, _)| {
-                setting
-                    .strip_prefix(name)
-                    .is_some_and(|rest| rest.starts_with('.'))
-            })
-    }
-
-    /// The error for a key that does not exist.
-    pub(super) fn unknown(&self, place: String, setting: &str) -> ConfigError {
-        let known: Vec<String> = self
-            .keys()
-            .map(|(name, _)| name)
-            .chain(self.sections.iter().map(|s| s.name.to_owned()))
-            .collect();
-        // A key under the wrong section is recognised by its own name first.
-        let own_name = setting.rsplit('.').next().unwrap_or(setting);
-        let same_name: Vec<&String> = known
-            .iter()
-            .filter(|name| name.rsplit('.').next() == Some(own_name) && name.contains('.'))
-            .collect();
-        let near = match same_name.as_slice() {
-            [only] => Some((*only).clone()),
-            _ => nearest(setting, known.iter().map(String::as_str)).map(str::to_owned),
-        };
-        ConfigError::UnknownKey {
-            place,
-            key: setting.to_owned(),
-            nearest: near,
-        }
     }
 
     fn environment_overlays(&self, environment: &[(String, String)]) -> Vec<Overlay> {

@@ -17,18 +17,22 @@ mod file;
 mod key;
 mod load;
 mod render;
+mod schema;
 mod sections;
+mod source;
 mod value;
 
 #[cfg(test)]
 mod tests;
 
-pub use error::{ConfigError, Place};
+pub use error::ConfigError;
 pub use key::{Choice, Key, Kind, Limits, Section, Setting};
-pub use load::{Effective, Entry, Overlay, Schema, Source, Sources};
+pub use load::{Effective, Entry, Overlay, Sources};
+pub use schema::Schema;
 pub use sections::{
     AdmissionChoice, AdmissionSettings, ChunkSettings, TinySettings, library_sections,
 };
+pub use source::{Place, Source};
 
 #[doc(hidden)]
 pub use key::join_doc;

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use floe_core::ByteSize;
 use toml::Value;
 
-use super::{ConfigError, Key, Kind, Source};
+use super::error::ConfigError;
+use super::key::{Key, Kind};
+use super::source::Source;
 
 /// Reads `text`, from a flag or a variable, as a value of `key`.
 pub(super) fn parse_text(

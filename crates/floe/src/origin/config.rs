@@ -8,27 +8,10 @@ use std::time::Duration;
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
+use super::config_error::{OriginConfigError, invalid, missing};
 use super::emulated::EmulatedConfig;
+use super::kind::OriginKind;
 use super::remote::redirect::origin_of;
-
-/// Which kind of store the origin is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OriginKind {
-    /// Files: `<root>/<bucket>/<key>`.
-    #[default]
-    Directory,
-    /// Amazon S3 and whatever speaks its protocol.
-    S3,
-    /// Google Cloud Storage.
-    Gcs,
-    /// Azure Blob Storage; a bucket is a container.
-    Azure,
-    /// A web server; an object is `<endpoint>/<bucket>/<key>`. Read only.
-    Http,
-    /// Made-up objects with chosen latencies; see [`EmulatedConfig`].
-    Emulated,
-}
 
 /// Where misses go. Settings that do not belong to the chosen kind are refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -360,59 +343,6 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
-    }
-}
-
-/// Why an origin's configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OriginConfigError {
-    /// A setting is needed and not there.
-    #[error("origin.{key} is missing: set it to {meaning}")]
-    Missing {
-        /// The setting.
-        key: &'static str,
-        /// What it says.
-        meaning: &'static str,
-    },
-    /// A setting has no meaning for this kind of origin.
-    #[error(
-        "origin.{key} has no meaning for an origin of kind {kind:?}; remove it, or change origin.kind"
-    )]
-    NotForKind {
-        /// The setting.
-        key: &'static str,
-        /// The kind.
-        kind: OriginKind,
-    },
-    /// A setting's value cannot be used.
-    #[error("origin.{key} = {value} {cure}")]
-    Invalid {
-        /// The setting.
-        key: &'static str,
-        /// Its value.
-        value: String,
-        /// What is wrong and what would work.
-        cure: String,
-    },
-    /// The origin cannot be opened with these settings.
-    #[error("the origin cannot be opened: {0}")]
-    Open(String),
-}
-
-pub(crate) fn missing(key: &'static str, meaning: &'static str) -> OriginConfigError {
-    OriginConfigError::Missing { key, meaning }
-}
-
-pub(crate) fn invalid(
-    key: &'static str,
-    value: impl fmt::Display,
-    cure: &str,
-) -> OriginConfigError {
-    OriginConfigError::Invalid {
-        key,
-        value: value.to_string(),
-        cure: cure.to_owned(),
     }
 }
 

@@ -4,7 +4,6 @@
 //! Uploads have turns of their own, so that no reader waits for clients that
 //! send slowly.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,8 +20,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::config::RequestConfig;
 use super::error::OriginError;
 use super::stats::{Counters, Gauge, OriginOperation, OriginStats, Queue};
+use super::turn::{Turn, UploadTurn};
 use super::types::{OriginBody, OriginRead, UploadBody};
-use crate::limit::{Held, Limit};
+use crate::limit::Limit;
 
 /// Bytes of a body that arrive before it gets a turn, unless it is shorter.
 const PRIMED_BYTES: usize = 16 << 10;
@@ -291,42 +291,6 @@ async fn primed(body: UploadBody) -> UploadBody {
     let beginning = (!beginning.is_empty()).then(|| Ok(beginning.freeze()));
     let arrived = beginning.into_iter().chain(last);
     futures::stream::iter(arrived).chain(body).boxed()
-}
-
-/// One of the uploads that may run at once, before it begins. What reads the
-/// body from this origin takes its turn first: a read that waits for a turn to
-/// upload would keep other readers from theirs.
-pub struct UploadTurn(Turn);
-
-impl fmt::Debug for UploadTurn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("UploadTurn").finish_non_exhaustive()
-    }
-}
-
-/// One of the requests that may run at once.
-pub(super) struct Turn {
-    counters: Arc<Counters>,
-    queue: Queue,
-    _held: Held,
-}
-
-impl Turn {
-    fn new(held: Held, counters: &Arc<Counters>, queue: Queue) -> Self {
-        counters.queue(queue).in_flight.fetch_add(1, Relaxed);
-        Turn {
-            counters: Arc::clone(counters),
-            queue,
-            _held: held,
-        }
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let queue = self.counters.queue(self.queue);
-        queue.in_flight.fetch_sub(1, Relaxed);
-    }
 }
 
 /// A body that ends with an error unless it brings exactly the bytes it

@@ -7,12 +7,15 @@
 
 mod backend;
 mod config;
+mod config_error;
 pub mod directory;
 pub mod emulated;
 mod error;
 mod guard;
+mod kind;
 mod remote;
 mod stats;
+mod turn;
 mod types;
 
 use std::fmt;
@@ -22,10 +25,12 @@ use std::sync::Arc;
 use floe_device::Clock;
 
 pub use backend::Backend;
-pub use config::{OriginConfig, OriginConfigError, OriginKind, RequestConfig, Secret};
+pub use config::{OriginConfig, RequestConfig, Secret};
+pub use config_error::OriginConfigError;
 pub use error::OriginError;
-pub use guard::UploadTurn;
+pub use kind::OriginKind;
 pub use stats::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation, OriginStats};
+pub use turn::UploadTurn;
 pub use types::{
     Attributes, BoxError, BucketInfo, ByteRange, GetRequest, ListPage, ListRequest, ListedObject,
     ObjectKey, ObjectMeta, OriginBody, OriginRead, PartInfo, PutCondition, PutRequest, PutResponse,

@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
 use super::error::OriginError;
-use super::guard::UploadTurn;
+use super::turn::UploadTurn;
 
 /// The bytes of an object as they arrive from an origin.
 pub type OriginBody = BoxStream<'static, Result<Bytes, OriginError>>;

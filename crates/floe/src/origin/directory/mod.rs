@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
 use super::backend::Backend;
-use super::config::{OriginConfigError, invalid};
+use super::config_error::{OriginConfigError, invalid};
 use super::emulated::{check_conditions, clip};
 use super::error::OriginError;
 use super::types::{

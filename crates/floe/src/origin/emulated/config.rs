@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use crate::origin::config::{OriginConfigError, invalid};
+use crate::origin::config_error::{OriginConfigError, invalid};
 
 /// Objects that exist only as a rule: which sizes, which bytes, how slow, how
 /// unreliable. Everything random comes from `seed`.

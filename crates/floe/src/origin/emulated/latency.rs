@@ -6,7 +6,7 @@ use rand::{Rng, RngExt};
 
 use super::config::LatencyRule;
 use super::recorded::LatencyFile;
-use crate::origin::config::OriginConfigError;
+use crate::origin::config_error::OriginConfigError;
 
 /// A latency rule, ready to draw from.
 #[derive(Clone, Debug)]

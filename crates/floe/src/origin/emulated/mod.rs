@@ -27,7 +27,7 @@ pub use content::{Content, WrongBytes, verify};
 pub use recorded::{LATENCY_FILE_FORMAT, LatencyClass, LatencyFile, Quantiles};
 
 use super::backend::Backend;
-use super::config::OriginConfigError;
+use super::config_error::OriginConfigError;
 use super::error::OriginError;
 use super::types::{
     Attributes, GetRequest, ObjectKey, ObjectMeta, OriginBody, OriginRead, PutRequest, PutResponse,

@@ -20,7 +20,7 @@ use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use super::config::{check_quantiles, sane_ms};
-use crate::origin::config::{OriginConfigError, invalid};
+use crate::origin::config_error::{OriginConfigError, invalid};
 
 /// Pairs of a share, ascending from 0 to 1, and milliseconds.
 pub type Quantiles = Vec<(f64, f64)>;

@@ -7,7 +7,7 @@ use std::path::Path;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::config::SizeRule;
-use crate::origin::config::{OriginConfigError, invalid};
+use crate::origin::config_error::{OriginConfigError, invalid};
 use crate::origin::types::ObjectKey;
 
 pub(super) enum Sizes {

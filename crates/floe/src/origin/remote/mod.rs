@@ -2,6 +2,7 @@
 //! through the `object_store` crate. Its own retries are off: those of
 //! [`Origin`](super::Origin) wait through the clock and are counted.
 
+mod bucket;
 mod convert;
 mod open;
 pub(super) mod redirect;
@@ -16,23 +17,23 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::list::PaginatedListOptions;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::{ObjectStore, ObjectStoreExt, PutMultipartOptions};
 use parking_lot::Mutex;
 
 use super::backend::Backend;
-use super::config::{OriginConfig, OriginConfigError, OriginKind};
+use super::config::OriginConfig;
+use super::config_error::OriginConfigError;
 use super::error::OriginError;
+use super::kind::OriginKind;
 use super::types::{
     Attributes, BucketInfo, GetRequest, ListPage, ListRequest, ListedObject, ObjectKey, ObjectMeta,
     OriginBody, OriginRead, PutRequest, PutResponse, UploadBody, UploadedPart,
 };
+use bucket::Bucket;
 use service::{is_not_partial, meaning};
 use upload::{Leftover, UploadLimits};
-
-/// Parts of an upload: S3's limit.
-const PART_NUMBER_MAX: u64 = 10_000;
 
 /// Clients that are kept, one for each bucket.
 const BUCKETS_MAX: usize = 1024;
@@ -42,13 +43,6 @@ pub(super) struct RemoteOrigin {
     config: OriginConfig,
     buckets: Mutex<HashMap<String, Arc<Bucket>>>,
     limits: UploadLimits,
-}
-
-/// The client of one bucket.
-struct Bucket {
-    objects: Arc<dyn ObjectStore>,
-    lists: Option<Arc<dyn PaginatedListStore>>,
-    uploads: Option<Arc<dyn MultipartStore>>,
 }
 
 impl RemoteOrigin {

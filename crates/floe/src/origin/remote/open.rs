@@ -14,10 +14,11 @@ use serde::Deserialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::Bucket;
+use super::bucket::Bucket;
 use super::service::{Connector, meaning};
-use crate::origin::config::{OriginConfig, OriginKind};
+use crate::origin::config::OriginConfig;
 use crate::origin::error::OriginError;
+use crate::origin::kind::OriginKind;
 use crate::origin::types::BucketInfo;
 
 const DEFAULT_REGION: &str = "us-east-1";

@@ -10,9 +10,9 @@ use object_store::path::Path;
 use object_store::{MultipartId, PutMode, PutMultipartOptions, PutPayload, UpdateVersion};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::bucket::{Bucket, PART_NUMBER_MAX};
 use super::convert::attributes_to_store;
 use super::service::meaning;
-use super::{Bucket, PART_NUMBER_MAX};
 use crate::origin::error::OriginError;
 use crate::origin::types::{PutCondition, PutRequest, PutResponse, UploadBody};
 

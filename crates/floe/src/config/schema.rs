@@ -1,0 +1,108 @@
+//! The settings that there are.
+
+use super::error::ConfigError;
+use super::key::{Key, Section};
+use super::value::nearest;
+
+/// The sections that a program understands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Schema {
+    sections: Vec<Section>,
+}
+
+impl Schema {
+    /// A schema of these sections, in the order in which they are documented.
+    pub fn new(sections: Vec<Section>) -> Self {
+        Schema { sections }
+    }
+
+    /// The sections in order.
+    pub fn sections(&self) -> &[Section] {
+        &self.sections
+    }
+
+    /// Every key with its full name, in order.
+    pub fn keys(&self) -> impl Iterator<Item = (String, &Key)> {
+        self.sections.iter().flat_map(|section| {
+            section
+                .keys
+                .iter()
+                .map(move |key| (format!("{}.{}", section.name, key.name), key))
+        })
+    }
+
+    /// The key called `setting`.
+    pub fn key(&self, setting: &str) -> Option<&Key> {
+        self.sections.iter().find_map(|section| {
+            let name = setting.strip_prefix(section.name)?.strip_prefix('.')?;
+            section.keys.iter().find(|key| key.name == name)
+        })
+    }
+
+    /// The variable that sets `setting`: `FLOE_CHUNK_SIZE` for `chunk.size`.
+    pub fn variable(setting: &str) -> String {
+        format!(
+            "FLOE_{}",
+            setting.replace(['.', '-'], "_").to_ascii_uppercase()
+        )
+    }
+
+    /// The flag that sets `setting`, without its dashes: `chunk-size` for `chunk.size`.
+    pub fn flag(setting: &str) -> String {
+        setting.replace(['.', '_'], "-")
+    }
+
+    /// Variables that start with `FLOE_` and name no setting, each with the
+    /// variable nearest to it. Reported, not refused: orchestrators set
+    /// variables of their own making, such as `FLOE_SERVICE_HOST`.
+    pub fn unknown_variables(
+        &self,
+        environment: &[(String, String)],
+        others: &[&str],
+    ) -> Vec<(String, Option<String>)> {
+        let known: Vec<String> = self.keys().map(|(s, _)| Schema::variable(&s)).collect();
+        environment
+            .iter()
+            .filter(|(name, _)| name.starts_with("FLOE_"))
+            .filter(|(name, _)| !known.contains(name) && !others.contains(&name.as_str()))
+            .map(|(name, _)| {
+                let near = nearest(name, known.iter().map(String::as_str));
+                (name.clone(), near.map(str::to_owned))
+            })
+            .collect()
+    }
+
+    /// Whether `name` is a table: a section, or a table inside one.
+    pub(super) fn has_table(&self, name: &str) -> bool {
+        self.sections.iter().any(|section| section.name == name)
+            || self.keys().any(|(setting, _)| {
+                setting
+                    .strip_prefix(name)
+                    .is_some_and(|rest| rest.starts_with('.'))
+            })
+    }
+
+    /// The error for a key that does not exist.
+    pub(super) fn unknown(&self, place: String, setting: &str) -> ConfigError {
+        let known: Vec<String> = self
+            .keys()
+            .map(|(name, _)| name)
+            .chain(self.sections.iter().map(|s| s.name.to_owned()))
+            .collect();
+        // A key under the wrong section is recognised by its own name first.
+        let own_name = setting.rsplit('.').next().unwrap_or(setting);
+        let same_name: Vec<&String> = known
+            .iter()
+            .filter(|name| name.rsplit('.').next() == Some(own_name) && name.contains('.'))
+            .collect();
+        let near = match same_name.as_slice() {
+            [only] => Some((*only).clone()),
+            _ => nearest(setting, known.iter().map(String::as_str)).map(str::to_owned),
+        };
+        ConfigError::UnknownKey {
+            place,
+            key: setting.to_owned(),
+            nearest: near,
+        }
+    }
+}
