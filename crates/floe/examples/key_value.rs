@@ -8,7 +8,7 @@ use floe::{ByteSize, Bytes, Cache, CacheConfig};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::temp_dir().join("floe-example.floe");
     let cache = Cache::open(&CacheConfig::file(&path, ByteSize::gib(1))).await?;
-    println!("{} values were warm", cache.recovery().records);
+    println!("{} values were warm", cache.recovery().store.records);
 
     for n in 0..1000u32 {
         let value = Bytes::from(vec![n as u8; 4096]);
@@ -25,8 +25,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stats = cache.stats();
     println!(
         "{} values live, {:.3} bytes written to flash per byte stored",
-        stats.engine.live_records,
-        stats.alwa().unwrap_or_default()
+        stats.store.engine.live_records,
+        stats.store.alwa().unwrap_or_default()
     );
     cache.close().await?;
     Ok(())

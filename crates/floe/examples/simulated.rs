@@ -25,10 +25,7 @@ fn main() {
             .await
             .expect("a blank device is formatted");
 
-        let hour = PutOptions {
-            ttl: Some(Duration::from_secs(3600)),
-            ..PutOptions::default()
-        };
+        let hour = PutOptions::default().with_ttl(Duration::from_secs(3600));
         cache
             .put_with(b"session", Bytes::from_static(b"alice"), hour)
             .await

@@ -8,12 +8,13 @@
 //! | you have | use |
 //! |---|---|
 //! | keys and values, and perhaps a slow function that makes them | [`Cache`] |
+//! | the same with types of your own | [`TypedCache`] |
 //! | items as memcached has them: flags, versions, expiry, compare-and-swap | [`ItemCache`] |
 //! | objects in S3, GCS, Azure, HTTP or a directory | [`ObjectCache`] |
 //! | a device of your own, or a simulated one | [`Store`] |
 //!
 //! ```
-//! use floe::{ByteSize, Bytes, Cache, CacheConfig, PutOptions};
+//! use floe::{ByteSize, Bytes, Cache, CacheConfig};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -27,7 +28,7 @@
 //!
 //! // However many callers miss a key at once, one of them fetches.
 //! let page = cache
-//!     .get_or_fetch(b"page", PutOptions::default(), || async {
+//!     .get_or_fetch(b"page", || async {
 //!         Ok::<_, std::io::Error>(Bytes::from(vec![1; 100_000]))
 //!     })
 //!     .await?;
@@ -59,20 +60,27 @@ pub mod object;
 pub mod origin;
 pub mod store;
 pub mod tiny;
+mod typed;
+mod value;
 
 pub use bytes::Bytes;
-pub use cache::{Cache, CacheConfig, FetchError};
+pub use cache::{
+    Cache, CacheConfig, CacheRecovery, CacheStats, CacheWriter, FetchError, OpenCacheError,
+    SharedError, TinyTierConfig,
+};
 pub use chunk::{ChunkCounts, EngineStats, OpenError, RecoveryReport, ZoneStats};
 pub use error::CacheError;
 pub use floe_core::ByteSize;
-pub use floe_core::chunk::{ChunkConfig, Durability, Eviction, LargeReads};
+pub use floe_core::chunk::{
+    ChunkConfig, ClruLayout, ConfigError, Durability, Eviction, LargeReads,
+};
 pub use floe_core::policy::admission;
 pub use floe_device as device;
-pub use items::{Item, ItemCache, ItemConfig};
+pub use floe_device::DeviceConfig;
+pub use items::{Item, ItemCache, ItemConfig, ItemError};
 pub use object::{ObjectCache, ObjectConfig, ObjectKey};
 pub use origin::{Origin, OriginConfig};
-pub use store::{
-    Admission, InRam, PutOptions, RamConfig, ReadFault, Store, StoreConfig, StoreStats, Tier,
-    Value, ValueReader, ValueWriter,
-};
-pub use tiny::Tiny;
+pub use store::{RamConfig, Store, StoreConfig, StoreStats, ValueReader, ValueWriter};
+pub use tiny::{OpenTinyError, Tiny, TinyConfig, TinyRecovery, TinyStats};
+pub use typed::{TypedCache, TypedError};
+pub use value::{InRam, PutOptions, PutOutcome, ReadFault, Tier, Value};

@@ -15,8 +15,8 @@ use floe::items::{ItemBuffer, NewItem};
 use floe::object::{Consistency, ObjectCache, ObjectConfig};
 use floe::origin::emulated::EmulatedConfig;
 use floe::{
-    Admission, ByteSize, Cache, ChunkConfig, Eviction, ItemCache, ItemConfig, ObjectKey, Origin,
-    OriginConfig, PutOptions, RamConfig, Store, StoreConfig,
+    ByteSize, Cache, ChunkConfig, Eviction, ItemCache, ItemConfig, ObjectKey, Origin, OriginConfig,
+    PutOptions, PutOutcome, RamConfig, Store, StoreConfig,
 };
 
 fn reject_first() -> AdmissionConfig {
@@ -45,7 +45,7 @@ fn value(of: u8, len: usize) -> Bytes {
     Bytes::from(vec![of; len])
 }
 
-async fn put(store: &Store, key: &[u8], value: Bytes) -> Admission {
+async fn put(store: &Store, key: &[u8], value: Bytes) -> PutOutcome {
     store
         .put(key, value, PutOptions::default())
         .await
@@ -88,23 +88,23 @@ fn a_declined_value_is_served_from_memory_and_ends_what_flash_has() {
             let before = store(&device, &clock, &with(AdmissionConfig::default())).await;
             assert_eq!(
                 put(&before, b"key", value(1, len)).await,
-                Admission::Admitted
+                PutOutcome::Stored
             );
             before.close().await.expect("closes");
 
             let warm = store(&device, &clock, &with(reject_first())).await;
             assert_eq!(get(&warm, b"key").await, Some((1, len)));
-            assert_eq!(put(&warm, b"new", value(2, len)).await, Admission::Declined);
+            assert_eq!(put(&warm, b"new", value(2, len)).await, PutOutcome::RamOnly);
             assert!(warm.contains(b"new").expect("contains"));
             assert_eq!(get(&warm, b"new").await, Some((2, len)));
-            assert!(warm.delete(b"new").await.expect("delete"));
+            assert!(warm.remove(b"new").await.expect("delete"));
             assert!(!warm.contains(b"new").expect("contains"));
             // The get was a sighting, so that the first put is the second one.
-            assert_eq!(put(&warm, b"key", value(3, len)).await, Admission::Admitted);
+            assert_eq!(put(&warm, b"key", value(3, len)).await, PutOutcome::Stored);
             warm.close().await.expect("closes");
 
             let warm = store(&device, &clock, &with(reject_first())).await;
-            assert_eq!(put(&warm, b"key", value(4, len)).await, Admission::Declined);
+            assert_eq!(put(&warm, b"key", value(4, len)).await, PutOutcome::RamOnly);
             assert_eq!(get(&warm, b"key").await, Some((4, len)));
             // As after a crash: nothing is closed.
             drop(warm);
@@ -119,12 +119,9 @@ fn a_declined_value_ends_with_its_time() {
     virtual_time::run(2, |clock: Clock| async move {
         let device = memory(in_place(14, 4 << 20));
         let store = store(&device, &clock, &config(reject_first())).await;
-        let options = PutOptions {
-            ttl: Some(Duration::from_secs(10)),
-            ..PutOptions::default()
-        };
+        let options = PutOptions::default().with_ttl(Duration::from_secs(10));
         let declined = store.put(b"brief", value(1, 100), options).await;
-        assert_eq!(declined.expect("put"), Admission::Declined);
+        assert_eq!(declined.expect("put"), PutOutcome::RamOnly);
         assert!(store.contains(b"brief").expect("contains"));
         clock.sleep(Duration::from_secs(11)).await;
         assert!(!store.contains(b"brief").expect("contains"));
@@ -146,7 +143,7 @@ fn what_streams_in_and_is_declined_is_not_kept() {
             writer.write(bytes.slice(..1_000)).await.expect("writes");
             writer.write(bytes.slice(1_000..)).await.expect("writes");
             assert!(writer.write(value(1, 1)).await.is_err(), "one too many");
-            assert_eq!(writer.finish().await.expect("ends"), Admission::Declined);
+            assert_eq!(writer.finish().await.expect("ends"), PutOutcome::RamOnly);
             let kept = kept.then_some((1, len));
             assert_eq!(get(&store, key).await, kept, "{len} bytes");
         }
@@ -186,8 +183,8 @@ fn a_value_that_lands_late_does_not_come_back_after_one_that_was_declined() {
             };
             clock.sleep(Duration::from_micros(offset_us)).await;
             let declined = put(&store, &key, value(2, 900_000)).await;
-            assert_eq!(declined, Admission::Declined);
-            if writing.await.expect("ends") == Admission::Declined {
+            assert_eq!(declined, PutOutcome::RamOnly);
+            if writing.await.expect("ends") == PutOutcome::RamOnly {
                 // By chance.
                 continue;
             }

@@ -25,17 +25,17 @@ async fn values_survive_closing_and_reopening() {
     );
     {
         let cache = Cache::open(&config(&dir)).await.unwrap();
-        assert!(cache.recovery().formatted);
+        assert!(cache.recovery().store.formatted);
         cache.put(b"small", small.clone()).await.unwrap();
         cache.put(b"large", large.clone()).await.unwrap();
         cache.put(b"empty", Bytes::new()).await.unwrap();
         cache.put(b"gone", small.clone()).await.unwrap();
-        assert!(cache.delete(b"gone").await.unwrap());
+        assert!(cache.remove(b"gone").await.unwrap());
         cache.close().await.unwrap();
         assert!(matches!(cache.get(b"small").await, Err(CacheError::Closed)));
     }
     let cache = Cache::open(&config(&dir)).await.unwrap();
-    assert!(!cache.recovery().formatted);
+    assert!(!cache.recovery().store.formatted);
     assert_eq!(cache.get(b"small").await.unwrap(), Some(small));
     assert_eq!(
         cache.get_range(b"large", 300_000..700_001).await.unwrap(),
@@ -69,9 +69,7 @@ async fn many_misses_of_one_key_are_one_fetch() {
                     gate.notified().await;
                     Ok::<_, std::io::Error>(Bytes::from_static(b"value"))
                 };
-                cache
-                    .get_or_fetch(b"key", PutOptions::default(), fetch)
-                    .await
+                cache.get_or_fetch(b"key", fetch).await
             })
         })
         .collect();
@@ -87,7 +85,7 @@ async fn a_failed_fetch_reaches_its_callers_and_is_not_remembered() {
     let dir = tempfile::tempdir().unwrap();
     let cache = Cache::open(&config(&dir)).await.unwrap();
     let failed = cache
-        .get_or_fetch(b"key", PutOptions::default(), || async {
+        .get_or_fetch(b"key", || async {
             Err::<Bytes, _>(std::io::Error::other("origin is down"))
         })
         .await;
@@ -95,7 +93,7 @@ async fn a_failed_fetch_reaches_its_callers_and_is_not_remembered() {
         matches!(&failed, Err(FetchError::Fetch(e)) if e.to_string() == "origin is down"),
         "{failed:?}"
     );
-    let fetched = cache.get_or_fetch(b"key", PutOptions::default(), || async {
+    let fetched = cache.get_or_fetch(b"key", || async {
         Ok::<_, std::io::Error>(Bytes::from_static(b"1"))
     });
     assert_eq!(fetched.await.unwrap(), Bytes::from_static(b"1"));
@@ -107,7 +105,7 @@ async fn a_fetch_that_was_overtaken_is_not_stored() {
     let cache = Cache::open(&config(&dir)).await.unwrap();
     let during = cache.clone();
     let fetched = cache
-        .get_or_fetch(b"key", PutOptions::default(), || async move {
+        .get_or_fetch(b"key", || async move {
             during
                 .put(b"key", Bytes::from_static(b"newer"))
                 .await
@@ -133,7 +131,6 @@ async fn when_the_fetcher_is_dropped_a_waiter_fetches() {
             cache
                 .get_or_fetch(
                     b"key",
-                    PutOptions::default(),
                     std::future::pending::<Result<Bytes, std::io::Error>>,
                 )
                 .await
@@ -144,7 +141,7 @@ async fn when_the_fetcher_is_dropped_a_waiter_fetches() {
         let cache = cache.clone();
         async move {
             cache
-                .get_or_fetch(b"key", PutOptions::default(), || async {
+                .get_or_fetch(b"key", || async {
                     Ok::<_, std::io::Error>(Bytes::from_static(b"2"))
                 })
                 .await
@@ -166,10 +163,7 @@ fn values_expire() {
         let cache = Cache::open_on(device, clock.clone(), &config.store)
             .await
             .unwrap();
-        let ttl = PutOptions {
-            ttl: Some(Duration::from_secs(10)),
-            ..PutOptions::default()
-        };
+        let ttl = PutOptions::default().with_ttl(Duration::from_secs(10));
         cache
             .put_with(b"key", Bytes::from_static(b"1"), ttl)
             .await
@@ -210,7 +204,7 @@ fn overwrites_never_fill_the_journal() {
                 cache.flush().await.unwrap();
             }
         }
-        let stats = cache.stats().engine;
+        let stats = cache.stats().store.engine;
         assert!(stats.counts.journal_moves > 0, "{stats:?}");
         assert_eq!(stats.counts.refused, 0);
         let mut hits = 0;
@@ -255,12 +249,40 @@ fn keys_of_the_tiny_engine_are_no_misses() {
                 let part = cache.get_range(b"large", 0..9).await.unwrap();
                 assert_eq!(part, Some(large.slice(..9)));
             }
-            let misses = cache.stats().engine.counts.misses;
+            let misses = cache.stats().store.engine.counts.misses;
             assert_eq!(misses, 0, "flushed: {flushed}");
             cache.flush().await.unwrap();
         }
         assert!(cache.get(b"absent").await.unwrap().is_none());
         assert!(cache.get_range(b"absent", 0..9).await.unwrap().is_none());
-        assert_eq!(cache.stats().engine.counts.misses, 2);
+        assert_eq!(cache.stats().store.engine.counts.misses, 2);
     });
+}
+
+/// Hits in memory take part in tokio's cooperative budget: tasks that do
+/// nothing else leave time to timers and to each other.
+#[test]
+fn tasks_that_loop_over_hits_starve_nobody() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let cache = runtime.block_on(Cache::open(&config(&dir))).unwrap();
+    let value = Bytes::from_static(b"hot");
+    runtime.block_on(cache.put(b"key", value.clone())).unwrap();
+    for _ in 0..4 {
+        let (cache, value) = (cache.clone(), value.clone());
+        runtime
+            .spawn(async move { while cache.get(b"key").await.unwrap() == Some(value.clone()) {} });
+    }
+    let (told, tells) = std::sync::mpsc::channel();
+    runtime.spawn(async move {
+        Clock::real().sleep(Duration::from_millis(10)).await;
+        told.send(()).unwrap();
+    });
+    let came = tells.recv_timeout(Duration::from_secs(20));
+    runtime.shutdown_background();
+    came.expect("a timer fires while tasks loop");
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use common::{Lives, Subject, in_place, power_switch};
 use floe::admission::{AdmissionConfig, ProbabilisticConfig};
 use floe::tiny::{TinyConfig, TinyEngine};
-use floe::{Admission, Cache, CacheError, ChunkConfig, PutOptions, Store, StoreConfig, Tiny};
+use floe::{Cache, CacheError, ChunkConfig, PutOptions, PutOutcome, Store, StoreConfig, Tiny};
 use floe_core::ByteSize;
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -28,10 +28,7 @@ impl Subject for Cache {
         ttl: Option<Duration>,
         random: &mut StdRng,
     ) -> Result<bool, CacheError> {
-        let options = PutOptions {
-            ttl,
-            ..PutOptions::default()
-        };
+        let options = PutOptions::default().with_ttl(ttl);
         let admission = if random.random_bool(0.1) {
             let mut writer = self.writer(key, value.len() as u64, options).await?;
             let half = value.len() / 2;
@@ -41,7 +38,7 @@ impl Subject for Cache {
         } else {
             self.put_with(key, value, options).await?
         };
-        Ok(admission != Admission::Refused)
+        Ok(admission != PutOutcome::Dropped)
     }
 
     async fn delete(&self, key: &[u8]) -> Result<(), CacheError> {

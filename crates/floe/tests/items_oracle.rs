@@ -274,7 +274,7 @@ async fn operation(
             let seconds = random.random_range(0..20);
             clock.sleep(Duration::from_secs(seconds)).await;
         }
-        75..85 => match items.get_now(key)? {
+        75..85 => match items.get_ram(key)? {
             Found::Hit(item) => model.check(number, Some(&item)),
             Found::Miss => model.check(number, None),
             Found::OnFlash { .. } => {}
@@ -491,7 +491,7 @@ fn what_was_flushed_stays_away_and_lost_records_forget_everything() {
         assert_eq!(items.get(b"new").await.unwrap(), None);
         assert!(items.get(b"last").await.unwrap().is_some());
         for record in [b"I0", b"I1"] {
-            assert!(store.delete(record).await.unwrap());
+            assert!(store.remove(record).await.unwrap());
         }
         drop((store, items));
         let (_store, items) = open(&power, &clock, LOG).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use floe::{Admission, PutOptions, Store, StoreConfig};
+use floe::{PutOptions, PutOutcome, Store, StoreConfig};
 use floe_core::chunk::{ChunkConfig, ClruLayout, Eviction, Plan};
 use floe_core::layout::ZoneLayout;
 use floe_core::{ByteSize, Geometry};
@@ -67,7 +67,7 @@ async fn put(store: &Store, key: u64, version: u64, len: usize) {
     let admission = store
         .put(&name(key), value(key, version, len), PutOptions::default())
         .await;
-    assert_eq!(admission.unwrap(), Admission::Admitted);
+    assert_eq!(admission.unwrap(), PutOutcome::Stored);
 }
 
 async fn get(store: &Store, key: u64) -> Option<Bytes> {
@@ -157,8 +157,8 @@ async fn scenario(store: &Store, truth: &mut Truth, round: u64) {
             .put(&name(key), value(key, version, len), options)
             .await
         {
-            Ok(Admission::Admitted) => truth.insert(key, vec![version]),
-            Ok(Admission::Refused | Admission::Declined) => truth.insert(key, Vec::new()),
+            Ok(PutOutcome::Stored) => truth.insert(key, vec![version]),
+            Ok(PutOutcome::RamOnly | PutOutcome::Dropped) => truth.insert(key, Vec::new()),
             Err(_) => continue,
         };
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::{Lives, Part, Subject, in_place, power_switch, zoned};
 use floe::admission::{AdmissionConfig, ProbabilisticConfig};
-use floe::{Admission, CacheError, PutOptions, Store, StoreConfig};
+use floe::{CacheError, PutOptions, PutOutcome, Store, StoreConfig};
 use floe_core::chunk::{ChunkConfig, Eviction};
 use floe_core::{ByteSize, Geometry};
 use floe_device::Faults;
@@ -44,12 +44,9 @@ impl Subject for Store {
         ttl: Option<Duration>,
         _: &mut StdRng,
     ) -> Result<bool, CacheError> {
-        let options = PutOptions {
-            ttl,
-            ..PutOptions::default()
-        };
+        let options = PutOptions::default().with_ttl(ttl);
         let admission = Store::put(self, key, value, options).await?;
-        Ok(admission != Admission::Refused)
+        Ok(admission != PutOutcome::Dropped)
     }
 
     async fn delete(&self, key: &[u8]) -> Result<(), CacheError> {

@@ -94,10 +94,7 @@ fn lookups_in_ram_are_counted_as_gets_are() {
 fn an_expired_value_is_not_found_in_memory() {
     virtual_time::run(3, |clock| async move {
         let store = store(clock.clone(), ByteSize::mib(1)).await;
-        let options = PutOptions {
-            ttl: Some(Duration::from_secs(10)),
-            ..PutOptions::default()
-        };
+        let options = PutOptions::default().with_ttl(Duration::from_secs(10));
         store
             .put(b"key", Bytes::from_static(b"value"), options)
             .await

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{in_place, memory, zoned};
-use floe::store::InRam;
 use floe::tiny::{OpenTinyError, TinyConfig, TinyEngine};
-use floe::{ByteSize, Bytes, Cache, CacheConfig, CacheError, PutOptions, Tiny};
+use floe::{ByteSize, Bytes, Cache, CacheConfig, CacheError, InRam, PutOptions, Tiny};
 use floe_core::policy::admission::{AdmissionConfig, RejectFirstConfig};
 use floe_device::{Clock, DeviceConfig, Faults, Faulty, SharedDevice, virtual_time};
 
@@ -114,10 +113,7 @@ fn values_end_with_their_time_and_keys_have_limits() {
         let store = Tiny::open(device(), clock.clone(), &config())
             .await
             .expect("opens");
-        let brief = PutOptions {
-            ttl: Some(Duration::from_secs(10)),
-            ..PutOptions::default()
-        };
+        let brief = PutOptions::default().with_ttl(Duration::from_secs(10));
         store.put(b"brief", b"life", brief).await.expect("put");
         assert!(store.get(b"brief").await.expect("get").is_some());
         clock.sleep(Duration::from_secs(11)).await;
@@ -501,7 +497,7 @@ async fn a_cache_sends_what_is_small_to_its_tiny_engine() {
         cache.get(b"large").await.expect("get"),
         Some(Bytes::from_static(b"now small"))
     );
-    assert!(cache.delete(b"large").await.expect("delete"));
+    assert!(cache.remove(b"large").await.expect("delete"));
     assert_eq!(cache.get(b"large").await.expect("get"), None);
     cache.close().await.expect("closes");
     drop(cache);

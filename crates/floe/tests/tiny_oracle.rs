@@ -31,10 +31,7 @@ impl Subject for Tiny {
         ttl: Option<Duration>,
         _: &mut StdRng,
     ) -> Result<bool, CacheError> {
-        let options = PutOptions {
-            ttl,
-            ..PutOptions::default()
-        };
+        let options = PutOptions::default().with_ttl(ttl);
         Tiny::put(self, key, &value, options).await?;
         Ok(true)
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use bytes::Bytes;
-use floe::{Admission, PutOptions, RamConfig, Store, StoreConfig};
+use floe::{PutOutcome, PutOptions, RamConfig, Store, StoreConfig};
 use floe_core::ByteSize;
 use floe_core::chunk::ChunkConfig;
 use floe_device::config::Direct;
@@ -58,12 +58,9 @@ impl FloeCache {
     }
 
     pub async fn put(&self, key: u64, value: Bytes) -> Result<bool> {
-        let options = PutOptions {
-            relaxed: self.relaxed,
-            ..PutOptions::default()
-        };
+        let options = PutOptions::default().with_relaxed(self.relaxed);
         let admission = self.store.put(&key.to_le_bytes(), value, options).await?;
-        Ok(admission == Admission::Admitted)
+        Ok(admission == PutOutcome::Stored)
     }
 
     pub async fn close(self) -> Result<()> {

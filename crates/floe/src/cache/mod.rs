@@ -9,6 +9,7 @@
 //! older value or none. Reads ask the chunk engine first, whose index is exact.
 
 mod flight;
+mod tiny_tier;
 mod writer;
 
 use std::fmt;
@@ -22,14 +23,14 @@ use floe_core::ByteSize;
 use floe_device::config::DeviceConfig;
 use floe_device::{Clock, OpenDeviceError, SharedDevice};
 use serde::{Deserialize, Serialize};
+use tokio::task::coop::consume_budget;
 
 use crate::error::CacheError;
-use crate::store::{
-    Admission, InRam, OpenError, PutOptions, RecoveryReport, Store, StoreConfig, StoreStats, Value,
-    ValueReader,
-};
-use crate::tiny::{OpenTinyError, Tiny, TinyConfig};
+use crate::store::{OpenError, RecoveryReport, Store, StoreConfig, StoreStats, ValueReader};
+use crate::tiny::{OpenTinyError, Tiny, TinyConfig, TinyRecovery, TinyStats};
+use crate::value::{InRam, PutOptions, PutOutcome, Value};
 use flight::{Flights, Turn};
+use tiny_tier::TinyTier;
 
 pub use flight::SharedError;
 pub use writer::CacheWriter;
@@ -121,6 +122,33 @@ impl From<CacheError> for FetchError {
     }
 }
 
+/// Counts and gauges of a [`Cache`] at one moment.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CacheStats {
+    /// The chunk engine, the RAM tier and their device.
+    pub store: StoreStats,
+    /// The engine for tiny objects, if there is one.
+    pub tiny: Option<TinyStats>,
+}
+
+/// The state that opening a [`Cache`] found.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CacheRecovery {
+    /// The chunk engine's.
+    pub store: RecoveryReport,
+    /// The tiny engine's, if there is one.
+    pub tiny: Option<TinyRecovery>,
+}
+
+impl CacheRecovery {
+    /// Whether every engine began empty, on a device that was formatted.
+    pub fn is_new(&self) -> bool {
+        self.store.formatted && self.tiny.as_ref().is_none_or(|tiny| tiny.formatted)
+    }
+}
+
 /// A flash cache of keys and values. Cheap to clone; use it inside a tokio runtime.
 ///
 /// Values may be as long as [`Store::value_bytes_max`]. For objects of any
@@ -131,25 +159,6 @@ pub struct Cache {
     tiny: Option<TinyTier>,
     tiny_is_missing: bool,
     flights: Arc<Flights>,
-}
-
-/// The engine for tiny objects, and what goes there.
-#[derive(Clone, Debug)]
-struct TinyTier {
-    engine: Tiny,
-    /// Most bytes of key and value together.
-    threshold: usize,
-}
-
-impl TinyTier {
-    fn takes(&self, key: &[u8], value_bytes: usize) -> bool {
-        key.len() + value_bytes <= self.threshold && self.engine.fits(key.len(), value_bytes)
-    }
-
-    /// Whether it could hold `key` at all.
-    fn may_hold(&self, key: &[u8]) -> bool {
-        self.engine.fits(key.len(), 0)
-    }
 }
 
 impl fmt::Debug for Cache {
@@ -270,6 +279,7 @@ impl Cache {
         let Some(tiny) = self.tiny.as_ref().filter(|tiny| tiny.may_hold(key)) else {
             return self.store.get(key).await;
         };
+        consume_budget().await;
         match self.store.find_in_ram(key)? {
             InRam::Hit(value) => Ok(Some(value)),
             InRam::OnFlash { .. } => self.store.get(key).await,
@@ -317,6 +327,7 @@ impl Cache {
         let Some(tiny) = self.tiny.as_ref().filter(|tiny| tiny.may_hold(key)) else {
             return self.store.read(key, range).await;
         };
+        consume_budget().await;
         match self.store.find_in_ram(key)? {
             InRam::Hit(value) => Ok(Some(ValueReader::whole(value, &range))),
             InRam::OnFlash { .. } => self.store.read(key, range).await,
@@ -339,6 +350,24 @@ impl Cache {
     /// [`FetchError::Fetch`] with `fetch`'s error, for everyone who waited;
     /// [`FetchError::Cache`] for a bad key or a closed cache.
     pub async fn get_or_fetch<Fetch, Fetched, E>(
+        &self,
+        key: &[u8],
+        fetch: Fetch,
+    ) -> Result<Bytes, FetchError>
+    where
+        Fetch: FnOnce() -> Fetched,
+        Fetched: Future<Output = Result<Bytes, E>>,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.get_or_fetch_with(key, PutOptions::default(), fetch)
+            .await
+    }
+
+    /// As [`get_or_fetch`](Cache::get_or_fetch), storing the value with `options`.
+    ///
+    /// # Errors
+    /// As [`get_or_fetch`](Cache::get_or_fetch).
+    pub async fn get_or_fetch_with<Fetch, Fetched, E>(
         &self,
         key: &[u8],
         options: PutOptions,
@@ -401,7 +430,7 @@ impl Cache {
     ///
     /// # Errors
     /// As [`Store::put`].
-    pub async fn put(&self, key: &[u8], value: Bytes) -> Result<Admission, CacheError> {
+    pub async fn put(&self, key: &[u8], value: Bytes) -> Result<PutOutcome, CacheError> {
         self.put_with(key, value, PutOptions::default()).await
     }
 
@@ -414,7 +443,7 @@ impl Cache {
         key: &[u8],
         value: Bytes,
         options: PutOptions,
-    ) -> Result<Admission, CacheError> {
+    ) -> Result<PutOutcome, CacheError> {
         self.flights.overtake(key).await;
         let admission = self.route(key, value, options).await;
         // A fetch that began before the value was stored may still carry an older one.
@@ -428,7 +457,7 @@ impl Cache {
         key: &[u8],
         value: Bytes,
         options: PutOptions,
-    ) -> Result<Admission, CacheError> {
+    ) -> Result<PutOutcome, CacheError> {
         let Some(tiny) = &self.tiny else {
             return self.store.put(key, value, options).await;
         };
@@ -440,14 +469,14 @@ impl Cache {
         tiny.engine.put(key, &value, options).await?;
         // Also where the store has no such key: what it evicted may still be on
         // flash, and only it knows.
-        self.store.delete(key).await?;
-        Ok(Admission::Admitted)
+        self.store.remove(key).await?;
+        Ok(PutOutcome::Stored)
     }
 
     async fn forget_in_tiny(&self, key: &[u8]) -> Result<(), CacheError> {
         match &self.tiny {
-            Some(tiny) if tiny.may_hold(key) => tiny.engine.delete(key).await,
-            _ => Ok(()),
+            Some(tiny) => tiny.forget(key).await,
+            None => Ok(()),
         }
     }
 
@@ -462,28 +491,45 @@ impl Cache {
         options: PutOptions,
     ) -> Result<CacheWriter, CacheError> {
         let writer = self.store.writer(key, len, options).await?;
-        Ok(CacheWriter::new(self.clone(), key, writer))
+        Ok(CacheWriter::new(self.tiny.clone(), key, writer))
     }
 
-    /// Forgets `key`; says whether it was there.
+    /// Forgets `key`. When it returns, no crash brings the value back. Reads
+    /// no flash.
     ///
     /// # Errors
-    /// As [`Store::delete`].
-    pub async fn delete(&self, key: &[u8]) -> Result<bool, CacheError> {
+    /// As [`Store::remove`].
+    pub async fn delete(&self, key: &[u8]) -> Result<(), CacheError> {
         self.flights.overtake(key).await;
-        let was_there = self.remove(key).await;
+        let forgotten = self.forget(key).await;
         self.flights.overtake(key).await;
-        was_there
+        forgotten.map(drop)
     }
 
-    async fn remove(&self, key: &[u8]) -> Result<bool, CacheError> {
-        let in_tiny = match &self.tiny {
-            Some(tiny) if tiny.may_hold(key) => tiny.engine.get(key).await?.is_some(),
-            _ => false,
+    /// As [`delete`](Cache::delete), and says whether the value was there. A
+    /// tiny object that is not in memory is looked for on flash.
+    ///
+    /// # Errors
+    /// As [`Store::remove`].
+    pub async fn remove(&self, key: &[u8]) -> Result<bool, CacheError> {
+        self.flights.overtake(key).await;
+        let removed = async {
+            let in_tiny = match &self.tiny {
+                Some(tiny) if tiny.may_hold(key) => tiny.engine.get(key).await?.is_some(),
+                _ => false,
+            };
+            Ok(self.forget(key).await? || in_tiny)
         };
-        let in_store = self.store.delete(key).await?;
+        let removed = removed.await;
+        self.flights.overtake(key).await;
+        removed
+    }
+
+    /// Has both engines forget `key`; says whether the store had it.
+    async fn forget(&self, key: &[u8]) -> Result<bool, CacheError> {
+        let in_store = self.store.remove(key).await?;
         self.forget_in_tiny(key).await?;
-        Ok(in_store || in_tiny)
+        Ok(in_store)
     }
 
     /// Waits until everything accepted so far is on stable flash.
@@ -510,14 +556,20 @@ impl Cache {
         tiny
     }
 
-    /// Counts and gauges.
-    pub fn stats(&self) -> StoreStats {
-        self.store.stats()
+    /// Counts and gauges of every engine.
+    pub fn stats(&self) -> CacheStats {
+        CacheStats {
+            store: self.store.stats(),
+            tiny: self.tiny().map(Tiny::stats),
+        }
     }
 
-    /// What opening found.
-    pub fn recovery(&self) -> &RecoveryReport {
-        self.store.recovery()
+    /// The state that each engine was found in.
+    pub fn recovery(&self) -> CacheRecovery {
+        CacheRecovery {
+            store: self.store.recovery().clone(),
+            tiny: self.tiny().map(|tiny| *tiny.recovery()),
+        }
     }
 
     /// The engine for tiny objects, if there is one.

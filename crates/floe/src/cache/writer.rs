@@ -2,23 +2,24 @@
 
 use bytes::Bytes;
 
-use super::Cache;
+use super::tiny_tier::TinyTier;
 use crate::error::CacheError;
-use crate::store::{Admission, ValueWriter};
+use crate::store::ValueWriter;
+use crate::value::PutOutcome;
 
 /// A value being written piece by piece. Dropping it without
 /// [`finish`](CacheWriter::finish) forgets what was written.
 #[derive(Debug)]
 pub struct CacheWriter {
-    cache: Cache,
+    tiny: Option<TinyTier>,
     key: Box<[u8]>,
     writer: ValueWriter,
 }
 
 impl CacheWriter {
-    pub(super) fn new(cache: Cache, key: &[u8], writer: ValueWriter) -> Self {
+    pub(super) fn new(tiny: Option<TinyTier>, key: &[u8], writer: ValueWriter) -> Self {
         CacheWriter {
-            cache,
+            tiny,
             key: key.into(),
             writer,
         }
@@ -36,9 +37,11 @@ impl CacheWriter {
     ///
     /// # Errors
     /// As [`ValueWriter::finish`].
-    pub async fn finish(self) -> Result<Admission, CacheError> {
+    pub async fn finish(self) -> Result<PutOutcome, CacheError> {
         let admission = self.writer.finish().await?;
-        self.cache.forget_in_tiny(&self.key).await?;
+        if let Some(tiny) = &self.tiny {
+            tiny.forget(&self.key).await?;
+        }
         Ok(admission)
     }
 }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::Engine;
 use crate::error::CacheError;
-use crate::store::{Admission, PutOptions};
+use crate::value::{PutOptions, PutOutcome};
 
 /// Asked once before a value is written.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl Engine {
         key: &[u8],
         value: Bytes,
         options: PutOptions,
-    ) -> Result<Admission, CacheError> {
+    ) -> Result<PutOutcome, CacheError> {
         if self.admits(key, value.len() as u64) {
             self.put(key, value, options).await
         } else {
@@ -98,7 +98,7 @@ impl Engine {
         key: &[u8],
         value: Option<Bytes>,
         options: PutOptions,
-    ) -> Result<Admission, CacheError> {
+    ) -> Result<PutOutcome, CacheError> {
         let hash = self.hash(key);
         let expiry_unix_s = self.expiry(options);
         let deaths = {
@@ -113,6 +113,6 @@ impl Engine {
             deaths
         };
         self.settle_as(deaths, options.relaxed).await?;
-        Ok(Admission::Declined)
+        Ok(PutOutcome::RamOnly)
     }
 }

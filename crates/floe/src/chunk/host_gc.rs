@@ -27,7 +27,7 @@ use super::write::WriteError;
 use super::zone_state::ZoneStates;
 use super::{Engine, LargeReader, LargeWriter};
 use crate::error::CacheError;
-use crate::store::Admission;
+use crate::value::PutOutcome;
 
 /// Zones that are collected at once at most.
 const ZONES_AT_ONCE: u32 = 4;
@@ -462,7 +462,7 @@ impl Engine {
             let Ok(part) = part else { return Ok(()) };
             writer.write(part).await?;
         }
-        if writer.finish().await? == Admission::Admitted {
+        if writer.finish().await? == PutOutcome::Stored {
             add(&self.counters.gc_records, 1);
             add(&self.counters.gc_bytes, len);
         }

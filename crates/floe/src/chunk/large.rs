@@ -29,7 +29,7 @@ use super::turns::{Turn, Waited};
 use super::write::WriteError;
 use super::{Engine, room_units};
 use crate::error::CacheError;
-use crate::store::{Admission, PutOptions, check_given, check_whole};
+use crate::value::{PutOptions, PutOutcome, check_given, check_whole};
 
 /// Pieces of one value that are being written at once.
 const WINDOW: usize = 4;
@@ -166,7 +166,7 @@ impl LargeWriter {
     }
 
     /// Makes the value visible. `Refused` if the device took it nowhere.
-    pub(crate) async fn finish(mut self) -> Result<Admission, CacheError> {
+    pub(crate) async fn finish(mut self) -> Result<PutOutcome, CacheError> {
         check_whole(self.len, self.given)?;
         self.turn.iter().for_each(Turn::busy);
         while !self.in_flight.is_empty() && !self.failed {
@@ -180,12 +180,12 @@ impl LargeWriter {
         self.finished = true;
         let bytes = self.key.len() as u64 + self.len;
         match admission {
-            Some(()) if self.moving.is_some() => Ok(Admission::Admitted),
-            None if self.moving.is_some() => Ok(Admission::Refused),
+            Some(()) if self.moving.is_some() => Ok(PutOutcome::Stored),
+            None if self.moving.is_some() => Ok(PutOutcome::Dropped),
             Some(()) => {
                 add(&self.engine.counters.puts, 1);
                 add(&self.engine.counters.put_bytes, bytes);
-                Ok(Admission::Admitted)
+                Ok(PutOutcome::Stored)
             }
             None => {
                 add(&self.engine.counters.refused, 1);
@@ -193,7 +193,7 @@ impl LargeWriter {
                 // What was there before is replaced by nothing, as promised.
                 let (deaths, _) = self.displace();
                 self.engine.settle(deaths).await?;
-                Ok(Admission::Refused)
+                Ok(PutOutcome::Dropped)
             }
         }
     }

@@ -26,7 +26,7 @@ use super::Engine;
 use super::lookup::FlashValue;
 use super::stats::add;
 use super::zone_state::{Pin, ZoneStates};
-use crate::store::ReadFault;
+use crate::value::ReadFault;
 
 /// Parts of one value that are being read at once, or wait for their consumer.
 const WINDOW: u32 = 8;

@@ -13,7 +13,7 @@ use super::stats::add;
 use super::zone_state::{Pin, ZoneStates};
 use super::{Engine, LargeReader};
 use crate::error::CacheError;
-use crate::store::Tier;
+use crate::value::Tier;
 
 /// Where a key's value is.
 pub(crate) enum Lookup<'e> {

@@ -289,7 +289,7 @@ impl Engine {
 
     /// Forgets `key`; says whether it was there. When this returns `Ok`, no
     /// crash brings it back.
-    pub(crate) async fn delete(&self, key: &[u8]) -> Result<bool, CacheError> {
+    pub(crate) async fn remove(&self, key: &[u8]) -> Result<bool, CacheError> {
         self.check_key(key)?;
         let hash = self.hash(key);
         let (was_served, deaths) = {

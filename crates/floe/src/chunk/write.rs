@@ -21,7 +21,7 @@ use super::shard::{Pending, PendingSlot};
 use super::stats::add;
 use super::{Engine, LargeWriter, PENDING_BYTES, room_units};
 use crate::error::CacheError;
-use crate::store::{Admission, PutOptions};
+use crate::value::{PutOptions, PutOutcome};
 
 /// Appends of one batch that are tried, each in another zone, before its values are given up.
 pub(super) const ATTEMPTS: usize = 4;
@@ -98,7 +98,7 @@ impl Engine {
         key: &[u8],
         value: Bytes,
         options: PutOptions,
-    ) -> Result<Admission, CacheError> {
+    ) -> Result<PutOutcome, CacheError> {
         if value.len() <= SMALL_MAX_BYTES {
             return self.put_small(key, value, options).await;
         }
@@ -112,7 +112,7 @@ impl Engine {
         key: &[u8],
         value: Bytes,
         options: PutOptions,
-    ) -> Result<Admission, CacheError> {
+    ) -> Result<PutOutcome, CacheError> {
         let bytes = (key.len() + value.len()) as u64;
         let room = self.take_room(bytes + PENDING_BYTES).await?;
         let hash = self.hash(key);
@@ -148,7 +148,7 @@ impl Engine {
         add(&self.counters.puts, 1);
         add(&self.counters.put_bytes, bytes);
         self.settle_as(deaths, options.relaxed).await?;
-        Ok(Admission::Admitted)
+        Ok(PutOutcome::Stored)
     }
 
     /// Room in the write buffer for `bytes`; waits for it.

@@ -1,9 +1,9 @@
 //! How an item lies in a value of the store: a short head, then its bytes.
 //! `docs/format.md` has the table.
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 
-use super::{Item, ItemState, NewItem};
+use super::item::{HEAD_BYTES_MAX, Item, ItemState, NewItem};
 
 /// The upper half of the first byte: which form the head has.
 const FORM: u8 = 0x10;
@@ -12,85 +12,6 @@ const HAS_FLAGS: u8 = 0x01;
 const HAS_EXPIRY: u8 = 0x02;
 const IS_STALE: u8 = 0x04;
 const IS_CLAIMED: u8 = 0x08;
-
-/// Bytes of the longest head: form, version, flags, expiry.
-pub(super) const HEAD_BYTES_MAX: usize = 1 + 8 + 4 + 4;
-
-/// An item's bytes being gathered, with room for the head in front, so that
-/// they are copied once at most on their way to the store.
-#[derive(Debug)]
-pub struct ItemBuffer {
-    bytes: BytesMut,
-    len: usize,
-    /// Bytes that there is room for; at most `len`.
-    limit: usize,
-}
-
-impl ItemBuffer {
-    /// A buffer for `len` bytes.
-    pub fn new(len: usize) -> Self {
-        Self::growing(len, len)
-    }
-
-    /// A buffer for `len` bytes of which the first `room` may come now:
-    /// [`grow`](ItemBuffer::grow) makes room for more.
-    pub fn growing(len: usize, room: usize) -> Self {
-        let mut bytes = BytesMut::with_capacity(HEAD_BYTES_MAX + room.min(len));
-        bytes.resize(HEAD_BYTES_MAX, 0);
-        ItemBuffer {
-            bytes,
-            len,
-            limit: room.min(len),
-        }
-    }
-
-    /// Bytes that are still missing.
-    pub fn missing(&self) -> usize {
-        self.len - self.bytes().len()
-    }
-
-    /// Bytes that may come before the buffer must [`grow`](ItemBuffer::grow).
-    pub fn room(&self) -> usize {
-        self.limit - self.bytes().len()
-    }
-
-    /// Makes room for `more` bytes, and for no byte besides.
-    pub fn grow(&mut self, more: usize) {
-        self.limit = self.limit.saturating_add(more).min(self.len);
-        // `reserve` would take up to twice as much.
-        let mut bytes = BytesMut::with_capacity(HEAD_BYTES_MAX + self.limit);
-        bytes.extend_from_slice(&self.bytes);
-        self.bytes = bytes;
-    }
-
-    /// Adds bytes; what exceeds the room is left, and the number of bytes
-    /// taken returned.
-    pub fn fill(&mut self, bytes: &[u8]) -> usize {
-        let taken = bytes.len().min(self.room());
-        self.bytes.extend_from_slice(&bytes[..taken]);
-        taken
-    }
-
-    /// Where the next bytes may be put directly: give it to a reader that
-    /// fills what [`room`](ItemBuffer::room) says at most.
-    pub fn rest(&mut self) -> bytes::buf::Limit<&mut BytesMut> {
-        let room = self.room();
-        bytes::BufMut::limit(&mut self.bytes, room)
-    }
-
-    /// What was gathered so far.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[HEAD_BYTES_MAX..]
-    }
-}
-
-impl From<&[u8]> for ItemBuffer {
-    fn from(bytes: &[u8]) -> Self {
-        let mut buffer = ItemBuffer::new(bytes.len());
-        buffer.fill(bytes);
-        buffer
-    }
-}
 
 /// The value of the store that holds `item` as `version`.
 pub(super) fn encode(item: NewItem, version: u64, expiry_unix_s: u32) -> Bytes {
@@ -156,6 +77,7 @@ mod tests {
 
     use super::*;
     use crate::items::Expiry;
+    use crate::items::ItemBuffer;
 
     proptest! {
         #[test]

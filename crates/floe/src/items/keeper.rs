@@ -9,11 +9,12 @@ use tokio::sync::Mutex;
 
 use super::access::Accesses;
 use super::era::{Era, EraRecord, RECORD_KEYS, Versions};
-use super::{Inner, ItemCache, ItemError, TURNS};
+use super::inner::{Inner, ItemError, Records, TURNS};
 use crate::cache::Cache;
 use crate::error::CacheError;
-use crate::store::{Admission, PutOptions, Store};
+use crate::store::Store;
 use crate::tiny::Tiny;
+use crate::value::{PutOptions, PutOutcome};
 
 /// How often it is looked whether the records must be written.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -22,25 +23,14 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// long before their zone is the oldest.
 const CAPACITY_SHARE: u64 = 16;
 
-/// The records as they were last written.
-pub(super) struct Keeper {
-    /// Held while they are being written.
-    written: Mutex<EraRecord>,
-    /// Bytes that the device had written then.
-    written_at_bytes: AtomicU64,
-    /// Whether they were written since the items were opened.
-    in_use: AtomicBool,
-}
-
 /// Opens the items of a store.
-pub(super) async fn open(cache: Cache, max_value: u64) -> Result<ItemCache, ItemError> {
+pub(super) async fn open(cache: Cache, max_value: u64) -> Result<Arc<Inner>, ItemError> {
     let store = cache.store().clone();
     let now = store.clock().unix_seconds();
     let found = newest(&store).await?;
     let entropy = store.clock().now().0;
     // What an engine still holds may be of any era.
-    let is_new =
-        store.recovery().formatted && cache.tiny().is_none_or(|tiny| tiny.recovery().formatted);
+    let is_new = cache.recovery().is_new();
     let tiny = cache.tiny().map_or(0, Tiny::identity);
     let found = found.filter(|record| record.tiny == tiny);
     let record = found.unwrap_or_else(|| EraRecord::first(now, entropy, is_new, tiny));
@@ -55,7 +45,7 @@ pub(super) async fn open(cache: Cache, max_value: u64) -> Result<ItemCache, Item
         max_value,
         turns: (0..TURNS).map(|_| Mutex::new(())).collect(),
         accesses: Accesses::new(),
-        keeper: Keeper {
+        records: Records {
             written: Mutex::new(record),
             written_at_bytes: AtomicU64::new(0),
             in_use: AtomicBool::new(false),
@@ -65,7 +55,7 @@ pub(super) async fn open(cache: Cache, max_value: u64) -> Result<ItemCache, Item
     // Nothing is written until an item is: opening must not cost a full cache
     // the zone that a record would take. Without a promise no version is issued.
     tokio::spawn(keep(Arc::downgrade(&inner)));
-    Ok(ItemCache { inner })
+    Ok(inner)
 }
 
 /// The valid record: the newer of the two that can be read.
@@ -116,9 +106,9 @@ impl Inner {
         }
     }
 
-    /// See [`ItemCache::flush_all`].
+    /// See [`ItemCache::flush_all`](super::ItemCache::flush_all).
     pub(super) async fn flush_all(&self, at_unix_s: Option<u32>) -> Result<(), ItemError> {
-        let mut written = self.keeper.written.lock().await;
+        let mut written = self.records.written.lock().await;
         let era = self.era.current(|| self.now_unix_s());
         let (era, flush) = match at_unix_s.filter(|&at| u64::from(at) > self.now_unix_s()) {
             Some(at) => (era, at),
@@ -135,7 +125,7 @@ impl Inner {
         let now = self.now_unix_s();
         let era = self.era.current(|| now);
         let (_, flush) = self.era.get();
-        let written = self.keeper.written.lock().await;
+        let written = self.records.written.lock().await;
         let geometry = self.cache.store().device().geometry();
         let capacity = geometry.zone_capacity * u64::from(geometry.zone_count);
         let device_bytes = self
@@ -145,15 +135,15 @@ impl Inner {
             .counters()
             .snapshot()
             .written_bytes();
-        let age_bytes = device_bytes.saturating_sub(self.keeper.written_at_bytes.load(Relaxed));
+        let age_bytes = device_bytes.saturating_sub(self.records.written_at_bytes.load(Relaxed));
         (written.era, written.flush_unix_s) != (era, flush)
-            || (self.keeper.in_use.load(Relaxed) && self.versions.is_low())
+            || (self.records.in_use.load(Relaxed) && self.versions.is_low())
             || age_bytes > capacity / CAPACITY_SHARE
     }
 
     /// Writes what holds now, with a new promise of versions.
     pub(super) async fn write_records(&self) -> Result<(), ItemError> {
-        let mut written = self.keeper.written.lock().await;
+        let mut written = self.records.written.lock().await;
         let era = self.era.current(|| self.now_unix_s());
         let (_, flush) = self.era.get();
         self.write(&mut written, era, flush).await
@@ -182,7 +172,7 @@ impl Inner {
                 .store()
                 .put_unasked(key, record.encode(), options)
                 .await?
-                == Admission::Refused
+                == PutOutcome::Dropped
             {
                 return Err(ItemError::Refused);
             }
@@ -190,7 +180,7 @@ impl Inner {
             *written = record;
         }
         self.versions.promise(record.version_limit);
-        self.keeper.in_use.store(true, Relaxed);
+        self.records.in_use.store(true, Relaxed);
         let bytes = self
             .cache
             .store()
@@ -198,7 +188,7 @@ impl Inner {
             .counters()
             .snapshot()
             .written_bytes();
-        self.keeper.written_at_bytes.store(bytes, Relaxed);
+        self.records.written_at_bytes.store(bytes, Relaxed);
         Ok(())
     }
 }

@@ -7,15 +7,16 @@ use std::task::Poll;
 use bytes::Bytes;
 use futures::StreamExt;
 
-use super::Inner;
 use super::budget::Share;
 use super::error::ObjectError;
 use super::flight::{Flight, Landing};
+use super::inner::Inner;
 use super::stats::count;
 use super::version::ObjectVersion;
 use crate::error::CacheError;
 use crate::origin::{ObjectMeta, OriginBody, OriginError, OriginRead};
-use crate::store::{Admission, PutOptions, ValueWriter};
+use crate::store::ValueWriter;
+use crate::value::{PutOptions, PutOutcome};
 
 /// A fetch of adjacent chunks. Runs as a task of its own, so that it outlives
 /// the reader who began it. Dropped early, it fails its flights.
@@ -284,9 +285,9 @@ impl Run {
         flight.land(Landing::Complete);
         if let Some(writer) = self.writer.take() {
             let counter = match self.patiently(writer.finish()).await {
-                Some(Admission::Admitted) => &self.cache.stats.chunks_stored,
-                Some(Admission::Declined) => &self.cache.stats.chunks_declined,
-                Some(Admission::Refused) | None => &self.cache.stats.chunks_refused,
+                Some(PutOutcome::Stored) => &self.cache.stats.chunks_stored,
+                Some(PutOutcome::RamOnly) => &self.cache.stats.chunks_declined,
+                Some(PutOutcome::Dropped) | None => &self.cache.stats.chunks_refused,
             };
             count(counter);
         }

@@ -1,30 +1,28 @@
 //! Finds out which version of an object is current: from the cache where the
 //! consistency mode allows it, else from the origin.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
-use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::answer::Outcome;
 use super::budget::Share;
 use super::config::Consistency;
 use super::epoch::Epoch;
 use super::error::ObjectError;
 use super::fetch::{Run, expect_range};
 use super::flight::FlightReader;
+use super::inner::Inner;
+use super::loads::Loading;
 use super::record::{MetadataRecord, RecordedObject};
 use super::stats::count;
 use super::version::{ObjectVersion, Version, metadata_key, name_hash};
-use super::{Inner, Outcome};
-use crate::origin::{ByteRange, GetRequest, ObjectKey, ObjectMeta, OriginError, OriginRead};
-use crate::store::PutOptions;
 
-const SHARDS: usize = 64;
+use crate::origin::{ByteRange, GetRequest, ObjectKey, ObjectMeta, OriginError, OriginRead};
+use crate::value::PutOptions;
 
 /// What a request wants besides the metadata.
 #[derive(Clone, Copy, Debug)]
@@ -41,27 +39,6 @@ pub(super) struct Resolved {
     pub(super) object: Arc<ObjectVersion>,
     pub(super) outcome: Outcome,
     pub(super) seats: Vec<FlightReader>,
-}
-
-type Loading = Shared<BoxFuture<'static, Result<Arc<ObjectVersion>, ObjectError>>>;
-
-/// Metadata requests under way. The epoch is part of the key: who comes after
-/// a write must not be told what was true before it.
-pub(super) struct Loads {
-    shards: [Mutex<HashMap<(ObjectKey, Epoch), Loading>>; SHARDS],
-}
-
-impl Loads {
-    pub(super) fn new() -> Self {
-        Loads {
-            shards: std::array::from_fn(|_| Mutex::new(HashMap::new())),
-        }
-    }
-
-    fn shard(&self, key: &ObjectKey) -> &Mutex<HashMap<(ObjectKey, Epoch), Loading>> {
-        // The remainder is below 64.
-        &self.shards[(name_hash(key) % SHARDS as u64) as usize]
-    }
 }
 
 /// A metadata request: why, and what comes along.

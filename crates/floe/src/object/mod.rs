@@ -7,6 +7,7 @@
 //!
 //! What it refuses to know: protocols of clients, where values lie.
 
+mod answer;
 mod background;
 mod budget;
 mod conditional;
@@ -15,6 +16,8 @@ mod epoch;
 mod error;
 mod fetch;
 mod flight;
+mod inner;
+mod loads;
 mod lock;
 mod metadata;
 mod reader;
@@ -25,152 +28,39 @@ mod tests;
 mod version;
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use floe_device::Clock;
-use futures::StreamExt;
-use futures::stream::BoxStream;
 
 pub use crate::origin::{Attributes, ByteRange, ObjectKey, ObjectMeta};
+pub use answer::{Answer, ObjectBody, ObjectHead, ObjectRead, Outcome};
 pub use conditional::{Conditions, EtagCondition, RangeCondition, Verdict};
 pub use config::{Consistency, ObjectConfig, ObjectConfigError};
 pub use error::ObjectError;
 pub use record::{MetadataRecord, NotARecord, RecordedObject};
 pub use stats::ObjectStats;
 
-use crate::error::CacheError;
 use crate::origin::{
     BucketInfo, ListPage, ListRequest, Origin, OriginError, PartInfo, PutRequest, PutResponse,
     UploadBody, UploadInfo, UploadTurn, UploadedPart,
 };
-use crate::store::{Store, Tier, ValueReader};
+use crate::store::Store;
 use background::Background;
 use budget::Budget;
 use epoch::WriteEpochs;
 use flight::Flights;
-use metadata::{Loads, Wanted};
+use inner::Inner;
+use loads::Loads;
+use metadata::Wanted;
 use reader::Reader;
 use stats::{Counters, count};
-use version::{ObjectVersion, metadata_key, name_hash};
-
-/// The bytes of an object as they become available.
-pub type ObjectBody = BoxStream<'static, Result<Bytes, ObjectError>>;
-
-/// Where the first bytes of an answer come from. What the whole answer came to
-/// is counted in [`ObjectStats`] when it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The cache.
-    Hit(Tier),
-    /// The origin, fetched for this request.
-    Miss,
-    /// The origin, fetched already for another request.
-    Joined,
-    /// The cached metadata alone: an empty body, or no body at all.
-    Metadata,
-}
-
-impl Outcome {
-    /// Whether the cache had it.
-    pub fn is_hit(self) -> bool {
-        matches!(self, Outcome::Hit(_) | Outcome::Metadata)
-    }
-
-    /// `HIT`, `MISS` or `JOINED`: the value of a face's `x-cache` header.
-    pub fn name(self) -> &'static str {
-        match self {
-            Outcome::Hit(_) | Outcome::Metadata => "HIT",
-            Outcome::Miss => "MISS",
-            Outcome::Joined => "JOINED",
-        }
-    }
-}
-
-/// An object, or a range of it, being read.
-pub struct ObjectRead {
-    /// The object's metadata.
-    pub meta: ObjectMeta,
-    /// The bytes that the body holds, half-open.
-    pub range: Range<u64>,
-    /// Where the first bytes come from.
-    pub outcome: Outcome,
-    /// The bytes. An error ends it; what came before the error is right.
-    pub body: ObjectBody,
-}
-
-impl ObjectRead {
-    /// Whether the answer is a part of the object (HTTP 206).
-    pub fn is_partial(&self) -> bool {
-        self.range != (0..self.meta.size)
-    }
-
-    /// Reads the body to its end. Meant for small ranges: all of it is held in memory.
-    ///
-    /// # Errors
-    /// The body's.
-    pub async fn bytes(mut self) -> Result<Bytes, ObjectError> {
-        let mut whole = bytes::BytesMut::new();
-        while let Some(piece) = self.body.next().await {
-            let piece = piece?;
-            if whole.is_empty() && piece.len() as u64 == self.range.end - self.range.start {
-                return Ok(piece);
-            }
-            whole.extend_from_slice(&piece);
-        }
-        Ok(whole.freeze())
-    }
-}
-
-impl fmt::Debug for ObjectRead {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObjectRead")
-            .field("meta", &self.meta)
-            .field("range", &self.range)
-            .field("outcome", &self.outcome)
-            .finish_non_exhaustive()
-    }
-}
-
-/// An object's metadata and where it came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObjectHead {
-    /// The metadata.
-    pub meta: ObjectMeta,
-    /// [`Outcome::Metadata`] where the cache answered, else [`Outcome::Miss`] or [`Outcome::Joined`].
-    pub outcome: Outcome,
-}
-
-/// The answer to a conditional read.
-#[derive(Debug)]
-pub enum Answer {
-    /// The conditions hold: 200 or 206.
-    Read(ObjectRead),
-    /// 304.
-    NotModified(ObjectMeta),
-    /// 412.
-    PreconditionFailed(ObjectMeta),
-}
+use version::name_hash;
 
 /// Objects of an origin, read through a [`Store`]. Cheap to clone. Lives in a
 /// tokio runtime: fetches and writes go on as tasks when their callers leave.
 #[derive(Clone)]
 pub struct ObjectCache {
     inner: Arc<Inner>,
-}
-
-struct Inner {
-    store: Store,
-    origin: Origin,
-    clock: Clock,
-    config: ObjectConfig,
-    stats: Counters,
-    epochs: WriteEpochs,
-    loads: Loads,
-    flights: Flights,
-    budget: Budget,
-    background: Background,
 }
 
 impl fmt::Debug for ObjectCache {
@@ -522,47 +412,5 @@ impl ObjectCache {
     /// The settings.
     pub fn config(&self) -> &ObjectConfig {
         &self.inner.config
-    }
-}
-
-impl Inner {
-    /// Forgets an object's metadata durably.
-    async fn invalidate(&self, key: &ObjectKey) -> Result<(), ObjectError> {
-        count(&self.stats.invalidations);
-        match self.store.delete(&metadata_key(key)).await {
-            // What cannot be stored is not there.
-            Ok(_) | Err(CacheError::KeyTooLong { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// A chunk that is in the store with exactly the length it must have.
-    async fn stored(
-        &self,
-        object: &ObjectVersion,
-        chunk: u64,
-        range: Range<u64>,
-    ) -> Option<ValueReader> {
-        if !object.cacheable {
-            return None;
-        }
-        let key = object.chunk_key(chunk);
-        let reader = self.note(self.store.read(&key, range).await)??;
-        (reader.value_len() == object.chunk_len(chunk)).then_some(reader)
-    }
-
-    /// Whether a chunk is in the store, without reading it.
-    fn has_stored(&self, object: &ObjectVersion, chunk: u64) -> bool {
-        object.cacheable && self.note(self.store.contains(&object.chunk_key(chunk))) == Some(true)
-    }
-
-    /// The store's failures are counted and cost the request nothing but time.
-    fn note<T>(&self, result: Result<T, CacheError>) -> Option<T> {
-        result
-            .inspect_err(|error| {
-                tracing::debug!(%error, "the store failed");
-                count(&self.stats.store_errors);
-            })
-            .ok()
     }
 }

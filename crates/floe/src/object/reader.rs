@@ -9,14 +9,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 use futures::StreamExt;
 
+use super::answer::{ObjectBody, Outcome};
 use super::error::ObjectError;
 use super::fetch::Run;
 use super::flight::{Flight, FlightReader, Next};
+use super::inner::Inner;
 use super::stats::count;
 use super::version::ObjectVersion;
-use super::{Inner, ObjectBody, Outcome};
 use crate::origin::OriginBody;
-use crate::store::{Tier, ValueReader};
+use crate::store::ValueReader;
+use crate::value::Tier;
 
 /// Chunks in the cache that a reader opens ahead of itself: few, because an
 /// open one pins its zone.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::store::Tier;
+use crate::value::Tier;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {

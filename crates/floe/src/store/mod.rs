@@ -5,7 +5,6 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use floe_core::ByteSize;
@@ -14,6 +13,7 @@ use floe_core::layout::SMALL_MAX_BYTES;
 use floe_core::policy::admission::AdmissionConfig;
 use floe_device::{Clock, CounterSnapshot, SharedDevice};
 use serde::{Deserialize, Serialize};
+use tokio::task::coop::consume_budget;
 
 pub use crate::chunk::{ChunkCounts, OpenError, RecoveryReport};
 use crate::chunk::{
@@ -21,6 +21,9 @@ use crate::chunk::{
     ZoneStats,
 };
 use crate::error::CacheError;
+use crate::value::{
+    InRam, PutOptions, PutOutcome, ReadFault, Tier, Value, check_given, check_whole, clip,
+};
 
 /// The RAM tier's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,66 +63,6 @@ pub struct StoreConfig {
     pub seed: Option<u64>,
 }
 
-/// Where a value was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Tier {
-    /// In the RAM tier.
-    Ram,
-    /// In a write buffer on its way to flash.
-    Buffer,
-    /// On flash.
-    Flash,
-}
-
-/// A value and where it came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Value {
-    /// The bytes.
-    pub bytes: Bytes,
-    /// Where they were found.
-    pub tier: Tier,
-}
-
-/// What [`Store::get_ram`] found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InRam {
-    /// The value.
-    Hit(Value),
-    /// Flash must be asked: [`get`](Store::get) does.
-    OnFlash {
-        /// Most bytes that the value has.
-        len: u64,
-    },
-    /// There is no value.
-    Miss,
-}
-
-/// How to store a value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PutOptions {
-    /// Forget the value after this long (whole seconds, at least one); `None`
-    /// keeps it until it is evicted.
-    pub ttl: Option<Duration>,
-    /// The previous value of this key may reappear after a crash. Saves the
-    /// durable note that an overwrite otherwise costs; right for values that
-    /// are equivalent or re-validated before use, such as refreshed metadata.
-    pub relaxed: bool,
-}
-
-/// What became of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
-    /// The value is in the cache, and stays there until it is evicted.
-    Admitted,
-    /// The [admission policy](StoreConfig::admission) kept the value off flash.
-    /// The RAM tier has it, if it is not too long for that and did not stream
-    /// in; no restart keeps it. Any older value of the key is gone.
-    Declined,
-    /// No zone took the value; counted in the statistics. Any older value of
-    /// the key is gone all the same.
-    Refused,
-}
-
 /// A stored range, read piece by piece.
 #[derive(Debug)]
 pub struct ValueReader {
@@ -133,12 +76,6 @@ enum Source {
     Whole(Option<Bytes>),
     Pieces(Box<LargeReader>),
 }
-
-/// A read that failed after it began; the caller fetches the rest elsewhere.
-/// The value has been quarantined: the next lookup misses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the value could not be read back from flash")]
-pub struct ReadFault;
 
 impl ValueReader {
     /// The bytes `range` of a value that is at hand, clipped to its length.
@@ -202,22 +139,6 @@ enum Sink {
     },
 }
 
-/// Bytes given so far, if they are not more than were announced.
-pub(crate) fn check_given(announced: u64, given: u64) -> Result<u64, CacheError> {
-    match given <= announced {
-        true => Ok(given),
-        false => Err(CacheError::WrongLength { announced, given }),
-    }
-}
-
-/// Whether all bytes that were announced were given.
-pub(crate) fn check_whole(announced: u64, given: u64) -> Result<(), CacheError> {
-    match given == announced {
-        true => Ok(()),
-        false => Err(CacheError::WrongLength { announced, given }),
-    }
-}
-
 impl ValueWriter {
     /// Adds the next bytes. Waits while the write buffers are full.
     ///
@@ -245,7 +166,7 @@ impl ValueWriter {
     /// [`CacheError::WrongLength`] if bytes are missing;
     /// [`CacheError::NotDurable`] if the value that it replaces could not be
     /// noted as dead; [`CacheError::Closed`].
-    pub async fn finish(self) -> Result<Admission, CacheError> {
+    pub async fn finish(self) -> Result<PutOutcome, CacheError> {
         match self.0 {
             Sink::Small {
                 engine,
@@ -362,6 +283,7 @@ impl Store {
     /// [`CacheError::KeyTooLong`], [`CacheError::Closed`]. Flash that cannot be
     /// read is a miss.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Value>, CacheError> {
+        consume_budget().await;
         Ok(self
             .engine()
             .get(key)
@@ -410,6 +332,7 @@ impl Store {
         key: &[u8],
         range: Range<u64>,
     ) -> Result<Option<ValueReader>, CacheError> {
+        consume_budget().await;
         let (bytes, tier) = match self.engine().lookup(key)? {
             Lookup::Absent => return Ok(None),
             Lookup::Memory(bytes, tier) => (bytes, tier),
@@ -451,7 +374,8 @@ impl Store {
         key: &[u8],
         value: Bytes,
         options: PutOptions,
-    ) -> Result<Admission, CacheError> {
+    ) -> Result<PutOutcome, CacheError> {
+        consume_budget().await;
         self.engine().check_entry(key, value.len() as u64)?;
         self.engine().offer(key, value, options).await
     }
@@ -463,7 +387,7 @@ impl Store {
         key: &[u8],
         value: Bytes,
         options: PutOptions,
-    ) -> Result<Admission, CacheError> {
+    ) -> Result<PutOutcome, CacheError> {
         self.engine().check_entry(key, value.len() as u64)?;
         self.engine().put(key, value, options).await
     }
@@ -508,14 +432,23 @@ impl Store {
         }))
     }
 
-    /// Forgets `key`; says whether it was there. When it returns, no crash
-    /// brings the value back.
+    /// Forgets `key`; says whether it was there, which the index in memory
+    /// tells. When it returns, no crash brings the value back.
     ///
     /// # Errors
     /// [`CacheError::NotDurable`] if that could not be promised;
     /// [`CacheError::KeyTooLong`], [`CacheError::Closed`].
-    pub async fn delete(&self, key: &[u8]) -> Result<bool, CacheError> {
-        self.engine().delete(key).await
+    pub async fn remove(&self, key: &[u8]) -> Result<bool, CacheError> {
+        consume_budget().await;
+        self.engine().remove(key).await
+    }
+
+    /// As [`remove`](Store::remove), without the answer.
+    ///
+    /// # Errors
+    /// As [`remove`](Store::remove).
+    pub async fn delete(&self, key: &[u8]) -> Result<(), CacheError> {
+        self.remove(key).await.map(drop)
     }
 
     /// Waits until everything accepted so far is on flash and stable.
@@ -583,9 +516,4 @@ fn gate(config: &StoreConfig) -> Result<Gate, ConfigError> {
         reason: error.limit,
         cure: format!("the nearest value that works is {}", error.nearest),
     })
-}
-
-fn clip(range: &Range<u64>, len: u64) -> Range<u64> {
-    let end = range.end.min(len);
-    range.start.min(end)..end
 }

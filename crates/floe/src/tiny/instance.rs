@@ -21,7 +21,7 @@ use super::fences::Fences;
 use super::journal::{Journal, Place, Wait};
 use super::medium::Medium;
 use super::ram::{Mark, Ram};
-use crate::store::Tier;
+use crate::value::Tier;
 
 /// An engine on its part of the device.
 #[derive(Debug)]

@@ -47,15 +47,20 @@ use floe_core::tiny::{
 use floe_device::{Clock, CounterSnapshot, DeviceError, SharedDevice};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
+use tokio::task::coop::consume_budget;
 
 use crate::error::CacheError;
-use crate::store::{InRam, PutOptions, Value};
+use crate::value::{InRam, PutOptions, Value};
 use instance::Instance;
 use journal::{Journal, JournalError};
 use tasks::Note;
 
 pub use config::{LookBeforeFence, TinyConfig};
 pub use floe_core::layout::tiny::TinyEngine;
+pub use floe_core::tiny::nemo::NemoConfig;
+pub use floe_core::tiny::{
+    FairyWrenConfig, KangarooConfig, LogConfig, SetConfig, SetPolicy, SetStorage,
+};
 
 /// Why a tiny store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -267,6 +272,7 @@ impl Tiny {
     /// [`CacheError::KeyTooLong`], [`CacheError::Closed`]. Flash that cannot be
     /// read is a miss.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Value>, CacheError> {
+        consume_budget().await;
         let handle = &*self.handle;
         let (hash, instance) = handle.locate(key)?;
         let now = handle.now_seconds();
@@ -310,6 +316,7 @@ impl Tiny {
         value: &[u8],
         options: PutOptions,
     ) -> Result<(), CacheError> {
+        consume_budget().await;
         let handle = &*self.handle;
         let (hash, instance) = handle.locate(key)?;
         if !self.fits(key.len(), value.len()) {
@@ -336,6 +343,7 @@ impl Tiny {
     /// # Errors
     /// As [`put`](Tiny::put).
     pub async fn delete(&self, key: &[u8]) -> Result<(), CacheError> {
+        consume_budget().await;
         let (hash, instance) = self.handle.locate(key)?;
         self.handle.insert(instance, Object::tombstone(hash)).await
     }

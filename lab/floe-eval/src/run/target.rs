@@ -7,7 +7,7 @@ use std::sync::Arc;
 use floe::object::ObjectCache;
 use floe::origin::emulated::{Content, verify};
 use floe::origin::{ByteRange, GetRequest, ObjectKey, Origin};
-use floe::{Admission, PutOptions, Store, ValueWriter};
+use floe::{PutOptions, PutOutcome, Store, ValueWriter};
 use floe_device::Clock;
 use futures::StreamExt as _;
 use parking_lot::Mutex;
@@ -303,7 +303,11 @@ impl StoreTarget {
             position = end;
         }
         // A refusal is no failure: the store counts it.
-        writer.finish().await.map(|_: Admission| ()).map_err(failed)
+        writer
+            .finish()
+            .await
+            .map(|_: PutOutcome| ())
+            .map_err(failed)
     }
 
     async fn put(&self, request: &Planned, seed: Option<u64>) -> Result<Answer, Failure> {
@@ -313,7 +317,7 @@ impl StoreTarget {
             writer.write(piece.into()).await.map_err(failed)?;
         }
         let put = writer.finish().await;
-        put.map(|_: Admission| written(request.object_bytes))
+        put.map(|_: PutOutcome| written(request.object_bytes))
             .map_err(failed)
     }
 

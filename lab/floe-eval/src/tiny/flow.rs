@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use floe::store::Tier;
+use floe::Tier;
 use floe::tiny::{TinyConfig, TinyEngine};
 use floe::{PutOptions, Tiny};
 use floe_core::ByteSize;
@@ -350,10 +350,7 @@ impl Load {
     async fn put(&self, draw: Draw) -> Result<(), EvalError> {
         let value = value(draw.hash, draw.bytes.saturating_sub(KEY_BYTES) as usize);
         let ttl = (draw.ttl_seconds > 0).then(|| Duration::from_secs(draw.ttl_seconds.into()));
-        let options = PutOptions {
-            ttl,
-            ..PutOptions::default()
-        };
+        let options = PutOptions::default().with_ttl(ttl);
         let put = self.tiny.put(&key(draw.hash), &value, options).await;
         put.map_err(|error| EvalError::Cache(chain(&error)))?;
         self.state.lock().bytes_in += u64::from(KEY_BYTES) + value.len() as u64;

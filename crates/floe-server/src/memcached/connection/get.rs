@@ -50,7 +50,7 @@ where
         }
         let counters = &self.context.counters;
         counters.gets.add(1);
-        match self.context.items().get_now(key) {
+        match self.context.items().get_ram(key) {
             Ok(Found::Hit(item)) => {
                 if !self.make_answer_room(item.value.len()).await? {
                     return Ok(false);
@@ -113,7 +113,7 @@ where
         }
         let counters = &self.context.counters;
         counters.metas.add(1);
-        let (item, on_flash) = match self.context.items().get_now(key) {
+        let (item, on_flash) = match self.context.items().get_ram(key) {
             Ok(Found::Hit(item)) => (Some(item), None),
             Ok(Found::Miss) | Err(_) => (None, None),
             Ok(Found::OnFlash { len }) => (None, Some(len)),

@@ -411,7 +411,7 @@ where
 
     /// A share for an update, which reads what is there and may write a little more.
     async fn share_to_change(&mut self, key: &[u8]) -> Result<Option<Share>, End> {
-        let len = match self.context.items().get_now(key) {
+        let len = match self.context.items().get_ram(key) {
             Ok(Found::OnFlash { len }) => len,
             Ok(Found::Hit(item)) => item.value.len() as u64,
             Ok(Found::Miss) | Err(_) => 0,

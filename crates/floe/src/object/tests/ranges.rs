@@ -121,7 +121,7 @@ async fn corrupt_metadata_and_chunks_of_another_length_are_misses() {
     let cache = cache_over(store.clone(), &origin, config(Consistency::Immutable));
     check(&cache, 3000, None).await;
     let record = [b"m".as_slice(), b"bucket\0some/object"].concat();
-    let options = crate::store::PutOptions::default();
+    let options = crate::PutOptions::default();
     let garbage = bytes::Bytes::from_static(b"garbage");
     store.put(&record, garbage, options).await.unwrap();
     check(&cache, 3000, None).await;

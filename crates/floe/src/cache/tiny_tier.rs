@@ -1,0 +1,31 @@
+//! Tiny objects beside the store.
+
+use crate::error::CacheError;
+use crate::tiny::Tiny;
+
+/// The engine for tiny objects, and the values that it takes.
+#[derive(Clone, Debug)]
+pub(super) struct TinyTier {
+    pub(super) engine: Tiny,
+    /// Most bytes of key and value together.
+    pub(super) threshold: usize,
+}
+
+impl TinyTier {
+    pub(super) fn takes(&self, key: &[u8], value_bytes: usize) -> bool {
+        key.len() + value_bytes <= self.threshold && self.engine.fits(key.len(), value_bytes)
+    }
+
+    /// Whether it could hold `key` at all.
+    pub(super) fn may_hold(&self, key: &[u8]) -> bool {
+        self.engine.fits(key.len(), 0)
+    }
+
+    /// Forgets `key` durably, where the engine may hold it.
+    pub(super) async fn forget(&self, key: &[u8]) -> Result<(), CacheError> {
+        match self.may_hold(key) {
+            true => self.engine.delete(key).await,
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The state of a cache of items: keys of the store, turns, and versions.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::access::Accesses;
+use super::envelope;
+use super::era::{Era, EraRecord, Versions};
+use super::expiry::Expiry;
+use super::item::{Item, NewItem};
+use crate::cache::Cache;
+use crate::error::CacheError;
+use crate::value::{PutOptions, PutOutcome};
+
+/// The longest key; memcached's.
+pub const ITEM_KEY_BYTES_MAX: usize = 250;
+
+/// Updates of keys that share a turn wait for each other.
+pub(super) const TURNS: usize = 4096;
+
+/// The kind of the store's key, then the era.
+const KEY_HEAD_BYTES: usize = 5;
+const KEY_KIND: u8 = b'i';
+
+/// The state of an [`ItemCache`](super::ItemCache).
+pub(super) struct Inner {
+    pub(super) cache: Cache,
+    pub(super) max_value: u64,
+    pub(super) era: Era,
+    pub(super) version_first: u64,
+    pub(super) versions: Versions,
+    pub(super) turns: Box<[Mutex<()>]>,
+    pub(super) accesses: Accesses,
+    pub(super) records: Records,
+}
+
+/// The records as they were last written.
+pub(super) struct Records {
+    /// Held while they are being written.
+    pub(super) written: Mutex<EraRecord>,
+    /// Bytes that the device had written then.
+    pub(super) written_at_bytes: AtomicU64,
+    /// Whether they were written since the items were opened.
+    pub(super) in_use: AtomicBool,
+}
+
+/// Why an item could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ItemError {
+    /// The key is empty or longer than [`ITEM_KEY_BYTES_MAX`].
+    #[error("the key has {len} bytes; 1 to 250 are allowed")]
+    Key {
+        /// Bytes of the key.
+        len: usize,
+    },
+    /// The value is longer than the configuration allows.
+    #[error("the value has {len} bytes; at most {limit} are allowed")]
+    TooLarge {
+        /// Bytes of the value.
+        len: usize,
+        /// Most bytes allowed.
+        limit: u64,
+    },
+    /// The store did not take the item, and holds none of its key any more.
+    #[error("no room could be made for the item")]
+    Refused,
+    /// The store could not carry it out.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+}
+
+/// A key of the store, on the stack.
+pub(super) struct StoreKey {
+    bytes: [u8; KEY_HEAD_BYTES + ITEM_KEY_BYTES_MAX],
+    len: usize,
+}
+
+impl StoreKey {
+    pub(super) fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Inner {
+    pub(super) fn now_unix_s(&self) -> u64 {
+        self.cache.store().clock().unix_seconds()
+    }
+
+    /// The key of the store in the era of now.
+    pub(super) fn key(&self, key: &[u8]) -> Result<StoreKey, ItemError> {
+        if key.is_empty() || key.len() > ITEM_KEY_BYTES_MAX {
+            return Err(ItemError::Key { len: key.len() });
+        }
+        let era = self.era.current(|| self.now_unix_s());
+        let mut bytes = [0; KEY_HEAD_BYTES + ITEM_KEY_BYTES_MAX];
+        let len = KEY_HEAD_BYTES + key.len();
+        bytes[0] = KEY_KIND;
+        bytes[1..KEY_HEAD_BYTES].copy_from_slice(&era.to_le_bytes());
+        bytes[KEY_HEAD_BYTES..len].copy_from_slice(key);
+        Ok(StoreKey { bytes, len })
+    }
+
+    /// The item in `value`, unless it has ended.
+    pub(super) fn live(&self, value: Bytes) -> Option<Item> {
+        let item = envelope::decode(value)?;
+        let has_ended =
+            item.expiry_unix_s != 0 && u64::from(item.expiry_unix_s) <= self.now_unix_s();
+        (!has_ended && item.version >= self.version_first).then_some(item)
+    }
+
+    pub(super) async fn turn(&self, key: &StoreKey) -> MutexGuard<'_, ()> {
+        let hash = xxhash_rust::xxh3::xxh3_64(key.as_slice());
+        // The remainder is below TURNS.
+        self.turns[(hash % TURNS as u64) as usize].lock().await
+    }
+
+    /// Stores an item; the turn of its key is held. `version` is the present
+    /// one where it stays.
+    pub(super) async fn put(
+        &self,
+        key: &StoreKey,
+        item: NewItem,
+        version: Option<u64>,
+    ) -> Result<u64, ItemError> {
+        let len = item.value.bytes().len();
+        if len as u64 > self.max_value {
+            return Err(ItemError::TooLarge {
+                len,
+                limit: self.max_value,
+            });
+        }
+        let version = match version {
+            Some(version) => version,
+            None => self.version().await?,
+        };
+        let now = self.now_unix_s();
+        let expiry_unix_s = match item.expiry {
+            Expiry::Never => 0,
+            Expiry::At(at) if u64::from(at) > now => at,
+            Expiry::At(_) | Expiry::Past => {
+                self.cache.delete(key.as_slice()).await?;
+                return Ok(version);
+            }
+        };
+        let ttl = (expiry_unix_s != 0)
+            .then(|| Duration::from_secs(u64::from(expiry_unix_s).saturating_sub(now)));
+        let options = PutOptions {
+            ttl,
+            ..PutOptions::default()
+        };
+        let value = envelope::encode(item, version, expiry_unix_s);
+        match self.cache.put_with(key.as_slice(), value, options).await? {
+            PutOutcome::Stored | PutOutcome::RamOnly => Ok(version),
+            PutOutcome::Dropped => Err(ItemError::Refused),
+        }
+    }
+}

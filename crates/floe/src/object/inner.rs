@@ -1,0 +1,74 @@
+//! The state of a cache of objects, and how its store is asked.
+
+use std::ops::Range;
+
+use floe_device::Clock;
+
+use super::background::Background;
+use super::budget::Budget;
+use super::config::ObjectConfig;
+use super::epoch::WriteEpochs;
+use super::error::ObjectError;
+use super::flight::Flights;
+use super::loads::Loads;
+use super::stats::{Counters, count};
+use super::version::{ObjectVersion, metadata_key};
+use crate::error::CacheError;
+use crate::origin::{ObjectKey, Origin};
+use crate::store::{Store, ValueReader};
+
+/// The state of an [`ObjectCache`](super::ObjectCache).
+pub(super) struct Inner {
+    pub(super) store: Store,
+    pub(super) origin: Origin,
+    pub(super) clock: Clock,
+    pub(super) config: ObjectConfig,
+    pub(super) stats: Counters,
+    pub(super) epochs: WriteEpochs,
+    pub(super) loads: Loads,
+    pub(super) flights: Flights,
+    pub(super) budget: Budget,
+    pub(super) background: Background,
+}
+
+impl Inner {
+    /// Forgets an object's metadata durably.
+    pub(super) async fn invalidate(&self, key: &ObjectKey) -> Result<(), ObjectError> {
+        count(&self.stats.invalidations);
+        match self.store.delete(&metadata_key(key)).await {
+            // What cannot be stored is not there.
+            Ok(_) | Err(CacheError::KeyTooLong { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A chunk that is in the store with exactly the length it must have.
+    pub(super) async fn stored(
+        &self,
+        object: &ObjectVersion,
+        chunk: u64,
+        range: Range<u64>,
+    ) -> Option<ValueReader> {
+        if !object.cacheable {
+            return None;
+        }
+        let key = object.chunk_key(chunk);
+        let reader = self.note(self.store.read(&key, range).await)??;
+        (reader.value_len() == object.chunk_len(chunk)).then_some(reader)
+    }
+
+    /// Whether a chunk is in the store, without reading it.
+    pub(super) fn has_stored(&self, object: &ObjectVersion, chunk: u64) -> bool {
+        object.cacheable && self.note(self.store.contains(&object.chunk_key(chunk))) == Some(true)
+    }
+
+    /// The store's failures are counted and cost the request nothing but time.
+    pub(super) fn note<T>(&self, result: Result<T, CacheError>) -> Option<T> {
+        result
+            .inspect_err(|error| {
+                tracing::debug!(%error, "the store failed");
+                count(&self.stats.store_errors);
+            })
+            .ok()
+    }
+}
