@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::Violation;
+use super::violation::Violation;
 use crate::project;
 
 /// A package of the workspace.
@@ -100,14 +100,13 @@ const HOUSE: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "floe-cli",
-        &[
-            "floe-core",
-            "floe-device",
-            "floe",
-            "floe-server",
-            "floe-eval",
-        ],
+        &["floe-core", "floe-device", "floe", "floe-server"],
         &["io-uring"],
+    ),
+    (
+        "floe-lab",
+        &["floe-core", "floe-device", "floe", "floe-cli", "floe-eval"],
+        &["io-uring", "axum", "s3s"],
     ),
     (
         "floe-fuzz-readers",
@@ -117,7 +116,7 @@ const HOUSE: &[(&str, &[&str], &[&str])] = &[
     ("xtask", &[], &[]),
 ];
 
-/// Rivals and other caches live in `peers/`, a workspace of its own.
+/// Other caches are linked by `lab/peers/` alone, a workspace of its own.
 const RIVALS: &[&str] = &[
     "foyer",
     "foyer-storage",
@@ -219,7 +218,7 @@ pub(super) fn check(root: &Path, packages: &[Package]) -> Vec<Violation> {
                     package.name
                 )
             } else if RIVALS.contains(&name) {
-                format!("the rival `{name}` belongs in the workspace `peers/`")
+                format!("the peer `{name}` belongs in the workspace `lab/peers/`")
             } else {
                 continue;
             };

@@ -5,8 +5,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use super::files::project_files;
 use super::rust_rules::is_rust;
-use super::{Violation, project_files};
+use super::violation::Violation;
 
 const DASHBOARD: &str = "packaging/grafana/floe.json";
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use syn::{Attribute, Expr, ExprLit, Item, ItemMod, Lit, Meta};
 
-use super::Violation;
 use super::arrows::Package;
+use super::violation::Violation;
 
 /// A compiled source file.
 pub(super) struct Source {
@@ -16,6 +16,8 @@ pub(super) struct Source {
     pub(super) package: String,
     /// Relative to the project's root.
     pub(super) file: PathBuf,
+    /// Its module below the crate's root, which has none.
+    pub(super) module: Vec<String>,
     /// Compiled only for tests, benches or examples.
     pub(super) test: bool,
     pub(super) text: String,
@@ -42,7 +44,7 @@ pub(super) fn walk(
                 .parent()
                 .unwrap_or(Path::new(""))
                 .to_path_buf();
-            walker.file(&target.root_file, &folder, target.test)?;
+            walker.file(&target.root_file, &folder, &[], target.test)?;
         }
     }
     Ok(reached.into_values().collect())
@@ -57,7 +59,7 @@ struct Walker<'a> {
 
 impl Walker<'_> {
     /// `children` is the folder in which the file's own `mod x;` are looked for.
-    fn file(&mut self, file: &Path, children: &Path, test: bool) -> Result<()> {
+    fn file(&mut self, file: &Path, children: &Path, at: &[String], test: bool) -> Result<()> {
         if self
             .reached
             .get(file)
@@ -86,6 +88,7 @@ impl Walker<'_> {
             Source {
                 package: self.package.to_owned(),
                 file: file.to_path_buf(),
+                module: at.to_vec(),
                 test,
                 text,
                 syntax,
@@ -93,19 +96,27 @@ impl Walker<'_> {
         );
         let here = file.parent().unwrap_or(Path::new("")).to_path_buf();
         for module in &modules {
-            self.module(module, &here, children, test)?;
+            self.module(module, &here, children, at, test)?;
         }
         Ok(())
     }
 
-    fn module(&mut self, module: &ItemMod, here: &Path, children: &Path, test: bool) -> Result<()> {
+    fn module(
+        &mut self,
+        module: &ItemMod,
+        here: &Path,
+        children: &Path,
+        at: &[String],
+        test: bool,
+    ) -> Result<()> {
         let test = test || is_test_only(&module.attrs);
         let name = module.ident.to_string();
         let name = name.strip_prefix("r#").unwrap_or(&name);
+        let at: Vec<String> = at.iter().cloned().chain([name.to_owned()]).collect();
         if let Some((_, items)) = &module.content {
             for inner in modules_of(items) {
                 let inside = children.join(name);
-                self.module(&inner, &inside, &inside, test)?;
+                self.module(&inner, &inside, &inside, &at, test)?;
             }
             return Ok(());
         }
@@ -118,7 +129,7 @@ impl Walker<'_> {
         };
         for (candidate, inside) in candidates {
             if self.root.join(&candidate).is_file() {
-                return self.file(&candidate, &inside, test);
+                return self.file(&candidate, &inside, &at, test);
             }
         }
         Ok(()) // The compiler reports the missing file better.

@@ -7,8 +7,8 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, Item, ItemEnum, Lit, Macro, PathArguments, UseTree, Visibility};
 
-use super::Violation;
 use super::modules::{Source, is_test_only};
+use super::violation::Violation;
 
 /// The only crate that may hold `unsafe`.
 const UNSAFE_CRATE: &str = "floe-device";
@@ -316,7 +316,8 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     }
 }
 
-fn attributes(item: &Item) -> &[Attribute] {
+/// The attributes of `item`.
+pub(super) fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(i) => &i.attrs,
         Item::Enum(i) => &i.attrs,

@@ -78,6 +78,48 @@ fn arrows_point_down_only() {
 }
 
 #[test]
+fn modules_import_from_lower_layers_only() {
+    let project = Project::new();
+    project.package("floe", "");
+    let root = "pub mod error;\nmod store;\nmod value;\npub use store::Store;\n";
+    project.write("crates/floe/src/lib.rs", root);
+    project.write("crates/floe/src/error.rs", "pub struct E;\n");
+    project.write("crates/floe/src/store.rs", "use crate::value::Value;\n");
+    project.write("crates/floe/src/value.rs", "use crate::error::E;\n");
+    assert_eq!(project.broken(), Vec::<String>::new());
+
+    // A re-export is followed to the module that defines the name.
+    project.write("crates/floe/src/value.rs", "\nfn f(_: crate::Store) {}\n");
+    let broken = project.broken();
+    assert_one(&broken[..1], "crates/floe/src/store.rs:1", "circle");
+    assert_one(&broken[1..2], "crates/floe/src/value.rs:2", "no lower");
+    assert_one(&broken[2..], "crates/floe/src/value.rs:2", "circle");
+}
+
+#[test]
+fn files_that_import_each_other_are_a_circle() {
+    let project = Project::new();
+    project.write("crates/floe-core/src/lib.rs", "mod tick;\n");
+    let parent = "mod child;\npub use child::B;\npub struct A;\n";
+    project.write("crates/floe-core/src/tick.rs", parent);
+    let child = "use super::A;\npub struct B(A);\n";
+    project.write("crates/floe-core/src/tick/child.rs", child);
+    assert_eq!(project.broken(), Vec::<String>::new());
+
+    project.write(
+        "crates/floe-core/src/tick.rs",
+        &format!("{parent}struct C(B);\n"),
+    );
+    let broken = project.broken();
+    assert_one(
+        &broken[..1],
+        "crates/floe-core/src/tick/child.rs:1",
+        "2 files",
+    );
+    assert_one(&broken[1..], "crates/floe-core/src/tick.rs:4", "2 files");
+}
+
+#[test]
 fn a_crate_needs_a_place_in_the_house() {
     let project = Project::new();
     project.package("floe-common", "");
@@ -160,9 +202,9 @@ fn unsafe_has_one_home_and_a_proof() {
 #[test]
 fn dead_files_are_found() {
     let project = Project::new();
-    project.write("crates/floe-core/src/lib.rs", "mod alive;\n");
-    project.write("crates/floe-core/src/alive.rs", "mod inner { mod deep; }\n");
-    project.write("crates/floe-core/src/alive/inner/deep.rs", "");
+    project.write("crates/floe-core/src/lib.rs", "mod hash;\n");
+    project.write("crates/floe-core/src/hash.rs", "mod inner { mod deep; }\n");
+    project.write("crates/floe-core/src/hash/inner/deep.rs", "");
     project.write("crates/floe-core/src/dead.rs", "");
     project.write("crates/floe-core/tests/it.rs", "mod common;\n");
     project.write("crates/floe-core/tests/common/mod.rs", "");
@@ -256,8 +298,8 @@ fn experiments_parse_and_locks_name_crates_io() {
     assert_one(&project.broken(), "experiments/a.toml:2", "TOML");
     let project = Project::new();
     project.write(
-        "peers/Cargo.lock",
+        "lab/peers/Cargo.lock",
         "source = \"git+https://example.com/x\"\n",
     );
-    assert_one(&project.broken(), "peers/Cargo.lock:1", "crates.io");
+    assert_one(&project.broken(), "lab/peers/Cargo.lock:1", "crates.io");
 }

@@ -5,8 +5,8 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::Violation;
 use super::rust_rules::is_rust;
+use super::violation::Violation;
 
 const LINES_MAX: usize = 600;
 
