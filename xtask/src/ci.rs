@@ -89,9 +89,20 @@ const STEPS: &[Step] = &[
     step("clients", &["xtask", "clients", "--debug"]),
     step("crash", &["xtask", "crash", "--debug", "--rounds", "6"]),
     step("faults", &["xtask", "faults", "--debug"]),
-    step("attack", &["xtask", "attack", "--debug"]),
+    // Against what ships: the release build.
+    step("attack", &["xtask", "attack"]),
     step("memory", &["xtask", "memory", "--debug"]),
     step("fuzz", &["xtask", "fuzz-smoke"]),
+    // A workspace of its own, which clippy does not see.
+    step(
+        "peers",
+        &[
+            "check",
+            "--locked",
+            "--manifest-path",
+            "lab/peers/Cargo.toml",
+        ],
+    ),
     step(
         "deny",
         &["deny", "--offline", "check", "bans", "licenses", "sources"],
