@@ -11,19 +11,19 @@ use crate::contract::{Device, OpFuture, Placement, SharedDevice, ZoneReport};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
 use crate::medium::Keeping;
-use crate::platter::{Platter, WriteCache};
 use crate::power::{PowerSwitch, Powered};
+use crate::sim_media::{SimMedia, WriteCache};
 use crate::zones::{ResetTurn, check_append, check_range, check_zone};
 
 /// A device in memory: every operation is over when its method returns. Space
 /// is taken when written and given back by resets. Clones share the device.
 #[derive(Clone)]
-pub struct MemoryDevice(Arc<Platter>);
+pub struct MemoryDevice(Arc<SimMedia>);
 
 impl MemoryDevice {
     /// An empty device of this shape.
     pub fn new(geometry: Geometry) -> Self {
-        MemoryDevice(Arc::new(Platter::new(
+        MemoryDevice(Arc::new(SimMedia::new(
             geometry,
             WriteCache::None,
             Keeping::Whole,
@@ -33,7 +33,7 @@ impl MemoryDevice {
     /// An empty device of this shape that can lose its power. After a restart
     /// its zones are in state `Unknown` if the geometry has random writes.
     pub fn with_power(geometry: Geometry, cache: WriteCache) -> (SharedDevice, PowerSwitch) {
-        let device = MemoryDevice(Arc::new(Platter::new(geometry, cache, Keeping::Whole)));
+        let device = MemoryDevice(Arc::new(SimMedia::new(geometry, cache, Keeping::Whole)));
         let power = PowerSwitch::new(device.clone());
         (Arc::new(device), power)
     }
@@ -51,11 +51,11 @@ impl MemoryDevice {
         &self,
         operation: Operation,
         zone: impl Into<Option<ZoneId>>,
-        carry_out: impl FnOnce(&Platter) -> Result<T, DeviceErrorKind>,
+        carry_out: impl FnOnce(&SimMedia) -> Result<T, DeviceErrorKind>,
     ) -> OpFuture<T> {
-        let platter = &*self.0;
-        let done = platter.while_on(carry_out);
-        let result = match (done, platter.burn_fuse()) {
+        let media = &*self.0;
+        let done = media.while_on(carry_out);
+        let result = match (done, media.burn_fuse()) {
             (Some(result), None) => result,
             (None, None) => Err(DeviceErrorKind::Gone),
             (_, Some(seed)) => {
@@ -64,69 +64,69 @@ impl MemoryDevice {
             }
         };
         OpFuture::ready(result.map_err(|kind| {
-            Counters::add(&platter.counters.errors, 1);
+            Counters::add(&media.counters.errors, 1);
             DeviceError::new(operation, zone, kind)
         }))
     }
 }
 
-fn append(platter: &Platter, zone: ZoneId, data: &IoData) -> Result<Address, DeviceErrorKind> {
-    check_append(&platter.geometry, zone, data.len())?;
-    let _order = platter.keep_order();
-    let offset = platter.zones.lock().reserve(zone, data.len() as u64)?;
-    platter.store(zone, offset, data);
-    writer_done(platter, zone);
-    Counters::add(&platter.counters.appends, 1);
-    Counters::add(&platter.counters.append_bytes, data.len() as u64);
+fn append(media: &SimMedia, zone: ZoneId, data: &IoData) -> Result<Address, DeviceErrorKind> {
+    check_append(&media.geometry, zone, data.len())?;
+    let _order = media.keep_order();
+    let offset = media.zones.lock().reserve(zone, data.len() as u64)?;
+    media.store(zone, offset, data);
+    writer_done(media, zone);
+    Counters::add(&media.counters.appends, 1);
+    Counters::add(&media.counters.append_bytes, data.len() as u64);
     Ok(Address::new(zone, offset))
 }
 
-fn write(platter: &Platter, at: Address, data: &IoData) -> Result<(), DeviceErrorKind> {
-    check_range(&platter.geometry, at.zone, at.offset, data.len())?;
-    if !platter.geometry.random_writes {
+fn write(media: &SimMedia, at: Address, data: &IoData) -> Result<(), DeviceErrorKind> {
+    check_range(&media.geometry, at.zone, at.offset, data.len())?;
+    if !media.geometry.random_writes {
         return Err(DeviceErrorKind::Unsupported("writes in place"));
     }
-    platter.zones.lock().writer_started(at.zone)?;
-    platter.store(at.zone, at.offset, data);
-    writer_done(platter, at.zone);
-    Counters::add(&platter.counters.writes, 1);
-    Counters::add(&platter.counters.write_bytes, data.len() as u64);
+    media.zones.lock().writer_started(at.zone)?;
+    media.store(at.zone, at.offset, data);
+    writer_done(media, at.zone);
+    Counters::add(&media.counters.writes, 1);
+    Counters::add(&media.counters.write_bytes, data.len() as u64);
     Ok(())
 }
 
-fn reset(platter: &Platter, zone: ZoneId) -> Result<(), DeviceErrorKind> {
-    check_zone(&platter.geometry, zone)?;
-    let turn = platter.zones.lock().reset_start(zone)?;
+fn reset(media: &SimMedia, zone: ZoneId) -> Result<(), DeviceErrorKind> {
+    check_zone(&media.geometry, zone)?;
+    let turn = media.zones.lock().reset_start(zone)?;
     match turn {
-        ResetTurn::Now => clear(platter, zone),
+        ResetTurn::Now => clear(media, zone),
         // Another thread is copying into the zone, and resets it on its way out.
         ResetTurn::Later => {
-            while platter.zones.lock().is_being_reset(zone) {
+            while media.zones.lock().is_being_reset(zone) {
                 std::thread::yield_now();
             }
         }
     }
-    Counters::add(&platter.counters.resets, 1);
+    Counters::add(&media.counters.resets, 1);
     Ok(())
 }
 
-fn writer_done(platter: &Platter, zone: ZoneId) {
-    if platter.zones.lock().writer_done(zone) {
-        clear(platter, zone);
+fn writer_done(media: &SimMedia, zone: ZoneId) {
+    if media.zones.lock().writer_done(zone) {
+        clear(media, zone);
     }
 }
 
-fn clear(platter: &Platter, zone: ZoneId) {
+fn clear(media: &SimMedia, zone: ZoneId) {
     loop {
-        platter.clear(zone);
-        if !platter.zones.lock().reset_done(zone, true) {
+        media.clear(zone);
+        if !media.zones.lock().reset_done(zone, true) {
             return;
         }
     }
 }
 
 impl Powered for MemoryDevice {
-    fn platter(&self) -> &Platter {
+    fn media(&self) -> &SimMedia {
         &self.0
     }
 
@@ -153,51 +153,47 @@ impl Device for MemoryDevice {
     }
 
     fn read(&self, at: Address, mut buf: IoBuf) -> OpFuture<IoBuf> {
-        self.answer(Operation::Read, at.zone, |platter| {
-            check_range(&platter.geometry, at.zone, at.offset, buf.len())?;
-            platter.load(at.zone, at.offset, &mut buf);
-            Counters::add(&platter.counters.reads, 1);
-            Counters::add(&platter.counters.read_bytes, buf.len() as u64);
+        self.answer(Operation::Read, at.zone, |media| {
+            check_range(&media.geometry, at.zone, at.offset, buf.len())?;
+            media.load(at.zone, at.offset, &mut buf);
+            Counters::add(&media.counters.reads, 1);
+            Counters::add(&media.counters.read_bytes, buf.len() as u64);
             Ok(buf)
         })
     }
 
     fn append(&self, zone: ZoneId, data: IoData, _placement: Placement) -> OpFuture<Address> {
-        self.answer(Operation::Append, zone, |platter| {
-            append(platter, zone, &data)
-        })
+        self.answer(Operation::Append, zone, |media| append(media, zone, &data))
     }
 
     fn write(&self, at: Address, data: IoData, _placement: Placement) -> OpFuture<()> {
-        self.answer(Operation::Write, at.zone, |platter| {
-            write(platter, at, &data)
-        })
+        self.answer(Operation::Write, at.zone, |media| write(media, at, &data))
     }
 
     fn reset(&self, zone: ZoneId) -> OpFuture<()> {
-        self.answer(Operation::Reset, zone, |platter| reset(platter, zone))
+        self.answer(Operation::Reset, zone, |media| reset(media, zone))
     }
 
     fn finish(&self, zone: ZoneId) -> OpFuture<()> {
-        self.answer(Operation::Finish, zone, |platter| {
-            check_zone(&platter.geometry, zone)?;
-            platter.zones.lock().finish(zone)?;
-            Counters::add(&platter.counters.finishes, 1);
+        self.answer(Operation::Finish, zone, |media| {
+            check_zone(&media.geometry, zone)?;
+            media.zones.lock().finish(zone)?;
+            Counters::add(&media.counters.finishes, 1);
             Ok(())
         })
     }
 
     fn flush(&self) -> OpFuture<()> {
-        self.answer(Operation::Flush, None, |platter| {
-            platter.flush(platter.flush_mark());
-            Counters::add(&platter.counters.flushes, 1);
+        self.answer(Operation::Flush, None, |media| {
+            media.flush(media.flush_mark());
+            Counters::add(&media.counters.flushes, 1);
             Ok(())
         })
     }
 
     fn report(&self) -> OpFuture<Vec<ZoneReport>> {
-        self.answer(Operation::Report, None, |platter| {
-            Ok(platter.zones.lock().report())
+        self.answer(Operation::Report, None, |media| {
+            Ok(media.zones.lock().report())
         })
     }
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::contract::SharedDevice;
-use crate::platter::Platter;
+use crate::sim_media::SimMedia;
 
 /// The switch that cuts and restores a device's power, over any number of
 /// restarts.
 ///
 /// ```
-/// # use floe_device::{ByteSize, Clock, DeviceConfig, MemoryDevice, platter::WriteCache};
+/// # use floe_device::{ByteSize, Clock, DeviceConfig, MemoryDevice, sim_media::WriteCache};
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
 /// # runtime.block_on(async {
 /// let cache = WriteCache::Volatile { bytes_max: 64 << 20 };
@@ -32,7 +32,7 @@ pub struct PowerSwitch(Arc<Mutex<Box<dyn Powered>>>);
 /// A device whose power can fail.
 pub(crate) trait Powered: Send {
     /// Its medium, which outlives the power.
-    fn platter(&self) -> &Platter;
+    fn media(&self) -> &SimMedia;
     /// Cuts the power, if it is on.
     fn crash(&self, seed: u64);
     /// The device over what survives, twice: for the switch and for its user.
@@ -57,12 +57,12 @@ impl PowerSwitch {
     /// Cuts the power as the `operations`-th operation from now, counted from
     /// one, has just been started.
     pub fn crash_after(&self, operations: u64, seed: u64) {
-        self.0.lock().platter().set_fuse(operations, seed);
+        self.0.lock().media().set_fuse(operations, seed);
     }
 
     /// Whether the power is off.
     pub fn is_off(&self) -> bool {
-        self.0.lock().platter().is_off()
+        self.0.lock().media().is_off()
     }
 
     /// A new device over what survived. If the power was not cut, this is an

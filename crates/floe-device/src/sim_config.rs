@@ -7,7 +7,7 @@ use floe_core::ssd::SsdConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::medium::Keeping;
-use crate::platter::WriteCache;
+use crate::sim_media::WriteCache;
 
 /// What is simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

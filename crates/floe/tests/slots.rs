@@ -10,7 +10,7 @@ use floe::{PutOptions, PutOutcome, Store, StoreConfig};
 use floe_core::chunk::{ChunkConfig, ClruLayout, Eviction, Plan};
 use floe_core::layout::ZoneLayout;
 use floe_core::{ByteSize, Geometry};
-use floe_device::platter::WriteCache;
+use floe_device::sim_media::WriteCache;
 use floe_device::{
     Address, Clock, Device, Faults, Faulty, IoBuf, MemoryDevice, Placement, SharedDevice, ZoneId,
     virtual_time,

@@ -14,11 +14,11 @@ use crate::clock::Clock;
 use crate::contract::Completer;
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
-use crate::platter::{Interrupted, Platter};
 use crate::sim_config::SimConfig;
+use crate::sim_media::{Interrupted, SimMedia};
 
 pub(super) struct Inner {
-    pub(super) platter: Platter,
+    pub(super) media: SimMedia,
     pub(super) clock: Clock,
     pub(super) config: SimConfig,
     pub(super) description: String,
@@ -59,7 +59,7 @@ impl Inner {
         self.pump();
         let mut controller = self.controller.lock();
         // Once the power is off nothing may be begun: see `crash`.
-        if self.platter.is_off() {
+        if self.media.is_off() {
             return;
         }
         let number = controller.started;
@@ -108,8 +108,8 @@ impl Inner {
     pub(super) fn reset_of(&self, zone: ZoneId) -> Command {
         Command::Reset {
             zone,
-            offset: self.platter.position(zone, 0),
-            bytes: self.platter.geometry.zone_capacity,
+            offset: self.media.position(zone, 0),
+            bytes: self.media.geometry.zone_capacity,
         }
     }
 
@@ -121,7 +121,7 @@ impl Inner {
         work: Work,
         kind: DeviceErrorKind,
     ) {
-        Counters::add(&self.platter.counters.errors, 1);
+        Counters::add(&self.media.counters.errors, 1);
         let failed = |operation, zone| DeviceError::new(operation, zone, kind);
         match work {
             Work::Read(at, _, completer) => {
@@ -137,7 +137,7 @@ impl Inner {
                 completer.complete(Err(failed(Operation::Write, Some(at.zone))));
             }
             Work::Reset(zone, completer) => {
-                let another = self.platter.zones.lock().reset_done(zone, false);
+                let another = self.media.zones.lock().reset_done(zone, false);
                 self.run_waiting_reset(controller, zone, another);
                 completer.complete(Err(failed(Operation::Reset, Some(zone))));
             }
@@ -160,11 +160,11 @@ impl Inner {
         let Some(work) = controller.in_flight.remove(&number) else {
             return;
         };
-        let platter = &self.platter;
-        let counters = &platter.counters;
+        let media = &self.media;
+        let counters = &media.counters;
         match work {
             Work::Read(at, mut buf, completer) => {
-                platter.load(at.zone, at.offset, &mut buf);
+                media.load(at.zone, at.offset, &mut buf);
                 Counters::add(&counters.reads, 1);
                 Counters::add(&counters.read_bytes, buf.len() as u64);
                 drop(controller);
@@ -176,21 +176,21 @@ impl Inner {
                 completer.complete(landed);
             }
             Work::Write(at, data, completer) => {
-                platter.store(at.zone, at.offset, &data);
+                media.store(at.zone, at.offset, &data);
                 Counters::add(&counters.writes, 1);
                 Counters::add(&counters.write_bytes, data.len() as u64);
                 self.writer_done(controller, at.zone);
                 completer.complete(Ok(()));
             }
             Work::Reset(zone, completer) => {
-                platter.clear(zone);
+                media.clear(zone);
                 Counters::add(&counters.resets, 1);
-                let another = platter.zones.lock().reset_done(zone, true);
+                let another = media.zones.lock().reset_done(zone, true);
                 self.run_waiting_reset(controller, zone, another);
                 completer.complete(Ok(()));
             }
             Work::Finish(zone, completer) => {
-                let finished = platter.zones.lock().finish(zone);
+                let finished = media.zones.lock().finish(zone);
                 drop(controller);
                 completer.complete(self.count(
                     finished,
@@ -200,7 +200,7 @@ impl Inner {
                 ));
             }
             Work::Flush(mark, completer) => {
-                platter.flush(mark);
+                media.flush(mark);
                 Counters::add(&counters.flushes, 1);
                 drop(controller);
                 completer.complete(Ok(()));
@@ -214,17 +214,17 @@ impl Inner {
         offset: Option<u64>,
         data: &IoData,
     ) -> Result<Address, DeviceError> {
-        let platter = &self.platter;
+        let media = &self.media;
         let landed = match offset {
             Some(offset) => Ok(offset),
-            None => platter.zones.lock().land(zone, data.len() as u64),
+            None => media.zones.lock().land(zone, data.len() as u64),
         };
         if let Ok(offset) = landed {
-            platter.store(zone, offset, data);
-            Counters::add(&platter.counters.append_bytes, data.len() as u64);
+            media.store(zone, offset, data);
+            Counters::add(&media.counters.append_bytes, data.len() as u64);
         }
         let landed = landed.map(|offset| Address::new(zone, offset));
-        self.count(landed, &platter.counters.appends, Operation::Append, zone)
+        self.count(landed, &media.counters.appends, Operation::Append, zone)
     }
 
     fn count<T>(
@@ -234,13 +234,13 @@ impl Inner {
         operation: Operation,
         zone: ZoneId,
     ) -> Result<T, DeviceError> {
-        let errors = &self.platter.counters.errors;
+        let errors = &self.media.counters.errors;
         Counters::add(if result.is_ok() { counter } else { errors }, 1);
         result.map_err(|kind| DeviceError::new(operation, zone, kind))
     }
 
     fn writer_done(self: &Arc<Self>, controller: MutexGuard<'_, Controller>, zone: ZoneId) {
-        let start = self.platter.zones.lock().writer_done(zone);
+        let start = self.media.zones.lock().writer_done(zone);
         self.run_waiting_reset(controller, zone, start);
     }
 
@@ -270,14 +270,14 @@ impl Inner {
     }
 
     pub(super) fn crash(&self, seed: u64) {
-        if !self.platter.turn_off() {
+        if !self.media.turn_off() {
             return;
         }
         let (in_flight, waiting) = self.stop();
         let (interrupted, completers): (Vec<_>, Vec<_>) =
             in_flight.into_values().map(Work::interrupt).unzip();
         let interrupted = interrupted.into_iter().flatten().collect();
-        self.platter.lose_power(seed, interrupted);
+        self.media.lose_power(seed, interrupted);
         // Dropping a completer fails its operation as gone.
         drop((completers, waiting));
     }

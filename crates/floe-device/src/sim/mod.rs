@@ -23,8 +23,8 @@ use crate::config::{DeviceConfig, OpenDeviceError};
 use crate::contract::{Completer, Device, OpFuture, Placement, SharedDevice, ZoneReport};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
-use crate::platter::Platter;
 use crate::power::{PowerSwitch, Powered};
+use crate::sim_media::SimMedia;
 use crate::zones::{ResetTurn, check_append, check_range, check_zone};
 
 pub use crate::sim_config::{SimConfig, SimModel};
@@ -53,14 +53,14 @@ impl SimDevice {
     pub fn open(config: &DeviceConfig, clock: &Clock) -> Result<Self, OpenDeviceError> {
         let sim = config.sim.clone();
         let (geometry, ssd) = sim.build(config)?;
-        let platter = Platter::new(geometry, sim.write_cache(), sim.data);
+        let media = SimMedia::new(geometry, sim.write_cache(), sim.data);
         let controller = Controller {
             model: Model::new(&sim, ssd),
             in_flight: BTreeMap::new(),
             started: 0,
             waiting_resets: Vec::new(),
         };
-        Ok(SimDevice::over(platter, controller, sim, clock))
+        Ok(SimDevice::over(media, controller, sim, clock))
     }
 
     /// As [`SimDevice::open`], with the switch that cuts its power.
@@ -76,16 +76,16 @@ impl SimDevice {
         Ok((Arc::new(device), power))
     }
 
-    fn over(platter: Platter, controller: Controller, config: SimConfig, clock: &Clock) -> Self {
-        let is_zoned = !platter.geometry.random_writes;
+    fn over(media: SimMedia, controller: Controller, config: SimConfig, clock: &Clock) -> Self {
+        let is_zoned = !media.geometry.random_writes;
         let kind = if is_zoned { "zoned" } else { "conventional" };
         let description = match controller.model.name() {
             None => format!("simulated {kind} SSD"),
             Some(name) => format!("simulated {kind} SSD, {name}"),
         };
         SimDevice(Arc::new(Inner {
-            places_late: platter.geometry.native_append && !controller.model.is_ssd(),
-            platter,
+            places_late: media.geometry.native_append && !controller.model.is_ssd(),
+            media,
             clock: clock.clone(),
             description,
             config,
@@ -97,12 +97,12 @@ impl SimDevice {
     /// Counts an append as one of its zone's writers, and chooses its place
     /// unless the device does that later.
     fn place(&self, zone: ZoneId, len: usize) -> Result<Option<u64>, DeviceErrorKind> {
-        let platter = &self.0.platter;
-        if platter.is_off() {
+        let media = &self.0.media;
+        if media.is_off() {
             return Err(DeviceErrorKind::Gone);
         }
-        check_append(&platter.geometry, zone, len)?;
-        let mut zones = platter.zones.lock();
+        check_append(&media.geometry, zone, len)?;
+        let mut zones = media.zones.lock();
         if self.0.places_late {
             zones.writer_started(zone)?;
             return Ok(None);
@@ -115,23 +115,23 @@ impl SimDevice {
         &self,
         operation: Operation,
         zone: impl Into<Option<ZoneId>>,
-        check: impl FnOnce(&Platter) -> Result<Command, DeviceErrorKind>,
+        check: impl FnOnce(&SimMedia) -> Result<Command, DeviceErrorKind>,
         work: impl FnOnce(Completer<T>) -> Work,
     ) -> OpFuture<T> {
         let inner = &self.0;
-        let checked = match inner.platter.is_off() {
+        let checked = match inner.media.is_off() {
             true => Err(DeviceErrorKind::Gone),
-            false => check(&inner.platter),
+            false => check(&inner.media),
         };
         let (completer, future) = OpFuture::pending();
         match checked {
             Ok(command) => inner.begin(command, work(completer)),
             Err(kind) => {
-                Counters::add(&inner.platter.counters.errors, 1);
+                Counters::add(&inner.media.counters.errors, 1);
                 completer.complete(Err(DeviceError::new(operation, zone, kind)));
             }
         }
-        if let Some(seed) = inner.platter.burn_fuse() {
+        if let Some(seed) = inner.media.burn_fuse() {
             inner.crash(seed);
         }
         future
@@ -139,8 +139,8 @@ impl SimDevice {
 }
 
 impl Powered for SimDevice {
-    fn platter(&self) -> &Platter {
-        &self.0.platter
+    fn media(&self) -> &SimMedia {
+        &self.0.media
     }
 
     fn crash(&self, seed: u64) {
@@ -149,11 +149,11 @@ impl Powered for SimDevice {
 
     fn restarted(&self) -> (Box<dyn Powered>, SharedDevice) {
         // What is under way finds the power off and fails.
-        if self.0.platter.turn_off() {
+        if self.0.media.turn_off() {
             drop(self.0.stop());
         }
         let Inner {
-            platter,
+            media,
             config,
             clock,
             ..
@@ -169,14 +169,14 @@ impl Powered for SimDevice {
                 waiting_resets: Vec::new(),
             }
         };
-        let next = SimDevice::over(platter.restarted(), controller, config.clone(), clock);
+        let next = SimDevice::over(media.restarted(), controller, config.clone(), clock);
         (Box::new(next.clone()), Arc::new(next))
     }
 }
 
 impl Device for SimDevice {
     fn geometry(&self) -> &Geometry {
-        &self.0.platter.geometry
+        &self.0.media.geometry
     }
 
     fn describe(&self) -> String {
@@ -192,9 +192,9 @@ impl Device for SimDevice {
     fn read(&self, at: Address, buf: IoBuf) -> OpFuture<IoBuf> {
         let bytes = buf.len() as u64;
         let len = buf.len();
-        let check = |platter: &Platter| {
-            check_range(&platter.geometry, at.zone, at.offset, len)?;
-            let offset = platter.position(at.zone, at.offset);
+        let check = |media: &SimMedia| {
+            check_range(&media.geometry, at.zone, at.offset, len)?;
+            let offset = media.position(at.zone, at.offset);
             Ok(Command::Read { offset, bytes })
         };
         self.start(Operation::Read, at.zone, check, |completer| {
@@ -206,10 +206,10 @@ impl Device for SimDevice {
         let bytes = data.len() as u64;
         let placed = self.place(zone, data.len());
         let offset = placed.as_ref().ok().copied().flatten();
-        let check = |platter: &Platter| {
+        let check = |media: &SimMedia| {
             placed.map(|offset| Command::Append {
                 zone,
-                offset: platter.position(zone, offset.unwrap_or(0)),
+                offset: media.position(zone, offset.unwrap_or(0)),
                 bytes,
                 handle: placement.0,
             })
@@ -222,14 +222,14 @@ impl Device for SimDevice {
     fn write(&self, at: Address, data: IoData, placement: Placement) -> OpFuture<()> {
         let bytes = data.len() as u64;
         let len = data.len();
-        let check = |platter: &Platter| {
-            check_range(&platter.geometry, at.zone, at.offset, len)?;
-            if !platter.geometry.random_writes {
+        let check = |media: &SimMedia| {
+            check_range(&media.geometry, at.zone, at.offset, len)?;
+            if !media.geometry.random_writes {
                 return Err(DeviceErrorKind::Unsupported("writes in place"));
             }
-            platter.zones.lock().writer_started(at.zone)?;
+            media.zones.lock().writer_started(at.zone)?;
             Ok(Command::Write {
-                offset: platter.position(at.zone, at.offset),
+                offset: media.position(at.zone, at.offset),
                 bytes,
                 handle: placement.0,
             })
@@ -241,15 +241,15 @@ impl Device for SimDevice {
 
     fn reset(&self, zone: ZoneId) -> OpFuture<()> {
         let inner = &self.0;
-        let platter = &inner.platter;
+        let media = &inner.media;
         let (completer, future) = OpFuture::pending();
         // The controller is locked over both steps, so that the writer that
         // ends last finds a reset that waits.
         let mut controller = inner.controller.lock();
-        let turn = match platter.is_off() {
+        let turn = match media.is_off() {
             true => Err(DeviceErrorKind::Gone),
-            false => check_zone(&platter.geometry, zone)
-                .and_then(|()| platter.zones.lock().reset_start(zone)),
+            false => check_zone(&media.geometry, zone)
+                .and_then(|()| media.zones.lock().reset_start(zone)),
         };
         match turn {
             Ok(ResetTurn::Later) => {
@@ -262,19 +262,19 @@ impl Device for SimDevice {
             }
             Err(kind) => {
                 drop(controller);
-                Counters::add(&platter.counters.errors, 1);
+                Counters::add(&media.counters.errors, 1);
                 completer.complete(Err(DeviceError::new(Operation::Reset, zone, kind)));
             }
         }
-        if let Some(seed) = platter.burn_fuse() {
+        if let Some(seed) = media.burn_fuse() {
             inner.crash(seed);
         }
         future
     }
 
     fn finish(&self, zone: ZoneId) -> OpFuture<()> {
-        let check = |platter: &Platter| {
-            check_zone(&platter.geometry, zone)?;
+        let check = |media: &SimMedia| {
+            check_zone(&media.geometry, zone)?;
             Ok(Command::Finish { zone })
         };
         self.start(Operation::Finish, zone, check, |completer| {
@@ -283,7 +283,7 @@ impl Device for SimDevice {
     }
 
     fn flush(&self) -> OpFuture<()> {
-        let mark = self.0.platter.flush_mark();
+        let mark = self.0.media.flush_mark();
         self.start(
             Operation::Flush,
             None,
@@ -293,19 +293,19 @@ impl Device for SimDevice {
     }
 
     fn report(&self) -> OpFuture<Vec<ZoneReport>> {
-        let platter = &self.0.platter;
-        OpFuture::ready(match platter.is_off() {
+        let media = &self.0.media;
+        OpFuture::ready(match media.is_off() {
             true => Err(DeviceError::new(
                 Operation::Report,
                 None,
                 DeviceErrorKind::Gone,
             )),
-            false => Ok(platter.zones.lock().report()),
+            false => Ok(media.zones.lock().report()),
         })
     }
 
     fn counters(&self) -> &Counters {
-        &self.0.platter.counters
+        &self.0.media.counters
     }
 
     fn media_statistics(&self) -> Option<Statistics> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use floe_core::Geometry;
-use floe_device::platter::WriteCache;
 use floe_device::power::PowerSwitch;
+use floe_device::sim_media::WriteCache;
 use floe_device::{MemoryDevice, SharedDevice};
 
 /// The shape of a device of `count` zones of `bytes` bytes, any block of which

@@ -29,7 +29,7 @@ pub enum WriteCache {
 }
 
 /// Data, zone states and counters of a device in memory.
-pub(crate) struct Platter {
+pub(crate) struct SimMedia {
     pub(crate) geometry: Geometry,
     pub(crate) counters: Counters,
     pub(crate) zones: Mutex<ZoneTable>,
@@ -83,16 +83,16 @@ impl Before {
     }
 }
 
-impl Platter {
-    /// An empty platter.
+impl SimMedia {
+    /// Empty media.
     pub(crate) fn new(geometry: Geometry, cache: WriteCache, keeping: Keeping) -> Self {
         let medium = Arc::new(Medium::new(&geometry, keeping));
         let zones = ZoneTable::new(&geometry, ZoneState::Empty);
-        Platter::over(geometry, cache, medium, zones)
+        SimMedia::over(geometry, cache, medium, zones)
     }
 
     fn over(geometry: Geometry, cache: WriteCache, medium: Arc<Medium>, zones: ZoneTable) -> Self {
-        Platter {
+        SimMedia {
             geometry,
             counters: Counters::default(),
             zones: Mutex::new(zones),
@@ -162,7 +162,7 @@ impl Platter {
         });
     }
 
-    /// A mark behind everything that is completed now, for [`Platter::flush`].
+    /// A mark behind everything that is completed now, for [`SimMedia::flush`].
     pub(crate) fn flush_mark(&self) -> u64 {
         let unflushed = self.unflushed.lock();
         unflushed.first + unflushed.changes.len() as u64
@@ -181,7 +181,7 @@ impl Platter {
     }
 
     /// Carries out `work` with the power on throughout; `None` if it is off.
-    pub(crate) fn while_on<T>(&self, work: impl FnOnce(&Platter) -> T) -> Option<T> {
+    pub(crate) fn while_on<T>(&self, work: impl FnOnce(&SimMedia) -> T) -> Option<T> {
         let is_off = self.is_off.read();
         (!*is_off).then(|| work(self))
     }
@@ -378,8 +378,8 @@ impl Platter {
         }
     }
 
-    /// The platter after a restart. Only zoned devices keep their zones' states.
-    pub(crate) fn restarted(&self) -> Platter {
+    /// The media after a restart. Only zoned devices keep their zones' states.
+    pub(crate) fn restarted(&self) -> SimMedia {
         let geometry = self.geometry.clone();
         let mut zones = ZoneTable::new(&geometry, ZoneState::Unknown);
         if !geometry.random_writes {
@@ -393,7 +393,7 @@ impl Platter {
                 zones.restore(zone, state, write_pointer);
             }
         }
-        Platter::over(geometry, self.cache, Arc::clone(&self.medium), zones)
+        SimMedia::over(geometry, self.cache, Arc::clone(&self.medium), zones)
     }
 }
 
