@@ -19,5 +19,5 @@ pub use plan::{
     WaterMarks,
 };
 pub use slots::{SlotId, SlotMap, SlotRun, slot_at};
-pub use streams::{NotNow, StreamId, Streams};
+pub use streams::{Backoff, StreamId, Streams};
 pub use zones::{Placed, ZoneInfo, ZonePhase, ZoneTable};

@@ -31,7 +31,7 @@ pub struct StreamId(u64);
 
 /// Why a stream may not begin now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotNow {
+pub struct Backoff {
     /// When to ask again, if nothing landed or ended until then.
     pub retry_at: Option<Tick>,
 }
@@ -79,13 +79,13 @@ impl Streams {
     /// Begins a stream of `bytes` in all, which must be [ended](Self::end).
     ///
     /// # Errors
-    /// [`NotNow`] while the device is busy with those that run, or while they
+    /// [`Backoff`] while the device is busy with those that run, or while they
     /// hold too much of the cache. Never while none runs.
-    pub fn begin(&mut self, bytes: u64, now: Tick) -> Result<StreamId, NotNow> {
+    pub fn begin(&mut self, bytes: u64, now: Tick) -> Result<StreamId, Backoff> {
         let promised = self.promised_bytes.saturating_add(bytes);
         if !self.running.is_empty() && promised > self.freely_bytes {
             if promised > self.most_bytes {
-                return Err(NotNow { retry_at: None });
+                return Err(Backoff { retry_at: None });
             }
             self.is_device_idle(now)?;
         }
@@ -101,7 +101,7 @@ impl Streams {
         Ok(id)
     }
 
-    fn is_device_idle(&self, now: Tick) -> Result<(), NotNow> {
+    fn is_device_idle(&self, now: Tick) -> Result<(), Backoff> {
         let mut busy_bytes = 0;
         let mut retry_at: Option<Tick> = None;
         for stream in self.running.values() {
@@ -120,7 +120,7 @@ impl Streams {
             };
         }
         match busy_bytes >= FEW_PIECES * self.piece_bytes {
-            true => Err(NotNow { retry_at }),
+            true => Err(Backoff { retry_at }),
             false => Ok(()),
         }
     }
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(begun, 160, "until a quarter of the cache is promised");
         assert_eq!(
             streams.begin(10 * MIB, at(10_000)),
-            Err(NotNow { retry_at: None })
+            Err(Backoff { retry_at: None })
         );
     }
 

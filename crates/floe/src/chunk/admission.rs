@@ -21,15 +21,15 @@ use crate::value::{PutOptions, PutOutcome};
 
 /// Asked once before a value is written.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct AdmissionControl {
     /// `None` lets everything in, and is not worth a lock.
     policy: Option<Mutex<Policy>>,
 }
 
-impl Gate {
+impl AdmissionControl {
     pub(crate) fn new(config: &AdmissionConfig, seed: u64) -> Result<Self, AdmissionConfigError> {
         let policy = Policy::new(config, seed)?;
-        Ok(Gate {
+        Ok(AdmissionControl {
             policy: (config.kind() != AdmissionKind::All).then(|| Mutex::new(policy)),
         })
     }
@@ -53,7 +53,7 @@ impl Engine {
     /// Whether a value of `len` bytes is to be written to flash. Ask once for
     /// each write, and [decline](Self::decline) it after a no.
     pub(crate) fn admits(&self, key: &[u8], len: u64) -> bool {
-        let Some(policy) = &self.gate.policy else {
+        let Some(policy) = &self.admission_control.policy else {
             return true;
         };
         let (hash, bytes) = (self.hash(key), self.flash_bytes(key, len));
@@ -70,11 +70,11 @@ impl Engine {
     }
 
     pub(super) fn note_hit(&self, hash: KeyHash) {
-        self.gate.note_hit(hash, || self.clock.now());
+        self.admission_control.note_hit(hash, || self.clock.now());
     }
 
     pub(super) fn admission_statistics(&self) -> AdmissionStatistics {
-        self.gate.statistics()
+        self.admission_control.statistics()
     }
 
     /// Accepts a whole value: on its way to flash, or into memory only.

@@ -2,7 +2,7 @@
 //!
 //! A value's room is promised in one zone when its first piece is written, so
 //! a slow source holds neither a zone nor more than two pieces of RAM; before
-//! that it waits for its turn, so that little is promised at a time. Its
+//! that it waits for a permit, so that little is promised at a time. Its
 //! pieces lie wherever their appends landed; the descriptor written last says
 //! where, and what every 64 KiB sum to.
 
@@ -25,7 +25,7 @@ use super::place::{Placement, Purpose};
 use super::slots::{LargeValue, SlotHold};
 use super::space::Space;
 use super::stats::add;
-use super::turns::{Turn, Waited};
+use super::stream_scheduler::{StreamPermit, Waited};
 use super::write::WriteError;
 use super::{Engine, room_units};
 use crate::error::CacheError;
@@ -52,7 +52,7 @@ pub(crate) struct LargeWriter {
     fill: Option<Fill>,
     placement: Option<Placement>,
     /// Leave to stream in; host GC needs none.
-    turn: Option<Turn>,
+    permit: Option<StreamPermit>,
     /// Instead of a placement, over slots.
     slot: Option<SlotHold>,
     in_flight: VecDeque<InFlight>,
@@ -102,7 +102,7 @@ impl LargeWriter {
             stream,
             fill: None,
             placement: None,
-            turn: None,
+            permit: None,
             slot: None,
             in_flight: VecDeque::new(),
             piece_blocks: Vec::new(),
@@ -132,10 +132,10 @@ impl LargeWriter {
 
     /// Adds the next bytes; waits while the write buffer is full.
     pub(crate) async fn write(&mut self, bytes: Bytes) -> Result<(), CacheError> {
-        self.turn.iter().for_each(Turn::busy);
+        self.permit.iter().for_each(StreamPermit::busy);
         let result = self.take(bytes).await;
-        if let Some(turn) = &self.turn {
-            turn.idle(self.engine.clock.now());
+        if let Some(permit) = &self.permit {
+            permit.idle(self.engine.clock.now());
         }
         result
     }
@@ -146,8 +146,8 @@ impl LargeWriter {
             let header = self.header_bytes();
             let want = self.next_piece_bytes();
             if self.fill.is_none() {
-                // A turn and a slot first: room in the write buffer must not wait for them.
-                if !self.has_turn().await || !self.has_slot().await {
+                // A permit and a slot first: room in the write buffer must not wait for them.
+                if !self.has_permit().await || !self.has_slot().await {
                     self.failed = true;
                     break;
                 }
@@ -168,7 +168,7 @@ impl LargeWriter {
     /// Makes the value visible. `Refused` if the device took it nowhere.
     pub(crate) async fn finish(mut self) -> Result<PutOutcome, CacheError> {
         check_whole(self.len, self.given)?;
-        self.turn.iter().for_each(Turn::busy);
+        self.permit.iter().for_each(StreamPermit::busy);
         while !self.in_flight.is_empty() && !self.failed {
             self.reap().await;
         }
@@ -199,16 +199,17 @@ impl LargeWriter {
     }
 
     /// Waits until this value may stream in. False if it never may.
-    async fn has_turn(&mut self) -> bool {
-        if self.turn.is_some() || self.moving.is_some() {
+    async fn has_permit(&mut self) -> bool {
+        if self.permit.is_some() || self.moving.is_some() {
             return true;
         }
         let engine = Arc::clone(&self.engine);
-        let Some((turn, Waited(waited))) = engine.turns.wait(&engine.clock, self.len).await else {
+        let Some((permit, Waited(waited))) = engine.streams.wait(&engine.clock, self.len).await
+        else {
             return false;
         };
         add(&engine.counters.large_waits, u64::from(waited));
-        self.turn = Some(turn);
+        self.permit = Some(permit);
         true
     }
 
@@ -276,9 +277,9 @@ impl LargeWriter {
             return Ok(());
         };
         let bytes = fill.payload_bytes as u64;
-        if let Some(turn) = &self.turn {
+        if let Some(permit) = &self.permit {
             // Also while it waits for a zone: there is enough to write.
-            turn.sent(bytes);
+            permit.sent(bytes);
         }
         let Some(life) = self.place().await else {
             self.failed = true;
@@ -371,8 +372,8 @@ impl LargeWriter {
         let landed = (&mut piece.landed).await;
         let bytes = piece.bytes;
         self.in_flight.pop_front();
-        if let Some(turn) = &self.turn {
-            turn.landed(bytes);
+        if let Some(permit) = &self.permit {
+            permit.landed(bytes);
         }
         match landed {
             Ok(at) => {

@@ -188,7 +188,7 @@ impl LargeReader {
         } = value;
         // Not pinned meanwhile: whoever comes before may wait for this zone.
         drop(pin);
-        engine.turns.pass().await;
+        engine.streams.pass().await;
         let states = Arc::clone(&engine.states);
         let value = FlashValue {
             hash,

@@ -7,7 +7,7 @@
 //! | `admission.rs` | which values are written at all |
 //! | `write.rs` | small values: buffered, batched, appended |
 //! | `large.rs`, `large_read.rs` | large values: streamed in pieces, read in pieces |
-//! | `turns.rs` | when a large value may stream in |
+//! | `stream_scheduler.rs` | when a large value may stream in |
 //! | `place.rs` | finding room: open zones, headers, closing, summaries |
 //! | `reclaim.rs` | eviction between the water marks |
 //! | `host_gc.rs` | CLRU in a log: chunks evicted one by one, the rest of a zone moved |
@@ -34,7 +34,7 @@ mod shard;
 mod slots;
 mod space;
 mod stats;
-mod turns;
+mod stream_scheduler;
 mod write;
 mod zone_state;
 
@@ -58,11 +58,11 @@ use shard::{Pending, Shard};
 use slots::{Change, Settled, SlotSpace};
 use space::{Deaths, LogSpace, Space};
 use stats::ChunkCounters;
-use turns::Turns;
+use stream_scheduler::StreamScheduler;
 use write::WriteQueue;
 use zone_state::ZoneStates;
 
-pub(crate) use admission::Gate;
+pub(crate) use admission::AdmissionControl;
 pub(crate) use large::LargeWriter;
 pub(crate) use large_read::LargeReader;
 pub(crate) use lookup::{Lookup, RamLookup};
@@ -88,7 +88,7 @@ pub(crate) struct Engine {
     clock: Clock,
     plan: Plan,
     ram: RamPlan,
-    gate: Gate,
+    admission_control: AdmissionControl,
     id: CacheId,
     seed: HashSeed,
     shards: Box<[Mutex<Shard>]>,
@@ -107,7 +107,7 @@ pub(crate) struct Engine {
     write_permits: Arc<Semaphore>,
     queue: WriteQueue,
     /// Large values that stream in, and those that wait for it.
-    turns: Arc<Turns>,
+    streams: Arc<StreamScheduler>,
     journal: Journal,
     descriptors: DescriptorCache,
     /// What readers of large values read before it is asked for.
@@ -361,7 +361,7 @@ impl Engine {
         self.stopping.store(true, SeqCst);
         // Whoever waits for room in the write buffer is told that the cache is closed.
         self.room.close();
-        self.turns.close();
+        self.streams.close();
         self.space.notify_waiters();
         self.reclaim_wake.notify_one();
         self.queue.wake();
@@ -389,7 +389,7 @@ impl Engine {
             stats.ram_values += shard.ram_len() as u64;
             stats.pending_records += shard.pending.len() as u64;
         }
-        stats.promised_bytes = self.turns.promised_bytes();
+        stats.promised_bytes = self.streams.promised_bytes();
         if let Some(slots) = self.slots() {
             let counts = self.slot_counts(slots);
             stats.index_bytes += counts.memory_bytes;

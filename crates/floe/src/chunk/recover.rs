@@ -37,7 +37,7 @@ use super::slots::SlotSpace;
 use super::space::{LogSpace, Space};
 use super::write::WriteQueue;
 use super::zone_state::ZoneStates;
-use super::{Engine, Gate, ROOM_UNIT_BYTES, RamPlan};
+use super::{AdmissionControl, Engine, ROOM_UNIT_BYTES, RamPlan};
 use crate::metadata::{METADATA, other};
 
 /// Zones whose headers or summaries are read at once.
@@ -50,10 +50,10 @@ impl Engine {
         clock: Clock,
         plan: Plan,
         ram: RamPlan,
-        gate: Gate,
+        admission_control: AdmissionControl,
         options: OpenOptions,
     ) -> Result<(Arc<Engine>, RecoveryReport), OpenError> {
-        let mut recovery = Recovery::new(device, clock, plan, ram, gate);
+        let mut recovery = Recovery::new(device, clock, plan, ram, admission_control);
         match recovery.find_superblock(options).await? {
             Some((zone, superblock, notes)) => recovery.recover(zone, superblock, notes).await,
             None => recovery.format(options).await,
@@ -67,7 +67,7 @@ struct Recovery {
     clock: Clock,
     plan: Plan,
     ram: RamPlan,
-    gate: Gate,
+    admission_control: AdmissionControl,
     states: Arc<ZoneStates>,
     shards: Vec<Shard>,
     report: RecoveryReport,
@@ -91,7 +91,13 @@ struct Recovery {
 type Found1 = (ZoneId, Superblock, Vec<Note>);
 
 impl Recovery {
-    fn new(device: SharedDevice, clock: Clock, plan: Plan, ram: RamPlan, gate: Gate) -> Self {
+    fn new(
+        device: SharedDevice,
+        clock: Clock,
+        plan: Plan,
+        ram: RamPlan,
+        admission_control: AdmissionControl,
+    ) -> Self {
         let shard_ram = ram.bytes / u64::from(plan.shards);
         let item = plan.chunk_bytes.min(ram.value_bytes_max).max(4096);
         let shards = (0..plan.shards)
@@ -112,7 +118,7 @@ impl Recovery {
             clock,
             plan,
             ram,
-            gate,
+            admission_control,
             states,
             shards,
             report: RecoveryReport::default(),
@@ -500,7 +506,7 @@ impl Recovery {
                 (self.plan.write_buffer_bytes / ROOM_UNIT_BYTES) as usize,
             )),
             write_permits: Arc::new(Semaphore::new(self.plan.write_depth as usize)),
-            turns: super::turns::Turns::new(&self.plan),
+            streams: super::stream_scheduler::StreamScheduler::new(&self.plan),
             queue: WriteQueue::new(),
             journal_counters,
             journal,
@@ -514,7 +520,7 @@ impl Recovery {
             clock: self.clock,
             plan: self.plan,
             ram: self.ram,
-            gate: self.gate,
+            admission_control: self.admission_control,
             id,
             seed,
         });

@@ -15,11 +15,11 @@ use floe_device::{Clock, CounterSnapshot, SharedDevice};
 use serde::{Deserialize, Serialize};
 use tokio::task::coop::consume_budget;
 
-pub use crate::chunk::{ChunkCounts, OpenError, RecoveryReport};
 use crate::chunk::{
-    Engine, EngineStats, Gate, LargeReader, LargeWriter, Lookup, OpenOptions, RamLookup, RamPlan,
-    ZoneStats,
+    AdmissionControl, Engine, EngineStats, LargeReader, LargeWriter, Lookup, OpenOptions,
+    RamLookup, RamPlan, ZoneStats,
 };
+pub use crate::chunk::{ChunkCounts, OpenError, RecoveryReport};
 use crate::error::CacheError;
 use crate::value::{
     InRam, PutOptions, PutOutcome, ReadFault, Tier, Value, check_given, check_whole, clip,
@@ -259,8 +259,9 @@ impl Store {
             format: config.format,
             seed: config.seed,
         };
-        let gate = gate(config)?;
-        let (engine, recovery) = Engine::open(device, clock, plan, ram, gate, options).await?;
+        let admission_control = admission_control(config)?;
+        let (engine, recovery) =
+            Engine::open(device, clock, plan, ram, admission_control, options).await?;
         Ok(Store {
             handle: Arc::new(Handle { engine, recovery }),
         })
@@ -508,9 +509,9 @@ impl Store {
 }
 
 /// The admission policy of a store.
-fn gate(config: &StoreConfig) -> Result<Gate, ConfigError> {
+fn admission_control(config: &StoreConfig) -> Result<AdmissionControl, ConfigError> {
     let seed = config.seed.unwrap_or_else(rand::random);
-    Gate::new(&config.admission, seed).map_err(|error| ConfigError {
+    AdmissionControl::new(&config.admission, seed).map_err(|error| ConfigError {
         setting: error.setting,
         value: error.value,
         reason: error.limit,

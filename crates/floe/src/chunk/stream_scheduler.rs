@@ -1,38 +1,38 @@
-//! Large values wait here for their turn to stream in; see
-//! [`floe_core::chunk::Streams`] for when that is.
+//! Schedules large values that stream in; see
+//! [`floe_core::chunk::Streams`] for the rules.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use floe_core::Tick;
-use floe_core::chunk::{NotNow, Plan, StreamId, Streams};
+use floe_core::chunk::{Backoff, Plan, StreamId, Streams};
 use floe_device::Clock;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
-/// Whose turn it is.
+/// Permits for large values to stream in.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct StreamScheduler {
     streams: Mutex<Streams>,
-    /// Its only permit belongs to whoever is next: first come, first served.
+    /// Its only permit belongs to the next value in line: first come, first served.
     next: Semaphore,
     /// A piece landed, or a stream ended.
     changed: Notify,
     closed: AtomicBool,
 }
 
-/// A large value's leave to stream in; over when dropped.
+/// Permission for one large value to stream in, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    turns: Arc<Turns>,
+pub(crate) struct StreamPermit {
+    scheduler: Arc<StreamScheduler>,
     stream: StreamId,
     bytes: u64,
 }
 
-impl Turns {
+impl StreamScheduler {
     pub(crate) fn new(plan: &Plan) -> Arc<Self> {
         let capacity = plan.data_zones().count() as u64 * plan.geometry.zone_capacity;
-        Arc::new(Turns {
+        Arc::new(StreamScheduler {
             streams: Mutex::new(Streams::new(
                 capacity,
                 plan.write_buffer_bytes,
@@ -44,14 +44,14 @@ impl Turns {
         })
     }
 
-    /// Waits for the turn of a value of `bytes`, and says whether it had to;
-    /// `None` once the engine stops. Whoever waits must hold nothing that a
-    /// value whose turn it is may need.
+    /// Waits for the permit of a value of `bytes`, and says whether it had to;
+    /// `None` once the engine stops. The caller must hold nothing that a value
+    /// with a permit may need.
     pub(crate) async fn wait(
         self: &Arc<Self>,
         clock: &Clock,
         bytes: u64,
-    ) -> Option<(Turn, Waited)> {
+    ) -> Option<(StreamPermit, Waited)> {
         let mut waited = Waited(false);
         let _next = match self.next.try_acquire() {
             Ok(next) => next,
@@ -69,8 +69,8 @@ impl Turns {
                 return None;
             }
             match self.begin(bytes, clock.now()) {
-                Ok(turn) => return Some((turn, waited)),
-                Err(NotNow { retry_at }) => {
+                Ok(permit) => return Some((permit, waited)),
+                Err(Backoff { retry_at }) => {
                     waited = Waited(true);
                     tokio::select! {
                         biased;
@@ -82,23 +82,23 @@ impl Turns {
         }
     }
 
-    /// Waits until all are served that wait now. As those that wait for their
-    /// turn, whoever calls must hold nothing that one of them may need.
+    /// Waits until every value that waits now has its permit. The caller must
+    /// hold nothing that one of them may need.
     pub(crate) async fn pass(&self) {
-        // Closed when the engine stops: then nobody waits any more.
+        // Closed when the engine stops: no value waits then.
         drop(self.next.acquire().await);
     }
 
-    fn begin(self: &Arc<Self>, bytes: u64, now: Tick) -> Result<Turn, NotNow> {
+    fn begin(self: &Arc<Self>, bytes: u64, now: Tick) -> Result<StreamPermit, Backoff> {
         let stream = self.streams.lock().begin(bytes, now)?;
-        Ok(Turn {
-            turns: Arc::clone(self),
+        Ok(StreamPermit {
+            scheduler: Arc::clone(self),
             stream,
             bytes,
         })
     }
 
-    /// Nobody's turn comes any more.
+    /// Grants no permit any more.
     pub(crate) fn close(&self) {
         self.closed.store(true, SeqCst);
         self.next.close();
@@ -111,7 +111,7 @@ impl Turns {
     }
 }
 
-/// Whether somebody had to wait.
+/// Whether the value had to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waited(pub(crate) bool);
 
@@ -122,33 +122,33 @@ async fn until(clock: &Clock, at: Option<Tick>) {
     }
 }
 
-impl Turn {
+impl StreamPermit {
     /// A piece of `bytes` is on its way to the device.
     pub(crate) fn sent(&self, bytes: u64) {
-        self.turns.streams.lock().sent(self.stream, bytes);
+        self.scheduler.streams.lock().sent(self.stream, bytes);
     }
 
     /// A piece of `bytes` landed or failed.
     pub(crate) fn landed(&self, bytes: u64) {
-        self.turns.streams.lock().landed(self.stream, bytes);
-        self.turns.changed.notify_waiters();
+        self.scheduler.streams.lock().landed(self.stream, bytes);
+        self.scheduler.changed.notify_waiters();
     }
 
-    /// Whoever writes this value is waited for, from `now` on.
+    /// Marks the stream idle as of `now`: its source is stalled.
     pub(crate) fn idle(&self, now: Tick) {
-        self.turns.streams.lock().idle(self.stream, now);
-        self.turns.changed.notify_waiters();
+        self.scheduler.streams.lock().idle(self.stream, now);
+        self.scheduler.changed.notify_waiters();
     }
 
-    /// Whoever writes this value brought something.
+    /// Marks the stream busy: its source brought bytes.
     pub(crate) fn busy(&self) {
-        self.turns.streams.lock().busy(self.stream);
+        self.scheduler.streams.lock().busy(self.stream);
     }
 }
 
-impl Drop for Turn {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
-        self.turns.streams.lock().end(self.stream, self.bytes);
-        self.turns.changed.notify_waiters();
+        self.scheduler.streams.lock().end(self.stream, self.bytes);
+        self.scheduler.changed.notify_waiters();
     }
 }
