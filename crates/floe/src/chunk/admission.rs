@@ -104,7 +104,7 @@ impl Engine {
         let deaths = {
             let mut shard = self.shard_of(hash).lock();
             let replaced_up_to = self.next_sequence();
-            let (_, deaths) = self.displace(&mut shard, hash, replaced_up_to);
+            let (_, deaths) = self.invalidate(&mut shard, hash, replaced_up_to);
             if let Some(value) = value
                 && value.len() as u64 <= self.ram.value_bytes_max
             {

@@ -191,7 +191,7 @@ impl LargeWriter {
                 add(&self.engine.counters.refused, 1);
                 add(&self.engine.counters.refused_bytes, bytes);
                 // What was there before is replaced by nothing, as promised.
-                let (deaths, _) = self.displace();
+                let (deaths, _) = self.invalidate();
                 self.engine.settle(deaths).await?;
                 Ok(PutOutcome::Dropped)
             }
@@ -244,7 +244,7 @@ impl LargeWriter {
     async fn start_fill(&mut self, payload_bytes: usize) -> Result<Fill, CacheError> {
         let bytes =
             self.header_bytes() + self.engine.plan.geometry.round_up(payload_bytes as u64) as usize;
-        let room = self.take_room(bytes as u64).await?;
+        let room = self.reserve_buffer(bytes as u64).await?;
         Ok(Fill {
             buf: self.engine.device.allocate(bytes),
             payload_bytes: 0,
@@ -252,7 +252,7 @@ impl LargeWriter {
         })
     }
 
-    async fn take_room(&mut self, bytes: u64) -> Result<OwnedSemaphorePermit, CacheError> {
+    async fn reserve_buffer(&mut self, bytes: u64) -> Result<OwnedSemaphorePermit, CacheError> {
         // Host GC has room of its own: users' writers may hold all of theirs while they wait for GC.
         let pool = match &self.engine.placement {
             Space::Log(log) if self.moving.is_some() => &log.gc_room,

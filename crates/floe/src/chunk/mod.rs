@@ -190,15 +190,15 @@ impl Engine {
     /// Takes whatever `shard` holds of `hash` out of service, because a write
     /// or delete of sequence `at` replaces it. Returns whether anything was
     /// served, and what must be durable before the replacement is acknowledged.
-    fn displace(&self, shard: &mut Shard, hash: KeyHash, at: Sequence) -> (bool, Deaths) {
+    fn invalidate(&self, shard: &mut Shard, hash: KeyHash, at: Sequence) -> (bool, Deaths) {
         match &self.placement {
-            Space::Log(log) => self.displace_in_log(log, shard, hash, at),
-            Space::Slots(slots) => self.displace_in_slots(slots, shard, hash, at),
+            Space::Log(log) => self.invalidate_in_log(log, shard, hash, at),
+            Space::Slots(slots) => self.invalidate_in_slots(slots, shard, hash, at),
         }
     }
 
     /// What is served from a slot becomes a ghost until its table entry is gone.
-    fn displace_in_slots(
+    fn invalidate_in_slots(
         &self,
         slots: &SlotSpace,
         shard: &mut Shard,
@@ -236,7 +236,7 @@ impl Engine {
         (was_served, deaths)
     }
 
-    fn displace_in_log(
+    fn invalidate_in_log(
         &self,
         log: &LogSpace,
         shard: &mut Shard,
@@ -295,7 +295,7 @@ impl Engine {
         let (was_served, deaths) = {
             let mut shard = self.shard_of(hash).lock();
             let at = self.next_sequence();
-            self.displace(&mut shard, hash, at)
+            self.invalidate(&mut shard, hash, at)
         };
         if was_served {
             stats::add(&self.counters.deletes, 1);

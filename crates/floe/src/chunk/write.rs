@@ -114,7 +114,7 @@ impl Engine {
         options: PutOptions,
     ) -> Result<PutOutcome, CacheError> {
         let bytes = (key.len() + value.len()) as u64;
-        let room = self.take_room(bytes + PENDING_BYTES).await?;
+        let room = self.reserve_buffer(bytes + PENDING_BYTES).await?;
         let hash = self.hash(key);
         let expiry_unix_s = self.expiry(options);
         let (record, deaths) = {
@@ -122,7 +122,7 @@ impl Engine {
             // Two steps, so that a death note written for what this replaces can never cover this.
             let replaced_up_to = self.next_sequence();
             let sequence = self.next_sequence();
-            let (_, deaths) = self.displace(&mut shard, hash, replaced_up_to);
+            let (_, deaths) = self.invalidate(&mut shard, hash, replaced_up_to);
             let record = Arc::new(Pending {
                 hash,
                 key: key.into(),
@@ -152,7 +152,10 @@ impl Engine {
     }
 
     /// Room in the write buffer for `bytes`; waits for it.
-    pub(super) async fn take_room(&self, bytes: u64) -> Result<OwnedSemaphorePermit, CacheError> {
+    pub(super) async fn reserve_buffer(
+        &self,
+        bytes: u64,
+    ) -> Result<OwnedSemaphorePermit, CacheError> {
         let units = room_units(bytes.min(self.plan.write_buffer_bytes));
         Arc::clone(&self.room)
             .acquire_many_owned(units)
@@ -269,7 +272,7 @@ impl Engine {
             };
             let life = placement.life();
             // From here the records' bytes may reach flash in this life of this zone.
-            records.retain(|record| self.aim(record, life));
+            records.retain(|record| self.assign_zone(record, life));
             if records.is_empty() {
                 continue;
             }
@@ -310,7 +313,7 @@ impl Engine {
         }
         self.list_records(life.zone, &summaries);
         for (record, summary) in records.iter().zip(&summaries) {
-            self.land(record, life, summary);
+            self.publish(record, life, summary);
         }
         Ok(())
     }
@@ -329,7 +332,7 @@ impl Engine {
     }
 
     /// Notes where `record` is going, unless it is no longer wanted.
-    fn aim(&self, record: &Arc<Pending>, life: ZoneLife) -> bool {
+    fn assign_zone(&self, record: &Arc<Pending>, life: ZoneLife) -> bool {
         let mut shard = self.shard_of(record.hash).lock();
         match shard.pending.get_mut(&record.hash) {
             Some(slot) if Arc::ptr_eq(&slot.record, record) => {
@@ -345,7 +348,7 @@ impl Engine {
 
     /// A record is on flash: serve it from there, unless it was replaced meanwhile
     /// (whoever replaced it has noted its death in this life).
-    fn land(&self, record: &Arc<Pending>, life: ZoneLife, summary: &SummaryEntry) {
+    fn publish(&self, record: &Arc<Pending>, life: ZoneLife, summary: &SummaryEntry) {
         let mut shard = self.shard_of(record.hash).lock();
         let current = shard
             .pending

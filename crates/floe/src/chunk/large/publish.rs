@@ -43,7 +43,7 @@ impl LargeWriter {
         let (notes, sequence) = match &self.moving {
             Some(moving) => (Vec::new(), moving.sequence),
             None => {
-                let (deaths, sequence) = self.displace();
+                let (deaths, sequence) = self.invalidate();
                 (deaths.notes, sequence)
             }
         };
@@ -168,11 +168,13 @@ impl LargeWriter {
     }
 
     /// Takes the key's older value out of service. Returns the notes of its
-    /// death and a sequence newer than anything displaced.
-    pub(super) fn displace(&self) -> (Deaths, Sequence) {
+    /// death and a sequence newer than anything invalidated.
+    pub(super) fn invalidate(&self) -> (Deaths, Sequence) {
         let mut shard = self.engine.shard_of(self.hash).lock();
         let replaced_up_to = self.engine.next_sequence();
-        let (_, deaths) = self.engine.displace(&mut shard, self.hash, replaced_up_to);
+        let (_, deaths) = self
+            .engine
+            .invalidate(&mut shard, self.hash, replaced_up_to);
         (deaths, self.engine.next_sequence())
     }
 }

@@ -109,7 +109,7 @@ impl Engine {
             match written {
                 Ok(()) => {
                     for index in range {
-                        self.land_in_slot(slots, &records[index], ids[index], life);
+                        self.publish_in_slot(slots, &records[index], ids[index], life);
                     }
                 }
                 Err(error) => {
@@ -184,7 +184,13 @@ impl Engine {
 
     /// A record's payload is written: serve it from there and queue its table
     /// entry, unless it was replaced meanwhile.
-    fn land_in_slot(&self, slots: &SlotSpace, record: &Arc<Pending>, slot: SlotId, life: ZoneLife) {
+    fn publish_in_slot(
+        &self,
+        slots: &SlotSpace,
+        record: &Arc<Pending>,
+        slot: SlotId,
+        life: ZoneLife,
+    ) {
         let checksum = small_checksum(&record.key, life.generation, &record.value);
         let mut shard = self.shard_of(record.hash).lock();
         let current = shard
@@ -212,7 +218,7 @@ impl Engine {
     }
 
     /// Makes `entry` in `slot` the live value of its key, whose former one was
-    /// displaced. False if the index is full.
+    /// invalidated. False if the index is full.
     fn enter_slot(
         &self,
         slots: &SlotSpace,
@@ -348,7 +354,7 @@ impl SlotHold {
         let (entered, deaths) = {
             let mut shard = engine.shard_of(descriptor.hash).lock();
             let replaced_up_to = engine.next_sequence();
-            let (_, deaths) = engine.displace(&mut shard, descriptor.hash, replaced_up_to);
+            let (_, deaths) = engine.invalidate(&mut shard, descriptor.hash, replaced_up_to);
             let entry = SlotEntry {
                 hash: descriptor.hash,
                 sequence: engine.next_sequence(),
