@@ -1,7 +1,7 @@
 //! Random O_DIRECT reads through the file device against a plain io_uring
 //! loop on the same file: CPU per read and throughput, as ratios.
 //!
-//! `cargo bench -p floe-device --bench ring [-- <MiB of file> <seconds per case> <part of a contender's name>]`
+//! `cargo bench -p floe-device --bench ring [-- <MiB of file> <seconds per case> <part of a peer's name>]`
 //!
 //! Contenders take turns in short slices, so that a disturbance hits both.
 
@@ -32,7 +32,7 @@ fn main() {
 
     println!(
         "{:>6} {:>5}  {:<22} {:>10} {:>9} {:>10} {:>11}",
-        "bytes", "depth", "contender", "reads/s", "CPU us", "CPU ratio", "rate ratio"
+        "bytes", "depth", "peer", "reads/s", "CPU us", "CPU ratio", "rate ratio"
     );
     for bytes in [4096, 65536] {
         for depth in [1, 8, 64] {
@@ -59,14 +59,14 @@ fn fill(path: &Path, bytes: u64) {
     file.sync_all().expect("the scratch file reaches the disk");
 }
 
-struct Contender {
+struct Peer {
     name: &'static str,
     run: Box<dyn FnMut(&Reads) -> Cost>,
     total: Option<Cost>,
 }
 
 fn compare(path: &Path, span: u64, bytes: usize, depth: usize, time: Duration) {
-    let mut contenders = contenders(path);
+    let mut peers = peers(path);
     let mut reads = Reads {
         bytes,
         depth,
@@ -75,16 +75,16 @@ fn compare(path: &Path, span: u64, bytes: usize, depth: usize, time: Duration) {
         seed: 1,
     };
     // As many reads per slice as the plain loop does in its share of the time.
-    let trial = (contenders[0].run)(&reads);
+    let trial = (peers[0].run)(&reads);
     reads.count = ((trial.rate() * time.as_secs_f64()) as u64 / u64::from(SLICES)).max(1000);
     for slice in 0..SLICES {
         reads.seed = u64::from(slice);
-        for contender in &mut contenders {
-            let cost = (contender.run)(&reads);
-            contender.total = Some(contender.total.map_or(cost, |total| total.plus(cost)));
+        for peer in &mut peers {
+            let cost = (peer.run)(&reads);
+            peer.total = Some(peer.total.map_or(cost, |total| total.plus(cost)));
         }
     }
-    let costs: Vec<_> = contenders
+    let costs: Vec<_> = peers
         .iter()
         .filter_map(|c| Some((c.name, c.total?)))
         .collect();
@@ -100,7 +100,7 @@ fn compare(path: &Path, span: u64, bytes: usize, depth: usize, time: Duration) {
     }
 }
 
-fn contenders(path: &Path) -> Vec<Contender> {
+fn peers(path: &Path) -> Vec<Peer> {
     let owned = path.to_owned();
     let plain = move |registered: bool| {
         let path = owned.clone();
@@ -118,9 +118,9 @@ fn contenders(path: &Path) -> Vec<Contender> {
             .build()
             .expect("a runtime")
     };
-    let mut contenders = vec![
-        contender("plain loop", plain(true)),
-        contender("plain, unregistered", plain(false)),
+    let mut peers = vec![
+        peer("plain loop", plain(true)),
+        peer("plain, unregistered", plain(false)),
     ];
     let auto = RingChoice::Auto;
     for (name, runtime, io, rings) in [
@@ -135,25 +135,23 @@ fn contenders(path: &Path) -> Vec<Contender> {
         ("threads", multi(), IoChoice::Threads, auto),
     ] {
         let run = through_device(path, runtime, io, rings);
-        contenders.push(contender(name, run));
+        peers.push(peer(name, run));
     }
-    // Words that are not numbers choose contenders; the plain loop is always there.
+    // Words that are not numbers choose peers; the plain loop is always there.
     let words: Vec<String> = std::env::args()
         .skip(1)
         .filter(|word| word.parse::<u64>().is_err() && !word.starts_with('-'))
         .collect();
-    contenders.retain(|contender| {
-        contender.name == "plain loop"
+    peers.retain(|peer| {
+        peer.name == "plain loop"
             || words.is_empty()
-            || words
-                .iter()
-                .any(|word| contender.name.contains(word.as_str()))
+            || words.iter().any(|word| peer.name.contains(word.as_str()))
     });
-    contenders
+    peers
 }
 
-fn contender(name: &'static str, run: impl FnMut(&Reads) -> Cost + 'static) -> Contender {
-    Contender {
+fn peer(name: &'static str, run: impl FnMut(&Reads) -> Cost + 'static) -> Peer {
+    Peer {
         name,
         run: Box::new(run),
         total: None,

@@ -96,7 +96,7 @@ pub fn process_cpu() -> Duration {
     )
 }
 
-/// Random offsets for [`Reads`], the same for every contender.
+/// Random offsets for [`Reads`], the same for every peer.
 #[derive(Clone, Debug)]
 pub struct Offsets {
     random: Xoshiro256PlusPlus,

@@ -37,35 +37,35 @@ fn main() -> Result<(), AnyError> {
     }
     let slice = Duration::from_millis(if has("--quick") { 200 } else { 1000 });
     let folder = tempfile::tempdir()?;
-    let ours = Contender::floe(&folder.path().join("floe.sock"))?;
-    let theirs = Contender::memcached(&folder.path().join("memcached.sock"));
-    let contenders: Vec<Contender> = [Some(ours), theirs].into_iter().flatten().collect();
-    for contender in &contenders {
-        fill(&contender.path)?;
+    let ours = Peer::floe(&folder.path().join("floe.sock"))?;
+    let theirs = Peer::memcached(&folder.path().join("memcached.sock"));
+    let peers: Vec<Peer> = [Some(ours), theirs].into_iter().flatten().collect();
+    for peer in &peers {
+        fill(&peer.path)?;
     }
     for depth in DEPTHS {
-        let mut costs = vec![Cost::default(); contenders.len()];
+        let mut costs = vec![Cost::default(); peers.len()];
         for _ in 0..SLICES {
-            for (contender, cost) in contenders.iter().zip(&mut costs) {
-                cost.add(&measure(contender, depth, slice)?);
+            for (peer, cost) in peers.iter().zip(&mut costs) {
+                cost.add(&measure(peer, depth, slice)?);
             }
         }
-        for (contender, cost) in contenders.iter().zip(&costs) {
+        for (peer, cost) in peers.iter().zip(&costs) {
             let of =
                 cost.requests_per_cpu_second() / costs[costs.len() - 1].requests_per_cpu_second();
             let row = serde_json::json!({
                 "case": format!("get of {VALUE_BYTES} B in memory, depth {depth}"),
-                "contender": contender.name,
+                "peer": peer.name,
                 "requests_per_cpu_second": cost.requests_per_cpu_second().round(),
                 "requests_per_second": (cost.requests as f64 / cost.seconds).round(),
-                "of_memcached": (contenders.len() > 1).then_some((of * 100.0).round() / 100.0),
+                "of_memcached": (peers.len() > 1).then_some((of * 100.0).round() / 100.0),
             });
             match has("--json") {
                 true => println!("{row}"),
                 false => println!(
                     "{:<38} {:<10} {:>10.0} requests per CPU second, {of:.2} of the last",
                     row["case"].as_str().unwrap_or_default(),
-                    contender.name,
+                    peer.name,
                     cost.requests_per_cpu_second(),
                 ),
             }
@@ -75,13 +75,13 @@ fn main() -> Result<(), AnyError> {
 }
 
 /// A server in a process of its own, ended when dropped.
-struct Contender {
+struct Peer {
     name: &'static str,
     child: Child,
     path: PathBuf,
 }
 
-impl Contender {
+impl Peer {
     /// This program again, as a server.
     fn floe(path: &Path) -> Result<Self, AnyError> {
         let mut child = Command::new(std::env::current_exe()?)
@@ -93,7 +93,7 @@ impl Contender {
         let mut line = String::new();
         let stdout = child.stdout.take().ok_or("it is piped")?;
         BufReader::new(stdout).read_line(&mut line)?;
-        Ok(Contender {
+        Ok(Peer {
             name: "floe",
             child,
             path: path.to_owned(),
@@ -113,7 +113,7 @@ impl Contender {
             eprintln!("memcached is not installed: nothing to compare with");
             return None;
         };
-        let contender = Contender {
+        let peer = Peer {
             name: "memcached",
             child,
             path: path.to_owned(),
@@ -121,7 +121,7 @@ impl Contender {
         while UnixStream::connect(path).is_err() {
             std::thread::yield_now();
         }
-        Some(contender)
+        Some(peer)
     }
 
     /// Processor time of the process so far.
@@ -135,7 +135,7 @@ impl Contender {
     }
 }
 
-impl Drop for Contender {
+impl Drop for Peer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -217,12 +217,12 @@ impl Cost {
     }
 }
 
-fn measure(contender: &Contender, depth: usize, time: Duration) -> Result<Cost, AnyError> {
-    let before = contender.cpu_seconds()?;
+fn measure(peer: &Peer, depth: usize, time: Duration) -> Result<Cost, AnyError> {
+    let before = peer.cpu_seconds()?;
     let began = Instant::now();
     let clients: Vec<_> = (0..CONNECTIONS)
         .map(|number| {
-            let path = contender.path.clone();
+            let path = peer.path.clone();
             std::thread::spawn(move || client(&path, depth, number, began + time))
         })
         .collect();
@@ -232,7 +232,7 @@ fn measure(contender: &Contender, depth: usize, time: Duration) -> Result<Cost, 
     }
     Ok(Cost {
         requests,
-        cpu_seconds: contender.cpu_seconds()? - before,
+        cpu_seconds: peer.cpu_seconds()? - before,
         seconds: began.elapsed().as_secs_f64(),
     })
 }

@@ -27,7 +27,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-/// Slices of each case; contenders alternate.
+/// Slices of each case; peers alternate.
 const SLICES: u32 = 8;
 /// Values in flight while filling.
 const FILL_DEPTH: u64 = 64;

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use anyhow::Result;
 use bytes::Bytes;
-use floe::{PutOutcome, PutOptions, RamConfig, Store, StoreConfig};
+use floe::{PutOptions, PutOutcome, RamConfig, Store, StoreConfig};
 use floe_core::ByteSize;
 use floe_core::chunk::ChunkConfig;
 use floe_device::config::Direct;
 use floe_device::{Clock, DeviceConfig};
 
-use crate::contender::Sizes;
+use crate::peer::Sizes;
 
 /// foyer's block size, which is to foyer what a zone is to Floe.
 const ZONE: ByteSize = ByteSize::mib(16);

@@ -11,7 +11,7 @@ use foyer::{
     HybridCachePolicy, IoEngineConfig, PsyncIoEngineConfig, StorageKey, UringIoEngineConfig,
 };
 
-use crate::contender::Sizes;
+use crate::peer::Sizes;
 
 /// foyer 0.22 has one storage engine (blocks) over two I/O engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

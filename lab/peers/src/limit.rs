@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::Arguments;
-use crate::contender::Sizes;
+use crate::peer::Sizes;
 use crate::workload::Pressure;
 
 /// Random reads of a plain loop.
@@ -68,7 +68,7 @@ pub fn rows(arguments: &Arguments, value_kib: usize) -> Result<Vec<Value>> {
         &[data.path().display().to_string()],
     )?;
     rows.push(json!({
-        "contender": "raw io_uring loop",
+        "peer": "raw io_uring loop",
         "value_kib": value_kib,
         "get_per_second": ring.get_per_second,
         "get_cpu_us": ring.get_cpu_us,
@@ -107,7 +107,7 @@ fn fio(data: &Path, arguments: &Arguments, value_kib: usize) -> Result<Value> {
         job["usr_cpu"].as_f64().unwrap_or_default() + job["sys_cpu"].as_f64().unwrap_or_default();
     let cpu_us = cpu_percent * 1e4 / per_second;
     Ok(json!({
-        "contender": "fio",
+        "peer": "fio",
         "value_kib": value_kib,
         "get_per_second": per_second,
         "get_cpu_us": cpu_us,

@@ -1,14 +1,14 @@
 //! Floe against foyer on the same file system, with the same sizes, workload
 //! and number of threads; with a raw io_uring loop and fio as the limit.
 //!
-//! Every contender runs in processes of its own, in turns (A B C A B C …);
+//! Every peer runs in processes of its own, in turns (A B C A B C …);
 //! the figures are medians over the turns.
 
-mod contender;
 mod floe_cache;
 mod foyer_cache;
 mod limit;
 mod measure;
+mod peer;
 mod serve;
 mod workload;
 
@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use contender::{Name, Sizes};
+use peer::{Name, Sizes};
 use workload::{Loaded, Pressure, Reopened};
 
 /// Compare Floe with its peers.
@@ -54,14 +54,14 @@ struct Arguments {
     /// Seconds of each timed phase.
     #[arg(long, default_value_t = 4)]
     seconds: u64,
-    /// Only these contenders.
+    /// Only these peers.
     #[arg(long, value_delimiter = ',', value_enum)]
     only: Vec<Name>,
     #[command(subcommand)]
     part: Option<Part>,
 }
 
-/// What a contender's own process does.
+/// What a peer's own process does.
 #[derive(Subcommand)]
 enum Part {
     /// Burst, gets, mixed.
@@ -100,7 +100,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// One part of one contender, in this process; prints its result as JSON.
+/// One part of one peer, in this process; prints its result as JSON.
 fn run_part(arguments: &Arguments, part: &Part) -> Result<()> {
     let sizes = Sizes {
         flash_bytes: arguments.flash_mib << 20,
@@ -171,7 +171,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
     show(arguments.json, &rows)
 }
 
-/// All parts of one contender on fresh folders.
+/// All parts of one peer on fresh folders.
 fn one_turn(arguments: &Arguments, name: Name, value_kib: usize) -> Result<Value> {
     std::fs::create_dir_all(&arguments.folder)?;
     let fresh = || {
@@ -256,9 +256,9 @@ fn start<T: DeserializeOwned>(
 }
 
 /// The median of each figure over the turns.
-fn medians(contender: &str, value_kib: usize, turns: &[Value]) -> Value {
+fn medians(peer: &str, value_kib: usize, turns: &[Value]) -> Value {
     let mut row = Map::new();
-    row.insert("contender".into(), json!(contender));
+    row.insert("peer".into(), json!(peer));
     row.insert("value_kib".into(), json!(value_kib));
     for key in turns
         .first()
@@ -286,12 +286,12 @@ fn show(as_json: bool, rows: &[Value]) -> Result<()> {
         let object = row.as_object().context("a row is an object")?;
         println!(
             "\n### {} at {} KiB\n\n| figure | |\n|---|---|",
-            text(&row["contender"]),
+            text(&row["peer"]),
             row["value_kib"]
         );
         for (key, value) in object
             .iter()
-            .filter(|(k, _)| *k != "contender" && *k != "value_kib")
+            .filter(|(k, _)| *k != "peer" && *k != "value_kib")
         {
             println!(
                 "| {} | {:.3} |",

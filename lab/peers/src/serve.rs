@@ -12,8 +12,8 @@ use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::contender::Sizes;
 use crate::foyer_cache::{self, FoyerIo};
+use crate::peer::Sizes;
 
 type Items = HybridCache<Bytes, Bytes>;
 

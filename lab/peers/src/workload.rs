@@ -1,4 +1,4 @@
-//! The phases that every contender goes through, each in a process of its own.
+//! The phases that every peer goes through, each in a process of its own.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
-use crate::contender::{Cache, Name, Sizes, settle};
 use crate::measure::{Usage, Used, resident_bytes};
+use crate::peer::{Cache, Name, Sizes, settle};
 
-/// The part of flash that the burst fills: no contender has to evict.
+/// The part of flash that the burst fills: no peer has to evict.
 const FILL: f64 = 0.6;
 /// The mixed phase's keys, over those that fit: eviction runs.
 const MIXED_SPREAD: f64 = 1.5;
@@ -254,7 +254,7 @@ async fn present(
     Ok(found)
 }
 
-/// Inserts what is missing at a rate that every contender keeps up with.
+/// Inserts what is missing at a rate that every peer keeps up with.
 async fn fill_up(
     cache: &Cache,
     values: &Arc<Values>,

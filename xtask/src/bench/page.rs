@@ -17,7 +17,7 @@ const LABELS: &[&str] = &[
     "value_bytes",
     "bytes",
     "depth",
-    "contender",
+    "peer",
     "runtime",
     "recovered_after",
     "engine",
@@ -143,7 +143,7 @@ fn ordered_keys(row: &Value) -> Vec<&str> {
     keys
 }
 
-/// One table for each value size: figures down, contenders across.
+/// One table for each value size: figures down, peers across.
 fn compared(rows: &[Value]) -> String {
     let mut sizes: Vec<(&str, u64, &str)> = rows
         .iter()
@@ -160,7 +160,7 @@ fn compared(rows: &[Value]) -> String {
         let members: Vec<&Value> = rows.iter().filter(|row| row[name] == size).collect();
         let _ = writeln!(text, "### Values of {size} {unit}\n");
         let mut head = vec!["figure".to_owned()];
-        head.extend(members.iter().map(|row| cell(&row["contender"])));
+        head.extend(members.iter().map(|row| cell(&row["peer"])));
         heading(&mut text, head);
         let figures = members
             .first()
@@ -235,7 +235,7 @@ fn summary(figures: &Map<String, Value>) -> String {
     }
     rivals::compare_fill(&mut text, &rows("fill"));
     simulated(&mut text, &rows("ssd"));
-    text += "\nEach line comes from one run on one machine, contenders in turns; \
+    text += "\nEach line comes from one run on one machine, peers in turns; \
              [docs/benchmarks.md](docs/benchmarks.md) has all figures, the machine and the commands.\n";
     text
 }
@@ -309,7 +309,7 @@ fn index_and_recovery(text: &mut String, store: &[&Value]) {
 fn against_memcached(text: &mut String, rows: &[&Value]) {
     for row in rows
         .iter()
-        .filter(|row| row["contender"] == "floe" && row["of_memcached"].is_number())
+        .filter(|row| row["peer"] == "floe" && row["of_memcached"].is_number())
     {
         let case = row["case"].as_str().unwrap_or_default();
         entry(
@@ -393,8 +393,7 @@ fn against_foyer(text: &mut String, peers: &[&Value], kib: u64) {
         peers
             .iter()
             .filter(|r| {
-                r["value_kib"] == kib
-                    && r["contender"].as_str().is_some_and(|c| c.starts_with(name))
+                r["value_kib"] == kib && r["peer"].as_str().is_some_and(|c| c.starts_with(name))
             })
             .filter_map(|r| r[figure].as_f64())
             .collect::<Vec<f64>>()
@@ -436,8 +435,8 @@ mod tests {
 
     fn figures() -> Map<String, Value> {
         let rows = json!([
-            { "contender": "floe", "value_kib": 4, "get_per_cpu_second": 100_000.0, "dropped_percent": 0.0 },
-            { "contender": "foyer-psync", "value_kib": 4, "get_per_cpu_second": 25_000.0, "dropped_percent": 61.5 },
+            { "peer": "floe", "value_kib": 4, "get_per_cpu_second": 100_000.0, "dropped_percent": 0.0 },
+            { "peer": "foyer-psync", "value_kib": 4, "get_per_cpu_second": 25_000.0, "dropped_percent": 61.5 },
         ]);
         let mut figures = Map::new();
         figures.insert(
@@ -496,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn contenders_stand_side_by_side() {
+    fn peers_stand_side_by_side() {
         let page = page(&figures());
         assert!(page.contains("| figure | floe | foyer-psync |"), "{page}");
         assert!(page.contains("| dropped percent | 0 | 61.5 |"), "{page}");

@@ -1,4 +1,4 @@
-//! What every contender goes through: a burst of sets, gets from flash, and
+//! What every peer goes through: a burst of sets, gets from flash, and
 //! the mix of Twitter's clusters with a set after every miss.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::AnyError;
 use crate::client::{Ask, Client, KEY_BYTES, Request, Tally, Values, mix};
-use crate::server::{Contender, Used};
+use crate::server::{Peer, Used};
 
 /// The part of flash that the burst fills: nobody has to evict for want of it.
 const BURST: f64 = 0.4;
@@ -128,7 +128,7 @@ impl Case {
     }
 }
 
-/// What was done to a contender, and what it used for that.
+/// What was done to a peer, and what it used for that.
 #[derive(Clone, Debug)]
 struct Measured {
     tally: Tally,
@@ -181,24 +181,24 @@ impl Measured {
     }
 }
 
-/// One row for each contender.
-pub(crate) fn run(case: &Case, contenders: &mut [Contender]) -> Result<Vec<Value>, AnyError> {
+/// One row for each peer.
+pub(crate) fn run(case: &Case, peers: &mut [Peer]) -> Result<Vec<Value>, AnyError> {
     let values = Values::new();
     let mut bursts = Vec::new();
-    for contender in contenders.iter_mut() {
-        eprintln!("rivals: {} B, burst, {}", case.value_bytes, contender.name);
-        bursts.push(burst(case, contender, &values)?);
+    for peer in peers.iter_mut() {
+        eprintln!("rivals: {} B, burst, {}", case.value_bytes, peer.name);
+        bursts.push(burst(case, peer, &values)?);
     }
     eprintln!("rivals: {} B, gets", case.value_bytes);
-    let steady = steady(case, contenders, &values)?;
+    let steady = steady(case, peers, &values)?;
     eprintln!("rivals: {} B, mix", case.value_bytes);
-    let mixes = mixes(case, contenders, &values)?;
+    let mixes = mixes(case, peers, &values)?;
     let mut rows = Vec::new();
-    for (at, contender) in contenders.iter().enumerate() {
+    for (at, peer) in peers.iter().enumerate() {
         let (burst, missing) = &bursts[at];
         let (gets, mix) = (&steady[at], &mixes[at]);
         let mut row = json!({
-            "contender": contender.name,
+            "peer": peer.name,
             "value_bytes": case.value_bytes,
             "burst_sets_per_cpu_second": burst.requests_per_cpu_second().round(),
             "burst_refused": burst.tally.refused,
@@ -210,7 +210,7 @@ pub(crate) fn run(case: &Case, contenders: &mut [Contender]) -> Result<Vec<Value
             "mix_p99_us": mix.tally.latency_us(0.99),
             "mix_p999_us": mix.tally.latency_us(0.999),
             "mix_write_amplification": mix.write_amplification(),
-            "resident_mib": (contender.resident_bytes()? >> 20),
+            "resident_mib": (peer.resident_bytes()? >> 20),
         });
         for ((depth, _), measured) in DEPTHS.iter().zip(gets) {
             let figures = [
@@ -239,11 +239,7 @@ pub(crate) fn run(case: &Case, contenders: &mut [Contender]) -> Result<Vec<Value
 
 /// Sets as fast as they go; then looks what is there, and sets what is not
 /// again, slowly, so that gets are compared on equal contents.
-fn burst(
-    case: &Case,
-    contender: &mut Contender,
-    values: &Values,
-) -> Result<(Measured, f64), AnyError> {
+fn burst(case: &Case, peer: &mut Peer, values: &Values) -> Result<(Measured, f64), AnyError> {
     const PASSES: u32 = 8;
     const STEP: usize = 512;
     // Of the tiny ones about 30 MB a second in the first pass, half as much in
@@ -254,15 +250,15 @@ fn burst(
         .iter()
         .map(|&key| case.request(Ask::Set, key))
         .collect();
-    let burst = measured(contender, || all(contender, &sets, (32, 4), values))?;
-    settle(contender)?;
-    let mut missing = missing(case, contender, &keys, values)?;
+    let burst = measured(peer, || all(peer, &sets, (32, 4), values))?;
+    settle(peer)?;
+    let mut missing = missing(case, peer, &keys, values)?;
     let missing_percent = 100.0 * missing.len() as f64 / keys.len() as f64;
     for pass in 0..PASSES {
-        if missing.len() * 100 <= keys.len() || !contender.has_flash {
+        if missing.len() * 100 <= keys.len() || !peer.has_flash {
             break;
         }
-        let mut client = Client::new(contender.connect()?, values)?;
+        let mut client = Client::new(peer.connect()?, values)?;
         for step in missing.chunks(STEP) {
             let sets: Vec<Request> = step
                 .iter()
@@ -273,11 +269,11 @@ fn burst(
             }
             std::thread::sleep(PAUSE * (1 << pass));
         }
-        settle(contender)?;
-        missing = self::missing(case, contender, &keys, values)?;
+        settle(peer)?;
+        missing = self::missing(case, peer, &keys, values)?;
         eprintln!(
             "rivals: {} lacks {} of {} keys after pass {pass}",
-            contender.name,
+            peer.name,
             missing.len(),
             keys.len()
         );
@@ -291,19 +287,14 @@ fn burst(
     // them. And not in the order of the sets: who laid them one behind the
     // other would find the next dozens in the page that it has just read. Keys
     // are mixed numbers; sorted they have no such order.
-    contender.found = found.split_off(found.len() / 4);
-    contender.found.sort_unstable();
+    peer.found = found.split_off(found.len() / 4);
+    peer.found.sort_unstable();
     Ok((burst, missing_percent))
 }
 
 /// The keys that are not found.
-fn missing(
-    case: &Case,
-    contender: &Contender,
-    keys: &[u64],
-    values: &Values,
-) -> Result<Vec<u64>, AnyError> {
-    let mut client = Client::new(contender.connect()?, values)?;
+fn missing(case: &Case, peer: &Peer, keys: &[u64], values: &Values) -> Result<Vec<u64>, AnyError> {
+    let mut client = Client::new(peer.connect()?, values)?;
     let mut missing = Vec::new();
     for keys in keys.chunks(32) {
         let gets: Vec<Request> = keys
@@ -316,12 +307,12 @@ fn missing(
 }
 
 /// Waits until nothing more is written.
-pub(crate) fn settle(contender: &Contender) -> Result<(), AnyError> {
+pub(crate) fn settle(peer: &Peer) -> Result<(), AnyError> {
     const STEP: Duration = Duration::from_millis(200);
-    let (mut last, mut calm) = (contender.used()?.written_bytes, 0);
+    let (mut last, mut calm) = (peer.used()?.written_bytes, 0);
     for _ in 0..50 {
         std::thread::sleep(STEP);
-        let now = contender.used()?.written_bytes;
+        let now = peer.used()?.written_bytes;
         calm = if now == last { calm + 1 } else { 0 };
         if calm == 6 {
             break;
@@ -331,24 +322,20 @@ pub(crate) fn settle(contender: &Contender) -> Result<(), AnyError> {
     Ok(())
 }
 
-/// Keys that a contender has, one after the other and again from the
+/// Keys that a peer has, one after the other and again from the
 /// beginning: what was asked for of late is not asked for soon.
-fn steady(
-    case: &Case,
-    contenders: &[Contender],
-    values: &Values,
-) -> Result<Vec<Vec<Measured>>, AnyError> {
-    let mut measured = vec![vec![Measured::new()?; DEPTHS.len()]; contenders.len()];
-    let next: Vec<AtomicUsize> = contenders.iter().map(|_| AtomicUsize::new(0)).collect();
+fn steady(case: &Case, peers: &[Peer], values: &Values) -> Result<Vec<Vec<Measured>>, AnyError> {
+    let mut measured = vec![vec![Measured::new()?; DEPTHS.len()]; peers.len()];
+    let next: Vec<AtomicUsize> = peers.iter().map(|_| AtomicUsize::new(0)).collect();
     for slice in 0..case.slices * DEPTHS.len() {
         let which = slice % DEPTHS.len();
-        for (at, contender) in in_turns(contenders, slice / DEPTHS.len()) {
-            if contender.found.is_empty() {
+        for (at, peer) in in_turns(peers, slice / DEPTHS.len()) {
+            if peer.found.is_empty() {
                 continue;
             }
-            let gets = self::measured(contender, || {
-                without_page_cache(contender, || {
-                    timed_gets(case, contender, &next[at], DEPTHS[which], values)
+            let gets = self::measured(peer, || {
+                without_page_cache(peer, || {
+                    timed_gets(case, peer, &next[at], DEPTHS[which], values)
                 })
             })?;
             measured[at][which].add(&gets)?;
@@ -357,23 +344,23 @@ fn steady(
     Ok(measured)
 }
 
-/// The contenders with their places, each `round` begun by another one: what
+/// The peers with their places, each `round` begun by another one: what
 /// the one before leaves behind is not always the same one's to bear.
-fn in_turns(contenders: &[Contender], round: usize) -> impl Iterator<Item = (usize, &Contender)> {
-    let first = round % contenders.len().max(1);
-    let places = contenders.iter().enumerate();
+fn in_turns(peers: &[Peer], round: usize) -> impl Iterator<Item = (usize, &Peer)> {
+    let first = round % peers.len().max(1);
+    let places = peers.iter().enumerate();
     places.clone().skip(first).chain(places.take(first))
 }
 
-/// Keeps a contender's file out of the page cache while `work` is done. The
+/// Keeps a peer's file out of the page cache while `work` is done. The
 /// data of a test fits there, that of a cache on flash does not: without this,
 /// what is to come from flash would come from memory that nobody counts.
 fn without_page_cache(
-    contender: &Contender,
+    peer: &Peer,
     work: impl FnOnce() -> Result<Tally, AnyError>,
 ) -> Result<Tally, AnyError> {
     const EVERY: Duration = Duration::from_millis(10);
-    let Some(path) = &contender.cached_file else {
+    let Some(path) = &peer.cached_file else {
         return work();
     };
     let file = std::fs::File::open(path)?;
@@ -396,21 +383,21 @@ fn without_page_cache(
 
 fn timed_gets(
     case: &Case,
-    contender: &Contender,
+    peer: &Peer,
     next: &AtomicUsize,
     (depth, connections): (usize, usize),
     values: &Values,
 ) -> Result<Tally, AnyError> {
     let end = Instant::now() + case.slice;
     on_connections(connections, || {
-        let mut client = Client::new(contender.connect()?, values)?;
+        let mut client = Client::new(peer.connect()?, values)?;
         let mut batch = Vec::with_capacity(depth);
         while Instant::now() < end {
             let at = next.fetch_add(depth, Relaxed);
             batch.clear();
             batch.extend(
                 (at..at + depth)
-                    .map(|at| case.request(Ask::Get, contender.found[at % contender.found.len()])),
+                    .map(|at| case.request(Ask::Get, peer.found[at % peer.found.len()])),
             );
             client.ask(&batch, |_| {})?;
         }
@@ -419,25 +406,19 @@ fn timed_gets(
 }
 
 /// The mix, in turns. Its first half warms up.
-fn mixes(
-    case: &Case,
-    contenders: &[Contender],
-    values: &Values,
-) -> Result<Vec<Measured>, AnyError> {
+fn mixes(case: &Case, peers: &[Peer], values: &Values) -> Result<Vec<Measured>, AnyError> {
     let requests = case.mix()?;
     let (warm_up, rest) = requests.split_at(requests.len() / 2);
-    let mut results = vec![Measured::new()?; contenders.len()];
+    let mut results = vec![Measured::new()?; peers.len()];
     let per_slice = |requests: &[Request]| requests.len().div_ceil(case.slices);
     for (round, slice) in warm_up.chunks(per_slice(warm_up)).enumerate() {
-        for (_, contender) in in_turns(contenders, round) {
-            all(contender, slice, MIX_DEPTH, values)?;
+        for (_, peer) in in_turns(peers, round) {
+            all(peer, slice, MIX_DEPTH, values)?;
         }
     }
     for (round, slice) in rest.chunks(per_slice(rest)).enumerate() {
-        for (at, contender) in in_turns(contenders, round) {
-            results[at].add(&measured(contender, || {
-                all(contender, slice, MIX_DEPTH, values)
-            })?)?;
+        for (at, peer) in in_turns(peers, round) {
+            results[at].add(&measured(peer, || all(peer, slice, MIX_DEPTH, values))?)?;
         }
     }
     Ok(results)
@@ -445,14 +426,14 @@ fn mixes(
 
 /// Carries out every request; a get that misses is followed by a set.
 fn all(
-    contender: &Contender,
+    peer: &Peer,
     requests: &[Request],
     (depth, connections): (usize, usize),
     values: &Values,
 ) -> Result<Tally, AnyError> {
     let next = AtomicUsize::new(0);
     on_connections(connections, || {
-        let mut client = Client::new(contender.connect()?, values)?;
+        let mut client = Client::new(peer.connect()?, values)?;
         let mut missed = Vec::new();
         loop {
             let at = next.fetch_add(depth, Relaxed);
@@ -471,16 +452,16 @@ fn all(
     })
 }
 
-/// What a contender uses while `work` is done.
+/// What a peer uses while `work` is done.
 fn measured(
-    contender: &Contender,
+    peer: &Peer,
     work: impl FnOnce() -> Result<Tally, AnyError>,
 ) -> Result<Measured, AnyError> {
-    let before = contender.used()?;
+    let before = peer.used()?;
     let began = Instant::now();
-    let tally = work().map_err(|error| format!("{}: {error}", contender.name))?;
+    let tally = work().map_err(|error| format!("{}: {error}", peer.name))?;
     let seconds = began.elapsed().as_secs_f64();
-    let after = contender.used()?;
+    let after = peer.used()?;
     Ok(Measured {
         tally,
         used: Used {

@@ -6,7 +6,7 @@
 //! bench rivals` and, for `--fill`, `cargo xtask bench fill` build the programs
 //! and say where they are.
 //!
-//! Every contender is a process of its own behind a Unix socket. They are
+//! Every peer is a process of its own behind a Unix socket. They are
 //! asked in turns, in short slices, so that a disturbance hits all. What is
 //! counted of each is the processor time and the bytes written of its process.
 //! Values are checked whole: a wrong one ends the run.
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 use load::Case;
 use serde_json::Value;
-use server::{Contender, Programs};
+use server::{Peer, Programs};
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -78,11 +78,11 @@ fn main() -> Result<(), AnyError> {
         let wanted = |name: &str| {
             arguments.only.is_empty() || arguments.only.iter().any(|only| name.contains(only))
         };
-        let mut contenders = Contender::start_all(&arguments.programs, &case, folder.path())?;
-        contenders.retain(|contender| wanted(contender.name));
+        let mut peers = Peer::start_all(&arguments.programs, &case, folder.path())?;
+        peers.retain(|peer| wanted(peer.name));
         let rows = match arguments.fill {
-            true => fill::run(&case, &contenders)?,
-            false => load::run(&case, &mut contenders)?,
+            true => fill::run(&case, &peers)?,
+            false => load::run(&case, &mut peers)?,
         };
         for row in rows {
             show(&row, arguments.json);
@@ -97,9 +97,9 @@ fn show(row: &Value, as_json: bool) {
         return;
     }
     let text = |name: &str| row[name].to_string().trim_matches('"').to_owned();
-    println!("\n{} at {} B", text("contender"), text("value_bytes"));
+    println!("\n{} at {} B", text("peer"), text("value_bytes"));
     for (name, figure) in row.as_object().into_iter().flatten() {
-        if !matches!(name.as_str(), "contender" | "value_bytes") {
+        if !matches!(name.as_str(), "peer" | "value_bytes") {
             println!("  {:<36} {figure}", name.replace('_', " "));
         }
     }

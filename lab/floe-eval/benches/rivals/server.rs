@@ -1,4 +1,4 @@
-//! The contenders: how each is started, and what the kernel says of it.
+//! The peers: how each is started, and what the kernel says of it.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
@@ -24,7 +24,7 @@ pub(crate) struct Programs {
 
 /// A server in a process of its own, ended when dropped.
 #[derive(Debug)]
-pub(crate) struct Contender {
+pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) socket: PathBuf,
     /// Keys that it has, for gets; filled by the load.
@@ -36,7 +36,7 @@ pub(crate) struct Contender {
     child: Child,
 }
 
-impl Drop for Contender {
+impl Drop for Peer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -56,7 +56,7 @@ pub(crate) struct Used {
     pub(crate) hits: Option<(u64, u64)>,
 }
 
-impl Contender {
+impl Peer {
     /// All that can be had; says loudly which cannot.
     pub(crate) fn start_all(
         programs: &Programs,
@@ -76,25 +76,25 @@ impl Contender {
             (MEMORY_ONLY, Some(memcached(case, folder, false))),
             ("foyer", foyer(programs, case, folder)),
         ];
-        let mut contenders = Vec::new();
+        let mut peers = Vec::new();
         for (name, command) in floes.chain(others) {
             let Some(command) = command else {
                 eprintln!("SKIPPED {name}: its program was not named");
                 continue;
             };
             let socket = socket(folder, name);
-            match Contender::start(name, command, socket) {
-                Ok(mut contender) => {
+            match Peer::start(name, command, socket) {
+                Ok(mut peer) => {
                     let file = folder.join(EXTSTORE_FILE);
-                    contender.cached_file = (name == "memcached-extstore").then_some(file);
-                    contenders.push(contender);
+                    peer.cached_file = (name == "memcached-extstore").then_some(file);
+                    peers.push(peer);
                 }
                 // Ours must be there; the others may be missing on a machine.
                 Err(error) if name == "floe" => return Err(error),
                 Err(error) => eprintln!("SKIPPED {name}: {error}"),
             }
         }
-        Ok(contenders)
+        Ok(peers)
     }
 
     fn start(name: &'static str, mut command: Command, socket: PathBuf) -> Result<Self, AnyError> {
@@ -104,7 +104,7 @@ impl Contender {
             .stderr(Stdio::piped())
             .spawn()?;
         let stderr = child.stderr.take().ok_or("it is piped")?;
-        let mut contender = Contender {
+        let mut peer = Peer {
             name,
             socket,
             found: Vec::new(),
@@ -122,8 +122,8 @@ impl Contender {
                 .join("; ")
         });
         let end = Instant::now() + START_PATIENCE;
-        while UnixStream::connect(&contender.socket).is_err() {
-            if let Some(status) = contender.child.try_wait()? {
+        while UnixStream::connect(&peer.socket).is_err() {
+            if let Some(status) = peer.child.try_wait()? {
                 let said = lines.join().unwrap_or_default();
                 return Err(format!("it ended at once, {status}: {said}").into());
             }
@@ -132,7 +132,7 @@ impl Contender {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        Ok(contender)
+        Ok(peer)
     }
 
     pub(crate) fn connect(&self) -> Result<UnixStream, AnyError> {

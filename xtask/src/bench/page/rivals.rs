@@ -9,7 +9,7 @@ pub(super) fn compare(text: &mut String, rivals: &[&Value], bytes: u64) {
     let row = |name: &str| {
         rivals
             .iter()
-            .find(|row| row["value_bytes"] == bytes && row["contender"] == name)
+            .find(|row| row["value_bytes"] == bytes && row["peer"] == name)
     };
     let of = |name: &str, figure: &str| {
         let figure = row(name)?[figure].as_f64();
@@ -98,7 +98,7 @@ fn mix<'a>(text: &mut String, of: impl Fn(&'a str, &'a str) -> Option<f64>, byte
 /// A fill of new keys: what each peer writes.
 pub(super) fn compare_fill(text: &mut String, rows: &[&Value]) {
     let of = |name: &str| {
-        let row = rows.iter().find(|row| row["contender"] == name)?;
+        let row = rows.iter().find(|row| row["peer"] == name)?;
         row["fill_write_amplification"].as_f64().map(round)
     };
     let Some(ours) = of("floe") else {
@@ -131,9 +131,9 @@ mod tests {
 
     #[test]
     fn rivals_are_compared_by_bytes() {
-        let row = |contender: &str, gets: f64, amplification: f64| {
+        let row = |peer: &str, gets: f64, amplification: f64| {
             json!({
-                "contender": contender, "value_bytes": 246,
+                "peer": peer, "value_bytes": 246,
                 "get_depth_1_per_cpu_second": gets, "get_depth_1_hit_percent": 100.0,
                 "get_depth_32_per_cpu_second": 2.0 * gets, "get_depth_32_hit_percent": 50.0,
                 "mix_write_amplification": amplification,
@@ -165,9 +165,9 @@ mod tests {
         let written = "| 1.10 (tuned with `tiny.block_size = 512` 1, foyer 16.5, \
                        extstore, which keeps nothing over a crash, 1.30) | – |";
         assert!(summary.contains(written), "{summary}");
-        let fill = |contender: &str, amplification: f64| {
+        let fill = |peer: &str, amplification: f64| {
             json!({
-                "contender": contender, "value_bytes": 226,
+                "peer": peer, "value_bytes": 226,
                 "fill_write_amplification": amplification,
             })
         };
