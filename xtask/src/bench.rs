@@ -77,7 +77,7 @@ fn write_pages(figures: &Map<String, Value>) -> Result<()> {
         .with_context(|| format!("writing {PAGE}"))?;
     let readme = project::root().join("README.md");
     let text = fs::read_to_string(&readme).context("reading README.md")?;
-    fs::write(&readme, page::with_summary(&text, figures)?).context("writing README.md")
+    fs::write(&readme, page::with_headlines(&text, figures)?).context("writing README.md")
 }
 
 /// What is in the file of figures, if there is one.

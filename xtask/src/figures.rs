@@ -123,11 +123,12 @@ mod tests {
             .collect();
         there.sort();
         assert_eq!(there, shown());
-        let text = fs::read_to_string(project::root().join("docs/tiny.md")).expect("is there");
+        let read = |page| fs::read_to_string(project::root().join(page)).expect("is there");
+        let text = ["docs/tiny.md", "docs/tiny-results.md"].map(read).concat();
         for name in shown() {
             assert!(
                 text.contains(&format!("](figures/{name})")),
-                "docs/tiny.md does not show {name}"
+                "the pages on tiny objects do not show {name}"
             );
         }
     }

@@ -10,7 +10,7 @@ use common::Serving;
 
 const MIB: u64 = 1 << 20;
 
-/// Values, as long as those of the plain fill in docs/tiny.md.
+/// Values, as long as those of the plain fill in docs/tiny-results.md.
 const VALUE_BYTES: usize = 226;
 
 /// Sets that are sent before their answers are read.

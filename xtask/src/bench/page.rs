@@ -1,4 +1,4 @@
-//! Figures as Markdown: the page of all, and the README's summary.
+//! Figures as Markdown: the page of all, its summary, and the README's headlines.
 
 mod cells;
 mod rivals;
@@ -28,6 +28,16 @@ const LABELS: &[&str] = &[
     "figure",
 ];
 
+/// The lines of the summary that the README shows: the two that stand for the
+/// device, the two for peers, and one that a peer wins.
+const HEADLINES: &[&str] = &[
+    "flash hit of 4 KiB, depth 64, over an io_uring loop |",
+    "gets per CPU second at 4 KiB, over foyer's best |",
+    "flash gets of 246 B per CPU second, over memcached with extstore",
+    "Twitter-like mix of 246 B, bytes written",
+    "Twitter-like mix of 246 B, requests per CPU second",
+];
+
 const BEGIN: &str = "<!-- figures:begin -->";
 const END: &str = "<!-- figures:end -->";
 
@@ -36,8 +46,10 @@ pub(super) fn page(figures: &Map<String, Value>) -> String {
     let mut page = String::from(
         "# Benchmarks\n\n\
          Written by `cargo xtask bench`; the same figures as JSON are in [benchmarks.json](benchmarks.json). \
-         Figures of one table come from one run and are to be read as ratios to each other.\n",
+         Figures of one table come from one run and are to be read as ratios to each other.\n\n\
+         ## Summary\n\n",
     );
+    page += &summary(figures);
     for bench in BENCHES {
         let Some(section) = figures.get(bench.name) else {
             continue;
@@ -188,8 +200,8 @@ fn heading(text: &mut String, names: Vec<String>) {
     );
 }
 
-/// `readme` with its figures replaced.
-pub(super) fn with_summary(readme: &str, figures: &Map<String, Value>) -> Result<String> {
+/// `readme` with its headlines replaced.
+pub(super) fn with_headlines(readme: &str, figures: &Map<String, Value>) -> Result<String> {
     let begin = readme
         .find(BEGIN)
         .context("README.md has no place for figures")?
@@ -200,7 +212,7 @@ pub(super) fn with_summary(readme: &str, figures: &Map<String, Value>) -> Result
     Ok(format!(
         "{}\n{}{}",
         &readme[..begin],
-        summary(figures),
+        headlines(figures),
         &readme[end..]
     ))
 }
@@ -235,8 +247,23 @@ fn summary(figures: &Map<String, Value>) -> String {
     }
     rivals::compare_fill(&mut text, &rows("fill"));
     simulated(&mut text, &rows("ssd"));
-    text += "\nEach line comes from one run on one machine, peers in turns; \
-             [docs/benchmarks.md](docs/benchmarks.md) has all figures, the machine and the commands.\n";
+    text
+}
+
+/// The lines of the summary that the README shows.
+fn headlines(figures: &Map<String, Value>) -> String {
+    let mut text = String::new();
+    heading(
+        &mut text,
+        ["", "measured", "goal"].map(str::to_owned).to_vec(),
+    );
+    for line in summary(figures).lines() {
+        let is_headline = |head: &&str| line.starts_with(&format!("| {head}"));
+        if HEADLINES.iter().any(is_headline) {
+            text += line;
+            text.push('\n');
+        }
+    }
     text
 }
 
@@ -447,17 +474,18 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_replaces_what_stood_there() {
+    fn headlines_replace_what_stood_there() {
         let readme = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
-        let new = with_summary(&readme, &figures()).expect("the marks are there");
+        let new = with_headlines(&readme, &figures()).expect("the marks are there");
         assert!(new.starts_with("before\n") && new.ends_with("after\n"));
         assert!(
             new.contains("| 4.00 × |") || new.contains("| 4 × |"),
             "{new}"
         );
-        assert!(new.contains("foyer: up to 61.5 %") && !new.contains("old"));
-        assert_eq!(with_summary(&new, &figures()).expect("still there"), new);
-        assert!(with_summary("no marks", &figures()).is_err());
+        assert!(!new.contains("foyer: up to 61.5 %") && !new.contains("old"));
+        assert!(page(&figures()).contains("foyer: up to 61.5 %"));
+        assert_eq!(with_headlines(&new, &figures()).expect("still there"), new);
+        assert!(with_headlines("no marks", &figures()).is_err());
     }
 
     #[test]
@@ -467,7 +495,10 @@ mod tests {
         let figures: Map<String, Value> =
             serde_json::from_str(&read("docs/benchmarks.json")).expect("is JSON");
         let readme = read("README.md");
-        assert_eq!(with_summary(&readme, &figures).expect("has marks"), readme);
+        assert_eq!(
+            with_headlines(&readme, &figures).expect("has marks"),
+            readme
+        );
         assert_eq!(page(&figures), read("docs/benchmarks.md"));
     }
 

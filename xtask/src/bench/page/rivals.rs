@@ -45,7 +45,7 @@ pub(super) fn compare(text: &mut String, rivals: &[&Value], bytes: u64) {
         entry(
             text,
             format!(
-                "memcached's protocol, gets of {bytes} B answered from flash per CPU second, over memcached with extstore, depth 1 and 32"
+                "flash gets of {bytes} B per CPU second, over memcached with extstore, 1 and 32 at a time"
             ),
             format!("{} ×, {} ×", round(one), round(many)),
             "≥ 2 ×",

@@ -5,7 +5,7 @@
 //! of a set-group fill up in memory and are written together; set-groups on
 //! flash are a FIFO; where an object is, filters tell, most of which lie on
 //! flash themselves. [`NemoConfig::published`] is the paper's; the default
-//! goes beyond it (`docs/tiny.md` has the curves):
+//! goes beyond it (`docs/tiny-results.md` has the curves):
 //!
 //! * two sets per object, and moving one object to its other set while both
 //!   are in memory: a set-group fills nearly whole before it is written;
