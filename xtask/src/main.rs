@@ -21,7 +21,11 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Task {
     /// Check the house rules and explain what breaks them.
-    Tidy,
+    Tidy {
+        /// List the places that break the rules of voice in comments and documents.
+        #[arg(long)]
+        voice: bool,
+    },
     /// Check the licence of everything that is linked against deny.toml.
     Licences,
     /// Run every check that CI runs.
@@ -60,7 +64,8 @@ fn main() -> ExitCode {
 
 fn run(task: Task) -> Result<()> {
     match task {
-        Task::Tidy => tidy::run(&project::root()),
+        Task::Tidy { voice: true } => tidy::print_voice(&project::root()),
+        Task::Tidy { voice: false } => tidy::run(&project::root()),
         Task::Licences => licences::run(),
         Task::Ci(options) => ci::run(&options),
         Task::Clients(options) => clients::run(&options),

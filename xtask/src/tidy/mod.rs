@@ -9,6 +9,7 @@ mod modules;
 mod rust_rules;
 mod text_rules;
 mod violation;
+mod voice;
 
 #[cfg(test)]
 mod tests;
@@ -33,10 +34,17 @@ pub fn check(root: &Path) -> Result<Vec<Violation>> {
     module_arrows::check(&reached, &mut violations);
     text_rules::check(root, &files, &mut violations)?;
     dashboard::check(root, &mut violations)?;
+    voice::Voice::read(root, &files).check(&mut violations);
 
     violations.sort();
     violations.dedup();
     Ok(violations)
+}
+
+/// Prints the places that break the rules of voice.
+pub fn print_voice(root: &Path) -> Result<()> {
+    voice::Voice::read(root, &files::project_files(root)?).print();
+    Ok(())
 }
 
 /// Prints what is broken and fails where anything is.
