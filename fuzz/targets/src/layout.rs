@@ -7,13 +7,12 @@
 use floe_core::ZoneId;
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::{
-    BatchHeader, BatchKind, CacheId, FormatPlan, Generation, JournalChain, KEY_MAX_BYTES,
-    LARGE_MAX_BYTES, LargeDescriptor, NewRecord, Note, PieceHeader, RecordFlags, Sequence,
-    SlotEntry, SlotGeometry, SlotUses, SmallBatch, SmallBatchEncoder, SmallBatchPlan, Structure,
-    SummaryEntry, SummaryPage, SummaryShape, Superblock, UNIT_BYTES, ValueKind, ZoneHeader,
-    ZoneLayout, ZoneLife, decode_slot_block, encode_piece_header, encode_slot_block,
-    encode_summary, identify, journal_block_position, large_descriptor_bytes, summary_bytes,
-    unit_checksum,
+    BatchHeader, BatchKind, CacheId, FormatPlan, Generation, JournalChain, JournalRecord,
+    KEY_MAX_BYTES, LARGE_MAX_BYTES, LargeDescriptor, NewRecord, Note, PieceHeader, RecordFlags,
+    Sequence, SlotEntry, SlotGeometry, SlotUses, SmallBatch, SmallBatchEncoder, SmallBatchPlan,
+    Structure, SummaryEntry, SummaryPage, SummaryShape, Superblock, UNIT_BYTES, ValueKind,
+    ZoneHeader, ZoneLayout, ZoneLife, decode_slot_block, encode_piece_header, encode_slot_block,
+    encode_summary, identify, large_descriptor_bytes, summary_bytes, unit_checksum,
 };
 
 use crate::sealed::{sealed, sealed_batch};
@@ -341,25 +340,27 @@ pub(crate) fn summary_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn journal(data: &[u8]) {
+    journal_of::<Note>(data);
+}
+
+/// The first byte chooses the block size.
+pub(crate) fn journal_of<R: JournalRecord + PartialEq>(data: &[u8]) {
     let (block_size, data) = block_size(data);
-    let magic = Structure::Journal.magic();
-    for bytes in [data.to_vec(), sealed(&ID.0, &magic, data)] {
-        let position = journal_block_position(ID, &bytes);
-        let mut reader = JournalChain::new(ID, EPOCH);
-        if reader.decode(block_size, &bytes).is_ok() {
-            assert_eq!(position, Ok((EPOCH, 0)));
+    let start = JournalChain::new(ID, EPOCH);
+    for bytes in [data.to_vec(), sealed(&ID.0, &R::BLOCK.magic(), data)] {
+        if { start }.decode::<R>(block_size, &bytes).is_ok() {
+            assert!(!start.is_behind_next::<R>(&bytes));
         }
-        let mut reader = JournalChain::new(ID, EPOCH);
+        let mut reader = start;
         let mut rest = bytes.as_slice();
-        while let Ok(notes) = reader.decode(block_size, rest) {
-            let step = notes.encoded_bytes();
-            assert!(step >= block_size as usize);
-            let notes: Vec<_> = notes.collect();
-            let mut out = vec![0xee; JournalChain::encoded_bytes(notes.len(), block_size)];
-            encoded(JournalChain::new(ID, EPOCH).encode(block_size, &notes, &mut out));
-            let mut again = JournalChain::new(ID, EPOCH);
-            assert!(encoded(again.decode(block_size, &out)).eq(notes));
-            rest = rest.get(step..).unwrap_or_default();
+        while let Ok(block) = reader.decode::<R>(block_size, rest) {
+            assert!(block.encoded_bytes >= block_size as usize);
+            let records = block.records;
+            let mut out = vec![0xee; JournalChain::encoded_bytes(&records, block_size)];
+            encoded({ start }.encode(block_size, &records, &mut out));
+            let again = encoded({ start }.decode::<R>(block_size, &out));
+            assert!(again.records == records);
+            rest = rest.get(block.encoded_bytes..).unwrap_or_default();
         }
     }
 }

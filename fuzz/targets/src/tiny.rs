@@ -5,16 +5,16 @@
 
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::tiny::{
-    Content, Fence, FenceBlock, FenceKind, IndexHead, ObjectsPage, PageId, PageKind, TinyEngine,
-    TinyFormatPlan, TinySuperblock, TrailerHead, decode_objects, decode_trailer,
-    decode_trailer_head, encode_objects, encode_trailer, fence_block_position, open_index,
-    read_page_id, record, seal_index, split_record, trailer_body_bytes,
+    Content, Fence, IndexHead, ObjectsPage, PageId, PageKind, TinyEngine, TinyFormatPlan, TinyNote,
+    TinySuperblock, TrailerHead, decode_objects, decode_trailer, decode_trailer_head,
+    encode_objects, encode_trailer, open_index, read_page_id, record, seal_index, split_record,
+    trailer_body_bytes,
 };
 use floe_core::layout::{CacheId, JournalChain, Structure};
 use floe_core::tiny::nemo::SetFilters;
 use floe_core::tiny::{Expiry, Object, PAGE_BYTES};
 
-use crate::layout::{block_size, encoded, seed};
+use crate::layout::{encoded, journal_of, seed};
 use crate::sealed::{sealed, sealed_page};
 
 const ID: CacheId = CacheId(*b"a fuzzed cacheid");
@@ -72,50 +72,29 @@ pub(crate) fn superblock_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The first byte chooses the block size.
 pub(crate) fn fences(data: &[u8]) {
-    let (block_size, data) = block_size(data);
-    let magic = Structure::Fences.magic();
-    for bytes in [data.to_vec(), sealed(&ID.0, &magic, data)] {
-        let position = fence_block_position(ID, &bytes);
-        let mut reader = JournalChain::new(ID, EPOCH);
-        if FenceBlock::decode(&mut reader, block_size, &bytes).is_ok() {
-            assert_eq!(position, Ok((EPOCH, 0)));
-        }
-        let mut reader = JournalChain::new(ID, EPOCH);
-        let mut rest = bytes.as_slice();
-        while let Ok(block) = FenceBlock::decode(&mut reader, block_size, rest) {
-            let step = block.encoded_bytes();
-            assert!(step >= block_size as usize);
-            let fences: Vec<_> = block.fences().collect();
-            let mut out = vec![0xee; FenceBlock::bytes_for(fences.len(), block_size)];
-            let mut writer = JournalChain::new(ID, EPOCH);
-            let kind = block.kind;
-            encoded(FenceBlock::encode(
-                &mut writer,
-                block_size,
-                kind,
-                &fences,
-                &mut out,
-            ));
-            let mut again = JournalChain::new(ID, EPOCH);
-            let again = encoded(FenceBlock::decode(&mut again, block_size, &out));
-            assert!(again.kind == kind && again.fences().eq(fences));
-            rest = rest.get(step..).unwrap_or_default();
-        }
-    }
+    journal_of::<TinyNote>(data);
 }
 
 pub(crate) fn fences_seeds() -> Vec<Vec<u8>> {
-    let fences = [(1, 2), (3, u64::MAX)].map(|(hash, below)| Fence {
-        hash: KeyHash(hash),
-        below,
-    });
+    let fence = |hash, below| {
+        TinyNote::Fence(Fence {
+            hash: KeyHash(hash),
+            below,
+        })
+    };
+    let (instance, below) = (1, 7);
+    let notes = [
+        TinyNote::Gone { instance, below },
+        TinyNote::Written { instance, below },
+        fence(1, 2),
+        fence(u64::MAX, (1 << 56) - 1),
+        TinyNote::CheckpointEnd { notes: 4 },
+    ];
     let mut chain = JournalChain::new(ID, EPOCH);
     let mut out = vec![0; 1536];
-    let kinds = [FenceKind::CheckpointEnd, FenceKind::Notes, FenceKind::Notes];
-    for (block, kind) in out.chunks_mut(512).zip(kinds) {
-        encoded(FenceBlock::encode(&mut chain, 512, kind, &fences, block));
+    for block in out.chunks_mut(512) {
+        encoded(chain.encode(512, &notes, block));
     }
     vec![seed(&out[..512]), seed(&out)]
 }

@@ -1,7 +1,8 @@
-//! The journal of a metadata zone: which zones are full, and who is dead.
+//! The journal of a metadata zone: blocks of records, each linked to the one
+//! before, and the records of a chunk cache, its notes.
 //!
-//! Behind the superblock come blocks, each padded to whole device blocks and
-//! linked to the one before. After the frame, whose count is the notes:
+//! Behind the superblock come blocks, each padded to whole device blocks.
+//! After the frame, whose count is the records:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -9,7 +10,7 @@
 //! | 32 | 8 | block number, from zero |
 //! | 40 | 4 | checksum of the journal block before; 0 in the first |
 //! | 44 | 4 | zero |
-//! | 48 | 32 × count | notes |
+//! | 48 | | records |
 //!
 //! and a note:
 //!
@@ -37,6 +38,32 @@ pub const JOURNAL_HEADER_BYTES: usize = 48;
 
 /// Length of a note.
 pub const NOTE_BYTES: usize = 32;
+
+/// A record of a journal. Records may differ in length; none is empty.
+pub trait JournalRecord: Clone {
+    /// The structure of the blocks that hold such records.
+    const BLOCK: Structure;
+
+    /// Bytes that [`encode`](Self::encode) writes.
+    fn encoded_bytes(&self) -> usize;
+
+    /// Writes the record over `out`, which is zeroed and just as long.
+    ///
+    /// # Errors
+    /// [`LayoutError`] if the record has no representation.
+    fn encode(&self, out: &mut [u8]) -> Result<(), LayoutError>;
+
+    /// The record that `bytes` start with and the bytes behind it; `None` if
+    /// they start with no record.
+    fn decode(bytes: &[u8]) -> Option<(Self, &[u8])>;
+
+    /// The record that ends a checkpoint of so many others. A metadata zone
+    /// without one does not count: its predecessor does.
+    fn checkpoint_end(records: u64) -> Self;
+
+    /// The number of records that stand before this one, if it ends a checkpoint.
+    fn as_checkpoint_end(&self) -> Option<u64>;
+}
 
 /// Something the journal remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -148,6 +175,35 @@ impl SlotUses {
     }
 }
 
+impl JournalRecord for Note {
+    const BLOCK: Structure = Structure::Journal;
+
+    fn encoded_bytes(&self) -> usize {
+        NOTE_BYTES
+    }
+
+    fn encode(&self, out: &mut [u8]) -> Result<(), LayoutError> {
+        self.put(first_mut(out)?);
+        Ok(())
+    }
+
+    fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (note, rest) = bytes.split_first_chunk()?;
+        Some((Note::read(note)?, rest))
+    }
+
+    fn checkpoint_end(records: u64) -> Self {
+        Note::CheckpointEnd { notes: records }
+    }
+
+    fn as_checkpoint_end(&self) -> Option<u64> {
+        match *self {
+            Note::CheckpointEnd { notes } => Some(notes),
+            _ => None,
+        }
+    }
+}
+
 impl Note {
     fn put(&self, bytes: &mut [u8; NOTE_BYTES]) {
         let (kind, life, number, first, second) = match *self {
@@ -219,11 +275,6 @@ impl Note {
     }
 }
 
-/// How many notes fill one device block.
-pub fn journal_notes_per_block(block_size: u32) -> usize {
-    (block_size as usize).saturating_sub(JOURNAL_HEADER_BYTES) / NOTE_BYTES
-}
-
 /// A position in a journal: decodes or encodes the block that comes next.
 ///
 /// Reading a journal leaves the chain where writing may go on.
@@ -256,164 +307,114 @@ impl JournalChain {
         self.epoch
     }
 
-    /// Bytes that [`encode`](Self::encode) writes for so many notes: one device
-    /// block for up to [`journal_notes_per_block`], more for more.
-    pub fn encoded_bytes(notes: usize, block_size: u32) -> usize {
-        round_up_len(
-            JOURNAL_HEADER_BYTES.saturating_add(notes.saturating_mul(NOTE_BYTES)),
-            block_size,
-        )
+    /// Bytes that [`encode`](Self::encode) writes for these records: as many
+    /// device blocks as they take, at least one.
+    pub fn encoded_bytes<R: JournalRecord>(records: &[R], block_size: u32) -> usize {
+        let bytes: usize = records.iter().map(R::encoded_bytes).sum();
+        round_up_len(JOURNAL_HEADER_BYTES.saturating_add(bytes), block_size)
     }
 
     /// Writes the next journal block and steps past it. Returns its length.
     ///
     /// # Errors
     /// [`LayoutError::TooShort`] if `out` is shorter than
-    /// [`encoded_bytes`](Self::encoded_bytes); the chain is then as before.
-    pub fn encode(
+    /// [`encoded_bytes`](Self::encoded_bytes), or what a record answers; the
+    /// chain is then as before.
+    pub fn encode<R: JournalRecord>(
         &mut self,
         block_size: u32,
-        notes: &[Note],
+        records: &[R],
         out: &mut [u8],
     ) -> Result<usize, LayoutError> {
-        let out = prefix_mut(out, Self::encoded_bytes(notes.len(), block_size))?;
+        let out = prefix_mut(out, Self::encoded_bytes(records, block_size))?;
         out.fill(0);
-        let covered = prefix_mut(out, JOURNAL_HEADER_BYTES + notes.len() * NOTE_BYTES)?;
-        let (slots, _) = covered[JOURNAL_HEADER_BYTES..].as_chunks_mut();
-        for (slot, note) in slots.iter_mut().zip(notes) {
-            note.put(slot);
+        let mut end = JOURNAL_HEADER_BYTES;
+        for record in records {
+            let start = end;
+            end += record.encoded_bytes();
+            record.encode(&mut out[start..end])?;
         }
         let frame = Frame {
-            structure: Structure::Journal,
+            structure: R::BLOCK,
             kind: 0,
-            count: narrow(notes.len())?,
+            count: narrow(records.len())?,
         };
-        self.seal_next(frame, covered)?;
+        let covered = prefix_mut(out, end)?;
+        let header = first_mut::<JOURNAL_HEADER_BYTES>(covered)?;
+        put_u64(header, 24, self.epoch);
+        put_u64(header, 32, self.next);
+        put_u32(header, 40, self.previous_checksum);
+        self.previous_checksum = seal(self.id, frame, covered)?;
+        self.next += 1;
         Ok(out.len())
     }
 
-    /// Reads the next journal block, which `bytes` start with, and steps past
-    /// it. [`Notes::encoded_bytes`] says where the one after starts.
+    /// Reads the next journal block, which `bytes` start with, and steps past it.
     ///
     /// # Errors
     /// Any error means that the journal ended before these bytes, except
     /// [`LayoutError::TooShort`], which may mean that a longer block is cut off;
     /// the chain is then as before. [`LayoutError::Malformed`] for a block of
     /// another epoch or not the next one.
-    pub fn decode<'a>(
+    pub fn decode<R: JournalRecord>(
         &mut self,
         block_size: u32,
-        bytes: &'a [u8],
-    ) -> Result<Notes<'a>, LayoutError> {
-        let (opened, notes) = self.open_next::<NOTE_BYTES>(Structure::Journal, bytes)?;
-        if notes.iter().any(|note| Note::read(note).is_none()) {
-            return Err(LayoutError::Malformed("a note of unknown kind"));
-        }
-        self.step(&opened);
-        Ok(Notes {
-            notes: notes.iter(),
-            encoded_bytes: Self::encoded_bytes(notes.len(), block_size),
-        })
-    }
-
-    /// Writes frame and header of the next block over the start of `covered`,
-    /// whose notes are final, and steps past it.
-    pub(super) fn seal_next(
-        &mut self,
-        frame: Frame,
-        covered: &mut [u8],
-    ) -> Result<(), LayoutError> {
-        let header = first_mut::<JOURNAL_HEADER_BYTES>(covered)?;
-        put_u64(header, 24, self.epoch);
-        put_u64(header, 32, self.next);
-        put_u32(header, 40, self.previous_checksum);
-        put_u32(header, 44, 0);
-        self.previous_checksum = seal(self.id, frame, covered)?;
-        self.next += 1;
-        Ok(())
-    }
-
-    /// Opens the next block, whose notes are `N` bytes each, without stepping
-    /// past it.
-    pub(super) fn open_next<'a, const N: usize>(
-        &self,
-        structure: Structure,
-        bytes: &'a [u8],
-    ) -> Result<(Opened<'a>, &'a [[u8; N]]), LayoutError> {
-        let opened = open(self.id, structure, bytes)?;
-        let (header, rest) = opened
-            .covered
-            .split_first_chunk::<JOURNAL_HEADER_BYTES>()
-            .ok_or(LayoutError::Malformed("the block's header ends early"))?;
+        bytes: &[u8],
+    ) -> Result<JournalBlock<R>, LayoutError> {
+        let opened = open(self.id, R::BLOCK, bytes)?;
+        let (header, mut rest) = split_header(&opened)?;
         if u64_at(header, 24) != self.epoch {
             return Err(LayoutError::Malformed("a journal block of another epoch"));
         }
         if u64_at(header, 32) != self.next || u32_at(header, 40) != self.previous_checksum {
             return Err(LayoutError::Malformed("not the next journal block"));
         }
-        let (notes, rest) = rest.as_chunks::<N>();
-        if !rest.is_empty() || notes.len() != opened.count as usize {
-            return Err(LayoutError::Malformed("the block's notes are miscounted"));
+        let mut records = Vec::new();
+        while !rest.is_empty() {
+            let (record, behind) = R::decode(rest).ok_or(LayoutError::Malformed(
+                "a record of unknown kind, or cut off",
+            ))?;
+            records.push(record);
+            rest = behind;
         }
-        Ok((opened, notes))
-    }
-
-    /// Steps past the block that [`open_next`](Self::open_next) opened.
-    pub(super) fn step(&mut self, opened: &Opened<'_>) {
+        if records.len() != opened.count as usize {
+            return Err(LayoutError::Malformed("the block's records are miscounted"));
+        }
         self.next += 1;
         self.previous_checksum = opened.checksum;
+        Ok(JournalBlock {
+            encoded_bytes: round_up_len(opened.covered.len(), block_size),
+            records,
+        })
+    }
+
+    /// Whether `bytes` start with a block of this journal that comes after the
+    /// next one. Then the next one is not missing but damaged.
+    pub fn is_behind_next<R: JournalRecord>(&self, bytes: &[u8]) -> bool {
+        open(self.id, R::BLOCK, bytes)
+            .and_then(|opened| {
+                let (header, _) = split_header(&opened)?;
+                Ok(u64_at(header, 24) == self.epoch && u64_at(header, 32) > self.next)
+            })
+            .unwrap_or(false)
     }
 }
 
-/// The epoch and number of the journal block that `bytes` start with, wherever
-/// in the chain it stands: tells a journal that ended from one with a damaged
-/// block in its middle.
-///
-/// # Errors
-/// As every decoder.
-pub fn journal_block_position(id: CacheId, bytes: &[u8]) -> Result<(u64, u64), LayoutError> {
-    block_position(id, Structure::Journal, bytes)
-}
-
-/// The same, of a block of either kind of journal.
-pub(super) fn block_position(
-    id: CacheId,
-    structure: Structure,
-    bytes: &[u8],
-) -> Result<(u64, u64), LayoutError> {
-    let opened = open(id, structure, bytes)?;
-    let header = opened
+/// A block's header, and its records.
+fn split_header<'a>(
+    opened: &Opened<'a>,
+) -> Result<(&'a [u8; JOURNAL_HEADER_BYTES], &'a [u8]), LayoutError> {
+    opened
         .covered
-        .first_chunk::<JOURNAL_HEADER_BYTES>()
-        .ok_or(LayoutError::Malformed("the block's header ends early"))?;
-    Ok((u64_at(header, 24), u64_at(header, 32)))
+        .split_first_chunk()
+        .ok_or(LayoutError::Malformed("the block's header ends early"))
 }
 
-/// The notes of one checked journal block, in order.
-#[derive(Clone, Debug)]
-pub struct Notes<'a> {
-    notes: std::slice::Iter<'a, [u8; NOTE_BYTES]>,
-    encoded_bytes: usize,
+/// A checked journal block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalBlock<R> {
+    /// Its records, in order.
+    pub records: Vec<R>,
+    /// Its length, padding included: the next one starts behind it.
+    pub encoded_bytes: usize,
 }
-
-impl Notes<'_> {
-    /// Length of the block they come from, padding included.
-    pub fn encoded_bytes(&self) -> usize {
-        self.encoded_bytes
-    }
-}
-
-impl Iterator for Notes<'_> {
-    type Item = Note;
-
-    fn next(&mut self) -> Option<Note> {
-        // Every note was checked when the block was.
-        self.notes.next().and_then(Note::read)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.notes.size_hint()
-    }
-}
-
-impl ExactSizeIterator for Notes<'_> {}

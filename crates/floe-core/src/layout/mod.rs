@@ -56,8 +56,8 @@ pub use ids::{
     ValueKind, ZoneLife,
 };
 pub use journal::{
-    JOURNAL_HEADER_BYTES, JournalChain, NOTE_BYTES, Note, Notes, SLOTS_PER_NOTE, SlotUse, SlotUses,
-    journal_block_position, journal_notes_per_block,
+    JOURNAL_HEADER_BYTES, JournalBlock, JournalChain, JournalRecord, NOTE_BYTES, Note,
+    SLOTS_PER_NOTE, SlotUse, SlotUses,
 };
 pub use large::{
     LARGE_FIXED_BYTES, LargeDescriptor, PieceRead, PieceReads, large_descriptor_bytes, unit_bytes,

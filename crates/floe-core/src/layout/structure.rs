@@ -6,7 +6,7 @@ use std::fmt;
 pub const FORMAT_VERSION: u16 = 2;
 
 /// The format of tiny objects that this build writes and reads.
-pub const TINY_FORMAT_VERSION: u16 = 1;
+pub const TINY_FORMAT_VERSION: u16 = 2;
 
 /// The structures that start at a block boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -12,9 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use floe_core::ZoneId;
 use floe_core::chunk::{Durability, Plan};
 use floe_core::hash::KeyHash;
-use floe_core::layout::{
-    Generation, JournalChain, LayoutError, Note, Superblock, journal_block_position,
-};
+use floe_core::layout::{Generation, JournalChain, LayoutError, Note, Superblock};
 use floe_device::{DeviceError, IoBuf, Placement, SharedDevice};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -319,14 +317,14 @@ impl JournalTask {
         let per_append = notes_per_append(&self.plan);
         let bytes: u64 = notes
             .chunks(per_append)
-            .map(|n| JournalChain::encoded_bytes(n.len(), block_size) as u64)
+            .map(|n| JournalChain::encoded_bytes(n, block_size) as u64)
             .sum();
         if self.written_bytes + bytes > self.plan.geometry.zone_capacity {
             return Err(JournalError::TooManyNotes);
         }
         for group in notes.chunks(per_append) {
             let mut chain = self.chain;
-            let mut buf = IoBuf::zeroed(JournalChain::encoded_bytes(group.len(), block_size));
+            let mut buf = IoBuf::zeroed(JournalChain::encoded_bytes(group, block_size));
             chain.encode(block_size, group, &mut buf)?;
             let len = buf.len() as u64;
             let appended = self
@@ -528,10 +526,10 @@ pub(crate) async fn scan_journal(
         let rest = window
             .get((offset - window_start) as usize..)
             .unwrap_or_default();
-        match chain.decode(geometry.block_size, rest) {
-            Ok(notes) => {
-                offset += notes.encoded_bytes() as u64;
-                for note in notes {
+        match chain.decode::<Note>(geometry.block_size, rest) {
+            Ok(block) => {
+                offset += block.encoded_bytes as u64;
+                for note in block.records {
                     if let Note::CheckpointEnd { notes } = note {
                         scan.complete = notes == scan.notes.len() as u64;
                     }
@@ -544,10 +542,8 @@ pub(crate) async fn scan_journal(
                 window_start = offset;
             }
             Err(_) => {
-                let next = chain.next_block();
                 scan.damaged = goes_on(geometry.block_size, rest, |block| {
-                    journal_block_position(superblock.id, block)
-                        .is_ok_and(|(epoch, number)| epoch == superblock.epoch && number > next)
+                    chain.is_behind_next::<Note>(block)
                 });
                 return Ok(scan);
             }

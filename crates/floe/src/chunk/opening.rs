@@ -43,7 +43,9 @@ pub enum OpenError {
         device: String,
     },
     /// Another version of Floe wrote this cache, in a format of its own.
-    #[error("{device} was written by another version of Floe: {source}")]
+    #[error(
+        "{device} was written by another version of Floe: {source}; reformat with `floe format --force` (the cached data is lost, nothing else)"
+    )]
     OtherFormat {
         /// The device.
         device: String,

@@ -216,10 +216,7 @@ async fn next_block<V: FnMut(&Finding)>(
             }
         };
         match chain.decode(block_size, &bytes) {
-            Ok(notes) => {
-                let length = notes.encoded_bytes() as u64;
-                return Some((notes.collect(), length));
-            }
+            Ok(block) => return Some((block.records, block.encoded_bytes as u64)),
             Err(LayoutError::TooShort { needed, .. })
                 if needed as u64 > wanted && (needed as u64) <= left.min(JOURNAL_BLOCK_MAX) =>
             {

@@ -218,7 +218,7 @@ impl Cache {
         let mut chain = JournalChain::new(ID, 3);
         let mut offset = block;
         for notes in notes.chunks(2) {
-            let mut bytes = vec![0; JournalChain::encoded_bytes(notes.len(), BLOCK)];
+            let mut bytes = vec![0; JournalChain::encoded_bytes(notes, BLOCK)];
             chain.encode(BLOCK, notes, &mut bytes).unwrap();
             put(&device, 1, offset, &bytes).await;
             offset += bytes.len() as u64;

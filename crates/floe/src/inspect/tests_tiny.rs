@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::tiny::{
-    Fence, FenceBlock, FenceKind, IndexHead, PageId, PageKind, TinyEngine, TinyFormatPlan,
-    TinySuperblock, TrailerHead, encode_objects, encode_trailer, record, seal_index,
+    Fence, IndexHead, PageId, PageKind, TinyEngine, TinyFormatPlan, TinyNote, TinySuperblock,
+    TrailerHead, encode_objects, encode_trailer, record, seal_index,
 };
-use floe_core::layout::{CacheId, JournalChain};
+use floe_core::layout::{CacheId, JournalChain, JournalRecord as _};
 use floe_core::tiny::{Expiry, Object, PAGE_BYTES};
 use floe_core::{ByteSize, ZoneId};
 use floe_device::{Address, DeviceConfig, IoBuf, MemoryDevice, Placement, SharedDevice};
@@ -133,16 +133,21 @@ async fn superblock(device: &SharedDevice, engine: TinyEngine) {
     superblock.encode(&mut bytes).unwrap();
     put(device, 0, 0, &bytes).await;
     let mut chain = JournalChain::new(ID, 3);
-    let fence = [Fence {
+    let fence = TinyNote::Fence(Fence {
         hash: KeyHash(1),
         below: 5,
-    }];
-    for (page, kind) in [
-        (1, FenceKind::CheckpointEnd),
-        (2, FenceKind::Notes),
-        (3, FenceKind::Notes),
+    });
+    let written = TinyNote::Written {
+        instance: 0,
+        below: 5,
+    };
+    let end = TinyNote::checkpoint_end(2);
+    for (page, notes) in [
+        (1, &[written, fence, end][..]),
+        (2, &[fence][..]),
+        (3, &[fence][..]),
     ] {
-        FenceBlock::encode(&mut chain, 4096, kind, &fence, &mut bytes).unwrap();
+        chain.encode(4096, notes, &mut bytes).unwrap();
         put(device, 0, page, &bytes).await;
     }
 }

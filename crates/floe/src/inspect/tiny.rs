@@ -1,11 +1,10 @@
 //! Caches of tiny objects: superblocks, fences, extents, pages.
 
 use floe_core::layout::tiny::{
-    Content, FenceBlock, FenceKind, IndexHead, ObjectsPage, PageId, PageKind, TinyEngine,
-    TinySuperblock, decode_trailer, decode_trailer_head, fence_block_position, open_index,
-    read_page_id,
+    Content, IndexHead, ObjectsPage, PageId, PageKind, TinyEngine, TinyNote, TinySuperblock,
+    decode_trailer, decode_trailer_head, open_index, read_page_id,
 };
-use floe_core::layout::{JournalChain, LayoutError, Superblock};
+use floe_core::layout::{JournalChain, JournalRecord as _, LayoutError, Superblock};
 use floe_core::tiny::PAGE_BYTES;
 use floe_core::{Geometry, ZoneId};
 use floe_device::{DeviceError, IoBuf, SharedDevice};
@@ -125,6 +124,7 @@ fn describe(zone: ZoneId, superblock: &TinySuperblock, current: bool) -> Finding
 #[derive(Default)]
 struct Fences {
     blocks: u64,
+    notes: u64,
     fences: u64,
     complete: bool,
     end_offset: u64,
@@ -153,12 +153,15 @@ async fn fences<V: FnMut(&Finding)>(
                 break;
             }
         };
-        match FenceBlock::decode(&mut chain, geometry.block_size, &bytes) {
+        match chain.decode::<TinyNote>(geometry.block_size, &bytes) {
             Ok(found) => {
                 total.blocks += 1;
-                total.fences += found.fences().len() as u64;
-                total.complete |= found.kind == FenceKind::CheckpointEnd;
-                total.end_offset += found.encoded_bytes() as u64;
+                for note in found.records {
+                    total.notes += 1;
+                    total.fences += u64::from(matches!(note, TinyNote::Fence(_)));
+                    total.complete |= note.as_checkpoint_end() == Some(total.notes - 1);
+                }
+                total.end_offset += found.encoded_bytes as u64;
                 wanted = block;
             }
             Err(LayoutError::TooShort { needed, .. })
@@ -168,7 +171,7 @@ async fn fences<V: FnMut(&Finding)>(
             }
             Err(error) => {
                 let goes_on = error != LayoutError::Blank
-                    && goes_on(device, zone, offset + block, superblock).await;
+                    && goes_on(device, zone, offset + block, &chain).await;
                 if goes_on {
                     emitter.damage(zone, offset, "fence block", error);
                 }
@@ -181,21 +184,15 @@ async fn fences<V: FnMut(&Finding)>(
 
 /// Whether a block of fences of this epoch stands at `offset`: then what is in
 /// front of it is damaged, and not the end.
-async fn goes_on(
-    device: &SharedDevice,
-    zone: ZoneId,
-    offset: u64,
-    superblock: &TinySuperblock,
-) -> bool {
-    let block = u64::from(superblock.plan.block_size);
+async fn goes_on(device: &SharedDevice, zone: ZoneId, offset: u64, chain: &JournalChain) -> bool {
+    let block = u64::from(device.geometry().block_size);
     if offset + block > device.geometry().zone_capacity {
         return false;
     }
     let Ok(bytes) = read(device, zone, offset, block).await else {
         return false;
     };
-    fence_block_position(superblock.cache_id, &bytes)
-        .is_ok_and(|(epoch, _)| epoch == superblock.epoch)
+    chain.is_behind_next::<TinyNote>(&bytes)
 }
 
 /// Walks the extents of a cache.

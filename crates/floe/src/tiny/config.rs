@@ -2,7 +2,7 @@
 
 use floe_core::chunk::{Durability, METADATA_ZONES};
 use floe_core::hash::KeyHash;
-use floe_core::layout::tiny::{FENCE_BYTES, TinyEngine, TinyFormatPlan, TinySuperblock};
+use floe_core::layout::tiny::{TINY_NOTE_BYTES, TinyEngine, TinyFormatPlan, TinySuperblock};
 use floe_core::policy::admission::{AdmissionConfig, WriteBudgetConfig};
 use floe_core::tiny::nemo::{NemoConfig, NemoPlan};
 use floe_core::tiny::{
@@ -160,10 +160,10 @@ fn fence_limits(
 fn journaled_fences(geometry: &Geometry, instances: u32) -> Result<u64, PlanError> {
     let zone = geometry.zone_capacity;
     let head = TinySuperblock::encoded_bytes(geometry.block_size) as u64;
-    let room = (zone / 8 * 3).saturating_sub(head) / FENCE_BYTES as u64;
+    let room = (zone / 8 * 3).saturating_sub(head) / TINY_NOTE_BYTES as u64;
     let most = room / FENCES_MIN;
     if most == 0 {
-        let least = (head + FENCES_MIN * FENCE_BYTES as u64) * 8 / 3;
+        let least = (head + FENCES_MIN * TINY_NOTE_BYTES as u64) * 8 / 3;
         return Err(PlanError::new(
             "tiny.set_group",
             ByteSize(zone),

@@ -15,11 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use floe_core::ZoneId;
 use floe_core::chunk::Durability;
-use floe_core::hash::KeyHash;
-use floe_core::layout::tiny::{
-    FENCE_BYTES, Fence, FenceBlock, FenceKind, TinySuperblock, fence_block_position,
-};
-use floe_core::layout::{JOURNAL_HEADER_BYTES, JournalChain, LayoutError};
+use floe_core::layout::tiny::{Fence, TINY_NOTE_BYTES, TinyNote, TinySuperblock};
+use floe_core::layout::{JOURNAL_HEADER_BYTES, JournalChain, JournalRecord as _, LayoutError};
 use floe_device::{DeviceError, IoBuf, Placement, SharedDevice};
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -32,52 +29,6 @@ use crate::metadata::{goes_on, leave_copy, other, read_window, reserve};
 const QUEUE: usize = 4096;
 /// Fences gathered into one append.
 const GROUP: usize = 2048;
-
-/// Hashes from here on name instances: what is noted of their set-groups.
-const GONE_FROM: u64 = u64::MAX - 0xffff;
-const WRITTEN_FROM: u64 = GONE_FROM - 0x1_0000;
-
-/// What a fence speaks of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum About {
-    /// Whatever older set-groups hold of its hash.
-    Hash,
-    /// Set-groups of this instance below the fence: they are gone, though
-    /// their zone could not be emptied, or they are not believed.
-    Gone(u32),
-    /// Set-groups of this instance below the fence: they were written. If the
-    /// newest cannot be found after a crash, then they cannot be read, and
-    /// what they outdate must not be taken for the newest.
-    Written(u32),
-}
-
-pub(super) fn about(fence: &Fence) -> About {
-    let hash = fence.hash.0;
-    if let Some(instance) = hash.checked_sub(GONE_FROM) {
-        About::Gone(instance as u32)
-    } else if let Some(instance) = hash.checked_sub(WRITTEN_FROM) {
-        About::Written(instance as u32)
-    } else {
-        About::Hash
-    }
-}
-
-/// The note that set-groups of `instance` below `oldest` are gone.
-pub(super) fn gone(instance: u32, oldest: u64) -> Fence {
-    note(GONE_FROM, instance, oldest)
-}
-
-/// The note that set-groups of `instance` below `next` were written.
-pub(super) fn written(instance: u32, next: u64) -> Fence {
-    note(WRITTEN_FROM, instance, next)
-}
-
-fn note(from: u64, instance: u32, below: u64) -> Fence {
-    Fence {
-        hash: KeyHash(from + u64::from(instance)),
-        below,
-    }
-}
 
 /// Why the metadata zones cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -93,20 +44,27 @@ pub(super) enum JournalError {
 }
 
 struct Request {
-    instance: u32,
     /// `None` asks for the journal to be rid of fences that do not hold.
-    fence: Option<Fence>,
+    entry: Option<Entry>,
     number: u64,
     done: Option<oneshot::Sender<Result<(), String>>>,
 }
 
-impl Request {
-    fn live(&self) -> Option<Live> {
-        Some(Live {
-            instance: self.instance,
-            number: self.number,
-            fence: self.fence?,
-        })
+/// What the journal is to remember.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Entry {
+    /// A fence, with what says whether it holds.
+    Fence(Live),
+    /// A note of an instance, of which the newest of each kind counts.
+    Note(TinyNote),
+}
+
+impl Entry {
+    fn note(&self) -> TinyNote {
+        match self {
+            Entry::Fence(live) => TinyNote::Fence(live.fence),
+            Entry::Note(note) => *note,
+        }
     }
 }
 
@@ -186,16 +144,21 @@ pub(super) enum Wait {
 impl Place<'_> {
     /// Sends a fence; returns its number, too.
     pub(super) fn send(self, instance: u32, fence: Fence) -> (Wait, u64) {
-        self.request(instance, Some(fence))
+        self.request(|number| {
+            Some(Entry::Fence(Live {
+                instance,
+                number,
+                fence,
+            }))
+        })
     }
 
-    fn request(self, instance: u32, fence: Option<Fence>) -> (Wait, u64) {
+    fn request(self, entry: impl FnOnce(u64) -> Option<Entry>) -> (Wait, u64) {
         let (done, result) = oneshot::channel();
         let Place { journal, permit } = self;
         let number = journal.order.queue(|number| {
             permit.send(Request {
-                instance,
-                fence,
+                entry: entry(number),
                 number,
                 done: Some(done),
             });
@@ -210,7 +173,7 @@ impl Place<'_> {
 
     /// As [`Journal::settle`], without waiting for it.
     pub(super) fn settle(self) {
-        self.request(0, None);
+        self.request(|_| None);
     }
 
     /// The number of the last fence that was sent.
@@ -253,9 +216,9 @@ impl Journal {
         }
     }
 
-    /// Writes a fence and waits for it.
-    pub(super) async fn commit(&self, instance: u32, fence: Fence) -> Result<(), CacheError> {
-        let (wait, _) = self.place().await?.send(instance, fence);
+    /// Writes a note of an instance and waits for it.
+    pub(super) async fn commit(&self, note: TinyNote) -> Result<(), CacheError> {
+        let (wait, _) = self.place().await?.request(|_| Some(Entry::Note(note)));
         self.wait(wait).await
     }
 
@@ -266,7 +229,7 @@ impl Journal {
 
     /// Sees to it that fences which do not hold are not found again.
     pub(super) async fn settle(&self) -> Result<(), CacheError> {
-        let (wait, _) = self.place().await?.request(0, None);
+        let (wait, _) = self.place().await?.request(|_| None);
         self.wait(wait).await
     }
 }
@@ -304,10 +267,11 @@ pub(super) struct JournalTask {
     active: ZoneId,
     chain: JournalChain,
     written_bytes: u64,
-    /// Fences of hashes that may still hold, in the order they came.
+    /// Fences that may still hold, in the order they came.
     live: VecDeque<Live>,
-    /// The newest note of each kind and instance.
-    notes: BTreeMap<KeyHash, u64>,
+    /// Of each instance, the newest notes of what is gone and what was written.
+    gone: BTreeMap<u32, u64>,
+    written: BTreeMap<u32, u64>,
 }
 
 impl JournalTask {
@@ -318,7 +282,7 @@ impl JournalTask {
         durability: Durability,
         superblock: TinySuperblock,
         zone: ZoneId,
-        fences: Vec<Live>,
+        entries: Vec<Entry>,
     ) -> Result<Self, JournalError> {
         reserve(&device);
         let mut task = JournalTask {
@@ -329,9 +293,10 @@ impl JournalTask {
             active: zone,
             written_bytes: 0,
             live: VecDeque::new(),
-            notes: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            written: BTreeMap::new(),
         };
-        task.keep(&fences);
+        task.keep(&entries);
         task.checkpoint(zone, superblock.epoch).await?;
         task.leave_copy().await?;
         Ok(task)
@@ -369,14 +334,14 @@ impl JournalTask {
         };
         count(&self.live, &group);
         while inbox.recv_many(&mut group, GROUP).await > 0 {
-            let fences: Vec<Live> = group.iter().filter_map(Request::live).collect();
-            let settles = group.iter().any(|request| request.fence.is_none());
+            let entries: Vec<Entry> = group.iter().filter_map(|request| request.entry).collect();
+            let settles = group.iter().any(|request| request.entry.is_none());
             let result = if progress.broken.load(SeqCst) {
                 Err(JournalError::Broken)
             } else if settles {
-                self.settle(&fences, &instances).await
+                self.settle(&entries, &instances).await
             } else {
-                self.write(fences, &instances).await
+                self.write(&entries, &instances).await
             };
             if let Err(error) = &result {
                 // An object that was noted may be replaced without another note.
@@ -398,12 +363,12 @@ impl JournalTask {
 
     async fn write(
         &mut self,
-        fences: Vec<Live>,
+        entries: &[Entry],
         instances: &[Arc<Instance>],
     ) -> Result<(), JournalError> {
-        self.keep(&fences);
-        let fences: Vec<Fence> = fences.into_iter().map(|live| live.fence).collect();
-        if self.append(&fences, FenceKind::Notes).await.is_err() {
+        self.keep(entries);
+        let notes: Vec<TinyNote> = entries.iter().map(Entry::note).collect();
+        if self.append(&notes).await.is_err() {
             // Full, or failed.
             return self.move_on(instances).await;
         }
@@ -418,15 +383,15 @@ impl JournalTask {
         Ok(())
     }
 
-    /// Writes `fences`, and leaves none behind that does not hold.
+    /// Writes `entries`, and leaves no fence behind that does not hold.
     async fn settle(
         &mut self,
-        fences: &[Live],
+        entries: &[Entry],
         instances: &[Arc<Instance>],
     ) -> Result<(), JournalError> {
-        self.keep(fences);
+        self.keep(entries);
         let all_hold = self.live.iter().all(|live| live.holds(instances));
-        match fences.is_empty() && all_hold {
+        match entries.is_empty() && all_hold {
             true => Ok(()),
             false => self.move_on(instances).await,
         }
@@ -452,46 +417,44 @@ impl JournalTask {
     }
 
     /// Remembers what the next checkpoint must say.
-    fn keep(&mut self, fences: &[Live]) {
-        for live in fences {
-            let fence = &live.fence;
-            if about(fence) == About::Hash {
-                self.live.push_back(*live);
-            } else {
-                let below = self.notes.entry(fence.hash).or_default();
-                *below = fence.below.max(*below);
-            }
+    fn keep(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            let (newest, instance, below) = match *entry {
+                Entry::Fence(live) => {
+                    self.live.push_back(live);
+                    continue;
+                }
+                Entry::Note(TinyNote::Gone { instance, below }) => {
+                    (&mut self.gone, instance, below)
+                }
+                Entry::Note(TinyNote::Written { instance, below }) => {
+                    (&mut self.written, instance, below)
+                }
+                Entry::Note(TinyNote::Fence(_) | TinyNote::CheckpointEnd { .. }) => continue,
+            };
+            let newest = newest.entry(instance).or_default();
+            *newest = below.max(*newest);
         }
     }
 
-    /// Appends fences.
-    async fn append(&mut self, fences: &[Fence], last: FenceKind) -> Result<(), JournalError> {
+    /// Appends notes.
+    async fn append(&mut self, notes: &[TinyNote]) -> Result<(), JournalError> {
         let geometry = self.device.geometry().clone();
         let block = geometry.block_size;
         let most = geometry.max_append_bytes.min(64 << 10) as usize;
         let per_block =
-            (most / block as usize * block as usize - JOURNAL_HEADER_BYTES) / FENCE_BYTES;
-        let mut groups: Vec<&[Fence]> = fences.chunks(per_block).collect();
-        if groups.is_empty() {
-            groups.push(&[]);
-        }
-        let bytes: u64 = groups
-            .iter()
-            .map(|group| FenceBlock::bytes_for(group.len(), block) as u64)
+            (most / block as usize * block as usize - JOURNAL_HEADER_BYTES) / TINY_NOTE_BYTES;
+        let bytes: u64 = notes
+            .chunks(per_block)
+            .map(|group| JournalChain::encoded_bytes(group, block) as u64)
             .sum();
         if self.written_bytes + bytes > geometry.zone_capacity {
             return Err(JournalError::Full);
         }
-        let count = groups.len();
-        for (at, group) in groups.into_iter().enumerate() {
-            let kind = if at + 1 == count {
-                last
-            } else {
-                FenceKind::Notes
-            };
+        for group in notes.chunks(per_block) {
             let mut chain = self.chain;
-            let mut buf = IoBuf::zeroed(FenceBlock::bytes_for(group.len(), block));
-            FenceBlock::encode(&mut chain, block, kind, group, &mut buf)?;
+            let mut buf = IoBuf::zeroed(JournalChain::encoded_bytes(group, block));
+            chain.encode(block, group, &mut buf)?;
             let len = buf.len() as u64;
             let at = self
                 .device
@@ -520,13 +483,14 @@ impl JournalTask {
         self.chain = JournalChain::new(superblock.cache_id, epoch);
         self.written_bytes = at.offset + len;
         self.superblock = superblock;
-        let notes = self.notes.iter().map(|(hash, below)| Fence {
-            hash: *hash,
-            below: *below,
-        });
-        let live = self.live.iter().map(|live| live.fence);
-        let fences: Vec<Fence> = notes.chain(live).collect();
-        self.append(&fences, FenceKind::CheckpointEnd).await?;
+        let gone = self.gone.iter();
+        let gone = gone.map(|(&instance, &below)| TinyNote::Gone { instance, below });
+        let written = self.written.iter();
+        let written = written.map(|(&instance, &below)| TinyNote::Written { instance, below });
+        let fences = self.live.iter().map(|live| TinyNote::Fence(live.fence));
+        let mut notes: Vec<TinyNote> = gone.chain(written).chain(fences).collect();
+        notes.push(TinyNote::checkpoint_end(notes.len() as u64));
+        self.append(&notes).await?;
         self.device.flush().await?;
         Ok(())
     }
@@ -535,7 +499,7 @@ impl JournalTask {
 /// What a metadata zone's journal holds.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
-    pub(super) fences: Vec<Fence>,
+    pub(super) notes: Vec<TinyNote>,
     /// Whether the checkpoint that the zone starts with is complete.
     pub(super) complete: bool,
     /// Whether a block in its middle cannot be read: fences are missing.
@@ -557,11 +521,14 @@ pub(super) async fn scan(
     let mut window = read_window(device, zone, offset).await?;
     loop {
         let rest = window.get((offset - start) as usize..).unwrap_or_default();
-        match FenceBlock::decode(&mut chain, block, rest) {
+        match chain.decode::<TinyNote>(block, rest) {
             Ok(found) => {
-                scan.fences.extend(found.fences());
-                scan.complete |= found.kind == FenceKind::CheckpointEnd;
-                offset += found.encoded_bytes() as u64;
+                for note in found.records {
+                    let before = scan.notes.len() as u64;
+                    scan.complete |= note.as_checkpoint_end() == Some(before);
+                    scan.notes.push(note);
+                }
+                offset += found.encoded_bytes as u64;
             }
             Err(_) if offset > start && offset < geometry.zone_capacity => {
                 // Perhaps cut off by the window: look again with the block at its start.
@@ -569,11 +536,8 @@ pub(super) async fn scan(
                 start = offset;
             }
             Err(_) => {
-                let next = chain.next_block();
-                scan.damaged = goes_on(block, rest, |block| {
-                    let position = fence_block_position(superblock.cache_id, block);
-                    position.is_ok_and(|(epoch, number)| epoch == superblock.epoch && number > next)
-                });
+                scan.damaged =
+                    goes_on(block, rest, |block| chain.is_behind_next::<TinyNote>(block));
                 return Ok(scan);
             }
         }

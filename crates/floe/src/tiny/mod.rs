@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use floe_core::hash::{HashSeed, KeyHash};
-use floe_core::layout::tiny::{KEY_BYTES_MAX, record};
+use floe_core::layout::tiny::{KEY_BYTES_MAX, TinyNote, record};
 use floe_core::layout::{LayoutError, PlanMismatch};
 use floe_core::policy::admission::AdmissionStatistics;
 use floe_core::tiny::{
@@ -93,7 +93,9 @@ pub enum OpenTinyError {
         mismatch: PlanMismatch,
     },
     /// Another version of Floe wrote this cache.
-    #[error("{device} was written by another version of Floe: {source}")]
+    #[error(
+        "{device} was written by another version of Floe: {source}; reformat with `floe format --tiny --force` (the cached data is lost, nothing else)"
+    )]
     OtherFormat {
         /// The device.
         device: String,
@@ -460,7 +462,7 @@ impl Handle {
     fn start(self: &Arc<Self>) {
         let mut tasks = self.tasks.lock();
         for instance in &*self.instances {
-            let at = instance.number;
+            let number = instance.number;
             let (clock, formatted_at) = (self.clock.clone(), self.formatted_at);
             let now_seconds = move || seconds_since(&clock, formatted_at);
             let weak = Arc::downgrade(self);
@@ -468,11 +470,12 @@ impl Handle {
                 let Some(handle) = weak.upgrade() else {
                     return false;
                 };
-                let fence = match note {
-                    Note::Gone(oldest) => journal::gone(at, oldest),
-                    Note::Written(next) => journal::written(at, next),
+                let instance = number;
+                let note = match note {
+                    Note::Gone(below) => TinyNote::Gone { instance, below },
+                    Note::Written(below) => TinyNote::Written { instance, below },
                 };
-                handle.journal.commit(at, fence).await.is_ok()
+                handle.journal.commit(note).await.is_ok()
             };
             let survey = Arc::clone(instance).survey(now_seconds.clone());
             tasks.push(tokio::spawn(survey));

@@ -7,7 +7,7 @@ use floe_core::ZoneId;
 use floe_core::chunk::METADATA_ZONES;
 use floe_core::hash::{HashSeed, KeyHash, fast_range};
 use floe_core::layout::tiny::{
-    Fence, IndexHead, PageKind, TinyFormatPlan, TinySuperblock, decode_trailer,
+    Fence, IndexHead, PageKind, TinyFormatPlan, TinyNote, TinySuperblock, decode_trailer,
     decode_trailer_head, read_page_id,
 };
 use floe_core::layout::{CacheId, LayoutError, Structure};
@@ -24,7 +24,7 @@ use super::config::{TinyConfig, TinyPlan};
 use super::engine::AnyEngine;
 use super::fences::Fences;
 use super::instance::{Instance, State};
-use super::journal::{About, JournalTask, Live, Scan, about, gone, scan, written};
+use super::journal::{Entry, JournalTask, Live, Scan, scan};
 use super::medium::Medium;
 use super::ram::Ram;
 use super::{OpenTinyError, TinyRecovery};
@@ -280,14 +280,11 @@ async fn recover(
     let zones = Zones::of(&device, plan).await?;
     let mut recovery = TinyRecovery::default();
     let mut instances = Vec::new();
-    let mut fences = Vec::new();
+    let mut entries = Vec::new();
     for at in 0..plan.instances {
         let medium = medium(&device, plan, &superblock, &zones, at);
         let extents = look(nemo, &medium).await;
-        let known = Known {
-            oldest: newest_note(&found.scan, About::Gone(at)),
-            next: newest_note(&found.scan, About::Written(at)),
-        };
+        let known = known(&found.scan, at);
         let mut believed = Recovery::new(extents.survivors, known);
         read_filters(nemo, &medium, &mut believed).await;
         recovery.set_groups += believed.set_groups() as u64;
@@ -311,12 +308,25 @@ async fn recover(
         holding.hold(below, held.len());
         let held = held.into_iter().map(|fence| Fence { below, ..fence });
         // What is not believed now must not be believed the next time.
-        let notes = [gone(at, believed.oldest()), written(at, engine.durable())];
-        fences.extend(held.chain(notes).map(|fence| Live {
-            instance: at,
-            number: 0,
-            fence,
-        }));
+        let (oldest, next) = (believed.oldest(), engine.durable());
+        let notes = [
+            Entry::Note(TinyNote::Gone {
+                instance: at,
+                below: oldest,
+            }),
+            Entry::Note(TinyNote::Written {
+                instance: at,
+                below: next,
+            }),
+        ];
+        let held = held.map(|fence| {
+            Entry::Fence(Live {
+                instance: at,
+                number: 0,
+                fence,
+            })
+        });
+        entries.extend(held.chain(notes));
         let engine = AnyEngine::Nemo(Box::new(engine));
         instances.push(instance(plan, at, engine, holding, medium));
     }
@@ -325,7 +335,7 @@ async fn recover(
         plan.durability,
         superblock,
         other(found.zone),
-        fences,
+        entries,
     )
     .await?;
     Ok(Opened {
@@ -336,20 +346,32 @@ async fn recover(
     })
 }
 
-/// What was noted last.
-fn newest_note(scan: &Scan, of: About) -> u64 {
-    let notes = scan.fences.iter().filter(|fence| about(fence) == of);
-    notes.map(|fence| fence.below).max().unwrap_or(0)
+/// What was noted last of an instance.
+fn known(scan: &Scan, at: u32) -> Known {
+    let mut known = Known { oldest: 0, next: 0 };
+    for note in &scan.notes {
+        match *note {
+            TinyNote::Gone { instance, below } if instance == at => {
+                known.oldest = known.oldest.max(below);
+            }
+            TinyNote::Written { instance, below } if instance == at => {
+                known.next = known.next.max(below);
+            }
+            _ => {}
+        }
+    }
+    known
 }
 
 /// Fences of an instance that still hold: set-groups up to `durable` are on flash.
 fn held_fences(plan: &TinyPlan, scan: &Scan, at: u32, durable: u64) -> Vec<Fence> {
-    let holds = |fence: &&Fence| {
-        about(fence) == About::Hash
-            && instance_of(fence.hash, plan.instances) == at
-            && durable < fence.below
+    let fence = |note: &TinyNote| match *note {
+        TinyNote::Fence(fence) => Some(fence),
+        _ => None,
     };
-    scan.fences.iter().filter(holds).copied().collect()
+    let holds =
+        |fence: &Fence| instance_of(fence.hash, plan.instances) == at && durable < fence.below;
+    scan.notes.iter().filter_map(fence).filter(holds).collect()
 }
 
 /// The instance that a key belongs to.

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::layout::frame::{Frame, seal};
+use crate::layout::tiny::TinyNote;
 use crate::layout::wire::{first_mut, put_u16};
 
 const BLOCK: u32 = 512;
@@ -67,8 +68,8 @@ fn decode_summary(id: CacheId, life: ZoneLife, bytes: &[u8]) -> Result<String, L
 }
 
 fn decode_journal(id: CacheId, _: ZoneLife, bytes: &[u8]) -> Result<String, LayoutError> {
-    let notes = JournalChain::new(id, 21).decode(BLOCK, bytes)?;
-    Ok(format!("{:?}", notes.collect::<Vec<_>>()))
+    let block = JournalChain::new(id, 21).decode::<Note>(BLOCK, bytes)?;
+    Ok(format!("{:?}", block.records))
 }
 
 fn slot_geometry() -> SlotGeometry {
@@ -313,18 +314,23 @@ fn a_journal_goes_on_only_with_its_own_next_block() {
     let leftover = write(&mut other, 78);
 
     let mut reader = JournalChain::new(ID, 5);
-    assert!(reader.decode(BLOCK, &second).is_err());
-    reader.decode(BLOCK, &first).unwrap();
-    assert!(reader.decode(BLOCK, &first).is_err());
-    reader.decode(BLOCK, &second).unwrap();
-    assert!(reader.decode(BLOCK, &leftover).is_err());
-    reader.decode(BLOCK, &third).unwrap();
+    let start = reader;
+    assert!(reader.decode::<Note>(BLOCK, &second).is_err());
+    reader.decode::<Note>(BLOCK, &first).unwrap();
+    assert!(reader.decode::<Note>(BLOCK, &first).is_err());
+    reader.decode::<Note>(BLOCK, &second).unwrap();
+    assert!(reader.decode::<Note>(BLOCK, &leftover).is_err());
+    reader.decode::<Note>(BLOCK, &third).unwrap();
     assert_eq!(reader, chain);
-    for (number, block) in [(0, &first), (1, &second), (2, &third), (2, &leftover)] {
-        assert_eq!(journal_block_position(ID, block), Ok((5, number)));
+    for behind in [&second, &third, &leftover] {
+        assert!(start.is_behind_next::<Note>(behind));
     }
-    assert!(journal_block_position(OTHER_ID, &first).is_err());
-    assert!(JournalChain::new(ID, 6).decode(BLOCK, &first).is_err());
+    assert!(!start.is_behind_next::<Note>(&first));
+    assert!(!start.is_behind_next::<TinyNote>(&third));
+    for other in [JournalChain::new(ID, 6), JournalChain::new(OTHER_ID, 5)] {
+        assert!({ other }.decode::<Note>(BLOCK, &first).is_err());
+        assert!(!other.is_behind_next::<Note>(&third));
+    }
 }
 
 proptest! {

@@ -58,7 +58,7 @@ fn the_tables_are_as_long_as_the_structures() {
         ("slot table block", SLOT_HEADER_BYTES),
         ("slot entry", SLOT_ENTRY_BYTES),
         ("tiny superblock", tiny::TINY_SUPERBLOCK_BYTES),
-        ("fence", tiny::FENCE_BYTES),
+        ("tiny note", tiny::TINY_NOTE_BYTES),
         ("page", PAGE_HEADER_BYTES),
         ("object", OBJECT_HEADER_BYTES),
         ("filters", tiny::TRAILER_HEAD_BYTES),
@@ -129,8 +129,8 @@ fn pages_engines_and_numbers_of_tiny_objects_are_those_of_the_code() {
             thousands(OBJECT_BYTES_MAX as u64)
         ),
         format!(
-            "up to `(block size − {JOURNAL_HEADER_BYTES}) / {}` fences",
-            tiny::FENCE_BYTES
+            "up to `(block size − {JOURNAL_HEADER_BYTES}) / {}` of them",
+            tiny::TINY_NOTE_BYTES
         ),
     ];
     let engines: Vec<_> = tiny::TinyEngine::ALL
@@ -154,13 +154,8 @@ fn pages_engines_and_numbers_of_tiny_objects_are_those_of_the_code() {
 
 #[test]
 fn the_numbers_in_the_text_are_those_of_the_code() {
-    let (notes, slots) = (journal_notes_per_block(4096), {
-        SlotGeometry::new(1 << 30, 4096, 65536)
-            .unwrap()
-            .entries_per_block
-    });
-    assert_eq!(notes, (4096 - 48) / 32);
-    assert_eq!(slots, (4096 - 40) / 32);
+    let slots = SlotGeometry::new(1 << 30, 4096, 65536).unwrap();
+    assert_eq!(slots.entries_per_block, (4096 - 40) / 32);
     let mut plan = SmallBatchPlan::new(4096, u32::MAX);
     for _ in 0..250 {
         assert!(plan.try_add(20, 4096));

@@ -131,17 +131,17 @@ proptest! {
         let mut writer = JournalChain::new(ID, epoch);
         for notes in &blocks {
             let start = flash.len();
-            flash.resize(start + JournalChain::encoded_bytes(notes.len(), block_size), 0xee);
+            flash.resize(start + JournalChain::encoded_bytes(notes, block_size), 0xee);
             writer.encode(block_size, notes, &mut flash[start..]).unwrap();
         }
         flash.resize(flash.len() + block_size as usize, 0);
         let mut reader = JournalChain::new(ID, epoch);
         let (mut at, mut read) = (0, Vec::new());
         let end = loop {
-            match reader.decode(block_size, &flash[at..]) {
-                Ok(notes) => {
-                    at += notes.encoded_bytes();
-                    read.push(notes.collect::<Vec<_>>());
+            match reader.decode::<Note>(block_size, &flash[at..]) {
+                Ok(block) => {
+                    at += block.encoded_bytes;
+                    read.push(block.records);
                 }
                 Err(error) => break error,
             }

@@ -14,7 +14,7 @@
 //! | `filters` | the filters that a set-group brings along |
 //! | `index_head` | what an index group is |
 //! | `superblock` | what a cache is |
-//! | `journal` | hashes that are dead in older set-groups |
+//! | `journal` | hashes that are dead in older set-groups; which of these there are |
 
 mod filters;
 mod index_head;
@@ -32,7 +32,7 @@ pub use filters::{
     trailer_body_bytes, trailer_pages,
 };
 pub use index_head::{INDEX_HEAD_BYTES, IndexHead};
-pub use journal::{FENCE_BYTES, Fence, FenceBlock, FenceKind, fence_block_position};
+pub use journal::{Fence, TINY_NOTE_BYTES, TinyNote};
 pub use objects::{
     Content, Hit, KEY_BYTES_MAX, ObjectRef, ObjectsPage, decode_objects, encode_objects, record,
     split_record,

@@ -5,7 +5,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use super::*;
-use crate::layout::{Structure, Superblock, TINY_FORMAT_VERSION};
+use crate::layout::{Note, Structure, Superblock, TINY_FORMAT_VERSION};
 
 const BLOCK: u32 = 512;
 const EPOCH: u64 = 21;
@@ -53,10 +53,8 @@ fn decode_superblock(_: CacheId, bytes: &[u8]) -> Result<String, LayoutError> {
 }
 
 fn decode_fences(cache: CacheId, bytes: &[u8]) -> Result<String, LayoutError> {
-    let mut chain = JournalChain::new(cache, EPOCH);
-    let block = FenceBlock::decode(&mut chain, BLOCK, bytes)?;
-    let fences: Vec<_> = block.fences().collect();
-    Ok(format!("{:?} {fences:?}", block.kind))
+    let block = JournalChain::new(cache, EPOCH).decode::<TinyNote>(BLOCK, bytes)?;
+    Ok(format!("{:?}", block.records))
 }
 
 fn sample<S: Strategy>(strategy: S) -> S::Value {
@@ -94,10 +92,10 @@ fn samples() -> [Sample; 6] {
     superblock.truncate(512);
 
     let mut fence_block = vec![0; 512];
-    let written = sample(prop::collection::vec(fences(), 20));
-    let mut chain = JournalChain::new(CACHE, EPOCH);
-    let kind = FenceKind::CheckpointEnd;
-    FenceBlock::encode(&mut chain, BLOCK, kind, &written, &mut fence_block).unwrap();
+    let written = sample(prop::collection::vec(notes(), 20));
+    JournalChain::new(CACHE, EPOCH)
+        .encode(BLOCK, &written, &mut fence_block)
+        .unwrap();
 
     let of = |name, bytes, decode| Sample {
         name,
@@ -280,39 +278,37 @@ fn a_page_of_another_place_is_refused() {
     );
 }
 
+/// The chain's own rules are tested with the chunk engine's notes.
 #[test]
-fn fences_go_on_only_with_their_own_next_block() {
-    let write = |chain: &mut JournalChain, below| {
-        let mut out = [0; BLOCK as usize];
-        let hash = KeyHash(1);
-        FenceBlock::encode(
-            chain,
-            BLOCK,
-            FenceKind::Notes,
-            &[Fence { hash, below }],
-            &mut out,
-        )
-        .unwrap();
-        out
-    };
-    let mut chain = JournalChain::new(CACHE, 5);
-    let first = write(&mut chain, 1);
-    let mut other = chain;
-    let second = write(&mut chain, 2);
-    write(&mut other, 3);
-    // What an earlier attempt left behind the second block.
-    let leftover = write(&mut other, 4);
+fn a_chunk_caches_journal_is_none_of_tiny_notes() {
+    let mut chain = JournalChain::new(CACHE, EPOCH);
+    let mut out = [0; BLOCK as usize];
+    chain.encode::<Note>(BLOCK, &[], &mut out).unwrap();
+    assert_eq!(
+        JournalChain::new(CACHE, EPOCH).decode::<TinyNote>(BLOCK, &out),
+        Err(LayoutError::Unexpected(Structure::Journal))
+    );
+}
 
-    let mut reader = JournalChain::new(CACHE, 5);
-    assert!(FenceBlock::decode(&mut reader, BLOCK, &second).is_err());
-    FenceBlock::decode(&mut reader, BLOCK, &first).unwrap();
-    assert!(FenceBlock::decode(&mut reader, BLOCK, &first).is_err());
-    FenceBlock::decode(&mut reader, BLOCK, &second).unwrap();
-    assert!(FenceBlock::decode(&mut reader, BLOCK, &leftover).is_err());
-    assert_eq!(reader, chain);
-    assert!(FenceBlock::decode(&mut JournalChain::new(CACHE, 6), BLOCK, &first).is_err());
-    // A chunk cache's journal is none of fences, though the chain is the same.
-    assert!(JournalChain::new(CACHE, 5).decode(BLOCK, &first).is_err());
+#[test]
+fn notes_have_a_kind_of_their_own_and_sequences_an_end() {
+    let hash = KeyHash(u64::MAX);
+    let mut out = [0; TINY_NOTE_BYTES];
+    for below in [0, (1 << 56) - 1] {
+        let fence = TinyNote::Fence(Fence { hash, below });
+        fence.encode(&mut out).unwrap();
+        assert_eq!(TinyNote::decode(&out), Some((fence, &[][..])));
+    }
+    let below = 1 << 56;
+    let fence = TinyNote::Fence(Fence { hash, below });
+    assert!(fence.encode(&mut out).is_err());
+    for kind in [0, 5, 255] {
+        out[15] = kind;
+        assert_eq!(TinyNote::decode(&out), None);
+    }
+    // No instance has a number of more than 32 bits.
+    out[15] = 2;
+    assert_eq!(TinyNote::decode(&out), None);
 }
 
 proptest! {
@@ -364,6 +360,6 @@ proptest! {
         for sample in samples() {
             prop_assert!((sample.decode)(CACHE, &bytes).is_err());
         }
-        prop_assert!(fence_block_position(CACHE, &bytes).is_err());
+        prop_assert!(!JournalChain::new(CACHE, EPOCH).is_behind_next::<TinyNote>(&bytes));
     }
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::hash::{HashSeed, KeyHash};
-use crate::layout::{CacheId, JournalChain, LayoutError};
+use crate::layout::{CacheId, JournalChain, JournalRecord, LayoutError};
 use crate::tiny::{Expiry, Object, PAGE_BYTES, PAGE_HEADER_BYTES, PAGE_ROOM_BYTES, PREDICTION_MAX};
 
 const CACHE: CacheId = CacheId(*b"floe tiny layout");
@@ -158,9 +158,19 @@ fn superblocks() -> impl Strategy<Value = TinySuperblock> {
         )
 }
 
-fn fences() -> impl Strategy<Value = Fence> {
-    any::<[u64; 2]>().prop_map(|[hash, below]| Fence {
-        hash: KeyHash(hash),
-        below,
-    })
+fn notes() -> impl Strategy<Value = TinyNote> {
+    let fence = |hash, below| {
+        TinyNote::Fence(Fence {
+            hash: KeyHash(hash),
+            below,
+        })
+    };
+    (0..4, any::<u64>(), any::<u32>(), 0u64..1 << 56).prop_map(
+        move |(kind, word, instance, below)| match kind {
+            0 => fence(word, below),
+            1 => TinyNote::Gone { instance, below },
+            2 => TinyNote::Written { instance, below },
+            _ => TinyNote::checkpoint_end(word),
+        },
+    )
 }

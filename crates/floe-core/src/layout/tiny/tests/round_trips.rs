@@ -117,36 +117,27 @@ proptest! {
     }
 
     #[test]
-    fn fences_round_trip(
-        blocks in prop::collection::vec((any::<bool>(), prop::collection::vec(fences(), 0..70)), 1..12),
+    fn notes_round_trip(
+        blocks in prop::collection::vec(prop::collection::vec(notes(), 0..70), 1..12),
         epoch: u64, block_size in block_sizes(),
     ) {
-        let kind = |end| if end { FenceKind::CheckpointEnd } else { FenceKind::Notes };
         let mut flash = Vec::new();
         let mut writer = JournalChain::new(CACHE, epoch);
-        for (end, fences) in &blocks {
+        for notes in &blocks {
             let start = flash.len();
-            let bytes = FenceBlock::bytes_for(fences.len(), block_size);
-            prop_assert_eq!(
-                bytes == block_size as usize, fences.len() <= FenceBlock::capacity(block_size)
-            );
+            let bytes = JournalChain::encoded_bytes(notes, block_size);
             flash.resize(start + bytes, 0xee);
-            let out = &mut flash[start..];
-            let written = FenceBlock::encode(&mut writer, block_size, kind(*end), fences, out);
-            prop_assert_eq!(written, Ok(bytes));
+            prop_assert_eq!(writer.encode(block_size, notes, &mut flash[start..]), Ok(bytes));
         }
         flash.resize(flash.len() + block_size as usize, 0);
         let mut reader = JournalChain::new(CACHE, epoch);
         let mut at = 0;
-        for (number, (end, fences)) in blocks.iter().enumerate() {
-            let position = fence_block_position(CACHE, &flash[at..]);
-            prop_assert_eq!(position, Ok((epoch, number as u64)));
-            let block = FenceBlock::decode(&mut reader, block_size, &flash[at..]).unwrap();
-            prop_assert_eq!(block.kind, kind(*end));
-            prop_assert_eq!(&block.fences().collect::<Vec<_>>(), fences);
-            at += block.encoded_bytes();
+        for notes in &blocks {
+            let block = reader.decode::<TinyNote>(block_size, &flash[at..]).unwrap();
+            prop_assert_eq!(&block.records, notes);
+            at += block.encoded_bytes;
         }
-        let end = FenceBlock::decode(&mut reader, block_size, &flash[at..]);
+        let end = reader.decode::<TinyNote>(block_size, &flash[at..]);
         prop_assert_eq!(end, Err(LayoutError::Blank));
         prop_assert_eq!(reader, writer);
     }

@@ -1,0 +1,88 @@
+//! Keys whose hash is of any value: keys are chosen by users, and a hash that
+//! marks something in the journal would be a trap.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{in_place, memory};
+use floe::tiny::TinyConfig;
+use floe::{ByteSize, PutOptions, Tiny};
+use floe_core::hash::{HashSeed, KeyHash};
+use floe_core::tiny::nemo::NemoConfig;
+use floe_device::{Clock, SharedDevice, virtual_time};
+
+async fn open(device: &SharedDevice, clock: &Clock) -> Tiny {
+    let config = TinyConfig {
+        seed: Some(1),
+        ram: ByteSize::kib(0),
+        nemo: NemoConfig {
+            memory_set_groups: 1,
+            ..NemoConfig::default()
+        },
+        ..TinyConfig::default()
+    };
+    Tiny::open(Arc::clone(device), clock.clone(), &config)
+        .await
+        .expect("opens")
+}
+
+/// What was overwritten stays so through a crash, and other keys are not lost
+/// with it, wherever the key's hash lies.
+#[test]
+fn an_overwrite_outlives_a_crash_whatever_the_hash_is() {
+    // Version 1 of the format took the last 131,072 hashes for instances.
+    let instances = |n| [u64::MAX - 0xffff + n, u64::MAX - 0x1_ffff + n];
+    for hash in (0..3).flat_map(|n| [n, u64::MAX - n].into_iter().chain(instances(n))) {
+        virtual_time::run(1, async |clock: Clock| {
+            let device = memory(in_place(12, 64 << 10));
+            let cache = open(&device, &clock).await;
+            let key = key_of(HashSeed(cache.identity()), hash);
+            let others: Vec<_> = (0..40).map(|n| format!("key-{n}").into_bytes()).collect();
+            for key in others.iter().chain([&key]) {
+                let put = cache.put(key, b"older", PutOptions::default());
+                put.await.expect("put");
+            }
+            cache.flush().await.expect("flush");
+            cache
+                .put(&key, b"newer", PutOptions::default())
+                .await
+                .expect("put");
+            // The process dies with the newer value in memory.
+            drop(cache);
+
+            let cache = open(&device, &clock).await;
+            let found = cache.get(&key).await.expect("get");
+            let value = found.map(|found| found.bytes);
+            assert_ne!(value.as_deref(), Some(&b"older"[..]), "{hash:#x} came back");
+            for key in &others {
+                let found = cache.get(key).await.expect("get");
+                assert!(found.is_some(), "{hash:#x} took others with it");
+            }
+        });
+    }
+}
+
+/// The key of eight bytes that has this hash: XXH3 mixes keys so short by steps
+/// that can each be undone.
+fn key_of(seed: HashSeed, hash: u64) -> Vec<u8> {
+    let zeros = unmixed(KeyHash::of(seed, &[0; 8]).0);
+    // The halves of a key are mixed in the other order.
+    let key = (unmixed(hash) ^ zeros).rotate_left(32).to_le_bytes();
+    assert_eq!(KeyHash::of(seed, &key).0, hash);
+    key.to_vec()
+}
+
+/// Undoes the mix of XXH3 of a key of eight bytes.
+fn unmixed(hash: u64) -> u64 {
+    const PRIME: u64 = 0x9fb2_1c65_1e98_df25;
+    // Newton: each step doubles the bits that are right, of which three are.
+    let inverse = (0..5).fold(PRIME, |x, _| {
+        x.wrapping_mul(2u64.wrapping_sub(PRIME.wrapping_mul(x)))
+    });
+    let hash = hash ^ hash >> 28 ^ hash >> 56;
+    let hash = hash.wrapping_mul(inverse);
+    let hash = (hash ^ ((hash >> 35) + 8)).wrapping_mul(inverse);
+    // Its own inverse after as many rounds as there are bits, less one.
+    (0..63).fold(hash, |h, _| h ^ h.rotate_left(49) ^ h.rotate_left(24))
+}
