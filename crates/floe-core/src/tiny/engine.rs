@@ -21,7 +21,7 @@
 //!   tombstone. Where that is only in memory, [`Accepted::outdates_flash`]
 //!   tells the driver, who makes a note of it durable before it acknowledges.
 
-use super::nemo::{AllTold, Candidates};
+use super::nemo::{Candidates, Matches};
 use super::object::{Object, PageAddress};
 use super::statistics::{Living, Memory, Statistics};
 use crate::hash::KeyHash;
@@ -74,8 +74,8 @@ pub struct Search {
     pub read: usize,
     /// The engine's own: what it pinned.
     pub(super) pins: Vec<u32>,
-    /// The engine's own: what filters said.
-    pub(super) told: AllTold,
+    /// The engine's own: the matches of filters.
+    pub(super) matches: Matches,
     /// The engine's own: the places that the pages are.
     pub(super) candidates: Candidates,
     /// The engine's own: what each index page speaks of.
@@ -96,7 +96,7 @@ impl Search {
             pages: Vec::new(),
             read: 0,
             pins: Vec::new(),
-            told: AllTold::default(),
+            matches: Matches::default(),
             candidates: Candidates::default(),
             asked: Vec::new(),
             is_cut: false,
@@ -110,7 +110,7 @@ impl Search {
         self.pages.clear();
         self.read = 0;
         self.pins.clear();
-        self.told.clear();
+        self.matches.clear();
         self.candidates.clear();
         self.asked.clear();
         self.is_cut = false;

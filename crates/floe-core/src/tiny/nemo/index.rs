@@ -10,7 +10,7 @@ use super::extents::Extent;
 use super::filters::{Shape, probe_page};
 use super::hashes::{Homes, Rows};
 use super::open::OpenGroup;
-use super::search::{Gather, Told};
+use super::search::{MatchCollector, MatchMask};
 use super::{IndexCache, NemoConfig};
 use crate::tiny::object::PAGE_BYTES;
 
@@ -107,14 +107,14 @@ impl Index {
         self.groups.is_empty() || self.slots[set as usize] != NO_SLOT
     }
 
-    /// Calls `told` with what all filters in memory say of the sets of a key,
-    /// newest set-groups first.
-    pub(super) fn probe(&self, homes: Homes, rows: &Rows, told: impl FnMut(Told)) {
-        let mut gather = Gather::new(told);
+    /// Calls `collect` with the matches of all filters in memory for the sets
+    /// of a key, newest set-groups first.
+    pub(super) fn probe(&self, homes: Homes, rows: &Rows, collect: impl FnMut(MatchMask)) {
+        let mut matches = MatchCollector::new(collect);
         let mut probe = rows.within(self.open.shape);
         for home in homes.iter() {
-            gather.of(self.open_first, home);
-            self.open.probe(home, &probe, &mut gather);
+            matches.of(self.open_first, home);
+            self.open.probe(home, &probe, &mut matches);
         }
         for (group, pages) in self.groups.iter().rev() {
             if group.shape != probe.shape {
@@ -123,12 +123,12 @@ impl Index {
             for home in homes.iter() {
                 let slot = self.slots[home as usize];
                 if slot != NO_SLOT {
-                    gather.of(group.first, home);
-                    probe_page(&probe, pages.page(slot), &mut gather);
+                    matches.of(group.first, home);
+                    probe_page(&probe, pages.page(slot), &mut matches);
                 }
             }
         }
-        gather.finish();
+        matches.finish();
     }
 
     /// The group on flash that begins with `first`.

@@ -68,8 +68,8 @@ use hashes::{Homes, Rows};
 use index::Index;
 use living::Sample;
 use pool::Pool;
-use search::{Absences, Candidate, Gather, Told};
-pub(super) use search::{AllTold, Candidates};
+use search::{Absences, Candidate, MatchCollector, MatchMask};
+pub(super) use search::{Candidates, Matches};
 
 pub use config::{FilterKind, FilterSizing, IndexCache, NemoConfig, NemoPlan, WriteBack};
 pub use recovery::{Known, Recovery, Survivor};
@@ -391,7 +391,7 @@ impl Engine for Nemo {
         }
         let homes = self.homes(hash);
         self.index
-            .probe(homes, &Rows::of(hash), |told| search.told.note(told));
+            .probe(homes, &Rows::of(hash), |mask| search.matches.add(mask));
         for home in homes.iter() {
             self.index.touch(home);
             if self.index.knows(home) {
@@ -426,8 +426,8 @@ impl Engine for Nemo {
         }
         let rows = Rows::of(search.hash);
         let mut probe = rows.within(self.index.open.shape);
-        let told = &mut search.told;
-        let mut gather = Gather::new(|one: Told| told.note(one));
+        let found = &mut search.matches;
+        let mut matches = MatchCollector::new(|mask: MatchMask| found.add(mask));
         for ((first, home), page) in search.asked.iter().zip(pages) {
             let (Some(group), Some(page)) = (self.index.group(*first), page) else {
                 // A group that went in the meantime speaks of nothing that is left.
@@ -436,10 +436,10 @@ impl Engine for Nemo {
             if group.shape != probe.shape {
                 probe = rows.within(group.shape);
             }
-            gather.of(*first, *home);
-            probe_page(&probe, page, &mut gather);
+            matches.of(*first, *home);
+            probe_page(&probe, page, &mut matches);
         }
-        gather.finish();
+        matches.finish();
         let mut left = pages;
         for asked in search.asked.chunk_by(|a, b| a.1 == b.1) {
             let (column, others) = left.split_at(asked.len().min(left.len()));

@@ -12,38 +12,38 @@ use crate::hash::KeyHash;
 use crate::tiny::engine::{Engine, Search, Step};
 use crate::tiny::object::PageAddress;
 
-/// What filters say of one set in 64 set-groups in a row.
+/// Filter matches for one set across 64 consecutive set-groups.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::tiny) struct Told {
-    /// Sequence of the first of them.
+pub(in crate::tiny) struct MatchMask {
+    /// Sequence of the first of these set-groups.
     first: u64,
-    /// Which of them may hold the object.
+    /// Set-groups that may hold the object, one bit each.
     bits: u64,
     home: u32,
 }
 
-impl Told {
+impl MatchMask {
     /// A word of the filters of `home`, of the index group that begins with
     /// the set-group `first`.
     pub(super) fn new(first: u64, home: u32, word: Word) -> Self {
-        Told {
+        MatchMask {
             first: first + u64::from(word.column),
             bits: word.bits,
             home,
         }
     }
 
-    /// Leaves out those before `oldest`.
+    /// Leaves out set-groups before `oldest`.
     fn since(self, oldest: u64) -> Self {
         let gone = oldest.saturating_sub(self.first).min(64) as u32;
         let left = u64::MAX.checked_shl(gone).unwrap_or(0);
-        Told {
+        MatchMask {
             bits: self.bits & left,
             ..self
         }
     }
 
-    /// Those that may, newest first.
+    /// The places that the mask names, newest first.
     fn candidates(self) -> impl Iterator<Item = Candidate> {
         let mut bits = self.bits;
         std::iter::from_fn(move || {
@@ -60,36 +60,36 @@ impl Told {
 /// Stripes of fingerprints that are asked together.
 const ASKED_TOGETHER: usize = 16;
 
-/// Gathers what filters say.
+/// Collects the matches of filters.
 ///
-/// Fingerprints are asked in steps, each for many stripes: see [`Bucket`].
-pub(super) struct Gather<'a, F: FnMut(Told)> {
-    told: F,
-    /// The index group's first set-group, and the set, of what comes next.
+/// Fingerprints are probed in steps, each for many stripes: see [`Bucket`].
+pub(super) struct MatchCollector<'a, F: FnMut(MatchMask)> {
+    collect: F,
+    /// The index group's first set-group, and the set, of the next matches.
     first: u64,
     home: u32,
-    buckets: ArrayVec<(Told, Bucket<'a>), ASKED_TOGETHER>,
+    buckets: ArrayVec<(MatchMask, Bucket<'a>), ASKED_TOGETHER>,
 }
 
-impl<F: FnMut(Told)> Gather<'_, F> {
-    /// Calls `told` with it.
+impl<F: FnMut(MatchMask)> MatchCollector<'_, F> {
+    /// Calls `collect` with each mask.
     #[inline(always)]
-    pub(super) fn new(told: F) -> Self {
-        Gather {
-            told,
+    pub(super) fn new(collect: F) -> Self {
+        MatchCollector {
+            collect,
             first: 0,
             home: 0,
             buckets: ArrayVec::new(),
         }
     }
 
-    /// What is said next is of the filters of `home` in the index group that
-    /// begins with the set-group `first`.
+    /// The next matches are those of the filters of `home` in the index group
+    /// that begins with the set-group `first`.
     pub(super) fn of(&mut self, first: u64, home: u32) {
         (self.first, self.home) = (first, home);
     }
 
-    /// Nothing comes any more, or there is no room for it.
+    /// Probes the buckets that were collected: all have come, or their room is full.
     #[inline]
     pub(super) fn finish(&mut self) {
         let (mut asked, mut likes) = ([0u8; ASKED_TOGETHER], [0; ASKED_TOGETHER]);
@@ -100,52 +100,52 @@ impl<F: FnMut(Told)> Gather<'_, F> {
             count += usize::from(like != 0);
         }
         for (at, like) in asked.into_iter().zip(likes).take(count) {
-            let (told, bucket) = &self.buckets[usize::from(at)];
-            (self.told)(Told {
+            let (mask, bucket) = &self.buckets[usize::from(at)];
+            (self.collect)(MatchMask {
                 bits: bucket.set_groups(like),
-                ..*told
+                ..*mask
             });
         }
         self.buckets.clear();
     }
 }
 
-impl<'a, F: FnMut(Told)> Answers<'a> for Gather<'a, F> {
+impl<'a, F: FnMut(MatchMask)> Answers<'a> for MatchCollector<'a, F> {
     fn word(&mut self, word: Word) {
-        (self.told)(Told::new(self.first, self.home, word));
+        (self.collect)(MatchMask::new(self.first, self.home, word));
     }
 
     fn ask(&mut self, column: u32, bucket: Bucket<'a>) {
-        let told = Told::new(self.first, self.home, Word { column, bits: 0 });
-        self.buckets.push((told, bucket));
+        let mask = MatchMask::new(self.first, self.home, Word { column, bits: 0 });
+        self.buckets.push((mask, bucket));
         if self.buckets.is_full() {
             self.finish();
         }
     }
 }
 
-/// What filters have said, as far as it names anything.
+/// The masks that name any set-group.
 #[derive(Clone, Debug, Default)]
-pub(in crate::tiny) struct AllTold {
-    /// Those that count, and room for others.
-    words: Vec<Told>,
+pub(in crate::tiny) struct Matches {
+    /// The first `count` are matches, the rest is room for others.
+    masks: Vec<MatchMask>,
     count: usize,
 }
 
-impl AllTold {
+impl Matches {
     pub(in crate::tiny) fn clear(&mut self) {
         self.count = 0;
     }
 
-    /// Adds what names anything; the next one takes the place of what does
-    /// not. So there is nothing for a processor to guess, which is wrong often
-    /// where some words of filters are empty and some are not.
-    pub(super) fn note(&mut self, told: Told) {
-        match self.words.get_mut(self.count) {
-            Some(word) => *word = told,
-            None => self.words.push(told),
+    /// Adds a mask that names any set-group. The next mask overwrites an empty
+    /// one, so that no branch depends on the bits: with some words of filters
+    /// empty and some not, the processor would often mispredict it.
+    pub(super) fn add(&mut self, mask: MatchMask) {
+        match self.masks.get_mut(self.count) {
+            Some(place) => *place = mask,
+            None => self.masks.push(mask),
         }
-        self.count += usize::from(told.bits != 0);
+        self.count += usize::from(mask.bits != 0);
     }
 }
 
@@ -173,11 +173,11 @@ impl Candidates {
         self.places.clear();
     }
 
-    /// Takes those that are `told`, of no set-group before `oldest`.
-    fn fill(&mut self, told: &[Told], oldest: u64) {
+    /// Takes the places that `matches` name, of no set-group before `oldest`.
+    fn fill(&mut self, matches: &Matches, oldest: u64) {
         self.oldest = oldest;
-        for told in told {
-            let places = told.since(oldest).candidates();
+        for mask in &matches.masks[..matches.count] {
+            let places = mask.since(oldest).candidates();
             self.places.extend(places.map(|place| {
                 let behind = u64::from(u32::MAX) - (place.sequence - oldest);
                 behind << 32 | u64::from(place.home)
@@ -260,8 +260,8 @@ impl Nemo {
         }
         let settled = self.pool.settled();
         let mut any = 0;
-        self.index.probe(homes, &Rows::of(hash), |told| {
-            any |= told.since(settled).bits;
+        self.index.probe(homes, &Rows::of(hash), |mask| {
+            any |= mask.since(settled).bits;
         });
         any != 0
     }
@@ -290,8 +290,8 @@ impl Nemo {
     /// may be, as far as the filters in memory say.
     pub(super) fn newer_than(&self, oldest: u64, hash: KeyHash, homes: Homes) -> Vec<PageAddress> {
         let mut newer = Vec::new();
-        self.index.probe(homes, &Rows::of(hash), |told| {
-            let places = told.since(oldest + 1).candidates();
+        self.index.probe(homes, &Rows::of(hash), |mask| {
+            let places = mask.since(oldest + 1).candidates();
             newer.extend(places.filter_map(|place| self.page_of(place)));
         });
         newer
@@ -312,9 +312,8 @@ impl Nemo {
     /// Takes the newest of the places that filters name, pins them, and says
     /// how to go on.
     pub(super) fn settle(&mut self, search: &mut Search) -> Step {
-        let told = &search.told.words[..search.told.count];
         let candidates = &mut search.candidates;
-        candidates.fill(told, self.pool.oldest());
+        candidates.fill(&search.matches, self.pool.oldest());
         search.is_cut = candidates.cut(self.candidates_max);
         for candidate in candidates.iter() {
             if let Some(resident) = self.pool.get(candidate.sequence) {
