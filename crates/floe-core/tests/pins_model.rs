@@ -108,20 +108,20 @@ impl<E: Engine> World<E> {
 
     /// Looks for keys, and compares what it finds with what it must not miss.
     fn read(&self, from: u64) {
-        let mut search = Search::new();
+        let (mut search, mut scratch) = (Search::new(), E::Scratch::default());
         for read in 0..READS {
             let key = (from + read * 7) % KEYS;
             let least = self.acknowledged.lock().unwrap().get(&key).copied();
-            let found = self.get(hash(key), &mut search);
+            let found = self.get(hash(key), &mut search, &mut scratch);
             if let Some(found) = found {
                 assert!(Some(found) >= least, "{found} is older than {least:?}");
             }
         }
     }
 
-    fn get(&self, hash: KeyHash, search: &mut Search) -> Option<u32> {
+    fn get(&self, hash: KeyHash, search: &mut Search, scratch: &mut E::Scratch) -> Option<u32> {
         let mut engine = self.engine.lock().unwrap();
-        let mut step = engine.begin_search(hash, search);
+        let mut step = engine.begin_search(hash, search, scratch);
         if step == Step::Index {
             drop(engine);
             let pages = search.index_pages.iter();
@@ -132,14 +132,14 @@ impl<E: Engine> World<E> {
             });
             let bytes: Vec<_> = bytes.collect();
             engine = self.engine.lock().unwrap();
-            step = engine.index_read(search, &bytes);
+            step = engine.index_read(search, scratch, &bytes);
         }
         let mut found = Found::Nowhere;
         let bytes = match step {
             Step::Memory => engine.in_memory(hash).map(|object| object.bytes),
             Step::Pages => {
                 if self.ends_early {
-                    engine.end_search(&mut search.clone(), found);
+                    engine.end_search(&mut search.clone(), &mut scratch.clone(), found);
                 }
                 drop(engine);
                 let mut bytes = None;
@@ -160,7 +160,7 @@ impl<E: Engine> World<E> {
             Step::Absent | Step::Index => None,
         };
         if !(self.ends_early && step == Step::Pages) {
-            engine.end_search(search, found);
+            engine.end_search(search, scratch, found);
         }
         drop(engine);
         // A zone may have waited for this search.

@@ -25,7 +25,7 @@ use std::hint::black_box;
 use floe_core::hash::KeyHash;
 use floe_core::tiny::filter::PageFilters;
 use floe_core::tiny::model::Model;
-use floe_core::tiny::nemo::{FilterKind, Nemo, NemoConfig, NemoPlan, SetFilters};
+use floe_core::tiny::nemo::{FilterKind, Nemo, NemoConfig, NemoPlan, Scratch, SetFilters};
 use floe_core::tiny::{
     Engine, Expiry, FairyWren, FairyWrenConfig, FairyWrenPlan, Flash, Kangaroo, KangarooConfig,
     KangarooPlan, Log, LogConfig, LogPlan, PAGE_BYTES, Search, Set, SetConfig, SetPlan, SetStorage,
@@ -34,7 +34,7 @@ use mix::{Mix, OBJECT_BYTES, Request};
 use quick_cache::unsync::Cache;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
-use tape::{Player, Recorded};
+use tape::{Player, Recorded, Tape};
 
 struct Options {
     json: bool,
@@ -297,7 +297,7 @@ impl Answers {
 
 /// What the model costs for each operation.
 fn model_alone<E: Engine>(model: Model<E>, requests: &[Request]) -> f64 {
-    let before = model.fork(());
+    let before = model.fork(Player::new(Tape::default()));
     let mut recorded = model.map_engine(Recorded::new);
     let operations = ask(&mut recorded, requests);
     let tape = recorded.into_engine().tape;
@@ -441,14 +441,14 @@ fn lookups(options: &Options) {
         model.put(*hash, OBJECT_BYTES as u32, Expiry::NEVER, NOW);
     }
     let mut nemo = model.into_engine();
-    let mut search = Search::new();
+    let (mut search, mut scratch) = (Search::new(), Scratch::default());
     for (name, asked) in [
         ("set-group in memory, hit", &keys),
         ("set-group in memory, miss", &absent),
     ] {
         let ns = ns_each(rounds, || {
             for round in 0..rounds {
-                black_box(nemo.begin_search(asked[at(round)], &mut search));
+                black_box(nemo.begin_search(asked[at(round)], &mut search, &mut scratch));
             }
         });
         show(name, ns);

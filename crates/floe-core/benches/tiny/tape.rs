@@ -66,6 +66,8 @@ impl<E: Engine> Recorded<E> {
 }
 
 impl<E: Engine> Engine for Recorded<E> {
+    type Scratch = E::Scratch;
+
     fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
         let insert = self.engine.insert(object, now_seconds);
         self.tape.answers.push_back(match insert {
@@ -79,18 +81,28 @@ impl<E: Engine> Engine for Recorded<E> {
         self.engine.in_memory(hash)
     }
 
-    fn begin_search(&mut self, hash: KeyHash, search: &mut Search) -> Step {
-        let step = self.engine.begin_search(hash, search);
+    fn begin_search(
+        &mut self,
+        hash: KeyHash,
+        search: &mut Search,
+        scratch: &mut E::Scratch,
+    ) -> Step {
+        let step = self.engine.begin_search(hash, search, scratch);
         self.tape.record(step, search)
     }
 
-    fn index_read(&mut self, search: &mut Search, pages: &[Option<&[u8]>]) -> Step {
-        let step = self.engine.index_read(search, pages);
+    fn index_read(
+        &mut self,
+        search: &mut Search,
+        scratch: &mut E::Scratch,
+        pages: &[Option<&[u8]>],
+    ) -> Step {
+        let step = self.engine.index_read(search, scratch, pages);
         self.tape.record(step, search)
     }
 
-    fn end_search(&mut self, search: &mut Search, found: Found) {
-        self.engine.end_search(search, found);
+    fn end_search(&mut self, search: &mut Search, scratch: &mut E::Scratch, found: Found) {
+        self.engine.end_search(search, scratch, found);
     }
 
     fn next_task(&mut self) -> Option<Task> {
@@ -132,6 +144,8 @@ impl Player {
 }
 
 impl Engine for Player {
+    type Scratch = ();
+
     fn insert(&mut self, object: Object, _: u32) -> Insert {
         match self.tape.answers.pop_front() {
             Some(Answer::Accepted) => Insert::Accepted(Accepted::default()),
@@ -144,17 +158,17 @@ impl Engine for Player {
         Some(&self.object)
     }
 
-    fn begin_search(&mut self, hash: KeyHash, search: &mut Search) -> Step {
+    fn begin_search(&mut self, hash: KeyHash, search: &mut Search, _: &mut ()) -> Step {
         search.hash = hash;
         search.read = 0;
         self.tape.step(search)
     }
 
-    fn index_read(&mut self, search: &mut Search, _: &[Option<&[u8]>]) -> Step {
+    fn index_read(&mut self, search: &mut Search, _: &mut (), _: &[Option<&[u8]>]) -> Step {
         self.tape.step(search)
     }
 
-    fn end_search(&mut self, _: &mut Search, _: Found) {}
+    fn end_search(&mut self, _: &mut Search, _: &mut (), _: Found) {}
 
     fn next_task(&mut self) -> Option<Task> {
         match self.tape.answers.pop_front() {

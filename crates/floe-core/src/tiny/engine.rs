@@ -21,7 +21,8 @@
 //!   tombstone. Where that is only in memory, [`Accepted::outdates_flash`]
 //!   tells the driver, who makes a note of it durable before it acknowledges.
 
-use super::nemo::{Candidates, Matches};
+use std::fmt::Debug;
+
 use super::object::{Object, PageAddress};
 use super::statistics::{Living, Memory, Statistics};
 use crate::hash::KeyHash;
@@ -60,10 +61,11 @@ pub enum Step {
     Pages,
 }
 
-/// A search for one object. Reused from one search to the next, it allocates nothing.
+/// A search for one object, as far as its engine and its driver share it.
+/// Reused from one search to the next, it allocates nothing.
 #[derive(Clone, Debug)]
 pub struct Search {
-    /// What is looked for.
+    /// The object that is searched for.
     pub hash: KeyHash,
     /// Pages of index to read.
     pub index_pages: Vec<PageAddress>,
@@ -72,19 +74,6 @@ pub struct Search {
     /// How many of the pages the driver has read. It says so before it ends
     /// the search: the first of them mostly decide ([`waves`]).
     pub read: usize,
-    /// The engine's own: what it pinned.
-    pub(super) pins: Vec<u32>,
-    /// The engine's own: the matches of filters.
-    pub(super) matches: Matches,
-    /// The engine's own: the places that the pages are.
-    pub(super) candidates: Candidates,
-    /// The engine's own: what each index page speaks of.
-    pub(super) asked: Vec<(u64, u32)>,
-    /// The engine's own: whether they named more pages than are read.
-    pub(super) is_cut: bool,
-    /// The engine's own: which set-group was to be written next when it began,
-    /// once everything that could speak of the object has been asked.
-    pub(super) asked_all_at: Option<u64>,
 }
 
 impl Search {
@@ -95,26 +84,15 @@ impl Search {
             index_pages: Vec::new(),
             pages: Vec::new(),
             read: 0,
-            pins: Vec::new(),
-            matches: Matches::default(),
-            candidates: Candidates::default(),
-            asked: Vec::new(),
-            is_cut: false,
-            asked_all_at: None,
         }
     }
 
-    pub(super) fn restart(&mut self, hash: KeyHash) {
+    /// Begins again, with another object.
+    pub fn restart(&mut self, hash: KeyHash) {
         self.hash = hash;
         self.index_pages.clear();
         self.pages.clear();
         self.read = 0;
-        self.pins.clear();
-        self.matches.clear();
-        self.candidates.clear();
-        self.asked.clear();
-        self.is_cut = false;
-        self.asked_all_at = None;
     }
 }
 
@@ -307,6 +285,11 @@ pub enum Outcome {
 
 /// A tiny engine.
 pub trait Engine {
+    /// Notes of the engine on one search, from its beginning to its end. A driver
+    /// keeps one beside each [`Search`], hands the same two over each time, and
+    /// reuses both.
+    type Scratch: Clone + Debug + Default;
+
     /// Takes in an object or, with a tombstone, the news that it is dead.
     /// `now_seconds` is the time since the cache's epoch.
     fn insert(&mut self, object: Object, now_seconds: u32) -> Insert;
@@ -316,14 +299,28 @@ pub trait Engine {
     fn in_memory(&self, hash: KeyHash) -> Option<&Object>;
 
     /// Begins to search. Every search that is begun must be ended.
-    fn begin_search(&mut self, hash: KeyHash, search: &mut Search) -> Step;
+    fn begin_search(
+        &mut self,
+        hash: KeyHash,
+        search: &mut Search,
+        scratch: &mut Self::Scratch,
+    ) -> Step;
 
-    /// Goes on with the index pages that were asked for; `None` stands for one
-    /// that could not be read, and what it speaks of is not found.
-    fn index_read(&mut self, search: &mut Search, pages: &[Option<&[u8]>]) -> Step;
+    /// Goes on with the index pages that were asked for; `None` stands for a
+    /// page that could not be read, of which no object is found. Engines without
+    /// pages of index are never asked.
+    fn index_read(
+        &mut self,
+        search: &mut Search,
+        scratch: &mut Self::Scratch,
+        pages: &[Option<&[u8]>],
+    ) -> Step {
+        let _ = (search, scratch, pages);
+        Step::Absent
+    }
 
     /// Ends a search, after the pages were read.
-    fn end_search(&mut self, search: &mut Search, found: Found);
+    fn end_search(&mut self, search: &mut Search, scratch: &mut Self::Scratch, found: Found);
 
     /// The next thing to do, if there is something that can be done now.
     fn next_task(&mut self) -> Option<Task>;

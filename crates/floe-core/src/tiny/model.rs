@@ -80,12 +80,13 @@ impl Watcher for Unwatched {
 
 /// An engine on modelled flash.
 #[derive(Debug)]
-pub struct Model<E, W = Unwatched> {
+pub struct Model<E: Engine, W = Unwatched> {
     engine: E,
     flash: Flash,
     pages: Vec<Stored>,
     write_pointers: Vec<u32>,
     search: Search,
+    scratch: E::Scratch,
     watcher: W,
 }
 
@@ -96,28 +97,30 @@ impl<E: Engine> Model<E> {
     }
 }
 
-impl<E, W> Model<E, W> {
+impl<E: Engine, W> Model<E, W> {
     /// Another flash with the same content, that nobody watches, under another
     /// engine.
-    pub fn fork<F>(&self, engine: F) -> Model<F> {
+    pub fn fork<F: Engine>(&self, engine: F) -> Model<F> {
         Model {
             engine,
             flash: self.flash,
             pages: self.pages.clone(),
             write_pointers: self.write_pointers.clone(),
             search: Search::new(),
+            scratch: Default::default(),
             watcher: Unwatched,
         }
     }
 
     /// The same flash under an engine that comes from this one.
-    pub fn map_engine<F>(self, engine: impl FnOnce(E) -> F) -> Model<F, W> {
+    pub fn map_engine<F: Engine>(self, engine: impl FnOnce(E) -> F) -> Model<F, W> {
         Model {
             engine: engine(self.engine),
             flash: self.flash,
             pages: self.pages,
             write_pointers: self.write_pointers,
             search: self.search,
+            scratch: Default::default(),
             watcher: self.watcher,
         }
     }
@@ -137,6 +140,7 @@ impl<E: Engine, W: Watcher> Model<E, W> {
             pages: vec![Stored::Nothing; flash.pages() as usize],
             write_pointers: vec![0; flash.zones as usize],
             search: Search::new(),
+            scratch: Default::default(),
             watcher,
         }
     }
@@ -211,7 +215,9 @@ impl<E: Engine, W: Watcher> Model<E, W> {
     /// The length of an object, or `None`.
     pub fn get(&mut self, hash: KeyHash, now_seconds: u32) -> Option<u32> {
         let mut search = std::mem::take(&mut self.search);
-        let mut step = self.engine.begin_search(hash, &mut search);
+        let mut step = self
+            .engine
+            .begin_search(hash, &mut search, &mut self.scratch);
         if step == Step::Index {
             self.watcher.read(&search.index_pages, true);
             let pages: Vec<Option<&[u8]>> = search
@@ -222,7 +228,9 @@ impl<E: Engine, W: Watcher> Model<E, W> {
                     other => panic!("index page {page:?} holds {other:?}"),
                 })
                 .collect();
-            step = self.engine.index_read(&mut search, &pages);
+            step = self
+                .engine
+                .index_read(&mut search, &mut self.scratch, &pages);
         }
         let mut found = Found::Nowhere;
         let answer = match step {
@@ -238,7 +246,8 @@ impl<E: Engine, W: Watcher> Model<E, W> {
             }),
             Step::Absent | Step::Index => None,
         };
-        self.engine.end_search(&mut search, found);
+        self.engine
+            .end_search(&mut search, &mut self.scratch, found);
         self.search = search;
         answer
     }

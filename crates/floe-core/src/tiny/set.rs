@@ -298,6 +298,8 @@ impl Set {
 }
 
 impl Engine for Set {
+    type Scratch = ();
+
     fn insert(&mut self, object: Object, _now_seconds: u32) -> Insert {
         let object = without_oversize(object);
         let set = self.set_of(object.hash);
@@ -343,7 +345,7 @@ impl Engine for Set {
             .map(|pending| &pending.object)
     }
 
-    fn begin_search(&mut self, hash: KeyHash, search: &mut Search) -> Step {
+    fn begin_search(&mut self, hash: KeyHash, search: &mut Search, _: &mut ()) -> Step {
         search.restart(hash);
         if self.in_memory(hash).is_some() {
             return Step::Memory;
@@ -358,11 +360,7 @@ impl Engine for Set {
         Step::Pages
     }
 
-    fn index_read(&mut self, _: &mut Search, _: &[Option<&[u8]>]) -> Step {
-        Step::Absent
-    }
-
-    fn end_search(&mut self, search: &mut Search, found: Found) {
+    fn end_search(&mut self, search: &mut Search, _: &mut (), found: Found) {
         match found {
             Found::Flash { slot, .. } => {
                 let set = self.set_of(search.hash) as usize;

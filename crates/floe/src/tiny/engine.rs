@@ -114,7 +114,18 @@ pub(super) enum AnyEngine {
     FairyWren(Box<FairyWren>),
 }
 
-/// Does the same with whichever engine it is.
+/// The scratch of whichever engine it is: only that one's is used. Only Nemo's
+/// takes any room.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AnyScratch {
+    nemo: <Nemo as Engine>::Scratch,
+    log: <Log as Engine>::Scratch,
+    set: <Set as Engine>::Scratch,
+    kangaroo: <Kangaroo as Engine>::Scratch,
+    fairywren: <FairyWren as Engine>::Scratch,
+}
+
+/// Does the same with whichever engine it is, and with its own scratch.
 macro_rules! each {
     ($any:expr, $engine:ident => $does:expr) => {
         match $any {
@@ -123,6 +134,30 @@ macro_rules! each {
             AnyEngine::Set($engine) => $does,
             AnyEngine::Kangaroo($engine) => $does,
             AnyEngine::FairyWren($engine) => $does,
+        }
+    };
+    ($any:expr, $all:expr, $engine:ident, $scratch:ident => $does:expr) => {
+        match $any {
+            AnyEngine::Nemo($engine) => {
+                let $scratch = &mut $all.nemo;
+                $does
+            }
+            AnyEngine::Log($engine) => {
+                let $scratch = &mut $all.log;
+                $does
+            }
+            AnyEngine::Set($engine) => {
+                let $scratch = &mut $all.set;
+                $does
+            }
+            AnyEngine::Kangaroo($engine) => {
+                let $scratch = &mut $all.kangaroo;
+                $does
+            }
+            AnyEngine::FairyWren($engine) => {
+                let $scratch = &mut $all.fairywren;
+                $does
+            }
         }
     };
 }
@@ -170,6 +205,8 @@ impl AnyEngine {
 }
 
 impl Engine for AnyEngine {
+    type Scratch = AnyScratch;
+
     fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
         each!(self, engine => engine.insert(object, now_seconds))
     }
@@ -178,16 +215,21 @@ impl Engine for AnyEngine {
         each!(self, engine => engine.in_memory(hash))
     }
 
-    fn begin_search(&mut self, hash: KeyHash, search: &mut Search) -> Step {
-        each!(self, engine => engine.begin_search(hash, search))
+    fn begin_search(&mut self, hash: KeyHash, search: &mut Search, all: &mut AnyScratch) -> Step {
+        each!(self, all, engine, scratch => engine.begin_search(hash, search, scratch))
     }
 
-    fn index_read(&mut self, search: &mut Search, pages: &[Option<&[u8]>]) -> Step {
-        each!(self, engine => engine.index_read(search, pages))
+    fn index_read(
+        &mut self,
+        search: &mut Search,
+        all: &mut AnyScratch,
+        pages: &[Option<&[u8]>],
+    ) -> Step {
+        each!(self, all, engine, scratch => engine.index_read(search, scratch, pages))
     }
 
-    fn end_search(&mut self, search: &mut Search, found: Found) {
-        each!(self, engine => engine.end_search(search, found));
+    fn end_search(&mut self, search: &mut Search, all: &mut AnyScratch, found: Found) {
+        each!(self, all, engine, scratch => engine.end_search(search, scratch, found));
     }
 
     fn next_task(&mut self) -> Option<Task> {

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::config::LookBeforeFence;
-use super::engine::AnyEngine;
+use super::engine::{AnyEngine, AnyScratch};
 use super::fences::Fences;
 use super::journal::{Journal, Place, Wait};
 use super::medium::Medium;
@@ -170,6 +170,7 @@ pub(super) struct Hit {
 struct Searching<'a> {
     instance: &'a Instance,
     search: Search,
+    scratch: AnyScratch,
     step: Step,
     /// What the pages that are to be read say of themselves.
     labels: Vec<Label>,
@@ -200,7 +201,10 @@ struct Newest {
 impl Drop for Searching<'_> {
     fn drop(&mut self) {
         let mut state = self.instance.state.lock();
-        state.engine.end_search(&mut self.search, self.found);
+        let Searching {
+            search, scratch, ..
+        } = self;
+        state.engine.end_search(search, scratch, self.found);
         state.searching -= 1;
         state.refused = false;
         if let Some(promote) = self.promote.take() {
@@ -328,9 +332,9 @@ impl Instance {
         key: &'a [u8],
         now_seconds: u32,
     ) -> Began<'a> {
-        let mut search = Search::new();
+        let (mut search, mut scratch) = (Search::new(), AnyScratch::default());
         let engine = &mut state.engine;
-        let step = engine.begin_search(hash, &mut search);
+        let step = engine.begin_search(hash, &mut search, &mut scratch);
         let labels = match step {
             Step::Index => self.labels(engine, &search.index_pages),
             Step::Pages => self.labels(engine, &search.pages),
@@ -338,7 +342,7 @@ impl Instance {
                 let object = engine.in_memory(hash);
                 let is_over = object.is_some_and(|object| object.expires.is_over(now_seconds));
                 let hit = object.and_then(|object| in_buffer(object, key, now_seconds));
-                engine.end_search(&mut search, Found::Nowhere);
+                engine.end_search(&mut search, &mut scratch, Found::Nowhere);
                 state.expired += u64::from(is_over);
                 return Began::Over(hit);
             }
@@ -347,6 +351,7 @@ impl Instance {
         Began::OnFlash(Searching {
             instance: self,
             search,
+            scratch,
             step,
             labels,
             found: Found::Unknown,
@@ -370,15 +375,20 @@ impl Instance {
     /// Goes on with the index pages that a search asked for; returns the
     /// labels of the pages to read then.
     async fn read_index(&self, searching: &mut Searching<'_>) -> Vec<Label> {
-        let search = &mut searching.search;
+        let Searching {
+            search,
+            scratch,
+            labels,
+            ..
+        } = searching;
         let read = self.medium.read_all(&search.index_pages).await;
         let pages: Vec<Option<&[u8]>> = read
             .iter()
-            .zip(&searching.labels)
+            .zip(&*labels)
             .map(|(bytes, label)| self.medium.index(*label, bytes.as_ref()))
             .collect();
         let engine = &mut self.state.lock().engine;
-        match engine.index_read(search, &pages) {
+        match engine.index_read(search, scratch, &pages) {
             Step::Pages => self.labels(engine, &search.pages),
             Step::Memory | Step::Absent | Step::Index => Vec::new(),
         }

@@ -21,7 +21,7 @@ use crate::error::EvalError;
 use crate::trace::Op;
 
 /// An engine under load.
-pub(super) struct Driver<E> {
+pub(super) struct Driver<E: Engine> {
     model: Model<E, Watch>,
     ram: Option<RamTier>,
     admission: Admission,

@@ -74,6 +74,8 @@ impl Exact {
 }
 
 impl Engine for Exact {
+    type Scratch = ();
+
     fn insert(&mut self, object: Object, _: u32) -> Insert {
         let outdates_flash = self.index.remove(&object.hash).is_some();
         self.open.retain(|open| {
@@ -102,9 +104,8 @@ impl Engine for Exact {
         self.open.iter().find(|object| object.hash == hash)
     }
 
-    fn begin_search(&mut self, hash: KeyHash, search: &mut Search) -> Step {
-        search.hash = hash;
-        search.pages.clear();
+    fn begin_search(&mut self, hash: KeyHash, search: &mut Search, _: &mut ()) -> Step {
+        search.restart(hash);
         if self.in_memory(hash).is_some() {
             return Step::Memory;
         }
@@ -117,11 +118,7 @@ impl Engine for Exact {
         Step::Pages
     }
 
-    fn index_read(&mut self, _: &mut Search, _: &[Option<&[u8]>]) -> Step {
-        Step::Absent
-    }
-
-    fn end_search(&mut self, _: &mut Search, _: Found) {}
+    fn end_search(&mut self, _: &mut Search, _: &mut (), _: Found) {}
 
     fn next_task(&mut self) -> Option<Task> {
         (!self.tasks.is_empty()).then(|| Task {

@@ -264,9 +264,7 @@ impl Hierarchy {
             return Step::Absent;
         }
         for page in &search.pages {
-            let zone = self.plan.flash.zone_of(*page);
-            self.pins.pin(zone);
-            search.pins.push(zone);
+            self.pins.pin(self.plan.flash.zone_of(*page));
         }
         self.statistics.searches += 1;
         self.statistics.pages_searched += search.pages.len() as u64;
@@ -274,8 +272,8 @@ impl Hierarchy {
     }
 
     pub(super) fn end_search(&mut self, search: &mut Search, found: Found) {
-        for zone in search.pins.drain(..) {
-            self.pins.unpin(zone);
+        for page in &search.pages {
+            self.pins.unpin(self.plan.flash.zone_of(*page));
         }
         match found {
             Found::Flash { rank, slot } => {
@@ -373,6 +371,8 @@ fn set_of(hash: KeyHash, sets: u32) -> u32 {
 macro_rules! delegate_engine {
     ($engine:ty) => {
         impl Engine for $engine {
+            type Scratch = ();
+
             fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
                 self.0.insert(object, now_seconds)
             }
@@ -381,16 +381,11 @@ macro_rules! delegate_engine {
                 self.0.in_memory(hash)
             }
 
-            fn begin_search(&mut self, hash: KeyHash, search: &mut Search) -> Step {
+            fn begin_search(&mut self, hash: KeyHash, search: &mut Search, _: &mut ()) -> Step {
                 self.0.begin_search(hash, search)
             }
 
-            fn index_read(&mut self, _: &mut Search, _: &[Option<&[u8]>]) -> Step {
-                // No page of these engines is an index.
-                Step::Absent
-            }
-
-            fn end_search(&mut self, search: &mut Search, found: Found) {
+            fn end_search(&mut self, search: &mut Search, _: &mut (), found: Found) {
                 self.0.end_search(search, found);
             }
 

@@ -297,6 +297,8 @@ impl Log {
 }
 
 impl Engine for Log {
+    type Scratch = ();
+
     fn insert(&mut self, object: Object, _now_seconds: u32) -> Insert {
         let object = without_oversize(object);
         let older = self.index.get(object.hash);
@@ -326,7 +328,7 @@ impl Engine for Log {
         self.log.find(self.index.get(hash)?.page, hash)
     }
 
-    fn begin_search(&mut self, hash: KeyHash, search: &mut Search) -> Step {
+    fn begin_search(&mut self, hash: KeyHash, search: &mut Search, _: &mut ()) -> Step {
         search.restart(hash);
         let Some(entry) = self.index.get(hash) else {
             return Step::Absent;
@@ -335,22 +337,16 @@ impl Engine for Log {
             self.index.hit(hash, entry.page);
             return Step::Memory;
         }
-        let zone = self.plan.flash.zone_of(entry.page);
-        self.pins.pin(zone);
-        search.pins.push(zone);
+        self.pins.pin(self.plan.flash.zone_of(entry.page));
         search.pages.push(entry.page);
         self.statistics.searches += 1;
         self.statistics.pages_searched += 1;
         Step::Pages
     }
 
-    fn index_read(&mut self, _: &mut Search, _: &[Option<&[u8]>]) -> Step {
-        Step::Absent
-    }
-
-    fn end_search(&mut self, search: &mut Search, found: Found) {
-        for zone in search.pins.drain(..) {
-            self.pins.unpin(zone);
+    fn end_search(&mut self, search: &mut Search, _: &mut (), found: Found) {
+        for page in &search.pages {
+            self.pins.unpin(self.plan.flash.zone_of(*page));
         }
         if let Found::Flash { rank, .. } = found
             && let Some(page) = search.pages.get(rank)

@@ -61,7 +61,7 @@ use super::object::{Object, PageAddress};
 use super::statistics::{Living, Memory, Statistics};
 use crate::hash::KeyHash;
 use buffer::SetGroup;
-use extents::{Extent, Extents};
+use extents::Extents;
 use filters::{Shape, probe_page};
 use flush::Flush;
 use hashes::{Homes, Rows};
@@ -69,10 +69,10 @@ use index::Index;
 use living::Sample;
 use pool::Pool;
 use search::{Absences, Candidate, MatchCollector, MatchMask};
-pub(super) use search::{Candidates, Matches};
 
 pub use config::{FilterKind, FilterSizing, IndexCache, NemoConfig, NemoPlan, WriteBack};
 pub use recovery::{Known, Recovery, Survivor};
+pub use search::Scratch;
 pub use set_filters::SetFilters;
 
 /// Whether there are pages of fingerprints of so many set-groups, in so many
@@ -307,6 +307,8 @@ fn shape_for(plan: &NemoPlan, objects: f64) -> Shape {
 }
 
 impl Engine for Nemo {
+    type Scratch = Scratch;
+
     fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
         let object = super::without_oversize(object);
         let homes = self.homes(object.hash);
@@ -384,14 +386,15 @@ impl Engine for Nemo {
             .or_else(|| self.in_sealed(hash, homes))
     }
 
-    fn begin_search(&mut self, hash: KeyHash, search: &mut Search) -> Step {
+    fn begin_search(&mut self, hash: KeyHash, search: &mut Search, scratch: &mut Scratch) -> Step {
         search.restart(hash);
+        scratch.clear();
         if self.in_memory(hash).is_some() {
             return Step::Memory;
         }
         let homes = self.homes(hash);
         self.index
-            .probe(homes, &Rows::of(hash), |mask| search.matches.add(mask));
+            .probe(homes, &Rows::of(hash), |mask| scratch.matches.add(mask));
         for home in homes.iter() {
             self.index.touch(home);
             if self.index.knows(home) {
@@ -400,35 +403,40 @@ impl Engine for Nemo {
             for group in self.index.groups() {
                 let page = self.extents.page(group.extent, home);
                 search.index_pages.push(page);
-                search.asked.push((group.first, home));
-                search.pins.push(group.extent.0);
+                scratch.asked.push((group.first, home));
+                scratch.pins.push(group.extent);
             }
         }
-        for extent in &search.pins {
-            self.extents.pin(Extent(*extent));
+        for extent in &scratch.pins {
+            self.extents.pin(*extent);
         }
-        search.asked_all_at = Some(self.pool.next());
+        scratch.asked_all_at = Some(self.pool.next());
         if search.index_pages.is_empty() {
-            return self.settle(search);
+            return self.settle(search, scratch);
         }
         self.statistics.index_searches += 1;
         self.statistics.index_pages_searched += search.index_pages.len() as u64;
         Step::Index
     }
 
-    fn index_read(&mut self, search: &mut Search, pages: &[Option<&[u8]>]) -> Step {
+    fn index_read(
+        &mut self,
+        search: &mut Search,
+        scratch: &mut Scratch,
+        pages: &[Option<&[u8]>],
+    ) -> Step {
         search.index_pages.clear();
         if pages.iter().any(Option::is_none) {
             // It may have spoken of the newest copy: an older one, that others
             // speak of, must not be taken for it.
-            search.asked_all_at = None;
+            scratch.asked_all_at = None;
             return Step::Absent;
         }
         let rows = Rows::of(search.hash);
         let mut probe = rows.within(self.index.open.shape);
-        let found = &mut search.matches;
+        let found = &mut scratch.matches;
         let mut matches = MatchCollector::new(|mask: MatchMask| found.add(mask));
-        for ((first, home), page) in search.asked.iter().zip(pages) {
+        for ((first, home), page) in scratch.asked.iter().zip(pages) {
             let (Some(group), Some(page)) = (self.index.group(*first), page) else {
                 // A group that went in the meantime speaks of nothing that is left.
                 continue;
@@ -441,7 +449,7 @@ impl Engine for Nemo {
         }
         matches.finish();
         let mut left = pages;
-        for asked in search.asked.chunk_by(|a, b| a.1 == b.1) {
+        for asked in scratch.asked.chunk_by(|a, b| a.1 == b.1) {
             let (column, others) = left.split_at(asked.len().min(left.len()));
             left = others;
             self.index.cache(
@@ -450,27 +458,27 @@ impl Engine for Nemo {
                 column.iter().copied().flatten(),
             );
         }
-        self.settle(search)
+        self.settle(search, scratch)
     }
 
-    fn end_search(&mut self, search: &mut Search, found: Found) {
-        for extent in search.pins.drain(..) {
-            self.extents.unpin(Extent(extent));
+    fn end_search(&mut self, search: &mut Search, scratch: &mut Scratch, found: Found) {
+        for extent in scratch.pins.drain(..) {
+            self.extents.unpin(extent);
         }
         let read = search.read as u64;
         self.statistics.pages_searched += read;
         match found {
             Found::Flash { rank, slot } => {
                 self.statistics.false_positives += read.saturating_sub(1);
-                if let Some(candidate) = search.candidates.get(rank) {
+                if let Some(candidate) = scratch.candidates.get(rank) {
                     self.pool.hit(candidate.sequence, candidate.home, slot);
                 }
             }
             Found::Nowhere | Found::Unknown => self.statistics.false_positives += read,
         }
         if found == Found::Nowhere {
-            self.statistics.searches_cut += u64::from(search.is_cut);
-            self.note_absence(search);
+            self.statistics.searches_cut += u64::from(scratch.is_cut);
+            self.note_absence(search.hash, scratch);
         }
     }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use arrayvec::ArrayVec;
 
 use super::Nemo;
+use super::extents::Extent;
 use super::filters::{Answers, Shape, Word};
 use super::fingerprints::Bucket;
 use super::hashes::{Homes, Rows};
@@ -14,7 +15,7 @@ use crate::tiny::object::PageAddress;
 
 /// Filter matches for one set across 64 consecutive set-groups.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::tiny) struct MatchMask {
+pub(super) struct MatchMask {
     /// Sequence of the first of these set-groups.
     first: u64,
     /// Set-groups that may hold the object, one bit each.
@@ -126,14 +127,14 @@ impl<'a, F: FnMut(MatchMask)> Answers<'a> for MatchCollector<'a, F> {
 
 /// The masks that name any set-group.
 #[derive(Clone, Debug, Default)]
-pub(in crate::tiny) struct Matches {
+pub(super) struct Matches {
     /// The first `count` are matches, the rest is room for others.
     masks: Vec<MatchMask>,
     count: usize,
 }
 
 impl Matches {
-    pub(in crate::tiny) fn clear(&mut self) {
+    fn clear(&mut self) {
         self.count = 0;
     }
 
@@ -160,7 +161,7 @@ pub(super) struct Candidate {
 
 /// All places of a search, newest first.
 #[derive(Clone, Debug, Default)]
-pub(in crate::tiny) struct Candidates {
+pub(super) struct Candidates {
     /// Sequence of the oldest set-group that there was.
     oldest: u64,
     /// Each in one number, which is quicker to order than two: how far the
@@ -169,7 +170,7 @@ pub(in crate::tiny) struct Candidates {
 }
 
 impl Candidates {
-    pub(in crate::tiny) fn clear(&mut self) {
+    fn clear(&mut self) {
         self.places.clear();
     }
 
@@ -207,6 +208,34 @@ impl Candidates {
             sequence: self.oldest + (u64::from(u32::MAX) - (place >> 32)),
             home: place as u32,
         }
+    }
+}
+
+/// Notes on a search.
+#[derive(Clone, Debug, Default)]
+pub struct Scratch {
+    /// Extents that the search pins.
+    pub(super) pins: Vec<Extent>,
+    pub(super) matches: Matches,
+    /// The places of the pages that are read.
+    pub(super) candidates: Candidates,
+    /// Of each index page that is read: its group's first set-group, and its set.
+    pub(super) asked: Vec<(u64, u32)>,
+    /// Filters named more places than are read.
+    pub(super) is_cut: bool,
+    /// The set-group that was the next to be written when the search began;
+    /// `None` unless every filter that may name the object was asked.
+    pub(super) asked_all_at: Option<u64>,
+}
+
+impl Scratch {
+    pub(super) fn clear(&mut self) {
+        self.pins.clear();
+        self.matches.clear();
+        self.candidates.clear();
+        self.asked.clear();
+        self.is_cut = false;
+        self.asked_all_at = None;
     }
 }
 
@@ -300,30 +329,30 @@ impl Nemo {
     /// A search has found that no copy is anywhere. That holds until one comes
     /// to memory, unless one came and was written since the search began, or
     /// could be back after a crash.
-    pub(super) fn note_absence(&mut self, search: &Search) {
+    pub(super) fn note_absence(&mut self, hash: KeyHash, scratch: &Scratch) {
         let nothing_came =
-            search.asked_all_at == Some(self.pool.next()) && self.in_memory(search.hash).is_none();
+            scratch.asked_all_at == Some(self.pool.next()) && self.in_memory(hash).is_none();
         let nothing_comes_back = !self.forgot_leaving && self.pool.settled() == self.pool.oldest();
-        if nothing_came && nothing_comes_back && !search.is_cut {
-            self.absences.add(search.hash);
+        if nothing_came && nothing_comes_back && !scratch.is_cut {
+            self.absences.add(hash);
         }
     }
 
     /// Takes the newest of the places that filters name, pins them, and says
     /// how to go on.
-    pub(super) fn settle(&mut self, search: &mut Search) -> Step {
-        let candidates = &mut search.candidates;
-        candidates.fill(&search.matches, self.pool.oldest());
-        search.is_cut = candidates.cut(self.candidates_max);
+    pub(super) fn settle(&mut self, search: &mut Search, scratch: &mut Scratch) -> Step {
+        let candidates = &mut scratch.candidates;
+        candidates.fill(&scratch.matches, self.pool.oldest());
+        scratch.is_cut = candidates.cut(self.candidates_max);
         for candidate in candidates.iter() {
             if let Some(resident) = self.pool.get(candidate.sequence) {
-                search.pins.push(resident.extent.0);
+                scratch.pins.push(resident.extent);
                 self.extents.pin(resident.extent);
                 let page = self.extents.page(resident.extent, candidate.home);
                 search.pages.push(page);
             }
         }
-        debug_assert_eq!(search.pages.len(), search.candidates.places.len());
+        debug_assert_eq!(search.pages.len(), scratch.candidates.places.len());
         if search.pages.is_empty() {
             return Step::Absent;
         }

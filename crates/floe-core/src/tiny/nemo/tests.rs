@@ -1,7 +1,7 @@
 use super::filters::{Shape, Word, Words, probe_page};
 use super::hashes::Probe;
 use super::open::OpenGroup;
-use super::{FilterKind, FilterSizing, IndexCache, Nemo, NemoConfig, NemoPlan, WriteBack};
+use super::{FilterKind, FilterSizing, IndexCache, Nemo, NemoConfig, NemoPlan, Scratch, WriteBack};
 use crate::hash::KeyHash;
 use crate::tiny::model::Model;
 use crate::tiny::statistics::Statistics;
@@ -517,8 +517,11 @@ fn of_an_object_that_is_overwritten_again_and_again_the_newest_copies_are_read()
     assert_eq!(model.get(popular, 1), Some(overwritten));
 
     let mut nemo = model.into_engine();
-    let mut search = Search::new();
-    assert_eq!(nemo.begin_search(popular, &mut search), Step::Pages);
+    let (mut search, mut scratch) = (Search::new(), Scratch::default());
+    assert_eq!(
+        nemo.begin_search(popular, &mut search, &mut scratch),
+        Step::Pages
+    );
     assert!(
         (16..=18).contains(&search.pages.len()),
         "{} pages of about 50 copies",
@@ -526,7 +529,7 @@ fn of_an_object_that_is_overwritten_again_and_again_the_newest_copies_are_read()
     );
     assert_eq!(nemo.statistics().searches_cut, 0);
     search.read = search.pages.len();
-    nemo.end_search(&mut search, Found::Nowhere);
+    nemo.end_search(&mut search, &mut scratch, Found::Nowhere);
     assert_eq!(nemo.statistics().searches_cut, 1);
 }
 
@@ -587,12 +590,15 @@ fn what_came_while_it_was_looked_for_is_not_absent() {
     let plan = NemoPlan::new(&NemoConfig::default(), SMALL).expect("fits");
     let mut engine = Nemo::new(plan);
     let key = hash(1 << 20);
-    let mut search = Search::new();
-    assert_eq!(engine.begin_search(key, &mut search), Step::Absent);
+    let (mut search, mut scratch) = (Search::new(), Scratch::default());
+    assert_eq!(
+        engine.begin_search(key, &mut search, &mut scratch),
+        Step::Absent
+    );
     assert!(!outdates(&mut engine, Object::sized(key, 100)));
     // It is written meanwhile, or at least was.
     fill_until_reset(&mut engine);
     assert!(engine.in_memory(key).is_none());
-    engine.end_search(&mut search, Found::Nowhere);
+    engine.end_search(&mut search, &mut scratch, Found::Nowhere);
     assert!(outdates(&mut engine, Object::sized(key, 100)));
 }

@@ -23,7 +23,7 @@ pub(crate) struct Unruly {
     pub(crate) writes_fail: u32,
 }
 
-struct Driver<E> {
+struct Driver<E: Engine> {
     engine: E,
     flash: Flash,
     pages: Vec<Option<Page>>,
@@ -32,7 +32,7 @@ struct Driver<E> {
     tasks: Vec<Task>,
     /// Results that wait to be told.
     results: Vec<(TaskId, Outcome)>,
-    searches: Vec<Running>,
+    searches: Vec<Running<E>>,
     /// Answers that are true for each key, since when: its operation's number,
     /// and the length, or zero for none.
     truth: BTreeMap<u64, Vec<(u32, u32)>>,
@@ -42,10 +42,11 @@ struct Driver<E> {
     now: u32,
 }
 
-struct Running {
+struct Running<E: Engine> {
     key: u64,
     begun: u32,
     search: Search,
+    scratch: E::Scratch,
 }
 
 impl Unruly {
@@ -92,12 +93,13 @@ impl<E: Engine> Driver<E> {
         }
         match self.random.random_range(0..10) {
             0..4 if self.searches.len() < 8 => {
-                let mut search = Search::new();
-                let step = self.engine.begin_search(hash, &mut search);
+                let (mut search, mut scratch) = (Search::new(), E::Scratch::default());
+                let step = self.engine.begin_search(hash, &mut search, &mut scratch);
                 let running = Running {
                     key,
                     begun: number,
                     search,
+                    scratch,
                 };
                 match step {
                     Step::Pages => self.searches.push(running),
@@ -240,7 +242,7 @@ impl<E: Engine> Driver<E> {
         self.pages[page.index()].clone()
     }
 
-    fn end_now(&mut self, mut running: Running, step: Step, number: u32) {
+    fn end_now(&mut self, mut running: Running<E>, step: Step, number: u32) {
         let hash = running.search.hash;
         if step == Step::Memory {
             let object = self
@@ -250,10 +252,13 @@ impl<E: Engine> Driver<E> {
                 .clone();
             self.check(&running, &object, number);
         }
-        self.engine.end_search(&mut running.search, Found::Nowhere);
+        let Running {
+            search, scratch, ..
+        } = &mut running;
+        self.engine.end_search(search, scratch, Found::Nowhere);
     }
 
-    fn end(&mut self, mut running: Running, number: u32) {
+    fn end(&mut self, mut running: Running<E>, number: u32) {
         let hash = running.search.hash;
         let mut found = Found::Nowhere;
         for (rank, page) in running.search.pages.clone().into_iter().enumerate() {
@@ -269,10 +274,13 @@ impl<E: Engine> Driver<E> {
             found = Found::Flash { rank, slot };
             break;
         }
-        self.engine.end_search(&mut running.search, found);
+        let Running {
+            search, scratch, ..
+        } = &mut running;
+        self.engine.end_search(search, scratch, found);
     }
 
-    fn check(&mut self, running: &Running, object: &Object, number: u32) {
+    fn check(&mut self, running: &Running<E>, object: &Object, number: u32) {
         if object.tombstone || object.expires.is_over(self.now) {
             return;
         }
