@@ -155,11 +155,12 @@ impl Media {
 }
 
 /// An engine, its flash, and what was held before it was made.
-struct Driver<E> {
+struct Driver<E: Engine> {
     engine: E,
     media: Media,
     flash: Flash,
     search: Search,
+    scratch: E::Scratch,
     random: Xoshiro256PlusPlus,
     /// Where values are taken from.
     bytes: Vec<u8>,
@@ -184,6 +185,7 @@ impl<E: Engine> Driver<E> {
             media,
             flash,
             search: Search::new(),
+            scratch: E::Scratch::default(),
             random: Xoshiro256PlusPlus::seed_from_u64(5),
             bytes,
             before,
@@ -196,6 +198,7 @@ impl<E: Engine> Driver<E> {
     fn sample(&mut self, when: &str) -> bool {
         // A search is its driver's.
         self.search = Search::new();
+        self.scratch = E::Scratch::default();
         let memory = self.engine.memory();
         let (counted, held) = (memory.total_bytes() as i64, HELD.get() - self.before);
         if held < COMPARED_FROM_BYTES {
@@ -262,7 +265,7 @@ impl<E: Engine> Driver<E> {
 
     fn get(&mut self, hash: KeyHash) {
         let search = &mut self.search;
-        let mut step = self.engine.begin_search(hash, search);
+        let mut step = self.engine.begin_search(hash, search, &mut self.scratch);
         if step == Step::Index {
             let index: Vec<Page> = search
                 .index_pages
@@ -276,7 +279,7 @@ impl<E: Engine> Driver<E> {
                     Page::Objects(_) => None,
                 })
                 .collect();
-            step = self.engine.index_read(search, &pages);
+            step = self.engine.index_read(search, &mut self.scratch, &pages);
         }
         let mut found = Found::Nowhere;
         if step == Step::Pages {
@@ -291,7 +294,7 @@ impl<E: Engine> Driver<E> {
                 }
             }
         }
-        self.engine.end_search(search, found);
+        self.engine.end_search(search, &mut self.scratch, found);
     }
 
     /// Fills the flash with objects of about `mean` bytes, with
