@@ -9,29 +9,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpSocket, UnixListener};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 
 use super::counters::Counters;
 use super::open::{Endpoint, Listed};
 use super::{Face, connection, words};
 use crate::config::MemcachedConfig;
-use crate::net::{BindError, Shutdown, UnixSocket, bind_tcp};
+use crate::net::{self, Acceptor, BindError, Greeting, Shutdown, UnixSocket};
 
 const FACE: &str = "memcached";
-const SETTING: &str = "memcached.listen";
-
-/// How long accepting rests when the process has no file descriptor left.
-const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a connection that is turned away may take to hear why.
 const REFUSAL_PATIENCE: Duration = Duration::from_millis(100);
-
-/// Connections that the kernel keeps until they are accepted.
-pub(super) const BACKLOG: u32 = 1024;
-
-/// Attempts to get one free port for all threads.
-const PORT_ATTEMPTS: usize = 16;
 
 /// The sockets of the face, bound.
 #[derive(Debug)]
@@ -46,7 +36,10 @@ impl Listeners {
     /// Takes the addresses that the configuration names.
     pub(crate) async fn open(config: &MemcachedConfig) -> Result<Self, BindError> {
         let tcp = match config.listen {
-            Some(address) => bind_all(address, config.thread_count()).await?,
+            Some(address) => {
+                let threads = config.thread_count();
+                net::bind_tcp_shared(FACE, "memcached.listen", address, threads).await?
+            }
             None => Vec::new(),
         };
         let unix = match config.path.as_os_str().is_empty() {
@@ -106,48 +99,6 @@ impl Listeners {
     }
 }
 
-/// Binds `address` once for each thread.
-///
-/// A port that another process shares in the same way would be given to both
-/// without an error, so that it is free is asked first, without sharing.
-async fn bind_all(
-    address: SocketAddr,
-    threads: usize,
-) -> Result<Vec<std::net::TcpListener>, BindError> {
-    for attempt in 1.. {
-        let probe = bind_tcp(FACE, SETTING, address).await?;
-        let bound = probe.local_addr().unwrap_or(address);
-        drop(probe);
-        let listeners: io::Result<Vec<_>> = (0..threads).map(|_| bind_shared(bound)).collect();
-        match listeners {
-            Ok(listeners) => return Ok(listeners),
-            // Somebody else got the free port in between.
-            Err(_) if address.port() == 0 && attempt < PORT_ATTEMPTS => {}
-            Err(error) => {
-                return Err(BindError {
-                    face: FACE,
-                    address: bound.to_string(),
-                    problem: error.to_string(),
-                    cure: format!("choose another address in {SETTING}"),
-                });
-            }
-        }
-    }
-    // The loop ends by returning.
-    Ok(Vec::new())
-}
-
-fn bind_shared(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
-    };
-    socket.set_reuseaddr(true)?;
-    socket.set_reuseport(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)?.into_std()
-}
-
 /// One thread of the face.
 struct Thread {
     face: Arc<Face>,
@@ -172,71 +123,36 @@ impl Thread {
     }
 
     async fn accept_tcp(&self, listener: Option<std::net::TcpListener>) {
-        let Some(listener) = listener else {
-            return std::future::pending().await;
-        };
-        let listener = match TcpListener::from_std(listener) {
-            Ok(listener) => listener,
-            Err(error) => {
-                tracing::error!(%error, "a thread of the memcached face cannot listen");
-                return std::future::pending().await;
-            }
-        };
+        let listener = listening(listener.map(TcpListener::from_std)).await;
         loop {
-            match listener.accept().await {
-                Ok((stream, client)) => {
-                    // Answers are written in as few pieces as possible already.
-                    let server = stream.set_nodelay(true).and_then(|()| stream.local_addr());
-                    let server = match server {
-                        Ok(server) => Endpoint::Tcp(server),
-                        Err(error) => {
-                            tracing::debug!(%error, "a connection ended before it was served");
-                            continue;
-                        }
-                    };
-                    let ends = [Endpoint::Tcp(client), server];
-                    match &self.face.tls {
-                        None => self.admit(std::future::ready(Ok(stream)), ends),
-                        Some(tls) => self.admit(tls.accept(stream), ends),
-                    }
+            let stream = self.next(&listener).await;
+            let ends = match ends(&stream) {
+                Ok(ends) => ends,
+                Err(error) => {
+                    tracing::debug!(%error, "a connection ended before it was served");
+                    continue;
                 }
-                Err(error) => self.not_accepted(&error).await,
+            };
+            match &self.face.tls {
+                None => self.admit(std::future::ready(Ok(stream)), ends),
+                Some(tls) => self.admit(tls.accept(stream), ends),
             }
         }
     }
 
     async fn accept_unix(&self, socket: Option<&UnixSocket>) {
         let path = socket.map(|socket| Arc::new(socket.path().to_owned()));
-        let shared = socket.map(|socket| share(socket.listener()));
-        let listener = match shared {
-            None => return std::future::pending().await,
-            Some(Ok(listener)) => listener,
-            Some(Err(error)) => {
-                tracing::error!(%error, "a thread of the memcached face cannot listen");
-                return std::future::pending().await;
-            }
-        };
+        let listener = listening(socket.map(UnixSocket::share)).await;
         loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    let end = Endpoint::Unix(path.clone().unwrap_or_default());
-                    self.admit(std::future::ready(Ok(stream)), [end.clone(), end]);
-                }
-                Err(error) => self.not_accepted(&error).await,
-            }
+            let stream = self.next(&listener).await;
+            let end = Endpoint::Unix(path.clone().unwrap_or_default());
+            self.admit(std::future::ready(Ok(stream)), [end.clone(), end]);
         }
     }
 
-    async fn not_accepted(&self, error: &io::Error) {
-        self.counters.accept_errors.add(1);
-        let client_went_away = matches!(
-            error.kind(),
-            io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
-        );
-        if !client_went_away {
-            tracing::warn!(%error, "a connection was not accepted; if files ran out, raise LimitNOFILE or lower memcached.max_connections");
-            self.face.clock.sleep(EXHAUSTED_PAUSE).await;
-        }
+    async fn next<A: Acceptor>(&self, listener: &A) -> A::Stream {
+        let count_failure = || self.counters.accept_errors.add(1);
+        net::next_connection(listener, &self.face.clock, count_failure).await
     }
 
     /// Serves a connection once it is open, or says that there are too many.
@@ -270,16 +186,11 @@ where
         Some(_) => face.stall_limit(),
         None => REFUSAL_PATIENCE,
     };
-    let opened = tokio::select! {
-        biased;
-        opened = opening => opened,
-        // Nothing was asked yet.
-        () = face.draining.cancelled() => return,
-        () = face.clock.sleep(limit) => return counters.stalled.add(1),
-    };
-    let stream = match opened {
-        Ok(stream) => stream,
-        Err(error) => {
+    let stream = match net::greet(opening, &face.clock, limit, &face.draining).await {
+        Greeting::Done(stream) => stream,
+        Greeting::Drained => return,
+        Greeting::Late => return counters.stalled.add(1),
+        Greeting::Failed(error) => {
             tracing::debug!(%error, "a memcached connection could not be made private");
             return counters.broken.add(1);
         }
@@ -292,11 +203,22 @@ where
     drop(place);
 }
 
-/// Another handle of the same listening socket, in this thread's runtime.
-fn share(listener: &UnixListener) -> io::Result<UnixListener> {
-    use std::os::fd::AsFd as _;
-    let shared = listener.as_fd().try_clone_to_owned()?;
-    UnixListener::from_std(shared.into())
+/// The listener, where there is one that works in this thread's runtime.
+async fn listening<L>(listener: Option<io::Result<L>>) -> L {
+    match listener {
+        Some(Ok(listener)) => return listener,
+        Some(Err(error)) => {
+            tracing::error!(%error, "a thread of the memcached face cannot listen");
+        }
+        None => {}
+    }
+    std::future::pending().await
+}
+
+/// The client's end and the server's.
+fn ends(stream: &TcpStream) -> io::Result<[Endpoint; 2]> {
+    let (client, server) = (stream.peer_addr()?, stream.local_addr()?);
+    Ok([Endpoint::Tcp(client), Endpoint::Tcp(server)])
 }
 
 async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, face: &Face) {

@@ -22,7 +22,6 @@ pub mod protocol;
 mod reload;
 mod replies;
 mod statistics;
-mod tls;
 mod words;
 
 use std::sync::Arc;
@@ -36,6 +35,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{MemcachedConfig, ServerConfigError};
+use crate::net::Tls;
 use crate::reload::Reloadable;
 use crate::statistics::HistogramSnapshot;
 use counters::Counters;
@@ -56,7 +56,7 @@ pub(crate) struct Face {
     runtime: Handle,
     memory: Arc<Memory>,
     users: Option<auth::Users>,
-    tls: Option<tls::Acceptor>,
+    tls: Option<Tls>,
     /// Connections that are open.
     open: AtomicU32,
     listed: Arc<open::Open>,
@@ -83,7 +83,7 @@ impl Face {
         draining: CancellationToken,
     ) -> Result<Arc<Self>, ServerConfigError> {
         let users = auth::Users::of(config)?;
-        let tls = tls::Acceptor::new(&config.tls_certificate, &config.tls_key)?;
+        let tls = Tls::new("memcached", &config.tls_certificate, &config.tls_key)?;
         Ok(Arc::new(Face {
             started_unix_s: clock.unix_seconds(),
             memory: Memory::new(config, clock.clone()),

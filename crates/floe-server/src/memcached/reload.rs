@@ -1,7 +1,8 @@
 //! What of a new configuration the face takes without a restart.
 
-use super::{Face, auth, tls};
+use super::{Face, auth};
 use crate::config::{MemcachedConfig, ServerConfigError};
+use crate::net::Tls;
 use crate::reload::Reloadable;
 
 /// A new configuration whose files are read and found right.
@@ -9,7 +10,7 @@ use crate::reload::Reloadable;
 pub(crate) struct Reloaded {
     config: MemcachedConfig,
     users: Option<auth::Users>,
-    tls: Option<tls::Acceptor>,
+    tls: Option<Tls>,
 }
 
 impl Reloaded {
@@ -21,7 +22,7 @@ impl Reloaded {
         Ok(Reloaded {
             config: config.clone(),
             users: auth::Users::of(config)?,
-            tls: tls::Acceptor::new(&config.tls_certificate, &config.tls_key)?,
+            tls: Tls::new("memcached", &config.tls_certificate, &config.tls_key)?,
         })
     }
 }

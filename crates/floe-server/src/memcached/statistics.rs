@@ -7,9 +7,9 @@ use floe::Tiny;
 
 use super::Totals;
 use super::execute::Context;
-use super::listen::BACKLOG;
 use super::output::Output;
 use super::words as say;
+use crate::net::BACKLOG;
 
 impl Context {
     /// Answers `stats` with what follows it.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use floe::limit::{Held, Limit};
 use floe_device::Clock;
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -47,10 +47,35 @@ impl Acceptor for TcpListener {
     }
 }
 
+impl Acceptor for UnixListener {
+    type Stream = UnixStream;
+    async fn accept(&self) -> io::Result<UnixStream> {
+        Ok(UnixListener::accept(self).await?.0)
+    }
+}
+
 impl Acceptor for UnixSocket {
     type Stream = UnixStream;
     async fn accept(&self) -> io::Result<UnixStream> {
-        Ok(self.listener().accept().await?.0)
+        Acceptor::accept(self.listener()).await
+    }
+}
+
+/// The next connection of `listener`. After a failure, which `failed` counts,
+/// it rests and goes on.
+pub(crate) async fn next_connection<A: Acceptor>(
+    listener: &A,
+    clock: &Clock,
+    failed: impl Fn(),
+) -> A::Stream {
+    loop {
+        match listener.accept().await {
+            Ok(stream) => return stream,
+            Err(error) => {
+                failed();
+                pause_after(&error, clock).await;
+            }
+        }
     }
 }
 
@@ -71,18 +96,11 @@ pub(crate) async fn accept<A, F, S>(
 {
     let crowd = Crowd::new(clock.clone());
     loop {
-        let accepted = tokio::select! {
+        let count_failure = || counters.accept_errors.add(1);
+        let stream = tokio::select! {
             biased;
             () = shutdown.drain.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let stream = match accepted {
-            Ok(stream) => stream,
-            Err(error) => {
-                counters.accept_errors.add(1);
-                pause_after(&error, &clock).await;
-                continue;
-            }
+            stream = next_connection(&listener, &clock, count_failure) => stream,
         };
         let slot = tokio::select! {
             biased;

@@ -2,10 +2,17 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
+
+/// Connections that the kernel keeps until they are accepted.
+pub(crate) const BACKLOG: u32 = 1024;
+
+/// Attempts to get one free port for all threads.
+const PORT_ATTEMPTS: usize = 16;
 
 /// Why a face could not take its address.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +55,51 @@ pub(crate) async fn bind_tcp(
             cure,
         }
     })
+}
+
+/// Listens on `address` once for each of `threads`, so that the kernel spreads
+/// connections over them.
+///
+/// The kernel would share a port with another process that shares it, too,
+/// without an error. So a probe that does not share asks first.
+pub(crate) async fn bind_tcp_shared(
+    face: &'static str,
+    setting: &str,
+    address: SocketAddr,
+    threads: usize,
+) -> Result<Vec<std::net::TcpListener>, BindError> {
+    for attempt in 1.. {
+        let probe = bind_tcp(face, setting, address).await?;
+        let bound = probe.local_addr().unwrap_or(address);
+        drop(probe);
+        let listeners: io::Result<Vec<_>> = (0..threads).map(|_| bind_shared(bound)).collect();
+        match listeners {
+            Ok(listeners) => return Ok(listeners),
+            // Another process took the free port in between.
+            Err(_) if address.port() == 0 && attempt < PORT_ATTEMPTS => {}
+            Err(error) => {
+                return Err(BindError {
+                    face,
+                    address: bound.to_string(),
+                    problem: error.to_string(),
+                    cure: format!("choose another address in {setting}"),
+                });
+            }
+        }
+    }
+    // The loop ends by returning.
+    Ok(Vec::new())
+}
+
+fn bind_shared(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)?.into_std()
 }
 
 /// A listening Unix socket that removes its path when it is dropped.
@@ -106,8 +158,14 @@ impl UnixSocket {
         })
     }
 
-    pub(crate) fn listener(&self) -> &UnixListener {
+    pub(super) fn listener(&self) -> &UnixListener {
         &self.listener
+    }
+
+    /// Another handle of the same socket, in the runtime of the caller's thread.
+    pub(crate) fn share(&self) -> io::Result<UnixListener> {
+        let shared = self.listener.as_fd().try_clone_to_owned()?;
+        UnixListener::from_std(shared.into())
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -7,12 +7,14 @@ mod bind;
 mod http;
 mod pace;
 mod stall;
+mod tls;
 
-pub(crate) use accept::{Shutdown, accept};
+pub(crate) use accept::{Acceptor, Shutdown, accept, next_connection};
 pub(crate) use activity::{Activity, Busy};
-pub(crate) use bind::{UnixSocket, bind_tcp};
+pub(crate) use bind::{BACKLOG, UnixSocket, bind_tcp, bind_tcp_shared};
 pub(crate) use http::{HttpLimits, serve_http};
 pub(crate) use pace::{Pace, PacedBody};
 pub(crate) use stall::StallGuard;
+pub(crate) use tls::{Greeting, Tls, greet};
 
 pub use bind::BindError;
