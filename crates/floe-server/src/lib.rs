@@ -14,12 +14,12 @@
 pub mod admin;
 pub mod config;
 pub mod memcached;
+mod metrics;
 mod net;
 pub mod oxcache;
 mod reload;
 pub mod s3;
 mod server;
-mod statistics;
 
 pub use config::{
     AccessKey, AdminConfig, Anonymous, Exposed, MemcachedConfig, OxCacheConfig, S3Config,

@@ -16,10 +16,10 @@ use tokio::net::TcpListener;
 use crate::admin::{self, Known};
 use crate::config::{MemcachedConfig, ServerConfig, ServerConfigError};
 use crate::memcached;
+use crate::metrics::FaceStatistics;
 use crate::net::{BindError, Shutdown, UnixSocket, bind_tcp};
 use crate::oxcache::OxCacheFace;
 use crate::s3::S3Face;
-use crate::statistics::FaceStatistics;
 
 /// Why the faces could not be opened. None is open then.
 #[derive(Debug, thiserror::Error)]

@@ -9,8 +9,7 @@ use floe::object::ObjectCache;
 use floe::origin::{LATENCY_BOUNDS_MS, OperationStats, OriginOperation};
 use floe_device::metered::{self, MEASURED, Meters};
 
-use super::samples::Samples;
-use crate::statistics::{FaceStatistics, HistogramSnapshot, METHODS, READ_RESULTS, STATUS_CLASSES};
+use crate::metrics::{HistogramSnapshot, Samples};
 
 /// Everything the object cache and what is below it know.
 pub(crate) fn cache(samples: &mut Samples, cache: &ObjectCache) {
@@ -369,109 +368,6 @@ fn origin_latency(stats: &OperationStats) -> HistogramSnapshot {
     HistogramSnapshot {
         buckets: bounds.zip(stats.latency_buckets).collect(),
         sum_seconds: stats.latency_sum_ns as f64 / 1e9,
-    }
-}
-
-/// Everything one face counts.
-pub(crate) fn face(samples: &mut Samples, name: &str, statistics: &FaceStatistics) {
-    let face = [("face", name)];
-    let connections = &statistics.connections;
-    let (opened, closed) = (connections.opened.get(), connections.closed.get());
-    samples.counter("floe_connections", "Connections accepted", &face, opened);
-    samples.gauge(
-        "floe_connections_open",
-        "Connections open",
-        &face,
-        opened.saturating_sub(closed) as f64,
-    );
-    samples.counter(
-        "floe_connection_waits",
-        "Times that accepting waited because all connections were in use",
-        &face,
-        connections.waits.get(),
-    );
-    samples.counter(
-        "floe_connections_evicted",
-        "Idle connections closed to make room for new ones, the longest idle first",
-        &face,
-        connections.evicted.get(),
-    );
-    samples.counter(
-        "floe_accept_errors",
-        "Connections that could not be accepted",
-        &face,
-        connections.accept_errors.get(),
-    );
-    for (reason, value) in [
-        ("broken", connections.broken.get()),
-        ("stalled", connections.stalled.get()),
-        ("aborted", connections.aborted.get()),
-    ] {
-        let labels = [("face", name), ("reason", reason)];
-        samples.counter(
-            "floe_connections_failed",
-            "Connections that ended before their time",
-            &labels,
-            value,
-        );
-    }
-    let requests = &statistics.requests;
-    let (begun, ended) = (requests.begun.get(), requests.ended.get());
-    samples.gauge(
-        "floe_requests_in_flight",
-        "Requests under way",
-        &face,
-        begun.saturating_sub(ended) as f64,
-    );
-    samples.counter(
-        "floe_sent_bytes",
-        "Bytes of answers' bodies",
-        &face,
-        requests.sent_bytes.get(),
-    );
-    for (method, method_name) in METHODS.iter().enumerate() {
-        for (class, class_name) in STATUS_CLASSES.iter().enumerate() {
-            let labels = [
-                ("face", name),
-                ("method", *method_name),
-                ("status", *class_name),
-            ];
-            samples.counter(
-                "floe_requests",
-                "Requests answered",
-                &labels,
-                requests.answered[method][class].get(),
-            );
-        }
-        let labels = [("face", name), ("method", *method_name)];
-        let (first_byte, whole) = requests.latencies(method);
-        samples.histogram(
-            "floe_request_first_byte_seconds",
-            "Time until an answer begins",
-            &labels,
-            first_byte,
-        );
-        samples.histogram(
-            "floe_request_seconds",
-            "Time until an answer ends",
-            &labels,
-            whole,
-        );
-    }
-    for (result, read) in READ_RESULTS.iter().zip(&requests.reads) {
-        let labels = [("face", name), ("result", *result)];
-        samples.histogram(
-            "floe_read_first_byte_seconds",
-            "Time until the answer to a read of an object begins, by where the bytes come from",
-            &labels,
-            read.first_byte.snapshot(),
-        );
-        samples.histogram(
-            "floe_read_seconds",
-            "Time until the answer to a read of an object ends, by where the bytes come from",
-            &labels,
-            read.whole.snapshot(),
-        );
     }
 }
 

@@ -1,9 +1,6 @@
 //! Metrics, health and statistics over HTTP, for operators and their tools.
 
 mod collect;
-mod collect_memcached;
-mod collect_tiny;
-mod samples;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -28,9 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::AdminConfig;
 use crate::memcached;
+use crate::metrics::{ConnectionCounters, FaceStatistics, Samples};
 use crate::net::{self, Activity, HttpLimits, Pace, Shutdown};
-use crate::statistics::{ConnectionCounters, FaceStatistics};
-use samples::Samples;
 
 /// Connections beyond the limit, on which large pages are not sent.
 const HEALTH_CONNECTIONS: u32 = 4;
@@ -68,15 +64,10 @@ impl Known {
             collect::device(&mut samples, meters);
         }
         for (name, statistics) in &self.faces {
-            collect::face(&mut samples, name, statistics);
+            statistics.collect(&mut samples, name);
         }
         if let Some(face) = &self.memcached {
-            collect_memcached::face(&mut samples, face);
-            let cache = face.items().cache();
-            collect_tiny::availability(&mut samples, cache.tiny_is_missing());
-            if let Some(tiny) = cache.tiny() {
-                collect_tiny::engine(&mut samples, tiny);
-            }
+            face.collect(&mut samples);
         }
         if query.is_some_and(|query| query.split('&').any(|pair| pair == "zones=1")) {
             collect::zones(&mut samples, self.cache.store());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::counters::Count;
-use crate::statistics::HistogramSnapshot;
+use crate::metrics::HistogramSnapshot;
 
 /// What a get found, in the words of `floe_memcached_keys`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

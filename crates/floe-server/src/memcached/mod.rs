@@ -8,6 +8,7 @@
 //! `docs/memcached.md` says what differs from memcached.
 
 mod auth;
+mod collect;
 mod connection;
 mod counters;
 mod execute;
@@ -35,12 +36,12 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{MemcachedConfig, ServerConfigError};
+use crate::metrics::HistogramSnapshot;
 use crate::net::Tls;
 use crate::reload::Reloadable;
-use crate::statistics::HistogramSnapshot;
 use counters::Counters;
-pub(crate) use counters::Totals;
-pub(crate) use latency::{GET_RESULTS, GetResult};
+use counters::Totals;
+use latency::GetResult;
 pub(crate) use listen::Listeners;
 use memory::Memory;
 pub(crate) use reload::Reloaded;
@@ -70,11 +71,6 @@ pub(crate) struct Face {
 }
 
 impl Face {
-    /// Its items.
-    pub(crate) fn items(&self) -> &ItemCache {
-        &self.items
-    }
-
     /// Prepares to serve `items` on `threads` threads.
     pub(crate) fn new(
         config: &MemcachedConfig,
@@ -122,7 +118,7 @@ impl Face {
     }
 
     /// Everything counted so far.
-    pub(crate) fn totals(&self) -> Totals {
+    fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for thread in &self.threads {
             totals.add(thread);
@@ -131,23 +127,13 @@ impl Face {
     }
 
     /// How long gets with such a result took.
-    pub(crate) fn get_latency(&self, result: GetResult) -> HistogramSnapshot {
+    fn get_latency(&self, result: GetResult) -> HistogramSnapshot {
         let threads = self.threads.iter().map(|thread| &thread.get_latencies);
         latency::total(threads, result)
     }
 
     /// Connections that are open.
-    pub(crate) fn open_connections(&self) -> u32 {
+    fn open_connections(&self) -> u32 {
         self.open.load(Relaxed)
-    }
-
-    /// Times that a connection waited for memory.
-    pub(crate) fn memory_waits(&self) -> u64 {
-        self.memory.waits()
-    }
-
-    /// Memory that values and answers take now.
-    pub(crate) fn memory_used_bytes(&self) -> u64 {
-        self.memory.used_bytes()
     }
 }

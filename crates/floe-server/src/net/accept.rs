@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::UnixSocket;
 use super::activity::{Activity, Crowd};
-use crate::statistics::ConnectionCounters;
+use crate::metrics::ConnectionCounters;
 
 /// How long accepting rests when the process has no file descriptor left.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);

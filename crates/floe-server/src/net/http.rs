@@ -16,7 +16,7 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::net::TcpStream;
 
 use super::{Activity, Busy, Pace, Shutdown, StallGuard};
-use crate::statistics::ConnectionCounters;
+use crate::metrics::ConnectionCounters;
 
 /// What one connection may take.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use floe_device::Clock;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 
-use crate::statistics::RequestMeter;
+use crate::metrics::RequestMeter;
 
 /// Why the body of an answer broke off. The connection is broken off with it,
 /// so that nobody takes a part for the whole.

@@ -14,8 +14,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::codec::{self, FrameError, Request};
 use super::{Data, OxCacheFace, Reply};
+use crate::metrics::RequestMeter;
 use crate::net::{Activity, Busy, Shutdown, StallGuard};
-use crate::statistics::RequestMeter;
 
 type Writer = StallGuard<OwnedWriteHalf>;
 

@@ -18,8 +18,8 @@ use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::OxCacheConfig;
+use crate::metrics::{FaceStatistics, RequestMeter};
 use crate::net::{self, Activity, Shutdown, UnixSocket};
-use crate::statistics::{FaceStatistics, RequestMeter};
 
 /// The unit in which read-ahead is accounted for.
 const READ_AHEAD_UNIT_BYTES: u64 = 4096;

@@ -43,9 +43,9 @@ use s3s::{Body, S3Error, S3ErrorCode};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::config::S3Config;
+use crate::metrics::{FaceStatistics, RequestMeter};
 use crate::net::{self, Activity, HttpLimits, Pace, PacedBody, Shutdown};
 use crate::reload::Reloadable;
-use crate::statistics::{FaceStatistics, RequestMeter};
 use auth::{Access, Keys};
 use body::{TimedBody, UploadPace};
 use read::Reads;

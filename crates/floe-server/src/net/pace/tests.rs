@@ -2,7 +2,7 @@ use futures::stream;
 use http_body_util::{BodyExt, StreamBody};
 
 use super::*;
-use crate::statistics::RequestCounters;
+use crate::metrics::FaceStatistics;
 
 type Piece = Result<Frame<Bytes>, std::io::Error>;
 
@@ -14,12 +14,13 @@ fn body(
         StreamBody::new(stream::iter(pieces)),
         Pace::new(Clock::real(), Duration::from_secs(60)),
         Some(announced),
-        meter(&Arc::default()),
+        meter(&FaceStatistics::default()),
     )
 }
 
-fn meter(counters: &Arc<RequestCounters>) -> RequestMeter {
-    RequestMeter::begin(Arc::clone(counters), Clock::real(), &http::Method::GET)
+fn meter(statistics: &FaceStatistics) -> RequestMeter {
+    let counters = Arc::clone(&statistics.requests);
+    RequestMeter::begin(counters, Clock::real(), &http::Method::GET)
 }
 
 fn piece(len: usize) -> Piece {
@@ -28,12 +29,13 @@ fn piece(len: usize) -> Piece {
 
 #[tokio::test]
 async fn exact_bodies_pass_in_bounded_pieces() {
-    let counters = Arc::default();
+    let statistics = FaceStatistics::default();
+    let counters = &statistics.requests;
     let mut body = PacedBody::new(
         StreamBody::new(stream::iter(vec![piece(600 << 10), piece(0), piece(1)])),
         Pace::new(Clock::real(), Duration::from_secs(60)),
         Some((600 << 10) + 1),
-        meter(&counters),
+        meter(&statistics),
     );
     let mut total = 0;
     while let Some(frame) = body.frame().await {
@@ -68,7 +70,7 @@ async fn a_piece_left_lying_is_noticed_and_progress_is_not() {
         StreamBody::new(stream::iter(vec![piece(1), piece(1)])),
         Arc::clone(&pace),
         Some(2),
-        meter(&Arc::default()),
+        meter(&FaceStatistics::default()),
     );
     body.frame().await.unwrap().unwrap();
     pace.stalled().await;

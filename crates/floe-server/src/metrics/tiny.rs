@@ -1,12 +1,25 @@
 //! The numbers of the engine for tiny objects.
 
-use floe::Tiny;
 use floe::tiny::TinyStats;
+use floe::{Cache, Tiny};
 use floe_core::tiny::Cause;
 
-use super::samples::Samples;
+use super::Samples;
 
-pub(super) fn engine(samples: &mut Samples, tiny: &Tiny) {
+/// Adds the samples of the engine for tiny objects of `cache`.
+pub(crate) fn collect_tiny(samples: &mut Samples, cache: &Cache) {
+    samples.gauge(
+        "floe_tiny_unavailable",
+        "1 where the engine for tiny objects is configured and could not be opened, else 0",
+        &[],
+        f64::from(u8::from(cache.tiny_is_missing())),
+    );
+    if let Some(tiny) = cache.tiny() {
+        engine(samples, tiny);
+    }
+}
+
+fn engine(samples: &mut Samples, tiny: &Tiny) {
     let stats = tiny.stats();
     samples.gauge(
         "floe_tiny_engine_info",
@@ -17,15 +30,6 @@ pub(super) fn engine(samples: &mut Samples, tiny: &Tiny) {
     writes(samples, &stats);
     searches(samples, &stats);
     memory(samples, &stats);
-}
-
-pub(super) fn availability(samples: &mut Samples, is_missing: bool) {
-    samples.gauge(
-        "floe_tiny_unavailable",
-        "1 where the engine for tiny objects is configured and could not be opened, else 0",
-        &[],
-        f64::from(u8::from(is_missing)),
-    );
 }
 
 fn writes(samples: &mut Samples, stats: &TinyStats) {

@@ -11,7 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
-use crate::statistics::HistogramSnapshot;
+use super::HistogramSnapshot;
 
 /// A label's name and value.
 pub(crate) type Label<'a> = (&'static str, &'a str);

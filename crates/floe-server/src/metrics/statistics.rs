@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use floe_core::Tick;
 use floe_device::Clock;
 use http::{Method, StatusCode};
+
+use super::{Histogram, HistogramSnapshot, Samples};
 
 /// A count that only grows.
 #[derive(Debug, Default)]
@@ -42,70 +43,60 @@ pub(crate) struct ConnectionCounters {
     pub(crate) accept_errors: Counter,
 }
 
-/// Upper bounds of the latency buckets in seconds; one more holds what is slower.
-pub(crate) const LATENCY_BOUNDS_SECONDS: [f64; 18] = [
-    0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
-    10.0, 30.0, 60.0,
-];
-
-/// How long things took.
-#[derive(Debug, Default)]
-pub(crate) struct Histogram {
-    buckets: [AtomicU64; LATENCY_BOUNDS_SECONDS.len() + 1],
-    sum_ns: AtomicU64,
-}
-
-/// A copy of a [`Histogram`] at one moment.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct HistogramSnapshot {
-    /// Upper bound and number of each bucket, not cumulated.
-    pub(crate) buckets: Vec<(f64, u64)>,
-    pub(crate) sum_seconds: f64,
-}
-
-impl HistogramSnapshot {
-    /// Adds another one of the same buckets.
-    pub(crate) fn add(&mut self, other: &HistogramSnapshot) {
-        for ((_, count), (_, more)) in self.buckets.iter_mut().zip(&other.buckets) {
-            *count += more;
-        }
-        self.sum_seconds += other.sum_seconds;
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.buckets.iter().map(|(_, n)| n).sum()
-    }
-}
-
-impl Histogram {
-    pub(crate) fn record(&self, duration: Duration) {
-        let seconds = duration.as_secs_f64();
-        let bucket = LATENCY_BOUNDS_SECONDS.partition_point(|bound| *bound < seconds);
-        self.buckets[bucket].fetch_add(1, Relaxed);
-        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.sum_ns.fetch_add(ns, Relaxed);
-    }
-
-    pub(crate) fn snapshot(&self) -> HistogramSnapshot {
-        let bounds = LATENCY_BOUNDS_SECONDS.into_iter().chain([f64::INFINITY]);
-        HistogramSnapshot {
-            buckets: bounds
-                .zip(&self.buckets)
-                .map(|(bound, n)| (bound, n.load(Relaxed)))
-                .collect(),
-            sum_seconds: self.sum_ns.load(Relaxed) as f64 / 1e9,
+impl ConnectionCounters {
+    /// Adds the samples of the face `name`.
+    fn collect(&self, samples: &mut Samples, name: &str) {
+        let face = [("face", name)];
+        let (opened, closed) = (self.opened.get(), self.closed.get());
+        samples.counter("floe_connections", "Connections accepted", &face, opened);
+        samples.gauge(
+            "floe_connections_open",
+            "Connections open",
+            &face,
+            opened.saturating_sub(closed) as f64,
+        );
+        samples.counter(
+            "floe_connection_waits",
+            "Times that accepting waited because all connections were in use",
+            &face,
+            self.waits.get(),
+        );
+        samples.counter(
+            "floe_connections_evicted",
+            "Idle connections closed to make room for new ones, the longest idle first",
+            &face,
+            self.evicted.get(),
+        );
+        samples.counter(
+            "floe_accept_errors",
+            "Connections that could not be accepted",
+            &face,
+            self.accept_errors.get(),
+        );
+        for (reason, value) in [
+            ("broken", self.broken.get()),
+            ("stalled", self.stalled.get()),
+            ("aborted", self.aborted.get()),
+        ] {
+            let labels = [("face", name), ("reason", reason)];
+            samples.counter(
+                "floe_connections_failed",
+                "Connections that ended before their time",
+                &labels,
+                value,
+            );
         }
     }
 }
 
 /// Kinds of requests that are counted apart.
-pub(crate) const METHODS: [&str; 6] = ["get", "head", "put", "post", "delete", "other"];
+const METHODS: [&str; 6] = ["get", "head", "put", "post", "delete", "other"];
 
 /// Classes of answers that are counted apart.
-pub(crate) const STATUS_CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
+const STATUS_CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
 /// How reads of objects were served, in the words of `x-floe-cache`.
-pub(crate) const READ_RESULTS: [&str; 3] = ["hit", "miss", "joined"];
+const READ_RESULTS: [&str; 3] = ["hit", "miss", "joined"];
 
 /// The place of GET in [`METHODS`].
 const GET: usize = 0;
@@ -138,7 +129,7 @@ pub(crate) struct RequestCounters {
 
 impl RequestCounters {
     /// Of all requests with a method: until answers begin, and until they end.
-    pub(crate) fn latencies(&self, method: usize) -> (HistogramSnapshot, HistogramSnapshot) {
+    fn latencies(&self, method: usize) -> (HistogramSnapshot, HistogramSnapshot) {
         let mut first_byte = self.others[method].first_byte.snapshot();
         let mut whole = self.others[method].whole.snapshot();
         for read in self.reads.iter().filter(|_| method == GET) {
@@ -147,6 +138,68 @@ impl RequestCounters {
         }
         (first_byte, whole)
     }
+
+    /// Adds the samples of the face `name`.
+    fn collect(&self, samples: &mut Samples, name: &str) {
+        let face = [("face", name)];
+        let (begun, ended) = (self.begun.get(), self.ended.get());
+        samples.gauge(
+            "floe_requests_in_flight",
+            "Requests under way",
+            &face,
+            begun.saturating_sub(ended) as f64,
+        );
+        samples.counter(
+            "floe_sent_bytes",
+            "Bytes of answers' bodies",
+            &face,
+            self.sent_bytes.get(),
+        );
+        for (method, method_name) in METHODS.iter().enumerate() {
+            for (class, class_name) in STATUS_CLASSES.iter().enumerate() {
+                let labels = [
+                    ("face", name),
+                    ("method", *method_name),
+                    ("status", *class_name),
+                ];
+                samples.counter(
+                    "floe_requests",
+                    "Requests answered",
+                    &labels,
+                    self.answered[method][class].get(),
+                );
+            }
+            let labels = [("face", name), ("method", *method_name)];
+            let (first_byte, whole) = self.latencies(method);
+            samples.histogram(
+                "floe_request_first_byte_seconds",
+                "Time until an answer begins",
+                &labels,
+                first_byte,
+            );
+            samples.histogram(
+                "floe_request_seconds",
+                "Time until an answer ends",
+                &labels,
+                whole,
+            );
+        }
+        for (result, read) in READ_RESULTS.iter().zip(&self.reads) {
+            let labels = [("face", name), ("result", *result)];
+            samples.histogram(
+                "floe_read_first_byte_seconds",
+                "Time until the answer to a read of an object begins, by where the bytes come from",
+                &labels,
+                read.first_byte.snapshot(),
+            );
+            samples.histogram(
+                "floe_read_seconds",
+                "Time until the answer to a read of an object ends, by where the bytes come from",
+                &labels,
+                read.whole.snapshot(),
+            );
+        }
+    }
 }
 
 /// Everything one face counts.
@@ -154,6 +207,14 @@ impl RequestCounters {
 pub(crate) struct FaceStatistics {
     pub(crate) connections: Arc<ConnectionCounters>,
     pub(crate) requests: Arc<RequestCounters>,
+}
+
+impl FaceStatistics {
+    /// Adds the samples of the face `name`.
+    pub(crate) fn collect(&self, samples: &mut Samples, name: &str) {
+        self.connections.collect(samples, name);
+        self.requests.collect(samples, name);
+    }
 }
 
 /// Measures one request; ends when it is dropped.

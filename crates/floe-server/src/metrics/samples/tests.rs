@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::statistics::Histogram;
+use crate::metrics::Histogram;
 
 fn samples() -> Samples {
     let mut samples = Samples::default();

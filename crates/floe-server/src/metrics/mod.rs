@@ -1,0 +1,11 @@
+//! Metrics: the samples of one moment, and the counters that frontends share.
+
+mod histogram;
+mod samples;
+mod statistics;
+mod tiny;
+
+pub(crate) use histogram::{Histogram, HistogramSnapshot};
+pub(crate) use samples::Samples;
+pub(crate) use statistics::{ConnectionCounters, FaceStatistics, RequestMeter};
+pub(crate) use tiny::collect_tiny;
