@@ -8,6 +8,7 @@ mod http;
 mod pace;
 mod stall;
 mod tls;
+mod upload;
 
 pub(crate) use accept::{Acceptor, Shutdown, accept, next_connection};
 pub(crate) use activity::{Activity, Busy};
@@ -16,5 +17,6 @@ pub(crate) use http::{HttpLimits, serve_http};
 pub(crate) use pace::{Pace, PacedBody};
 pub(crate) use stall::StallGuard;
 pub(crate) use tls::{Greeting, Tls, greet};
+pub(crate) use upload::{STALLED_UPLOAD, TimedBody, UploadPace};
 
 pub use bind::BindError;

@@ -5,7 +5,6 @@
 //! `multipart` and `copy`, which pass it through to the origin.
 
 pub(crate) mod auth;
-mod body;
 mod condition;
 mod copy;
 mod credentials;
@@ -44,10 +43,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::config::S3Config;
 use crate::metrics::{FaceStatistics, RequestMeter};
-use crate::net::{self, Activity, HttpLimits, Pace, PacedBody, Shutdown};
+use crate::net::{self, Activity, HttpLimits, Pace, PacedBody, Shutdown, TimedBody, UploadPace};
 use crate::reload::Reloadable;
 use auth::{Access, Keys};
-use body::{TimedBody, UploadPace};
 use read::Reads;
 use target::Domains;
 use upload::Fault;
@@ -55,8 +53,6 @@ use write::Writes;
 
 pub use condition::conditions;
 pub use range::requested_range;
-
-pub(crate) use body::STALLED_UPLOAD;
 
 const X_AMZ_REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 

@@ -309,7 +309,7 @@ impl Fault {
             Fault::ChunkSignature
         } else if text.contains("Sha256Mismatch") {
             Fault::PayloadHash
-        } else if text.contains(super::STALLED_UPLOAD) {
+        } else if text.contains(crate::net::STALLED_UPLOAD) {
             Fault::Stalled
         } else {
             Fault::Incomplete
