@@ -257,11 +257,11 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "memcached asks for",
-        "floe-server/tests/memcached/limits.rs:only_those_with_a_password floe-server/src/config/tests.rs:what_cannot_be_served_is_refused_with_setting_and_cure floe-server/tests/memcached/tls.rs:everything_is_served_over_tls",
+        "floe-server/tests/memcached/limits.rs:only_those_with_a_password floe-server/src/frontends/tests.rs:what_cannot_be_served_is_refused_with_setting_and_cure floe-server/tests/memcached/tls.rs:everything_is_served_over_tls",
     ),
     (
         "Metrics and health have",
-        "floe-server/src/config/tests.rs:faces_that_anyone_may_reach_are_named_once_they_are_allowed floe-cli/tests/configuration.rs:faces_open_to_other_machines_are_pointed_out",
+        "floe-server/src/frontends/tests.rs:faces_that_anyone_may_reach_are_named_once_they_are_allowed floe-cli/tests/configuration.rs:faces_open_to_other_machines_are_pointed_out",
     ),
     (
         "Floe serves GET",

@@ -11,19 +11,18 @@
 
 #![forbid(unsafe_code)]
 
-pub mod admin;
-pub mod config;
-pub mod memcached;
+mod config;
+mod frontends;
 mod metrics;
 mod net;
-pub mod oxcache;
 mod reload;
-pub mod s3;
 mod server;
 
-pub use config::{
-    AccessKey, AdminConfig, Anonymous, Exposed, MemcachedConfig, OxCacheConfig, S3Config,
-    ServerConfig, ServerConfigError,
-};
+pub use config::{Anonymous, Exposed, ServerConfigError};
+pub use frontends::ServerConfig;
+pub use frontends::admin::AdminConfig;
+pub use frontends::memcached::{self, MemcachedConfig};
+pub use frontends::oxcache::{self, OxCacheConfig};
+pub use frontends::s3::{self, AccessKey, S3Config};
 pub use net::BindError;
 pub use server::{Addresses, Drained, Server, StartError};

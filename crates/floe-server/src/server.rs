@@ -13,13 +13,14 @@ use floe_device::Clock;
 use floe_device::metered::Meters;
 use tokio::net::TcpListener;
 
-use crate::admin::{self, Known};
-use crate::config::{MemcachedConfig, ServerConfig, ServerConfigError};
-use crate::memcached;
+use crate::config::ServerConfigError;
+use crate::frontends::ServerConfig;
+use crate::frontends::admin::{self, Known};
+use crate::frontends::memcached::{self, MemcachedConfig};
+use crate::frontends::oxcache::OxCacheFace;
+use crate::frontends::s3::S3Face;
 use crate::metrics::FaceStatistics;
 use crate::net::{BindError, Shutdown, UnixSocket, bind_tcp};
-use crate::oxcache::OxCacheFace;
-use crate::s3::S3Face;
 
 /// Why the faces could not be opened. None is open then.
 #[derive(Debug, thiserror::Error)]

@@ -22,7 +22,7 @@ use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::config::MemcachedConfig;
+use super::config::MemcachedConfig;
 
 /// The unit in which memory is shared out.
 const UNIT_BYTES: u64 = 1024;

@@ -10,8 +10,8 @@ use floe_device::clock::Sleep;
 
 use super::End;
 use super::patience::Patience;
-use crate::memcached::Face;
-use crate::memcached::memory::{Account, Transfer};
+use crate::frontends::memcached::Face;
+use crate::frontends::memcached::memory::{Account, Transfer};
 use std::sync::Arc;
 
 /// The limits of one transfer: a time without any byte, a least rate after a

@@ -6,6 +6,7 @@
 
 pub(crate) mod auth;
 mod condition;
+mod config;
 mod copy;
 mod credentials;
 mod error;
@@ -41,7 +42,6 @@ use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, S3Error, S3ErrorCode};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::config::S3Config;
 use crate::metrics::{FaceStatistics, RequestMeter};
 use crate::net::{self, Activity, HttpLimits, Pace, PacedBody, Shutdown, TimedBody, UploadPace};
 use crate::reload::Reloadable;
@@ -52,6 +52,7 @@ use upload::Fault;
 use write::Writes;
 
 pub use condition::conditions;
+pub use config::{AccessKey, S3Config};
 pub use range::requested_range;
 
 const X_AMZ_REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");

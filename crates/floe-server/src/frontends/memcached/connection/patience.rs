@@ -10,7 +10,7 @@ use floe_device::clock::Sleep;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::End;
-use crate::memcached::Face;
+use crate::frontends::memcached::Face;
 
 /// How long a stopping server waits for a client in the middle of something.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(1);

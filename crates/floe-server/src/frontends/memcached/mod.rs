@@ -9,6 +9,7 @@
 
 mod auth;
 mod collect;
+mod config;
 mod connection;
 mod counters;
 mod execute;
@@ -35,10 +36,11 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{MemcachedConfig, ServerConfigError};
+use crate::config::ServerConfigError;
 use crate::metrics::HistogramSnapshot;
 use crate::net::Tls;
 use crate::reload::Reloadable;
+pub use config::MemcachedConfig;
 use counters::Counters;
 use counters::Totals;
 use latency::GetResult;

@@ -1,4 +1,6 @@
 use super::*;
+use crate::config::Anonymous;
+use s3::AccessKey;
 
 fn parse(text: &str) -> Result<ServerConfig, String> {
     let config: ServerConfig = toml::from_str(text).map_err(|e| e.to_string())?;

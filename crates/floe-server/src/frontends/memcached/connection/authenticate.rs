@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{Connection, End, LINE_BYTES_MAX};
-use crate::memcached::protocol;
-use crate::memcached::words as say;
+use crate::frontends::memcached::protocol;
+use crate::frontends::memcached::words as say;
 
 impl<S> Connection<'_, S>
 where

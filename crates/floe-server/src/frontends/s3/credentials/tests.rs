@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use proptest::prelude::*;
 
 use super::*;
-use crate::s3::head;
+use crate::frontends::s3::head;
 
 /// How `s3s` 0.14.1 finds the signature: `ops/signature.rs`, `check`.
 #[derive(Debug, PartialEq)]

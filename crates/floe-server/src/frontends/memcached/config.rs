@@ -7,7 +7,7 @@ use floe::items::ItemConfig;
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use super::{Anonymous, Exposed, ServerConfigError, is_loopback, positive, problem};
+use crate::config::{Anonymous, Exposed, ServerConfigError, is_loopback, positive, problem};
 
 /// memcached's protocol over TCP and a Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,7 +96,7 @@ impl MemcachedConfig {
         }
     }
 
-    pub(super) fn validate(&self) -> Result<(), ServerConfigError> {
+    pub(crate) fn validate(&self) -> Result<(), ServerConfigError> {
         positive("memcached.max_connections", self.max_connections)?;
         positive("memcached.max_pipeline", self.max_pipeline)?;
         positive(
@@ -181,7 +181,7 @@ impl MemcachedConfig {
         }
     }
 
-    pub(super) fn exposed(&self) -> Option<Exposed> {
+    pub(crate) fn exposed(&self) -> Option<Exposed> {
         let address = self.listen.filter(|address| !is_loopback(*address))?;
         let is_open = !self.has_passwords() && self.anonymous.is_served();
         is_open.then_some(Exposed {

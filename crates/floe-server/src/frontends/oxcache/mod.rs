@@ -5,6 +5,7 @@
 //! or is an error; bytes that are no request end the connection.
 
 pub mod codec;
+mod config;
 mod connection;
 
 use std::fmt;
@@ -17,9 +18,10 @@ use floe_device::Clock;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::config::OxCacheConfig;
-use crate::metrics::{FaceStatistics, RequestMeter};
 use crate::net::{self, Activity, Shutdown, UnixSocket};
+
+use crate::metrics::{FaceStatistics, RequestMeter};
+pub use config::OxCacheConfig;
 
 /// The unit in which read-ahead is accounted for.
 const READ_AHEAD_UNIT_BYTES: u64 = 4096;

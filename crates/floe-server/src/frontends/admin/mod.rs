@@ -1,6 +1,7 @@
 //! Metrics, health and statistics over HTTP, for operators and their tools.
 
 mod collect;
+mod config;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,10 +24,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::AdminConfig;
-use crate::memcached;
-use crate::metrics::{ConnectionCounters, FaceStatistics, Samples};
+use super::memcached;
 use crate::net::{self, Activity, HttpLimits, Pace, Shutdown};
+
+use crate::metrics::{ConnectionCounters, FaceStatistics, Samples};
+pub use config::AdminConfig;
 
 /// Connections beyond the limit, on which large pages are not sent.
 const HEALTH_CONNECTIONS: u32 = 4;

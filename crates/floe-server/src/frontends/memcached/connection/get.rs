@@ -4,10 +4,10 @@ use floe::items::Found;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{Connection, End, OUTPUT_BYTES_MAX, READ_BYTES};
-use crate::memcached::output::Output;
-use crate::memcached::protocol::{Get, KEY_BYTES_MAX, Meta};
-use crate::memcached::replies::Effect;
-use crate::memcached::words as say;
+use crate::frontends::memcached::output::Output;
+use crate::frontends::memcached::protocol::{Get, KEY_BYTES_MAX, Meta};
+use crate::frontends::memcached::replies::Effect;
+use crate::frontends::memcached::words as say;
 
 /// Bytes of values that answers from memory may hold without a share of the
 /// memory of all connections: as much as a connection's read buffer.

@@ -9,11 +9,11 @@ use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3ErrorCode, S3Result};
 
+use super::config::S3Config;
 use super::credentials::Credentials;
 use super::error::with;
 use super::kept::refuse_what_is_dropped;
 use super::query::Query;
-use crate::config::S3Config;
 use crate::reload::Reloadable;
 
 /// The configured keys.

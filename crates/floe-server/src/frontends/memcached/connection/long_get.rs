@@ -4,8 +4,8 @@
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{Connection, End, LINE_BYTES_MAX, OUTPUT_BYTES_MAX};
-use crate::memcached::protocol::{Get, KEY_BYTES_MAX};
-use crate::memcached::words as say;
+use crate::frontends::memcached::protocol::{Get, KEY_BYTES_MAX};
+use crate::frontends::memcached::words as say;
 
 /// Where a long `get` is.
 #[derive(Clone, Copy)]

@@ -12,10 +12,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 
+use super::config::MemcachedConfig;
 use super::counters::Counters;
 use super::open::{Endpoint, Listed};
 use super::{Face, connection, words};
-use crate::config::MemcachedConfig;
 use crate::net::{self, Acceptor, BindError, Greeting, Shutdown, UnixSocket};
 
 const FACE: &str = "memcached";

@@ -1,9 +1,9 @@
 //! Gets that memory answered: their latency is noted for a batch at once, so
 //! that the clock is read twice for each batch and not for each get.
 
-use crate::memcached::GetResult;
-use crate::memcached::counters::Counters;
-use crate::memcached::execute::Context;
+use crate::frontends::memcached::GetResult;
+use crate::frontends::memcached::counters::Counters;
+use crate::frontends::memcached::execute::Context;
 
 /// Gets of the present batch.
 #[derive(Default)]

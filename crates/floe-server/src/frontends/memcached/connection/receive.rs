@@ -8,12 +8,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::pace::Pace;
 use super::{Connection, End, Head, READ_BYTES};
-use crate::memcached::execute::Sent;
-use crate::memcached::memory::Share;
-use crate::memcached::open::Activity;
-use crate::memcached::protocol::{self, Request, Verb};
-use crate::memcached::replies::Effect;
-use crate::memcached::words as say;
+use crate::frontends::memcached::execute::Sent;
+use crate::frontends::memcached::memory::Share;
+use crate::frontends::memcached::open::Activity;
+use crate::frontends::memcached::protocol::{self, Request, Verb};
+use crate::frontends::memcached::replies::Effect;
+use crate::frontends::memcached::words as say;
 
 /// Memory that an announced value takes before any of it has come.
 const FIRST_ROOM_BYTES: usize = 16 << 10;

@@ -1,7 +1,8 @@
 //! What of a new configuration the face takes without a restart.
 
+use super::config::MemcachedConfig;
 use super::{Face, auth};
-use crate::config::{MemcachedConfig, ServerConfigError};
+use crate::config::ServerConfigError;
 use crate::net::Tls;
 use crate::reload::Reloadable;
 

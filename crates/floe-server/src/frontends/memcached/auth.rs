@@ -4,7 +4,8 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::config::{MemcachedConfig, ServerConfigError};
+use super::config::MemcachedConfig;
+use crate::config::ServerConfigError;
 use crate::reload::Reloadable;
 
 /// Names and passwords.

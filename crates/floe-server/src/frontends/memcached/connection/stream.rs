@@ -12,8 +12,8 @@ use tokio_util::io::poll_read_buf;
 use super::get::UNCOUNTED_BYTES_MAX;
 use super::pace::Pace;
 use super::{Connection, End, READ_BYTES};
-use crate::memcached::open::Activity;
-use crate::memcached::output::Output;
+use crate::frontends::memcached::open::Activity;
+use crate::frontends::memcached::output::Output;
 
 /// How long the end of a connection may take to be sent.
 const GOODBYE_PATIENCE: Duration = Duration::from_millis(100);

@@ -1,0 +1,57 @@
+//! `[admin]`.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Exposed, ServerConfigError, is_loopback, positive, problem};
+
+/// Metrics, health and statistics over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdminConfig {
+    /// Address and port; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Connections at once. A further one takes the place of the one that has
+    /// been idle the longest; while none is idle, it waits. Four more
+    /// serve only small pages such as `/health` and `/ready`.
+    pub max_connections: u32,
+    /// Whether an address that other machines can reach is served: the face
+    /// asks nobody for a password.
+    pub public: bool,
+}
+
+impl Default for AdminConfig {
+    fn default() -> Self {
+        AdminConfig {
+            listen: SocketAddr::from(([127, 0, 0, 1], 9100)),
+            max_connections: 64,
+            public: false,
+        }
+    }
+}
+
+impl AdminConfig {
+    pub(crate) fn validate(&self) -> Result<(), ServerConfigError> {
+        positive("admin.max_connections", self.max_connections)?;
+        if !self.public && !is_loopback(self.listen) {
+            return Err(problem(
+                "admin.listen",
+                &format!(
+                    "{} can be reached by other machines, and metrics, health and statistics are shown without a password",
+                    self.listen
+                ),
+                "listen on 127.0.0.1, or set admin.public = true if anyone may see them",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn exposed(&self) -> Option<Exposed> {
+        (self.public && !is_loopback(self.listen)).then_some(Exposed {
+            setting: "admin.public",
+            address: self.listen,
+            what: "metrics, health and statistics are shown to anyone",
+        })
+    }
+}

@@ -1,0 +1,189 @@
+//! `[s3]`.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use floe_core::ByteSize;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Anonymous, Exposed, ServerConfigError, is_loopback, positive, problem};
+
+/// The S3 face.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct S3Config {
+    /// Address and port; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Whether requests without a signature are served: `true`, `false`, or
+    /// `"loopback"`, which is `true` but refuses to start on an address that
+    /// other machines can reach. Without it and without keys the face does
+    /// not start.
+    pub anonymous: Anonymous,
+    /// Who may sign requests.
+    pub keys: Vec<AccessKey>,
+    /// Domains below which the first label of the host name is the bucket
+    /// (`bucket.s3.example.com` for `s3.example.com`). Requests to any other
+    /// host name are path style.
+    pub domains: Vec<String>,
+    /// What `GetBucketLocation` answers.
+    pub region: String,
+    /// Connections at once. A further one takes the place of the one that has
+    /// been idle the longest; while none is idle, it waits.
+    pub max_connections: u32,
+    /// Requests at once on one HTTP/2 connection.
+    pub max_streams_per_connection: u32,
+    /// Most bytes of a request's head.
+    pub max_header_size: ByteSize,
+    /// Seconds that a connection may be idle, or take to send a request's head.
+    pub idle_timeout_seconds: u32,
+    /// Seconds that a client may take nothing of an answer, or send nothing
+    /// of an upload, before its connection is broken off.
+    pub stall_timeout_seconds: u32,
+    /// Bytes per second that an upload must bring. A client may fall behind by
+    /// `stall_timeout_seconds`; `0` asks only that it never falls silent.
+    pub min_upload_rate: ByteSize,
+    /// Largest object taken by one PUT or one multipart upload's part.
+    pub max_upload_size: ByteSize,
+}
+
+impl Default for S3Config {
+    fn default() -> Self {
+        S3Config {
+            listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
+            anonymous: Anonymous::Refused,
+            keys: Vec::new(),
+            domains: Vec::new(),
+            region: "us-east-1".into(),
+            max_connections: 4096,
+            max_streams_per_connection: 128,
+            max_header_size: ByteSize::kib(64),
+            idle_timeout_seconds: 60,
+            stall_timeout_seconds: 60,
+            min_upload_rate: ByteSize::kib(1),
+            max_upload_size: ByteSize::gib(5),
+        }
+    }
+}
+
+impl S3Config {
+    pub(crate) fn exposed(&self) -> Option<Exposed> {
+        (self.anonymous.is_served() && !is_loopback(self.listen)).then_some(Exposed {
+            setting: "s3.anonymous",
+            address: self.listen,
+            what: "requests without a signature are served",
+        })
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), ServerConfigError> {
+        positive("s3.max_connections", self.max_connections)?;
+        positive(
+            "s3.max_streams_per_connection",
+            self.max_streams_per_connection,
+        )?;
+        positive("s3.idle_timeout_seconds", self.idle_timeout_seconds)?;
+        positive("s3.stall_timeout_seconds", self.stall_timeout_seconds)?;
+        let header_size = self.max_header_size.bytes();
+        if !(8192..=1 << 20).contains(&header_size) {
+            return Err(problem(
+                "s3.max_header_size",
+                &format!("{header_size} bytes is not within 8KiB and 1MiB"),
+                "use 64KiB",
+            ));
+        }
+        self.validate_access()?;
+        for domain in &self.domains {
+            let labels_are_fine = domain.split('.').all(|label| {
+                !label.is_empty()
+                    && label
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            });
+            if !labels_are_fine {
+                return Err(problem(
+                    "s3.domains",
+                    &format!("`{domain}` is not a host name"),
+                    "write names without port and wildcard, such as s3.example.com",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_access(&self) -> Result<(), ServerConfigError> {
+        if self.keys.is_empty() && !self.anonymous.is_served() {
+            return Err(problem(
+                "s3.keys",
+                "there is no key that could sign requests, and anonymous requests are not allowed",
+                "add [[s3.keys]] with access_key and secret_key, or set s3.anonymous = true",
+            ));
+        }
+        if self.anonymous == Anonymous::OnLoopback && !self.listen.ip().is_loopback() {
+            return Err(problem(
+                "s3.listen",
+                &format!(
+                    "{} can be reached by other machines, and requests without a signature are served",
+                    self.listen
+                ),
+                "listen on 127.0.0.1, or add [[s3.keys]] and set s3.anonymous = false, \
+                 or set s3.anonymous = true if anyone may read and write",
+            ));
+        }
+        for (index, key) in self.keys.iter().enumerate() {
+            let setting = format!("s3.keys[{index}]");
+            if key.access_key.is_empty() || key.access_key.contains(['/', ',', ' ', '=']) {
+                return Err(problem(
+                    &setting,
+                    "the access key is empty or contains one of `/`, `,`, `=`, space",
+                    "use letters and digits",
+                ));
+            }
+            if key.secret_key.len() < 8 {
+                return Err(problem(
+                    &setting,
+                    "the secret key is shorter than 8 characters",
+                    "use a longer one",
+                ));
+            }
+            if self.keys[..index]
+                .iter()
+                .any(|other| other.access_key == key.access_key)
+            {
+                return Err(problem(
+                    &setting,
+                    &format!("the access key `{}` is there twice", key.access_key),
+                    "remove one of the two",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One pair of keys.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessKey {
+    /// The public half, sent with every request.
+    pub access_key: String,
+    /// The secret half, which signs.
+    pub secret_key: String,
+}
+
+impl AccessKey {
+    /// A pair of keys.
+    pub fn new(access_key: impl Into<String>, secret_key: impl Into<String>) -> Self {
+        AccessKey {
+            access_key: access_key.into(),
+            secret_key: secret_key.into(),
+        }
+    }
+}
+
+impl fmt::Debug for AccessKey {
+    /// Never prints the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccessKey")
+            .field("access_key", &self.access_key)
+            .finish_non_exhaustive()
+    }
+}
