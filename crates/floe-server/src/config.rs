@@ -75,6 +75,18 @@ pub struct ServerConfigError {
     pub cure: String,
 }
 
+/// The section of one frontend in the configuration.
+pub(crate) trait Section: Send + Sync + 'static {
+    /// Checks what can be checked without opening anything.
+    fn validate(&self) -> Result<(), ServerConfigError>;
+
+    /// How anyone on another machine may use the frontend, if the section
+    /// allows that.
+    fn exposed(&self) -> Option<Exposed> {
+        None
+    }
+}
+
 /// A face that anyone may use, as its configuration allows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{address} can be reached by other machines, and {what}: {setting} is true")]

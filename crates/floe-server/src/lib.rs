@@ -1,17 +1,19 @@
-//! The faces of Floe: how clients reach the cache.
+//! The frontends of Floe: how clients reach the cache.
 //!
 //! * [`s3`]: any S3 client, read-through.
 //! * [`oxcache`]: OxCache's protocol on a Unix socket.
 //! * [`memcached`]: memcached's text protocol, classic and meta.
-//! * [`admin`]: metrics, health and statistics.
+//! * `admin`: metrics, health and statistics.
 //!
-//! A face turns a protocol request into a key and a range, and an answer of
-//! the cache into the protocol's bytes. What the crate refuses to know: how
-//! caching works.
+//! A frontend turns a protocol request into a key and a range, and an answer
+//! of the cache into the protocol's bytes. `frontend.rs` is its contract,
+//! `frontends/` has a folder for each. The crate must not know how caching
+//! works.
 
 #![forbid(unsafe_code)]
 
 mod config;
+mod frontend;
 mod frontends;
 mod metrics;
 mod net;
@@ -19,10 +21,11 @@ mod reload;
 mod server;
 
 pub use config::{Anonymous, Exposed, ServerConfigError};
+pub use frontend::{Address, Addresses, StartError};
 pub use frontends::ServerConfig;
 pub use frontends::admin::AdminConfig;
 pub use frontends::memcached::{self, MemcachedConfig};
 pub use frontends::oxcache::{self, OxCacheConfig};
 pub use frontends::s3::{self, AccessKey, S3Config};
 pub use net::BindError;
-pub use server::{Addresses, Drained, Server, StartError};
+pub use server::{Drained, Server};

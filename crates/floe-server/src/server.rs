@@ -1,58 +1,20 @@
-//! Starting and stopping the faces together.
+//! Starting, reloading and stopping the frontends together.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use floe::items::ItemError;
 use floe::object::ObjectCache;
-use floe::{Cache, ItemCache, Origin, Store};
+use floe::{Cache, Origin, Store};
 use floe_device::Clock;
 use floe_device::metered::Meters;
-use tokio::net::TcpListener;
 
 use crate::config::ServerConfigError;
-use crate::frontends::ServerConfig;
-use crate::frontends::admin::{self, Known};
-use crate::frontends::memcached::{self, MemcachedConfig};
-use crate::frontends::oxcache::OxCacheFace;
-use crate::frontends::s3::S3Face;
-use crate::metrics::FaceStatistics;
-use crate::net::{BindError, Shutdown, UnixSocket, bind_tcp};
-
-/// Why the faces could not be opened. None is open then.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The configuration cannot be served.
-    #[error(transparent)]
-    Config(#[from] ServerConfigError),
-    /// An address could not be taken.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// The items of the memcached face could not be opened.
-    #[error("the memcached face has no items: {0}")]
-    Items(#[from] ItemError),
-    /// A thread could not be started.
-    #[error("a thread of the memcached face could not be started: {0}")]
-    Thread(#[from] std::io::Error),
-}
-
-/// Where the faces can be reached.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Addresses {
-    /// The S3 face.
-    pub s3: Option<SocketAddr>,
-    /// OxCache's socket.
-    pub oxcache: Option<PathBuf>,
-    /// The memcached face.
-    pub memcached: Option<SocketAddr>,
-    /// The memcached face's socket.
-    pub memcached_path: Option<PathBuf>,
-    /// Metrics and health.
-    pub admin: Option<SocketAddr>,
-}
+use crate::frontend::{Addresses, Host, Serving, StartError};
+use crate::frontends::{Opened, Reloader, ServerConfig};
+use crate::metrics::Collect;
+use crate::net::Shutdown;
 
 /// How a shutdown went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,30 +25,30 @@ pub enum Drained {
     BrokenOff,
 }
 
-/// The running faces. Dropping it breaks everything off; [`shutdown`](Server::shutdown) is kinder.
-#[derive(Debug)]
+/// The running frontends. Dropping it breaks everything off; [`shutdown`](Server::shutdown) is kinder.
 pub struct Server {
     addresses: Addresses,
     clock: Clock,
     drain_timeout_seconds: AtomicU32,
     objects: ObjectCache,
-    s3: Option<S3Face>,
-    oxcache: Option<OxCacheFace>,
-    memcached: Option<Arc<memcached::Face>>,
-    faces: Shutdown,
-    /// Metrics are served until the other faces have ended.
-    admin: Shutdown,
+    reloaders: Vec<Reloader>,
+    /// Stops the frontends of clients.
+    clients: Shutdown,
+    /// Stops the frontends of operators, which serve until the others have ended.
+    operators: Shutdown,
 }
 
-struct Listeners {
-    s3: Option<TcpListener>,
-    oxcache: Option<UnixSocket>,
-    memcached: Option<memcached::Listeners>,
-    admin: Option<TcpListener>,
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut server = f.debug_struct("Server");
+        server
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Server {
-    /// Opens the configured faces: objects on `cache`, memcached's items on
+    /// Opens the configured frontends: objects on `cache`, memcached's items on
     /// `items`, which may share its store. Must be called inside a tokio
     /// runtime with I/O and time. `device` are the meters of the cache's
     /// device, if it is metered; they are shown with the other metrics.
@@ -104,27 +66,27 @@ impl Server {
         for exposed in config.exposed() {
             tracing::warn!("{exposed}");
         }
-        let listeners = Listeners::open(&config).await?;
         let mut server = Server {
-            addresses: listeners.addresses(),
-            clock,
-            objects: cache.clone(),
+            addresses: Addresses::default(),
+            clock: clock.clone(),
             drain_timeout_seconds: AtomicU32::new(config.drain_timeout_seconds),
-            s3: None,
-            oxcache: None,
-            memcached: None,
-            faces: Shutdown::default(),
-            admin: Shutdown::default(),
+            objects: cache.clone(),
+            reloaders: Vec::new(),
+            clients: Shutdown::default(),
+            operators: Shutdown::default(),
         };
-        let memcached = match &config.memcached {
-            Some(memcached) => Some(server.memcached(memcached, items).await?),
-            None => None,
+        let host = Host {
+            objects: cache,
+            items,
+            device,
+            clock,
+            draining: server.clients.drain.clone(),
         };
-        server.serve(config, cache, device, listeners, memcached)?;
+        server.serve(config.bind(&host).await?)?;
         Ok(server)
     }
 
-    /// Where the faces can be reached; port 0 has been replaced by the port taken.
+    /// Where the frontends can be reached; port 0 has been replaced by the port taken.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
     }
@@ -139,29 +101,21 @@ impl Server {
         self.objects.store()
     }
 
-    /// Takes from `config` what can be replaced while the faces serve: keys,
-    /// users, certificate, limits. Answers with the settings taken.
+    /// Takes from `config` what can be replaced while the frontends serve: keys,
+    /// users, certificates, limits. Answers with the settings taken.
     ///
     /// # Errors
     /// If the configuration cannot be served, or a file that it names not be
     /// used. Nothing is replaced then.
     pub fn reload(&self, config: &ServerConfig) -> Result<Vec<&'static str>, ServerConfigError> {
         config.validate()?;
-        let memcached = match &config.memcached {
-            Some(config) => Some(memcached::Reloaded::read(config)?),
-            None => None,
-        };
-        let mut taken = vec!["server.drain_timeout_seconds"];
+        let read = self.reloaders.iter().map(|reloader| reloader(config));
+        let read: Vec<_> = read.collect::<Result<_, _>>()?;
         let drain_timeout = config.drain_timeout_seconds;
         self.drain_timeout_seconds.store(drain_timeout, Relaxed);
-        if let (Some(face), Some(config)) = (&self.s3, &config.s3) {
-            taken.extend(face.reload(config));
-        }
-        if let (Some(face), Some(config)) = (&self.oxcache, &config.oxcache) {
-            taken.extend(face.reload(config));
-        }
-        if let (Some(face), Some(new)) = (&self.memcached, &memcached) {
-            taken.extend(face.reload(new));
+        let mut taken = vec!["server.drain_timeout_seconds"];
+        for reload in read.into_iter().flatten() {
+            taken.extend(reload());
         }
         Ok(taken)
     }
@@ -170,9 +124,9 @@ impl Server {
     /// at the deadline is broken off. What was fetched whole is in the store
     /// then, which may be closed.
     pub async fn shutdown(self) -> Drained {
-        let drained = self.end(&self.faces).await;
+        let drained = self.end(&self.clients).await;
         self.objects.stop().await;
-        self.end(&self.admin).await;
+        self.end(&self.operators).await;
         drained
     }
 
@@ -191,66 +145,26 @@ impl Server {
         drained
     }
 
-    /// The memcached face on `cache`, where items have a key space of their own.
-    async fn memcached(
-        &self,
-        config: &MemcachedConfig,
-        cache: Cache,
-    ) -> Result<Arc<memcached::Face>, StartError> {
-        let items = ItemCache::open(cache, &config.items()).await?;
-        let draining = self.faces.drain.clone();
-        Ok(memcached::Face::new(
-            config,
-            items,
-            self.clock.clone(),
-            draining,
-        )?)
-    }
-
-    fn serve(
-        &mut self,
-        config: ServerConfig,
-        cache: ObjectCache,
-        device: Option<Arc<Meters>>,
-        listeners: Listeners,
-        memcached: Option<Arc<memcached::Face>>,
-    ) -> Result<(), StartError> {
-        let mut faces = Vec::new();
-        let mut statistics = |name| {
-            let statistics = Arc::new(FaceStatistics::default());
-            faces.push((name, Arc::clone(&statistics)));
-            statistics
-        };
-        if let (Some(config), Some(listener)) = (&config.s3, listeners.s3) {
-            let clock = self.clock.clone();
-            let face = S3Face::new(config, cache.clone(), clock, statistics("s3"));
-            self.s3 = Some(face.clone());
-            let serve = face.serve(listener, self.faces.clone());
-            self.faces.tasks.spawn(serve);
-        }
-        if let (Some(config), Some(socket)) = (&config.oxcache, listeners.oxcache) {
-            let clock = self.clock.clone();
-            let face = OxCacheFace::new(config, cache.clone(), clock, statistics("oxcache"));
-            self.oxcache = Some(face.clone());
-            let serve = face.serve(socket, self.faces.clone());
-            self.faces.tasks.spawn(serve);
-        }
-        if let (Some(face), Some(listeners)) = (&memcached, listeners.memcached) {
-            listeners.serve(face, &self.faces)?;
-            self.memcached = Some(Arc::clone(face));
-        }
-        if let (Some(config), Some(listener)) = (config.admin, listeners.admin) {
-            let known = Arc::new(Known {
-                cache,
-                device,
-                faces,
-                memcached,
-                started: self.clock.now(),
-                clock: self.clock.clone(),
-                draining: self.faces.drain.clone(),
-            });
-            let serve = admin::serve(config, known, listener, self.admin.clone());
-            self.admin.tasks.spawn(serve);
+    fn serve(&mut self, frontends: Vec<Opened>) -> Result<(), StartError> {
+        let metrics = frontends.iter().map(|one| Arc::clone(&one.metrics));
+        let metrics: Arc<[Arc<dyn Collect>]> = metrics.collect();
+        for frontend in frontends {
+            let name = frontend.name;
+            let shutdown = match frontend.ends_last {
+                false => &self.clients,
+                true => &self.operators,
+            };
+            let serving = Serving {
+                shutdown: shutdown.clone(),
+                metrics: Arc::clone(&metrics),
+            };
+            let started = (frontend.serve)(serving).start(name, &shutdown.tasks);
+            started.map_err(|source| StartError::Thread {
+                frontend: name,
+                source,
+            })?;
+            self.addresses.add(name, frontend.addresses);
+            self.reloaders.push(frontend.reloader);
         }
         Ok(())
     }
@@ -258,43 +172,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        for shutdown in [&self.faces, &self.admin] {
+        for shutdown in [&self.clients, &self.operators] {
             shutdown.drain.cancel();
             shutdown.abort.cancel();
-        }
-    }
-}
-
-impl Listeners {
-    async fn open(config: &ServerConfig) -> Result<Self, BindError> {
-        Ok(Listeners {
-            s3: match &config.s3 {
-                Some(s3) => Some(bind_tcp("S3", "s3.listen", s3.listen).await?),
-                None => None,
-            },
-            oxcache: match &config.oxcache {
-                Some(ox) => Some(UnixSocket::bind("OxCache", "oxcache.path", &ox.path).await?),
-                None => None,
-            },
-            memcached: match &config.memcached {
-                Some(memcached) => Some(memcached::Listeners::open(memcached).await?),
-                None => None,
-            },
-            admin: match &config.admin {
-                Some(admin) => Some(bind_tcp("admin", "admin.listen", admin.listen).await?),
-                None => None,
-            },
-        })
-    }
-
-    fn addresses(&self) -> Addresses {
-        let local = |listener: &Option<TcpListener>| listener.as_ref()?.local_addr().ok();
-        Addresses {
-            s3: local(&self.s3),
-            oxcache: self.oxcache.as_ref().map(|socket| socket.path().to_owned()),
-            memcached: self.memcached.as_ref().and_then(|face| face.address()),
-            memcached_path: self.memcached.as_ref().and_then(|face| face.path()),
-            admin: local(&self.admin),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `floe serve`: a cache in front of an origin, until a signal ends it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -16,7 +17,7 @@ use floe::{Cache, Tiny};
 use floe_core::ByteSize;
 use floe_device::metered::Meters;
 use floe_device::{Clock, Metered};
-use floe_server::{Addresses, Drained, Server, StartError};
+use floe_server::{Address, Addresses, Drained, Server, StartError};
 use serde::Serialize;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -219,10 +220,10 @@ async fn start_faces(
     Server::start(faces, objects, cache.clone(), clock.clone(), Some(device))
         .await
         .map_err(|error| match error {
-            StartError::Items(_) | StartError::Thread(_) => {
-                Failure::environment("the memcached face cannot be opened")
+            StartError::Prepare { frontend, .. } | StartError::Thread { frontend, .. } => {
+                Failure::environment(format!("the {frontend} face cannot be opened"))
                     .because(error)
-                    .cure("--memcached-listen off serves without it")
+                    .cure(format!("--{frontend}-listen off serves without it"))
             }
             StartError::Config(_) => Failure::usage("the faces cannot be served").because(error),
             StartError::Bind(_) => Failure::environment("a face cannot be opened")
@@ -421,12 +422,9 @@ impl TinyPart {
 #[derive(Serialize)]
 struct Machine<'a> {
     version: &'a str,
-    s3: Option<SocketAddr>,
+    #[serde(flatten)]
+    addresses: BTreeMap<String, Option<String>>,
     s3_anonymous: bool,
-    admin: Option<SocketAddr>,
-    oxcache: Option<&'a Path>,
-    memcached: Option<SocketAddr>,
-    memcached_path: Option<&'a Path>,
     device: &'a str,
     tiny: Option<TinyPart>,
     tiny_is_missing: bool,
@@ -441,12 +439,8 @@ impl Announcement<'_> {
         if json {
             let machine = Machine {
                 version: crate::VERSION,
-                s3: self.addresses.s3,
+                addresses: self.keyed_addresses(),
                 s3_anonymous: self.is_anonymous(),
-                admin: self.addresses.admin,
-                oxcache: self.addresses.oxcache.as_deref(),
-                memcached: self.addresses.memcached,
-                memcached_path: self.addresses.memcached_path.as_deref(),
                 device: self.device,
                 tiny: self.tiny.clone(),
                 tiny_is_missing: self.tiny_is_missing,
@@ -474,40 +468,33 @@ impl Announcement<'_> {
                 text.push_str(&format!("  {:<9} {}\n", "", style.dim(hint)));
             }
         };
-        if let Some(address) = self.addresses.s3 {
-            let mut value = format!("http://{address}");
-            if self.is_anonymous() {
-                value
-                    .push_str("  anonymous: everybody who reaches this address may read and write");
+        for (frontend, address) in self.addresses.iter() {
+            match (frontend, address) {
+                ("s3", Address::Tcp(address)) => {
+                    let mut value = format!("http://{address}");
+                    if self.is_anonymous() {
+                        value.push_str(
+                            "  anonymous: everybody who reaches this address may read and write",
+                        );
+                    }
+                    row("S3", &value, &self.try_s3(*address));
+                }
+                ("oxcache", address) => {
+                    let hint = "length-prefixed bincode frames; point an OxCache client at it";
+                    row("OxCache", &address.to_string(), hint);
+                }
+                ("memcached", Address::Tcp(address)) => {
+                    let hint = self.try_memcached(*address);
+                    row("memcached", &address.to_string(), &hint);
+                }
+                ("admin", Address::Tcp(address)) => {
+                    let (value, url) = (format!("http://{address}"), reachable(*address));
+                    row("metrics", &value, &format!("curl {url}/metrics"));
+                    let value = format!("{value}/health");
+                    row("health", &value, &format!("curl {url}/health"));
+                }
+                (name, address) => row(name, &address.to_string(), ""),
             }
-            row("S3", &value, &self.try_s3(address));
-        }
-        if let Some(path) = &self.addresses.oxcache {
-            let hint = "length-prefixed bincode frames; point an OxCache client at it";
-            row("OxCache", &path.display().to_string(), hint);
-        }
-        if let Some(address) = self.addresses.memcached {
-            row(
-                "memcached",
-                &address.to_string(),
-                &self.try_memcached(address),
-            );
-        }
-        if let Some(path) = &self.addresses.memcached_path {
-            row("memcached", &path.display().to_string(), "");
-        }
-        if let Some(address) = self.addresses.admin {
-            let url = reachable(address);
-            row(
-                "metrics",
-                &format!("http://{address}"),
-                &format!("curl {url}/metrics"),
-            );
-            row(
-                "health",
-                &format!("http://{address}/health"),
-                &format!("curl {url}/health"),
-            );
         }
         let state = match (self.formatted, self.warm_records) {
             (true, _) => "new".to_owned(),
@@ -523,6 +510,21 @@ impl Announcement<'_> {
         row("origin", &self.origin(), "");
         text.push_str("\nCtrl-C stops it.\n");
         text
+    }
+
+    /// Addresses by the names of their frontends. A Unix socket beside TCP
+    /// has `_path` behind the name.
+    fn keyed_addresses(&self) -> BTreeMap<String, Option<String>> {
+        let always = ["s3", "admin", "oxcache", "memcached", "memcached_path"];
+        let mut keyed: BTreeMap<_, _> = always.map(|key| (key.to_owned(), None)).into();
+        for (frontend, address) in self.addresses.iter() {
+            let key = match address {
+                Address::Unix(_) if frontend != "oxcache" => format!("{frontend}_path"),
+                _ => frontend.to_owned(),
+            };
+            keyed.insert(key, Some(address.to_string()));
+        }
+        keyed
     }
 
     fn is_anonymous(&self) -> bool {

@@ -1,23 +1,30 @@
-//! The faces, a folder each, and the configuration of all.
+//! The frontends, a folder each, and the list of them. A new one is a module,
+//! a field of [`ServerConfig`] and a line of [`registered`].
 
 pub(crate) mod admin;
 pub mod memcached;
 pub mod oxcache;
 pub mod s3;
 
+use std::sync::Arc;
+
+use futures::future::{BoxFuture, FutureExt as _};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Exposed, ServerConfigError, positive, problem};
-use admin::AdminConfig;
-use memcached::MemcachedConfig;
-use oxcache::OxCacheConfig;
-use s3::S3Config;
+use crate::config::{Exposed, Section, ServerConfigError, positive, problem};
+use crate::frontend::{Address, Bound, Frontend, Host, Reload, Serving, StartError};
+use crate::metrics::Collect;
+use crate::net::Service;
+use admin::{AdminConfig, AdminFrontend};
+use memcached::{MemcachedConfig, MemcachedFrontend};
+use oxcache::{OxCacheConfig, OxCacheFrontend};
+use s3::{S3Config, S3Frontend};
 
-/// Which faces to open, and how. A face that is absent is not opened.
+/// Which frontends to open, and how. A frontend that is absent is not opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerConfig {
-    /// The S3 face.
+    /// The S3 frontend.
     pub s3: Option<S3Config>,
     /// OxCache's protocol on a Unix socket.
     pub oxcache: Option<OxCacheConfig>,
@@ -42,46 +49,139 @@ impl Default for ServerConfig {
     }
 }
 
+/// Every frontend with its section, in the order in which they are opened.
+fn registered() -> Vec<Box<dyn Registered>> {
+    vec![
+        register::<S3Frontend>(|config| config.s3.as_ref()),
+        register::<OxCacheFrontend>(|config| config.oxcache.as_ref()),
+        register::<MemcachedFrontend>(|config| config.memcached.as_ref()),
+        register::<AdminFrontend>(|config| config.admin.as_ref()),
+    ]
+}
+
 impl ServerConfig {
     /// Checks what can be checked without opening anything.
     ///
     /// # Errors
     /// Names the first setting that cannot be served and the cure.
     pub fn validate(&self) -> Result<(), ServerConfigError> {
-        if self.s3.is_none()
-            && self.oxcache.is_none()
-            && self.memcached.is_none()
-            && self.admin.is_none()
-        {
+        let frontends = registered();
+        let mut sections = frontends
+            .iter()
+            .filter_map(|one| one.section(self))
+            .peekable();
+        if sections.peek().is_none() {
+            let names: Vec<_> = frontends
+                .iter()
+                .map(|one| format!("[{}]", one.name()))
+                .collect();
             return Err(problem(
-                "[s3], [oxcache], [memcached], [admin]",
-                "no face is configured",
+                &names.join(", "),
+                "no frontend is configured",
                 "add at least one of these sections",
             ));
         }
         positive("drain_timeout_seconds", self.drain_timeout_seconds)?;
-        if let Some(s3) = &self.s3 {
-            s3.validate()?;
-        }
-        if let Some(oxcache) = &self.oxcache {
-            oxcache.validate()?;
-        }
-        if let Some(memcached) = &self.memcached {
-            memcached.validate()?;
-        }
-        if let Some(admin) = &self.admin {
-            admin.validate()?;
-        }
-        Ok(())
+        sections.try_for_each(Section::validate)
     }
 
-    /// The faces that other machines can reach and that ask nobody for a key
-    /// or a password.
+    /// The frontends that other machines can reach and that ask for no key and
+    /// no password.
     pub fn exposed(&self) -> Vec<Exposed> {
-        let s3 = self.s3.as_ref().and_then(S3Config::exposed);
-        let memcached = self.memcached.as_ref().and_then(MemcachedConfig::exposed);
-        let admin = self.admin.as_ref().and_then(AdminConfig::exposed);
-        s3.into_iter().chain(memcached).chain(admin).collect()
+        let frontends = registered();
+        let sections = frontends.iter().filter_map(|one| one.section(self));
+        sections.filter_map(Section::exposed).collect()
+    }
+
+    /// Binds every frontend that has a section.
+    pub(crate) async fn bind(&self, host: &Host) -> Result<Vec<Opened>, StartError> {
+        let mut opened = Vec::new();
+        for frontend in registered() {
+            opened.extend(frontend.bind(self, host).await?);
+        }
+        Ok(opened)
+    }
+}
+
+/// A frontend that is bound, whatever its types.
+pub(crate) struct Opened {
+    pub(crate) name: &'static str,
+    pub(crate) ends_last: bool,
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) metrics: Arc<dyn Collect>,
+    pub(crate) serve: Box<dyn FnOnce(Serving) -> Service + Send>,
+    pub(crate) reloader: Reloader,
+}
+
+/// Reads the frontend's section of a new configuration, if it is there.
+pub(crate) type Reloader =
+    Box<dyn Fn(&ServerConfig) -> Result<Option<Reload>, ServerConfigError> + Send + Sync>;
+
+/// A frontend of the list, whatever its types.
+trait Registered: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    fn section<'a>(&self, config: &'a ServerConfig) -> Option<&'a dyn Section>;
+
+    /// Binds the frontend if it has a section.
+    fn bind<'a>(
+        &self,
+        config: &'a ServerConfig,
+        host: &'a Host,
+    ) -> BoxFuture<'a, Result<Option<Opened>, StartError>>;
+}
+
+struct Registration<F: Frontend> {
+    section: fn(&ServerConfig) -> Option<&F::Config>,
+}
+
+fn register<F: Frontend>(section: fn(&ServerConfig) -> Option<&F::Config>) -> Box<dyn Registered> {
+    Box::new(Registration::<F> { section })
+}
+
+impl<F: Frontend> Registered for Registration<F> {
+    fn name(&self) -> &'static str {
+        F::NAME
+    }
+
+    fn section<'a>(&self, config: &'a ServerConfig) -> Option<&'a dyn Section> {
+        (self.section)(config).map(|section| section as &dyn Section)
+    }
+
+    fn bind<'a>(
+        &self,
+        config: &'a ServerConfig,
+        host: &'a Host,
+    ) -> BoxFuture<'a, Result<Option<Opened>, StartError>> {
+        let section = self.section;
+        async move {
+            let Some(own) = section(config) else {
+                return Ok(None);
+            };
+            Ok(Some(opened(F::bind(own, host).await?, section)))
+        }
+        .boxed()
+    }
+}
+
+fn opened<F: Frontend>(
+    bound: Bound<F>,
+    section: fn(&ServerConfig) -> Option<&F::Config>,
+) -> Opened {
+    let frontend = Arc::new(bound.frontend);
+    let (serving, reloading) = (Arc::clone(&frontend), Arc::clone(&frontend));
+    let listeners = bound.listeners;
+    Opened {
+        name: F::NAME,
+        ends_last: F::ENDS_LAST,
+        addresses: bound.addresses,
+        metrics: frontend,
+        serve: Box::new(move |server| serving.serve(listeners, server)),
+        reloader: Box::new(move |config| {
+            let own = section(config);
+            own.map(|own| Arc::clone(&reloading).reload(own))
+                .transpose()
+        }),
     }
 }
 

@@ -25,7 +25,7 @@ fn a_small_configuration_gets_defaults() {
 #[test]
 fn what_cannot_be_served_is_refused_with_setting_and_cure() {
     for (text, named) in [
-        ("", "no face is configured"),
+        ("", "no frontend is configured"),
         ("[s3]\n", "s3.anonymous = true"),
         ("[s3]\nanonymos = true\n", "anonymos"),
         ("[s3]\nanonymous = \"sometimes\"\n", "loopback"),

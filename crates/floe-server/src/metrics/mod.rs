@@ -9,3 +9,9 @@ pub(crate) use histogram::{Histogram, HistogramSnapshot};
 pub(crate) use samples::Samples;
 pub(crate) use statistics::{ConnectionCounters, FaceStatistics, RequestMeter};
 pub(crate) use tiny::collect_tiny;
+
+/// A source of metrics.
+pub(crate) trait Collect: Send + Sync {
+    /// Adds its samples.
+    fn collect(&self, samples: &mut Samples);
+}

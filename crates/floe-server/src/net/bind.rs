@@ -28,13 +28,13 @@ pub struct BindError {
     pub cure: String,
 }
 
-/// Listens on `address`; `setting` is where the address is written.
+/// Listens on `address`, which the setting `listen` of `face` names.
 pub(crate) async fn bind_tcp(
     face: &'static str,
-    setting: &str,
     address: SocketAddr,
 ) -> Result<TcpListener, BindError> {
     TcpListener::bind(address).await.map_err(|error| {
+        let setting = format!("{face}.listen");
         let port = address.port();
         let cure = match error.kind() {
             io::ErrorKind::AddrInUse => format!(
@@ -64,12 +64,11 @@ pub(crate) async fn bind_tcp(
 /// without an error. So a probe that does not share asks first.
 pub(crate) async fn bind_tcp_shared(
     face: &'static str,
-    setting: &str,
     address: SocketAddr,
     threads: usize,
 ) -> Result<Vec<std::net::TcpListener>, BindError> {
     for attempt in 1.. {
-        let probe = bind_tcp(face, setting, address).await?;
+        let probe = bind_tcp(face, address).await?;
         let bound = probe.local_addr().unwrap_or(address);
         drop(probe);
         let listeners: io::Result<Vec<_>> = (0..threads).map(|_| bind_shared(bound)).collect();
@@ -82,7 +81,7 @@ pub(crate) async fn bind_tcp_shared(
                     face,
                     address: bound.to_string(),
                     problem: error.to_string(),
-                    cure: format!("choose another address in {setting}"),
+                    cure: format!("choose another address in {face}.listen"),
                 });
             }
         }
@@ -110,13 +109,11 @@ pub(crate) struct UnixSocket {
 }
 
 impl UnixSocket {
-    /// Listens at `path`. A socket that nobody listens on, left there by a
-    /// process that was killed, is replaced; anything else is left alone.
-    pub(crate) async fn bind(
-        face: &'static str,
-        setting: &str,
-        path: &Path,
-    ) -> Result<Self, BindError> {
+    /// Listens at `path`, which the setting `path` of `face` names. A socket
+    /// without a listener, left by a process that was killed, is replaced;
+    /// anything else is left alone.
+    pub(crate) async fn bind(face: &'static str, path: &Path) -> Result<Self, BindError> {
+        let setting = format!("{face}.path");
         let failure = |problem: String, cure: String| BindError {
             face,
             address: path.display().to_string(),

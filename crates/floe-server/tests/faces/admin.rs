@@ -158,17 +158,6 @@ async fn zones_are_told_when_asked_for() {
     );
 }
 
-#[tokio::test]
-async fn admin_alone_is_enough() {
-    let rig = rig_with(|config| {
-        config.s3 = None;
-        config.oxcache = None;
-    })
-    .await;
-    assert_eq!(page(&rig, "/health").await.status, 200);
-    assert!(rig.server.addresses().s3.is_none());
-}
-
 /// As many idle connections as there may be, and health answers all the same.
 #[tokio::test]
 async fn health_does_not_wait_behind_the_crowd() {

@@ -10,4 +10,5 @@ mod s3_errors;
 mod s3_kept;
 mod s3_read;
 mod s3_write;
+mod subsets;
 mod support;

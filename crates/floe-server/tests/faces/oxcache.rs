@@ -17,7 +17,7 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn connect(rig: &Rig) -> Self {
-        let path = rig.server.addresses().oxcache.clone().unwrap();
+        let path = rig.server.addresses().unix("oxcache").unwrap().to_owned();
         Client {
             stream: UnixStream::connect(path).await.unwrap(),
             buffer: BytesMut::new(),
@@ -214,7 +214,7 @@ async fn a_client_that_takes_nothing_is_let_go() {
 #[tokio::test]
 async fn the_socket_goes_with_the_server() {
     let rig = rig().await;
-    let path = rig.server.addresses().oxcache.clone().unwrap();
+    let path = rig.server.addresses().unix("oxcache").unwrap().to_owned();
     let mut idle = Client::connect(&rig).await;
     rig.server.shutdown().await;
     assert_eq!(idle.receive().await, None);

@@ -116,12 +116,12 @@ async fn store(clock: &Clock, ram: ByteSize) -> Store {
 impl Rig {
     pub(crate) fn address(&self) -> SocketAddr {
         let server = self.server.as_ref().unwrap();
-        server.addresses().memcached.unwrap()
+        server.addresses().tcp("memcached").unwrap()
     }
 
     pub(crate) fn admin(&self) -> SocketAddr {
         let server = self.server.as_ref().unwrap();
-        server.addresses().admin.unwrap()
+        server.addresses().tcp("admin").unwrap()
     }
 
     /// A connection over TCP.

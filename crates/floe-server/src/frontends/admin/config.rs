@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Exposed, ServerConfigError, is_loopback, positive, problem};
+use crate::config::{Exposed, Section, ServerConfigError, is_loopback, positive, problem};
 
 /// Metrics, health and statistics over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,8 +31,8 @@ impl Default for AdminConfig {
     }
 }
 
-impl AdminConfig {
-    pub(crate) fn validate(&self) -> Result<(), ServerConfigError> {
+impl Section for AdminConfig {
+    fn validate(&self) -> Result<(), ServerConfigError> {
         positive("admin.max_connections", self.max_connections)?;
         if !self.public && !is_loopback(self.listen) {
             return Err(problem(
@@ -47,7 +47,7 @@ impl AdminConfig {
         Ok(())
     }
 
-    pub(crate) fn exposed(&self) -> Option<Exposed> {
+    fn exposed(&self) -> Option<Exposed> {
         (self.public && !is_loopback(self.listen)).then_some(Exposed {
             setting: "admin.public",
             address: self.listen,

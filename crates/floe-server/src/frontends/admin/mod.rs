@@ -14,20 +14,17 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use floe::limit::Limit;
-use floe::object::ObjectCache;
 use floe_core::Tick;
 use floe_device::Clock;
-use floe_device::metered::Meters;
 use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
 
-use super::memcached;
-use crate::net::{self, Activity, HttpLimits, Pace, Shutdown};
+use crate::frontend::{Bound, Frontend, Host, Serving, StartError};
+use crate::metrics::{Collect, ConnectionCounters, Samples};
+use crate::net::{self, Activity, HttpLimits, Pace, Service, Shutdown, bind_tcp};
 
-use crate::metrics::{ConnectionCounters, FaceStatistics, Samples};
 pub use config::AdminConfig;
 
 /// Connections beyond the limit, on which large pages are not sent.
@@ -43,72 +40,88 @@ const HELP: &str = "Floe\n\n\
     /ready    200 while requests are taken, 503 during a shutdown\n\
     /version  the version that runs\n";
 
-/// What the pages are made of.
-pub(crate) struct Known {
-    pub(crate) cache: ObjectCache,
-    pub(crate) device: Option<Arc<Meters>>,
-    pub(crate) faces: Vec<(&'static str, Arc<FaceStatistics>)>,
-    pub(crate) memcached: Option<Arc<memcached::Face>>,
-    pub(crate) clock: Clock,
-    pub(crate) started: Tick,
-    /// Cancelled when the other faces take no more requests.
-    pub(crate) draining: CancellationToken,
+/// The frontend of operators.
+pub(crate) struct AdminFrontend {
+    config: AdminConfig,
+    host: Host,
+    started: Tick,
 }
 
-impl Known {
-    fn samples(&self, query: Option<&str>) -> Samples {
-        let mut samples = Samples::default();
-        collect::process(&mut samples);
-        let uptime = self.clock.now().since(self.started).as_secs_f64();
-        samples.gauge("floe_uptime_seconds", "Time since the start", &[], uptime);
-        collect::cache(&mut samples, &self.cache);
-        if let Some(meters) = &self.device {
-            collect::device(&mut samples, meters);
-        }
-        for (name, statistics) in &self.faces {
-            statistics.collect(&mut samples, name);
-        }
-        if let Some(face) = &self.memcached {
-            face.collect(&mut samples);
-        }
-        if query.is_some_and(|query| query.split('&').any(|pair| pair == "zones=1")) {
-            collect::zones(&mut samples, self.cache.store());
-        }
-        samples
+impl Frontend for AdminFrontend {
+    type Config = AdminConfig;
+    type Listeners = TcpListener;
+    const NAME: &'static str = "admin";
+    const ENDS_LAST: bool = true;
+
+    async fn bind(config: &AdminConfig, host: &Host) -> Result<Bound<Self>, StartError> {
+        let listener = bind_tcp(Self::NAME, config.listen).await?;
+        let frontend = AdminFrontend {
+            config: config.clone(),
+            host: host.clone(),
+            started: host.clock.now(),
+        };
+        Ok(Bound::tcp(frontend, listener))
+    }
+
+    fn serve(self: Arc<Self>, listener: TcpListener, serving: Serving) -> Service {
+        let Serving { shutdown, metrics } = serving;
+        let connections = self.config.max_connections;
+        let pages = Arc::new(Semaphore::new(connections as usize));
+        let clock = self.host.clock.clone();
+        let host = self.host.clone();
+        let router = router(Arc::new(MetricsState { metrics, host }), pages);
+        let counters = Arc::new(ConnectionCounters::default());
+        Service::shared(net::accept(
+            listener,
+            Limit::new(connections.saturating_add(HEALTH_CONNECTIONS) as usize),
+            clock.clone(),
+            shutdown.clone(),
+            Arc::clone(&counters),
+            move |stream, activity| {
+                connection(
+                    stream,
+                    activity,
+                    router.clone(),
+                    clock.clone(),
+                    shutdown.clone(),
+                    Arc::clone(&counters),
+                )
+            },
+        ))
     }
 }
 
-/// Serves until the shutdown.
-pub(crate) async fn serve(
-    config: AdminConfig,
-    known: Arc<Known>,
-    listener: TcpListener,
-    shutdown: Shutdown,
-) {
-    let clock = known.clock.clone();
-    let pages = Arc::new(Semaphore::new(config.max_connections as usize));
-    let router = router(known, pages);
-    let counters = Arc::new(ConnectionCounters::default());
-    let connections = shutdown.clone();
-    let connection_counters = Arc::clone(&counters);
-    net::accept(
-        listener,
-        Limit::new(config.max_connections.saturating_add(HEALTH_CONNECTIONS) as usize),
-        clock.clone(),
-        shutdown,
-        counters,
-        move |stream, activity| {
-            connection(
-                stream,
-                activity,
-                router.clone(),
-                clock.clone(),
-                connections.clone(),
-                Arc::clone(&connection_counters),
-            )
-        },
-    )
-    .await;
+impl Collect for AdminFrontend {
+    /// Adds the samples of the process, the cache and its device, which belong
+    /// to no frontend of clients.
+    fn collect(&self, samples: &mut Samples) {
+        collect::process(samples);
+        let uptime = self.host.clock.now().since(self.started).as_secs_f64();
+        samples.gauge("floe_uptime_seconds", "Time since the start", &[], uptime);
+        collect::cache(samples, &self.host.objects);
+        if let Some(meters) = &self.host.device {
+            collect::device(samples, meters);
+        }
+    }
+}
+
+/// The state that the pages show.
+struct MetricsState {
+    metrics: Arc<[Arc<dyn Collect>]>,
+    host: Host,
+}
+
+impl MetricsState {
+    fn samples(&self, query: Option<&str>) -> Samples {
+        let mut samples = Samples::default();
+        for frontend in self.metrics.iter() {
+            frontend.collect(&mut samples);
+        }
+        if query.is_some_and(|query| query.split('&').any(|pair| pair == "zones=1")) {
+            collect::zones(&mut samples, self.host.objects.store());
+        }
+        samples
+    }
 }
 
 fn connection(
@@ -130,7 +143,7 @@ fn connection(
     net::serve_http(stream, service, limits, pace, shutdown, counters, activity)
 }
 
-fn router(known: Arc<Known>, pages: Arc<Semaphore>) -> Router {
+fn router(state: Arc<MetricsState>, pages: Arc<Semaphore>) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/stats", get(stats))
@@ -141,7 +154,7 @@ fn router(known: Arc<Known>, pages: Arc<Semaphore>) -> Router {
         .route("/ready", get(ready))
         .route("/version", get(version))
         .fallback(async || (StatusCode::NOT_FOUND, HELP))
-        .with_state(known)
+        .with_state(state)
 }
 
 /// Refuses a page while as many connections as agreed are being sent pages, so
@@ -164,19 +177,19 @@ async fn limited(
     }
 }
 
-async fn metrics(State(known): State<Arc<Known>>, uri: Uri) -> Response {
-    match known.samples(uri.query()).into_text() {
+async fn metrics(State(state): State<Arc<MetricsState>>, uri: Uri) -> Response {
+    match state.samples(uri.query()).into_text() {
         Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 
-async fn stats(State(known): State<Arc<Known>>, uri: Uri) -> Response {
-    Json(known.samples(uri.query()).to_json()).into_response()
+async fn stats(State(state): State<Arc<MetricsState>>, uri: Uri) -> Response {
+    Json(state.samples(uri.query()).to_json()).into_response()
 }
 
-async fn ready(State(known): State<Arc<Known>>) -> Response {
-    match known.draining.is_cancelled() {
+async fn ready(State(state): State<Arc<MetricsState>>) -> Response {
+    match state.host.draining.is_cancelled() {
         false => "ready\n".into_response(),
         true => (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response(),
     }

@@ -1,18 +1,20 @@
 //! The metrics of the memcached face.
 
-use super::Face;
+use super::MemcachedFrontend;
 use super::latency::GET_RESULTS;
-use crate::metrics::{Samples, collect_tiny};
+use crate::metrics::{Collect, Samples, collect_tiny};
 
-impl Face {
+impl Collect for MemcachedFrontend {
     /// Adds the samples of the face, and of the engine that keeps its tiny items.
-    pub(crate) fn collect(&self, samples: &mut Samples) {
+    fn collect(&self, samples: &mut Samples) {
         self.keys(samples);
         self.commands(samples);
         self.connections(samples);
         collect_tiny(samples, self.items.cache());
     }
+}
 
+impl MemcachedFrontend {
     fn keys(&self, samples: &mut Samples) {
         let totals = self.totals();
         for (command, result, value) in [

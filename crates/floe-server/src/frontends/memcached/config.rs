@@ -7,7 +7,9 @@ use floe::items::ItemConfig;
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Anonymous, Exposed, ServerConfigError, is_loopback, positive, problem};
+use crate::config::{
+    Anonymous, Exposed, Section, ServerConfigError, is_loopback, positive, problem,
+};
 
 /// memcached's protocol over TCP and a Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,8 +97,10 @@ impl MemcachedConfig {
             threads => threads as usize,
         }
     }
+}
 
-    pub(crate) fn validate(&self) -> Result<(), ServerConfigError> {
+impl Section for MemcachedConfig {
+    fn validate(&self) -> Result<(), ServerConfigError> {
         positive("memcached.max_connections", self.max_connections)?;
         positive("memcached.max_pipeline", self.max_pipeline)?;
         positive(
@@ -147,6 +151,16 @@ impl MemcachedConfig {
         }
         Ok(())
     }
+
+    fn exposed(&self) -> Option<Exposed> {
+        let address = self.listen.filter(|address| !is_loopback(*address))?;
+        let is_open = !self.has_passwords() && self.anonymous.is_served();
+        is_open.then_some(Exposed {
+            setting: "memcached.anonymous",
+            address,
+            what: "items are read and written by anyone",
+        })
+    }
 }
 
 impl MemcachedConfig {
@@ -179,16 +193,6 @@ impl MemcachedConfig {
             }
             _ => Ok(()),
         }
-    }
-
-    pub(crate) fn exposed(&self) -> Option<Exposed> {
-        let address = self.listen.filter(|address| !is_loopback(*address))?;
-        let is_open = !self.has_passwords() && self.anonymous.is_served();
-        is_open.then_some(Exposed {
-            setting: "memcached.anonymous",
-            address,
-            what: "items are read and written by anyone",
-        })
     }
 }
 

@@ -12,12 +12,12 @@ use super::output::Output;
 use super::protocol::Verb;
 use super::protocol::number::{Digits, unsigned};
 use super::words as say;
-use super::{Face, GetResult};
+use super::{GetResult, MemcachedFrontend};
 
 /// Where and by whom requests of one connection are carried out.
 #[derive(Clone)]
 pub(super) struct Context {
-    pub(super) face: Arc<Face>,
+    pub(super) face: Arc<MemcachedFrontend>,
     pub(super) counters: Arc<Counters>,
     /// When the batch of requests that is being carried out had arrived.
     pub(super) arrived: Tick,

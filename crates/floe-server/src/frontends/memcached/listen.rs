@@ -2,8 +2,6 @@
 //! spreads connections over threads, and one Unix socket for all of them.
 
 use std::io;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -15,93 +13,74 @@ use tokio_util::task::TaskTracker;
 use super::config::MemcachedConfig;
 use super::counters::Counters;
 use super::open::{Endpoint, Listed};
-use super::{Face, connection, words};
-use crate::net::{self, Acceptor, BindError, Greeting, Shutdown, UnixSocket};
-
-const FACE: &str = "memcached";
+use super::{MemcachedFrontend, connection, words};
+use crate::frontend::Address;
+use crate::net::{self, Acceptor, BindError, Greeting, Service, Shutdown, UnixSocket};
 
 /// How long a connection that is turned away may take to hear why.
 const REFUSAL_PATIENCE: Duration = Duration::from_millis(100);
 
 /// The sockets of the face, bound.
-#[derive(Debug)]
 pub(crate) struct Listeners {
     /// One a thread.
     tcp: Vec<std::net::TcpListener>,
-    address: Option<SocketAddr>,
     unix: Option<UnixSocket>,
 }
 
 impl Listeners {
     /// Takes the addresses that the configuration names.
-    pub(crate) async fn open(config: &MemcachedConfig) -> Result<Self, BindError> {
-        let tcp = match config.listen {
-            Some(address) => {
-                let threads = config.thread_count();
-                net::bind_tcp_shared(FACE, "memcached.listen", address, threads).await?
-            }
-            None => Vec::new(),
-        };
-        let unix = match config.path.as_os_str().is_empty() {
-            true => None,
-            false => Some(UnixSocket::bind(FACE, "memcached.path", &config.path).await?),
-        };
+    pub(super) async fn open(
+        name: &'static str,
+        config: &MemcachedConfig,
+    ) -> Result<Self, BindError> {
         Ok(Listeners {
-            address: tcp.first().and_then(|listener| listener.local_addr().ok()),
-            tcp,
-            unix,
+            tcp: match config.listen {
+                Some(address) => net::bind_tcp_shared(name, address, config.thread_count()).await?,
+                None => Vec::new(),
+            },
+            unix: match config.path.as_os_str().is_empty() {
+                true => None,
+                false => Some(UnixSocket::bind(name, &config.path).await?),
+            },
         })
     }
 
-    /// Where TCP listens.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.address
+    pub(super) fn addresses(&self) -> Vec<Address> {
+        let tcp = self
+            .tcp
+            .first()
+            .and_then(|listener| listener.local_addr().ok());
+        let unix = self.unix.as_ref().map(|socket| socket.path().to_owned());
+        let unix = unix.map(Address::Unix);
+        tcp.map(Address::Tcp).into_iter().chain(unix).collect()
     }
 
-    /// Where the Unix socket is.
-    pub(crate) fn path(&self) -> Option<PathBuf> {
-        self.unix.as_ref().map(UnixSocket::path).map(Path::to_owned)
-    }
-
-    /// Starts the threads. They end when the shutdown lets them, and are
-    /// counted among its tasks.
-    pub(crate) fn serve(mut self, face: &Arc<Face>, shutdown: &Shutdown) -> io::Result<()> {
-        if let Some(address) = self.address {
-            face.listed.listen(Endpoint::Tcp(address));
+    /// One future for each thread of `face`. They end when `shutdown` lets them.
+    pub(super) fn serve(self, face: &Arc<MemcachedFrontend>, shutdown: &Shutdown) -> Service {
+        for address in self.addresses() {
+            face.listed.listen(match address {
+                Address::Tcp(address) => Endpoint::Tcp(address),
+                Address::Unix(path) => Endpoint::Unix(Arc::new(path)),
+            });
         }
-        if let Some(path) = self.path() {
-            face.listed.listen(Endpoint::Unix(Arc::new(path)));
-        }
-        let unix = self.unix.take().map(Arc::new);
+        let unix = self.unix.map(Arc::new);
         let mut tcp = self.tcp.into_iter();
-        for (number, counters) in face.threads.iter().enumerate() {
+        Service::threads(face.threads.iter().map(|counters| {
             let thread = Thread {
                 face: Arc::clone(face),
                 counters: Arc::clone(counters),
                 shutdown: shutdown.clone(),
                 connections: TaskTracker::new(),
             };
-            let tcp = tcp.next();
-            let unix = unix.clone();
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
-            let alive = shutdown.tasks.token();
-            std::thread::Builder::new()
-                .name(format!("memcached-{number}"))
-                .spawn(move || {
-                    runtime.block_on(thread.run(tcp, unix));
-                    drop(runtime);
-                    drop(alive);
-                })?;
-        }
-        Ok(())
+            let (tcp, unix) = (tcp.next(), unix.clone());
+            move || thread.run(tcp, unix)
+        }))
     }
 }
 
 /// One thread of the face.
 struct Thread {
-    face: Arc<Face>,
+    face: Arc<MemcachedFrontend>,
     counters: Arc<Counters>,
     shutdown: Shutdown,
     connections: TaskTracker,
@@ -177,8 +156,12 @@ impl Thread {
     }
 }
 
-async fn serve<S, O>(opening: O, place: Option<Place>, face: Arc<Face>, counters: Arc<Counters>)
-where
+async fn serve<S, O>(
+    opening: O,
+    place: Option<Place>,
+    face: Arc<MemcachedFrontend>,
+    counters: Arc<Counters>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     O: Future<Output = io::Result<S>>,
 {
@@ -221,7 +204,7 @@ fn ends(stream: &TcpStream) -> io::Result<[Endpoint; 2]> {
     Ok([Endpoint::Tcp(client), Endpoint::Tcp(server)])
 }
 
-async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, face: &Face) {
+async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, face: &MemcachedFrontend) {
     let line = format!("{}\r\n", words::TOO_MANY_CONNECTIONS);
     let tell = async {
         stream.write_all(line.as_bytes()).await?;
@@ -236,12 +219,12 @@ async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, face: &Face) {
 
 /// One of the connections that may be open at once.
 struct Place {
-    face: Arc<Face>,
+    face: Arc<MemcachedFrontend>,
     listed: Listed,
 }
 
 impl Place {
-    fn take(face: &Arc<Face>, client: Endpoint, server: Endpoint) -> Option<Self> {
+    fn take(face: &Arc<MemcachedFrontend>, client: Endpoint, server: Endpoint) -> Option<Self> {
         let limit = face.config().max_connections;
         let more = |open| (open < limit).then_some(open + 1);
         face.open.fetch_update(Relaxed, Relaxed, more).ok()?;

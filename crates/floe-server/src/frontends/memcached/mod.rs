@@ -37,20 +37,21 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ServerConfigError;
+use crate::frontend::{Bound, Frontend, Host, Reload, Serving, StartError};
 use crate::metrics::HistogramSnapshot;
-use crate::net::Tls;
+use crate::net::{Service, Tls};
 use crate::reload::Reloadable;
 pub use config::MemcachedConfig;
 use counters::Counters;
 use counters::Totals;
 use latency::GetResult;
-pub(crate) use listen::Listeners;
+use listen::Listeners;
 use memory::Memory;
-pub(crate) use reload::Reloaded;
+use reload::Reloaded;
 
-/// The memcached face, ready to serve.
+/// The memcached frontend.
 #[derive(Debug)]
-pub(crate) struct Face {
+pub(crate) struct MemcachedFrontend {
     items: ItemCache,
     clock: Clock,
     config: Reloadable<MemcachedConfig>,
@@ -72,17 +73,45 @@ pub(crate) struct Face {
     started_unix_s: u64,
 }
 
-impl Face {
-    /// Prepares to serve `items` on `threads` threads.
-    pub(crate) fn new(
+impl Frontend for MemcachedFrontend {
+    type Config = MemcachedConfig;
+    type Listeners = Listeners;
+    const NAME: &'static str = "memcached";
+
+    async fn bind(config: &MemcachedConfig, host: &Host) -> Result<Bound<Self>, StartError> {
+        let listeners = Listeners::open(Self::NAME, config).await?;
+        let items = ItemCache::open(host.items.clone(), &config.items()).await;
+        let items = items.map_err(|error| StartError::Prepare {
+            frontend: Self::NAME,
+            source: error.into(),
+        })?;
+        Ok(Bound {
+            frontend: MemcachedFrontend::new(config, items, host)?,
+            addresses: listeners.addresses(),
+            listeners,
+        })
+    }
+
+    fn serve(self: Arc<Self>, listeners: Listeners, serving: Serving) -> Service {
+        listeners.serve(&self, &serving.shutdown)
+    }
+
+    fn reload(self: Arc<Self>, config: &MemcachedConfig) -> Result<Reload, ServerConfigError> {
+        let new = Reloaded::read(config)?;
+        Ok(Box::new(move || self.take(&new)))
+    }
+}
+
+impl MemcachedFrontend {
+    fn new(
         config: &MemcachedConfig,
         items: ItemCache,
-        clock: Clock,
-        draining: CancellationToken,
-    ) -> Result<Arc<Self>, ServerConfigError> {
+        host: &Host,
+    ) -> Result<Self, ServerConfigError> {
         let users = auth::Users::of(config)?;
-        let tls = Tls::new("memcached", &config.tls_certificate, &config.tls_key)?;
-        Ok(Arc::new(Face {
+        let tls = Tls::new(Self::NAME, &config.tls_certificate, &config.tls_key)?;
+        let clock = host.clock.clone();
+        Ok(MemcachedFrontend {
             started_unix_s: clock.unix_seconds(),
             memory: Memory::new(config, clock.clone()),
             items,
@@ -93,7 +122,7 @@ impl Face {
             open: AtomicU32::new(0),
             listed: Arc::default(),
             prefixes: prefixes::Prefixes::default(),
-            draining,
+            draining: host.draining.clone(),
             is_draining: AtomicBool::new(false),
             threads: (0..config.thread_count())
                 .map(|_| Arc::new(Counters::default()))
@@ -101,7 +130,7 @@ impl Face {
             reset: Mutex::new(Totals::default()),
             max_item_bytes: config.max_item_size.bytes(),
             config: Reloadable::new(config.clone()),
-        }))
+        })
     }
 
     /// Its settings, of which some can be replaced.

@@ -1,14 +1,15 @@
 //! What of a new configuration the face takes without a restart.
 
 use super::config::MemcachedConfig;
-use super::{Face, auth};
+use super::{MemcachedFrontend, auth};
 use crate::config::ServerConfigError;
+use crate::frontend::Frontend as _;
 use crate::net::Tls;
 use crate::reload::Reloadable;
 
 /// A new configuration whose files are read and found right.
 #[derive(Debug)]
-pub(crate) struct Reloaded {
+pub(super) struct Reloaded {
     config: MemcachedConfig,
     users: Option<auth::Users>,
     tls: Option<Tls>,
@@ -19,20 +20,24 @@ impl Reloaded {
     ///
     /// # Errors
     /// What is wrong with one of them.
-    pub(crate) fn read(config: &MemcachedConfig) -> Result<Self, ServerConfigError> {
+    pub(super) fn read(config: &MemcachedConfig) -> Result<Self, ServerConfigError> {
         Ok(Reloaded {
             config: config.clone(),
             users: auth::Users::of(config)?,
-            tls: Tls::new("memcached", &config.tls_certificate, &config.tls_key)?,
+            tls: Tls::new(
+                MemcachedFrontend::NAME,
+                &config.tls_certificate,
+                &config.tls_key,
+            )?,
         })
     }
 }
 
-impl Face {
+impl MemcachedFrontend {
     /// Takes over limits, and users and certificate where it has some and is
     /// given some: turning either on or off needs a restart. Limits of a
     /// connection are those of its beginning. Answers with the settings taken.
-    pub(crate) fn reload(&self, new: &Reloaded) -> Vec<&'static str> {
+    pub(super) fn take(&self, new: &Reloaded) -> Vec<&'static str> {
         let limits = &new.config;
         self.config.replace_with(&Reloadable::new(MemcachedConfig {
             max_connections: limits.max_connections,

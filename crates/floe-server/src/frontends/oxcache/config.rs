@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ServerConfigError, positive, problem};
+use crate::config::{Section, ServerConfigError, positive, problem};
 
 /// OxCache's protocol on a Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,8 +43,8 @@ impl Default for OxCacheConfig {
     }
 }
 
-impl OxCacheConfig {
-    pub(crate) fn validate(&self) -> Result<(), ServerConfigError> {
+impl Section for OxCacheConfig {
+    fn validate(&self) -> Result<(), ServerConfigError> {
         positive("oxcache.max_connections", self.max_connections)?;
         positive("oxcache.max_pipeline", self.max_pipeline)?;
         positive("oxcache.stall_timeout_seconds", self.stall_timeout_seconds)?;

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::codec::{self, FrameError, Request};
-use super::{Data, OxCacheFace, Reply};
+use super::{Data, OxCacheFrontend, Reply};
 use crate::metrics::RequestMeter;
 use crate::net::{Activity, Busy, Shutdown, StallGuard};
 
@@ -22,18 +22,18 @@ type Writer = StallGuard<OwnedWriteHalf>;
 /// Serves until the client closes, sends junk or takes nothing for too long,
 /// or until what was asked is answered after the shutdown began.
 pub(super) async fn serve(
-    face: OxCacheFace,
+    frontend: Arc<OxCacheFrontend>,
     stream: UnixStream,
     shutdown: Shutdown,
     activity: Arc<Activity>,
 ) {
-    let counters = Arc::clone(&face.inner.statistics.connections);
+    let counters = Arc::clone(&frontend.statistics.connections);
     let (reader, writer) = stream.into_split();
     let stall_timeout =
-        std::time::Duration::from_secs(u64::from(face.inner.config.stall_timeout_seconds));
-    let clock: Clock = face.inner.clock.clone();
+        std::time::Duration::from_secs(u64::from(frontend.config.stall_timeout_seconds));
+    let clock: Clock = frontend.clock.clone();
     let writer = StallGuard::new(writer, clock, stall_timeout).with_activity(Arc::clone(&activity));
-    match answer_all(face, reader, writer, shutdown.drain, &activity).await {
+    match answer_all(frontend, reader, writer, shutdown.drain, &activity).await {
         Ok(()) => {}
         Err(Broken::Junk(error)) => {
             counters.broken.add(1);
@@ -69,13 +69,13 @@ impl From<io::Error> for Broken {
 }
 
 async fn answer_all(
-    face: OxCacheFace,
+    frontend: Arc<OxCacheFrontend>,
     reader: OwnedReadHalf,
     mut writer: Writer,
     drain: CancellationToken,
     activity: &Arc<Activity>,
 ) -> Result<(), Broken> {
-    let max_pipeline = face.inner.config.max_pipeline as usize;
+    let max_pipeline = frontend.config.max_pipeline as usize;
     let requests = Requests {
         reader,
         buffer: BytesMut::with_capacity(2 * codec::REQUEST_BYTES_MAX),
@@ -84,7 +84,7 @@ async fn answer_all(
     };
     let replies = requests
         .into_stream()
-        .map(|request| start(&face, request, activity.begin()))
+        .map(|request| start(&frontend, request, activity.begin()))
         .buffered(max_pipeline);
     let mut replies = std::pin::pin!(replies);
     while let Some(turn) = replies.next().await {
@@ -115,12 +115,12 @@ enum Turn {
 /// Starts on a request in a task of its own, so that it proceeds while
 /// earlier answers are sent. Dropping the future stops the task.
 fn start(
-    face: &OxCacheFace,
+    frontend: &Arc<OxCacheFrontend>,
     request: Result<Get, Broken>,
     busy: Busy,
 ) -> impl Future<Output = Turn> + Send + use<> {
     let task = request.map(|get| {
-        let reply = face.clone().reply(get.key, get.offset, get.size);
+        let reply = Arc::clone(frontend).reply(get.key, get.offset, get.size);
         AbortOnDropHandle::new(tokio::spawn(reply))
     });
     async move {

@@ -8,19 +8,18 @@ pub mod codec;
 mod config;
 mod connection;
 
-use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 
 use floe::limit::Limit;
 use floe::object::{ByteRange, ObjectBody, ObjectCache, ObjectKey, Outcome};
 use floe_device::Clock;
-use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::net::{self, Activity, Shutdown, UnixSocket};
+use crate::config::ServerConfigError;
+use crate::frontend::{Address, Bound, Frontend, Host, Reload, Serving, StartError};
+use crate::metrics::{Collect, FaceStatistics, RequestMeter, Samples};
+use crate::net::{self, Service, UnixSocket};
 
-use crate::metrics::{FaceStatistics, RequestMeter};
 pub use config::OxCacheConfig;
 
 /// The unit in which read-ahead is accounted for.
@@ -29,21 +28,16 @@ const READ_AHEAD_UNIT_BYTES: u64 = 4096;
 /// Most bytes of one answer that are read before its turn has come.
 const READ_AHEAD_BYTES_MAX: u64 = 1 << 20;
 
-/// OxCache's face, ready to serve.
-#[derive(Clone)]
-pub(crate) struct OxCacheFace {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
+/// OxCache's frontend.
+pub(crate) struct OxCacheFrontend {
     cache: ObjectCache,
     clock: Clock,
     config: OxCacheConfig,
     bucket: Arc<str>,
-    /// In units of [`READ_AHEAD_UNIT_BYTES`], over all connections.
     connections: Arc<Limit>,
+    /// In units of [`READ_AHEAD_UNIT_BYTES`], over all connections.
     read_ahead: Arc<Semaphore>,
-    statistics: Arc<FaceStatistics>,
+    statistics: FaceStatistics,
 }
 
 /// An answer whose turn to be sent may not have come.
@@ -62,74 +56,71 @@ struct Data {
     _share: Option<OwnedSemaphorePermit>,
 }
 
-impl fmt::Debug for OxCacheFace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OxCacheFace").finish_non_exhaustive()
+impl Frontend for OxCacheFrontend {
+    type Config = OxCacheConfig;
+    type Listeners = UnixSocket;
+    const NAME: &'static str = "oxcache";
+
+    async fn bind(config: &OxCacheConfig, host: &Host) -> Result<Bound<Self>, StartError> {
+        let socket = UnixSocket::bind(Self::NAME, &config.path).await?;
+        Ok(Bound {
+            frontend: OxCacheFrontend::new(config, host),
+            addresses: vec![Address::Unix(socket.path().to_owned())],
+            listeners: socket,
+        })
+    }
+
+    fn serve(self: Arc<Self>, socket: UnixSocket, serving: Serving) -> Service {
+        let shutdown = serving.shutdown;
+        let connections = shutdown.clone();
+        Service::shared(net::accept(
+            socket,
+            Arc::clone(&self.connections),
+            self.clock.clone(),
+            shutdown,
+            Arc::clone(&self.statistics.connections),
+            move |stream, activity| {
+                connection::serve(Arc::clone(&self), stream, connections.clone(), activity)
+            },
+        ))
+    }
+
+    /// Takes the limit of connections.
+    fn reload(self: Arc<Self>, config: &OxCacheConfig) -> Result<Reload, ServerConfigError> {
+        let max_connections = config.max_connections as usize;
+        Ok(Box::new(move || {
+            self.connections.set(max_connections);
+            vec!["oxcache.max_connections"]
+        }))
     }
 }
 
-impl OxCacheFace {
-    pub(crate) fn new(
-        config: &OxCacheConfig,
-        cache: ObjectCache,
-        clock: Clock,
-        statistics: Arc<FaceStatistics>,
-    ) -> Self {
+impl Collect for OxCacheFrontend {
+    fn collect(&self, samples: &mut Samples) {
+        self.statistics.collect(samples, Self::NAME);
+    }
+}
+
+impl OxCacheFrontend {
+    fn new(config: &OxCacheConfig, host: &Host) -> Self {
         let units = config.read_ahead.bytes() / READ_AHEAD_UNIT_BYTES;
         let units = usize::try_from(units).unwrap_or(usize::MAX);
-        OxCacheFace {
-            inner: Arc::new(Inner {
-                cache,
-                clock,
-                bucket: config.bucket.as_str().into(),
-                config: config.clone(),
-                connections: Limit::new(config.max_connections as usize),
-                read_ahead: Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))),
-                statistics,
-            }),
+        OxCacheFrontend {
+            cache: host.objects.clone(),
+            clock: host.clock.clone(),
+            bucket: config.bucket.as_str().into(),
+            config: config.clone(),
+            connections: Limit::new(config.max_connections as usize),
+            read_ahead: Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))),
+            statistics: FaceStatistics::default(),
         }
     }
 
-    /// Takes the limit of connections; answers with the settings taken.
-    pub(crate) fn reload(&self, config: &OxCacheConfig) -> Vec<&'static str> {
-        let inner = &self.inner;
-        inner.connections.set(config.max_connections as usize);
-        vec!["oxcache.max_connections"]
-    }
-
-    /// Serves until the shutdown, then removes the socket.
-    pub(crate) async fn serve(self, socket: UnixSocket, shutdown: Shutdown) {
-        let inner = Arc::clone(&self.inner);
-        let connections = shutdown.clone();
-        net::accept(
-            socket,
-            Arc::clone(&inner.connections),
-            inner.clock.clone(),
-            shutdown,
-            Arc::clone(&inner.statistics.connections),
-            move |stream, activity| {
-                self.clone()
-                    .connection(stream, connections.clone(), activity)
-            },
-        )
-        .await;
-    }
-
-    fn connection(
-        self,
-        stream: UnixStream,
-        shutdown: Shutdown,
-        activity: Arc<Activity>,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        connection::serve(self, stream, shutdown, activity)
-    }
-
     /// Looks a request up, and reads ahead as far as there is memory for it.
-    async fn reply(self, key: String, offset: u64, size: u64) -> (RequestMeter, Reply) {
-        let inner = &self.inner;
+    async fn reply(self: Arc<Self>, key: String, offset: u64, size: u64) -> (RequestMeter, Reply) {
         let mut meter = RequestMeter::begin(
-            Arc::clone(&inner.statistics.requests),
-            inner.clock.clone(),
+            Arc::clone(&self.statistics.requests),
+            self.clock.clone(),
             &http::Method::GET,
         );
         let (status, result, reply) = match self.data(key, offset, size).await {
@@ -145,8 +136,7 @@ impl OxCacheFace {
     }
 
     async fn data(&self, key: String, offset: u64, size: u64) -> Result<(Data, Outcome), Refusal> {
-        let inner = &self.inner;
-        let most = inner.config.max_read_size.bytes();
+        let most = self.config.max_read_size.bytes();
         if size == 0 {
             return Err(Refusal::client("the size asked for is 0"));
         }
@@ -164,8 +154,8 @@ impl OxCacheFace {
             first: offset,
             last: end - 1,
         };
-        let key = ObjectKey::new(Arc::clone(&inner.bucket), key);
-        let read = inner.cache.get(&key, Some(range)).await?;
+        let key = ObjectKey::new(Arc::clone(&self.bucket), key);
+        let read = self.cache.get(&key, Some(range)).await?;
         if read.range != (offset..end) {
             return Err(Refusal::client(format!(
                 "{key} has {} bytes; {offset}..{end} is not within it",
@@ -178,12 +168,10 @@ impl OxCacheFace {
             rest: read.body,
             _share: None,
         };
-        inner.read_ahead(&mut data).await?;
+        self.read_ahead(&mut data).await?;
         Ok((data, read.outcome))
     }
-}
 
-impl Inner {
     /// An error up to here can still be told to the client. Where there is no
     /// memory left the answer is read when its turn comes.
     async fn read_ahead(&self, data: &mut Data) -> Result<(), Refusal> {

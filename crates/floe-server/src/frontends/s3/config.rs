@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Anonymous, Exposed, ServerConfigError, is_loopback, positive, problem};
+use crate::config::{
+    Anonymous, Exposed, Section, ServerConfigError, is_loopback, positive, problem,
+};
 
 /// The S3 face.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,8 +67,8 @@ impl Default for S3Config {
     }
 }
 
-impl S3Config {
-    pub(crate) fn exposed(&self) -> Option<Exposed> {
+impl Section for S3Config {
+    fn exposed(&self) -> Option<Exposed> {
         (self.anonymous.is_served() && !is_loopback(self.listen)).then_some(Exposed {
             setting: "s3.anonymous",
             address: self.listen,
@@ -74,7 +76,7 @@ impl S3Config {
         })
     }
 
-    pub(crate) fn validate(&self) -> Result<(), ServerConfigError> {
+    fn validate(&self) -> Result<(), ServerConfigError> {
         positive("s3.max_connections", self.max_connections)?;
         positive(
             "s3.max_streams_per_connection",
@@ -108,7 +110,9 @@ impl S3Config {
         }
         Ok(())
     }
+}
 
+impl S3Config {
     fn validate_access(&self) -> Result<(), ServerConfigError> {
         if self.keys.is_empty() && !self.anonymous.is_served() {
             return Err(problem(

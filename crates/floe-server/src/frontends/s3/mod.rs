@@ -22,7 +22,6 @@ mod upload;
 mod write;
 
 use std::convert::Infallible;
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,8 +41,12 @@ use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, S3Error, S3ErrorCode};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::metrics::{FaceStatistics, RequestMeter};
-use crate::net::{self, Activity, HttpLimits, Pace, PacedBody, Shutdown, TimedBody, UploadPace};
+use crate::config::ServerConfigError;
+use crate::frontend::{Bound, Frontend, Host, Reload, Serving, StartError};
+use crate::metrics::{Collect, FaceStatistics, RequestMeter, Samples};
+use crate::net::{
+    self, Activity, HttpLimits, Pace, PacedBody, Service, Shutdown, TimedBody, UploadPace, bind_tcp,
+};
 use crate::reload::Reloadable;
 use auth::{Access, Keys};
 use read::Reads;
@@ -60,13 +63,8 @@ const X_AMZ_REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id")
 /// Most bytes of a request that is XML, such as a list of keys to delete.
 const XML_BYTES_MAX: usize = 2 << 20;
 
-/// The S3 face, ready to serve.
-#[derive(Clone)]
-pub(crate) struct S3Face {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
+/// The S3 frontend.
+pub(crate) struct S3Frontend {
     service: S3Service,
     domains: Domains,
     keys: Keys,
@@ -74,7 +72,7 @@ struct Inner {
     limits: Reloadable<Limits>,
     connections: Arc<Limit>,
     upload_limit_bytes: Arc<AtomicU64>,
-    statistics: Arc<FaceStatistics>,
+    statistics: FaceStatistics,
     next_request_id: AtomicU64,
 }
 
@@ -106,111 +104,105 @@ impl Limits {
 
 type Answer = Response<PacedBody<Body>>;
 
-impl fmt::Debug for S3Face {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("S3Face").finish_non_exhaustive()
-    }
-}
+impl Frontend for S3Frontend {
+    type Config = S3Config;
+    type Listeners = TcpListener;
+    const NAME: &'static str = "s3";
 
-impl S3Face {
-    pub(crate) fn new(
-        config: &S3Config,
-        cache: ObjectCache,
-        clock: Clock,
-        statistics: Arc<FaceStatistics>,
-    ) -> Self {
-        let keys = Keys::new(config);
-        let upload_limit_bytes = Arc::new(AtomicU64::new(config.max_upload_size.bytes()));
-        S3Face {
-            inner: Arc::new(Inner {
-                domains: Domains::new(&config.domains),
-                service: service(config, cache, keys.clone(), Arc::clone(&upload_limit_bytes)),
-                keys,
-                limits: Reloadable::new(Limits::new(config)),
-                connections: Limit::new(config.max_connections as usize),
-                upload_limit_bytes,
-                // Ids of two runs differ, so that logs can be told apart.
-                next_request_id: AtomicU64::new(clock.unix_seconds() << 32),
-                clock,
-                statistics,
-            }),
-        }
+    async fn bind(config: &S3Config, host: &Host) -> Result<Bound<Self>, StartError> {
+        let listener = bind_tcp(Self::NAME, config.listen).await?;
+        Ok(Bound::tcp(S3Frontend::new(config, host), listener))
+    }
+
+    fn serve(self: Arc<Self>, listener: TcpListener, serving: Serving) -> Service {
+        let shutdown = serving.shutdown;
+        let connections = shutdown.clone();
+        Service::shared(net::accept(
+            listener,
+            Arc::clone(&self.connections),
+            self.clock.clone(),
+            shutdown,
+            Arc::clone(&self.statistics.connections),
+            move |stream, activity| {
+                Arc::clone(&self).connection(stream, connections.clone(), activity)
+            },
+        ))
     }
 
     /// Takes keys for requests, and limits for connections and requests, from
-    /// now on; answers with the settings taken.
-    pub(crate) fn reload(&self, config: &S3Config) -> Vec<&'static str> {
-        let inner = &self.inner;
-        inner.keys.replace_with(&Keys::new(config));
-        inner
-            .limits
-            .replace_with(&Reloadable::new(Limits::new(config)));
-        inner.connections.set(config.max_connections as usize);
-        let upload_limit = config.max_upload_size.bytes();
-        inner.upload_limit_bytes.store(upload_limit, Relaxed);
-        vec![
-            "s3.keys",
-            "s3.max_connections",
-            "s3.max_streams_per_connection",
-            "s3.max_header_size",
-            "s3.idle_timeout_seconds",
-            "s3.stall_timeout_seconds",
-            "s3.min_upload_rate",
-            "s3.max_upload_size",
-        ]
+    /// now on.
+    fn reload(self: Arc<Self>, config: &S3Config) -> Result<Reload, ServerConfigError> {
+        let config = config.clone();
+        Ok(Box::new(move || {
+            self.keys.replace_with(&Keys::new(&config));
+            let limits = Reloadable::new(Limits::new(&config));
+            self.limits.replace_with(&limits);
+            self.connections.set(config.max_connections as usize);
+            let upload_limit = config.max_upload_size.bytes();
+            self.upload_limit_bytes.store(upload_limit, Relaxed);
+            vec![
+                "s3.keys",
+                "s3.max_connections",
+                "s3.max_streams_per_connection",
+                "s3.max_header_size",
+                "s3.idle_timeout_seconds",
+                "s3.stall_timeout_seconds",
+                "s3.min_upload_rate",
+                "s3.max_upload_size",
+            ]
+        }))
     }
+}
 
-    /// Serves until the shutdown.
-    pub(crate) async fn serve(self, listener: TcpListener, shutdown: Shutdown) {
-        let inner = Arc::clone(&self.inner);
-        let connections = shutdown.clone();
-        net::accept(
-            listener,
-            Arc::clone(&inner.connections),
-            inner.clock.clone(),
-            shutdown,
-            Arc::clone(&inner.statistics.connections),
-            move |stream, activity| {
-                self.clone()
-                    .connection(stream, connections.clone(), activity)
-            },
-        )
-        .await;
+impl Collect for S3Frontend {
+    fn collect(&self, samples: &mut Samples) {
+        self.statistics.collect(samples, Self::NAME);
+    }
+}
+
+impl S3Frontend {
+    fn new(config: &S3Config, host: &Host) -> Self {
+        let keys = Keys::new(config);
+        let upload_limit_bytes = Arc::new(AtomicU64::new(config.max_upload_size.bytes()));
+        let cache = host.objects.clone();
+        S3Frontend {
+            domains: Domains::new(&config.domains),
+            service: service(config, cache, keys.clone(), Arc::clone(&upload_limit_bytes)),
+            keys,
+            limits: Reloadable::new(Limits::new(config)),
+            connections: Limit::new(config.max_connections as usize),
+            upload_limit_bytes,
+            // Ids of two runs differ, so that logs can be told apart.
+            next_request_id: AtomicU64::new(host.clock.unix_seconds() << 32),
+            clock: host.clock.clone(),
+            statistics: FaceStatistics::default(),
+        }
     }
 
     fn connection(
-        self,
+        self: Arc<Self>,
         stream: TcpStream,
         shutdown: Shutdown,
         activity: Arc<Activity>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let inner = Arc::clone(&self.inner);
-        let limits = inner.limits.get().http.clone();
-        let pace = Pace::new(inner.clock.clone(), limits.stall_timeout);
+        let counters = Arc::clone(&self.statistics.connections);
+        let limits = self.limits.get().http.clone();
+        let pace = Pace::new(self.clock.clone(), limits.stall_timeout);
         let service = Connection {
-            face: self,
+            frontend: self,
             pace: Arc::clone(&pace),
         };
-        net::serve_http(
-            stream,
-            service,
-            limits,
-            pace,
-            shutdown,
-            Arc::clone(&inner.statistics.connections),
-            activity,
-        )
+        net::serve_http(stream, service, limits, pace, shutdown, counters, activity)
     }
 
-    async fn answer(self, request: Request<Incoming>, pace: Arc<Pace>) -> Answer {
-        let inner = &*self.inner;
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, pace: Arc<Pace>) -> Answer {
         let is_head = request.method() == Method::HEAD;
         let mut meter = RequestMeter::begin(
-            Arc::clone(&inner.statistics.requests),
-            inner.clock.clone(),
+            Arc::clone(&self.statistics.requests),
+            self.clock.clone(),
             request.method(),
         );
-        let id = format!("{:016X}", inner.next_request_id.fetch_add(1, Relaxed));
+        let id = format!("{:016X}", self.next_request_id.fetch_add(1, Relaxed));
         let mut response = self.response(request).await;
         let headers = response.headers_mut();
         headers.insert(SERVER, HeaderValue::from_static("Floe"));
@@ -226,15 +218,14 @@ impl S3Face {
     }
 
     async fn response(&self, request: Request<Incoming>) -> Response<Body> {
-        let inner = &*self.inner;
         let (mut head, body) = request.into_parts();
-        let named = || inner.domains.require_bucket_name(&head.uri, &head.headers);
+        let named = || self.domains.require_bucket_name(&head.uri, &head.headers);
         match named().and_then(|()| head::admit(&head)) {
             Ok(credentials) => head.extensions.insert(credentials),
             Err(error) => return refusal(error, head.version),
         };
-        let clock = self.inner.clock.clone();
-        let pace = self.inner.limits.get().uploads;
+        let clock = self.clock.clone();
+        let pace = self.limits.get().uploads;
         let is_streamed = head.method != Method::POST || head::is_streaming(&head.headers);
         let body = match body.is_end_stream() {
             true => Body::empty(),
@@ -245,7 +236,7 @@ impl S3Face {
             },
         };
         let request = Request::from_parts(head, body);
-        match self.inner.service.call(request).await {
+        match self.service.call(request).await {
             Ok(response) => response,
             Err(error) => {
                 let source: Box<dyn std::error::Error + Send + Sync> = error.into();
@@ -259,9 +250,9 @@ impl S3Face {
     }
 }
 
-/// One connection's view of the face.
+/// One connection's view of the frontend.
 struct Connection {
-    face: S3Face,
+    frontend: Arc<S3Frontend>,
     pace: Arc<Pace>,
 }
 
@@ -271,7 +262,7 @@ impl hyper::service::Service<Request<Incoming>> for Connection {
     type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let answer = self.face.clone().answer(request, Arc::clone(&self.pace));
+        let answer = Arc::clone(&self.frontend).answer(request, Arc::clone(&self.pace));
         Box::pin(async move { Ok(answer.await) })
     }
 }

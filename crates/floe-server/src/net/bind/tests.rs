@@ -2,11 +2,9 @@ use super::*;
 
 #[tokio::test]
 async fn an_address_in_use_is_named_with_the_cure() {
-    let first = bind_tcp("S3", "s3.listen", ([127, 0, 0, 1], 0).into())
-        .await
-        .unwrap();
+    let first = bind_tcp("s3", ([127, 0, 0, 1], 0).into()).await.unwrap();
     let address = first.local_addr().unwrap();
-    let error = bind_tcp("S3", "s3.listen", address).await.unwrap_err();
+    let error = bind_tcp("s3", address).await.unwrap_err();
     let text = error.to_string();
     assert!(text.contains(&address.to_string()), "{text}");
     assert!(text.contains("s3.listen"), "{text}");
@@ -19,28 +17,18 @@ async fn a_stale_socket_is_replaced_and_nothing_else() {
     let path = directory.path().join("floe.sock");
     // A listener that dies without removing its path leaves a stale socket.
     drop(UnixListener::bind(&path).unwrap());
-    let socket = UnixSocket::bind("OxCache", "oxcache.path", &path)
-        .await
-        .unwrap();
-    let error = UnixSocket::bind("OxCache", "oxcache.path", &path)
-        .await
-        .unwrap_err();
+    let socket = UnixSocket::bind("oxcache", &path).await.unwrap();
+    let error = UnixSocket::bind("oxcache", &path).await.unwrap_err();
     assert!(error.to_string().contains("another process"), "{error}");
     assert_eq!(socket.path(), path);
     drop(socket);
     assert!(!path.exists());
 
     std::fs::write(&path, "precious").unwrap();
-    let error = UnixSocket::bind("OxCache", "oxcache.path", &path)
-        .await
-        .unwrap_err();
+    let error = UnixSocket::bind("oxcache", &path).await.unwrap_err();
     assert!(error.to_string().contains("no socket"), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
 
     let missing = directory.path().join("no/such/directory");
-    assert!(
-        UnixSocket::bind("OxCache", "oxcache.path", &missing)
-            .await
-            .is_err()
-    );
+    assert!(UnixSocket::bind("oxcache", &missing).await.is_err());
 }

@@ -134,11 +134,11 @@ pub(crate) fn loopback() -> SocketAddr {
 
 impl Rig {
     pub(crate) fn s3(&self) -> SocketAddr {
-        self.server.addresses().s3.unwrap()
+        self.server.addresses().tcp("s3").unwrap()
     }
 
     pub(crate) fn admin(&self) -> SocketAddr {
-        self.server.addresses().admin.unwrap()
+        self.server.addresses().tcp("admin").unwrap()
     }
 
     /// An unsigned request to the S3 face.

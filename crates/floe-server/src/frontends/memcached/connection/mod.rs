@@ -21,7 +21,7 @@ use floe::items::{Found, ItemBuffer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
 
-use super::Face;
+use super::MemcachedFrontend;
 use super::counters::Counters;
 use super::execute::Context;
 use super::memory::{Account, Share};
@@ -74,8 +74,12 @@ impl From<io::Error> for End {
 }
 
 /// Serves a connection to its end.
-pub(super) async fn serve<S>(stream: S, face: Arc<Face>, counters: Arc<Counters>, listed: &Listed)
-where
+pub(super) async fn serve<S>(
+    stream: S,
+    face: Arc<MemcachedFrontend>,
+    counters: Arc<Counters>,
+    listed: &Listed,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let context = Context {

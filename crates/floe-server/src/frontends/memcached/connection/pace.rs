@@ -10,7 +10,7 @@ use floe_device::clock::Sleep;
 
 use super::End;
 use super::patience::Patience;
-use crate::frontends::memcached::Face;
+use crate::frontends::memcached::MemcachedFrontend;
 use crate::frontends::memcached::memory::{Account, Transfer};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(face: &Face, account: &Arc<Account>) -> Self {
+    pub(super) fn new(face: &MemcachedFrontend, account: &Arc<Account>) -> Self {
         Pace {
             clock: face.clock.clone(),
             transfer: face.memory.transfer(account),

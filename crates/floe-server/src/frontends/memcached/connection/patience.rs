@@ -10,7 +10,7 @@ use floe_device::clock::Sleep;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::End;
-use crate::frontends::memcached::Face;
+use crate::frontends::memcached::MemcachedFrontend;
 
 /// How long a stopping server waits for a client in the middle of something.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    pub(super) fn new(face: &Face) -> Self {
+    pub(super) fn new(face: &MemcachedFrontend) -> Self {
         let seconds = face.config().idle_timeout_seconds;
         let limit = Duration::from_secs(u64::from(seconds));
         Patience {

@@ -1,0 +1,189 @@
+//! The contract between the server and its frontends. It names no frontend.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use floe::Cache;
+use floe::object::ObjectCache;
+use floe_device::Clock;
+use floe_device::metered::Meters;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Section, ServerConfigError};
+use crate::metrics::Collect;
+use crate::net::{BindError, Service, Shutdown};
+
+/// A protocol by which clients reach the cache.
+///
+/// The server binds every frontend that has a section, then lets them serve.
+/// At a shutdown it cancels `drain`, waits, and cancels `abort` at the deadline.
+pub(crate) trait Frontend: Collect + Sized + 'static {
+    /// Its section of the configuration.
+    type Config: Section;
+
+    /// Its sockets, bound.
+    type Listeners: Send + 'static;
+
+    /// Its name, in settings, messages and labels of metrics.
+    const NAME: &'static str;
+
+    /// Whether it serves operators: it ends after the frontends of clients.
+    const ENDS_LAST: bool = false;
+
+    /// Takes the addresses of `config`, and prepares to serve.
+    fn bind(
+        config: &Self::Config,
+        host: &Host,
+    ) -> impl Future<Output = Result<Bound<Self>, StartError>> + Send;
+
+    /// The work that serves until the shutdown. It drops the listeners once
+    /// `drain` is cancelled, answers the requests under way, and ends. After
+    /// `abort` it ends at once. Tasks that it spawns are counted among
+    /// `serving.shutdown.tasks`.
+    fn serve(self: Arc<Self>, listeners: Self::Listeners, serving: Serving) -> Service;
+
+    /// Reads and checks the files of `config`, which is valid. The result
+    /// replaces what needs no restart: by default, nothing.
+    ///
+    /// # Errors
+    /// If a file cannot be used. Nothing is replaced then.
+    fn reload(self: Arc<Self>, _config: &Self::Config) -> Result<Reload, ServerConfigError> {
+        Ok(Box::new(Vec::new))
+    }
+}
+
+/// Replaces what a reload takes, and answers with the settings taken.
+pub(crate) type Reload = Box<dyn FnOnce() -> Vec<&'static str>>;
+
+/// A frontend whose addresses are taken.
+pub(crate) struct Bound<F: Frontend> {
+    pub(crate) frontend: F,
+    pub(crate) listeners: F::Listeners,
+    pub(crate) addresses: Vec<Address>,
+}
+
+impl<F: Frontend<Listeners = TcpListener>> Bound<F> {
+    /// A frontend with one TCP listener.
+    pub(crate) fn tcp(frontend: F, listener: TcpListener) -> Self {
+        Bound {
+            frontend,
+            addresses: listener
+                .local_addr()
+                .map(Address::Tcp)
+                .into_iter()
+                .collect(),
+            listeners: listener,
+        }
+    }
+}
+
+/// What every frontend may use.
+#[derive(Clone)]
+pub(crate) struct Host {
+    /// Objects, read through from their origin.
+    pub(crate) objects: ObjectCache,
+    /// Keys and values without an origin. May share the store of `objects`.
+    pub(crate) items: Cache,
+    /// The meters of the cache's device, if it is metered.
+    pub(crate) device: Option<Arc<Meters>>,
+    pub(crate) clock: Clock,
+    /// Cancelled when the frontends of clients take no more requests.
+    pub(crate) draining: CancellationToken,
+}
+
+/// What a frontend needs while it serves.
+pub(crate) struct Serving {
+    pub(crate) shutdown: Shutdown,
+    /// The metrics of every frontend, its own included.
+    pub(crate) metrics: Arc<[Arc<dyn Collect>]>,
+}
+
+/// Where a frontend can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// An address and port.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Where the frontends can be reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addresses(Vec<(&'static str, Address)>);
+
+impl Addresses {
+    pub(crate) fn add(&mut self, frontend: &'static str, addresses: Vec<Address>) {
+        let named = addresses.into_iter().map(|address| (frontend, address));
+        self.0.extend(named);
+    }
+
+    /// Each address with the name of its frontend: `s3`, `memcached`, ….
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Address)> {
+        self.0
+            .iter()
+            .map(|(frontend, address)| (*frontend, address))
+    }
+
+    /// Where `frontend` listens on TCP.
+    pub fn tcp(&self, frontend: &str) -> Option<SocketAddr> {
+        self.of(frontend).find_map(|address| match address {
+            Address::Tcp(address) => Some(*address),
+            Address::Unix(_) => None,
+        })
+    }
+
+    /// The path of the Unix socket of `frontend`.
+    pub fn unix(&self, frontend: &str) -> Option<&Path> {
+        self.of(frontend).find_map(|address| match address {
+            Address::Tcp(_) => None,
+            Address::Unix(path) => Some(path.as_path()),
+        })
+    }
+
+    fn of(&self, frontend: &str) -> impl Iterator<Item = &Address> {
+        let own = self.iter().filter(move |(name, _)| *name == frontend);
+        own.map(|(_, address)| address)
+    }
+}
+
+/// Why the frontends could not be opened. None is open then.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration cannot be served.
+    #[error(transparent)]
+    Config(#[from] ServerConfigError),
+    /// An address could not be taken.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A frontend could not be prepared.
+    #[error("{frontend} could not be prepared: {source}")]
+    Prepare {
+        /// Its name.
+        frontend: &'static str,
+        /// What is wrong.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// A thread could not be started.
+    #[error("a thread of {frontend} could not be started: {source}")]
+    Thread {
+        /// The name of the frontend.
+        frontend: &'static str,
+        /// What is wrong.
+        source: io::Error,
+    },
+}

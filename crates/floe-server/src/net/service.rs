@@ -1,0 +1,68 @@
+//! Where a frontend serves: on the shared runtime, or on threads of its own.
+
+use std::future::Future;
+use std::io;
+
+use futures::future::{BoxFuture, FutureExt as _, LocalBoxFuture};
+use tokio::runtime::{self, Runtime};
+use tokio_util::task::TaskTracker;
+
+/// The work of a frontend until the shutdown.
+pub(crate) enum Service {
+    /// A task of the shared runtime.
+    Shared(BoxFuture<'static, ()>),
+    /// A future for each thread, on a current-thread runtime of its own.
+    Threads(Vec<Start>),
+}
+
+/// Begins the future of one thread, on that thread, which it never leaves.
+type Start = Box<dyn FnOnce() -> LocalBoxFuture<'static, ()> + Send>;
+
+impl Service {
+    /// A task of the runtime that all frontends share.
+    pub(crate) fn shared(serve: impl Future<Output = ()> + Send + 'static) -> Self {
+        Service::Shared(serve.boxed())
+    }
+
+    /// A thread for each of `starts`. The futures need not be `Send`.
+    pub(crate) fn threads<F, S>(starts: impl Iterator<Item = F>) -> Self
+    where
+        F: FnOnce() -> S + Send + 'static,
+        S: Future<Output = ()> + 'static,
+    {
+        let start = |start: F| -> Start { Box::new(move || start().boxed_local()) };
+        Service::Threads(starts.map(start).collect())
+    }
+
+    /// Starts it. `tasks` counts the task or the threads until they end.
+    pub(crate) fn start(self, name: &str, tasks: &TaskTracker) -> io::Result<()> {
+        match self {
+            Service::Shared(serve) => {
+                tasks.spawn(serve);
+            }
+            Service::Threads(starts) => {
+                for (number, start) in starts.into_iter().enumerate() {
+                    let runtime = runtime::Builder::new_current_thread()
+                        .enable_all()
+                        .build()?;
+                    thread(format!("{name}-{number}"), runtime, start, tasks)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn thread(name: String, runtime: Runtime, start: Start, tasks: &TaskTracker) -> io::Result<()> {
+    let alive = tasks.token();
+    let thread = std::thread::Builder::new().name(name);
+    thread.spawn(move || {
+        runtime.block_on(async { start().await });
+        drop(runtime);
+        drop(alive);
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
