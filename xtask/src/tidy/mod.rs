@@ -53,6 +53,12 @@ pub fn run(root: &Path) -> Result<()> {
     for violation in &violations {
         eprintln!("{violation}");
     }
+    for (file, lines) in text_rules::long_sources(root, &files::project_files(root)?) {
+        println!(
+            "note: {} has {lines} lines: is it one idea?",
+            file.display()
+        );
+    }
     if !violations.is_empty() {
         bail!("tidy: {} rules broken", violations.len());
     }

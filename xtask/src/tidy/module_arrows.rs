@@ -44,10 +44,10 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "floe-server",
         &[
-            &["config", "reload", "statistics"],
+            &["config", "metrics", "reload"],
             &["net"],
-            &["memcached", "oxcache", "s3"],
-            &["admin"],
+            &["frontend"],
+            &["frontends"],
             &["server"],
         ],
     ),

@@ -1,5 +1,5 @@
-//! Rules on the text of every committed file: length, leftovers, names of
-//! machines, links, experiments.
+//! Rules on the text of every committed file: leftovers, names of machines,
+//! links, experiments.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -8,10 +8,8 @@ use anyhow::{Context, Result};
 use super::rust_rules::is_rust;
 use super::violation::Violation;
 
-const LINES_MAX: usize = 600;
-
-/// Files that may be longer than [`LINES_MAX`], each with the reason.
-const LONG_FILES: &[(&str, &str)] = &[];
+/// Lines from which on a file is looked at: is it one idea?
+const LINES_TO_ASK: usize = 600;
 
 /// Words that must not be committed. Split so that this file does not match itself.
 const LEFTOVERS: &[&str] = &[
@@ -52,21 +50,10 @@ pub(super) fn check(root: &Path, files: &[PathBuf], violations: &mut Vec<Violati
             continue;
         }
         check_leftovers(file, &text, violations);
-        if is_rust(file) {
-            check_length(file, &text, violations);
-        }
         match file.extension().and_then(|e| e.to_str()) {
             Some("md") => check_links(root, file, &text, violations),
             Some("toml") => check_toml(file, &text, violations),
             _ => {}
-        }
-    }
-    for (name, reason) in LONG_FILES {
-        let lines = std::fs::read_to_string(root.join(name)).map_or(0, |t| t.lines().count());
-        if lines <= LINES_MAX {
-            let rule =
-                format!("no longer over {LINES_MAX} lines: remove it from LONG_FILES ({reason})");
-            violations.push(Violation::new(*name, 1, rule));
         }
     }
     Ok(())
@@ -112,19 +99,17 @@ fn contains_place(line: &str, place: &str) -> bool {
     })
 }
 
-fn check_length(file: &Path, text: &str, violations: &mut Vec<Violation>) {
-    let lines = text.lines().count();
-    let excused = LONG_FILES.iter().any(|(name, _)| Path::new(name) == file);
-    if lines > LINES_MAX && !excused {
-        violations.push(Violation::new(
-            file,
-            LINES_MAX + 1,
-            format!(
-                "{lines} lines, at most {LINES_MAX}: split it, or list it with a reason in \
-                 LONG_FILES of xtask/src/tidy/text_rules.rs"
-            ),
-        ));
-    }
+/// Sources that are long enough to ask whether they are one idea.
+pub(super) fn long_sources(root: &Path, files: &[PathBuf]) -> Vec<(PathBuf, usize)> {
+    let lines = |file: &PathBuf| {
+        let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
+        (file.clone(), text.lines().count())
+    };
+    let sources = files.iter().filter(|file| is_rust(file));
+    sources
+        .map(lines)
+        .filter(|(_, lines)| *lines > LINES_TO_ASK)
+        .collect()
 }
 
 fn check_lock(file: &Path, text: &str, violations: &mut Vec<Violation>) {
