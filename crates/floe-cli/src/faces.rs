@@ -112,6 +112,16 @@ fn s3() -> Result<Section, String> {
                 "Largest object taken by one PUT or one multipart upload's part.",
             )
             .limits(Limits::at_least(1)),
+            key(
+                "tls_certificate",
+                Kind::Path,
+                "A PEM file with a certificate chain: S3 is served over TLS. Empty serves it in the clear.",
+            ),
+            key(
+                "tls_key",
+                Kind::Path,
+                "A PEM file with the private key of `s3.tls_certificate`.",
+            ),
         ],
     )?;
     // Derived where nobody says; see `config`.

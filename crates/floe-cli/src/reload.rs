@@ -12,7 +12,9 @@ use crate::logging::Logs;
 use crate::settings::{Plan, Request};
 
 /// Files that are read again where their face takes them, changed or not.
-const FILES: [&str; 3] = [
+const FILES: [&str; 5] = [
+    "s3.tls_certificate",
+    "s3.tls_key",
     "memcached.auth_file",
     "memcached.tls_certificate",
     "memcached.tls_key",

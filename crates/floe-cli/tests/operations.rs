@@ -201,7 +201,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "* `log.level`; `s3.keys`",
-        "floe-cli/tests/reloading.rs:sighup_takes_what_needs_no_restart xtask/src/attack/crowds.rs:hang_up",
+        "floe-cli/tests/reloading.rs:sighup_takes_what_needs_no_restart floe-server/tests/faces/s3_tls.rs:a_reload_takes_a_new_certificate xtask/src/attack/crowds.rs:hang_up",
     ),
     (
         "* limits, time-outs",
@@ -253,7 +253,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "S3 checks SigV4",
-        "floe-server/tests/faces/s3_auth.rs:signed_requests_are_served_and_others_refused floe-server/tests/faces/s3_auth.rs:anonymous_faces_keep_to_loopback_unless_told floe-cli/tests/serving.rs:the_first_start_serves_the_demo_object_and_restarts_warm",
+        "floe-server/tests/faces/s3_auth.rs:signed_requests_are_served_and_others_refused floe-server/tests/faces/s3_tls.rs:a_client_signs_reads_and_writes_over_tls floe-server/tests/faces/s3_auth.rs:anonymous_faces_keep_to_loopback_unless_told floe-cli/tests/serving.rs:the_first_start_serves_the_demo_object_and_restarts_warm",
     ),
     (
         "memcached asks for",

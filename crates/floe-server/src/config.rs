@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -101,6 +102,22 @@ pub struct Exposed {
 
 pub(crate) fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
+}
+
+/// Checks that `section` names both files of its TLS, or none.
+pub(crate) fn both_or_none(
+    section: &str,
+    certificate: &Path,
+    key: &Path,
+) -> Result<(), ServerConfigError> {
+    if certificate.as_os_str().is_empty() == key.as_os_str().is_empty() {
+        return Ok(());
+    }
+    Err(problem(
+        &format!("{section}.tls_certificate"),
+        "a certificate and its key belong together, and one of them is missing",
+        &format!("set both {section}.tls_certificate and {section}.tls_key, or none"),
+    ))
 }
 
 pub(crate) fn positive(setting: &str, value: u32) -> Result<(), ServerConfigError> {

@@ -471,7 +471,7 @@ impl Announcement<'_> {
         for (frontend, address) in self.addresses.iter() {
             match (frontend, address) {
                 ("s3", Address::Tcp(address)) => {
-                    let mut value = format!("http://{address}");
+                    let mut value = format!("{}://{address}", self.s3_scheme());
                     if self.is_anonymous() {
                         value.push_str(
                             "  anonymous: everybody who reaches this address may read and write",
@@ -535,8 +535,16 @@ impl Announcement<'_> {
             .is_some_and(|s3| s3.anonymous.is_served())
     }
 
+    fn s3_scheme(&self) -> &'static str {
+        let s3 = self.plan.server.s3.as_ref();
+        match s3.is_some_and(|s3| !s3.tls_certificate.as_os_str().is_empty()) {
+            true => "https",
+            false => "http",
+        }
+    }
+
     fn try_s3(&self, address: SocketAddr) -> String {
-        let url = reachable(address);
+        let url = format!("{}://{}", self.s3_scheme(), local(address));
         let object = match self.demo {
             true => format!("{}/{}", DEMO.0, DEMO.1),
             false => "BUCKET/KEY".to_owned(),

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{Activity, Busy, Pace, Shutdown, StallGuard};
 use crate::metrics::ConnectionCounters;
@@ -29,8 +29,8 @@ pub(crate) struct HttpLimits {
 
 /// Serves a connection until the client leaves, stalls or breaks a limit, or
 /// until its last request is answered after the shutdown began.
-pub(crate) async fn serve_http<S, B>(
-    stream: TcpStream,
+pub(crate) async fn serve_http<T, S, B>(
+    stream: T,
     service: S,
     limits: HttpLimits,
     pace: Arc<Pace>,
@@ -38,6 +38,7 @@ pub(crate) async fn serve_http<S, B>(
     counters: Arc<ConnectionCounters>,
     activity: Arc<Activity>,
 ) where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send,
     S::Future: Send + 'static,
     B: Body + Send + Unpin + 'static,

@@ -9,6 +9,7 @@ mod s3_credentials;
 mod s3_errors;
 mod s3_kept;
 mod s3_read;
+mod s3_tls;
 mod s3_write;
 mod subsets;
 mod support;

@@ -8,7 +8,7 @@ use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{
-    Anonymous, Exposed, Section, ServerConfigError, is_loopback, positive, problem,
+    Anonymous, Exposed, Section, ServerConfigError, both_or_none, is_loopback, positive, problem,
 };
 
 /// memcached's protocol over TCP and a Unix socket.
@@ -140,16 +140,7 @@ impl Section for MemcachedConfig {
             ));
         }
         self.validate_access()?;
-        let has_certificate = !self.tls_certificate.as_os_str().is_empty();
-        let has_key = !self.tls_key.as_os_str().is_empty();
-        if has_certificate != has_key {
-            return Err(problem(
-                "memcached.tls_certificate",
-                "a certificate and its key belong together, and one of them is missing",
-                "set both memcached.tls_certificate and memcached.tls_key, or none",
-            ));
-        }
-        Ok(())
+        both_or_none("memcached", &self.tls_certificate, &self.tls_key)
     }
 
     fn exposed(&self) -> Option<Exposed> {

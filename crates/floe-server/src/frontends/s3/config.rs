@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{
-    Anonymous, Exposed, Section, ServerConfigError, is_loopback, positive, problem,
+    Anonymous, Exposed, Section, ServerConfigError, both_or_none, is_loopback, positive, problem,
 };
 
 /// The S3 face.
@@ -46,6 +47,11 @@ pub struct S3Config {
     pub min_upload_rate: ByteSize,
     /// Largest object taken by one PUT or one multipart upload's part.
     pub max_upload_size: ByteSize,
+    /// A PEM file with a certificate chain: S3 is served over TLS. Empty
+    /// serves it in the clear.
+    pub tls_certificate: PathBuf,
+    /// A PEM file with the certificate's private key.
+    pub tls_key: PathBuf,
 }
 
 impl Default for S3Config {
@@ -63,6 +69,8 @@ impl Default for S3Config {
             stall_timeout_seconds: 60,
             min_upload_rate: ByteSize::kib(1),
             max_upload_size: ByteSize::gib(5),
+            tls_certificate: PathBuf::new(),
+            tls_key: PathBuf::new(),
         }
     }
 }
@@ -93,6 +101,7 @@ impl Section for S3Config {
             ));
         }
         self.validate_access()?;
+        both_or_none("s3", &self.tls_certificate, &self.tls_key)?;
         for domain in &self.domains {
             let labels_are_fine = domain.split('.').all(|label| {
                 !label.is_empty()

@@ -39,13 +39,15 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, S3Error, S3ErrorCode};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::config::ServerConfigError;
 use crate::frontend::{Bound, Frontend, Host, Reload, Serving, StartError};
 use crate::metrics::{Collect, FaceStatistics, RequestMeter, Samples};
 use crate::net::{
-    self, Activity, HttpLimits, Pace, PacedBody, Service, Shutdown, TimedBody, UploadPace, bind_tcp,
+    self, Activity, Greeting, HttpLimits, Pace, PacedBody, Service, Shutdown, TimedBody, Tls,
+    UploadPace, bind_tcp,
 };
 use crate::reload::Reloadable;
 use auth::{Access, Keys};
@@ -68,6 +70,7 @@ pub(crate) struct S3Frontend {
     service: S3Service,
     domains: Domains,
     keys: Keys,
+    tls: Option<Tls>,
     clock: Clock,
     limits: Reloadable<Limits>,
     connections: Arc<Limit>,
@@ -111,7 +114,8 @@ impl Frontend for S3Frontend {
 
     async fn bind(config: &S3Config, host: &Host) -> Result<Bound<Self>, StartError> {
         let listener = bind_tcp(Self::NAME, config.listen).await?;
-        Ok(Bound::tcp(S3Frontend::new(config, host), listener))
+        let tls = tls(config)?;
+        Ok(Bound::tcp(S3Frontend::new(config, tls, host), listener))
     }
 
     fn serve(self: Arc<Self>, listener: TcpListener, serving: Serving) -> Service {
@@ -129,10 +133,11 @@ impl Frontend for S3Frontend {
         ))
     }
 
-    /// Takes keys for requests, and limits for connections and requests, from
-    /// now on.
+    /// Takes keys for requests, limits for connections and requests, and the
+    /// certificate for connections, from now on. Turning TLS on or off needs a
+    /// restart.
     fn reload(self: Arc<Self>, config: &S3Config) -> Result<Reload, ServerConfigError> {
-        let config = config.clone();
+        let (config, new_tls) = (config.clone(), tls(config)?);
         Ok(Box::new(move || {
             self.keys.replace_with(&Keys::new(&config));
             let limits = Reloadable::new(Limits::new(&config));
@@ -140,7 +145,7 @@ impl Frontend for S3Frontend {
             self.connections.set(config.max_connections as usize);
             let upload_limit = config.max_upload_size.bytes();
             self.upload_limit_bytes.store(upload_limit, Relaxed);
-            vec![
+            let mut taken = vec![
                 "s3.keys",
                 "s3.max_connections",
                 "s3.max_streams_per_connection",
@@ -149,7 +154,12 @@ impl Frontend for S3Frontend {
                 "s3.stall_timeout_seconds",
                 "s3.min_upload_rate",
                 "s3.max_upload_size",
-            ]
+            ];
+            if let (Some(tls), Some(new)) = (&self.tls, &new_tls) {
+                tls.replace_with(new);
+                taken.extend(["s3.tls_certificate", "s3.tls_key"]);
+            }
+            taken
         }))
     }
 }
@@ -161,7 +171,7 @@ impl Collect for S3Frontend {
 }
 
 impl S3Frontend {
-    fn new(config: &S3Config, host: &Host) -> Self {
+    fn new(config: &S3Config, tls: Option<Tls>, host: &Host) -> Self {
         let keys = Keys::new(config);
         let upload_limit_bytes = Arc::new(AtomicU64::new(config.max_upload_size.bytes()));
         let cache = host.objects.clone();
@@ -169,6 +179,7 @@ impl S3Frontend {
             domains: Domains::new(&config.domains),
             service: service(config, cache, keys.clone(), Arc::clone(&upload_limit_bytes)),
             keys,
+            tls,
             limits: Reloadable::new(Limits::new(config)),
             connections: Limit::new(config.max_connections as usize),
             upload_limit_bytes,
@@ -179,17 +190,43 @@ impl S3Frontend {
         }
     }
 
-    fn connection(
+    async fn connection(
         self: Arc<Self>,
         stream: TcpStream,
         shutdown: Shutdown,
         activity: Arc<Activity>,
-    ) -> impl Future<Output = ()> + Send + 'static {
+    ) {
+        let Some(tls) = &self.tls else {
+            return self.requests(stream, shutdown, activity).await;
+        };
+        let limit = self.limits.get().http.idle_timeout;
+        let counters = &self.statistics.connections;
+        match net::greet(tls.accept(stream), &self.clock, limit, &shutdown.drain).await {
+            Greeting::Done(stream) => self.requests(stream, shutdown, activity).await,
+            Greeting::Drained => {}
+            Greeting::Late => counters.stalled.add(1),
+            Greeting::Failed(error) => {
+                tracing::debug!(%error, "an S3 connection could not be made private");
+                counters.broken.add(1);
+            }
+        }
+    }
+
+    /// Serves the requests of an open connection.
+    fn requests<T>(
+        self: &Arc<Self>,
+        stream: T,
+        shutdown: Shutdown,
+        activity: Arc<Activity>,
+    ) -> impl Future<Output = ()> + Send + 'static + use<T>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let counters = Arc::clone(&self.statistics.connections);
         let limits = self.limits.get().http.clone();
         let pace = Pace::new(self.clock.clone(), limits.stall_timeout);
         let service = Connection {
-            frontend: self,
+            frontend: Arc::clone(self),
             pace: Arc::clone(&pace),
         };
         net::serve_http(stream, service, limits, pace, shutdown, counters, activity)
@@ -265,6 +302,10 @@ impl hyper::service::Service<Request<Incoming>> for Connection {
         let answer = Arc::clone(&self.frontend).answer(request, Arc::clone(&self.pace));
         Box::pin(async move { Ok(answer.await) })
     }
+}
+
+fn tls(config: &S3Config) -> Result<Option<Tls>, ServerConfigError> {
+    Tls::new(S3Frontend::NAME, &config.tls_certificate, &config.tls_key)
 }
 
 fn service(
