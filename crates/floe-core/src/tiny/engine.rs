@@ -283,7 +283,34 @@ pub enum Outcome {
     NoSpace,
 }
 
+/// Whether the objects of an engine are found again after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// A restart finds again the objects that were on flash.
+    Persistent {
+        /// The driver carries out one task at a time, in the order in which the
+        /// engine hands them out: recovery relies on it.
+        ordered: bool,
+    },
+    /// A restart begins with an empty cache: only memory tells where objects are.
+    Volatile,
+}
+
+impl Durability {
+    /// Whether a restart finds objects again.
+    pub fn is_persistent(self) -> bool {
+        matches!(self, Durability::Persistent { .. })
+    }
+
+    /// Whether the engine's tasks are carried out one at a time.
+    pub fn is_ordered(self) -> bool {
+        self == Durability::Persistent { ordered: true }
+    }
+}
+
 /// A tiny engine.
+///
+/// The defaults are those of a [`Durability::Volatile`] engine.
 pub trait Engine {
     /// Notes of the engine on one search, from its beginning to its end. A driver
     /// keeps one beside each [`Search`], hands the same two over each time, and
@@ -322,8 +349,44 @@ pub trait Engine {
     /// Ends a search, after the pages were read.
     fn end_search(&mut self, search: &mut Search, scratch: &mut Self::Scratch, found: Found);
 
+    /// Whether the engine's objects are found again after a restart. The answer
+    /// never changes.
+    fn durability(&self) -> Durability {
+        Durability::Volatile
+    }
+
     /// The next thing to do, if there is something that can be done now.
     fn next_task(&mut self) -> Option<Task>;
+
+    /// Whether [`next_task`](Engine::next_task) may hand out a task; `None` where
+    /// only a call of it tells.
+    fn has_work(&self) -> Option<bool> {
+        None
+    }
+
+    /// Whether the end of a search may give the engine work: a zone is reset
+    /// only after its last reader.
+    fn waits_for_readers(&self) -> bool {
+        true
+    }
+
+    /// Whether the engine leaves out places for want of space below the device
+    /// and tries them again later.
+    fn waits_for_space(&self) -> bool {
+        false
+    }
+
+    /// Begins to write to flash, as far as that can be done now, the objects in
+    /// memory that a restart is to find; says whether anything is left to write.
+    fn drain(&mut self) -> bool {
+        false
+    }
+
+    /// Whether every object ever accepted is on flash or outlived there, and a
+    /// restart finds it so.
+    fn is_drained(&self) -> bool {
+        false
+    }
 
     /// Takes in what came of a task. `now_seconds` as in `insert`.
     fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32);
@@ -351,6 +414,38 @@ pub trait Engine {
     /// Set-groups before this one are on flash, or gone.
     fn durable(&self) -> u64 {
         0
+    }
+
+    /// Set-groups before this one are gone from flash.
+    fn oldest(&self) -> u64 {
+        0
+    }
+
+    /// Whether a write of `hash` may outdate something that a restart would find
+    /// on flash, as far as memory knows.
+    fn may_outdate(&self, hash: KeyHash) -> bool {
+        let _ = hash;
+        false
+    }
+
+    /// Whether a lookup of `hash` could tell that a write of it outdates
+    /// nothing: memory alone does not know.
+    fn could_be_absent(&self, hash: KeyHash) -> bool {
+        let _ = hash;
+        false
+    }
+
+    /// Draws a page that a restart found, for the driver to read and to look up
+    /// one of its objects. `None` when enough were drawn, or none is left. The
+    /// engine does not keep the page from being emptied.
+    fn draw(&self, random: u64) -> Option<(PageAddress, Label)> {
+        let _ = random;
+        None
+    }
+
+    /// A drawn object is, or is not, the one that a get of its key finds on flash.
+    fn surveyed(&mut self, object: &Object, label: Label, is_found: bool) {
+        let _ = (object, label, is_found);
     }
 
     /// Counts since the beginning.

@@ -29,8 +29,8 @@ pub mod statistics;
 mod tests;
 
 pub use engine::{
-    Accepted, Cause, Engine, Found, Insert, Label, Outcome, Page, Search, Step, Summary, Task,
-    TaskId, Work, waves,
+    Accepted, Cause, Durability, Engine, Found, Insert, Label, Outcome, Page, Search, Step,
+    Summary, Task, TaskId, Work, waves,
 };
 pub use fairywren::{FairyWren, FairyWrenConfig, FairyWrenPlan};
 pub use kangaroo::{Kangaroo, KangarooConfig, KangarooPlan, SetStorage};

@@ -249,7 +249,7 @@ impl TinyPlan {
         Ok(TinyPlan {
             durability: config.durability,
             look_before_fence: config.look_before_fence,
-            fences: match engine.persistent() {
+            fences: match engine.recovery() {
                 Some(nemo) => fence_limits(nemo, geometry, instances)?,
                 None => NO_FENCES,
             },

@@ -10,15 +10,12 @@ use floe_core::hash::KeyHash;
 use floe_core::layout::tiny::{TinyEngine, TinyFormatPlan};
 use floe_core::tiny::nemo::{Nemo, NemoPlan};
 use floe_core::tiny::{
-    Engine, FairyWren, FairyWrenPlan, Flash, Found, Insert, Kangaroo, KangarooPlan, Label, Living,
-    Log, LogPlan, Memory, Object, Outcome, PageAddress, PlanError, Search, Set, SetPlan,
-    Statistics, Step, Task, TaskId,
+    Durability, Engine, FairyWren, FairyWrenPlan, Flash, Found, Insert, Kangaroo, KangarooPlan,
+    Label, Living, Log, LogPlan, Memory, Object, Outcome, PageAddress, PlanError, Search, Set,
+    SetPlan, Statistics, Step, Task, TaskId,
 };
 
 use super::config::TinyConfig;
-
-/// Tasks that an engine without an order of its own may have under way.
-const TASKS_MAX: usize = 64;
 
 /// The plan of an engine that fits its flash.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,13 +53,31 @@ impl EnginePlan {
         }
     }
 
-    /// Nemo's plan, if it is the engine: the only one that finds its objects
-    /// again after a restart.
-    pub(super) fn persistent(&self) -> Option<&NemoPlan> {
+    /// As [`Engine::durability`] of its engine.
+    pub(super) fn durability(&self) -> Durability {
+        match self {
+            EnginePlan::Nemo(plan) => plan.durability(),
+            EnginePlan::Log(_)
+            | EnginePlan::Set(_)
+            | EnginePlan::Kangaroo(_)
+            | EnginePlan::FairyWren(_) => Durability::Volatile,
+        }
+    }
+
+    /// The plan that recovery reads flash by; `None` where nothing is recovered.
+    pub(super) fn recovery(&self) -> Option<&NemoPlan> {
         match self {
             EnginePlan::Nemo(plan) => Some(plan),
-            _ => None,
+            EnginePlan::Log(_)
+            | EnginePlan::Set(_)
+            | EnginePlan::Kangaroo(_)
+            | EnginePlan::FairyWren(_) => None,
         }
+    }
+
+    /// Sets of a set-group; zero where there are no set-groups.
+    pub(super) fn set_group_sets(&self) -> u32 {
+        self.recovery().map_or(0, NemoPlan::sets)
     }
 
     /// An engine on empty flash.
@@ -162,48 +177,6 @@ macro_rules! each {
     };
 }
 
-impl AnyEngine {
-    /// Nemo, if that is what it is.
-    pub(super) fn nemo(&self) -> Option<&Nemo> {
-        match self {
-            AnyEngine::Nemo(nemo) => Some(nemo),
-            _ => None,
-        }
-    }
-
-    /// As [`nemo`](AnyEngine::nemo), to change it.
-    pub(super) fn nemo_mut(&mut self) -> Option<&mut Nemo> {
-        match self {
-            AnyEngine::Nemo(nemo) => Some(nemo),
-            _ => None,
-        }
-    }
-
-    /// Whether what it holds is found again after a restart.
-    pub(super) fn persists(&self) -> bool {
-        self.nemo().is_some()
-    }
-
-    /// Tasks that may be under way at a time.
-    pub(super) fn tasks_max(&self) -> usize {
-        if self.persists() { 1 } else { TASKS_MAX }
-    }
-
-    /// Set-groups before this one are gone from flash; 0 where there are none.
-    pub(super) fn oldest(&self) -> u64 {
-        self.nemo().map_or(0, Nemo::oldest)
-    }
-
-    /// Begins to write what memory holds, where that outlives the process;
-    /// says whether anything is left to write.
-    pub(super) fn drain(&mut self) -> bool {
-        match self {
-            AnyEngine::Nemo(nemo) => nemo.drain(),
-            _ => false,
-        }
-    }
-}
-
 impl Engine for AnyEngine {
     type Scratch = AnyScratch;
 
@@ -232,8 +205,32 @@ impl Engine for AnyEngine {
         each!(self, all, engine, scratch => engine.end_search(search, scratch, found));
     }
 
+    fn durability(&self) -> Durability {
+        each!(self, engine => engine.durability())
+    }
+
     fn next_task(&mut self) -> Option<Task> {
         each!(self, engine => engine.next_task())
+    }
+
+    fn has_work(&self) -> Option<bool> {
+        each!(self, engine => engine.has_work())
+    }
+
+    fn waits_for_readers(&self) -> bool {
+        each!(self, engine => engine.waits_for_readers())
+    }
+
+    fn waits_for_space(&self) -> bool {
+        each!(self, engine => engine.waits_for_space())
+    }
+
+    fn drain(&mut self) -> bool {
+        each!(self, engine => engine.drain())
+    }
+
+    fn is_drained(&self) -> bool {
+        each!(self, engine => engine.is_drained())
     }
 
     fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
@@ -254,6 +251,26 @@ impl Engine for AnyEngine {
 
     fn durable(&self) -> u64 {
         each!(self, engine => engine.durable())
+    }
+
+    fn oldest(&self) -> u64 {
+        each!(self, engine => engine.oldest())
+    }
+
+    fn may_outdate(&self, hash: KeyHash) -> bool {
+        each!(self, engine => engine.may_outdate(hash))
+    }
+
+    fn could_be_absent(&self, hash: KeyHash) -> bool {
+        each!(self, engine => engine.could_be_absent(hash))
+    }
+
+    fn draw(&self, random: u64) -> Option<(PageAddress, Label)> {
+        each!(self, engine => engine.draw(random))
+    }
+
+    fn surveyed(&mut self, object: &Object, label: Label, is_found: bool) {
+        each!(self, engine => engine.surveyed(object, label, is_found));
     }
 
     fn statistics(&self) -> &Statistics {

@@ -72,16 +72,17 @@ impl Instance {
 
     fn pays_to_look(&self, hash: KeyHash) -> bool {
         let mut state = self.state.lock();
-        let Some(nemo) = state.engine.nemo() else {
+        if !self.durability.is_persistent() {
             return false;
-        };
+        }
+        let engine = &state.engine;
         let pays = match self.look_before_fence {
             LookBeforeFence::Never => false,
-            LookBeforeFence::Many => state.fences.are_many() && nemo.could_be_absent(hash),
+            LookBeforeFence::Many => state.fences.are_many() && engine.could_be_absent(hash),
             // Filters that are wrong cost a fence, too, unless an earlier one covers.
             LookBeforeFence::Always => {
-                let covering = state.fences.covering(hash, nemo.durable_when());
-                covering.is_none() && nemo.in_memory(hash).is_none() && nemo.may_outdate(hash)
+                let covering = state.fences.covering(hash, engine.durable_when());
+                covering.is_none() && engine.in_memory(hash).is_none() && engine.may_outdate(hash)
             }
         };
         state.fences.lookups += u64::from(pays);
@@ -104,7 +105,9 @@ impl Instance {
         };
         let hash = object.hash;
         let place = match place {
-            Some(place) if state.may_outdate(hash) && self.has_too_many_fences(&mut state) => {
+            Some(place)
+                if state.engine.may_outdate(hash) && self.has_too_many_fences(&mut state) =>
+            {
                 if self.retire_fences(&mut state, place.last()) {
                     place.settle();
                     self.room.notify_waiters();
@@ -147,14 +150,14 @@ impl Instance {
         }
         // Nothing to flush, and not all of it flushed: zones are worn out, and
         // what they did not take is forgotten. Its fences hold for good.
-        state.engine.drain() || state.is_drained()
+        state.engine.drain() || state.engine.is_drained()
     }
 
     /// If all that was ever taken in is on flash, then no fence up to number
     /// `last`, the last one that was sent, holds any more; says whether that
     /// is so.
     pub(super) fn retire_fences(&self, state: &mut State, last: u64) -> bool {
-        let is_drained = state.is_drained();
+        let is_drained = state.engine.is_drained();
         if is_drained {
             self.moot_before.store(last + 1, SeqCst);
             state.fences.forget();

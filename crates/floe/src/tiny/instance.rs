@@ -7,9 +7,9 @@ use floe_core::Tick;
 use floe_core::hash::KeyHash;
 use floe_core::layout::tiny::{Fence, split_record};
 use floe_core::policy::admission::Admission;
-use floe_core::tiny::nemo::Nemo;
 use floe_core::tiny::{
-    Accepted, Engine as _, Expiry, Found, Label, Object, PageAddress, Search, Step, Task, waves,
+    Accepted, Durability, Engine as _, Expiry, Found, Label, Object, PageAddress, Search, Step,
+    Task, waves,
 };
 use floe_device::IoBuf;
 use parking_lot::Mutex;
@@ -30,9 +30,10 @@ pub(super) struct Instance {
     pub(super) number: u32,
     pub(super) state: Mutex<State>,
     pub(super) medium: Medium,
-    /// Sets of a set-group; `None` where there are no set-groups, and nothing
-    /// outlives the process.
-    pub(super) set_group_sets: Option<u32>,
+    /// As the engine's, read without the lock.
+    pub(super) durability: Durability,
+    /// Sets of a set-group; zero where there are no set-groups.
+    pub(super) set_group_sets: u32,
     pub(super) look_before_fence: LookBeforeFence,
     /// There may be something to do.
     pub(super) work: Notify,
@@ -85,8 +86,8 @@ impl State {
 
     /// Whether the engine has something to do now.
     pub(super) fn has_work(&mut self) -> bool {
-        if let Some(nemo) = self.engine.nemo() {
-            return nemo.has_work();
+        if let Some(has_work) = self.engine.has_work() {
+            return has_work;
         }
         self.next = self.next.take().or_else(|| self.engine.next_task());
         self.next.is_some()
@@ -94,10 +95,7 @@ impl State {
 
     /// Whether a search that ended was waited for.
     fn awaits_readers(&mut self) -> bool {
-        match self.engine.nemo() {
-            Some(nemo) => nemo.waits_for_readers(),
-            None => self.has_work(),
-        }
+        self.engine.waits_for_readers() && self.has_work()
     }
 
     /// Whether a value is to be written to flash. Asked once for each write.
@@ -107,18 +105,6 @@ impl State {
             || self.admission.as_mut().is_none_or(|policy| {
                 policy.admit(object.hash, bytes, Tick::from_seconds(now_seconds))
             })
-    }
-
-    /// Whether a write may need a fence.
-    pub(super) fn may_outdate(&self, hash: KeyHash) -> bool {
-        let nemo = self.engine.nemo();
-        nemo.is_some_and(|nemo| nemo.may_outdate(hash))
-    }
-
-    /// Whether all that was ever taken in is on flash, where that outlives the
-    /// process.
-    pub(super) fn is_drained(&self) -> bool {
-        self.engine.nemo().is_some_and(Nemo::is_drained)
     }
 
     /// Fences off what a write outdates; returns what it must wait for.
@@ -451,7 +437,7 @@ impl Instance {
 
     /// What pages must say of themselves.
     pub(super) fn labels(&self, engine: &AnyEngine, pages: &[PageAddress]) -> Vec<Label> {
-        if engine.persists() {
+        if self.durability.is_persistent() {
             return pages.iter().map(|page| engine.label(*page)).collect();
         }
         pages.iter().map(|page| self.medium.label(*page)).collect()

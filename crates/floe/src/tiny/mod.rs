@@ -42,7 +42,8 @@ use floe_core::layout::tiny::{KEY_BYTES_MAX, TinyNote, record};
 use floe_core::layout::{LayoutError, PlanMismatch};
 use floe_core::policy::admission::AdmissionStatistics;
 use floe_core::tiny::{
-    Engine as _, Expiry, Living, Memory, OBJECT_BYTES_MAX, Object, PlanError, Statistics,
+    Durability, Engine as _, Expiry, Living, Memory, OBJECT_BYTES_MAX, Object, PlanError,
+    Statistics,
 };
 use floe_device::{Clock, CounterSnapshot, DeviceError, SharedDevice};
 use parking_lot::Mutex;
@@ -194,9 +195,9 @@ pub struct Tiny {
 
 struct Handle {
     engine: TinyEngine,
-    /// Whether what is acknowledged may come back after the process died, and
-    /// so must be outlived by what replaces it.
-    persists: bool,
+    /// A value that may come back after the process died must be outlived by
+    /// the value that replaces it.
+    durability: Durability,
     instances: Arc<[Arc<Instance>]>,
     journal: Journal,
     seed: HashSeed,
@@ -248,7 +249,7 @@ impl Tiny {
         let (journal, journal_task) = opened.journal.start(Arc::clone(&instances));
         let handle = Arc::new(Handle {
             engine: plan.engine.kind(),
-            persists: plan.engine.persistent().is_some(),
+            durability: plan.engine.durability(),
             instances,
             journal,
             seed: opened.superblock.seed,
@@ -371,7 +372,7 @@ impl Tiny {
     /// overwritten of late would be forgotten by the next opening otherwise,
     /// although it is on flash: fences hold longer than they must.
     async fn settle(&self) {
-        if !self.handle.persists {
+        if !self.handle.durability.is_persistent() {
             return;
         }
         for instance in &*self.handle.instances {
@@ -505,7 +506,8 @@ impl Handle {
 
     async fn insert(&self, instance: &Instance, object: Object) -> Result<(), CacheError> {
         // Engines that keep what they know in memory bring nothing back.
-        let journal = self.persists.then_some(&self.journal);
+        let persists = self.durability.is_persistent();
+        let journal = persists.then_some(&self.journal);
         let wait = instance.insert(object, self.now_seconds(), journal).await?;
         self.journal.wait(wait).await
     }

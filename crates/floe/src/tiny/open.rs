@@ -13,7 +13,9 @@ use floe_core::layout::tiny::{
 use floe_core::layout::{CacheId, LayoutError, Structure};
 use floe_core::policy::admission::{Admission, AdmissionConfig};
 use floe_core::tiny::nemo::{Known, Nemo, NemoPlan, Recovery, Survivor};
-use floe_core::tiny::{Engine as _, Insert, Label, Object, PAGE_BYTES, Page, PageAddress, Summary};
+use floe_core::tiny::{
+    Durability, Engine as _, Insert, Label, Object, PAGE_BYTES, Page, PageAddress, Summary,
+};
 use floe_device::{Address, Clock, SharedDevice, ZoneState};
 use futures::StreamExt as _;
 use parking_lot::Mutex;
@@ -60,7 +62,7 @@ pub(super) async fn open(
     } else {
         find(&device, plan).await?
     };
-    match (found, plan.engine.persistent()) {
+    match (found, plan.engine.recovery()) {
         (None, _) => format(device, clock, plan, config).await,
         (Some(found), Some(nemo)) if !found.scan.damaged => {
             recover(device, plan, nemo, found).await
@@ -156,8 +158,10 @@ async fn behind_damage(
 /// The plan that a cache must have been laid out by. Where nothing is found
 /// again, how many sets there were does not matter.
 fn wanted(plan: &TinyPlan, superblock: &TinySuperblock) -> TinyFormatPlan {
-    let sets = match plan.engine.persistent() {
-        None if superblock.plan.engine == plan.format.engine => superblock.plan.sets,
+    let sets = match plan.engine.durability() {
+        Durability::Volatile if superblock.plan.engine == plan.format.engine => {
+            superblock.plan.sets
+        }
         _ => plan.format.sets,
     };
     TinyFormatPlan {
@@ -422,14 +426,14 @@ fn instance(
         plan.ram_bytes / u64::from(plan.instances),
         plan.object_bytes,
     );
-    let set_group_sets = plan.engine.persistent().map(NemoPlan::sets);
     Arc::new(Instance {
         number,
         durable: AtomicU64::new(engine.durable()),
         moot_before: AtomicU64::new(0),
         state: Mutex::new(State::new(engine, ram, fences, admission)),
         medium,
-        set_group_sets,
+        durability: plan.engine.durability(),
+        set_group_sets: plan.engine.set_group_sets(),
         look_before_fence: plan.look_before_fence,
         work: Notify::new(),
         room: Notify::new(),

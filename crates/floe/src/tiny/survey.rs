@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use floe_core::hash::KeyHash;
 use floe_core::layout::tiny::split_record;
-use floe_core::tiny::{Label, Object, Page, PageAddress};
+use floe_core::tiny::{Engine as _, Label, Object, Page, PageAddress};
 
 use super::instance::Instance;
 
@@ -31,14 +31,13 @@ impl Instance {
                 continue;
             };
             let is_found = self.finds(&object, page, now_seconds()).await;
-            if let Some(nemo) = self.state.lock().engine.nemo_mut() {
-                nemo.surveyed(&object, label, is_found);
-            }
+            let mut state = self.state.lock();
+            state.engine.surveyed(&object, label, is_found);
         }
     }
 
     fn draw(&self, random: u64) -> Option<(PageAddress, Label)> {
-        self.state.lock().engine.nemo_mut()?.draw(random)
+        self.state.lock().engine.draw(random)
     }
 
     /// One of a page's objects. The page is not pinned: of one that was

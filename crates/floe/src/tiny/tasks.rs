@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use floe_core::tiny::nemo::Nemo;
-use floe_core::tiny::{Engine as _, Label, Outcome, TaskId, Work};
+use floe_core::tiny::{Durability, Engine as _, Label, Outcome, TaskId, Work};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
 use super::instance::Instance;
+
+/// Tasks of an engine that are under way at most, where it needs no order.
+const TASKS_MAX: usize = 64;
 
 /// A task of the engine, with what pages say of themselves.
 struct Order {
@@ -56,14 +58,15 @@ impl Instance {
         now_seconds: impl Fn() -> u32,
         note: impl AsyncFn(Note) -> bool,
     ) {
-        let (persists, tasks_max) = {
-            let engine = &self.state.lock().engine;
-            (engine.persists(), engine.tasks_max())
+        let tasks_max = if self.durability.is_ordered() {
+            1
+        } else {
+            TASKS_MAX
         };
         let mut running = FuturesUnordered::new();
         loop {
             // What does not outlive the process need not be finished.
-            let goes_on = persists || !self.stopping.load(SeqCst);
+            let goes_on = self.durability.is_persistent() || !self.stopping.load(SeqCst);
             while goes_on && running.len() < tasks_max {
                 match self.next_order(running.is_empty()) {
                     Next::Order(order) => running.push(self.carry_out(order)),
@@ -86,7 +89,7 @@ impl Instance {
                 Some(ended) = running.next() => ended,
                 () = self.work.notified(), if has_room => continue,
             };
-            if persists
+            if self.durability.is_persistent()
                 && let Some(oldest) = ended.emptied
                 && ended.outcome == Outcome::Failed
                 && !note(Note::Gone(oldest)).await
@@ -113,13 +116,13 @@ impl Instance {
         let mut state = self.state.lock();
         let state = &mut *state;
         let engine = &mut state.engine;
-        let was_busy = engine.nemo().is_some_and(|nemo| nemo.has_work());
+        let was_busy = engine.has_work() == Some(true);
         let Some(task) = state.next.take().or_else(|| engine.next_task()) else {
-            if was_busy && engine.nemo().is_some_and(|nemo| !nemo.has_work()) {
+            if was_busy && engine.has_work() == Some(false) {
                 // It gave up what it had to write: there is nothing to wait for.
                 self.room.notify_waiters();
                 // Where that was for want of space it takes more in all the same.
-                state.refused &= !engine.nemo().is_some_and(Nemo::waits_for_space);
+                state.refused &= !engine.waits_for_space();
             }
             return match idle && state.refused && state.searching == 0 {
                 true => Next::WornOut,
@@ -128,7 +131,7 @@ impl Instance {
         };
         let labels = match &task.work {
             // Only now is it known what a zone that must be emptied first will say.
-            Work::Append { .. } if !engine.persists() => Vec::new(),
+            Work::Append { .. } if !self.durability.is_persistent() => Vec::new(),
             Work::Append { first, .. } => vec![engine.label(*first)],
             Work::Read(pages) => self.labels(engine, pages),
             Work::Write { .. } | Work::Seal { .. } | Work::Reset(_) => Vec::new(),
@@ -192,12 +195,14 @@ impl Instance {
                 ends_zone,
                 summary,
             } => {
-                let sets = self.set_group_sets.unwrap_or(0);
+                let sets = self.set_group_sets;
                 medium.seal(first, pages, sets, ends_zone, &summary).await
             }
-            Work::Reset(zone) => match self.set_group_sets {
-                Some(_) => medium.reset_durably(zone).await.map_err(Into::into),
-                None => medium.reset(zone).await.map_err(Into::into),
+            Work::Reset(zone) => match self.durability {
+                Durability::Persistent { .. } => {
+                    medium.reset_durably(zone).await.map_err(Into::into)
+                }
+                Durability::Volatile => medium.reset(zone).await.map_err(Into::into),
             },
         };
         match done {
@@ -205,7 +210,9 @@ impl Instance {
             Err(error) => {
                 let no_space = error.is_no_space();
                 tracing::warn!(%error, no_space, "tiny objects could not be written; the place is given up");
-                if let (Some(first), Some(_)) = (written, self.set_group_sets) {
+                if let Some(first) = written
+                    && self.durability.is_persistent()
+                {
                     medium.give_up(first).await;
                 }
                 match no_space {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::filters::{columns_shape_rows, columns_with, filter_bits, mean, objects_for};
 use super::fingerprints;
+use crate::tiny::engine::Durability;
 use crate::tiny::object::{Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, PAGE_ROOM_BYTES};
 use crate::tiny::plan::{PlanError, check_flash, check_range, nearest};
 
@@ -338,6 +339,11 @@ impl NemoPlan {
     /// which are its sets.
     pub fn sets(&self) -> u32 {
         self.sets
+    }
+
+    /// A restart finds set-groups again. One task at a time makes that sound.
+    pub fn durability(&self) -> Durability {
+        Durability::Persistent { ordered: true }
     }
 
     /// Set-groups in memory that take in objects.

@@ -226,10 +226,8 @@ impl Nemo {
         }
     }
 
-    /// Draws a page of a set-group that a restart found, for its driver to
-    /// read and to look for one of its objects. `None` when enough were drawn,
-    /// or none is left. The page is not kept from being emptied.
-    pub fn draw(&self, random: u64) -> Option<(PageAddress, Label)> {
+    /// As [`Engine::draw`]: a page of a set-group that a restart found.
+    pub(super) fn draw_recovered(&self, random: u64) -> Option<(PageAddress, Label)> {
         let survey = &self.sample.survey;
         if survey.is_over() {
             return None;
@@ -240,8 +238,8 @@ impl Nemo {
         Some((page, self.label(page)))
     }
 
-    /// A drawn object is, or is not, what a get of its key finds on flash.
-    pub fn surveyed(&mut self, object: &Object, label: Label, is_found: bool) {
+    /// As [`Engine::surveyed`].
+    pub(super) fn count_surveyed(&mut self, object: &Object, label: Label, is_found: bool) {
         let is_found = is_found && self.in_memory(object.hash).is_none();
         self.sample.survey.drawn += 1;
         if is_found && label.sequence >= self.pool.oldest() {

@@ -56,7 +56,9 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use super::engine::{Accepted, Engine, Found, Insert, Label, Outcome, Search, Step, Task, TaskId};
+use super::engine::{
+    Accepted, Durability, Engine, Found, Insert, Label, Outcome, Search, Step, Task, TaskId,
+};
 use super::object::{Object, PageAddress};
 use super::statistics::{Living, Memory, Statistics};
 use crate::hash::KeyHash;
@@ -138,48 +140,6 @@ impl Nemo {
             statistics: Statistics::default(),
             plan,
         }
-    }
-
-    /// Begins to flush what memory holds, as far as that can be done now; says
-    /// whether anything is left to flush.
-    pub fn drain(&mut self) -> bool {
-        let filled = |group: &SetGroup| group.objects() > 0;
-        if self.sealed.is_none()
-            && let Some(at) = self.filling.iter().position(filled)
-        {
-            // Empty ones in front would be written for nothing.
-            self.filling.rotate_left(at);
-            self.filling[0].is_cut_short = true;
-            self.seal();
-        }
-        self.sealed.is_some() || self.flush.is_busy()
-    }
-
-    /// Whether all that was ever taken in is on flash, or outlived there.
-    pub fn is_drained(&self) -> bool {
-        let is_empty = self.filling.iter().all(|group| group.objects() == 0);
-        is_empty && self.sealed.is_none() && !self.flush.is_busy() && !self.gave_up
-    }
-
-    /// Whether [`Engine::next_task`] may have something.
-    pub fn has_work(&self) -> bool {
-        self.flush.is_busy() || self.extents.waits_for_readers()
-    }
-
-    /// Whether places are left out for want of space below the device, to be
-    /// tried again later.
-    pub fn waits_for_space(&self) -> bool {
-        self.extents.any_left_out()
-    }
-
-    /// Set-groups before this one are gone from flash.
-    pub fn oldest(&self) -> u64 {
-        self.pool.oldest()
-    }
-
-    /// Whether a zone waits for its readers before it is reset.
-    pub fn waits_for_readers(&self) -> bool {
-        self.extents.waits_for_readers()
     }
 
     fn homes(&self, hash: KeyHash) -> Homes {
@@ -482,8 +442,42 @@ impl Engine for Nemo {
         }
     }
 
+    fn durability(&self) -> Durability {
+        self.plan.durability()
+    }
+
     fn next_task(&mut self) -> Option<Task> {
         self.next_flush_task()
+    }
+
+    fn has_work(&self) -> Option<bool> {
+        Some(self.flush.is_busy() || self.extents.waits_for_readers())
+    }
+
+    fn waits_for_readers(&self) -> bool {
+        self.extents.waits_for_readers()
+    }
+
+    fn waits_for_space(&self) -> bool {
+        self.extents.any_left_out()
+    }
+
+    fn drain(&mut self) -> bool {
+        let filled = |group: &SetGroup| group.objects() > 0;
+        if self.sealed.is_none()
+            && let Some(at) = self.filling.iter().position(filled)
+        {
+            // Empty ones in front would be written for nothing.
+            self.filling.rotate_left(at);
+            self.filling[0].is_cut_short = true;
+            self.seal();
+        }
+        self.sealed.is_some() || self.flush.is_busy()
+    }
+
+    fn is_drained(&self) -> bool {
+        let is_empty = self.filling.iter().all(|group| group.objects() == 0);
+        is_empty && self.sealed.is_none() && !self.flush.is_busy() && !self.gave_up
     }
 
     fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
@@ -504,6 +498,35 @@ impl Engine for Nemo {
 
     fn durable(&self) -> u64 {
         self.durable
+    }
+
+    fn oldest(&self) -> u64 {
+        self.pool.oldest()
+    }
+
+    fn may_outdate(&self, hash: KeyHash) -> bool {
+        let homes = self.homes(hash);
+        let mut filling = self.filling.iter();
+        let replaced = filling.find_map(|group| group.find(hash, homes));
+        if self.in_sealed(hash, homes).is_some() {
+            return true;
+        }
+        let alone = replaced.is_some_and(|object| object.alone) || self.absences.has(hash);
+        !alone && self.may_be_on_flash(hash, homes)
+    }
+
+    fn could_be_absent(&self, hash: KeyHash) -> bool {
+        // Only filters on flash know.
+        let is_unknown = !self.knows(self.homes(hash));
+        is_unknown && self.in_memory(hash).is_none() && self.may_outdate(hash)
+    }
+
+    fn draw(&self, random: u64) -> Option<(PageAddress, Label)> {
+        self.draw_recovered(random)
+    }
+
+    fn surveyed(&mut self, object: &Object, label: Label, is_found: bool) {
+        self.count_surveyed(object, label, is_found);
     }
 
     fn statistics(&self) -> &Statistics {

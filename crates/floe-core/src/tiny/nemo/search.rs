@@ -295,26 +295,6 @@ impl Nemo {
         any != 0
     }
 
-    /// Whether a write of `hash` may outdate something on flash, as far as memory
-    /// knows.
-    pub fn may_outdate(&self, hash: KeyHash) -> bool {
-        let homes = self.homes(hash);
-        let mut filling = self.filling.iter();
-        let replaced = filling.find_map(|group| group.find(hash, homes));
-        if self.in_sealed(hash, homes).is_some() {
-            return true;
-        }
-        let alone = replaced.is_some_and(|object| object.alone) || self.absences.has(hash);
-        !alone && self.may_be_on_flash(hash, homes)
-    }
-
-    /// Whether a lookup of `hash` could tell that a write of it outdates
-    /// nothing: only filters on flash know.
-    pub fn could_be_absent(&self, hash: KeyHash) -> bool {
-        let is_unknown = !self.knows(self.homes(hash));
-        is_unknown && self.in_memory(hash).is_none() && self.may_outdate(hash)
-    }
-
     /// The places on flash, newer than the set-group `oldest`, where `hash`
     /// may be, as far as the filters in memory say.
     pub(super) fn newer_than(&self, oldest: u64, hash: KeyHash, homes: Homes) -> Vec<PageAddress> {
@@ -391,7 +371,7 @@ impl Absences {
     }
 
     /// Whether it is known to be absent.
-    fn has(&self, hash: KeyHash) -> bool {
+    pub(super) fn has(&self, hash: KeyHash) -> bool {
         hash.0 != 0 && self.slots[hash.0 as usize % ABSENCES] == hash.0
     }
 
