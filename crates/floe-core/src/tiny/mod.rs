@@ -20,6 +20,7 @@ pub mod log;
 pub mod model;
 pub mod nemo;
 pub mod object;
+mod pins;
 pub mod plan;
 mod rrip;
 pub mod set;

@@ -17,11 +17,12 @@ mod index;
 use serde::{Deserialize, Serialize};
 
 use self::index::Index;
-use super::append::{AppendLog, Pins};
+use super::append::AppendLog;
 use super::engine::{
     Accepted, Cause, Engine, Found, Insert, Outcome, Page, Search, Step, Task, TaskId, Work,
 };
 use super::object::{Flash, Object, PAGE_BYTES, PageAddress};
+use super::pins::Pins;
 use super::plan::{PlanError, check_flash, check_range};
 use super::statistics::{Memory, Statistics, payload_bytes, room_bytes};
 use super::without_oversize;

@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::tiny::append::Pins;
 use crate::tiny::engine::Label;
 use crate::tiny::object::{Flash, PageAddress};
+use crate::tiny::pins::Pins;
 
 /// An extent's number: its first page is that times its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
