@@ -1,7 +1,48 @@
 //! What an engine counts.
 
-use super::engine::Cause;
 use super::object::{Object, PAGE_BYTES};
+
+/// Why bytes are written: the causes of application-level write amplification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Cause {
+    /// Objects reach flash for the first time, in sets of a set-group.
+    FirstWrite,
+    /// Hot objects are kept when their set-group goes.
+    WriteBack,
+    /// Objects reach the log.
+    Log,
+    /// Sets are rewritten with objects that are new to them.
+    Set,
+    /// Sets are moved so that their zone can be reset.
+    Gc,
+    /// Filters.
+    Index,
+}
+
+impl Cause {
+    /// Every cause.
+    pub const ALL: [Cause; 6] = [
+        Cause::FirstWrite,
+        Cause::WriteBack,
+        Cause::Log,
+        Cause::Set,
+        Cause::Gc,
+        Cause::Index,
+    ];
+
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::FirstWrite => "first_write",
+            Cause::WriteBack => "write_back",
+            Cause::Log => "log",
+            Cause::Set => "set",
+            Cause::Gc => "gc",
+            Cause::Index => "index",
+        }
+    }
+}
 
 /// Counts since an engine was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
