@@ -1,4 +1,4 @@
-//! Which device to open, and how.
+//! Configuration of the device to open.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sim_config::SimConfig;
 
-/// What kind of device to open.
+/// The kind of device to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceKind {
@@ -24,12 +24,12 @@ pub enum DeviceKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direct {
-    /// Where the file system can.
+    /// Bypass the page cache if the file system can.
     #[default]
     Auto,
-    /// Or fail to open.
+    /// Bypass the page cache, or fail to open.
     On,
-    /// Never.
+    /// Never bypass the page cache.
     Off,
 }
 
@@ -47,7 +47,7 @@ pub enum IoChoice {
     Threads,
 }
 
-/// Which io_uring an operation goes through.
+/// The io_uring that an operation goes through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RingChoice {
@@ -98,7 +98,7 @@ pub struct DeviceConfig {
     pub preallocate: bool,
     /// How operations reach the kernel.
     pub io: IoChoice,
-    /// Which io_uring an operation goes through, where several threads use the
+    /// The io_uring that an operation goes through if several threads use the
     /// device.
     pub rings: RingChoice,
     /// Bytes of buffers registered with the kernel; zero for none.
@@ -297,7 +297,7 @@ pub enum OpenDeviceError {
          or a smaller zone_size"
     )]
     TooSmall {
-        /// What there is.
+        /// The available size.
         available: ByteSize,
         /// The smallest size that works.
         smallest: ByteSize,
@@ -305,7 +305,7 @@ pub enum OpenDeviceError {
     /// More zones than can be numbered.
     #[error("{available} make more than 2^32 zones; set zone_size to at least {smallest}")]
     TooManyZones {
-        /// What there is.
+        /// The available size.
         available: ByteSize,
         /// The smallest zone size that works.
         smallest: ByteSize,
@@ -331,7 +331,7 @@ pub enum OpenDeviceError {
     NotStorage {
         /// The path.
         path: PathBuf,
-        /// What is there, with an article.
+        /// The kind of file at the path, with an article.
         kind: &'static str,
     },
     /// The file or block device holds something else than a Floe cache.
@@ -342,9 +342,9 @@ pub enum OpenDeviceError {
     ForeignData {
         /// The file or block device.
         path: PathBuf,
-        /// Where it was noticed.
+        /// Byte offset of the foreign contents.
         offset: u64,
-        /// Its name, with an article.
+        /// Name of the foreign contents, with an article.
         what: &'static str,
     },
     /// The file holds a cache of another size, and would have to be extended.
@@ -355,7 +355,7 @@ pub enum OpenDeviceError {
     OtherSize {
         /// The file.
         path: PathBuf,
-        /// What its cache was made for.
+        /// The size that its cache was created with.
         found: ByteSize,
         /// The setting.
         wanted: ByteSize,
@@ -383,9 +383,9 @@ pub enum OpenDeviceError {
         path: PathBuf,
         /// Its size.
         wanted: ByteSize,
-        /// What may still be written to its file system, the file's own blocks included.
+        /// Free space on its file system, the file's own blocks included.
         free: ByteSize,
-        /// What the system said.
+        /// The error from the operating system.
         source: std::io::Error,
     },
     /// `direct = "on"` and the file system refused.
@@ -398,7 +398,7 @@ pub enum OpenDeviceError {
         path: PathBuf,
         /// The block size.
         block_size: ByteSize,
-        /// What the system said.
+        /// The error from the operating system.
         source: std::io::Error,
     },
     /// `io = "uring"` and the kernel refused.
@@ -413,12 +413,12 @@ pub enum OpenDeviceError {
     /// A device with real latencies was asked for in virtual time.
     #[error("a device of this kind cannot run in virtual time; use kind `sim` or `memory`")]
     VirtualTime,
-    /// Anything else that the system said.
+    /// Any other error from the operating system.
     #[error("cannot open `{path}`: {source}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error from the operating system.
         source: std::io::Error,
     },
 }

@@ -17,8 +17,8 @@ use crate::error::{DeviceError, DeviceErrorKind, Operation};
 /// A device shared by everything that uses it.
 pub type SharedDevice = Arc<dyn Device>;
 
-/// Where a write should be placed among data of other lifetimes: an FDP
-/// reclaim-unit handle. Devices without handles ignore it; a handle at or
+/// An FDP reclaim-unit handle: separates a write from data of other
+/// lifetimes. Devices without handles ignore it; a handle at or
 /// above [`Geometry::placement_handles`] is taken modulo that number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Placement(pub u16);
@@ -46,7 +46,7 @@ pub enum ZoneState {
 /// One zone of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneReport {
-    /// Which zone.
+    /// The zone's number.
     pub zone: ZoneId,
     /// Its state.
     pub state: ZoneState,

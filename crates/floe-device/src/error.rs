@@ -1,4 +1,4 @@
-//! What can go wrong on a device.
+//! Errors of devices.
 
 use std::fmt;
 use std::io;
@@ -84,11 +84,11 @@ pub enum DeviceErrorKind {
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} {}: {kind}", zone.map_or_else(|| "device".to_owned(), |z| format!("zone {z}")))]
 pub struct DeviceError {
-    /// What was tried.
+    /// The operation that failed.
     pub operation: Operation,
-    /// On which zone, where one was concerned.
+    /// The zone of the operation, if it concerned one.
     pub zone: Option<ZoneId>,
-    /// What happened.
+    /// The cause of the failure.
     #[source]
     pub kind: DeviceErrorKind,
 }

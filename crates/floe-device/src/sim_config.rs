@@ -1,4 +1,4 @@
-//! What a simulated SSD is like.
+//! Configuration of a simulated SSD.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::medium::Keeping;
 use crate::sim_media::WriteCache;
 
-/// What is simulated.
+/// The model of a simulated SSD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SimModel {
@@ -57,7 +57,7 @@ impl SimModel {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimConfig {
-    /// What is simulated.
+    /// The model of the simulated SSD.
     pub model: SimModel,
     /// Zoned: writes go only where the write pointer is, and zones keep their
     /// states over a restart. Otherwise a conventional SSD.
@@ -92,7 +92,7 @@ pub struct SimConfig {
     /// same bandwidth with less to compute. For accesses of 1 MiB and more it
     /// makes no difference of more than a few percent. Must divide their number.
     pub dies: Option<u32>,
-    /// What a conventional drive erases at once, which on an FDP drive is its
+    /// The erase unit of a conventional drive; on an FDP drive, its
     /// reclaim unit. Default: as small a part of the drive's own as `size` is
     /// of its capacity. A multiple of what is programmed together and of the
     /// mapping unit.
