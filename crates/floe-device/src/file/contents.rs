@@ -1,4 +1,4 @@
-//! What a file or block device holds, found out by reading only.
+//! Contents of a file or block device, identified by reading only.
 //!
 //! A device is changed only after this has shown that it is empty or a Floe
 //! cache. What cannot be shown to be either counts as foreign.
@@ -31,7 +31,7 @@ const EXTENTS_MAX: usize = 1 << 16;
 /// Smallest and largest zone where a second superblock is looked for.
 const ZONE_BYTES_LOG2: std::ops::RangeInclusive<u32> = 12..=37;
 
-/// What there is.
+/// The contents of a file or block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contents {
     /// Nothing but zeros and holes.
@@ -40,9 +40,9 @@ pub(super) enum Contents {
     Cache(Option<CacheShape>),
     /// Something else.
     Foreign {
-        /// Where it was noticed.
+        /// Byte offset of the foreign contents.
         offset: u64,
-        /// Its name, with an article.
+        /// Name of the foreign contents, with an article.
         what: &'static str,
     },
 }
@@ -166,7 +166,7 @@ impl Medium<'_> {
         })
     }
 
-    /// Where data begins, at `from` or behind it.
+    /// The offset of the first data at or after `from`.
     fn next_data(&self, from: u64) -> io::Result<Option<u64>> {
         match rustix::fs::seek(self.file, SeekFrom::Data(from)) {
             Ok(start) => Ok(Some(start)),

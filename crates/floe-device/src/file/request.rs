@@ -1,4 +1,4 @@
-//! What a back end carries out: one transfer, and what it is part of.
+//! Requests to a back end: one transfer, and the job that it belongs to.
 
 use std::io;
 use std::sync::Weak;
@@ -27,7 +27,7 @@ pub(super) struct Request {
     pub(super) home: Option<Weak<Ring>>,
 }
 
-/// What is asked of the kernel.
+/// A transfer that the kernel carries out.
 #[derive(Debug)]
 pub(super) enum Transfer {
     Read(IoBuf),
@@ -39,7 +39,7 @@ pub(super) enum Transfer {
     Discard(u64),
 }
 
-/// Which operation of the device the transfer belongs to.
+/// The device operation that the transfer belongs to.
 #[derive(Debug)]
 pub(super) enum Job {
     Read(Completer<IoBuf>),
@@ -54,7 +54,7 @@ pub(super) enum Job {
 pub(super) struct Aftermath {
     /// Whoever waits for it.
     pub(super) waker: Option<Waker>,
-    /// What comes next: a reset that waited for it, or a reset's next step.
+    /// The next request: a reset that waited for it, or a reset's next step.
     pub(super) next: Option<Request>,
 }
 

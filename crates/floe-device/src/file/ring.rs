@@ -397,7 +397,7 @@ enum Wait {
     One,
 }
 
-/// What only the holder of the ring's lock touches.
+/// State that only the holder of the ring's lock touches.
 struct Core {
     uring: IoUring,
     table: Table,
