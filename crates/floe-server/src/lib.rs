@@ -14,7 +14,7 @@
 
 mod config;
 mod frontend;
-mod frontends;
+pub mod frontends;
 mod metrics;
 mod net;
 mod reload;
