@@ -24,7 +24,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
 /// Writes `value` to standard output as indented JSON.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print`](print()).
 pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Failure::bug("an answer has no JSON form").because(error))?;

@@ -1,5 +1,5 @@
 //! The frontends, a folder each, and the list of them. A new one is a module,
-//! a field of [`ServerConfig`] and a line of [`registered`].
+//! a field of [`ServerConfig`] and a line of `registered`.
 
 pub(crate) mod admin;
 pub mod memcached;

@@ -15,7 +15,7 @@ use crate::value::Tier;
 pub type ObjectBody = BoxStream<'static, Result<Bytes, ObjectError>>;
 
 /// Where the first bytes of an answer come from. What the whole answer came to
-/// is counted in [`ObjectStats`] when it ends.
+/// is counted in [`ObjectStats`](super::ObjectStats) when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The cache.
