@@ -10,8 +10,8 @@
 mod args;
 mod command;
 pub mod device;
-mod faces;
 pub mod failure;
+mod frontends;
 mod logging;
 pub mod manual;
 mod notify;

@@ -25,7 +25,7 @@ floe::section! {
     }
 }
 
-/// The crate below the S3 face.
+/// The crate below the S3 frontend.
 const CLIENT_ERRORS: &str = "s3s";
 
 /// What is logged, which can be changed.

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::logging::Logs;
 use crate::settings::{Plan, Request};
 
-/// Files that are read again where their face takes them, changed or not.
+/// Files that are read again where their frontend takes them, changed or not.
 const FILES: [&str; 5] = [
     "s3.tls_certificate",
     "s3.tls_key",
@@ -68,7 +68,7 @@ impl<'a> Reloader<'a> {
         let plan = Plan::new(&request, &effective)?;
         let filter = crate::logging::filter(&plan.log)?;
         let mut taken = server.reload(&plan.server).map_err(|error| {
-            Failure::usage("the faces cannot be served like this").because(error)
+            Failure::usage("the frontends cannot be served like this").because(error)
         })?;
         // Checked with the plan.
         let origin = server.origin().reload(&plan.origin.requests);

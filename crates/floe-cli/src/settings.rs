@@ -1,5 +1,5 @@
 //! The settings of the command: the library's sections, the device's and the
-//! faces', in one schema, and how the command line speaks about them.
+//! frontends', in one schema, and how the command line speaks about them.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -20,8 +20,8 @@ use floe_device::DeviceConfig;
 use floe_device::config::DeviceKind;
 use floe_server::ServerConfig;
 
-use crate::faces;
 use crate::failure::Failure;
+use crate::frontends;
 use crate::logging::{self, LogConfig};
 
 /// Variables that start with `FLOE_` and name no setting.
@@ -38,7 +38,7 @@ const SET: &str = "set";
 pub fn schema() -> Result<Schema, Failure> {
     let sections = || -> Result<Vec<Section>, String> {
         let mut sections = floe::config::library_sections()?;
-        sections.extend(faces::sections()?);
+        sections.extend(frontends::sections()?);
         sections.push(LogConfig::section());
         Ok(sections)
     };
@@ -165,7 +165,7 @@ impl Plan {
         origin.validate().map_err(|error| {
             Failure::usage("the origin cannot be used like this").because(error)
         })?;
-        let server = faces::config(effective, origin_is_ours)?;
+        let server = frontends::config(effective, origin_is_ours)?;
         let tiny: TinySettings = effective.section("tiny")?;
         check_admission("tiny", &tiny.admission)?;
         // Only memcached's items are tiny.
@@ -241,8 +241,8 @@ impl Plan {
         .cure(format!("lower it to {most}, or {cure}")))
     }
 
-    /// The faces' settings over a store that takes values of `most` bytes.
-    pub(crate) fn faces(&self, most: u64) -> ServerConfig {
+    /// The frontends' settings over a store that takes values of `most` bytes.
+    pub(crate) fn frontends(&self, most: u64) -> ServerConfig {
         let mut server = self.server.clone();
         if let Some(memcached) = server.memcached.as_mut().filter(|_| self.item_size_is_ours)
             && memcached.max_item_size.bytes() > most

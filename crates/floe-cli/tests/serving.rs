@@ -158,7 +158,7 @@ fn memcached_is_served_beside_s3_and_restarts_warm() {
     assert_eq!(found, "VALUE hello 7 5\r\nworld\r\nEND\r\n");
 }
 
-/// Sends `lines` to the memcached face and returns what it says until QUIT.
+/// Sends `lines` to the memcached frontend and returns what it says until QUIT.
 fn ask_memcached(serving: &Serving, lines: &str) -> String {
     let address = serving.announced["memcached"].as_str().unwrap();
     let mut connection = TcpStream::connect(address).unwrap();

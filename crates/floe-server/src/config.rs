@@ -1,4 +1,4 @@
-//! Types and checks that the sections of several faces share.
+//! Types and checks that the sections of several frontends share.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -88,13 +88,13 @@ pub(crate) trait Section: Send + Sync + 'static {
     }
 }
 
-/// A face that anyone may use, as its configuration allows.
+/// A frontend that anyone may use, as its configuration allows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{address} can be reached by other machines, and {what}: {setting} is true")]
 pub struct Exposed {
     /// The setting that allows it.
     pub setting: &'static str,
-    /// Where the face listens.
+    /// Where the frontend listens.
     pub address: SocketAddr,
     /// What anyone may do.
     pub what: &'static str,

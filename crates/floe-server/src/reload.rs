@@ -1,4 +1,4 @@
-//! Values that are replaced while the faces serve.
+//! Values that are replaced while the frontends serve.
 
 use std::fmt;
 use std::sync::Arc;

@@ -46,7 +46,7 @@
 //! tier, the write buffer and the index, all bounded by [`CacheConfig`].
 //!
 //! What this crate refuses to know: protocols and command lines. The `floe`
-//! command and its S3 face are built on it.
+//! command and its S3 frontend are built on it.
 
 pub mod cache;
 mod chunk;

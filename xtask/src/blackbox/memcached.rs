@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A connection to the memcached face.
+/// A connection to the memcached frontend.
 pub(crate) struct Client {
     stream: BufReader<TcpStream>,
     line: Vec<u8>,

@@ -42,9 +42,9 @@ pub struct Setup {
 /// A running server. Dropping it kills it.
 pub struct Server {
     child: Child,
-    /// The S3 face.
+    /// The S3 frontend.
     pub s3: SocketAddr,
-    /// The memcached face.
+    /// The memcached frontend.
     pub memcached: SocketAddr,
     /// Metrics and health.
     pub admin: SocketAddr,

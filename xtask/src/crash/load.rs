@@ -1,4 +1,4 @@
-//! A seeded mixed load on the S3 face, every answer judged.
+//! A seeded mixed load on the S3 frontend, every answer judged.
 
 use std::io;
 use std::net::SocketAddr;

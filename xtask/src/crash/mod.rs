@@ -36,9 +36,9 @@ pub struct Options {
     /// Chooses the load and the moments.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Only through this face; otherwise through one after the other.
+    /// Only through this frontend; otherwise through one after the other.
     #[arg(long)]
-    pub face: Option<Face>,
+    pub frontend: Option<Frontend>,
     /// Use the debug build.
     #[arg(long)]
     pub debug: bool,
@@ -49,7 +49,7 @@ pub struct Options {
 
 /// What the load speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Face {
+pub enum Frontend {
     /// Objects, read through from an origin.
     S3,
     /// Items, tiny ones and others.
@@ -109,25 +109,27 @@ pub fn run(options: &Options) -> Result<()> {
         Some(given) => given.clone(),
         None => project::build_floe(Profile::from_flag(options.debug))?,
     };
-    for face in [Face::S3, Face::Memcached] {
-        if options.face.is_none_or(|only| only == face) {
-            rounds(&binary, options, face)?;
+    for frontend in [Frontend::S3, Frontend::Memcached] {
+        if options.frontend.is_none_or(|only| only == frontend) {
+            rounds(&binary, options, frontend)?;
         }
     }
     Ok(())
 }
 
-/// Runs the rounds of one face and says what they showed.
-fn rounds(binary: &Path, options: &Options, face: Face) -> Result<()> {
+/// Runs the rounds of one frontend and says what they showed.
+fn rounds(binary: &Path, options: &Options, frontend: Frontend) -> Result<()> {
     let mut figures = Figures::default();
     let mut round = 0;
     let mut group = 0;
     while round < options.rounds {
         let rounds = round..options.rounds.min(round + rounds_per_cache(options.rounds));
         round = rounds.end;
-        match face {
-            Face::S3 => one_cache(binary, options.seed, group, rounds, &mut figures)?,
-            Face::Memcached => items::one_cache(binary, options.seed, group, rounds, &mut figures)?,
+        match frontend {
+            Frontend::S3 => one_cache(binary, options.seed, group, rounds, &mut figures)?,
+            Frontend::Memcached => {
+                items::one_cache(binary, options.seed, group, rounds, &mut figures)?
+            }
         }
         group += 1;
     }
@@ -136,7 +138,7 @@ fn rounds(binary: &Path, options: &Options, face: Face) -> Result<()> {
     let slowest = figures.restart_times[figures.restart_times.len() - 1];
     let worst = figures.ratio_losses.iter().copied().fold(0.0, f64::max);
     println!(
-        "crash: {face:?}: {} rounds, {} answers judged, {} writes acknowledged, no lie; restart \
+        "crash: {frontend:?}: {} rounds, {} answers judged, {} writes acknowledged, no lie; restart \
          {median:?} median, {slowest:?} slowest; hit ratio fell by {worst:.2} points at most",
         options.rounds, figures.judged, figures.acknowledged
     );

@@ -63,15 +63,15 @@ fn collect_queries(value: &Value, queries: &mut Vec<String>) {
     }
 }
 
-/// What exports metrics: the faces by name, and tables of counters whose
+/// What exports metrics: the frontends by name, and tables of counters whose
 /// identifiers become names.
 fn server_source(root: &Path) -> Result<String> {
     let mut code = String::new();
     for file in project_files(root)? {
-        let faces = file.starts_with("crates/floe-server/src");
+        let frontends = file.starts_with("crates/floe-server/src");
         let counters = file.starts_with("crates/floe") && file.ends_with("stats.rs");
         let device = file.starts_with("crates/floe-device") && file.ends_with("counters.rs");
-        if (faces || counters || device) && is_rust(&file) {
+        if (frontends || counters || device) && is_rust(&file) {
             code += &std::fs::read_to_string(root.join(&file))
                 .with_context(|| format!("reading {}", file.display()))?;
         }

@@ -216,17 +216,17 @@ async fn start_faces(
         plan.object.clone(),
     )
     .map_err(|error| Failure::usage("objects cannot be cached like this").because(error))?;
-    let faces = plan.faces(cache.store().value_bytes_max());
-    Server::start(faces, objects, cache.clone(), clock.clone(), Some(device))
+    let frontends = plan.frontends(cache.store().value_bytes_max());
+    Server::start(frontends, objects, cache.clone(), clock.clone(), Some(device))
         .await
         .map_err(|error| match error {
             StartError::Prepare { frontend, .. } | StartError::Thread { frontend, .. } => {
-                Failure::environment(format!("the {frontend} face cannot be opened"))
+                Failure::environment(format!("the {frontend} frontend cannot be opened"))
                     .because(error)
                     .cure(format!("--{frontend}-listen off serves without it"))
             }
-            StartError::Config(_) => Failure::usage("the faces cannot be served").because(error),
-            StartError::Bind(_) => Failure::environment("a face cannot be opened")
+            StartError::Config(_) => Failure::usage("the frontends cannot be served").because(error),
+            StartError::Bind(_) => Failure::environment("a frontend cannot be opened")
                 .because(error)
                 .cure("stop what uses the address, or choose another with --s3-listen, --memcached-listen, --admin-listen or --oxcache-path"),
         })
@@ -374,7 +374,7 @@ impl Signals {
     }
 }
 
-/// What is told on standard output once the faces are open.
+/// What is told on standard output once the frontends are open.
 struct Announcement<'a> {
     plan: &'a Plan,
     device: &'a str,

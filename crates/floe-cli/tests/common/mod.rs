@@ -88,7 +88,7 @@ impl Serving {
         Self::spawn(floe(folder).args(arguments))
     }
 
-    /// The memcached face is off unless the environment says where it listens.
+    /// The memcached frontend is off unless the environment says where it listens.
     pub(crate) fn spawn(command: &mut Command) -> Self {
         let memcached = "FLOE_MEMCACHED_LISTEN";
         if !command.get_envs().any(|(name, _)| name == memcached) {
@@ -128,7 +128,7 @@ impl Serving {
             panic!("floe serve said `{line}` and `{err}`");
         };
         let address = |name: &str| {
-            let text = announced[name].as_str().expect("the face is open");
+            let text = announced[name].as_str().expect("the frontend is open");
             text.parse().expect("it is an address")
         };
         let serving = Serving {

@@ -1,4 +1,4 @@
-//! What the faces count: relaxed atomics, rendered when scraped.
+//! What the frontends count: relaxed atomics, rendered when scraped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,7 +22,7 @@ impl Counter {
     }
 }
 
-/// What happened to the connections of one face.
+/// What happened to the connections of one frontend.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCounters {
     /// Accepted.
@@ -44,33 +44,38 @@ pub(crate) struct ConnectionCounters {
 }
 
 impl ConnectionCounters {
-    /// Adds the samples of the face `name`.
+    /// Adds the samples of the frontend `name`.
     fn collect(&self, samples: &mut Samples, name: &str) {
-        let face = [("face", name)];
+        let frontend = [("face", name)];
         let (opened, closed) = (self.opened.get(), self.closed.get());
-        samples.counter("floe_connections", "Connections accepted", &face, opened);
+        samples.counter(
+            "floe_connections",
+            "Connections accepted",
+            &frontend,
+            opened,
+        );
         samples.gauge(
             "floe_connections_open",
             "Connections open",
-            &face,
+            &frontend,
             opened.saturating_sub(closed) as f64,
         );
         samples.counter(
             "floe_connection_waits",
             "Times that accepting waited because all connections were in use",
-            &face,
+            &frontend,
             self.waits.get(),
         );
         samples.counter(
             "floe_connections_evicted",
             "Idle connections closed to make room for new ones, the longest idle first",
-            &face,
+            &frontend,
             self.evicted.get(),
         );
         samples.counter(
             "floe_accept_errors",
             "Connections that could not be accepted",
-            &face,
+            &frontend,
             self.accept_errors.get(),
         );
         for (reason, value) in [
@@ -110,7 +115,7 @@ pub(crate) struct Latencies {
     pub(crate) whole: Histogram,
 }
 
-/// What happened to the requests of one face.
+/// What happened to the requests of one frontend.
 #[derive(Debug, Default)]
 pub(crate) struct RequestCounters {
     /// By method, then by class of the answer.
@@ -139,20 +144,20 @@ impl RequestCounters {
         (first_byte, whole)
     }
 
-    /// Adds the samples of the face `name`.
+    /// Adds the samples of the frontend `name`.
     fn collect(&self, samples: &mut Samples, name: &str) {
-        let face = [("face", name)];
+        let frontend = [("face", name)];
         let (begun, ended) = (self.begun.get(), self.ended.get());
         samples.gauge(
             "floe_requests_in_flight",
             "Requests under way",
-            &face,
+            &frontend,
             begun.saturating_sub(ended) as f64,
         );
         samples.counter(
             "floe_sent_bytes",
             "Bytes of answers' bodies",
-            &face,
+            &frontend,
             self.sent_bytes.get(),
         );
         for (method, method_name) in METHODS.iter().enumerate() {
@@ -202,15 +207,15 @@ impl RequestCounters {
     }
 }
 
-/// Everything one face counts.
+/// Everything one frontend counts.
 #[derive(Debug, Default)]
-pub(crate) struct FaceStatistics {
+pub(crate) struct FrontendStatistics {
     pub(crate) connections: Arc<ConnectionCounters>,
     pub(crate) requests: Arc<RequestCounters>,
 }
 
-impl FaceStatistics {
-    /// Adds the samples of the face `name`.
+impl FrontendStatistics {
+    /// Adds the samples of the frontend `name`.
     pub(crate) fn collect(&self, samples: &mut Samples, name: &str) {
         self.connections.collect(samples, name);
         self.requests.collect(samples, name);

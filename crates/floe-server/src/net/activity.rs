@@ -1,4 +1,4 @@
-//! Which connections are idle, so that a face whose connections are all in use
+//! Which connections are idle, so that a frontend whose connections are all in use
 //! closes the one that has been idle the longest.
 
 use std::collections::BTreeMap;
@@ -92,7 +92,7 @@ impl Drop for Busy {
     }
 }
 
-/// All connections of one face.
+/// All connections of one frontend.
 pub(super) struct Crowd {
     clock: Clock,
     members: Mutex<Members>,

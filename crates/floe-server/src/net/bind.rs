@@ -14,12 +14,12 @@ pub(crate) const BACKLOG: u32 = 1024;
 /// Attempts to get one free port for all threads.
 const PORT_ATTEMPTS: usize = 16;
 
-/// Why a face could not take its address.
+/// Why a frontend could not take its address.
 #[derive(Debug, thiserror::Error)]
-#[error("the {face} face cannot listen on {address}: {problem}; {cure}")]
+#[error("the {frontend} frontend cannot listen on {address}: {problem}; {cure}")]
 pub struct BindError {
-    /// The face.
-    pub face: &'static str,
+    /// The frontend.
+    pub frontend: &'static str,
     /// The address or path.
     pub address: String,
     /// What is wrong.
@@ -28,13 +28,13 @@ pub struct BindError {
     pub cure: String,
 }
 
-/// Listens on `address`, which the setting `listen` of `face` names.
+/// Listens on `address`, which the setting `listen` of `frontend` names.
 pub(crate) async fn bind_tcp(
-    face: &'static str,
+    frontend: &'static str,
     address: SocketAddr,
 ) -> Result<TcpListener, BindError> {
     TcpListener::bind(address).await.map_err(|error| {
-        let setting = format!("{face}.listen");
+        let setting = format!("{frontend}.listen");
         let port = address.port();
         let cure = match error.kind() {
             io::ErrorKind::AddrInUse => format!(
@@ -49,7 +49,7 @@ pub(crate) async fn bind_tcp(
             _ => format!("choose another address in {setting}"),
         };
         BindError {
-            face,
+            frontend,
             address: address.to_string(),
             problem: error.to_string(),
             cure,
@@ -63,12 +63,12 @@ pub(crate) async fn bind_tcp(
 /// The kernel would share a port with another process that shares it, too,
 /// without an error. So a probe that does not share asks first.
 pub(crate) async fn bind_tcp_shared(
-    face: &'static str,
+    frontend: &'static str,
     address: SocketAddr,
     threads: usize,
 ) -> Result<Vec<std::net::TcpListener>, BindError> {
     for attempt in 1.. {
-        let probe = bind_tcp(face, address).await?;
+        let probe = bind_tcp(frontend, address).await?;
         let bound = probe.local_addr().unwrap_or(address);
         drop(probe);
         let listeners: io::Result<Vec<_>> = (0..threads).map(|_| bind_shared(bound)).collect();
@@ -78,10 +78,10 @@ pub(crate) async fn bind_tcp_shared(
             Err(_) if address.port() == 0 && attempt < PORT_ATTEMPTS => {}
             Err(error) => {
                 return Err(BindError {
-                    face,
+                    frontend,
                     address: bound.to_string(),
                     problem: error.to_string(),
-                    cure: format!("choose another address in {face}.listen"),
+                    cure: format!("choose another address in {frontend}.listen"),
                 });
             }
         }
@@ -109,13 +109,13 @@ pub(crate) struct UnixSocket {
 }
 
 impl UnixSocket {
-    /// Listens at `path`, which the setting `path` of `face` names. A socket
+    /// Listens at `path`, which the setting `path` of `frontend` names. A socket
     /// without a listener, left by a process that was killed, is replaced;
     /// anything else is left alone.
-    pub(crate) async fn bind(face: &'static str, path: &Path) -> Result<Self, BindError> {
-        let setting = format!("{face}.path");
+    pub(crate) async fn bind(frontend: &'static str, path: &Path) -> Result<Self, BindError> {
+        let setting = format!("{frontend}.path");
         let failure = |problem: String, cure: String| BindError {
-            face,
+            frontend,
             address: path.display().to_string(),
             problem,
             cure,

@@ -1,4 +1,4 @@
-//! What every face needs of a socket: binding with an error that helps,
+//! What every frontend needs of a socket: binding with an error that helps,
 //! accepting no more connections than agreed, and noticing clients that stall.
 
 mod accept;

@@ -1,4 +1,4 @@
-//! The faces from outside: real sockets, raw bytes, clients that others wrote.
+//! The frontends from outside: real sockets, raw bytes, clients that others wrote.
 
 mod admin;
 mod origins;

@@ -1,4 +1,4 @@
-//! The face over the origins that ship: a real S3 server over HTTP, a
+//! The frontend over the origins that ship: a real S3 server over HTTP, a
 //! directory, made-up objects.
 
 use std::net::SocketAddr;

@@ -123,7 +123,7 @@ async fn connections_over_the_limit_wait_for_their_turn() {
     assert_eq!(third.await.unwrap().text(), "bytes");
 }
 
-/// A full face closes the connection that has been idle the longest, not one at work.
+/// A full frontend closes the connection that has been idle the longest, not one at work.
 #[tokio::test]
 async fn idle_connections_make_room() {
     let rig = rig_with(|config| config.s3.as_mut().unwrap().max_connections = 3).await;
@@ -392,14 +392,14 @@ async fn an_address_in_use_is_named() {
     );
 }
 
-/// Waits until the sum of a metric's samples of one face reaches a value.
-pub(crate) async fn wait_for(rig: &Rig, metric: &str, face: &str, value: f64) {
+/// Waits until the sum of a metric's samples of one frontend reaches a value.
+pub(crate) async fn wait_for(rig: &Rig, metric: &str, frontend: &str, value: f64) {
     let clock = floe_device::Clock::real();
     for _ in 0..400 {
-        if crate::admin::metric_sum(rig, metric, &format!("face=\"{face}\"")).await >= value {
+        if crate::admin::metric_sum(rig, metric, &format!("face=\"{frontend}\"")).await >= value {
             return;
         }
         clock.sleep(Duration::from_millis(25)).await;
     }
-    panic!("{metric} of {face} did not reach {value} in 10 s");
+    panic!("{metric} of {frontend} did not reach {value} in 10 s");
 }

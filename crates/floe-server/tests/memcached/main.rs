@@ -1,4 +1,4 @@
-//! The memcached face from outside: real sockets, raw bytes, and the real
+//! The memcached frontend from outside: real sockets, raw bytes, and the real
 //! memcached beside it.
 
 mod classic;

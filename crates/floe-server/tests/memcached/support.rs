@@ -1,4 +1,4 @@
-//! A server with a memcached face, and a client that speaks in raw bytes.
+//! A server with a memcached frontend, and a client that speaks in raw bytes.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -297,7 +297,7 @@ impl Cache {
     }
 
     /// The value if it is in memory, without a future and without waiting: for
-    /// faces that answer most requests from memory and start a task only for
+    /// frontends that answer most requests from memory and start a task only for
     /// the rest.
     ///
     /// # Errors

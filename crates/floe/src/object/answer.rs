@@ -34,7 +34,7 @@ impl Outcome {
         matches!(self, Outcome::Hit(_) | Outcome::Metadata)
     }
 
-    /// `HIT`, `MISS` or `JOINED`: the value of a face's `x-cache` header.
+    /// `HIT`, `MISS` or `JOINED`: the value of a frontend's `x-cache` header.
     pub fn name(self) -> &'static str {
         match self {
             Outcome::Hit(_) | Outcome::Metadata => "HIT",

@@ -1,4 +1,4 @@
-//! What can go wrong at an origin, kept apart so that faces can say what it means.
+//! What can go wrong at an origin, kept apart so that frontends can say what it means.
 
 use std::sync::Arc;
 use std::time::Duration;

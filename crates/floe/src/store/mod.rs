@@ -293,7 +293,7 @@ impl Store {
     }
 
     /// The whole value of `key` if it is in the RAM tier or on its way to
-    /// flash, without a future and without waiting: for faces that answer most
+    /// flash, without a future and without waiting: for frontends that answer most
     /// requests from memory and start a task only for the rest.
     ///
     /// A hit or a miss is counted, and a hit tracked, as by [`get`](Store::get);

@@ -287,7 +287,7 @@ impl Tiny {
     }
 
     /// The value of `key` if it is in memory, without a future and without
-    /// waiting: for faces that answer most requests from memory.
+    /// waiting: for frontends that answer most requests from memory.
     ///
     /// # Errors
     /// As [`get`](Tiny::get).

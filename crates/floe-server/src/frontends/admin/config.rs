@@ -16,7 +16,7 @@ pub struct AdminConfig {
     /// been idle the longest; while none is idle, it waits. Four more
     /// serve only small pages such as `/health` and `/ready`.
     pub max_connections: u32,
-    /// Whether an address that other machines can reach is served: the face
+    /// Whether an address that other machines can reach is served: the frontend
     /// asks nobody for a password.
     pub public: bool,
 }

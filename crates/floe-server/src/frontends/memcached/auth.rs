@@ -1,4 +1,4 @@
-//! Who may use the face, as with memcached's `-Y`: a file of names and
+//! Who may use the frontend, as with memcached's `-Y`: a file of names and
 //! passwords, and a first command `set` whose value is one of them.
 
 use std::fmt;

@@ -1,11 +1,11 @@
-//! The metrics of the memcached face.
+//! The metrics of the memcached frontend.
 
 use super::MemcachedFrontend;
 use super::latency::GET_RESULTS;
 use crate::metrics::{Collect, Samples, collect_tiny};
 
 impl Collect for MemcachedFrontend {
-    /// Adds the samples of the face, and of the engine that keeps its tiny items.
+    /// Adds the samples of the frontend, and of the engine that keeps its tiny items.
     fn collect(&self, samples: &mut Samples) {
         self.keys(samples);
         self.commands(samples);
@@ -38,7 +38,7 @@ impl MemcachedFrontend {
             ("cas", "mismatch", totals.cas_badval),
         ] {
             let labels = [("command", command), ("result", result)];
-            let help = "Keys that commands of the memcached face named, by what was found";
+            let help = "Keys that commands of the memcached frontend named, by what was found";
             samples.counter("floe_memcached_keys", help, &labels, value);
         }
         for (result, name) in GET_RESULTS {
@@ -59,7 +59,7 @@ impl MemcachedFrontend {
             ("flush_all", totals.flushes),
             ("auth", totals.auths),
         ] {
-            let help = "Commands of the memcached face that name no key to find";
+            let help = "Commands of the memcached frontend that name no key to find";
             samples.counter(
                 "floe_memcached_commands",
                 help,
@@ -73,7 +73,7 @@ impl MemcachedFrontend {
             ("device", totals.failures),
             ("auth", totals.auth_errors),
         ] {
-            let help = "Requests of the memcached face that were refused";
+            let help = "Requests of the memcached frontend that were refused";
             samples.counter("floe_memcached_refused", help, &[("reason", reason)], value);
         }
     }
@@ -92,7 +92,7 @@ impl MemcachedFrontend {
             ("broken", totals.broken),
             ("accept_error", totals.accept_errors),
         ] {
-            let help = "What happened to connections of the memcached face";
+            let help = "What happened to connections of the memcached frontend";
             samples.counter(
                 "floe_memcached_connections",
                 help,
@@ -104,7 +104,7 @@ impl MemcachedFrontend {
             ("read", totals.read_bytes),
             ("written", totals.written_bytes),
         ] {
-            let help = "Bytes over connections of the memcached face";
+            let help = "Bytes over connections of the memcached frontend";
             samples.counter(
                 "floe_memcached_bytes",
                 help,
@@ -114,19 +114,19 @@ impl MemcachedFrontend {
         }
         samples.counter(
             "floe_memcached_memory_waits",
-            "Times that a request waited for memory of the memcached face",
+            "Times that a request waited for memory of the memcached frontend",
             &[],
             self.memory.waits(),
         );
         samples.gauge(
             "floe_memcached_memory_bytes",
-            "Memory of values on their way in or out of the memcached face",
+            "Memory of values on their way in or out of the memcached frontend",
             &[],
             self.memory.used_bytes() as f64,
         );
         samples.gauge(
             "floe_memcached_connections_open",
-            "Connections of the memcached face that are open",
+            "Connections of the memcached frontend that are open",
             &[],
             f64::from(self.open_connections()),
         );

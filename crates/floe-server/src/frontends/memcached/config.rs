@@ -83,7 +83,7 @@ impl Default for MemcachedConfig {
 }
 
 impl MemcachedConfig {
-    /// What the items behind the face must be.
+    /// What the items behind the frontend must be.
     pub fn items(&self) -> ItemConfig {
         ItemConfig {
             // A value is at least this much shorter than its item.

@@ -1,4 +1,4 @@
-//! What the memcached face counts. Each thread has counters of its own, so
+//! What the memcached frontend counts. Each thread has counters of its own, so
 //! that counting costs no shared cache line; they are added up when asked for.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

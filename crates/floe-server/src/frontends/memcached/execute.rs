@@ -17,7 +17,7 @@ use super::{GetResult, MemcachedFrontend};
 /// Where and by whom requests of one connection are carried out.
 #[derive(Clone)]
 pub(super) struct Context {
-    pub(super) face: Arc<MemcachedFrontend>,
+    pub(super) frontend: Arc<MemcachedFrontend>,
     pub(super) counters: Arc<Counters>,
     /// When the batch of requests that is being carried out had arrived.
     pub(super) arrived: Tick,
@@ -25,11 +25,11 @@ pub(super) struct Context {
 
 impl Context {
     pub(super) fn items(&self) -> &ItemCache {
-        &self.face.items
+        &self.frontend.items
     }
 
     pub(super) fn now_unix_s(&self) -> u64 {
-        self.face.clock.unix_seconds()
+        self.frontend.clock.unix_seconds()
     }
 
     pub(super) fn expiry(&self, exptime: i32) -> Expiry {
@@ -38,7 +38,7 @@ impl Context {
 
     /// Whether memcached would have room for such an item in one of its size.
     pub(super) fn is_too_large(&self, key: &[u8], flags: u32, len: usize) -> bool {
-        item_bytes(key.len(), flags, len) > self.face.max_item_bytes
+        item_bytes(key.len(), flags, len) > self.frontend.max_item_bytes
     }
 
     /// What is said when the store failed.
@@ -113,7 +113,7 @@ impl Context {
             return Ok((Outcome::Stored, Some(version)));
         }
         let verb = sent.verb;
-        let limit = self.face.max_item_bytes;
+        let limit = self.frontend.max_item_bytes;
         let updated = self
             .items()
             .update(&key, move |present| sent.decide(present, limit))
@@ -335,7 +335,7 @@ impl Context {
         let mut output = Output::default();
         let touched = self.touched(key, exptime).await;
         let is_hit = matches!(touched, Ok(Some(_)));
-        self.face.prefixes.note_get(key, is_hit);
+        self.frontend.prefixes.note_get(key, is_hit);
         match touched {
             Ok(Some(item)) => output.item(key, &item, with_version),
             Ok(None) => {}
@@ -372,7 +372,7 @@ impl Context {
 
     /// Notes how long gets took from their arrival until now.
     pub(super) fn note_gets(&self, result: GetResult, gets: u64) {
-        let took = self.face.clock.now().since(self.arrived);
+        let took = self.frontend.clock.now().since(self.arrived);
         self.counters.get_latencies.add(result, took, gets);
     }
 
@@ -406,7 +406,7 @@ impl Context {
     /// `flush_all`.
     pub(super) async fn flush_all(&self, exptime: i32) -> &'static str {
         self.counters.flushes.add(1);
-        if !self.face.config().flush_all {
+        if !self.frontend.config().flush_all {
             return say::NO_FLUSH;
         }
         let at = match self.expiry(exptime.max(0)) {

@@ -20,7 +20,7 @@ use crate::net::{self, Acceptor, BindError, Greeting, Service, Shutdown, UnixSoc
 /// How long a connection that is turned away may take to hear why.
 const REFUSAL_PATIENCE: Duration = Duration::from_millis(100);
 
-/// The sockets of the face, bound.
+/// The sockets of the frontend, bound.
 pub(crate) struct Listeners {
     /// One a thread.
     tcp: Vec<std::net::TcpListener>,
@@ -55,19 +55,19 @@ impl Listeners {
         tcp.map(Address::Tcp).into_iter().chain(unix).collect()
     }
 
-    /// One future for each thread of `face`. They end when `shutdown` lets them.
-    pub(super) fn serve(self, face: &Arc<MemcachedFrontend>, shutdown: &Shutdown) -> Service {
+    /// One future for each thread of `frontend`. They end when `shutdown` lets them.
+    pub(super) fn serve(self, frontend: &Arc<MemcachedFrontend>, shutdown: &Shutdown) -> Service {
         for address in self.addresses() {
-            face.listed.listen(match address {
+            frontend.listed.listen(match address {
                 Address::Tcp(address) => Endpoint::Tcp(address),
                 Address::Unix(path) => Endpoint::Unix(Arc::new(path)),
             });
         }
         let unix = self.unix.map(Arc::new);
         let mut tcp = self.tcp.into_iter();
-        Service::threads(face.threads.iter().map(|counters| {
+        Service::threads(frontend.threads.iter().map(|counters| {
             let thread = Thread {
-                face: Arc::clone(face),
+                frontend: Arc::clone(frontend),
                 counters: Arc::clone(counters),
                 shutdown: shutdown.clone(),
                 connections: TaskTracker::new(),
@@ -78,9 +78,9 @@ impl Listeners {
     }
 }
 
-/// One thread of the face.
+/// One thread of the frontend.
 struct Thread {
-    face: Arc<MemcachedFrontend>,
+    frontend: Arc<MemcachedFrontend>,
     counters: Arc<Counters>,
     shutdown: Shutdown,
     connections: TaskTracker,
@@ -96,7 +96,7 @@ impl Thread {
             () = self.shutdown.drain.cancelled() => {}
             () = listening => {}
         }
-        self.face.is_draining.store(true, Relaxed);
+        self.frontend.is_draining.store(true, Relaxed);
         self.connections.close();
         self.connections.wait().await;
     }
@@ -112,7 +112,7 @@ impl Thread {
                     continue;
                 }
             };
-            match &self.face.tls {
+            match &self.frontend.tls {
                 None => self.admit(std::future::ready(Ok(stream)), ends),
                 Some(tls) => self.admit(tls.accept(stream), ends),
             }
@@ -131,7 +131,7 @@ impl Thread {
 
     async fn next<A: Acceptor>(&self, listener: &A) -> A::Stream {
         let count_failure = || self.counters.accept_errors.add(1);
-        net::next_connection(listener, &self.face.clock, count_failure).await
+        net::next_connection(listener, &self.frontend.clock, count_failure).await
     }
 
     /// Serves a connection once it is open, or says that there are too many.
@@ -141,15 +141,15 @@ impl Thread {
         O: Future<Output = io::Result<S>> + Send + 'static,
     {
         self.counters.opened.add(1);
-        let face = Arc::clone(&self.face);
+        let frontend = Arc::clone(&self.frontend);
         let counters = Arc::clone(&self.counters);
         let abort = self.shutdown.abort.clone();
-        let place = Place::take(&face, client, server);
+        let place = Place::take(&frontend, client, server);
         self.connections.spawn(async move {
             tokio::select! {
                 biased;
                 () = abort.cancelled() => {}
-                () = serve(opening, place, face, Arc::clone(&counters)) => {}
+                () = serve(opening, place, frontend, Arc::clone(&counters)) => {}
             }
             counters.closed.add(1);
         });
@@ -159,17 +159,17 @@ impl Thread {
 async fn serve<S, O>(
     opening: O,
     place: Option<Place>,
-    face: Arc<MemcachedFrontend>,
+    frontend: Arc<MemcachedFrontend>,
     counters: Arc<Counters>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     O: Future<Output = io::Result<S>>,
 {
     let limit = match place {
-        Some(_) => face.stall_limit(),
+        Some(_) => frontend.stall_limit(),
         None => REFUSAL_PATIENCE,
     };
-    let stream = match net::greet(opening, &face.clock, limit, &face.draining).await {
+    let stream = match net::greet(opening, &frontend.clock, limit, &frontend.draining).await {
         Greeting::Done(stream) => stream,
         Greeting::Drained => return,
         Greeting::Late => return counters.stalled.add(1),
@@ -178,11 +178,15 @@ async fn serve<S, O>(
             return counters.broken.add(1);
         }
     };
-    let Some(Place { listed, face: _ }) = &place else {
+    let Some(Place {
+        listed,
+        frontend: _,
+    }) = &place
+    else {
         counters.rejected.add(1);
-        return turn_away(stream, &face).await;
+        return turn_away(stream, &frontend).await;
     };
-    connection::serve(stream, face, counters, listed).await;
+    connection::serve(stream, frontend, counters, listed).await;
     drop(place);
 }
 
@@ -191,7 +195,7 @@ async fn listening<L>(listener: Option<io::Result<L>>) -> L {
     match listener {
         Some(Ok(listener)) => return listener,
         Some(Err(error)) => {
-            tracing::error!(%error, "a thread of the memcached face cannot listen");
+            tracing::error!(%error, "a thread of the memcached frontend cannot listen");
         }
         None => {}
     }
@@ -204,7 +208,7 @@ fn ends(stream: &TcpStream) -> io::Result<[Endpoint; 2]> {
     Ok([Endpoint::Tcp(client), Endpoint::Tcp(server)])
 }
 
-async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, face: &MemcachedFrontend) {
+async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, frontend: &MemcachedFrontend) {
     let line = format!("{}\r\n", words::TOO_MANY_CONNECTIONS);
     let tell = async {
         stream.write_all(line.as_bytes()).await?;
@@ -213,31 +217,31 @@ async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, face: &MemcachedFronten
     tokio::select! {
         biased;
         _ = tell => {}
-        () = face.clock.sleep(REFUSAL_PATIENCE) => {}
+        () = frontend.clock.sleep(REFUSAL_PATIENCE) => {}
     }
 }
 
 /// One of the connections that may be open at once.
 struct Place {
-    face: Arc<MemcachedFrontend>,
+    frontend: Arc<MemcachedFrontend>,
     listed: Listed,
 }
 
 impl Place {
-    fn take(face: &Arc<MemcachedFrontend>, client: Endpoint, server: Endpoint) -> Option<Self> {
-        let limit = face.config().max_connections;
+    fn take(frontend: &Arc<MemcachedFrontend>, client: Endpoint, server: Endpoint) -> Option<Self> {
+        let limit = frontend.config().max_connections;
         let more = |open| (open < limit).then_some(open + 1);
-        face.open.fetch_update(Relaxed, Relaxed, more).ok()?;
-        let now = face.clock.unix_seconds();
+        frontend.open.fetch_update(Relaxed, Relaxed, more).ok()?;
+        let now = frontend.clock.unix_seconds();
         Some(Place {
-            listed: face.listed.list(client, server, now),
-            face: Arc::clone(face),
+            listed: frontend.listed.list(client, server, now),
+            frontend: Arc::clone(frontend),
         })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.face.open.fetch_sub(1, Relaxed);
+        self.frontend.open.fetch_sub(1, Relaxed);
     }
 }

@@ -518,7 +518,7 @@ impl Context {
         let item = self.read(meta.key.as_slice()).await;
         match self.must_change(&meta, item.as_ref()) {
             // A change may start something in the background, a read does not.
-            true => TokioContext::new(self.meta_get(&meta), self.face.runtime.clone()).await,
+            true => TokioContext::new(self.meta_get(&meta), self.frontend.runtime.clone()).await,
             false => {
                 self.meta_show(&meta, item.as_ref(), &mut output);
                 output

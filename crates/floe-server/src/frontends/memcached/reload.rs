@@ -1,4 +1,4 @@
-//! What of a new configuration the face takes without a restart.
+//! What of a new configuration the frontend takes without a restart.
 
 use super::config::MemcachedConfig;
 use super::{MemcachedFrontend, auth};

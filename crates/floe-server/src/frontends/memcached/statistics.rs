@@ -18,8 +18,8 @@ impl Context {
         match words {
             [] => self.general(&mut stats),
             [b"reset", ..] => {
-                *self.face.reset.lock() = self.face.totals();
-                self.face.prefixes.forget();
+                *self.frontend.reset.lock() = self.frontend.totals();
+                self.frontend.prefixes.forget();
                 return output.line(say::RESET);
             }
             [b"settings", ..] => self.settings(&mut stats),
@@ -28,7 +28,7 @@ impl Context {
             [b"sizes", ..] => stats.put("sizes_status", "disabled"),
             [b"conns", ..] => self.connections(&mut stats),
             [b"detail", switch @ (b"on" | b"off"), ..] => {
-                self.face.prefixes.turn(*switch == b"on");
+                self.frontend.prefixes.turn(*switch == b"on");
                 return output.line(say::OK);
             }
             [b"detail", b"dump", ..] => self.prefixes(output),
@@ -40,26 +40,26 @@ impl Context {
     }
 
     fn counted(&self) -> Totals {
-        self.face.totals().since(&self.face.reset.lock())
+        self.frontend.totals().since(&self.frontend.reset.lock())
     }
 
     fn general(&self, stats: &mut Stats<'_>) {
-        let face = &self.face;
-        let totals = face.totals();
+        let frontend = &self.frontend;
+        let totals = frontend.totals();
         let counted = self.counted();
         let now = self.now_unix_s();
         let held = self.held();
         let engine = self.items().cache().store().stats().engine;
         stats.put("pid", std::process::id());
-        stats.put("uptime", now.saturating_sub(face.started_unix_s));
+        stats.put("uptime", now.saturating_sub(frontend.started_unix_s));
         stats.put("time", now);
         stats.put("version", say::VERSION.trim_start_matches("VERSION "));
         stats.put("pointer_size", usize::BITS);
         let (user, system) = processor_time();
         stats.put("rusage_user", user);
         stats.put("rusage_system", system);
-        stats.put("max_connections", face.config().max_connections);
-        stats.put("curr_connections", face.open_connections());
+        stats.put("max_connections", frontend.config().max_connections);
+        stats.put("curr_connections", frontend.open_connections());
         stats.put("total_connections", totals.opened);
         stats.put("rejected_connections", counted.rejected);
         stats.put("cmd_get", counted.gets);
@@ -94,11 +94,14 @@ impl Context {
         stats.put("bytes_read", counted.read_bytes);
         stats.put("bytes_written", counted.written_bytes);
         stats.put("limit_maxbytes", self.capacity_bytes());
-        stats.put("accepting_conns", u8::from(!face.draining.is_cancelled()));
+        stats.put(
+            "accepting_conns",
+            u8::from(!frontend.draining.is_cancelled()),
+        );
         // Too many connections are refused; listening goes on.
         stats.put("listen_disabled_num", 0);
         stats.put("time_in_listen_disabled_us", 0);
-        stats.put("threads", face.threads.len());
+        stats.put("threads", frontend.threads.len());
         // There is no limit of requests after which a connection yields.
         stats.put("conn_yields", 0);
         stats.put("hash_bytes", held.index_bytes);
@@ -152,7 +155,7 @@ impl Context {
     }
 
     fn settings(&self, stats: &mut Stats<'_>) {
-        let config = self.face.config();
+        let config = self.frontend.config();
         stats.put("maxbytes", self.capacity_bytes());
         stats.put("maxconns", config.max_connections);
         stats.put("tcpport", config.listen.map_or(0, |address| address.port()));
@@ -170,15 +173,18 @@ impl Context {
             false => stats.put("domain_socket", config.path.display()),
         }
         stats.put("shutdown_command", "no");
-        stats.put("num_threads", self.face.threads.len());
+        stats.put("num_threads", self.frontend.threads.len());
         stats.put("num_threads_per_udp", 0);
         stats.put("stat_key_prefix", ":");
         let yes_or_no = |yes| if yes { "yes" } else { "no" };
-        stats.put("detail_enabled", yes_or_no(self.face.prefixes.is_on()));
+        stats.put("detail_enabled", yes_or_no(self.frontend.prefixes.is_on()));
         stats.put("cas_enabled", "yes");
         stats.put("binding_protocol", "ascii");
         stats.put("auth_enabled_sasl", "no");
-        stats.put("auth_enabled_ascii", yes_or_no(self.face.users.is_some()));
+        stats.put(
+            "auth_enabled_ascii",
+            yes_or_no(self.frontend.users.is_some()),
+        );
         stats.put("item_size_max", config.max_item_size.bytes());
         stats.put("maxconns_fast", "yes");
         for absent in ["slab_reassign", "lru_crawler", "lru_maintainer_thread"] {
@@ -193,7 +199,7 @@ impl Context {
         stats.put("flush_enabled", yes_or_no(config.flush_all));
         stats.put("dump_enabled", "no");
         stats.put("idle_timeout", config.idle_timeout_seconds);
-        stats.put("ssl_enabled", yes_or_no(self.face.tls.is_some()));
+        stats.put("ssl_enabled", yes_or_no(self.frontend.tls.is_some()));
         stats.put("track_sizes", "no");
     }
 
@@ -217,14 +223,14 @@ impl Context {
 
     /// Each socket and each connection.
     fn connections(&self, stats: &mut Stats<'_>) {
-        for (id, name, value) in self.face.listed.lines(self.now_unix_s()) {
+        for (id, name, value) in self.frontend.listed.lines(self.now_unix_s()) {
             stats.put(&format!("{id}:{name}"), value);
         }
     }
 
     /// What was counted by the prefixes of keys.
     fn prefixes(&self, output: &mut Output) {
-        for (prefix, counts) in self.face.prefixes.all() {
+        for (prefix, counts) in self.frontend.prefixes.all() {
             let text = output.text();
             text.put_slice(b"PREFIX ");
             text.put_slice(&prefix);

@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::ServerConfigError;
 use crate::frontend::{Address, Bound, Frontend, Host, Reload, Serving, StartError};
-use crate::metrics::{Collect, FaceStatistics, RequestMeter, Samples};
+use crate::metrics::{Collect, FrontendStatistics, RequestMeter, Samples};
 use crate::net::{self, Service, UnixSocket};
 
 pub use config::OxCacheConfig;
@@ -37,7 +37,7 @@ pub(crate) struct OxCacheFrontend {
     connections: Arc<Limit>,
     /// In units of [`READ_AHEAD_UNIT_BYTES`], over all connections.
     read_ahead: Arc<Semaphore>,
-    statistics: FaceStatistics,
+    statistics: FrontendStatistics,
 }
 
 /// An answer whose turn to be sent may not have come.
@@ -112,7 +112,7 @@ impl OxCacheFrontend {
             config: config.clone(),
             connections: Limit::new(config.max_connections as usize),
             read_ahead: Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))),
-            statistics: FaceStatistics::default(),
+            statistics: FrontendStatistics::default(),
         }
     }
 

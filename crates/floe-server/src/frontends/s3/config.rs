@@ -11,7 +11,7 @@ use crate::config::{
     Anonymous, Exposed, Section, ServerConfigError, both_or_none, is_loopback, positive, problem,
 };
 
-/// The S3 face.
+/// The S3 frontend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct S3Config {
@@ -19,7 +19,7 @@ pub struct S3Config {
     pub listen: SocketAddr,
     /// Whether requests without a signature are served: `true`, `false`, or
     /// `"loopback"`, which is `true` but refuses to start on an address that
-    /// other machines can reach. Without it and without keys the face does
+    /// other machines can reach. Without it and without keys the frontend does
     /// not start.
     pub anonymous: Anonymous,
     /// Who may sign requests.

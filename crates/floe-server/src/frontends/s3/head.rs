@@ -24,7 +24,7 @@ const CONTENT_SHA256: &str = "x-amz-content-sha256";
 /// Checks a request's head and reads its credentials.
 ///
 /// # Errors
-/// If the library and this face could read the head differently, or if it asks
+/// If the library and this frontend could read the head differently, or if it asks
 /// for something that is not served.
 pub(crate) fn admit(head: &Parts) -> Result<Credentials, S3Error> {
     require_one_host(head)?;

@@ -1,4 +1,4 @@
-//! The S3 face: any client of S3, read through the cache.
+//! The S3 frontend: any client of S3, read through the cache.
 //!
 //! The library `s3s` parses requests, checks signatures and writes XML. Reads
 //! of objects are answered in `read`, everything else in `write`, `list`,
@@ -44,7 +44,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::config::ServerConfigError;
 use crate::frontend::{Bound, Frontend, Host, Reload, Serving, StartError};
-use crate::metrics::{Collect, FaceStatistics, RequestMeter, Samples};
+use crate::metrics::{Collect, FrontendStatistics, RequestMeter, Samples};
 use crate::net::{
     self, Activity, Greeting, HttpLimits, Pace, PacedBody, Service, Shutdown, TimedBody, Tls,
     UploadPace, bind_tcp,
@@ -75,7 +75,7 @@ pub(crate) struct S3Frontend {
     limits: Reloadable<Limits>,
     connections: Arc<Limit>,
     upload_limit_bytes: Arc<AtomicU64>,
-    statistics: FaceStatistics,
+    statistics: FrontendStatistics,
     next_request_id: AtomicU64,
 }
 
@@ -186,7 +186,7 @@ impl S3Frontend {
             // Ids of two runs differ, so that logs can be told apart.
             next_request_id: AtomicU64::new(host.clock.unix_seconds() << 32),
             clock: host.clock.clone(),
-            statistics: FaceStatistics::default(),
+            statistics: FrontendStatistics::default(),
         }
     }
 

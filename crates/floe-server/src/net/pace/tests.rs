@@ -2,7 +2,7 @@ use futures::stream;
 use http_body_util::{BodyExt, StreamBody};
 
 use super::*;
-use crate::metrics::FaceStatistics;
+use crate::metrics::FrontendStatistics;
 
 type Piece = Result<Frame<Bytes>, std::io::Error>;
 
@@ -14,11 +14,11 @@ fn body(
         StreamBody::new(stream::iter(pieces)),
         Pace::new(Clock::real(), Duration::from_secs(60)),
         Some(announced),
-        meter(&FaceStatistics::default()),
+        meter(&FrontendStatistics::default()),
     )
 }
 
-fn meter(statistics: &FaceStatistics) -> RequestMeter {
+fn meter(statistics: &FrontendStatistics) -> RequestMeter {
     let counters = Arc::clone(&statistics.requests);
     RequestMeter::begin(counters, Clock::real(), &http::Method::GET)
 }
@@ -29,7 +29,7 @@ fn piece(len: usize) -> Piece {
 
 #[tokio::test]
 async fn exact_bodies_pass_in_bounded_pieces() {
-    let statistics = FaceStatistics::default();
+    let statistics = FrontendStatistics::default();
     let counters = &statistics.requests;
     let mut body = PacedBody::new(
         StreamBody::new(stream::iter(vec![piece(600 << 10), piece(0), piece(1)])),
@@ -70,7 +70,7 @@ async fn a_piece_left_lying_is_noticed_and_progress_is_not() {
         StreamBody::new(stream::iter(vec![piece(1), piece(1)])),
         Arc::clone(&pace),
         Some(2),
-        meter(&FaceStatistics::default()),
+        meter(&FrontendStatistics::default()),
     );
     body.frame().await.unwrap().unwrap();
     pace.stalled().await;

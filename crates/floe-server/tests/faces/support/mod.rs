@@ -37,7 +37,7 @@ pub(crate) struct Rig {
     _directory: tempfile::TempDir,
 }
 
-/// Faces on free ports; anonymous, with one key, and with the domain `floe.test`.
+/// Frontends on free ports; anonymous, with one key, and with the domain `floe.test`.
 pub(crate) async fn rig() -> Rig {
     rig_with(|_| {}).await
 }
@@ -141,7 +141,7 @@ impl Rig {
         self.server.addresses().tcp("admin").unwrap()
     }
 
-    /// An unsigned request to the S3 face.
+    /// An unsigned request to the S3 frontend.
     pub(crate) async fn send(
         &self,
         method: &str,

@@ -15,7 +15,7 @@ pub(super) struct Answered {
 impl Answered {
     /// A batch has arrived.
     pub(super) fn begin(&mut self, context: &mut Context) {
-        context.arrived = context.face.clock.now();
+        context.arrived = context.frontend.clock.now();
         *self = Answered::default();
     }
 

@@ -44,7 +44,7 @@ where
             self.fill().await?;
         }
         let sent = self.input.split_to(len + 2);
-        let face = Arc::clone(&self.context.face);
+        let frontend = Arc::clone(&self.context.frontend);
         let counters = &self.context.counters;
         let verdict = match sent.strip_suffix(b"\r\n") {
             None => Err(say::AUTH_BAD_END),
@@ -52,7 +52,7 @@ where
                 None => Err(say::AUTH_BAD_FORMAT),
                 Some((name, password)) => {
                     counters.auths.add(1);
-                    let users = face.users.as_ref();
+                    let users = frontend.users.as_ref();
                     match users.is_some_and(|users| users.has(name, password)) {
                         true => Ok(()),
                         false => {

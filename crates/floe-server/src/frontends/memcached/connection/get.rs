@@ -57,13 +57,13 @@ where
                 }
                 self.answered.hit(&self.context.counters);
                 self.context.items().note_read(&item);
-                self.context.face.prefixes.note_get(key, true);
+                self.context.frontend.prefixes.note_get(key, true);
                 self.replies.sink().item(key, &item, with_version);
                 Ok(true)
             }
             Ok(Found::Miss) => {
                 self.answered.miss(counters);
-                self.context.face.prefixes.note_get(key, false);
+                self.context.frontend.prefixes.note_get(key, false);
                 Ok(true)
             }
             Ok(Found::OnFlash { len }) => {
@@ -74,7 +74,7 @@ where
                 let read = async move {
                     let mut output = Output::default();
                     let item = context.read(&owned).await;
-                    context.face.prefixes.note_get(&owned, item.is_some());
+                    context.frontend.prefixes.note_get(&owned, item.is_some());
                     if let Some(item) = item {
                         output.item(&owned, &item, with_version);
                     }

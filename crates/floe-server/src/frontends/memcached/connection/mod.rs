@@ -76,26 +76,26 @@ impl From<io::Error> for End {
 /// Serves a connection to its end.
 pub(super) async fn serve<S>(
     stream: S,
-    face: Arc<MemcachedFrontend>,
+    frontend: Arc<MemcachedFrontend>,
     counters: Arc<Counters>,
     listed: &Listed,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let context = Context {
-        arrived: face.clock.now(),
-        face,
+        arrived: frontend.clock.now(),
+        frontend,
         counters,
     };
     let mut connection = Connection {
         stream,
-        patience: Patience::new(&context.face),
+        patience: Patience::new(&context.frontend),
         context: context.clone(),
         input: BytesMut::new(),
         replies: Replies::default(),
         account: Arc::default(),
         answer_room: UNCOUNTED_BYTES_MAX,
-        max_pipeline: context.face.config().max_pipeline as usize,
+        max_pipeline: context.frontend.config().max_pipeline as usize,
         listed,
         long_get: None,
         answered: Answered::default(),
@@ -184,7 +184,7 @@ where
     }
 
     async fn serve(&mut self) -> Result<std::convert::Infallible, End> {
-        if self.context.face.users.is_some() {
+        if self.context.frontend.users.is_some() {
             self.authenticate().await?;
         }
         loop {
@@ -226,7 +226,7 @@ where
                     self.input = input;
                     self.waste(len).await?;
                     input = std::mem::take(&mut self.input);
-                    is_draining = self.context.face.is_draining();
+                    is_draining = self.context.frontend.is_draining();
                 }
                 Follows::Value(head, len) if input.len() - at >= len + 2 => {
                     let (value, end) = input[at..at + len + 2].split_at(len);
@@ -242,7 +242,7 @@ where
                     self.input = input;
                     self.receive(head, len).await?;
                     input = std::mem::take(&mut self.input);
-                    is_draining = self.context.face.is_draining();
+                    is_draining = self.context.frontend.is_draining();
                 }
             }
             if self.replies.len() > OUTPUT_BYTES_MAX {
@@ -262,7 +262,7 @@ where
             Request::MetaGet(meta) => self.meta_get(&meta, line).await?,
             Request::Store(store) => {
                 let len = store.len as usize;
-                self.context.face.prefixes.note_set(store.key);
+                self.context.frontend.prefixes.note_set(store.key);
                 if self.context.is_too_large(store.key, store.flags, len) {
                     self.context.counters.too_large.add(1);
                     if store.verb == Verb::Set {
@@ -305,7 +305,7 @@ where
     async fn carry_out_simple(&mut self, request: Request<'_>, line: &[u8]) -> Result<(), End> {
         match request {
             Request::Delete { key, noreply } => {
-                self.context.face.prefixes.note_delete(key);
+                self.context.frontend.prefixes.note_delete(key);
                 let (context, owned) = self.owned(key);
                 self.change(key, noreply, async move { context.delete(&owned).await })
                     .await
@@ -432,7 +432,7 @@ where
         noreply: bool,
         operation: impl Future<Output = Output> + Send + 'static,
     ) -> Result<(), End> {
-        let runtime = self.context.face.runtime.clone();
+        let runtime = self.context.frontend.runtime.clone();
         let operation = async move {
             let output = operation.await;
             if noreply { Output::default() } else { output }

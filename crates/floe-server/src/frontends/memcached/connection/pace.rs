@@ -27,13 +27,13 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(face: &MemcachedFrontend, account: &Arc<Account>) -> Self {
+    pub(super) fn new(frontend: &MemcachedFrontend, account: &Arc<Account>) -> Self {
         Pace {
-            clock: face.clock.clone(),
-            transfer: face.memory.transfer(account),
-            stall_limit: face.stall_limit(),
-            grace: Duration::from_secs(u64::from(face.config().min_rate_grace_seconds)),
-            last: face.clock.now(),
+            clock: frontend.clock.clone(),
+            transfer: frontend.memory.transfer(account),
+            stall_limit: frontend.stall_limit(),
+            grace: Duration::from_secs(u64::from(frontend.config().min_rate_grace_seconds)),
+            last: frontend.clock.now(),
             sleep: None,
         }
     }

@@ -33,14 +33,14 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    pub(super) fn new(face: &MemcachedFrontend) -> Self {
-        let seconds = face.config().idle_timeout_seconds;
+    pub(super) fn new(frontend: &MemcachedFrontend) -> Self {
+        let seconds = frontend.config().idle_timeout_seconds;
         let limit = Duration::from_secs(u64::from(seconds));
         Patience {
-            clock: face.clock.clone(),
+            clock: frontend.clock.clone(),
             idle_limit: (seconds > 0).then_some(limit),
             idle: None,
-            draining: Box::pin(face.draining.clone().cancelled_owned()),
+            draining: Box::pin(frontend.draining.clone().cancelled_owned()),
             drain_by: None,
             is_armed: false,
             rounds: 0,

@@ -28,15 +28,15 @@ where
     /// A share of the memory of all connections, `None` if there is none in
     /// time. A connection that must wait gives back all it has first.
     pub(super) async fn share(&mut self, bytes: u64) -> Result<Option<Share>, End> {
-        let face = Arc::clone(&self.context.face);
-        if let Some(share) = face.memory.try_share(&self.account, bytes) {
+        let frontend = Arc::clone(&self.context.frontend);
+        if let Some(share) = frontend.memory.try_share(&self.account, bytes) {
             return Ok(Some(share));
         }
         self.settle().await?;
         let account = Arc::clone(&self.account);
         let share = tokio::select! {
             biased;
-            share = face.memory.share(&account, bytes, face.stall_limit()) => share,
+            share = frontend.memory.share(&account, bytes, frontend.stall_limit()) => share,
             () = self.patience.drained() => return Err(End::CutOff),
         };
         if share.is_none() {
@@ -53,11 +53,11 @@ where
         pace: &mut Pace,
     ) -> Result<bool, End> {
         let more = (value.bytes().len() * (GROWTH - 1)).min(value.missing());
-        let face = Arc::clone(&self.context.face);
-        let (transfer, limit) = (pace.transfer(), face.stall_limit());
+        let frontend = Arc::clone(&self.context.frontend);
+        let (transfer, limit) = (pace.transfer(), frontend.stall_limit());
         let has_grown = tokio::select! {
             biased;
-            has_grown = face.memory.grow(share, more as u64, transfer, limit) => has_grown,
+            has_grown = frontend.memory.grow(share, more as u64, transfer, limit) => has_grown,
             () = self.patience.drained() => return Err(End::CutOff),
         };
         pace.go_on();
@@ -78,7 +78,7 @@ where
             return self.waste(len as u64 + 2).await;
         };
         self.listed.set(Activity::Nread);
-        let mut pace = Pace::new(&self.context.face, &self.account);
+        let mut pace = Pace::new(&self.context.frontend, &self.account);
         let mut value = ItemBuffer::growing(len, room);
         let taken = value.fill(&self.input);
         self.input.advance(taken);
@@ -125,7 +125,7 @@ where
             }
             self.settle().await?;
             self.listed.set(Activity::Swallow);
-            let new = || Pace::new(&self.context.face, &self.account);
+            let new = || Pace::new(&self.context.frontend, &self.account);
             let pace = pace.get_or_insert_with(new);
             let mut input = std::mem::take(&mut self.input);
             input.reserve(READ_BYTES);

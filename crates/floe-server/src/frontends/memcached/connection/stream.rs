@@ -54,7 +54,7 @@ where
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(End::Broken(error))),
                     Poll::Pending => {
                         listed.set(Activity::Mwrite);
-                        let new = || Pace::new(&context.face, account);
+                        let new = || Pace::new(&context.frontend, account);
                         let pace = pace.get_or_insert_with(new);
                         return pace.poll(task, patience).map(Err);
                     }
@@ -73,14 +73,14 @@ where
             biased;
             // Whoever does not listen has left already.
             _ = self.stream.shutdown() => {}
-            () = self.context.face.clock.sleep(GOODBYE_PATIENCE) => {}
+            () = self.context.frontend.clock.sleep(GOODBYE_PATIENCE) => {}
         }
     }
 
     /// Waits for bytes of the next request. A server that stops reads none,
     /// however fast they come.
     pub(super) async fn fill(&mut self) -> Result<(), End> {
-        if self.context.face.is_draining() {
+        if self.context.frontend.is_draining() {
             return Err(End::Draining);
         }
         self.listed.set(Activity::Read);

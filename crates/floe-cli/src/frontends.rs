@@ -40,7 +40,7 @@ const WITHOUT_PASSWORD: &[Choice] = &[
     },
 ];
 
-/// The sections of the faces.
+/// The sections of the frontends.
 ///
 /// # Errors
 /// A bug, said in words: a struct has a field that this table lacks.
@@ -53,14 +53,14 @@ fn s3() -> Result<Section, String> {
     let count = |name, doc| Key::new(name, Kind::Integer, doc).limits(Limits::at_least(1));
     let mut section = Section::adopt(
         "s3",
-        "The S3 face: any S3 client, read-through.",
+        "The S3 frontend: any S3 client, read-through.",
         &S3Config::default(),
         &[],
         vec![
             key(
                 "listen",
                 Kind::Address,
-                "Address and port; port 0 takes a free one, `off` opens no S3 face.",
+                "Address and port; port 0 takes a free one, `off` opens no S3 frontend.",
             ),
             key(
                 "anonymous",
@@ -284,7 +284,7 @@ fn admin() -> Result<Section, String> {
             Key::new(
                 "listen",
                 Kind::Address,
-                "Address and port; port 0 takes a free one, `off` opens no such face.",
+                "Address and port; port 0 takes a free one, `off` opens no such frontend.",
             ),
             count(
                 "max_connections",
@@ -302,7 +302,7 @@ fn admin() -> Result<Section, String> {
 fn server() -> Result<Section, String> {
     Section::adopt(
         "server",
-        "What all faces share.",
+        "What all frontends share.",
         &ServerConfig::default(),
         // Sections of their own.
         &["s3", "oxcache", "memcached", "admin"],
@@ -317,7 +317,7 @@ fn server() -> Result<Section, String> {
     )
 }
 
-/// The faces that the settings ask for. `origin_is_ours` says that nobody named
+/// The frontends that the settings ask for. `origin_is_ours` says that nobody named
 /// an origin, so that nothing of anybody's is behind the cache: then a loopback
 /// address is served without signatures.
 ///
@@ -357,7 +357,7 @@ pub(crate) fn config(
     }
     config
         .validate()
-        .map_err(|error| Failure::usage("the faces cannot be served").because(error))?;
+        .map_err(|error| Failure::usage("the frontends cannot be served").because(error))?;
     Ok(config)
 }
 
