@@ -177,7 +177,7 @@ pub(crate) struct LoadArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Cache under test")]
 pub(crate) struct CacheArgs {
-    /// Which frontend of a cache of its own is driven: store (keys and values: get, and on a miss
+    /// The layer of a cache of its own to drive: store (keys and values: get, and on a miss
     /// fetch and put) or object (read through); or a server that runs: unix:PATH (OxCache's
     /// protocol), s3:URL/BUCKET, memcached:HOST:PORT
     #[arg(long, value_name = "TARGET", default_value = "store", value_parser = target)]
