@@ -279,9 +279,11 @@ impl Cache {
         let Some(tiny) = self.tiny.as_ref().filter(|tiny| tiny.may_hold(key)) else {
             return self.store.get(key).await;
         };
-        consume_budget().await;
         match self.store.find_in_ram(key)? {
-            InRam::Hit(value) => Ok(Some(value)),
+            InRam::Hit(value) => {
+                consume_budget().await;
+                Ok(Some(value))
+            }
             InRam::OnFlash { .. } => self.store.get(key).await,
             InRam::Miss => self.get_tiny(tiny, key).await,
         }
@@ -327,9 +329,11 @@ impl Cache {
         let Some(tiny) = self.tiny.as_ref().filter(|tiny| tiny.may_hold(key)) else {
             return self.store.read(key, range).await;
         };
-        consume_budget().await;
         match self.store.find_in_ram(key)? {
-            InRam::Hit(value) => Ok(Some(ValueReader::whole(value, &range))),
+            InRam::Hit(value) => {
+                consume_budget().await;
+                Ok(Some(ValueReader::whole(value, &range)))
+            }
             InRam::OnFlash { .. } => self.store.read(key, range).await,
             InRam::Miss => {
                 let value = self.get_tiny(tiny, key).await?;
@@ -463,7 +467,7 @@ impl Cache {
         };
         if !tiny.takes(key, value.len()) {
             let admission = self.store.put(key, value, options).await?;
-            self.forget_in_tiny(key).await?;
+            tiny.forget(key).await?;
             return Ok(admission);
         }
         tiny.engine.put(key, &value, options).await?;
@@ -471,13 +475,6 @@ impl Cache {
         // flash, and only it knows.
         self.store.remove(key).await?;
         Ok(PutOutcome::Stored)
-    }
-
-    async fn forget_in_tiny(&self, key: &[u8]) -> Result<(), CacheError> {
-        match &self.tiny {
-            Some(tiny) => tiny.forget(key).await,
-            None => Ok(()),
-        }
     }
 
     /// Starts to store a value of `len` bytes that arrives piece by piece.
@@ -528,7 +525,9 @@ impl Cache {
     /// Has both engines forget `key`; says whether the store had it.
     async fn forget(&self, key: &[u8]) -> Result<bool, CacheError> {
         let in_store = self.store.remove(key).await?;
-        self.forget_in_tiny(key).await?;
+        if let Some(tiny) = &self.tiny {
+            tiny.forget(key).await?;
+        }
         Ok(in_store)
     }
 
