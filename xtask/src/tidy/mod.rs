@@ -14,7 +14,7 @@ mod voice;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
@@ -22,19 +22,22 @@ pub use violation::Violation;
 
 /// Checks the project at `root` and returns what is broken, in order of file and line.
 pub fn check(root: &Path) -> Result<Vec<Violation>> {
-    let files = files::project_files(root)?;
+    check_files(root, &files::project_files(root)?)
+}
+
+fn check_files(root: &Path, files: &[PathBuf]) -> Result<Vec<Violation>> {
     let packages = arrows::packages(root)?;
     let mut violations = arrows::check(root, &packages);
 
     let reached = modules::walk(root, &packages, &mut violations)?;
-    modules::check_dead(root, &packages, &files, &reached, &mut violations);
+    modules::check_dead(root, &packages, files, &reached, &mut violations);
     for source in &reached {
         rust_rules::check(source, &mut violations);
     }
     module_arrows::check(&reached, &mut violations);
-    text_rules::check(root, &files, &mut violations)?;
+    text_rules::check(root, files, &mut violations)?;
     dashboard::check(root, &mut violations)?;
-    voice::Voice::read(root, &files).check(&mut violations);
+    voice::Voice::read(root, files).check(&mut violations);
 
     violations.sort();
     violations.dedup();
@@ -49,11 +52,12 @@ pub fn print_voice(root: &Path) -> Result<()> {
 
 /// Prints what is broken and fails where anything is.
 pub fn run(root: &Path) -> Result<()> {
-    let violations = check(root)?;
+    let files = files::project_files(root)?;
+    let violations = check_files(root, &files)?;
     for violation in &violations {
         eprintln!("{violation}");
     }
-    for (file, lines) in text_rules::long_sources(root, &files::project_files(root)?) {
+    for (file, lines) in text_rules::long_sources(root, &files) {
         println!(
             "note: {} has {lines} lines: is it one idea?",
             file.display()
