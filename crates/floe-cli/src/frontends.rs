@@ -1,4 +1,4 @@
-//! The settings of the faces: `[s3]`, `[oxcache]`, `[memcached]`, `[admin]`, `[server]`.
+//! The settings of the frontends: `[s3]`, `[oxcache]`, `[memcached]`, `[admin]`, `[server]`.
 
 use std::net::SocketAddr;
 
@@ -317,9 +317,9 @@ fn server() -> Result<Section, String> {
     )
 }
 
-/// The frontends that the settings ask for. `origin_is_ours` says that nobody named
-/// an origin, so that nothing of anybody's is behind the cache: then a loopback
-/// address is served without signatures.
+/// Builds the configuration of the frontends from the settings. `origin_is_ours` is
+/// true if the user named no origin: the cache serves a folder of its own then, and
+/// a loopback address needs no signatures.
 ///
 /// # Errors
 /// What cannot be served, and the cure.

@@ -16,7 +16,7 @@ floe::choices! {
 }
 
 floe::section! {
-    /// What is logged to standard error.
+    /// The log on standard error.
     pub struct LogConfig in "log" {
         /// The least important level that is logged: error, warn, info, debug or trace; also per module, such as `info,floe::chunk=debug`.
         pub level: String = "info".to_owned();

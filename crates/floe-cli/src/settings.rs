@@ -50,7 +50,7 @@ pub fn schema() -> Result<Schema, Failure> {
 /// Where things are when nobody says where.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// The folder for everything that has no place of its own.
+    /// The folder for files whose path is not set.
     pub data_dir: PathBuf,
     /// The configuration file, if one was given.
     pub file: Option<PathBuf>,
@@ -329,7 +329,7 @@ pub fn with_settings(command: Command, schema: &Schema, wanted: impl Fn(&str) ->
                 .env("FLOE_DATA_DIR")
                 .value_hint(ValueHint::DirPath)
                 .value_parser(value_parser!(PathBuf))
-                .help("Keep whatever has no place of its own in this folder [default: ./floe-data]"),
+                .help("Keep files whose path is not set in this folder [default: ./floe-data]"),
         )
         .arg(
             Arg::new(SET)

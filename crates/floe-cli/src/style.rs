@@ -26,7 +26,7 @@ impl Style {
         }
     }
 
-    /// Whether text is coloured.
+    /// Returns whether this style colours text.
     pub fn colour(self) -> bool {
         self.colour
     }

@@ -374,7 +374,7 @@ impl Signals {
     }
 }
 
-/// What is told on standard output once the frontends are open.
+/// The report that `serve` prints on standard output once the frontends are open.
 struct Announcement<'a> {
     plan: &'a Plan,
     device: &'a str,

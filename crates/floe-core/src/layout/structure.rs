@@ -11,7 +11,7 @@ pub const TINY_FORMAT_VERSION: u16 = 2;
 /// The structures that start at a block boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Structure {
-    /// What the cache is; the first block of a metadata zone.
+    /// The identity and the format of the cache; the first block of a metadata zone.
     Superblock,
     /// The first block of every other zone.
     ZoneHeader,
@@ -23,7 +23,8 @@ pub enum Structure {
     Journal,
     /// A block of a zone's slot table.
     SlotTable,
-    /// What a cache of tiny objects is; the first block of a metadata zone.
+    /// The identity and the format of a cache of tiny objects; the first block
+    /// of a metadata zone.
     TinySuperblock,
     /// A block of fences in a metadata zone of such a cache.
     Fences,
@@ -80,7 +81,7 @@ impl fmt::Display for Structure {
     }
 }
 
-/// What some bytes claim to be, by their magic alone.
+/// The structure that bytes claim to be, by their magic alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identified {
     /// All zeros, or no bytes at all.

@@ -36,7 +36,7 @@ pub struct Fence {
 /// Something the journal remembers. Sequences are below 2^56.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TinyNote {
-    /// Whatever older set-groups hold of a hash is dead.
+    /// The objects and tombstones of a hash in older set-groups are dead.
     Fence(Fence),
     /// Set-groups of this instance with a lower sequence are gone, though
     /// their zone could not be emptied, or they are not believed.

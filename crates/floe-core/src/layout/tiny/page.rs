@@ -15,7 +15,6 @@
 use super::page_id::{PageId, PageKind};
 use crate::layout::checksum::crc32c;
 use crate::layout::error::LayoutError;
-
 use crate::layout::ids::CacheId;
 use crate::layout::structure::{Identified, TINY_FORMAT_VERSION, identify};
 use crate::layout::wire::{first, first_mut, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
