@@ -4,6 +4,7 @@
 mod arrows;
 mod dashboard;
 mod files;
+pub(crate) mod links;
 mod module_arrows;
 mod modules;
 mod rust_rules;
@@ -36,6 +37,7 @@ fn check_files(root: &Path, files: &[PathBuf]) -> Result<Vec<Violation>> {
     }
     module_arrows::check(&reached, &mut violations);
     text_rules::check(root, files, &mut violations)?;
+    links::check(root, files, &mut violations);
     dashboard::check(root, &mut violations)?;
     voice::Voice::read(root, files).check(&mut violations);
 

@@ -275,14 +275,28 @@ fn leftovers_and_machine_names_are_found() {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_lead_to_files_and_headings() {
+    let project = Project::new();
+    let links = "# The *first* `a.b`, again\n# X\n# X\n[b](b.md)\n[web](https://example.com#y) \
+                 [here](#the-first-ab-again) [twice](#x-1)\n[up](../README.md#x)\n";
+    project.write("docs/a.md", links);
+    project.write("README.md", "```\n# x\n[not a link](nowhere)\n```\n");
+    let broken = project.broken();
+    assert_one(&broken[..1], "docs/a.md:4", "b.md");
+    assert_one(&broken[1..], "docs/a.md:6", "README.md#x");
+}
+
+#[test]
+fn paths_in_documents_exist() {
     let project = Project::new();
     project.write(
-        "docs/a.md",
-        "[b](b.md) [web](https://example.com) [up](../README.md#x)\n",
+        "README.md",
+        "`crates/floe-core/src/{lib,main}.rs`, `gone.rs`, `lab/*.rs`\n",
     );
-    project.write("README.md", "```\n[not a link](nowhere)\n```\n");
-    assert_one(&project.broken(), "docs/a.md:1", "b.md");
+    assert_one(&project.broken(), "README.md:1", "floe-core/src/main.rs");
+    project.write("README.md", "");
+    project.write("ARCHITECTURE.md", "`src/lib.rs`\n`gone.rs`\n");
+    assert_one(&project.broken(), "ARCHITECTURE.md:2", "gone.rs");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Rules on the text of every committed file: leftovers, names of machines,
-//! links, experiments.
+//! experiments.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -50,10 +50,11 @@ pub(super) fn check(root: &Path, files: &[PathBuf], violations: &mut Vec<Violati
             continue;
         }
         check_leftovers(file, &text, violations);
-        match file.extension().and_then(|e| e.to_str()) {
-            Some("md") => check_links(root, file, &text, violations),
-            Some("toml") => check_toml(file, &text, violations),
-            _ => {}
+        if file
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
+            check_toml(file, &text, violations);
         }
     }
     Ok(())
@@ -139,65 +140,4 @@ fn check_toml(file: &Path, text: &str, violations: &mut Vec<Violation>) {
             format!("is not TOML: {}", error.message()),
         ));
     }
-}
-
-/// Relative links of Markdown files must lead to a file of the project.
-fn check_links(root: &Path, file: &Path, text: &str, violations: &mut Vec<Violation>) {
-    let mut in_code = false;
-    for (index, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
-            in_code = !in_code;
-        }
-        if in_code {
-            continue;
-        }
-        for target in link_targets(line) {
-            let path = target.split('#').next().unwrap_or_default();
-            if path.is_empty() || path.contains("://") || path.starts_with("mailto:") {
-                continue;
-            }
-            let from = file.parent().unwrap_or(Path::new(""));
-            match normalized(&from.join(path)) {
-                Some(inside) if root.join(&inside).exists() => {}
-                _ => violations.push(Violation::new(
-                    file,
-                    index + 1,
-                    format!("the link `{target}` leads nowhere"),
-                )),
-            }
-        }
-    }
-}
-
-/// The targets of `[text](target)` on one line.
-fn link_targets(line: &str) -> Vec<&str> {
-    let mut targets = Vec::new();
-    let mut rest = line;
-    while let Some(at) = rest.find("](") {
-        rest = &rest[at + 2..];
-        if let Some(end) = rest.find(')') {
-            let target = rest[..end].split_whitespace().next().unwrap_or_default();
-            targets.push(target.trim_matches(['<', '>']));
-            rest = &rest[end..];
-        }
-    }
-    targets
-}
-
-/// Resolves `..`; `None` where the path leaves the project.
-fn normalized(path: &Path) -> Option<PathBuf> {
-    let mut clean = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::ParentDir => {
-                if !clean.pop() {
-                    return None;
-                }
-            }
-            Component::Normal(name) => clean.push(name),
-            Component::CurDir => {}
-            Component::RootDir | Component::Prefix(_) => return None,
-        }
-    }
-    Some(clean)
 }
