@@ -189,11 +189,11 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "`SIGTERM` stops",
-        "floe-server/tests/faces/robustness.rs:a_shutdown_finishes_what_was_begun_and_takes_nothing_new floe-cli/tests/operations.rs:a_second_signal_stops_at_once_and_its_status_says_so",
+        "floe-server/tests/frontends/robustness.rs:a_shutdown_finishes_what_was_begun_and_takes_nothing_new floe-cli/tests/operations.rs:a_second_signal_stops_at_once_and_its_status_says_so",
     ),
     (
         "After `kill -9`",
-        "floe/tests/slots_restart.rs:hot_and_new_values_outlive_a_kill floe-server/tests/faces/admin.rs:health_does_not_wait_behind_the_crowd floe-cli/tests/operations.rs:a_second_signal_stops_at_once_and_its_status_says_so",
+        "floe/tests/slots_restart.rs:hot_and_new_values_outlive_a_kill floe-server/tests/frontends/admin.rs:health_does_not_wait_behind_the_crowd floe-cli/tests/operations.rs:a_second_signal_stops_at_once_and_its_status_says_so",
     ),
     (
         "`SIGHUP` reads",
@@ -201,7 +201,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "* `log.level`; `s3.keys`",
-        "floe-cli/tests/reloading.rs:sighup_takes_what_needs_no_restart floe-server/tests/faces/s3_tls.rs:a_reload_takes_a_new_certificate xtask/src/attack/crowds.rs:hang_up",
+        "floe-cli/tests/reloading.rs:sighup_takes_what_needs_no_restart floe-server/tests/frontends/s3_tls.rs:a_reload_takes_a_new_certificate xtask/src/attack/crowds.rs:hang_up",
     ),
     (
         "* limits, time-outs",
@@ -253,7 +253,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "S3 checks SigV4",
-        "floe-server/tests/faces/s3_auth.rs:signed_requests_are_served_and_others_refused floe-server/tests/faces/s3_tls.rs:a_client_signs_reads_and_writes_over_tls floe-server/tests/faces/s3_auth.rs:anonymous_faces_keep_to_loopback_unless_told floe-cli/tests/serving.rs:the_first_start_serves_the_demo_object_and_restarts_warm",
+        "floe-server/tests/frontends/s3_auth.rs:signed_requests_are_served_and_others_refused floe-server/tests/frontends/s3_tls.rs:a_client_signs_reads_and_writes_over_tls floe-server/tests/frontends/s3_auth.rs:anonymous_faces_keep_to_loopback_unless_told floe-cli/tests/serving.rs:the_first_start_serves_the_demo_object_and_restarts_warm",
     ),
     (
         "memcached asks for",
@@ -265,31 +265,31 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "Floe serves GET",
-        "floe-server/tests/faces/s3_write.rs:put_then_get_then_delete floe-server/tests/faces/s3_write.rs:copies floe-server/tests/faces/s3_write.rs:deleting_many floe-server/tests/faces/s3_write.rs:listings_page_and_fold floe-server/tests/faces/s3_write.rs:buckets floe-server/tests/faces/origins.rs:uploads_under_way_are_listed_and_parts_copied",
+        "floe-server/tests/frontends/s3_write.rs:put_then_get_then_delete floe-server/tests/frontends/s3_write.rs:copies floe-server/tests/frontends/s3_write.rs:deleting_many floe-server/tests/frontends/s3_write.rs:listings_page_and_fold floe-server/tests/frontends/s3_write.rs:buckets floe-server/tests/frontends/origins.rs:uploads_under_way_are_listed_and_parts_copied",
     ),
     (
         "| `CreateBucket` |",
-        "floe-server/tests/faces/origins.rs:a_directory_makes_buckets floe-server/tests/faces/origins.rs:a_real_s3_server_behind_says_what_it_is_not_asked",
+        "floe-server/tests/frontends/origins.rs:a_directory_makes_buckets floe-server/tests/frontends/origins.rs:a_real_s3_server_behind_says_what_it_is_not_asked",
     ),
     (
         "| `ListParts`",
-        "floe-server/tests/faces/origins.rs:uploads_under_way_are_listed_and_parts_copied floe-server/tests/faces/origins.rs:a_real_s3_server_behind_says_what_it_is_not_asked",
+        "floe-server/tests/frontends/origins.rs:uploads_under_way_are_listed_and_parts_copied floe-server/tests/frontends/origins.rs:a_real_s3_server_behind_says_what_it_is_not_asked",
     ),
     (
         "| versions, tags",
-        "floe-server/tests/faces/s3_kept.rs:headers_are_honoured_or_refused floe-server/tests/faces/s3_read.rs:what_is_not_kept_is_refused_not_ignored",
+        "floe-server/tests/frontends/s3_kept.rs:headers_are_honoured_or_refused floe-server/tests/frontends/s3_read.rs:what_is_not_kept_is_refused_not_ignored",
     ),
     (
         "| a storage class",
-        "floe-server/tests/faces/s3_kept.rs:headers_are_honoured_or_refused floe-server/tests/faces/s3_kept.rs:what_is_accepted_is_given_back",
+        "floe-server/tests/frontends/s3_kept.rs:headers_are_honoured_or_refused floe-server/tests/frontends/s3_kept.rs:what_is_accepted_is_given_back",
     ),
     (
         "| metadata that is not ASCII",
-        "floe-server/tests/faces/s3_kept.rs:what_is_accepted_is_given_back floe/src/origin/remote/tests.rs:metadata_that_is_not_ascii_is_encoded_or_refused",
+        "floe-server/tests/frontends/s3_kept.rs:what_is_accepted_is_given_back floe/src/origin/remote/tests.rs:metadata_that_is_not_ascii_is_encoded_or_refused",
     ),
     (
         "| keys with `//`",
-        "floe-server/tests/faces/origins.rs:keys_that_are_no_files_are_absent_and_stay_so floe/src/origin/remote/tests.rs:names_that_cannot_be_sent_are_refused_before_anything_is",
+        "floe-server/tests/frontends/origins.rs:keys_that_are_no_files_are_absent_and_stay_so floe/src/origin/remote/tests.rs:names_that_cannot_be_sent_are_refused_before_anything_is",
     ),
     (
         "| origin down |",
@@ -313,7 +313,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| upload below",
-        "floe-server/tests/faces/robustness.rs:an_upload_that_crawls_is_refused floe-server/tests/faces/robustness.rs:uploads_that_wait_for_their_bodies_stop_no_reader floe-server/tests/faces/robustness.rs:copies_that_wait_to_upload_stop_no_reader",
+        "floe-server/tests/frontends/robustness.rs:an_upload_that_crawls_is_refused floe-server/tests/frontends/robustness.rs:uploads_that_wait_for_their_bodies_stop_no_reader floe-server/tests/frontends/robustness.rs:copies_that_wait_to_upload_stop_no_reader",
     ),
     (
         "| flash read error",
@@ -341,7 +341,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| more connections than `s3.",
-        "floe-server/tests/faces/robustness.rs:idle_connections_make_room floe-server/tests/faces/robustness.rs:connections_over_the_limit_wait_for_their_turn",
+        "floe-server/tests/frontends/robustness.rs:idle_connections_make_room floe-server/tests/frontends/robustness.rs:connections_over_the_limit_wait_for_their_turn",
     ),
     (
         "| more connections than `memcached.",
@@ -349,11 +349,11 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "`http://127.0.0.1:9100/metrics`",
-        "floe-server/tests/faces/admin.rs:metrics_count_what_happened xtask/src/tidy/dashboard.rs:exported",
+        "floe-server/tests/frontends/admin.rs:metrics_count_what_happened xtask/src/tidy/dashboard.rs:exported",
     ),
     (
         "| `floe_device_operation_seconds` |",
-        "floe-device/tests/wrappers.rs:meters_see_latency_bytes_errors_and_what_is_in_flight floe-server/tests/faces/admin.rs:the_device_is_metered",
+        "floe-device/tests/wrappers.rs:meters_see_latency_bytes_errors_and_what_is_in_flight floe-server/tests/frontends/admin.rs:the_device_is_metered",
     ),
     (
         "| `floe_device_operation_bytes_total`",

@@ -18,7 +18,7 @@ use super::host::HostSpec;
 use crate::error::EvalError;
 use crate::run::{HostCharge, ObjectTarget, RemoteAddress, RemoteSpec, StoreTarget, Target};
 
-/// Which face of the cache is driven, or which server that runs.
+/// The layer of the cache to drive, or a running server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum TargetKind {
@@ -76,7 +76,7 @@ impl From<TargetKind> for String {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct CacheSpec {
-    /// Which face is driven.
+    /// The layer to drive.
     pub target: TargetKind,
     /// The device. A file without a path lies in the results' folder while the
     /// case runs.

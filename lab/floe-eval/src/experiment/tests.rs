@@ -329,9 +329,9 @@ fn shards_resumed_and_parallel_sweeps_find_the_same() {
     assert_eq!(kept, std::fs::read(&cases[1]).expect("a record"));
 
     // Another configuration keeps nothing, published figures and names do not matter.
-    let renamed = SMALL.replace(r#"label = "target""#, r#"label = "face""#);
-    let renamed = renamed.replace("4.0, target store", "4.0, face store");
-    let renamed = renamed.replace(r#"x = "target""#, r#"x = "face""#);
+    let renamed = SMALL.replace(r#"label = "target""#, r#"label = "layer""#);
+    let renamed = renamed.replace("4.0, target store", "4.0, layer store");
+    let renamed = renamed.replace(r#"x = "target""#, r#"x = "layer""#);
     let other = folder.path().join("renamed.toml");
     std::fs::write(&other, renamed).expect("written");
     let stamp = |path: &Path| {
@@ -349,7 +349,7 @@ fn shards_resumed_and_parallel_sweeps_find_the_same() {
     assert!(
         measured(&together)
             .iter()
-            .any(|row| row.0.contains("face store"))
+            .any(|row| row.0.contains("layer store"))
     );
 
     let shards: Vec<std::path::PathBuf> = ["1/3", "2/3", "3/3"]
