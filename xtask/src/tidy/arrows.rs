@@ -1,4 +1,4 @@
-//! Which crate may depend on which (ARCHITECTURE.md, "The house").
+//! Which crate may depend on which (ARCHITECTURE.md, "Code map").
 
 use std::path::{Path, PathBuf};
 
@@ -214,7 +214,7 @@ pub(super) fn check(root: &Path, packages: &[Package]) -> Vec<Violation> {
                 )
             } else if banned.contains(&name) && !dependency.development {
                 format!(
-                    "`{}` refuses to know what `{name}` is for (ARCHITECTURE.md, \"The house\")",
+                    "`{}` refuses to know what `{name}` is for (ARCHITECTURE.md, \"Code map\")",
                     package.name
                 )
             } else if RIVALS.contains(&name) {
