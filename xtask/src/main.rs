@@ -6,8 +6,8 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::blackbox::scenario;
 use xtask::{
-    attack, bench, ci, clients, crash, devices, faults, figures, fuzz, licences, memory, project,
-    report_shot, tidy,
+    attack, bench, book, ci, clients, crash, devices, faults, figures, fuzz, licences, memory,
+    project, report_shot, tidy,
 };
 
 /// What developers and CI run besides cargo's own commands.
@@ -28,6 +28,8 @@ enum Task {
     },
     /// Check the licence of everything that is linked against deny.toml.
     Licences,
+    /// Build the documents as a site, with mdbook.
+    Book(book::Options),
     /// Run every check that CI runs.
     Ci(ci::Options),
     /// Drive the server with boto3 and the AWS command line.
@@ -67,6 +69,7 @@ fn run(task: Task) -> Result<()> {
         Task::Tidy { voice: true } => tidy::print_voice(&project::root()),
         Task::Tidy { voice: false } => tidy::run(&project::root()),
         Task::Licences => licences::run(),
+        Task::Book(options) => book::run(&options),
         Task::Ci(options) => ci::run(&options),
         Task::Clients(options) => clients::run(&options),
         Task::Crash(options) => crash::run(&options),
