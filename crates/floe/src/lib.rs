@@ -56,6 +56,7 @@ pub mod inspect;
 pub mod items;
 pub mod limit;
 mod metadata;
+mod metadata_log;
 pub mod object;
 pub mod origin;
 pub mod store;

@@ -1,9 +1,10 @@
-//! What the journals of both engines share: the two metadata zones, and how
-//! their blocks are read back.
+//! The metadata zones as the journal of tiny objects uses them.
 
 use floe_core::ZoneId;
 use floe_core::layout::{Identified, Structure, identify};
 use floe_device::{Address, DeviceError, IoBuf, Placement, SharedDevice};
+
+pub(crate) use crate::metadata_log::{METADATA, other};
 
 /// Bytes at the beginning of each metadata zone that must be blank before a
 /// device is formatted unasked: file systems, volume managers and partition
@@ -12,14 +13,6 @@ pub(crate) const FOREIGN_CHECK_BYTES: u64 = 1 << 20;
 
 /// Bytes read at once when a journal is scanned.
 const SCAN_BYTES: u64 = 1 << 20;
-
-/// The metadata zones.
-pub(crate) const METADATA: [ZoneId; 2] = [ZoneId(0), ZoneId(1)];
-
-/// The metadata zone that is not `zone`.
-pub(crate) fn other(zone: ZoneId) -> ZoneId {
-    ZoneId(1 - zone.0)
-}
 
 /// Space below the device that each journal keeps, so that one can go on where
 /// a disk is full: what a journal must hold fits, and moves to the other zone.

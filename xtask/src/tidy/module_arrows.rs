@@ -33,7 +33,8 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         "floe",
         &[
             &["error", "limit"],
-            &["metadata", "origin", "value"],
+            &["metadata_log", "origin", "value"],
+            &["metadata"],
             &["chunk", "tiny"],
             &["store"],
             &["cache"],

@@ -13,7 +13,7 @@
 //! | `host_gc.rs` | CLRU in a log: chunks evicted one by one, the rest of a zone moved |
 //! | `space.rs` | a log of batches, or slots: what is different and what is not |
 //! | `slots/` | values in slots that are written again in place |
-//! | `journal.rs`, `deaths.rs` | deaths made durable; superblock and journal zones |
+//! | `journal.rs`, `deaths.rs` | deaths made durable in the metadata log |
 //! | `recover.rs`, `scan.rs` | from flash to a running engine |
 //!
 //! **No lock is held across an await; every pool and queue is bounded.**
@@ -52,7 +52,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 
 use crate::error::CacheError;
-use journal::{Journal, JournalCounters};
+use journal::Journal;
 use large_read::{DescriptorCache, Reading};
 use shard::{Pending, Shard};
 use slots::{Change, Settled, SlotSpace};
@@ -114,7 +114,6 @@ pub(crate) struct Engine {
     read_ahead: Arc<Semaphore>,
     reading: Reading,
     counters: ChunkCounters,
-    journal_counters: Arc<JournalCounters>,
     stopping: AtomicBool,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -373,8 +372,8 @@ impl Engine {
 
     pub(crate) fn stats(&self) -> EngineStats {
         let mut counts = self.counters.snapshot();
-        counts.journal_notes = self.journal_counters.notes.load(Relaxed);
-        counts.journal_moves = self.journal_counters.moves.load(Relaxed);
+        counts.journal_notes = self.journal.counters().notes.load(Relaxed);
+        counts.journal_moves = self.journal.counters().moves.load(Relaxed);
         let mut stats = EngineStats {
             counts,
             admission: self.admission_statistics(),

@@ -4,7 +4,7 @@ use floe_core::chunk::ConfigError;
 use floe_core::layout::{LayoutError, PlanMismatch};
 use floe_device::DeviceError;
 
-use super::journal::JournalError;
+use crate::metadata_log::LogError;
 
 /// Why a cache could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -57,10 +57,10 @@ pub enum OpenError {
     Metadata(String),
 }
 
-impl From<JournalError> for OpenError {
-    fn from(error: JournalError) -> Self {
+impl From<LogError> for OpenError {
+    fn from(error: LogError) -> Self {
         match error {
-            JournalError::Device(error) => OpenError::Device(error),
+            LogError::Device(error) => OpenError::Device(error),
             other => OpenError::Metadata(other.to_string()),
         }
     }

@@ -28,7 +28,7 @@ use rand::RngExt;
 use tokio::sync::{Notify, Semaphore};
 
 use super::host_gc::zones_at_once;
-use super::journal::{Journal, JournalTask, filter_notes};
+use super::journal::{Journal, filter_notes};
 use super::large_read::{Reading, descriptor_cache, read_ahead};
 use super::opening::{OpenError, OpenOptions, RecoveryReport};
 use super::scan::{Noted, ZoneContent, place, read_zone};
@@ -38,7 +38,7 @@ use super::space::{LogSpace, Space};
 use super::write::WriteQueue;
 use super::zone_state::ZoneStates;
 use super::{AdmissionControl, Engine, ROOM_UNIT_BYTES, RamPlan};
-use crate::metadata::{METADATA, other};
+use crate::metadata_log::{METADATA, other};
 
 /// Zones whose headers or summaries are read at once.
 const PARALLEL: usize = 16;
@@ -456,13 +456,14 @@ impl Recovery {
         notes.retain(|note| !matches!(note, Note::GenerationFloor { .. }));
         notes.push(Note::GenerationFloor { generation: floor });
         let (id, seed) = (superblock.id, superblock.hash_seed);
-        let task = JournalTask::begin(
+        let (journal, journal_task) = Journal::begin(
             Arc::clone(&self.device),
-            self.plan.clone(),
+            &self.plan,
             superblock,
             Arc::clone(&self.states),
             metadata,
             notes,
+            floor,
         )
         .await?;
         let policy = match self.plan.eviction {
@@ -491,8 +492,6 @@ impl Recovery {
                 self.plan.batch_bytes,
             )),
         };
-        let journal_counters = task.counters();
-        let (journal, journal_task) = Journal::start(task, floor);
         let engine = Arc::new(Engine {
             shards: self.shards.into_iter().map(Mutex::new).collect(),
             sequence: AtomicU64::new(self.next_sequence),
@@ -508,7 +507,6 @@ impl Recovery {
             write_permits: Arc::new(Semaphore::new(self.plan.write_depth as usize)),
             streams: super::stream_scheduler::StreamScheduler::new(&self.plan),
             queue: WriteQueue::new(),
-            journal_counters,
             journal,
             tasks: Mutex::new(vec![journal_task]),
             descriptors: descriptor_cache(),

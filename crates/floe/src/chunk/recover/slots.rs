@@ -27,7 +27,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::{Deaths, Digest, Engine, OpenError, PARALLEL, Recovery, RecoveryReport};
 use crate::chunk::shard::is_expired;
 use crate::chunk::slots::place;
-use crate::metadata::other;
+use crate::metadata_log::other;
 
 /// Table bytes read at once.
 const READ_BYTES: u64 = 1 << 20;

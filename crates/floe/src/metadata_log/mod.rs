@@ -1,0 +1,76 @@
+//! The metadata log: records that an engine must not forget, in the two
+//! metadata zones.
+//!
+//! | file | what happens there |
+//! |---|---|
+//! | `zones.rs` | the two zones: appends, checkpoints, the copy of the superblock |
+//! | `scan.rs` | reading a log; finding the zone that holds when a cache is opened |
+//! | `queue.rs` | the task that owns a log: group commit, moves to the other zone |
+//!
+//! One zone is active. It begins with a superblock and a *checkpoint*, all
+//! records that counted when the zone was begun; appended records follow. When
+//! the zone is full, or an append to it failed, the records that still matter
+//! move to the other zone. That zone counts only once the end of its checkpoint
+//! is durable; then the old zone is reset and keeps a copy of the superblock.
+//!
+//! Must not depend on: the meaning of a record. The engine says which records
+//! still matter ([`Contents`]).
+
+mod queue;
+mod scan;
+mod zones;
+
+use floe_core::ZoneId;
+use floe_core::layout::{JournalChain, JournalRecord, LayoutError};
+use floe_device::DeviceError;
+
+pub(crate) use queue::{Contents, Demand, Queue, Written, start};
+pub(crate) use scan::{FindError, newest, superblocks};
+pub(crate) use zones::Log;
+
+/// The metadata zones.
+pub(crate) const METADATA: [ZoneId; 2] = [ZoneId(0), ZoneId(1)];
+
+/// The metadata zone that is not `zone`.
+pub(crate) fn other(zone: ZoneId) -> ZoneId {
+    ZoneId(1 - zone.0)
+}
+
+/// The superblock of one kind of cache, with the records of its log.
+pub(crate) trait LogSuperblock: Copy + Send + Sync + 'static {
+    /// The records of the log behind it.
+    type Record: JournalRecord + Send + Sync + 'static;
+
+    /// Writes the superblock over `out`, one device block.
+    fn encode(&self, out: &mut [u8]) -> Result<usize, LayoutError>;
+
+    /// Reads the superblock that a metadata zone begins with.
+    fn decode(bytes: &[u8]) -> Result<Self, LayoutError>;
+
+    /// The start of the log behind this superblock.
+    fn chain(&self) -> JournalChain;
+
+    /// The same superblock with another epoch.
+    fn with_epoch(self, epoch: u64) -> Self;
+}
+
+/// Why a log cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LogError {
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error("encoding: {0}")]
+    Layout(#[from] LayoutError),
+    #[error(
+        "the records that must be kept do not fit a metadata zone; use larger zones (device.zone_size)"
+    )]
+    Full,
+    #[error(
+        "the journal reads back otherwise than it was written, so that it cannot move on; deletes and overwrites are refused until it does, or the cache is reopened, which forgets what it cannot vouch for"
+    )]
+    ReadBack,
+    #[error("the last append to the journal failed")]
+    Poisoned,
+    #[error("the journal failed before; reopen the cache")]
+    Broken,
+}
