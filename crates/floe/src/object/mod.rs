@@ -369,11 +369,11 @@ impl ObjectCache {
         upload: &str,
         parts: Vec<UploadedPart>,
     ) -> Result<PutResponse, ObjectError> {
-        Ok(self
-            .inner
-            .origin
-            .complete_upload(key, upload, parts)
-            .await?)
+        let (origin, name, upload) = (self.inner.origin.clone(), key.clone(), upload.to_owned());
+        self.write(key, async move {
+            origin.complete_upload(&name, &upload, parts).await
+        })
+        .await
     }
 
     /// Forgets an upload and its parts.

@@ -11,7 +11,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::origin::GatedOrigin;
 use super::*;
 use crate::object::Outcome;
-use crate::origin::OriginError;
+use crate::origin::{Attributes, OriginConfig, OriginError, UploadedPart};
 
 fn version(letter: u8, len: usize) -> Bytes {
     vec![letter; len].into()
@@ -85,6 +85,29 @@ async fn a_write_is_seen_through_when_its_caller_leaves() {
     origin.puts.reopen();
     settle().await;
     assert_eq!(read(&cache, None).await.unwrap(), version(b'b', 10));
+}
+
+#[tokio::test]
+async fn a_completed_upload_replaces_what_was_cached() {
+    let key = key();
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("bucket")).unwrap();
+    let origin = Origin::open(&OriginConfig::directory(root.path()), Clock::real()).unwrap();
+    let config = config(Consistency::Immutable);
+    let cache = ObjectCache::new(store().await, origin, Clock::real(), config).unwrap();
+    cache.put(&key, put(version(b'a', 10))).await.unwrap();
+    assert_eq!(read(&cache, None).await.unwrap(), version(b'a', 10));
+
+    let upload = cache.create_upload(&key, Attributes::default());
+    let upload = upload.await.unwrap();
+    let body = put(version(b'b', 20)).body;
+    let part = cache.upload_part(&key, &upload, 1, None, body, None);
+    let etag = part.await.unwrap().etag.unwrap();
+    // A part alone changes nothing.
+    assert_eq!(read(&cache, None).await.unwrap(), version(b'a', 10));
+    let parts = vec![UploadedPart { number: 1, etag }];
+    cache.complete_upload(&key, &upload, parts).await.unwrap();
+    assert_eq!(read(&cache, None).await.unwrap(), version(b'b', 20));
 }
 
 #[tokio::test]
