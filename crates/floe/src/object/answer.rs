@@ -3,9 +3,9 @@
 use std::fmt;
 use std::ops::Range;
 
-use bytes::Bytes;
-use futures::StreamExt as _;
+use bytes::{Bytes, BytesMut};
 use futures::stream::BoxStream;
+use futures::{Stream, StreamExt as _};
 
 use super::error::ObjectError;
 use crate::origin::ObjectMeta;
@@ -66,17 +66,26 @@ impl ObjectRead {
     ///
     /// # Errors
     /// The body's.
-    pub async fn bytes(mut self) -> Result<Bytes, ObjectError> {
-        let mut whole = bytes::BytesMut::new();
-        while let Some(piece) = self.body.next().await {
-            let piece = piece?;
-            if whole.is_empty() && piece.len() as u64 == self.range.end - self.range.start {
-                return Ok(piece);
-            }
-            whole.extend_from_slice(&piece);
-        }
-        Ok(whole.freeze())
+    pub async fn bytes(self) -> Result<Bytes, ObjectError> {
+        gather(self.body, self.range.end - self.range.start).await
     }
+}
+
+/// `length` bytes that arrive piece by piece; a single piece is not copied.
+pub(super) async fn gather(
+    pieces: impl Stream<Item = Result<Bytes, ObjectError>>,
+    length: u64,
+) -> Result<Bytes, ObjectError> {
+    let mut pieces = std::pin::pin!(pieces);
+    let mut whole = BytesMut::new();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece?;
+        if whole.is_empty() && piece.len() as u64 == length {
+            return Ok(piece);
+        }
+        whole.extend_from_slice(&piece);
+    }
+    Ok(whole.freeze())
 }
 
 impl fmt::Debug for ObjectRead {

@@ -28,9 +28,13 @@ mod tests;
 mod version;
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use floe_device::Clock;
+use futures::future::{join_all, try_join_all};
+use futures::{StreamExt, TryStreamExt};
 
 pub use crate::origin::{Attributes, ByteRange, ObjectKey, ObjectMeta};
 pub use answer::{Answer, ObjectBody, ObjectHead, ObjectRead, Outcome};
@@ -149,10 +153,32 @@ impl ObjectCache {
         range: Option<ByteRange>,
         conditions: &Conditions,
     ) -> Result<Answer, ObjectError> {
+        self.restarting(|force| self.try_get(key, range, conditions, force))
+            .await
+    }
+
+    /// Ranges of one version of an object, in the order in which they are
+    /// given, each clipped to the object's end. All of it is held in memory.
+    ///
+    /// # Errors
+    /// As [`get`](ObjectCache::get).
+    pub async fn get_ranges(
+        &self,
+        key: &ObjectKey,
+        ranges: &[Range<u64>],
+    ) -> Result<Vec<Bytes>, ObjectError> {
+        self.restarting(|force| self.try_get_ranges(key, ranges, force))
+            .await
+    }
+
+    /// Reads again, as often as configured, when the object changed under the read.
+    async fn restarting<T, Read>(&self, read: impl Fn(bool) -> Read) -> Result<T, ObjectError>
+    where
+        Read: Future<Output = Result<T, ObjectError>>,
+    {
         let mut restarts = 0;
         loop {
-            let force = restarts > 0;
-            match self.try_get(key, range, conditions, force).await {
+            match read(restarts > 0).await {
                 Err(ObjectError::Changed) if restarts < self.inner.config.restarts => {
                     count(&self.inner.stats.restarts);
                     restarts += 1;
@@ -210,6 +236,30 @@ impl ObjectCache {
         }))
     }
 
+    async fn try_get_ranges(
+        &self,
+        key: &ObjectKey,
+        ranges: &[Range<u64>],
+        force: bool,
+    ) -> Result<Vec<Bytes>, ObjectError> {
+        let resolved = self.inner.resolve(key, Wanted::Metadata, force).await?;
+        let object = &resolved.object;
+        let size = object.meta.size;
+        let reads = ranges.iter().map(|range| async move {
+            let range = range.start..range.end.min(size);
+            if range.is_empty() {
+                return Err(ObjectError::RangeNotSatisfiable { size });
+            }
+            Reader::new(&self.inner, object, range, Vec::new())
+                .whole()
+                .await
+        });
+        futures::stream::iter(reads)
+            .buffered(self.inner.config.fetch_parallelism)
+            .try_collect()
+            .await
+    }
+
     /// Writes an object to the origin. When it returns, no read gives an older
     /// version. The write is seen through even if the caller leaves.
     ///
@@ -244,24 +294,42 @@ impl ObjectCache {
         self.write(key, async { Ok(()) }).await
     }
 
-    /// Carries a write out as a task, so that it and its invalidation are seen
-    /// through even if the caller leaves. The order is the law: forget, write,
-    /// forget again, and let nothing be published in between.
     async fn write<T: Send + 'static>(
         &self,
         key: &ObjectKey,
         write: impl Future<Output = Result<T, OriginError>> + Send + 'static,
     ) -> Result<T, ObjectError> {
+        Ok(self.change(vec![key.clone()], write).await??)
+    }
+
+    /// Runs `change`, which changes `keys` at the origin by other means than
+    /// this cache, with the same promises as [`put`](ObjectCache::put).
+    ///
+    /// The change and its invalidations run as a task, so that both complete
+    /// when the caller leaves. The order is the law: forget, change, forget
+    /// again, and publish nothing in between.
+    ///
+    /// # Errors
+    /// [`ObjectError::Cache`] when an older version could not be forgotten
+    /// durably, in which case `change` did not run; [`ObjectError::Stopped`]
+    /// when it panicked.
+    pub async fn change<T: Send + 'static>(
+        &self,
+        keys: Vec<ObjectKey>,
+        change: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, ObjectError> {
         let inner = Arc::clone(&self.inner);
-        let key = key.clone();
         let task = tokio::spawn(async move {
-            let writing = inner.epochs.write(name_hash(&key)).await;
-            inner.invalidate(&key).await?;
-            let result = write.await;
+            let mut writing = Vec::with_capacity(keys.len());
+            for key in &keys {
+                writing.push(inner.epochs.write(name_hash(key)).await);
+            }
+            try_join_all(keys.iter().map(|key| inner.invalidate(key))).await?;
+            let result = change.await;
             // Nothing was published since, so a failure here leaves no lie.
-            inner.forget_metadata(&key).await;
+            join_all(keys.iter().map(|key| inner.forget_metadata(key))).await;
             drop(writing);
-            Ok(result?)
+            Ok(result)
         });
         task.await.unwrap_or(Err(ObjectError::Stopped))
     }

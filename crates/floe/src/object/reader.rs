@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 use futures::StreamExt;
 
-use super::answer::{ObjectBody, Outcome};
+use super::answer::{ObjectBody, Outcome, gather};
 use super::error::ObjectError;
 use super::fetch::Run;
 use super::flight::{Flight, FlightReader, Next};
@@ -106,6 +106,15 @@ impl Reader {
             Some(bytes) => Box::pin(futures::stream::once(async { Ok(bytes) }).chain(rest)),
             None => Box::pin(rest),
         }
+    }
+
+    /// All of the range.
+    pub(super) async fn whole(self) -> Result<Bytes, ObjectError> {
+        let length = self.end - self.position;
+        let pieces = futures::stream::try_unfold(self, |mut reader| async {
+            Ok(reader.next().await?.map(|bytes| (bytes, reader)))
+        });
+        gather(pieces, length).await
     }
 
     /// The next bytes, or `None` at the end.

@@ -88,6 +88,21 @@ async fn a_write_is_seen_through_when_its_caller_leaves() {
 }
 
 #[tokio::test]
+async fn ranges_read_at_once_are_of_one_version() {
+    let origin = GatedOrigin::with(&key(), version(b'a', 20 * 1024));
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
+    cache.head(&key()).await.unwrap();
+    // The first range is cached, the second was not read before the change.
+    let first = ByteRange::Inclusive { first: 0, last: 9 };
+    assert_eq!(read(&cache, Some(first)).await.unwrap(), version(b'a', 10));
+    origin.set(&key(), version(b'b', 20 * 1024));
+    let ranges = [0..10, 15_000..15_010];
+    let read = cache.get_ranges(&key(), &ranges).await.unwrap();
+    assert_eq!(read, [version(b'b', 10), version(b'b', 10)]);
+    assert_eq!(cache.stats().restarts, 1);
+}
+
+#[tokio::test]
 async fn a_completed_upload_replaces_what_was_cached() {
     let key = key();
     let root = tempfile::tempdir().unwrap();
@@ -108,6 +123,32 @@ async fn a_completed_upload_replaces_what_was_cached() {
     let parts = vec![UploadedPart { number: 1, etag }];
     cache.complete_upload(&key, &upload, parts).await.unwrap();
     assert_eq!(read(&cache, None).await.unwrap(), version(b'b', 20));
+}
+
+#[tokio::test]
+async fn a_change_by_other_means_is_seen_by_every_later_read() {
+    let gated = GatedOrigin::new();
+    let (one, two) = (
+        ObjectKey::new("bucket", "one"),
+        ObjectKey::new("bucket", "two"),
+    );
+    gated.set(&one, version(b'a', 10));
+    gated.set(&two, version(b'b', 10));
+    let origin = Arc::new(gated);
+    let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
+    for key in [&one, &two] {
+        cache.get(key, None).await.unwrap().bytes().await.unwrap();
+    }
+    let (own, from, to) = (Arc::clone(&origin), one.clone(), two.clone());
+    let moved = cache.change(vec![one.clone(), two.clone()], async move {
+        let bytes = own.bytes(&from).unwrap();
+        own.remove(&from);
+        own.set(&to, bytes);
+    });
+    moved.await.unwrap();
+    assert!(cache.head(&one).await.unwrap_err().is_negative());
+    let read = cache.get(&two, None).await.unwrap();
+    assert_eq!(read.bytes().await.unwrap(), version(b'a', 10));
 }
 
 #[tokio::test]

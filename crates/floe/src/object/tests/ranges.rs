@@ -90,6 +90,25 @@ proptest! {
 }
 
 #[tokio::test]
+async fn many_ranges_are_read_at_once() {
+    let ranges = [4000..4100, 0..1, 4050..9999, 1000..3000];
+    for consistency in [Consistency::Immutable, Consistency::Etag] {
+        let cache = cache(&emulated(5000), config(consistency)).await;
+        for _ in 0..2 {
+            let read = cache.get_ranges(&key(), &ranges).await.unwrap();
+            assert_eq!(read.len(), ranges.len());
+            for (range, bytes) in ranges.iter().zip(&read) {
+                assert_eq!(bytes.len() as u64, range.end.min(5000) - range.start);
+                verify(SEED, &key(), range.start, bytes).unwrap();
+            }
+        }
+        assert!(cache.get_ranges(&key(), &[]).await.unwrap().is_empty());
+        let beyond = cache.get_ranges(&key(), &[0..1, 5000..5001]).await;
+        assert!(beyond.unwrap_err().is_negative());
+    }
+}
+
+#[tokio::test]
 async fn conditions_are_judged_on_the_version_that_is_read() {
     let cache = cache(&emulated(100), config(Consistency::Immutable)).await;
     let meta = cache.head(&key()).await.unwrap().meta;
