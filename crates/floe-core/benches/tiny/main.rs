@@ -23,7 +23,7 @@ mod tape;
 use std::hint::black_box;
 
 use floe_core::hash::KeyHash;
-use floe_core::tiny::filter::PageFilters;
+use floe_core::tiny::baseline::filter::PageFilters;
 use floe_core::tiny::model::Model;
 use floe_core::tiny::nemo::{FilterKind, Nemo, NemoConfig, NemoPlan, Scratch, SetFilters};
 use floe_core::tiny::{

@@ -106,6 +106,15 @@ impl Object {
         };
         OBJECT_HEADER_BYTES + expiry + self.bytes as usize
     }
+
+    /// The object, or its tombstone if it fits no page: an older copy of it must
+    /// not stay alive.
+    pub(super) fn or_tombstone(self) -> Self {
+        if self.stored_bytes() > PAGE_ROOM_BYTES {
+            return Object::tombstone(self.hash);
+        }
+        self
+    }
 }
 
 /// A page's number on its device: zone after zone, page after page.

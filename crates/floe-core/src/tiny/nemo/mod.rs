@@ -270,7 +270,7 @@ impl Engine for Nemo {
     type Scratch = Scratch;
 
     fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
-        let object = super::without_oversize(object);
+        let object = object.or_tombstone();
         let homes = self.homes(object.hash);
         let was_absent = self.absences.take(object.hash);
         let replaced = self

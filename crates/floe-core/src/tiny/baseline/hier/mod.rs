@@ -41,12 +41,11 @@ use self::merge::{Merge, Stage};
 use self::sets::{PARTS_MAX, Ring, Sets};
 use self::work::{Append, Collecting, Reset};
 use super::append::AppendLog;
-use super::engine::{Accepted, Cause, Found, Insert, Outcome, Search, Step, Task, TaskId};
-use super::object::{Flash, Object, PAGE_BYTES, PageAddress};
-use super::pins::Pins;
-use super::statistics::{Memory, Statistics, room_bytes};
-use super::without_oversize;
 use crate::hash::{KeyHash, fast_range};
+use crate::tiny::engine::{Accepted, Cause, Found, Insert, Outcome, Search, Step, Task, TaskId};
+use crate::tiny::object::{Flash, Object, PAGE_BYTES, PageAddress};
+use crate::tiny::pins::Pins;
+use crate::tiny::statistics::{Memory, Statistics, room_bytes};
 
 pub(super) use self::index::LOG_PAGES_MAX;
 
@@ -169,7 +168,7 @@ impl Hierarchy {
 
     pub(super) fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
         self.now_seconds = now_seconds;
-        let object = without_oversize(object);
+        let object = object.or_tombstone();
         let (hash, bytes, tombstone) = (object.hash, object.bytes, object.tombstone);
         let (set, tag) = (self.set_of(hash), Tag::of(hash));
         let mut older_open = None;

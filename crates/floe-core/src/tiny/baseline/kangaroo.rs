@@ -25,13 +25,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{Engine, Found, Insert, Outcome, Search, Step, Task, TaskId};
 use super::hier::{Hierarchy, HierarchyPlan};
-use super::object::{Flash, Object};
-use super::plan::{PlanError, check_in_place};
 use super::shape::{self, LogShape};
-use super::statistics::{Memory, Statistics};
 use crate::hash::KeyHash;
+use crate::tiny::engine::{Engine, Found, Insert, Outcome, Search, Step, Task, TaskId};
+use crate::tiny::object::{Flash, Object};
+use crate::tiny::plan::{PlanError, check_in_place};
+use crate::tiny::statistics::{Memory, Statistics};
 
 /// Where Kangaroo's sets live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

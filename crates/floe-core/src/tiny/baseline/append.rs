@@ -8,10 +8,10 @@
 
 use std::collections::VecDeque;
 
-use super::engine::Page;
-use super::object::{Flash, Object, PAGE_ROOM_BYTES, PageAddress};
-use super::statistics::{payload_bytes, room_bytes};
 use crate::hash::KeyHash;
+use crate::tiny::engine::Page;
+use crate::tiny::object::{Flash, Object, PAGE_ROOM_BYTES, PageAddress};
+use crate::tiny::statistics::{payload_bytes, room_bytes};
 
 /// The log.
 #[derive(Debug)]

@@ -8,9 +8,9 @@
 use super::index::{LogIndex, Tag};
 use super::sets::{COLD, HOT, PARTS_MAX, Sets};
 use crate::hash::KeyHash;
+use crate::tiny::baseline::rrip;
 use crate::tiny::engine::Page;
 use crate::tiny::object::{Object, PAGE_ROOM_BYTES, PageAddress, TOMBSTONE_BYTES};
-use crate::tiny::rrip;
 use crate::tiny::statistics::{payload_bytes, room_bytes};
 
 /// Why a set is rewritten.

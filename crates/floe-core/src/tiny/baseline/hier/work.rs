@@ -3,9 +3,9 @@
 use super::merge::{Computed, Merge, Stage, Why};
 use super::sets::{COLD, HOT, Ring};
 use super::{Hierarchy, set_of};
+use crate::tiny::baseline::rrip;
 use crate::tiny::engine::{Cause, Outcome, Page, Task, TaskId, Work};
 use crate::tiny::object::{Object, PAGE_BYTES, PageAddress};
-use crate::tiny::rrip;
 use crate::tiny::statistics::room_bytes;
 
 /// Most pages of sets that one append writes.

@@ -26,7 +26,7 @@ const SHELF_PAGES: u64 = 1024;
 /// Entries of one shelf; one number is left to say "none".
 const ENTRIES_MAX: usize = NONE as usize;
 /// Most pages of a log, with the additional byte.
-pub(in crate::tiny) const LOG_PAGES_MAX: u64 = 1 << (PAGE_BITS + 8);
+pub(in crate::tiny::baseline) const LOG_PAGES_MAX: u64 = 1 << (PAGE_BITS + 8);
 
 impl Tag {
     /// The lowest bits, which choose no set.

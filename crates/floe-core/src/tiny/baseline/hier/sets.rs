@@ -7,9 +7,9 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::hash::KeyHash;
-use crate::tiny::filter::PageFilters;
+use crate::tiny::baseline::filter::PageFilters;
+use crate::tiny::baseline::rrip::{self, HitBits};
 use crate::tiny::object::{Flash, PageAddress};
-use crate::tiny::rrip::{self, HitBits};
 use crate::tiny::statistics::room_bytes;
 
 /// Most parts of a set.

@@ -1,9 +1,9 @@
 //! How flash is divided between a log and sets.
 
 use super::hier::{HierarchyPlan, LOG_PAGES_MAX};
-use super::object::Flash;
-use super::plan::{PlanError, check_flash, check_range};
 use super::set::check_filter;
+use crate::tiny::object::Flash;
+use crate::tiny::plan::{PlanError, check_flash, check_range};
 
 /// What `kangaroo` and `fairywren` are told alike.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@
 //! go, all are aged until the least promising has the highest prediction, and
 //! the highest go first.
 
-use super::object::{Object, PAGE_ROOM_BYTES, PREDICTION_MAX};
+use crate::tiny::object::{Object, PAGE_ROOM_BYTES, PREDICTION_MAX};
 
 /// Which objects of a full page go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -15,17 +15,16 @@ use std::collections::{BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{
-    Accepted, Cause, Engine, Found, Insert, Outcome, Page, Search, Step, Task, TaskId, Work,
-};
 use super::filter::PageFilters;
-use super::object::{Flash, Object, PAGE_BYTES, PageAddress};
-use super::plan::{PlanError, check_flash, check_in_place, check_range, nearest};
 pub use super::rrip::SetPolicy;
 use super::rrip::{self, HitBits};
-use super::statistics::{Memory, Statistics, payload_bytes, room_bytes};
-use super::without_oversize;
 use crate::hash::{KeyHash, fast_range};
+use crate::tiny::engine::{
+    Accepted, Cause, Engine, Found, Insert, Outcome, Page, Search, Step, Task, TaskId, Work,
+};
+use crate::tiny::object::{Flash, Object, PAGE_BYTES, PageAddress};
+use crate::tiny::plan::{PlanError, check_flash, check_in_place, check_range, nearest};
+use crate::tiny::statistics::{Memory, Statistics, payload_bytes, room_bytes};
 
 /// Settings of `set`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -301,7 +300,7 @@ impl Engine for Set {
     type Scratch = ();
 
     fn insert(&mut self, object: Object, _now_seconds: u32) -> Insert {
-        let object = without_oversize(object);
+        let object = object.or_tombstone();
         let set = self.set_of(object.hash);
         let of_hash = |pending: &&mut Pending| {
             pending.state != State::Over && pending.object.hash == object.hash

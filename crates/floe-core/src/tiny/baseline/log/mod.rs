@@ -18,15 +18,14 @@ use serde::{Deserialize, Serialize};
 
 use self::index::Index;
 use super::append::AppendLog;
-use super::engine::{
+use crate::hash::KeyHash;
+use crate::tiny::engine::{
     Accepted, Cause, Engine, Found, Insert, Outcome, Page, Search, Step, Task, TaskId, Work,
 };
-use super::object::{Flash, Object, PAGE_BYTES, PageAddress};
-use super::pins::Pins;
-use super::plan::{PlanError, check_flash, check_range};
-use super::statistics::{Memory, Statistics, payload_bytes, room_bytes};
-use super::without_oversize;
-use crate::hash::KeyHash;
+use crate::tiny::object::{Flash, Object, PAGE_BYTES, PageAddress};
+use crate::tiny::pins::Pins;
+use crate::tiny::plan::{PlanError, check_flash, check_range};
+use crate::tiny::statistics::{Memory, Statistics, payload_bytes, room_bytes};
 
 /// Settings of `log`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -301,7 +300,7 @@ impl Engine for Log {
     type Scratch = ();
 
     fn insert(&mut self, object: Object, _now_seconds: u32) -> Insert {
-        let object = without_oversize(object);
+        let object = object.or_tombstone();
         let older = self.index.get(object.hash);
         let outdates_flash = older.is_some_and(|entry| !self.log.only_in_memory(entry.page));
         if object.tombstone && older.is_none() {
