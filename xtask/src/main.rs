@@ -1,5 +1,6 @@
 //! The `cargo xtask` command.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -26,6 +27,8 @@ enum Task {
         #[arg(long)]
         voice: bool,
     },
+    /// List the places that share six or more lines of one shape.
+    Duplicates(Root),
     /// Check the licence of everything that is linked against deny.toml.
     Licences,
     /// Build the documents as a site, with mdbook.
@@ -54,6 +57,20 @@ enum Task {
     ReportShot(report_shot::Options),
 }
 
+/// The project to look at.
+#[derive(clap::Args)]
+struct Root {
+    /// Another checkout, to compare with.
+    #[arg(long)]
+    root: Option<PathBuf>,
+}
+
+impl Root {
+    fn folder(self) -> PathBuf {
+        self.root.unwrap_or_else(project::root)
+    }
+}
+
 fn main() -> ExitCode {
     match run(Arguments::parse().task) {
         Ok(()) => ExitCode::SUCCESS,
@@ -68,6 +85,7 @@ fn run(task: Task) -> Result<()> {
     match task {
         Task::Tidy { voice: true } => tidy::print_voice(&project::root()),
         Task::Tidy { voice: false } => tidy::run(&project::root()),
+        Task::Duplicates(root) => tidy::print_duplicates(&root.folder()),
         Task::Licences => licences::run(),
         Task::Book(options) => book::run(&options),
         Task::Ci(options) => ci::run(&options),

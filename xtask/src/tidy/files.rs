@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 /// The files that are or would be committed, relative to `root`.
-pub(super) fn project_files(root: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn project_files(root: &Path) -> Result<Vec<PathBuf>> {
     let listed = Command::new("git")
         .args([
             "ls-files",

@@ -3,6 +3,7 @@
 
 mod arrows;
 mod dashboard;
+mod duplicates;
 mod files;
 pub(crate) mod links;
 mod module_arrows;
@@ -19,11 +20,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
+pub(crate) use files::project_files;
 pub use violation::Violation;
 
 /// Checks the project at `root` and returns what is broken, in order of file and line.
 pub fn check(root: &Path) -> Result<Vec<Violation>> {
-    check_files(root, &files::project_files(root)?)
+    check_files(root, &project_files(root)?)
 }
 
 fn check_files(root: &Path, files: &[PathBuf]) -> Result<Vec<Violation>> {
@@ -40,6 +42,7 @@ fn check_files(root: &Path, files: &[PathBuf]) -> Result<Vec<Violation>> {
     links::check(root, files, &mut violations);
     dashboard::check(root, &mut violations)?;
     voice::Voice::read(root, files).check(&mut violations);
+    duplicates::Duplicates::find(root, files).check(&mut violations);
 
     violations.sort();
     violations.dedup();
@@ -48,13 +51,19 @@ fn check_files(root: &Path, files: &[PathBuf]) -> Result<Vec<Violation>> {
 
 /// Prints the places that break the rules of voice.
 pub fn print_voice(root: &Path) -> Result<()> {
-    voice::Voice::read(root, &files::project_files(root)?).print();
+    voice::Voice::read(root, &project_files(root)?).print();
+    Ok(())
+}
+
+/// Prints the places that share lines of one shape.
+pub fn print_duplicates(root: &Path) -> Result<()> {
+    duplicates::Duplicates::find(root, &project_files(root)?).print();
     Ok(())
 }
 
 /// Prints what is broken and fails where anything is.
 pub fn run(root: &Path) -> Result<()> {
-    let files = files::project_files(root)?;
+    let files = project_files(root)?;
     let violations = check_files(root, &files)?;
     for violation in &violations {
         eprintln!("{violation}");
