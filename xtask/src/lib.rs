@@ -18,5 +18,6 @@ pub mod licences;
 pub mod memory;
 pub mod project;
 pub mod report_shot;
+pub mod sizes;
 pub mod tidy;
 pub mod verdicts;

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use xtask::blackbox::scenario;
 use xtask::{
     attack, bench, book, ci, clients, crash, devices, faults, figures, fuzz, licences, memory,
-    project, report_shot, tidy,
+    project, report_shot, sizes, tidy,
 };
 
 /// What developers and CI run besides cargo's own commands.
@@ -29,6 +29,8 @@ enum Task {
     },
     /// List the places that share six or more lines of one shape.
     Duplicates(Root),
+    /// Count lines of Rust and words of documents by crate.
+    Sizes(Root),
     /// Check the licence of everything that is linked against deny.toml.
     Licences,
     /// Build the documents as a site, with mdbook.
@@ -86,6 +88,7 @@ fn run(task: Task) -> Result<()> {
         Task::Tidy { voice: true } => tidy::print_voice(&project::root()),
         Task::Tidy { voice: false } => tidy::run(&project::root()),
         Task::Duplicates(root) => tidy::print_duplicates(&root.folder()),
+        Task::Sizes(root) => sizes::run(&root.folder()),
         Task::Licences => licences::run(),
         Task::Book(options) => book::run(&options),
         Task::Ci(options) => ci::run(&options),
