@@ -116,7 +116,7 @@ impl Equations {
     ///
     /// As published they assume that the log is full of objects which all
     /// reach a set; only the share of rewrites that are passive (p) is taken
-    /// from the measurement. In full (`docs/tiny-evaluation.md` has the
+    /// from the measurement. In full (`docs/tiny-results.md` has the
     /// derivation) they know of three things more:
     /// * The object that has reached the log's end is there in any case; what
     ///   is expected of a list at a random time comes on top of it.
