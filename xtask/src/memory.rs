@@ -103,7 +103,7 @@ pub fn run(options: &Options) -> Result<()> {
             server.peak_rss_bytes()? / MIB
         );
     }
-    let hits = server.metric("floe_object_chunks_total", &["event=\"flash\""])?;
+    let hits = server.metric("floe_object_chunk_lookups_total", &["result=\"flash\""])?;
     let peak = server.peak_rss_bytes()?;
     // Fetches that go on for the next reader need not be waited for.
     server.kill()?;

@@ -352,7 +352,7 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-server/tests/frontends/admin.rs:metrics_count_what_happened xtask/src/tidy/dashboard.rs:exported",
     ),
     (
-        "| `floe_device_operation_seconds` |",
+        "| `floe_device_operation_duration_seconds` |",
         "floe-device/tests/wrappers.rs:meters_see_latency_bytes_errors_and_what_is_in_flight floe-server/tests/frontends/admin.rs:the_device_is_metered",
     ),
     (
@@ -360,7 +360,7 @@ const PROOFS: &[(&str, &str)] = &[
         "floe-device/tests/wrappers.rs:meters_see_latency_bytes_errors_and_what_is_in_flight",
     ),
     (
-        "| `floe_device_operation_abandoned_total`",
+        "| `floe_device_operations_abandoned_total`",
         "floe-device/tests/wrappers.rs:meters_see_latency_bytes_errors_and_what_is_in_flight",
     ),
     (
@@ -384,7 +384,7 @@ const PROOFS: &[(&str, &str)] = &[
         "lab/floe-lab/tests/driving.rs:the_s3_server_is_driven_and_tells_hits_from_misses",
     ),
     (
-        "| `floe_memcached_get_seconds`",
+        "| `floe_memcached_get_duration_seconds`",
         "lab/floe-lab/tests/driving.rs:the_memcached_server_is_driven_and_tells_hits_from_misses",
     ),
     (

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+    ($(#[doc = $help:literal] $name:ident),* $(,)?) => {
         /// Counts of completed operations; relaxed atomics, safe to read any time.
         #[derive(Debug, Default)]
-        pub struct Counters { $($(#[$doc])* pub $name: AtomicU64,)* }
+        pub struct Counters { $(#[doc = $help] pub $name: AtomicU64,)* }
 
         /// A copy of [`Counters`] at one moment.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-        pub struct CounterSnapshot { $($(#[$doc])* pub $name: u64,)* }
+        pub struct CounterSnapshot { $(#[doc = $help] pub $name: u64,)* }
 
         impl Counters {
             /// Copies every count.
@@ -23,6 +23,11 @@ macro_rules! counters {
             /// The counts since `earlier`.
             pub fn since(&self, earlier: &CounterSnapshot) -> CounterSnapshot {
                 CounterSnapshot { $($name: self.$name.wrapping_sub(earlier.$name),)* }
+            }
+
+            /// Each count with its name and meaning, for metrics.
+            pub fn named(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$((stringify!($name), $help, self.$name),)*]
             }
         }
     };

@@ -229,7 +229,7 @@ impl Case {
                 "put_per_second": cost.rate(),
                 "put_cpu_us": micros(&cost),
                 "write_amplification": stats.alwa(),
-                "refused": stats.engine.counts.refused,
+                "puts_dropped": stats.engine.counts.puts_dropped,
                 "index_bytes_per_value": stats.engine.index_bytes as f64
                     / stats.engine.index_entries.max(1) as f64,
             });

@@ -89,14 +89,15 @@ fn the_s3_server_is_driven_and_tells_hits_from_misses() {
     );
     let metrics = metrics(&serving);
     let count = |result: &str| {
-        let line = format!("floe_read_seconds_count{{face=\"s3\",result=\"{result}\"}}");
+        let line =
+            format!("floe_read_duration_seconds_count{{frontend=\"s3\",result=\"{result}\"}}");
         sample(&metrics, &line)
     };
     assert_eq!(count("hit") + count("miss") + count("joined"), 800.0);
     assert_eq!(count("miss") + count("joined"), misses.unwrap().round());
-    let seconds = "floe_read_first_byte_seconds_sum{face=\"s3\",result=\"miss\"}";
+    let seconds = "floe_read_first_byte_seconds_sum{frontend=\"s3\",result=\"miss\"}";
     assert!(sample(&metrics, seconds) >= 0.004 * count("miss"));
-    let all = "floe_request_seconds_count{face=\"s3\",method=\"get\"}";
+    let all = "floe_request_duration_seconds_count{frontend=\"s3\",method=\"get\"}";
     assert!(sample(&metrics, all) >= 800.0);
     // Other bytes than these objects have.
     bench(&[
@@ -180,7 +181,7 @@ fn the_memcached_server_is_driven_and_tells_hits_from_misses() {
     assert!(figure("put_latency_p50").is_some());
     let metrics = metrics(&serving);
     let count = |result: &str| {
-        let line = format!("floe_memcached_get_seconds_count{{result=\"{result}\"}}");
+        let line = format!("floe_memcached_get_duration_seconds_count{{result=\"{result}\"}}");
         sample(&metrics, &line)
     };
     let hits = count("hit_memory") + count("hit_flash");
@@ -240,7 +241,8 @@ cache = { target = \"unix:oxcache.sock\", remote = { pipeline = 4 } }
     );
     let metrics = metrics(&serving);
     let read = |result: &str| {
-        let line = format!("floe_read_seconds_count{{face=\"oxcache\",result=\"{result}\"}}");
+        let line =
+            format!("floe_read_duration_seconds_count{{frontend=\"oxcache\",result=\"{result}\"}}");
         sample(&metrics, &line)
     };
     assert_eq!(read("hit") + read("miss") + read("joined"), 300.0);

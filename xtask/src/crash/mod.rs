@@ -77,10 +77,10 @@ const RESIDENT_RATIO_MIN: f64 = 0.9;
 /// How far the hit ratio may fall over a crash, in points.
 const RATIO_LOSS_MAX: f64 = 1.0;
 
-/// Chunks looked up, by where they were found.
-const CHUNKS: &str = "floe_object_chunks_total";
-const HITS: &[&str] = &["event=\"ram\"", "event=\"buffer\"", "event=\"flash\""];
-const MISSES: &[&str] = &["event=\"missed\"", "event=\"joined\""];
+/// Lookups of chunks, by result.
+const CHUNKS: &str = "floe_object_chunk_lookups_total";
+const HITS: &[&str] = &["result=\"ram\"", "result=\"buffer\"", "result=\"flash\""];
+const MISSES: &[&str] = &["result=\"miss\"", "result=\"joined\""];
 
 /// Consistency modes in turn. Only `etag` would notice stale bytes by itself:
 /// the others show that invalidations survive.

@@ -60,7 +60,7 @@ fn full_under(place: &Place, policy: &str) -> Result<Outcome> {
     read(&server, OBJECTS)?;
     let counted = |name| server.metric(name, &[""]);
     ensure!(
-        counted("floe_store_write_errors_total")? > 0.0,
+        counted("floe_chunk_write_errors_total")? > 0.0,
         "nothing told that the disk was full"
     );
     // What the rest of the disk holds easily is cached all the same, zone by zone.

@@ -12,7 +12,7 @@ use super::violation::Violation;
 const DASHBOARD: &str = "packaging/grafana/floe.json";
 
 /// Prefixes under which whole tables of counters are exported.
-const TABLES: &[&str] = &["floe_object_", "floe_store_", "floe_chunk_", "floe_device_"];
+const TABLES: &[&str] = &["floe_object_", "floe_chunk_", "floe_device_"];
 
 /// What Prometheus adds to a metric's registered name.
 const SUFFIXES: &[&str] = &["_bucket", "_sum", "_count", "_total"];

@@ -7,7 +7,9 @@ mod tiny;
 
 pub(crate) use histogram::{Histogram, HistogramSnapshot};
 pub(crate) use samples::Samples;
-pub(crate) use statistics::{ConnectionCounters, FrontendStatistics, RequestMeter};
+pub(crate) use statistics::{
+    ConnectionCounters, ConnectionCounts, FrontendStatistics, RequestMeter,
+};
 pub(crate) use tiny::collect_tiny;
 
 /// A source of metrics.

@@ -1,4 +1,4 @@
-//! What the frontends count: relaxed atomics, rendered when scraped.
+//! Counters of the frontends: relaxed atomics, rendered when scraped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,16 +22,16 @@ impl Counter {
     }
 }
 
-/// What happened to the connections of one frontend.
+/// Counters of the connections of one frontend.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCounters {
     /// Accepted.
     pub(crate) opened: Counter,
-    /// Ended, for whatever reason.
+    /// Ended, for any reason.
     pub(crate) closed: Counter,
-    /// Ended by an error of the client, the network or an answer.
+    /// Ended by an error of the client, the network or a response.
     pub(crate) broken: Counter,
-    /// Ended because the client took nothing for too long.
+    /// Ended because the client read nothing for too long.
     pub(crate) stalled: Counter,
     /// Ended by the deadline of a shutdown.
     pub(crate) aborted: Counter,
@@ -44,96 +44,125 @@ pub(crate) struct ConnectionCounters {
 }
 
 impl ConnectionCounters {
-    /// Adds the samples of the frontend `name`.
     fn collect(&self, samples: &mut Samples, name: &str) {
-        let frontend = [("face", name)];
         let (opened, closed) = (self.opened.get(), self.closed.get());
-        samples.counter(
-            "floe_connections",
-            "Connections accepted",
-            &frontend,
+        ConnectionCounts {
             opened,
-        );
+            open: opened.saturating_sub(closed),
+            rejected: 0,
+            accept_waits: self.waits.get(),
+            evicted: self.evicted.get(),
+            accept_errors: self.accept_errors.get(),
+            failed: &[
+                ("aborted", self.aborted.get()),
+                ("broken", self.broken.get()),
+                ("stalled", self.stalled.get()),
+            ],
+        }
+        .collect(samples, name);
+    }
+}
+
+/// Counts of the connections of one frontend at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionCounts<'a> {
+    pub(crate) opened: u64,
+    pub(crate) open: u64,
+    pub(crate) rejected: u64,
+    pub(crate) accept_waits: u64,
+    pub(crate) evicted: u64,
+    pub(crate) accept_errors: u64,
+    /// Connections that ended early, by reason.
+    pub(crate) failed: &'a [(&'static str, u64)],
+}
+
+impl ConnectionCounts<'_> {
+    /// Adds the samples of the frontend `name`.
+    pub(crate) fn collect(&self, samples: &mut Samples, name: &str) {
+        let frontend = [("frontend", name)];
+        for (metric, help, value) in [
+            ("floe_connections", "Connections accepted", self.opened),
+            (
+                "floe_connections_rejected",
+                "Connections closed at once because too many were open",
+                self.rejected,
+            ),
+            (
+                "floe_connections_evicted",
+                "Idle connections closed to make room for new ones, the longest idle first",
+                self.evicted,
+            ),
+            (
+                "floe_accept_waits",
+                "Times that accepting waited because all connections were in use",
+                self.accept_waits,
+            ),
+            (
+                "floe_accept_errors",
+                "Connections that could not be accepted",
+                self.accept_errors,
+            ),
+        ] {
+            samples.counter(metric, help, &frontend, value);
+        }
         samples.gauge(
             "floe_connections_open",
             "Connections open",
             &frontend,
-            opened.saturating_sub(closed) as f64,
+            self.open as f64,
         );
-        samples.counter(
-            "floe_connection_waits",
-            "Times that accepting waited because all connections were in use",
-            &frontend,
-            self.waits.get(),
-        );
-        samples.counter(
-            "floe_connections_evicted",
-            "Idle connections closed to make room for new ones, the longest idle first",
-            &frontend,
-            self.evicted.get(),
-        );
-        samples.counter(
-            "floe_accept_errors",
-            "Connections that could not be accepted",
-            &frontend,
-            self.accept_errors.get(),
-        );
-        for (reason, value) in [
-            ("broken", self.broken.get()),
-            ("stalled", self.stalled.get()),
-            ("aborted", self.aborted.get()),
-        ] {
-            let labels = [("face", name), ("reason", reason)];
+        for (reason, value) in self.failed {
+            let labels = [("frontend", name), ("reason", *reason)];
             samples.counter(
                 "floe_connections_failed",
-                "Connections that ended before their time",
+                "Connections that ended by an error, a limit or a shutdown",
                 &labels,
-                value,
+                *value,
             );
         }
     }
 }
 
-/// Kinds of requests that are counted apart.
+/// Methods that are counted separately.
 const METHODS: [&str; 6] = ["get", "head", "put", "post", "delete", "other"];
 
-/// Classes of answers that are counted apart.
+/// Classes of status codes that are counted separately.
 const STATUS_CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
-/// How reads of objects were served, in the words of `x-floe-cache`.
+/// Results of reads of objects, in the words of `x-floe-cache`.
 const READ_RESULTS: [&str; 3] = ["hit", "miss", "joined"];
 
-/// The place of GET in [`METHODS`].
+/// The index of GET in [`METHODS`].
 const GET: usize = 0;
 
-/// How long answers took until they began and until they ended.
+/// Durations until responses began and until they ended.
 #[derive(Debug, Default)]
 pub(crate) struct Latencies {
-    /// From the request's head to the answer's head.
+    /// From the request's head to the response's head.
     pub(crate) first_byte: Histogram,
-    /// From the request's head to the answer's last byte.
+    /// From the request's head to the response's last byte.
     pub(crate) whole: Histogram,
 }
 
-/// What happened to the requests of one frontend.
+/// Counters of the requests of one frontend.
 #[derive(Debug, Default)]
 pub(crate) struct RequestCounters {
-    /// By method, then by class of the answer.
+    /// By method, then by class of the status code.
     pub(crate) answered: [[Counter; STATUS_CLASSES.len()]; METHODS.len()],
-    /// By method, without the reads of objects.
+    /// By method, without reads of objects.
     others: [Latencies; METHODS.len()],
     /// Of GETs that read an object, by [`READ_RESULTS`].
     pub(crate) reads: [Latencies; READ_RESULTS.len()],
-    /// Requests begun and not ended.
+    /// Requests begun.
     pub(crate) begun: Counter,
-    /// Requests ended, whole or broken off.
+    /// Requests ended, completely or not.
     pub(crate) ended: Counter,
-    /// Bytes of answers' bodies.
+    /// Bytes of response bodies.
     pub(crate) sent_bytes: Counter,
 }
 
 impl RequestCounters {
-    /// Of all requests with a method: until answers begin, and until they end.
+    /// Of all requests with a method: until responses begin, and until they end.
     fn latencies(&self, method: usize) -> (HistogramSnapshot, HistogramSnapshot) {
         let mut first_byte = self.others[method].first_byte.snapshot();
         let mut whole = self.others[method].whole.snapshot();
@@ -146,24 +175,24 @@ impl RequestCounters {
 
     /// Adds the samples of the frontend `name`.
     fn collect(&self, samples: &mut Samples, name: &str) {
-        let frontend = [("face", name)];
+        let frontend = [("frontend", name)];
         let (begun, ended) = (self.begun.get(), self.ended.get());
         samples.gauge(
             "floe_requests_in_flight",
-            "Requests under way",
+            "Requests in flight",
             &frontend,
             begun.saturating_sub(ended) as f64,
         );
         samples.counter(
             "floe_sent_bytes",
-            "Bytes of answers' bodies",
+            "Bytes of response bodies sent",
             &frontend,
             self.sent_bytes.get(),
         );
         for (method, method_name) in METHODS.iter().enumerate() {
             for (class, class_name) in STATUS_CLASSES.iter().enumerate() {
                 let labels = [
-                    ("face", name),
+                    ("frontend", name),
                     ("method", *method_name),
                     ("status", *class_name),
                 ];
@@ -174,32 +203,32 @@ impl RequestCounters {
                     self.answered[method][class].get(),
                 );
             }
-            let labels = [("face", name), ("method", *method_name)];
+            let labels = [("frontend", name), ("method", *method_name)];
             let (first_byte, whole) = self.latencies(method);
             samples.histogram(
                 "floe_request_first_byte_seconds",
-                "Time until an answer begins",
+                "Time until a response begins",
                 &labels,
                 first_byte,
             );
             samples.histogram(
-                "floe_request_seconds",
-                "Time until an answer ends",
+                "floe_request_duration_seconds",
+                "Time until a response ends",
                 &labels,
                 whole,
             );
         }
         for (result, read) in READ_RESULTS.iter().zip(&self.reads) {
-            let labels = [("face", name), ("result", *result)];
+            let labels = [("frontend", name), ("result", *result)];
             samples.histogram(
                 "floe_read_first_byte_seconds",
-                "Time until the answer to a read of an object begins, by where the bytes come from",
+                "Time until the response to a read of an object begins, by cache result",
                 &labels,
                 read.first_byte.snapshot(),
             );
             samples.histogram(
-                "floe_read_seconds",
-                "Time until the answer to a read of an object ends, by where the bytes come from",
+                "floe_read_duration_seconds",
+                "Time until the response to a read of an object ends, by cache result",
                 &labels,
                 read.whole.snapshot(),
             );
@@ -207,7 +236,7 @@ impl RequestCounters {
     }
 }
 
-/// Everything one frontend counts.
+/// All counters of one frontend.
 #[derive(Debug, Default)]
 pub(crate) struct FrontendStatistics {
     pub(crate) connections: Arc<ConnectionCounters>,
@@ -222,12 +251,12 @@ impl FrontendStatistics {
     }
 }
 
-/// Measures one request; ends when it is dropped.
+/// Measures one request until it is dropped.
 pub(crate) struct RequestMeter {
     counters: Arc<RequestCounters>,
     clock: Clock,
     method: usize,
-    /// How a GET was served, if it read an object.
+    /// The result of a GET that read an object.
     result: Option<usize>,
     began: Tick,
 }
@@ -255,8 +284,8 @@ impl RequestMeter {
         }
     }
 
-    /// Notes the beginning of the answer; `result` is one of [`READ_RESULTS`]
-    /// where an object is read, whatever the case of its letters.
+    /// Counts the beginning of the response. Reads of objects have a `result`,
+    /// one of [`READ_RESULTS`] in any case.
     pub(crate) fn answered(&mut self, status: StatusCode, result: Option<&str>) {
         let place = |result: &str| {
             let mut known = READ_RESULTS.iter();

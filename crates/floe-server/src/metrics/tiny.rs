@@ -1,4 +1,4 @@
-//! The numbers of the engine for tiny objects.
+//! Metrics of the engine for tiny objects.
 
 use floe::tiny::TinyStats;
 use floe::{Cache, Tiny};
@@ -10,7 +10,7 @@ use super::Samples;
 pub(crate) fn collect_tiny(samples: &mut Samples, cache: &Cache) {
     samples.gauge(
         "floe_tiny_unavailable",
-        "1 where the engine for tiny objects is configured and could not be opened, else 0",
+        "1 if the engine for tiny objects is configured but could not be opened, else 0",
         &[],
         f64::from(u8::from(cache.tiny_is_missing())),
     );
@@ -23,7 +23,7 @@ fn engine(samples: &mut Samples, tiny: &Tiny) {
     let stats = tiny.stats();
     samples.gauge(
         "floe_tiny_engine_info",
-        "Which engine keeps tiny objects",
+        "Engine that keeps tiny objects",
         &[("engine", tiny.engine().name())],
         1.0,
     );
@@ -50,48 +50,74 @@ fn writes(samples: &mut Samples, stats: &TinyStats) {
             engine.written_for(cause),
         );
     }
-    for (fate, value) in [
+    for (event, value) in [
         ("accepted", engine.objects_in),
         ("deleted", engine.deletes_in),
-        ("dropped_early", engine.dropped_early),
+        ("dropped", engine.dropped_early),
         ("evicted", engine.evicted),
         ("written_back", engine.written_back),
+    ] {
+        let help = "Tiny objects accepted, deleted, dropped before they were on flash, evicted from flash, and written back";
+        samples.counter("floe_tiny_objects", help, &[("event", event)], value);
+    }
+    for (decision, value) in [
         ("admitted", stats.admission.admitted),
-        ("not_admitted", stats.admission.rejected),
+        ("rejected", stats.admission.rejected),
     ] {
-        let help = "Tiny objects, by what became of them";
-        samples.counter("floe_tiny_objects", help, &[("fate", fate)], value);
+        let help = "Tiny objects that the admission policy decided on";
+        let labels = [("decision", decision)];
+        samples.counter("floe_tiny_admission_objects", help, &labels, value);
     }
-    for (kind, value) in [
-        ("written", stats.fences),
-        ("spared", stats.fences_spared),
-        ("delayed", stats.fences_delays),
-        ("looked_up", stats.fences_lookups),
-    ] {
-        let help = "Overwrites and deletes of what is on flash: those that made a fence durable, those that an earlier one covers; delayed: waits of any write until fewer hold";
-        samples.counter("floe_tiny_fences", help, &[("kind", kind)], value);
+    for (result, value) in [("written", stats.fences), ("covered", stats.fences_spared)] {
+        let help = "Overwrites and deletes of keys that may be on flash: written made a fence durable, covered were protected by an earlier fence";
+        samples.counter("floe_tiny_fences", help, &[("result", result)], value);
     }
+    samples.counter(
+        "floe_tiny_fence_waits",
+        "Times that a write waited because too many fences held",
+        &[],
+        stats.fences_delays,
+    );
+    samples.counter(
+        "floe_tiny_fence_lookups",
+        "Lookups before a write that showed whether the key needs a fence",
+        &[],
+        stats.fences_lookups,
+    );
 }
 
 fn searches(samples: &mut Samples, stats: &TinyStats) {
     let engine = &stats.engine;
-    for (kind, value) in [
-        ("ram_hit", stats.ram_hits),
-        ("flash", engine.searches),
-        ("index_read", engine.index_searches),
-        ("cut", engine.searches_cut),
-    ] {
-        let help = "Searches for tiny objects, by where they went; cut: found nothing in the newest candidates, and left older ones unread";
-        samples.counter("floe_tiny_searches", help, &[("kind", kind)], value);
+    for (tier, value) in [("ram", stats.ram_hits), ("flash", engine.searches)] {
+        let help = "Searches for tiny objects: those that the RAM tier answered, and those that went to flash";
+        samples.counter("floe_tiny_searches", help, &[("tier", tier)], value);
     }
-    for (of, value) in [
+    for (purpose, value) in [
         ("objects", engine.pages_searched),
         ("index", engine.index_pages_searched),
         ("maintenance", engine.pages_maintained),
-        ("in_vain", engine.false_positives),
     ] {
-        let help = "Pages of 4 KiB that the engine for tiny objects read";
-        samples.counter("floe_tiny_pages_read", help, &[("of", of)], value);
+        let help = "Pages of 4 KiB that the engine for tiny objects read, by purpose";
+        samples.counter("floe_tiny_read_pages", help, &[("purpose", purpose)], value);
+    }
+    for (name, help, value) in [
+        (
+            "floe_tiny_index_searches",
+            "Searches of flash that read index pages",
+            engine.index_searches,
+        ),
+        (
+            "floe_tiny_truncated_searches",
+            "Searches of flash that found nothing in the newest candidates and left older ones unread",
+            engine.searches_cut,
+        ),
+        (
+            "floe_tiny_false_positive_pages",
+            "Pages read because of a filter's false positive",
+            engine.false_positives,
+        ),
+    ] {
+        samples.counter(name, help, &[], value);
     }
 }
 
@@ -99,19 +125,19 @@ fn memory(samples: &mut Samples, stats: &TinyStats) {
     let memory = &stats.memory;
     samples.gauge(
         "floe_tiny_live_objects",
-        "Tiny objects that a get finds; an estimate within 10 % of the most that there were at once",
+        "Tiny objects that a get finds; an estimate within 10 % of the most at one time",
         &[],
         stats.living.objects as f64,
     );
     samples.gauge(
         "floe_tiny_live_bytes",
-        "Bytes of keys and values of the tiny objects that a get finds, estimated as these are",
+        "Bytes of keys and values of the tiny objects that a get finds; an estimate as of the objects",
         &[],
         stats.living.bytes as f64,
     );
     samples.gauge(
         "floe_tiny_copies_on_flash",
-        "Copies of tiny objects on flash, those included that were replaced or deleted",
+        "Copies of tiny objects on flash, replaced and deleted ones included",
         &[],
         memory.objects_on_flash as f64,
     );
@@ -125,7 +151,7 @@ fn memory(samples: &mut Samples, stats: &TinyStats) {
         ("ram_tier", stats.ram_bytes),
         ("fences", stats.fences_bytes),
     ] {
-        let help = "Memory that the engine for tiny objects holds, by what for";
+        let help = "Memory that the engine for tiny objects holds, by part";
         samples.gauge(
             "floe_tiny_memory_bytes",
             help,

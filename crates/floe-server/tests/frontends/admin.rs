@@ -53,18 +53,18 @@ async fn metrics_count_what_happened() {
     for (metric, label, value) in [
         (
             "floe_requests_total",
-            "face=\"s3\",method=\"get\",status=\"2xx\"",
+            "frontend=\"s3\",method=\"get\",status=\"2xx\"",
             1.0,
         ),
         (
             "floe_requests_total",
-            "face=\"s3\",method=\"get\",status=\"4xx\"",
+            "frontend=\"s3\",method=\"get\",status=\"4xx\"",
             1.0,
         ),
-        ("floe_connections_total", "face=\"s3\"", 2.0),
+        ("floe_connections_total", "frontend=\"s3\"", 2.0),
         (
             "floe_request_first_byte_seconds_count",
-            "face=\"s3\",method=\"get\"",
+            "frontend=\"s3\",method=\"get\"",
             2.0,
         ),
         ("floe_build_info", "version=", 1.0),
@@ -78,18 +78,18 @@ async fn metrics_count_what_happened() {
     for metric in [
         "floe_object_reads_total",
         "floe_origin_requests_total",
-        "floe_origin_request_seconds_count",
+        "floe_origin_request_first_byte_seconds_count",
         "process_resident_memory_bytes",
         "process_cpu_seconds_total",
         "floe_uptime_seconds",
-        "floe_store_puts_total",
-        "floe_store_index_bytes",
-        "floe_store_zones",
+        "floe_chunk_puts_total",
+        "floe_chunk_index_bytes",
+        "floe_chunk_zones",
         "floe_device_append_bytes_total",
         "floe_device_operation_errors_total{operation=\"flush\"} 0",
-        "floe_device_operation_abandoned_total{operation=\"read\"} 0",
+        "floe_device_operations_abandoned_total{operation=\"read\"} 0",
         "floe_device_operations_in_flight{operation=\"reset\"} 0",
-        "floe_device_operation_seconds_bucket{le=\"0.00001\",operation=\"append\"}",
+        "floe_device_operation_duration_seconds_bucket{le=\"0.00001\",operation=\"append\"}",
     ] {
         assert!(text.text().contains(&format!("\n{metric}")), "{metric}");
     }
@@ -111,7 +111,7 @@ async fn metrics_count_what_happened() {
 async fn the_device_is_metered() {
     let rig = rig().await;
     let (count, bytes) = (
-        "floe_device_operation_seconds_count",
+        "floe_device_operation_duration_seconds_count",
         "floe_device_operation_bytes_total",
     );
     let appended = metric_sum(&rig, bytes, "operation=\"append\"").await;

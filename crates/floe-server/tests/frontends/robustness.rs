@@ -396,7 +396,8 @@ async fn an_address_in_use_is_named() {
 pub(crate) async fn wait_for(rig: &Rig, metric: &str, frontend: &str, value: f64) {
     let clock = floe_device::Clock::real();
     for _ in 0..400 {
-        if crate::admin::metric_sum(rig, metric, &format!("face=\"{frontend}\"")).await >= value {
+        if crate::admin::metric_sum(rig, metric, &format!("frontend=\"{frontend}\"")).await >= value
+        {
             return;
         }
         clock.sleep(Duration::from_millis(25)).await;

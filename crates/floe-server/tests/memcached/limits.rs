@@ -194,11 +194,9 @@ fn idle_and_stalled_clients_are_left() {
     );
     let asked = "get big\r\n".repeat(200);
     greedy.send(asked);
-    let ended = |event| {
-        metric(
-            &rig,
-            &format!("floe_memcached_connections_total{{event=\"{event}\"}}"),
-        )
+    let ended = |reason| {
+        let labels = format!("{{frontend=\"memcached\",reason=\"{reason}\"}}");
+        metric(&rig, &format!("floe_connections_failed_total{labels}"))
     };
     while ended("stalled") < 2 || ended("idle") < 1 {}
 }
@@ -286,7 +284,7 @@ fn what_happens_is_counted() {
         "floe_memcached_keys_total{command=\"get\",result=\"hit_memory\"} 1",
         "floe_memcached_keys_total{command=\"get\",result=\"miss\"} 1",
         "floe_memcached_commands_total{command=\"store\"} 1",
-        "floe_memcached_connections_open 1",
+        "floe_connections_open{frontend=\"memcached\"} 1",
     ] {
         assert!(metrics.contains(line), "{line} is not in {metrics}");
     }

@@ -27,7 +27,7 @@ fn announced_values_take_memory_as_they_arrive() {
         })
         .collect();
     // Each of them has been read once the server counts its bytes.
-    while metric(&rig, "floe_memcached_bytes_total{direction=\"read\"}") < 140 * 20 {}
+    while metric(&rig, "floe_memcached_received_bytes_total") < 140 * 20 {}
     let mut other = rig.client();
     let value = long_value();
     for _ in 0..5 {
@@ -110,7 +110,8 @@ fn values_and_answers_below_the_least_rate_end_their_connections() {
     while writer.stream.write_all(b"x").is_ok() {
         std::thread::sleep(Duration::from_millis(50));
     }
-    while metric(&rig, "floe_memcached_connections_total{event=\"slow\"}") < 2 {}
+    let slow = "floe_connections_failed_total{frontend=\"memcached\",reason=\"slow\"}";
+    while metric(&rig, slow) < 2 {}
     rig.client().expect("get b\n", "END\n");
 }
 
@@ -274,7 +275,7 @@ fn a_shutdown_does_not_wait_for_half_a_value_or_an_unread_answer() {
     let mut writer = rig.client();
     writer.send(format!("set b 0 0 {LONG}\r\nabc"));
     reader.send("get a\r\n".repeat(100));
-    while metric(&rig, "floe_memcached_bytes_total{direction=\"written\"}") < LONG as u64 {}
+    while metric(&rig, "floe_memcached_sent_bytes_total") < LONG as u64 {}
     let began = Instant::now();
     rig.shut_down();
     let took = began.elapsed();

@@ -133,7 +133,7 @@ fn who_speaks_in_the_clear_or_says_nothing_is_left() {
     half.rest();
     let mut client = identity.client(&rig);
     client.expect("set a 0 0 1\nx\nget a\n", "STORED\nVALUE a 0 1\nx\nEND\n");
-    let stalled = "floe_memcached_connections_total{event=\"stalled\"}";
+    let stalled = "floe_connections_failed_total{frontend=\"memcached\",reason=\"stalled\"}";
     assert_eq!(metric(&rig, stalled), 2);
 }
 
@@ -143,7 +143,7 @@ fn a_shutdown_does_not_wait_for_a_greeting() {
     let mut rig = rig_with(ByteSize::mib(1), |config| identity.give(config));
     let silent = rig.client();
     identity.client(&rig).expect("get a\n", "END\n");
-    while metric(&rig, "floe_memcached_connections_total{event=\"opened\"}") < 2 {}
+    while metric(&rig, "floe_connections_total{frontend=\"memcached\"}") < 2 {}
     assert_eq!(rig.shut_down(), Drained::Completely);
     drop(silent);
 }

@@ -188,8 +188,8 @@ impl LargeWriter {
                 Ok(PutOutcome::Stored)
             }
             None => {
-                add(&self.engine.counters.refused, 1);
-                add(&self.engine.counters.refused_bytes, bytes);
+                add(&self.engine.counters.puts_dropped, 1);
+                add(&self.engine.counters.put_bytes_dropped, bytes);
                 // What was there before is replaced by nothing, as promised.
                 let (deaths, _) = self.invalidate();
                 self.engine.settle(deaths).await?;
@@ -208,7 +208,7 @@ impl LargeWriter {
         else {
             return false;
         };
-        add(&engine.counters.large_waits, u64::from(waited));
+        add(&engine.counters.stream_waits, u64::from(waited));
         self.permit = Some(permit);
         true
     }
@@ -431,7 +431,7 @@ impl LargeWriter {
 impl Drop for LargeWriter {
     fn drop(&mut self) {
         if !self.finished && (self.given > 0 || self.placement.is_some()) {
-            add(&self.engine.counters.large_aborted, 1);
+            add(&self.engine.counters.streams_aborted, 1);
         }
         if let Some(slot) = self.slot.take() {
             slot.abandon(self.in_flight.drain(..).map(|piece| piece.landed).collect());

@@ -122,7 +122,7 @@ impl Engine {
             return InMemory::Outdated;
         }
         if has_expired(record.expiry_unix_s, &self.clock) {
-            add(&self.counters.expired, 1);
+            add(&self.counters.expired_lookups, 1);
             return InMemory::Outdated;
         }
         InMemory::Value(record.value.clone(), Tier::Buffer)
@@ -148,7 +148,7 @@ impl Engine {
             return None;
         };
         if has_expired(entry.expiry_unix_s, &self.clock) {
-            add(&self.counters.expired, 1);
+            add(&self.counters.expired_lookups, 1);
             self.ghost(shard, hash, entry);
             return None;
         }

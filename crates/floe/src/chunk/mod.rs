@@ -372,7 +372,7 @@ impl Engine {
 
     pub(crate) fn stats(&self) -> EngineStats {
         let mut counts = self.counters.snapshot();
-        counts.journal_notes = self.journal.counters().notes.load(Relaxed);
+        counts.journal_records = self.journal.counters().notes.load(Relaxed);
         counts.journal_moves = self.journal.counters().moves.load(Relaxed);
         let mut stats = EngineStats {
             counts,

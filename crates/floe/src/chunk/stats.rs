@@ -1,16 +1,24 @@
-//! What the chunk engine counts: relaxed atomics, read when somebody asks.
+//! Counters of the chunk engine: relaxed atomics. The doc comment of a counter
+//! is also the help text of its metric.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! stats {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+    ($(#[doc = $help:literal] $name:ident),* $(,)?) => {
         /// Live counts of the chunk engine.
         #[derive(Debug, Default)]
-        pub(crate) struct ChunkCounters { $($(#[$doc])* pub(crate) $name: AtomicU64,)* }
+        pub(crate) struct ChunkCounters { $(#[doc = $help] pub(crate) $name: AtomicU64,)* }
 
         /// Counts of the chunk engine since it was opened.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-        pub struct ChunkCounts { $($(#[$doc])* pub $name: u64,)* }
+        pub struct ChunkCounts { $(#[doc = $help] pub $name: u64,)* }
+
+        impl ChunkCounts {
+            /// Each count with its name and meaning, for metrics.
+            pub fn named(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$((stringify!($name), $help, self.$name),)*]
+            }
+        }
 
         impl ChunkCounters {
             pub(crate) fn snapshot(&self) -> ChunkCounts {
@@ -27,7 +35,7 @@ stats! {
     buffer_hits,
     /// Lookups answered from flash.
     flash_hits,
-    /// Lookups answered with nothing.
+    /// Lookups that found nothing.
     misses,
     /// Bytes of values returned from the RAM tier and write buffers.
     ram_hit_bytes,
@@ -35,21 +43,21 @@ stats! {
     flash_hit_bytes,
     /// Values accepted for writing.
     puts,
-    /// Bytes of keys and values accepted for writing: the divisor of ALWA.
+    /// Bytes of keys and values accepted for writing; the divisor of write amplification.
     put_bytes,
-    /// Values that were not stored for want of a working zone; never silent.
-    refused,
-    /// Bytes of those values.
-    refused_bytes,
-    /// Deletes of something that was there.
+    /// Values dropped because no working zone was left for them.
+    puts_dropped,
+    /// Bytes of values dropped because no working zone was left for them.
+    put_bytes_dropped,
+    /// Deletes that found a value.
     deletes,
-    /// Values whose write was no longer wanted when its turn came.
-    voided,
-    /// Reads that the device failed.
+    /// Values superseded before they were written to flash.
+    puts_superseded,
+    /// Reads of flash that failed.
     read_errors,
-    /// Reads whose bytes were not what was written.
+    /// Reads of flash whose checksum did not match.
     checksum_errors,
-    /// Appends that the device failed.
+    /// Appends to flash that failed.
     write_errors,
     /// Zones taken out of use.
     zones_retired,
@@ -57,28 +65,28 @@ stats! {
     zones_evicted,
     /// Live records dropped by evictions.
     records_evicted,
-    /// Chunks evicted one by one (CLRU).
+    /// Chunks evicted one by one, by CLRU.
     chunks_evicted,
-    /// Records moved by host GC.
+    /// Records moved by host garbage collection.
     gc_records,
-    /// Bytes moved by host GC.
+    /// Bytes moved by host garbage collection.
     gc_bytes,
-    /// Times a writer waited for a free zone.
+    /// Times that a writer waited for a free zone.
     foreground_waits,
-    /// Times a large value waited for its turn to stream in.
-    large_waits,
+    /// Times that a large value waited for permission to stream in.
+    stream_waits,
     /// Lookups that found an expired value.
-    expired,
-    /// Notes written to the journal.
-    journal_notes,
-    /// Times the journal moved to the other metadata zone.
+    expired_lookups,
+    /// Records written to the journal.
+    journal_records,
+    /// Times that the journal moved to the other metadata zone.
     journal_moves,
     /// Batches appended.
     batches,
-    /// Slot table blocks written.
-    table_writes,
-    /// Large values whose writer was dropped or failed.
-    large_aborted,
+    /// Blocks of slot tables written.
+    slot_table_writes,
+    /// Large values whose writer failed or was dropped.
+    streams_aborted,
 }
 
 pub(crate) fn add(counter: &AtomicU64, n: u64) {

@@ -326,7 +326,7 @@ impl Engine {
             .get(&record.hash)
             .is_some_and(|slot| Arc::ptr_eq(&slot.record, record));
         if !wanted {
-            add(&self.counters.voided, 1);
+            add(&self.counters.puts_superseded, 1);
         }
         wanted
     }
@@ -340,7 +340,7 @@ impl Engine {
                 true
             }
             _ => {
-                add(&self.counters.voided, 1);
+                add(&self.counters.puts_superseded, 1);
                 false
             }
         }
@@ -383,8 +383,8 @@ impl Engine {
 
     pub(super) fn refuse(&self, hash: KeyHash, shard: &mut super::Shard, len: u32) {
         shard.ram_remove(hash);
-        add(&self.counters.refused, 1);
-        add(&self.counters.refused_bytes, u64::from(len));
+        add(&self.counters.puts_dropped, 1);
+        add(&self.counters.put_bytes_dropped, u64::from(len));
     }
 
     /// No zone took `record`: it is forgotten, and counted.

@@ -270,7 +270,7 @@ impl Run {
             biased;
             result = step => self.cache.note(result),
             () = patience => {
-                count(&self.cache.stats.store_errors);
+                count(&self.cache.stats.cache_errors);
                 None
             }
         }
@@ -287,7 +287,7 @@ impl Run {
             let counter = match self.patiently(writer.finish()).await {
                 Some(PutOutcome::Stored) => &self.cache.stats.chunks_stored,
                 Some(PutOutcome::RamOnly) => &self.cache.stats.chunks_declined,
-                Some(PutOutcome::Dropped) | None => &self.cache.stats.chunks_refused,
+                Some(PutOutcome::Dropped) | None => &self.cache.stats.chunks_dropped,
             };
             count(counter);
         }

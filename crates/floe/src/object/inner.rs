@@ -67,7 +67,7 @@ impl Inner {
         result
             .inspect_err(|error| {
                 tracing::debug!(%error, "the store failed");
-                count(&self.stats.store_errors);
+                count(&self.stats.cache_errors);
             })
             .ok()
     }

@@ -331,7 +331,7 @@ impl Inner {
         let value = self.note(self.store.get(&metadata_key(key)).await)??;
         let record = MetadataRecord::decode(&value.bytes).ok();
         if record.is_none() {
-            count(&self.stats.records_corrupt);
+            count(&self.stats.metadata_corrupt);
         }
         record
     }
@@ -389,7 +389,7 @@ impl Inner {
         options: PutOptions,
     ) {
         let Some(publication) = self.epochs.publish(epoch) else {
-            count(&self.stats.publications_refused);
+            count(&self.stats.metadata_writes_skipped);
             return;
         };
         let key = metadata_key(key);

@@ -180,7 +180,7 @@ impl ObjectCache {
         loop {
             match read(restarts > 0).await {
                 Err(ObjectError::Changed) if restarts < self.inner.config.restarts => {
-                    count(&self.inner.stats.restarts);
+                    count(&self.inner.stats.read_restarts);
                     restarts += 1;
                 }
                 Err(error) => {

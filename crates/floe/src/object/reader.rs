@@ -96,7 +96,7 @@ impl Reader {
                 Err(error) => {
                     reader.tally.failed = true;
                     if matches!(error, ObjectError::Changed) {
-                        count(&reader.cache.stats.changed);
+                        count(&reader.cache.stats.reads_aborted);
                     }
                     Some((Err(error), None))
                 }
@@ -158,11 +158,11 @@ impl Reader {
                     return Ok(Some(bytes));
                 }
                 Found::Fault => {
-                    count(&self.cache.stats.faults_healed);
+                    count(&self.cache.stats.read_repairs);
                     self.seek_elsewhere(true).await?;
                 }
                 Found::Behind => {
-                    count(&self.cache.stats.readers_left_behind);
+                    count(&self.cache.stats.readers_detached);
                     self.seek_elsewhere(false).await?;
                 }
                 Found::Again => self.seek_elsewhere(true).await?,
@@ -453,7 +453,7 @@ impl Tally {
     fn served_by_origin(&mut self, bytes: usize) {
         self.first.get_or_insert(Outcome::Miss);
         self.from_origin += bytes as u64;
-        let counter = &self.cache.stats.bytes_direct;
+        let counter = &self.cache.stats.bytes_bypass;
         counter.fetch_add(bytes as u64, Relaxed);
     }
 }

@@ -1,15 +1,16 @@
-//! Counters of the object cache: atomics, read when somebody asks.
+//! Counters of the object cache: relaxed atomics. The doc comment of a counter
+//! is also the help text of its metric.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::value::Tier;
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What the requests so far came to.
+    ($(#[doc = $help:literal] $name:ident,)*) => {
+        /// Counts of requests and their results.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct ObjectStats {
-            $($(#[$doc])* pub $name: u64,)*
+            $(#[doc = $help] pub $name: u64,)*
         }
 
         #[derive(Default)]
@@ -24,9 +25,9 @@ macro_rules! counters {
         }
 
         impl ObjectStats {
-            /// Every counter with its name, for metrics.
-            pub fn counters(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($name), self.$name),)*]
+            /// Each count with its name and meaning, for metrics.
+            pub fn named(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$((stringify!($name), $help, self.$name),)*]
             }
         }
     };
@@ -60,53 +61,53 @@ counters! {
     /// Bytes served from fetches.
     bytes_fetched,
     /// Bytes served from the origin past the cache, to readers that a fetch left behind or whose flash failed.
-    bytes_direct,
+    bytes_bypass,
     /// Requests to the origin for chunks.
     fetches,
     /// Chunks that came along in a request for another one.
     chunks_coalesced,
-    /// Fetches that were continued after their body broke off.
+    /// Fetches that continued after their body broke off.
     fetches_resumed,
     /// Fetches that failed.
     fetches_failed,
-    /// Fetches stopped because nobody waited.
+    /// Fetches stopped because no reader was left.
     fetches_cancelled,
     /// Chunks stored.
     chunks_stored,
     /// Chunks that admission kept off flash.
     chunks_declined,
-    /// Chunks the store refused; they were served all the same.
-    chunks_refused,
-    /// Readers a fetch went on without, because they were slow.
-    readers_left_behind,
-    /// Reads that began anew because the object changed under them.
-    restarts,
-    /// Reads broken off because the object changed under them.
-    changed,
-    /// Metadata found and used without asking the origin.
+    /// Chunks that the cache dropped; readers received them all the same.
+    chunks_dropped,
+    /// Readers that a fetch stopped waiting for because they were slow.
+    readers_detached,
+    /// Reads that began anew because the object changed.
+    read_restarts,
+    /// Reads that ended early because the object changed.
+    reads_aborted,
+    /// Metadata lookups answered without the origin.
     metadata_hits,
-    /// Metadata asked of the origin because there was none.
+    /// Metadata lookups that the origin answered because nothing was cached.
     metadata_misses,
-    /// Metadata asked of the origin because it was too old.
+    /// Metadata lookups that the origin answered because the cached entry was too old.
     revalidations,
-    /// Of these, the object had not changed.
+    /// Revalidations of objects that had not changed.
     revalidations_unchanged,
-    /// Metadata requests that another request was making already.
+    /// Metadata lookups that waited for another request to the origin.
     metadata_joined,
-    /// Metadata that was not stored because the object was being written.
-    publications_refused,
-    /// Answers that an object does not exist, from the cache.
+    /// Metadata that was not cached because the object was being written.
+    metadata_writes_skipped,
+    /// Lookups of missing objects answered from the cache.
     negative_hits,
-    /// Reads served from metadata that an ill origin could not confirm.
+    /// Reads served from metadata that a failing origin could not confirm.
     stale_served,
     /// Invalidations after writes, deletes and on request.
     invalidations,
-    /// Reads from flash that failed and were healed from the origin.
-    faults_healed,
+    /// Reads of flash that failed and were repaired from the origin.
+    read_repairs,
     /// Metadata records that could not be decoded and were dropped.
-    records_corrupt,
-    /// Operations of the store that failed; the origin served instead.
-    store_errors,
+    metadata_corrupt,
+    /// Operations of the cache that failed; the origin served instead.
+    cache_errors,
 }
 
 impl Counters {

@@ -1,4 +1,4 @@
-//! Which numbers there are, under which names. One line each.
+//! Metrics of the process, the cache, its origin and its device.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -11,89 +11,125 @@ use floe_device::metered::{self, MEASURED, Meters};
 
 use crate::metrics::{HistogramSnapshot, Samples};
 
-/// Everything the object cache and what is below it know.
+/// Adds the samples of the object cache, its origin and its store.
 pub(crate) fn cache(samples: &mut Samples, cache: &ObjectCache) {
     objects(samples, cache);
     origin(samples, cache);
     store(samples, cache.store());
 }
 
-/// Most zones that are told one by one.
+/// Most zones that get samples of their own.
 const ZONES_MAX: usize = 10_000;
 
-/// Groups of the object cache's counters that differ by one label; what is in
-/// none of them keeps its own name.
-const OBJECT_GROUPS: [(&str, &str, &str, &str); 3] = [
-    (
-        "reads_",
-        "floe_object_reads",
-        "result",
-        "Reads of objects by where their bytes came from",
-    ),
-    (
-        "chunks_",
-        "floe_object_chunks",
-        "event",
-        "Chunks looked up, by where they were found, and stored",
-    ),
-    (
-        "bytes_",
-        "floe_object_sent_bytes",
-        "source",
-        "Bytes served by where they came from",
-    ),
+/// Counters of the object cache that differ by one label. The others keep
+/// their own names.
+struct Group {
+    metric: &'static str,
+    help: &'static str,
+    label: &'static str,
+    /// Names of counters and the label's value for each.
+    members: &'static [(&'static str, &'static str)],
+}
+
+const OBJECT_GROUPS: [Group; 4] = [
+    Group {
+        metric: "floe_object_reads",
+        help: "Reads of objects, by the source of their bytes",
+        label: "result",
+        members: &[
+            ("reads_hit", "hit"),
+            ("reads_partial", "partial"),
+            ("reads_miss", "miss"),
+            ("reads_failed", "failed"),
+        ],
+    },
+    Group {
+        metric: "floe_object_chunk_lookups",
+        help: "Lookups of chunks by reads; joined: another read was fetching the chunk already",
+        label: "result",
+        members: &[
+            ("chunks_ram", "ram"),
+            ("chunks_buffer", "buffer"),
+            ("chunks_flash", "flash"),
+            ("chunks_missed", "miss"),
+            ("chunks_joined", "joined"),
+        ],
+    },
+    Group {
+        metric: "floe_object_chunk_puts",
+        help: "Fetched chunks that were put into the cache, by the outcome",
+        label: "outcome",
+        members: &[
+            ("chunks_stored", "stored"),
+            ("chunks_declined", "ram_only"),
+            ("chunks_dropped", "dropped"),
+        ],
+    },
+    Group {
+        metric: "floe_object_sent_bytes",
+        help: "Bytes of objects served; bypass: from the origin past the cache",
+        label: "source",
+        members: &[
+            ("bytes_ram", "ram"),
+            ("bytes_buffer", "buffer"),
+            ("bytes_flash", "flash"),
+            ("bytes_fetched", "fetch"),
+            ("bytes_bypass", "bypass"),
+        ],
+    },
 ];
 
 fn objects(samples: &mut Samples, cache: &ObjectCache) {
-    for (name, value) in cache.stats().counters() {
-        let group = OBJECT_GROUPS
-            .iter()
-            .find_map(|group| Some((group, name.strip_prefix(group.0)?)));
-        match group {
-            Some(((_, metric, label, help), rest)) => {
-                samples.counter(metric, help, &[(label, rest)], value);
-            }
-            None => {
-                let help = format!("Object cache: {}", name.replace('_', " "));
-                samples.counter(&format!("floe_object_{name}"), &help, &[], value);
-            }
+    let (mut grouped, mut single) = (Vec::new(), Vec::new());
+    for count in cache.stats().named() {
+        let member = OBJECT_GROUPS.iter().find_map(|group| {
+            let member = group.members.iter().find(|(name, _)| *name == count.0)?;
+            Some((group, member.1))
+        });
+        match member {
+            Some((group, label)) => grouped.push((group, label, count.2)),
+            None => single.push(count),
         }
     }
+    for (group, label, value) in grouped {
+        samples.counter(group.metric, group.help, &[(group.label, label)], value);
+    }
+    table(samples, "floe_object_", single);
 }
 
 fn store(samples: &mut Samples, store: &Store) {
     let stats = store.stats();
     let engine = &stats.engine;
-    table(samples, "floe_store_", "Store", &engine.counts);
-    table(samples, "floe_device_", "Device", &stats.device);
+    table(samples, "floe_chunk_", engine.counts.named());
+    table(samples, "floe_device_", stats.device.named());
     for (name, help, value) in [
         (
-            "floe_store_live_records",
-            "Values that are served from flash",
+            "floe_chunk_live_records",
+            "Values served from flash",
             engine.live_records,
         ),
         (
-            "floe_store_index_entries",
-            "Records that cost index memory",
+            "floe_chunk_index_entries",
+            "Entries of the index, those of evicted zones included until their reset",
             engine.index_entries,
         ),
         (
-            "floe_store_index_bytes",
-            "Memory of the index",
+            "floe_chunk_index_bytes",
+            "Memory held by the index",
             engine.index_bytes,
         ),
         (
-            "floe_store_ram_bytes",
-            "Memory of the RAM tier",
+            "floe_chunk_ram_bytes",
+            "Memory held by the RAM tier",
             engine.ram_bytes,
         ),
         (
-            "floe_store_ram_values",
+            "floe_chunk_ram_values",
             "Values in the RAM tier",
             engine.ram_values,
         ),
         (
-            "floe_store_pending_records",
+            "floe_chunk_pending_records",
             "Values in write buffers",
             engine.pending_records,
         ),
@@ -104,18 +140,28 @@ fn store(samples: &mut Samples, store: &Store) {
         ("free", engine.zones_free),
         ("full", engine.zones_full),
         ("retired", engine.zones_retired),
-        ("all", engine.zones_total),
+        (
+            "other",
+            engine
+                .zones_total
+                .saturating_sub(engine.zones_free + engine.zones_full + engine.zones_retired),
+        ),
     ] {
-        let help = "Zones of the device by state; some are in none of the others";
-        samples.gauge("floe_store_zones", help, &[("state", state)], value as f64);
+        let help = "Zones of the device by state; other: open, being evicted or for metadata";
+        samples.gauge("floe_chunk_zones", help, &[("state", state)], value as f64);
     }
     for (state, value) in [
         ("free", engine.slots_free),
         ("withdrawn", engine.slots_withdrawn),
-        ("all", engine.slots_total),
+        (
+            "used",
+            engine
+                .slots_total
+                .saturating_sub(engine.slots_free + engine.slots_withdrawn),
+        ),
     ] {
-        let help = "Slots by state, with CLRU in place; all zero otherwise";
-        samples.gauge("floe_store_slots", help, &[("state", state)], value as f64);
+        let help = "Slots by state; all zero unless CLRU writes chunks in place";
+        samples.gauge("floe_chunk_slots", help, &[("state", state)], value as f64);
     }
     let AdmissionStatistics {
         admitted,
@@ -125,28 +171,28 @@ fn store(samples: &mut Samples, store: &Store) {
     } = engine.admission;
     for (decision, values, bytes) in [
         ("admitted", admitted, admitted_bytes),
-        ("declined", rejected, rejected_bytes),
+        ("rejected", rejected, rejected_bytes),
     ] {
         let labels = [("decision", decision)];
-        let help = "Values that the admission policy of chunks was asked about, by its answer";
-        samples.counter("floe_store_admission_values", help, &labels, values);
-        let help = "What they take on flash, or would have taken";
-        samples.counter("floe_store_admission_bytes", help, &labels, bytes);
+        let help = "Values that the admission policy of chunks decided on";
+        samples.counter("floe_chunk_admission_values", help, &labels, values);
+        let help = "Bytes on flash of the values that the admission policy of chunks decided on";
+        samples.counter("floe_chunk_admission_bytes", help, &labels, bytes);
     }
     if let Some(alwa) = stats.alwa() {
         let help = "Bytes written to the device per byte of keys and values accepted";
-        samples.gauge("floe_store_write_amplification", help, &[], alwa);
+        samples.gauge("floe_chunk_write_amplification", help, &[], alwa);
     }
 }
 
 /// Upper bounds of the buckets of device latencies, in microseconds; one more
-/// holds what is slower.
+/// bucket holds slower operations.
 const DEVICE_BOUNDS_US: [u32; 18] = [
     10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000,
     500_000, 1_000_000, 2_000_000, 5_000_000,
 ];
 
-/// What a metered device measured, operation by operation.
+/// Adds the samples of a metered device, by operation.
 pub(crate) fn device(samples: &mut Samples, meters: &Meters) {
     for operation in MEASURED {
         let meter = meters.of(operation);
@@ -164,8 +210,8 @@ pub(crate) fn device(samples: &mut Samples, meters: &Meters) {
                 &meter.errors,
             ),
             (
-                "floe_device_operation_abandoned",
-                "Operations of the device whose result nobody waited for",
+                "floe_device_operations_abandoned",
+                "Operations of the device whose caller went away before the result",
                 &meter.abandoned,
             ),
         ] {
@@ -173,21 +219,21 @@ pub(crate) fn device(samples: &mut Samples, meters: &Meters) {
         }
         samples.gauge(
             "floe_device_operations_in_flight",
-            "Operations of the device under way",
+            "Operations of the device in flight",
             &labels,
             meter.in_flight.load(Relaxed) as f64,
         );
         samples.histogram(
-            "floe_device_operation_seconds",
-            "Time that operations of the device took",
+            "floe_device_operation_duration_seconds",
+            "Duration of operations of the device",
             &labels,
             device_latency(&meter.latency),
         );
     }
 }
 
-/// The fine buckets of a meter in fewer ones. Each goes where its upper end
-/// belongs, so that no latency is told lower than it was, and at most an
+/// The fine buckets of a meter, merged into fewer. The upper end of each
+/// decides, so that no latency is reported lower than it was, and at most an
 /// eighth higher.
 fn device_latency(latency: &metered::Histogram) -> HistogramSnapshot {
     let mut counts = [0; DEVICE_BOUNDS_US.len() + 1];
@@ -206,49 +252,48 @@ fn device_latency(latency: &metered::Histogram) -> HistogramSnapshot {
     }
 }
 
-/// Every field of a struct of counters under its own name.
-fn table(samples: &mut Samples, prefix: &str, of: &str, counters: &impl serde::Serialize) {
-    // Counters are plain numbers, which always become JSON.
-    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(counters) else {
-        return;
-    };
-    for (name, value) in fields {
-        let help = format!("{of}: {}", name.replace('_', " "));
-        let value = value.as_u64().unwrap_or_default();
-        samples.counter(&format!("{prefix}{name}"), &help, &[], value);
+/// Counters under their own names, with their documentation as help.
+fn table(
+    samples: &mut Samples,
+    prefix: &str,
+    counts: impl IntoIterator<Item = (&'static str, &'static str, u64)>,
+) {
+    for (name, help, value) in counts {
+        let help = help.trim().trim_end_matches('.');
+        samples.counter(&format!("{prefix}{name}"), help, &[], value);
     }
 }
 
-/// One line for each zone and figure; asked for, because there may be many.
+/// Adds a sample for each zone and figure; only on request, as zones may be many.
 pub(crate) fn zones(samples: &mut Samples, store: &Store) {
     for zone in store.zone_stats().iter().take(ZONES_MAX) {
         let id = zone.zone.to_string();
         let phase = format!("{:?}", zone.phase).to_lowercase();
-        let labels = [("zone", id.as_str()), ("phase", phase.as_str())];
+        let labels = [("zone", id.as_str()), ("state", phase.as_str())];
         for (name, help, value) in [
             (
                 "floe_zone_used_bytes",
-                "Bytes written or promised",
+                "Bytes of the zone written or reserved",
                 zone.used_bytes,
             ),
             (
                 "floe_zone_live_bytes",
-                "Bytes of values that are served",
+                "Bytes of values served from the zone",
                 zone.live_bytes,
             ),
             (
                 "floe_zone_records",
-                "Records written",
+                "Records written to the zone",
                 u64::from(zone.records),
             ),
             (
                 "floe_zone_live_records",
-                "Records that are served",
+                "Records served from the zone",
                 u64::from(zone.live_records),
             ),
             (
                 "floe_zone_generation",
-                "Lives of the zone",
+                "Generation of the zone, which each reset advances",
                 u64::from(zone.generation),
             ),
         ] {
@@ -277,38 +322,38 @@ fn origin(samples: &mut Samples, cache: &ObjectCache) {
         stats.bytes_sent,
     );
     samples.counter(
-        "floe_origin_broken_bodies",
-        "Bodies of the origin that broke off or stalled",
+        "floe_origin_body_errors",
+        "Bodies from the origin that broke off or stalled",
         &origin,
         stats.broken_bodies,
     );
     samples.counter(
-        "floe_origin_overloaded",
-        "Requests turned away because too many wait for the origin",
+        "floe_origin_requests_rejected",
+        "Requests rejected because too many were waiting for the origin",
         &origin,
         stats.overloaded,
     );
     samples.gauge(
         "floe_origin_requests_in_flight",
-        "Requests to the origin under way, other than uploads",
+        "Requests to the origin in flight, other than uploads",
         &origin,
         stats.in_flight as f64,
     );
     samples.gauge(
         "floe_origin_requests_queued",
-        "Requests other than uploads that wait for their turn at the origin",
+        "Requests other than uploads that wait to be sent to the origin",
         &origin,
         stats.queued as f64,
     );
     samples.gauge(
         "floe_origin_uploads_in_flight",
-        "Uploads to the origin under way",
+        "Uploads to the origin in flight",
         &origin,
         stats.uploads_in_flight as f64,
     );
     samples.gauge(
         "floe_origin_uploads_queued",
-        "Uploads that wait for their turn at the origin",
+        "Uploads that wait to be sent to the origin",
         &origin,
         stats.uploads_queued as f64,
     );
@@ -334,7 +379,7 @@ fn origin_operation(
         ];
         samples.counter(
             "floe_origin_requests",
-            "Attempts at the origin",
+            "Requests sent to the origin, each retry included",
             &labels,
             value,
         );
@@ -342,19 +387,19 @@ fn origin_operation(
     let labels = [("origin", kind), ("operation", operation)];
     samples.counter(
         "floe_origin_timeouts",
-        "Attempts that the origin did not answer in time",
+        "Requests that the origin did not answer in time",
         &labels,
         stats.timed_out,
     );
     samples.counter(
         "floe_origin_retries",
-        "Further attempts after a failed one",
+        "Retries of failed requests to the origin",
         &labels,
         stats.retried,
     );
     samples.histogram(
-        "floe_origin_request_seconds",
-        "Time until an answer of the origin begins",
+        "floe_origin_request_first_byte_seconds",
+        "Time from a request to the origin until its response begins",
         &labels,
         origin_latency(stats),
     );
@@ -371,11 +416,11 @@ fn origin_latency(stats: &OperationStats) -> HistogramSnapshot {
     }
 }
 
-/// What the operating system knows about this process.
+/// Adds the samples of this process, from the operating system.
 pub(crate) fn process(samples: &mut Samples) {
     samples.gauge(
         "floe_build_info",
-        "The version that runs",
+        "Version of the running server",
         &[("version", env!("CARGO_PKG_VERSION"))],
         1.0,
     );
@@ -383,22 +428,27 @@ pub(crate) fn process(samples: &mut Samples) {
         let bytes = pages * rustix::param::page_size() as u64;
         samples.gauge(
             "process_resident_memory_bytes",
-            "Memory in use",
+            "Resident memory size",
             &[],
             bytes as f64,
         );
     }
-    // Fields 14 and 15, after the name in parentheses, which may hold spaces.
+    // Fields 14 and 15 follow the name in parentheses, which may hold spaces.
     if let (Some(user), Some(system)) = (
         proc_field("/proc/self/stat", 11),
         proc_field("/proc/self/stat", 12),
     ) {
         let ticks = (user + system) as f64 / rustix::param::clock_ticks_per_second() as f64;
-        samples.total("process_cpu_seconds", "CPU time used", &[], ticks);
+        samples.total(
+            "process_cpu_seconds",
+            "CPU time of the process, user and system",
+            &[],
+            ticks,
+        );
     }
 }
 
-/// A number of a line of `/proc`, counted from behind the closing parenthesis if there is one.
+/// A number of a line of `/proc`, counted after the closing parenthesis if there is one.
 fn proc_field(path: &str, index: usize) -> Option<u64> {
     let line = std::fs::read_to_string(path).ok()?;
     let fields = line

@@ -2,7 +2,8 @@
 
 use super::MemcachedFrontend;
 use super::latency::GET_RESULTS;
-use crate::metrics::{Collect, Samples, collect_tiny};
+use crate::frontend::Frontend;
+use crate::metrics::{Collect, ConnectionCounts, Samples, collect_tiny};
 
 impl Collect for MemcachedFrontend {
     /// Adds the samples of the frontend, and of the engine that keeps its tiny items.
@@ -38,13 +39,13 @@ impl MemcachedFrontend {
             ("cas", "mismatch", totals.cas_badval),
         ] {
             let labels = [("command", command), ("result", result)];
-            let help = "Keys that commands of the memcached frontend named, by what was found";
+            let help = "Keys in commands of the memcached frontend, by result";
             samples.counter("floe_memcached_keys", help, &labels, value);
         }
         for (result, name) in GET_RESULTS {
             samples.histogram(
-                "floe_memcached_get_seconds",
-                "Time from the arrival of a get until its answer is ready, by what was found",
+                "floe_memcached_get_duration_seconds",
+                "Time from the arrival of a get until its response is ready, by result",
                 &[("result", name)],
                 self.get_latency(result),
             );
@@ -59,7 +60,7 @@ impl MemcachedFrontend {
             ("flush_all", totals.flushes),
             ("auth", totals.auths),
         ] {
-            let help = "Commands of the memcached frontend that name no key to find";
+            let help = "Commands of the memcached frontend that look up no key";
             samples.counter(
                 "floe_memcached_commands",
                 help,
@@ -73,62 +74,53 @@ impl MemcachedFrontend {
             ("device", totals.failures),
             ("auth", totals.auth_errors),
         ] {
-            let help = "Requests of the memcached frontend that were refused";
-            samples.counter("floe_memcached_refused", help, &[("reason", reason)], value);
+            let help = "Requests that the memcached frontend could not carry out";
+            samples.counter("floe_memcached_errors", help, &[("reason", reason)], value);
         }
     }
 
     fn connections(&self, samples: &mut Samples) {
         let totals = self.totals();
-        for (event, value) in [
-            ("opened", totals.opened),
-            ("closed", totals.closed),
-            ("rejected", totals.rejected),
-            ("idle", totals.idle_kicks),
-            ("stalled", totals.stalled),
-            ("slow", totals.slow),
-            ("evicted", totals.evicted),
-            ("cut_off", totals.cut_off),
-            ("broken", totals.broken),
-            ("accept_error", totals.accept_errors),
-        ] {
-            let help = "What happened to connections of the memcached frontend";
-            samples.counter(
-                "floe_memcached_connections",
-                help,
-                &[("event", event)],
-                value,
-            );
+        ConnectionCounts {
+            opened: totals.opened,
+            open: u64::from(self.open_connections()),
+            rejected: totals.rejected,
+            accept_errors: totals.accept_errors,
+            failed: &[
+                ("aborted", totals.cut_off),
+                ("broken", totals.broken),
+                ("idle", totals.idle_kicks),
+                ("memory", totals.evicted),
+                ("slow", totals.slow),
+                ("stalled", totals.stalled),
+            ],
+            ..ConnectionCounts::default()
         }
-        for (direction, value) in [
-            ("read", totals.read_bytes),
-            ("written", totals.written_bytes),
+        .collect(samples, Self::NAME);
+        for (name, help, value) in [
+            (
+                "floe_memcached_received_bytes",
+                "Bytes received over connections of the memcached frontend",
+                totals.read_bytes,
+            ),
+            (
+                "floe_memcached_sent_bytes",
+                "Bytes sent over connections of the memcached frontend",
+                totals.written_bytes,
+            ),
+            (
+                "floe_memcached_memory_waits",
+                "Times that a request waited for memory of the memcached frontend",
+                self.memory.waits(),
+            ),
         ] {
-            let help = "Bytes over connections of the memcached frontend";
-            samples.counter(
-                "floe_memcached_bytes",
-                help,
-                &[("direction", direction)],
-                value,
-            );
+            samples.counter(name, help, &[], value);
         }
-        samples.counter(
-            "floe_memcached_memory_waits",
-            "Times that a request waited for memory of the memcached frontend",
-            &[],
-            self.memory.waits(),
-        );
         samples.gauge(
             "floe_memcached_memory_bytes",
-            "Memory of values on their way in or out of the memcached frontend",
+            "Memory held by values that the memcached frontend receives or sends",
             &[],
             self.memory.used_bytes() as f64,
-        );
-        samples.gauge(
-            "floe_memcached_connections_open",
-            "Connections of the memcached frontend that are open",
-            &[],
-            f64::from(self.open_connections()),
         );
     }
 }

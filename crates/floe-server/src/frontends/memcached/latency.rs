@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::counters::Count;
 use crate::metrics::HistogramSnapshot;
 
-/// What a get found, in the words of `floe_memcached_keys`.
+/// The result of a get, in the words of `floe_memcached_keys_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GetResult {
     HitMemory,

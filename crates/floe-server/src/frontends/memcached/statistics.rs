@@ -139,7 +139,7 @@ impl Context {
             ram_bytes: engine.ram_bytes,
             index_bytes: engine.index_bytes,
             evictions: engine.counts.records_evicted,
-            expired: engine.counts.expired,
+            expired: engine.counts.expired_lookups,
         };
         if let Some(tiny) = cache.tiny().map(Tiny::stats) {
             let (engine, memory) = (tiny.engine, tiny.memory);

@@ -278,7 +278,7 @@ impl Engine {
         encode_slot_block(self.id, life, geometry, table_block, entries, &mut buf)?;
         let at = Address::new(life.zone, geometry.table_block_offset(table_block));
         self.device.write(at, buf.freeze(), Handle(0)).await?;
-        add(&self.counters.table_writes, 1);
+        add(&self.counters.slot_table_writes, 1);
         Ok(())
     }
 

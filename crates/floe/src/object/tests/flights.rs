@@ -196,7 +196,7 @@ async fn a_slow_reader_neither_stalls_others_nor_holds_memory() {
         rest.extend_from_slice(&piece.unwrap());
     }
     assert_eq!(rest, big);
-    assert!(cache.stats().readers_left_behind >= 1);
+    assert!(cache.stats().readers_detached >= 1);
 }
 
 #[tokio::test]

@@ -144,5 +144,5 @@ async fn corrupt_metadata_and_chunks_of_another_length_are_misses() {
     let garbage = bytes::Bytes::from_static(b"garbage");
     store.put(&record, garbage, options).await.unwrap();
     check(&cache, 3000, None).await;
-    assert_eq!(cache.stats().records_corrupt, 1);
+    assert_eq!(cache.stats().metadata_corrupt, 1);
 }

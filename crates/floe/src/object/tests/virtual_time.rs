@@ -168,7 +168,7 @@ fn with_everything_ill_an_answer_is_right_or_an_error() {
             let right: u32 = futures::future::join_all(clients).await.into_iter().sum();
             assert!(right > 1_000, "{right} right answers, {:?}", cache.stats());
             let stats = cache.stats();
-            assert!(stats.faults_healed + stats.store_errors < stats.chunks_missed);
+            assert!(stats.read_repairs + stats.cache_errors < stats.chunks_missed);
             clock.sleep(Duration::from_secs(60)).await;
             assert_eq!(cache.fetches_in_flight(), 0);
             assert_eq!(cache.fetch_memory_used(), 0);
