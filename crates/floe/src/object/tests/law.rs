@@ -99,7 +99,7 @@ async fn ranges_read_at_once_are_of_one_version() {
     let ranges = [0..10, 15_000..15_010];
     let read = cache.get_ranges(&key(), &ranges).await.unwrap();
     assert_eq!(read, [version(b'b', 10), version(b'b', 10)]);
-    assert_eq!(cache.stats().restarts, 1);
+    assert_eq!(cache.stats().read_restarts, 1);
 }
 
 #[tokio::test]
