@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::filters::{columns_shape_rows, columns_with, filter_bits, mean, objects_for};
+use super::filters::{Shape, columns_shape_rows, columns_with, filter_bits, mean, objects_for};
 use super::fingerprints;
 use crate::tiny::engine::Durability;
 use crate::tiny::object::{Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, PAGE_ROOM_BYTES};
@@ -373,6 +373,16 @@ impl NemoPlan {
                     FilterKind::Fingerprints => fingerprints::columns_with(objects_per_set, wrong),
                 }
             }
+        }
+    }
+
+    /// How the filters of an index group are laid out that are made for sets of
+    /// `objects` objects.
+    pub(super) fn shape_for(&self, objects: f64) -> Shape {
+        let columns = self.index_group_columns(objects);
+        match self.config.filter_kind {
+            FilterKind::Bloom => Shape::new(columns, objects),
+            FilterKind::Fingerprints => Shape::of_fingerprints(columns, objects),
         }
     }
 

@@ -8,13 +8,10 @@
 //! of fingerprints, which take less room and can only be made when all of them
 //! are known, are in [`super::fingerprints`].
 
-use super::fingerprints::{self, Bucket, Layout};
-use super::hashes::{PROBES_MAX, Probe, Rows};
+use super::fingerprints::{self, Bucket, Fingerprint, INDEX_GROUP_MAX, Layout};
+use super::hashes::{PROBES_MAX, Rows};
 use crate::hash::KeyHash;
 use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
-
-/// Most set-groups of an index group.
-pub(super) const INDEX_GROUP_MAX: u32 = 512;
 
 /// Bytes of a page for rows.
 const ROW_ROOM_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
@@ -197,7 +194,7 @@ impl Shape {
         for (at, set) in hashes.enumerate() {
             let start = at * self.rows as usize;
             for hash in set {
-                for row in Rows::of(hash).iter(self) {
+                for row in self.bits_of(&Rows::of(hash)) {
                     bits[(start + row) / 8] |= 1 << ((start + row) % 8);
                 }
             }
@@ -205,8 +202,50 @@ impl Shape {
         bits.into_boxed_slice()
     }
 
+    /// The bits that a key sets in a filter.
+    pub(super) fn bits_of(self, rows: &Rows) -> impl Iterator<Item = usize> {
+        let points = rows.points.iter().take(self.probes as usize);
+        points.map(move |point| ((u32::from(*point) * self.rows) >> 16) as usize)
+    }
+
     pub(super) fn row_bytes(self) -> usize {
         self.columns.div_ceil(8) as usize
+    }
+}
+
+/// The bits that a key sets in filters of one shape, and its fingerprint.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probe {
+    pub(super) shape: Shape,
+    /// Of fingerprints.
+    pub(super) layout: Option<Layout>,
+    pub(super) fingerprint: Fingerprint,
+    rows: [u16; PROBES_MAX],
+}
+
+impl Probe {
+    /// The bits of a key.
+    pub(super) fn of(hash: KeyHash, shape: Shape) -> Self {
+        Probe::new(&Rows::of(hash), shape)
+    }
+
+    /// The same of a key whose rows are known.
+    pub(super) fn new(rows: &Rows, shape: Shape) -> Self {
+        // A page has fewer rows than 2^16, and all points are as quick as one.
+        let count = u32::from(shape.rows as u16);
+        Probe {
+            shape,
+            layout: shape.layout(),
+            fingerprint: Fingerprint::of(rows.short, shape.buckets),
+            rows: rows
+                .points
+                .map(|point| ((u32::from(point) * count) >> 16) as u16),
+        }
+    }
+
+    pub(super) fn rows(&self) -> impl Iterator<Item = usize> {
+        let rows = self.rows.iter().take(self.shape.probes as usize);
+        rows.map(|row| usize::from(*row))
     }
 }
 

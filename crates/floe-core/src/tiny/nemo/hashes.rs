@@ -1,7 +1,5 @@
 //! From a key's hash to its sets and to the bits of its filters.
 
-use super::filters::Shape;
-use super::fingerprints::{Fingerprint, Layout};
 use crate::hash::{KeyHash, fast_range};
 
 /// The sets of a set-group that an object may lie in: one or two.
@@ -53,8 +51,9 @@ const POINTS_PER_WORD: usize = 4;
 /// keys coincide.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows {
-    points: [u16; PROBES_MAX],
-    short: u16,
+    pub(super) points: [u16; PROBES_MAX],
+    /// As of [`short`].
+    pub(super) short: u16,
 }
 
 /// What fingerprints of a key are made of.
@@ -76,47 +75,5 @@ impl Rows {
             points,
             short: short(hash),
         }
-    }
-
-    /// The bits in a filter of `shape`.
-    pub(super) fn iter(&self, shape: Shape) -> impl Iterator<Item = usize> {
-        let points = self.points.iter().take(shape.probes as usize);
-        points.map(move |point| ((u32::from(*point) * shape.rows) >> 16) as usize)
-    }
-
-    /// The same, to be gone through for many filters.
-    pub(super) fn within(&self, shape: Shape) -> Probe {
-        // A page has fewer rows than 2^16, and all points are as quick as one.
-        let rows = u32::from(shape.rows as u16);
-        Probe {
-            shape,
-            layout: shape.layout(),
-            fingerprint: Fingerprint::of(self.short, shape.buckets),
-            rows: self
-                .points
-                .map(|point| ((u32::from(point) * rows) >> 16) as u16),
-        }
-    }
-}
-
-/// The bits that a key sets in filters of one shape, and its fingerprint.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Probe {
-    pub(super) shape: Shape,
-    /// Of fingerprints.
-    pub(super) layout: Option<Layout>,
-    pub(super) fingerprint: Fingerprint,
-    rows: [u16; PROBES_MAX],
-}
-
-impl Probe {
-    /// The bits of a key.
-    pub(super) fn of(hash: KeyHash, shape: Shape) -> Self {
-        Rows::of(hash).within(shape)
-    }
-
-    pub(super) fn rows(&self) -> impl Iterator<Item = usize> {
-        let rows = self.rows.iter().take(self.shape.probes as usize);
-        rows.map(|row| usize::from(*row))
     }
 }

@@ -7,10 +7,10 @@
 use std::collections::VecDeque;
 
 use super::extents::Extent;
-use super::filters::{Shape, probe_page};
+use super::filters::{Probe, Shape, probe_page};
 use super::hashes::{Homes, Rows};
+use super::matches::{MatchCollector, MatchMask};
 use super::open::OpenGroup;
-use super::search::{MatchCollector, MatchMask};
 use super::{IndexCache, NemoConfig};
 use crate::tiny::object::PAGE_BYTES;
 
@@ -111,14 +111,14 @@ impl Index {
     /// of a key, newest set-groups first.
     pub(super) fn probe(&self, homes: Homes, rows: &Rows, collect: impl FnMut(MatchMask)) {
         let mut matches = MatchCollector::new(collect);
-        let mut probe = rows.within(self.open.shape);
+        let mut probe = Probe::new(rows, self.open.shape);
         for home in homes.iter() {
             matches.of(self.open_first, home);
             self.open.probe(home, &probe, &mut matches);
         }
         for (group, pages) in self.groups.iter().rev() {
             if group.shape != probe.shape {
-                probe = rows.within(group.shape);
+                probe = Probe::new(rows, group.shape);
             }
             for home in homes.iter() {
                 let slot = self.slots[home as usize];

@@ -7,17 +7,14 @@
 //! full; then, and whenever it is full again, half of the hashes leave it.
 //!
 //! A restart finds set-groups without a sample. Their driver draws copies from
-//! them and reports which are the newest of their key ([`Nemo::surveyed`]);
+//! them and reports which are the newest of their key ([`Sample::surveyed`]);
 //! until it does, all of their copies count.
 
 use std::ops::Range;
 
-use super::Nemo;
-use super::buffer::SetGroup;
-use super::hashes::Homes;
+use super::pool::Pool;
 use crate::hash::KeyHash;
-use crate::tiny::engine::{Engine, Label};
-use crate::tiny::object::{Expiry, Object, PAGE_ROOM_BYTES, PageAddress};
+use crate::tiny::object::{Expiry, Object, PAGE_ROOM_BYTES};
 use crate::tiny::statistics::Living;
 
 /// Most keys that are followed. Half as many stay when it is full, and the
@@ -30,7 +27,7 @@ const SURVEY_FOUND: u64 = 1024;
 const SURVEY_DRAWN_MAX: u64 = 16 * SURVEY_FOUND;
 
 /// A key's newest copy is not on flash yet.
-const IN_MEMORY: u64 = u64::MAX;
+pub(super) const IN_MEMORY: u64 = u64::MAX;
 
 /// A key that is followed.
 #[derive(Clone, Copy, Debug)]
@@ -167,7 +164,7 @@ impl Sample {
 
     /// Of the keys whose newest copy is in memory, `place` says where it is
     /// now, or that it is gone.
-    fn follow(&mut self, place: impl Fn(KeyHash) -> Option<u64>) {
+    pub(super) fn follow(&mut self, place: impl Fn(KeyHash) -> Option<u64>) {
         for keys in [&mut self.keys, &mut self.survey.keys] {
             keys.0.retain_mut(|key| {
                 if key.sequence == IN_MEMORY {
@@ -196,19 +193,18 @@ impl Sample {
     }
 }
 
-impl Nemo {
+impl Sample {
     /// The keys that a get finds, in memory and on flash, and their bytes:
     /// exact while there are fewer than 2,048 of them, then within 10 % of the
     /// most keys that there were at once (three standard errors). After a
-    /// restart all copies that it found count until [`Nemo::surveyed`] was
+    /// restart all copies that it found count until [`Sample::surveyed`] was
     /// told of 1,024 that a get finds, or of 16,384.
-    pub(super) fn count_living(&self, now_seconds: u32) -> Living {
-        let sample = &self.sample;
-        let weight = 2f64.powi(sample.shift.cast_signed());
-        let mut living = sample.keys.living(weight, now_seconds);
-        let survey = &sample.survey;
+    pub(super) fn living(&self, pool: &Pool, sets: u32, now_seconds: u32) -> Living {
+        let weight = 2f64.powi(self.shift.cast_signed());
+        let mut living = self.keys.living(weight, now_seconds);
+        let survey = &self.survey;
         living.add(match survey.is_over() {
-            false => self.copies_before(survey.end),
+            false => copies_before(survey.end, pool, sets),
             true => {
                 let weight = survey.copies as f64 / survey.drawn.max(1) as f64;
                 survey.keys.living(weight, now_seconds)
@@ -217,64 +213,46 @@ impl Nemo {
         living
     }
 
-    /// All copies in set-groups before `end`, as if these were full.
-    fn copies_before(&self, end: u64) -> Living {
-        let set_groups = end.saturating_sub(self.pool.oldest());
-        Living {
-            objects: self.pool.objects_before(end),
-            bytes: set_groups * u64::from(self.plan.sets) * PAGE_ROOM_BYTES as u64,
+    /// Draws a copy among those that a restart found: its set-group, and its
+    /// number there. `None` once enough were drawn.
+    pub(super) fn draw(&self, pool: &Pool, random: u64) -> Option<(u64, u64)> {
+        match self.survey.is_over() {
+            true => None,
+            false => pool.draw(random, self.survey.end),
         }
     }
 
-    /// As [`Engine::draw`]: a page of a set-group that a restart found.
-    pub(super) fn draw_recovered(&self, random: u64) -> Option<(PageAddress, Label)> {
-        let survey = &self.sample.survey;
-        if survey.is_over() {
-            return None;
-        }
-        let (sequence, nth) = self.pool.draw(random, survey.end)?;
-        let set = (nth % u64::from(self.plan.sets)) as u32;
-        let page = self.extents.page(self.pool.get(sequence)?.extent, set);
-        Some((page, self.label(page)))
-    }
-
-    /// As [`Engine::surveyed`].
-    pub(super) fn count_surveyed(&mut self, object: &Object, label: Label, is_found: bool) {
-        let is_found = is_found && self.in_memory(object.hash).is_none();
-        self.sample.survey.drawn += 1;
-        if is_found && label.sequence >= self.pool.oldest() {
-            self.sample.survey.found += 1;
-            self.sample.survey.keys.add(Key {
+    /// A copy that was drawn is, or is not, the one that a get finds; it lies in
+    /// the set-group `sequence`, if that is not gone.
+    pub(super) fn surveyed(&mut self, object: &Object, sequence: Option<u64>) {
+        self.survey.drawn += 1;
+        if let Some(sequence) = sequence {
+            self.survey.found += 1;
+            self.survey.keys.add(Key {
                 hash: object.hash,
-                sequence: label.sequence,
+                sequence,
                 bytes: object.bytes,
                 expires: object.expires,
             });
         }
     }
+}
 
-    /// The sealed set-group is on flash as number `sequence`, or given up.
-    pub(super) fn follow_sealed(&mut self, sealed: &SetGroup, sequence: Option<u64>) {
-        let (plan, filling) = (&self.plan, &self.filling);
-        self.sample.follow(|hash| {
-            let homes = Homes::of(hash, plan.sets, plan.config.candidates);
-            let is_filling = filling
-                .iter()
-                .any(|group| group.find(hash, homes).is_some());
-            match sealed.find(hash, homes) {
-                Some(_) if !is_filling => sequence,
-                _ => Some(IN_MEMORY),
-            }
-        });
+/// All copies in set-groups before `end`, as if these were full.
+fn copies_before(end: u64, pool: &Pool, sets: u32) -> Living {
+    let set_groups = end.saturating_sub(pool.oldest());
+    Living {
+        objects: pool.objects_before(end),
+        bytes: set_groups * u64::from(sets) * PAGE_ROOM_BYTES as u64,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{NemoConfig, NemoPlan};
+    use super::super::{Nemo, NemoConfig, NemoPlan};
     use super::*;
-    use crate::tiny::Flash;
     use crate::tiny::model::Model;
+    use crate::tiny::{Engine, Flash};
 
     const FLASH: Flash = Flash {
         zones: 24,

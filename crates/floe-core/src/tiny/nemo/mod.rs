@@ -29,16 +29,20 @@
 //! |---|---|
 //! | `config` | settings and plan |
 //! | `hashes` | which sets, which bits of filters |
-//! | `buffer` | set-groups in memory |
+//! | `directory` | the engine's state, and objects in memory |
+//! | `buffer`, `absences` | set-groups in memory; keys that are nowhere |
 //! | `filters`, `fingerprints` | filters of sets: Bloom filters by bit slices, or more compact ones |
 //! | `open`, `index` | the index group that is being filled; those on flash and their cache |
-//! | `search` | from filters to the pages that are read, newest first |
+//! | `matches`, `search` | from filters to the pages that are read, newest first |
 //! | `extents`, `pool` | what lies where on flash; the FIFO and its heat |
-//! | `flush` | from memory to flash |
+//! | `flush`, `write` | from memory to flash |
+//! | `recovery` | the engine after a restart |
 //! | `living` | how many keys a get finds |
 
+mod absences;
 mod buffer;
 mod config;
+mod directory;
 mod extents;
 mod filters;
 mod fingerprints;
@@ -46,6 +50,7 @@ mod flush;
 mod hashes;
 mod index;
 mod living;
+mod matches;
 mod open;
 mod pool;
 mod recovery;
@@ -53,8 +58,7 @@ mod search;
 mod set_filters;
 #[cfg(test)]
 mod tests;
-
-use std::collections::VecDeque;
+mod write;
 
 use super::engine::{
     Accepted, Durability, Engine, Found, Insert, Label, Outcome, Search, Step, Task, TaskId,
@@ -63,16 +67,12 @@ use super::object::{Object, PageAddress};
 use super::statistics::{Living, Memory, Statistics};
 use crate::hash::KeyHash;
 use buffer::SetGroup;
-use extents::Extents;
-use filters::{Shape, probe_page};
-use flush::Flush;
-use hashes::{Homes, Rows};
-use index::Index;
-use living::Sample;
-use pool::Pool;
-use search::{Absences, Candidate, MatchCollector, MatchMask};
+use filters::{Probe, Shape, probe_page};
+use hashes::Rows;
+use matches::{MatchCollector, MatchMask};
 
 pub use config::{FilterKind, FilterSizing, IndexCache, NemoConfig, NemoPlan, WriteBack};
+pub use directory::Nemo;
 pub use recovery::{Known, Recovery, Survivor};
 pub use search::Scratch;
 pub use set_filters::SetFilters;
@@ -81,189 +81,6 @@ pub use set_filters::SetFilters;
 /// buckets.
 pub(crate) fn lays_out_fingerprints(columns: u32, buckets: u32) -> bool {
     Shape::of_index_group(columns, buckets, 0).is_sane()
-}
-
-/// The engine.
-#[derive(Debug)]
-pub struct Nemo {
-    plan: NemoPlan,
-    /// Set-groups that take in objects, oldest first. There is always one.
-    filling: VecDeque<SetGroup>,
-    /// The one that is being flushed. It still answers, and takes in only
-    /// what is written back.
-    sealed: Option<SetGroup>,
-    /// Objects turned out of full sets since the last flush.
-    turned_out: u32,
-    /// Objects in a set that the next filters are made for.
-    filter_objects: f64,
-    index: Index,
-    pool: Pool,
-    /// Filters of set-groups that a crash could bring back are forgotten.
-    forgot_leaving: bool,
-    /// What was to be written was forgotten: no zone takes it.
-    gave_up: bool,
-    /// As [`Engine::durable`]: not beyond what was given up.
-    durable: u64,
-    extents: Extents,
-    flush: Flush,
-    absences: Absences,
-    /// Most pages that a search reads: see [`search::candidates_max`].
-    candidates_max: usize,
-    /// For [`Engine::living`].
-    sample: Sample,
-    statistics: Statistics,
-}
-
-impl Nemo {
-    /// An engine on empty flash.
-    pub fn new(plan: NemoPlan) -> Self {
-        let (config, sets) = (&plan.config, plan.sets);
-        let filter_objects = plan.expected_objects();
-        let shape = shape_for(&plan, filter_objects);
-        Nemo {
-            filling: (0..config.memory_set_groups)
-                .map(|_| SetGroup::new(sets, 0))
-                .collect(),
-            sealed: None,
-            turned_out: 0,
-            filter_objects,
-            index: Index::new(shape, sets, config),
-            pool: Pool::new(sets, plan.extents(), config.hotness_window),
-            forgot_leaving: false,
-            gave_up: false,
-            durable: 0,
-            extents: Extents::new(plan.flash, plan.extent_pages),
-            flush: Flush::new(),
-            absences: Absences::new(),
-            candidates_max: search::candidates_max(0.0),
-            sample: Sample::default(),
-            statistics: Statistics::default(),
-            plan,
-        }
-    }
-
-    fn homes(&self, hash: KeyHash) -> Homes {
-        Homes::of(hash, self.plan.sets, self.plan.config.candidates)
-    }
-
-    /// Where a candidate is on flash, if it still is.
-    fn page_of(&self, candidate: Candidate) -> Option<PageAddress> {
-        let resident = self.pool.get(candidate.sequence)?;
-        Some(self.extents.page(resident.extent, candidate.home))
-    }
-
-    /// Whether the filters of all its sets are in memory.
-    fn knows(&self, homes: Homes) -> bool {
-        homes.iter().all(|home| self.index.knows(home))
-    }
-
-    fn in_sealed(&self, hash: KeyHash, homes: Homes) -> Option<&Object> {
-        self.sealed.as_ref()?.find(hash, homes)
-    }
-
-    /// Puts an object into a set-group that takes objects in, oldest first;
-    /// says into which.
-    fn place(&mut self, mut object: Object, homes: Homes) -> Result<usize, Object> {
-        let relocates = self.relocates();
-        for (at, group) in self.filling.iter_mut().enumerate() {
-            object = match group.place(object, homes) {
-                Ok(()) => return Ok(at),
-                Err(object) => object,
-            };
-            if relocates {
-                object = match group.place_by_moving(object, homes) {
-                    Ok(()) => return Ok(at),
-                    Err(object) => object,
-                };
-            }
-        }
-        if relocates {
-            for (at, group) in self.filling.iter_mut().enumerate() {
-                object = match group.place_by_moving_several(object, homes) {
-                    Ok(()) => return Ok(at),
-                    Err(object) => object,
-                };
-            }
-        }
-        Err(object)
-    }
-
-    /// Whether an object is to be turned out rather than the oldest set-group
-    /// flushed.
-    fn puts_off_flush(&self) -> bool {
-        self.turned_out < self.plan.turned_out_max
-            && self.filling[0].used_bytes() < self.plan.flush_bytes
-    }
-
-    fn relocates(&self) -> bool {
-        self.plan.config.relocate && self.plan.config.candidates == 2
-    }
-
-    /// Makes room in the oldest set-group by turning objects out (§4.2).
-    fn turn_out_for(&mut self, object: Object, homes: Homes) -> Result<(), Object> {
-        let mut object = object;
-        for home in homes.iter() {
-            while !self.filling[0].fits(home, object.stored_bytes()) {
-                if !self.turn_out_one(home) {
-                    break;
-                }
-            }
-            object = match self.filling[0].place(object, homes) {
-                Ok(()) => return Ok(()),
-                Err(object) => object,
-            };
-        }
-        Err(object)
-    }
-
-    /// Turns out the oldest object of a set; says whether there was one that
-    /// could go. Tombstones stay: they keep something older from coming back.
-    fn turn_out_one(&mut self, home: u32) -> bool {
-        let Some(object) = self.filling[0].turn_out(home) else {
-            return false;
-        };
-        let (hash, homes) = (object.hash, self.homes(object.hash));
-        self.statistics.dropped_early += 1;
-        self.statistics.bytes_dropped_early += u64::from(object.bytes);
-        let older = !object.alone
-            && (self.in_sealed(object.hash, homes).is_some()
-                || self.may_be_on_flash(object.hash, homes));
-        if older {
-            let tombstone = Object::tombstone(object.hash);
-            // It takes no more room than what it stands for, unless that is tiny.
-            if tombstone.stored_bytes() > object.stored_bytes() {
-                self.filling[0].put_back(home, object, homes);
-                return false;
-            }
-            self.filling[0].put_back(home, tombstone, homes);
-        }
-        self.sample.removed(hash);
-        true
-    }
-
-    /// Begins to flush the oldest set-group; says whether it could.
-    fn seal(&mut self) -> bool {
-        if self.sealed.is_some() {
-            return false;
-        }
-        self.sealed = self.filling.pop_front();
-        let objects = self.sealed.as_ref().map_or(0, SetGroup::objects);
-        let next = SetGroup::new(self.plan.sets, objects);
-        self.filling.push_back(next);
-        self.turned_out = 0;
-        self.flush.begin();
-        true
-    }
-}
-
-/// How the filters of an index group are laid out that are made for sets of
-/// `objects` objects.
-fn shape_for(plan: &NemoPlan, objects: f64) -> Shape {
-    let columns = plan.index_group_columns(objects);
-    match plan.config.filter_kind {
-        FilterKind::Bloom => Shape::new(columns, objects),
-        FilterKind::Fingerprints => Shape::of_fingerprints(columns, objects),
-    }
 }
 
 impl Engine for Nemo {
@@ -393,7 +210,7 @@ impl Engine for Nemo {
             return Step::Absent;
         }
         let rows = Rows::of(search.hash);
-        let mut probe = rows.within(self.index.open.shape);
+        let mut probe = Probe::new(&rows, self.index.open.shape);
         let found = &mut scratch.matches;
         let mut matches = MatchCollector::new(|mask: MatchMask| found.add(mask));
         for ((first, home), page) in scratch.asked.iter().zip(pages) {
@@ -402,7 +219,7 @@ impl Engine for Nemo {
                 continue;
             };
             if group.shape != probe.shape {
-                probe = rows.within(group.shape);
+                probe = Probe::new(&rows, group.shape);
             }
             matches.of(*first, *home);
             probe_page(&probe, page, &mut matches);
@@ -522,11 +339,18 @@ impl Engine for Nemo {
     }
 
     fn draw(&self, random: u64) -> Option<(PageAddress, Label)> {
-        self.draw_recovered(random)
+        let (sequence, nth) = self.sample.draw(&self.pool, random)?;
+        let set = (nth % u64::from(self.plan.sets)) as u32;
+        let page = self.extents.page(self.pool.get(sequence)?.extent, set);
+        Some((page, self.label(page)))
     }
 
     fn surveyed(&mut self, object: &Object, label: Label, is_found: bool) {
-        self.count_surveyed(object, label, is_found);
+        let is_found = is_found
+            && self.in_memory(object.hash).is_none()
+            && label.sequence >= self.pool.oldest();
+        self.sample
+            .surveyed(object, is_found.then_some(label.sequence));
     }
 
     fn statistics(&self) -> &Statistics {
@@ -552,6 +376,6 @@ impl Engine for Nemo {
     }
 
     fn living(&self, now_seconds: u32) -> Living {
-        self.count_living(now_seconds)
+        self.sample.living(&self.pool, self.plan.sets, now_seconds)
     }
 }

@@ -1,8 +1,8 @@
 //! The index group that is being filled.
 
-use super::filters::{Answers, Shape, Word};
+use super::filters::{Answers, Probe, Shape, Word};
 use super::fingerprints::{Layout, Maker, STRIPE_COLUMNS};
-use super::hashes::{Probe, Rows, short};
+use super::hashes::{Rows, short};
 use crate::hash::KeyHash;
 use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
 
@@ -138,7 +138,7 @@ impl OpenGroup {
         for (filter, set) in (0..).step_by(shape.rows as usize).zip(hashes) {
             column.ends.push(column.shorts.len() as u32);
             for hash in set {
-                for row in Rows::of(hash).iter(shape) {
+                for row in shape.bits_of(&Rows::of(hash)) {
                     stripe.set(filter + row, at);
                 }
                 if makes {

@@ -1,9 +1,10 @@
 //! Nemo after a restart, from the summaries that lie on flash.
 
+use super::config::NemoPlan;
+use super::directory::Nemo;
 use super::extents::{Extent, Owner};
 use super::filters::Shape;
 use super::index::Group;
-use super::{Nemo, NemoPlan};
 use crate::hash::KeyHash;
 use crate::tiny::engine::Summary;
 

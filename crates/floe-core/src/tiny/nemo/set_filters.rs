@@ -1,9 +1,8 @@
 //! The filters of one set alone, to try them.
 
 use super::FilterKind;
-use super::filters::{Shape, Word, Words, columns_with, filter_bits, probe_page};
+use super::filters::{Probe, Shape, Word, Words, columns_with, filter_bits, probe_page};
 use super::fingerprints;
-use super::hashes::Probe;
 use super::open::OpenGroup;
 use crate::hash::KeyHash;
 use crate::tiny::object::{PAGE_BYTES, PAGE_ROOM_BYTES};
@@ -85,7 +84,7 @@ impl SetFilters {
 
 #[cfg(test)]
 mod tests {
-    use super::super::filters::INDEX_GROUP_MAX;
+    use super::super::fingerprints::INDEX_GROUP_MAX;
     use super::*;
 
     #[test]

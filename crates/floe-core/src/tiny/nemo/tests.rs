@@ -1,5 +1,4 @@
-use super::filters::{Shape, Word, Words, probe_page};
-use super::hashes::Probe;
+use super::filters::{Probe, Shape, Word, Words, probe_page};
 use super::open::OpenGroup;
 use super::{FilterKind, FilterSizing, IndexCache, Nemo, NemoConfig, NemoPlan, Scratch, WriteBack};
 use crate::hash::KeyHash;

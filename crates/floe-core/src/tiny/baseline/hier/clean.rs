@@ -4,57 +4,13 @@
 //! there and is still in the index joins its set, goes to the log's end, or is
 //! forgotten.
 
+use super::hierarchy::{Hierarchy, set_of};
 use super::index::{Entry, Tag};
 use super::merge::Why;
-use super::work::{Progress, Reset};
-use super::{Hierarchy, set_of};
+use super::under_way::{Cleaning, Reset};
+use super::work::Progress;
 use crate::tiny::engine::{Outcome, Page};
 use crate::tiny::object::{Object, PageAddress};
-use crate::tiny::statistics::{payload_bytes, room_bytes};
-
-/// The zone that is being emptied.
-#[derive(Debug)]
-pub(super) struct Cleaning {
-    zone: u32,
-    /// Pages of it that hold objects, and how many of them were asked for.
-    pages: u32,
-    asked: u32,
-    is_reading: bool,
-    /// The pages that were read last.
-    first: PageAddress,
-    batch: Vec<Option<Vec<Object>>>,
-    /// The object that is looked at: page and slot.
-    at: (usize, usize),
-    /// Something of the batch is in the index still.
-    some_left: bool,
-    /// Nothing changes before a rewrite is over.
-    waits: bool,
-}
-
-impl Cleaning {
-    /// A page of the batch in memory.
-    pub(super) fn page(&self, page: PageAddress) -> Option<&[Object]> {
-        let at = page.0.checked_sub(self.first.0)?;
-        self.batch.get(at as usize)?.as_deref()
-    }
-
-    /// A rewrite is over.
-    pub(super) fn look_again(&mut self) {
-        self.waits = false;
-    }
-
-    /// Memory of the batch, without the keys and values of objects.
-    pub(super) fn buffer_bytes(&self) -> u64 {
-        let pages = self.batch.iter().flatten();
-        let objects = pages.map(|page| room_bytes::<Object>(page.capacity()));
-        room_bytes::<Option<Vec<Object>>>(self.batch.capacity()) + objects.sum::<u64>()
-    }
-
-    /// Memory of the keys and values of the batch.
-    pub(super) fn payload_bytes(&self) -> u64 {
-        payload_bytes(self.batch.iter().flatten().flatten())
-    }
-}
 
 /// What becomes of an object of the oldest zone.
 enum Fate {

@@ -1,46 +1,15 @@
 //! Which rewrites are begun, and their reads and writes.
 
+use super::hierarchy::{Hierarchy, set_of};
 use super::merge::{Computed, Merge, Stage, Why};
 use super::sets::{COLD, HOT, Ring};
-use super::{Hierarchy, set_of};
+use super::under_way::{Append, Collecting, Reset};
 use crate::tiny::baseline::rrip;
 use crate::tiny::engine::{Cause, Outcome, Page, Task, TaskId, Work};
 use crate::tiny::object::{Object, PAGE_BYTES, PageAddress};
-use crate::tiny::statistics::room_bytes;
 
 /// Most pages of sets that one append writes.
 const APPEND_PAGES_MAX: usize = 64;
-
-/// An append of sets' pages that is under way.
-#[derive(Debug)]
-pub(super) struct Append {
-    zone: u32,
-    merges: Vec<usize>,
-}
-
-/// A zone of sets that is being emptied.
-#[derive(Debug)]
-pub(super) struct Collecting {
-    zone: u32,
-    /// Sets that were there when they were last counted.
-    sets: Vec<u32>,
-    at: usize,
-}
-
-impl Collecting {
-    pub(super) fn memory_bytes(&self) -> u64 {
-        room_bytes::<u32>(self.sets.capacity())
-    }
-}
-
-/// An empty zone, to be reset once no search is inside.
-#[derive(Debug)]
-pub(super) struct Reset {
-    pub(super) zone: u32,
-    /// Whose it is: a part's, or the log's.
-    pub(super) part: Option<usize>,
-    pub(super) is_sent: bool,
-}
 
 /// What a step of the work came to.
 pub(super) enum Progress {

@@ -1,6 +1,8 @@
 //! Makes stripes of fingerprints, each at once.
 
-use super::{BITS_MAX, BYTE, Fingerprint, HEAD_RECORDS, Layout, NO_ROOM, RECORD_BYTES, split};
+use super::layout::{
+    BITS_MAX, BYTE, Fingerprint, HEAD_RECORDS, Layout, NO_ROOM, RECORD_BYTES, split,
+};
 
 /// Makes stripes.
 #[derive(Debug)]

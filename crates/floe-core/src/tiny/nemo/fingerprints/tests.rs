@@ -1,4 +1,6 @@
-use super::*;
+use super::layout::*;
+use super::make::Maker;
+use crate::tiny::object::{PAGE_BYTES, PAGE_HEADER_BYTES};
 use proptest::prelude::*;
 
 /// A number that looks random.
