@@ -42,7 +42,7 @@ pub(super) const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "tiny",
-        about: "The brains of the engines for tiny objects on modelled flash, without I/O: operations of a mix like Twitter's, filters, lookups in memory, by processor time",
+        about: "The cores of the engines for tiny objects on modelled flash, without I/O: operations of a mix like Twitter's, filters, lookups in memory, by processor time",
         cargo: &["bench", "--package", "floe-core", "--bench", "tiny", "--"],
         folder: "",
         full: &["--json"],
