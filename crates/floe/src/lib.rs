@@ -55,7 +55,6 @@ pub mod error;
 pub mod inspect;
 pub mod items;
 pub mod limit;
-mod metadata;
 mod metadata_log;
 pub mod object;
 pub mod origin;

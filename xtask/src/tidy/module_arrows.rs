@@ -34,7 +34,6 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         &[
             &["error", "limit"],
             &["metadata_log", "origin", "value"],
-            &["metadata"],
             &["chunk", "tiny"],
             &["store"],
             &["cache"],

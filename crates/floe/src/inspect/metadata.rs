@@ -10,7 +10,7 @@ use floe_device::SharedDevice;
 
 use super::finding::Finding;
 use super::{Deaths, Emitter, InspectError, read, read_failure};
-use crate::metadata::other;
+use crate::metadata_log::other;
 
 /// Most bytes of one journal block that are believed.
 const JOURNAL_BLOCK_MAX: u64 = 64 << 20;

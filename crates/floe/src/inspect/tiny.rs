@@ -11,7 +11,7 @@ use floe_device::{DeviceError, IoBuf, SharedDevice};
 
 use super::finding::{Finding, key_text};
 use super::{Emitter, InspectError, Scope, check_shape, read, read_failure, tiny_pages};
-use crate::metadata::{METADATA, other};
+use crate::metadata_log::{METADATA, other};
 
 /// The metadata zones, which come before those for objects.
 const METADATA_ZONES: u32 = 2;

@@ -24,8 +24,8 @@ use floe_core::ZoneId;
 use floe_core::layout::{JournalChain, JournalRecord, LayoutError};
 use floe_device::DeviceError;
 
-pub(crate) use queue::{Contents, Demand, Queue, Written, start};
-pub(crate) use scan::{FindError, newest, superblocks};
+pub(crate) use queue::{Contents, Demand, Place, Queue, Receipt, Written, group_bytes, start};
+pub(crate) use scan::{FindError, Found, newest, superblocks};
 pub(crate) use zones::Log;
 
 /// The metadata zones.

@@ -48,6 +48,12 @@ pub(crate) trait Contents: Send + 'static {
         written: Vec<RecordOf<Self>>,
     ) -> impl IntoIterator<Item = RecordOf<Self>, IntoIter: Send> + Send;
 
+    /// Whether all records of the log still matter. Asked before a log is
+    /// settled that has no entries to write; otherwise it moves.
+    fn is_settled(&self) -> bool {
+        false
+    }
+
     /// Hears the result of a group, before the callers do.
     fn written(&mut self, entries: &[Self::Entry], result: &Result<Written, LogError>);
 }
@@ -64,11 +70,13 @@ pub(crate) enum Written {
     Moved { bytes: u64 },
 }
 
-/// What a request asks for besides its records. The most of a group counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// What a request asks for besides its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
     /// Nothing.
     Append,
+    /// That the log holds no record that does not matter any more.
+    Settle,
     /// That the task ends.
     Close,
 }
@@ -144,6 +152,11 @@ impl Receipt {
     }
 }
 
+/// Bytes of memory of the requests that share one append.
+pub(crate) const fn group_bytes<C: Contents>() -> u64 {
+    (GROUP * size_of::<Request<C>>()) as u64
+}
+
 /// Starts the task that owns `log`.
 pub(crate) fn start<C: Contents>(
     log: Log<C::Superblock>,
@@ -171,33 +184,40 @@ impl<C: Contents> Task<C> {
     async fn run(mut self) {
         let mut requests = Vec::with_capacity(GROUP);
         while self.inbox.recv_many(&mut requests, GROUP).await > 0 {
-            let mut demand = Demand::Append;
+            let (mut settles, mut closes) = (false, false);
             let (mut entries, mut waiting) = (Vec::new(), Vec::new());
             for request in requests.drain(..) {
                 entries.extend(request.entries.into_iter().flatten());
                 waiting.extend(request.done);
-                demand = demand.max(request.demand);
+                settles |= request.demand == Demand::Settle;
+                closes |= request.demand == Demand::Close;
             }
             self.contents.gather(&mut entries);
-            let result = self.write(&entries).await;
+            let result = self.write(&entries, settles).await;
             self.contents.written(&entries, &result);
             let result = result.map(drop).map_err(|error| error.to_string());
             for done in waiting {
                 // A caller that is gone needs no answer.
                 let _ = done.send(result.clone());
             }
-            if demand == Demand::Close {
+            if closes {
                 return;
             }
         }
     }
 
-    async fn write(&mut self, entries: &[C::Entry]) -> Result<Written, LogError> {
+    async fn write(&mut self, entries: &[C::Entry], settles: bool) -> Result<Written, LogError> {
         if self.is_broken {
             return Err(LogError::Broken);
         }
         let records = entries.iter().map(C::record).collect();
-        let result = self.append(records).await;
+        let result = if !settles {
+            self.append(records).await
+        } else if entries.is_empty() && self.contents.is_settled() {
+            Ok(Written::Appended)
+        } else {
+            self.move_on(records).await
+        };
         self.is_broken = C::FAILS_FOR_GOOD && result.is_err();
         result
     }

@@ -51,9 +51,10 @@ use tokio::task::JoinHandle;
 use tokio::task::coop::consume_budget;
 
 use crate::error::CacheError;
+use crate::metadata_log::LogError;
 use crate::value::{InRam, PutOptions, Value};
 use instance::Instance;
-use journal::{Journal, JournalError};
+use journal::Journal;
 use tasks::Note;
 
 pub use config::{LookBeforeFence, TinyConfig};
@@ -113,10 +114,10 @@ pub enum OpenTinyError {
     TooManyFences,
 }
 
-impl From<JournalError> for OpenTinyError {
-    fn from(error: JournalError) -> Self {
+impl From<LogError> for OpenTinyError {
+    fn from(error: LogError) -> Self {
         match error {
-            JournalError::Device(error) => OpenTinyError::Device(error),
+            LogError::Device(error) => OpenTinyError::Device(error),
             other => OpenTinyError::Metadata(other.to_string()),
         }
     }
@@ -246,7 +247,7 @@ impl Tiny {
         let plan = config::TinyPlan::new(config, device.geometry())?;
         let opened = open::open(Arc::clone(&device), &clock, &plan, config).await?;
         let instances = opened.instances;
-        let (journal, journal_task) = opened.journal.start(Arc::clone(&instances));
+        let (journal, journal_task) = opened.journal;
         let handle = Arc::new(Handle {
             engine: plan.engine.kind(),
             durability: plan.engine.durability(),

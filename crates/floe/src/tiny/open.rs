@@ -10,27 +10,28 @@ use floe_core::layout::tiny::{
     Fence, IndexHead, PageKind, TinyFormatPlan, TinyNote, TinySuperblock, decode_trailer,
     decode_trailer_head, read_page_id,
 };
-use floe_core::layout::{CacheId, LayoutError, Structure};
+use floe_core::layout::{CacheId, LayoutError};
 use floe_core::policy::admission::{Admission, AdmissionConfig};
 use floe_core::tiny::nemo::{Known, Nemo, NemoPlan, Recovery, Survivor};
 use floe_core::tiny::{
     Durability, Engine as _, Insert, Label, Object, PAGE_BYTES, Page, PageAddress, Summary,
 };
-use floe_device::{Address, Clock, SharedDevice, ZoneState};
+use floe_device::{Clock, SharedDevice, ZoneState};
 use futures::StreamExt as _;
 use parking_lot::Mutex;
 use rand::RngExt as _;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 use super::config::{TinyConfig, TinyPlan};
 use super::engine::AnyEngine;
 use super::fences::Fences;
 use super::instance::{Instance, State};
-use super::journal::{Entry, JournalTask, Live, Scan, scan};
+use super::journal::{Entry, Journal, Live};
 use super::medium::Medium;
 use super::ram::Ram;
 use super::{OpenTinyError, TinyRecovery};
-use crate::metadata::{FOREIGN_CHECK_BYTES, METADATA, holds_only, other};
+use crate::metadata_log::{FindError, Found, newest, other, superblocks};
 
 /// Extents whose summaries are read at once.
 const PARALLEL: usize = 32;
@@ -38,17 +39,9 @@ const PARALLEL: usize = 32;
 /// What opening makes.
 pub(super) struct Opened {
     pub(super) instances: Arc<[Arc<Instance>]>,
-    pub(super) journal: JournalTask,
+    pub(super) journal: (Journal, JoinHandle<()>),
     pub(super) superblock: TinySuperblock,
     pub(super) recovery: TinyRecovery,
-}
-
-/// The newest complete metadata zone.
-struct Found {
-    zone: ZoneId,
-    superblock: TinySuperblock,
-    scan: Scan,
-    epoch_max: u64,
 }
 
 pub(super) async fn open(
@@ -64,95 +57,36 @@ pub(super) async fn open(
     };
     match (found, plan.engine.recovery()) {
         (None, _) => format(device, clock, plan, config).await,
-        (Some(found), Some(nemo)) if !found.scan.damaged => {
-            recover(device, plan, nemo, found).await
-        }
+        (Some(found), Some(nemo)) if !found.damaged => recover(device, plan, nemo, found).await,
         (Some(found), _) => begin_anew(device, plan, config, &found).await,
     }
 }
 
 /// Looks for the cache that the device holds; `None` if it is blank.
-async fn find(device: &SharedDevice, plan: &TinyPlan) -> Result<Option<Found>, OpenTinyError> {
-    let mut best: Option<Found> = None;
-    let (mut epoch_max, mut foreign) = (0, None);
-    let mut copies = Vec::new();
-    for zone in METADATA {
-        let len = FOREIGN_CHECK_BYTES.min(plan.geometry.zone_capacity) as usize;
-        let head = device
-            .read(Address::new(zone, 0), device.allocate(len))
-            .await?;
-        let superblock = match TinySuperblock::decode(&head) {
-            Ok(superblock) => superblock,
-            Err(error @ LayoutError::UnsupportedVersion { .. }) => {
-                return Err(OpenTinyError::OtherFormat {
-                    device: device.describe(),
-                    source: error,
-                });
-            }
-            // A metadata zone that was being begun when the process died.
-            Err(LayoutError::BadChecksum) => continue,
-            Err(_) if holds_only(device, &head, Structure::Fences) => continue,
-            Err(error) => {
-                foreign = foreign.or(Some(error));
-                continue;
-            }
-        };
-        epoch_max = epoch_max.max(superblock.epoch);
-        if let Some(mismatch) = superblock.mismatch(&wanted(plan, &superblock)) {
-            return Err(OpenTinyError::OtherPlan {
-                device: device.describe(),
-                mismatch,
-            });
-        }
-        let scan = scan(device, &superblock, zone).await?;
-        let newer = best
-            .as_ref()
-            .is_none_or(|best| best.superblock.epoch < superblock.epoch);
-        if scan.complete && newer {
-            best = Some(Found {
-                zone,
-                superblock,
-                scan,
-                epoch_max,
-            });
-        } else if !scan.complete {
-            copies.push((other(zone), superblock));
-        }
-    }
-    if best.is_none() {
-        best = behind_damage(device, &copies).await?;
-    }
-    match foreign {
-        // Beside a superblock of ours nothing is foreign: it is what a crash
-        // left of a journal that was being begun.
-        Some(source) if epoch_max == 0 => Err(OpenTinyError::ForeignData {
-            device: device.describe(),
-            source,
-        }),
-        _ => Ok(best.map(|best| Found { epoch_max, ..best })),
-    }
-}
-
-/// The journal whose own superblock is damaged, read with the copy of it in the
-/// other metadata zone: its blocks carry that superblock's id and epoch.
-async fn behind_damage(
+async fn find(
     device: &SharedDevice,
-    copies: &[(ZoneId, TinySuperblock)],
-) -> Result<Option<Found>, OpenTinyError> {
-    let [(zone, superblock)] = *copies else {
-        return Ok(None);
+    plan: &TinyPlan,
+) -> Result<Option<Found<TinySuperblock>>, OpenTinyError> {
+    let explain = |error| {
+        let device = device.describe();
+        match error {
+            FindError::Device(error) => OpenTinyError::Device(error),
+            FindError::OtherVersion(source) => OpenTinyError::OtherFormat { device, source },
+            FindError::Foreign(source) => OpenTinyError::ForeignData { device, source },
+        }
     };
-    let scan = scan(device, &superblock, zone).await?;
-    if !scan.complete {
-        return Ok(None);
+    let found = superblocks::<TinySuperblock>(device)
+        .await
+        .map_err(explain)?;
+    if let Some((_, superblock)) = found.first()
+        && let Some(mismatch) = superblock.mismatch(&wanted(plan, superblock))
+    {
+        return Err(OpenTinyError::OtherPlan {
+            device: device.describe(),
+            mismatch,
+        });
     }
-    tracing::warn!(%zone, "the superblock of tiny objects is damaged; its second copy is used");
-    Ok(Some(Found {
-        zone,
-        superblock,
-        scan,
-        epoch_max: superblock.epoch,
-    }))
+    Ok(newest(device, found).await?)
 }
 
 /// The plan that a cache must have been laid out by. Where nothing is found
@@ -206,7 +140,7 @@ async fn begin_anew(
     device: SharedDevice,
     plan: &TinyPlan,
     config: &TinyConfig,
-    found: &Found,
+    found: &Found<TinySuperblock>,
 ) -> Result<Opened, OpenTinyError> {
     let epoch = found.epoch_max + 1;
     let superblock = TinySuperblock {
@@ -217,7 +151,7 @@ async fn begin_anew(
     };
     let recovery = TinyRecovery {
         cold: true,
-        journal_damaged: found.scan.damaged,
+        journal_damaged: found.damaged,
         ..TinyRecovery::default()
     };
     begin_empty(device, plan, superblock, other(found.zone), recovery).await
@@ -247,21 +181,22 @@ async fn begin_empty(
         // Devices that limit how many there are count them still.
         device.reset(zone).await?;
     }
-    let journal = JournalTask::begin(
-        Arc::clone(&device),
-        plan.durability,
-        superblock,
-        metadata,
-        Vec::new(),
-    )
-    .await?;
-    let instances = (0..plan.instances)
+    let instances: Arc<[_]> = (0..plan.instances)
         .map(|at| {
             let medium = medium(&device, plan, &superblock, &zones, at);
             let fences = Fences::new(plan.fences);
             instance(plan, at, plan.engine.engine(), fences, medium)
         })
         .collect();
+    let journal = Journal::begin(
+        device,
+        plan.durability,
+        superblock,
+        metadata,
+        &[],
+        Arc::clone(&instances),
+    )
+    .await?;
     Ok(Opened {
         instances,
         journal,
@@ -275,7 +210,7 @@ async fn recover(
     device: SharedDevice,
     plan: &TinyPlan,
     nemo: &NemoPlan,
-    found: Found,
+    found: Found<TinySuperblock>,
 ) -> Result<Opened, OpenTinyError> {
     let superblock = TinySuperblock {
         epoch: found.epoch_max + 1,
@@ -288,7 +223,7 @@ async fn recover(
     for at in 0..plan.instances {
         let medium = medium(&device, plan, &superblock, &zones, at);
         let extents = look(nemo, &medium).await;
-        let known = known(&found.scan, at);
+        let known = known(&found.records, at);
         let mut believed = Recovery::new(extents.survivors, known);
         read_filters(nemo, &medium, &mut believed).await;
         recovery.set_groups += believed.set_groups() as u64;
@@ -298,7 +233,7 @@ async fn recover(
         // when its zone is written.
         let must_go = |zone| extents.say_something[zone as usize] || zones.is_active(&medium, zone);
         let mut engine = Nemo::recover(nemo.clone(), &believed, must_go);
-        let held = held_fences(plan, &found.scan, at, engine.durable());
+        let held = held_fences(plan, &found.records, at, engine.durable());
         for fence in &held {
             let tombstone = Object::tombstone(fence.hash);
             let Insert::Accepted(_) = engine.insert(tombstone, 0) else {
@@ -334,16 +269,18 @@ async fn recover(
         let engine = AnyEngine::Nemo(Box::new(engine));
         instances.push(instance(plan, at, engine, holding, medium));
     }
-    let journal = JournalTask::begin(
-        Arc::clone(&device),
+    let instances: Arc<[_]> = instances.into();
+    let journal = Journal::begin(
+        device,
         plan.durability,
         superblock,
         other(found.zone),
-        entries,
+        &entries,
+        Arc::clone(&instances),
     )
     .await?;
     Ok(Opened {
-        instances: instances.into(),
+        instances,
         journal,
         superblock,
         recovery,
@@ -351,9 +288,9 @@ async fn recover(
 }
 
 /// What was noted last of an instance.
-fn known(scan: &Scan, at: u32) -> Known {
+fn known(notes: &[TinyNote], at: u32) -> Known {
     let mut known = Known { oldest: 0, next: 0 };
-    for note in &scan.notes {
+    for note in notes {
         match *note {
             TinyNote::Gone { instance, below } if instance == at => {
                 known.oldest = known.oldest.max(below);
@@ -368,14 +305,14 @@ fn known(scan: &Scan, at: u32) -> Known {
 }
 
 /// Fences of an instance that still hold: set-groups up to `durable` are on flash.
-fn held_fences(plan: &TinyPlan, scan: &Scan, at: u32, durable: u64) -> Vec<Fence> {
+fn held_fences(plan: &TinyPlan, notes: &[TinyNote], at: u32, durable: u64) -> Vec<Fence> {
     let fence = |note: &TinyNote| match *note {
         TinyNote::Fence(fence) => Some(fence),
         _ => None,
     };
     let holds =
         |fence: &Fence| instance_of(fence.hash, plan.instances) == at && durable < fence.below;
-    scan.notes.iter().filter_map(fence).filter(holds).collect()
+    notes.iter().filter_map(fence).filter(holds).collect()
 }
 
 /// The instance that a key belongs to.

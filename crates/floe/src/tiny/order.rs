@@ -17,13 +17,12 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Numbers a fence and queues it; `queue` waits for nothing. Returns the
-    /// number.
-    pub(super) fn queue(&self, queue: impl FnOnce(u64)) -> u64 {
+    /// Numbers a fence and queues it; `queue` waits for nothing. Returns its
+    /// result and the number.
+    pub(super) fn queue<T>(&self, queue: impl FnOnce(u64) -> T) -> (T, u64) {
         let mut last = self.last.lock();
         *last += 1;
-        queue(*last);
-        *last
+        (queue(*last), *last)
     }
 
     /// The number of the last fence that was queued; zero if none was.
