@@ -89,6 +89,18 @@ const HOUSE: &[(&str, &[&str], &[&str])] = &[
         ],
     ),
     (
+        "floe-object-store",
+        &["floe"],
+        &[
+            "axum",
+            "hyper",
+            "s3s",
+            "clap",
+            "reqwest",
+            "prometheus-client",
+        ],
+    ),
+    (
         "floe-server",
         &["floe-core", "floe-device", "floe"],
         &["io-uring", "quick_cache", "moka", "clap"],

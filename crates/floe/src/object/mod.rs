@@ -245,15 +245,14 @@ impl ObjectCache {
         let resolved = self.inner.resolve(key, Wanted::Metadata, force).await?;
         let object = &resolved.object;
         let size = object.meta.size;
-        let reads = ranges.iter().map(|range| async move {
+        let mut reads = Vec::with_capacity(ranges.len());
+        for range in ranges {
             let range = range.start..range.end.min(size);
             if range.is_empty() {
                 return Err(ObjectError::RangeNotSatisfiable { size });
             }
-            Reader::new(&self.inner, object, range, Vec::new())
-                .whole()
-                .await
-        });
+            reads.push(Reader::new(&self.inner, object, range, Vec::new()).whole());
+        }
         futures::stream::iter(reads)
             .buffered(self.inner.config.fetch_parallelism)
             .try_collect()
