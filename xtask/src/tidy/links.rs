@@ -162,11 +162,12 @@ fn expanded(path: &str) -> Vec<String> {
 }
 
 /// Whether `path` should name a file or folder and does not. A map may leave
-/// out the folder of a source.
+/// out the folders around a source or folder.
 fn is_missing(root: &Path, files: &[PathBuf], path: &str, is_map: bool) -> bool {
-    let is_rooted = FOLDERS.iter().any(|folder| path.starts_with(folder));
-    let is_source = is_map && path.ends_with(".rs");
-    let exists = || root.join(path).exists();
-    let ends_one = || files.iter().any(|file| file.ends_with(path));
-    (is_rooted && !exists()) || (is_source && !is_rooted && !ends_one())
+    if FOLDERS.iter().any(|folder| path.starts_with(folder)) {
+        return !root.join(path).exists();
+    }
+    let is_named = is_map && (path.ends_with(".rs") || path.ends_with('/'));
+    let ends_one = |file: &PathBuf| file.ancestors().any(|place| place.ends_with(path));
+    is_named && !files.iter().any(ends_one)
 }

@@ -295,8 +295,13 @@ fn paths_in_documents_exist() {
     );
     assert_one(&project.broken(), "README.md:1", "floe-core/src/main.rs");
     project.write("README.md", "");
-    project.write("ARCHITECTURE.md", "`src/lib.rs`\n`gone.rs`\n");
-    assert_one(&project.broken(), "ARCHITECTURE.md:2", "gone.rs");
+    project.write(
+        "ARCHITECTURE.md",
+        "`src/lib.rs` `src/`\n`gone.rs`\n`gone/`\n",
+    );
+    let broken = project.broken();
+    assert_one(&broken[..1], "ARCHITECTURE.md:2", "gone.rs");
+    assert_one(&broken[1..], "ARCHITECTURE.md:3", "gone/");
 }
 
 #[test]
