@@ -7,15 +7,14 @@ use std::ops::Range;
 use std::path::Path;
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::kill::{self, Figures, RATIO_LOSS_MAX};
 use super::ledger::{Ledger, Seen, State, Written};
 use super::verdicts::Verdicts;
-use super::{Figures, load_until_killed, sometimes_killed_again};
 use crate::blackbox::content;
 use crate::blackbox::memcached::Client;
 use crate::blackbox::server::{SMALL_CHUNK, SMALL_ZONE, Server, Setup, log_tail};
@@ -24,7 +23,7 @@ use crate::project;
 const FIXED_ITEMS: usize = 24_000;
 const CHANGING_ITEMS: usize = 6_000;
 const FIXED_BYTES: usize = 300;
-/// Requests in flight while nobody else writes.
+/// Requests in flight without other writers.
 const BATCH: usize = 200;
 /// Set-groups that are in memory and go with the process.
 const SET_GROUPS_IN_MEMORY: usize = 3;
@@ -116,20 +115,12 @@ fn one_round(
     seed: u64,
     figures: &mut Figures,
 ) -> Result<()> {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let server = Server::start(setup)?;
     world.fill(server.memcached)?;
     let before = world.hits(server.memcached, &world.fixed)?;
-    let moment = Duration::from_millis(random.random_range(30..900));
     let address = server.memcached;
-    load_until_killed(server, seed, moment, |seed, stop| {
-        world.drive(address, seed, stop);
-    })?;
-    world.verdicts.truthful()?;
-
-    sometimes_killed_again(setup, &mut random)?;
-    let server = Server::start(setup)?;
-    figures.restart_times.push(server.start_time);
+    let drive = |seed, stop: &_| world.drive(address, seed, stop);
+    let (server, moment) = kill::under_load(setup, server, seed, &world.verdicts, figures, drive)?;
     let after = world.hits(server.memcached, &world.fixed)?;
     world.hits(server.memcached, &world.changing)?;
     world.verdicts.truthful()?;
@@ -142,10 +133,9 @@ fn one_round(
     );
     if shape.roomy {
         figures.ratio_losses.push((before - after) * 100.0);
-        // What lay in memory is forgotten; the rest is on flash.
+        // The items in memory are lost; the rest is on flash.
         let in_memory = (SET_GROUPS_IN_MEMORY * shape.set_group_bytes) as f64;
-        let allowed =
-            in_memory / (FIXED_ITEMS * FIXED_BYTES) as f64 + super::RATIO_LOSS_MAX / 100.0;
+        let allowed = in_memory / (FIXED_ITEMS * FIXED_BYTES) as f64 + RATIO_LOSS_MAX / 100.0;
         if before - after > allowed {
             bail!(
                 "the restart was not warm: it lost {:.1} % of the items, and memory held {:.1} % at most",

@@ -1,4 +1,4 @@
-//! What the world was told: for every object, the states that a truthful
+//! The states that were written: for every object, those that a truthful
 //! reader may still see.
 
 use std::ops::Range;
@@ -39,7 +39,7 @@ struct History {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Since(usize);
 
-/// What the server says of a write.
+/// The server's answer to a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     /// It is acknowledged.
@@ -144,7 +144,7 @@ impl Ledger {
     }
 }
 
-/// What a read returned.
+/// The result of a read.
 #[derive(Debug)]
 pub(super) enum Seen {
     /// No such object.
@@ -176,15 +176,13 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
+    fn present(version: u32, len: usize) -> Ledger {
+        Ledger::new("k".into(), State::Present { version, len })
+    }
+
     #[test]
     fn an_old_value_is_recognised_as_a_lie() {
-        let ledger = Ledger::new(
-            "k".into(),
-            State::Present {
-                version: 0,
-                len: 10,
-            },
-        );
+        let ledger = present(0, 10);
         let old = Seen::Bytes(content("k", 0, 10));
         let new = Seen::Bytes(content("k", 1, 7));
         assert!(ledger.judge(ledger.begin_read(), None, &old).is_ok());
@@ -207,13 +205,7 @@ mod tests {
 
     #[test]
     fn an_unacknowledged_write_may_or_may_not_have_happened() {
-        let ledger = Ledger::new(
-            "k".into(),
-            State::Present {
-                version: 0,
-                len: 10,
-            },
-        );
+        let ledger = present(0, 10);
         let outcome = ledger.write(|_| State::Absent, |_| Err("connection lost"));
         assert!(outcome.is_some_and(|r| r.is_err()));
         let since = ledger.begin_read();
@@ -244,13 +236,7 @@ mod tests {
 
     #[test]
     fn ranges_are_clipped_like_http_does() {
-        let ledger = Ledger::new(
-            "k".into(),
-            State::Present {
-                version: 3,
-                len: 100,
-            },
-        );
+        let ledger = present(3, 100);
         let tail = Seen::Bytes(content("k", 3, 100)[90..].to_vec());
         let since = ledger.begin_read();
         assert!(ledger.judge(since, Some(90..200), &tail).is_ok());

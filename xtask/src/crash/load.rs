@@ -26,7 +26,7 @@ pub(super) struct World {
     pub fixed: Vec<Ledger>,
     /// Written, overwritten and deleted through the server.
     pub changing: Vec<Ledger>,
-    /// What was seen of them.
+    /// Verdicts on the server's answers.
     pub verdicts: Verdicts,
 }
 

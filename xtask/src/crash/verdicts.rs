@@ -1,4 +1,4 @@
-//! What was seen of a server: answers judged, lies told.
+//! Verdicts on a server: answers judged, lies told.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,82 @@
+//! Kills the server under load, starts it again, and keeps what that showed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::verdicts::Verdicts;
+use crate::blackbox::server::{Server, Setup};
+
+const CONNECTIONS: u64 = 6;
+
+/// How far the hit ratio may fall over a crash, in points.
+pub(super) const RATIO_LOSS_MAX: f64 = 1.0;
+
+/// Measurements of the rounds.
+#[derive(Default)]
+pub(super) struct Figures {
+    pub(super) restart_times: Vec<Duration>,
+    pub(super) ratio_losses: Vec<f64>,
+    pub(super) judged: u64,
+    pub(super) acknowledged: u64,
+}
+
+impl Figures {
+    pub(super) fn add(&mut self, verdicts: &Verdicts) {
+        let (judged, acknowledged) = verdicts.counts();
+        self.judged += judged;
+        self.acknowledged += acknowledged;
+    }
+}
+
+/// Runs `drive` with a seed for each connection, kills the server at a moment
+/// that the seed chooses, and starts it again. One time in five it dies once
+/// more while it recovers. Returns the moment too.
+pub(super) fn under_load(
+    setup: &Setup,
+    server: Server,
+    seed: u64,
+    verdicts: &Verdicts,
+    figures: &mut Figures,
+    drive: impl Fn(u64, &AtomicBool) + Sync,
+) -> Result<(Server, Duration)> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let moment = Duration::from_millis(random.random_range(30..900));
+    at(server, moment, |connection, stop| {
+        drive(seed.wrapping_mul(31).wrapping_add(connection), stop);
+    })?;
+    verdicts.truthful()?;
+
+    if random.random_ratio(1, 5) {
+        let again = Server::spawn(setup)?;
+        thread::sleep(Duration::from_millis(random.random_range(0..60)));
+        again.kill()?;
+    }
+    let server = Server::start(setup)?;
+    figures.restart_times.push(server.start_time);
+    Ok((server, moment))
+}
+
+/// Runs `drive` for each connection, kills the server after a while, and waits
+/// for every connection to notice.
+pub(super) fn at(
+    server: Server,
+    moment: Duration,
+    drive: impl Fn(u64, &AtomicBool) + Sync,
+) -> Result<()> {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for connection in 0..CONNECTIONS {
+            let (drive, stop) = (&drive, &stop);
+            scope.spawn(move || drive(connection, stop));
+        }
+        thread::sleep(moment);
+        let killed = server.kill();
+        stop.store(true, Ordering::Relaxed);
+        killed
+    })
+}

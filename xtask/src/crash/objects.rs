@@ -1,0 +1,189 @@
+//! Rounds with objects of the S3 frontend, whose caches stay warm.
+
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::kill::{self, Figures, RATIO_LOSS_MAX};
+use super::ledger::{Ledger, State};
+use super::load::{BUCKET, World};
+use super::verdicts::Verdicts;
+use crate::blackbox::content;
+use crate::blackbox::server::{SMALL_CHUNK, SMALL_ZONE, Server, Setup, log_tail};
+use crate::project;
+
+const CHANGING_OBJECTS: usize = 120;
+const FIXED_OBJECTS: usize = 48;
+/// So many of the fixed objects, 7 MiB, have room on the flash of every cache.
+const RESIDENT_OBJECTS: usize = 34;
+
+/// Every policy runs on a roomy and on a tight cache in turn.
+const POLICIES: &[&str] = &["zplru", "clru", "sieve", "fifo"];
+
+/// The share of those that must be on flash before a kill, or nothing is measured.
+const RESIDENT_RATIO_MIN: f64 = 0.9;
+
+/// Lookups of chunks, by result.
+const CHUNKS: &str = "floe_object_chunk_lookups_total";
+const HITS: &[&str] = &["result=\"ram\"", "result=\"buffer\"", "result=\"flash\""];
+const MISSES: &[&str] = &["result=\"miss\"", "result=\"joined\""];
+
+/// Consistency modes in turn. Only `etag` would notice stale bytes by itself:
+/// the others show that invalidations survive.
+const MODES: &[&str] = &["immutable", "etag", "ttl"];
+
+/// Lives through `rounds` crashes with one cache.
+pub(super) fn one_cache(
+    binary: &Path,
+    seed: u64,
+    group: u32,
+    rounds: Range<u32>,
+    figures: &mut Figures,
+) -> Result<()> {
+    // Every second cache is too small for the data, so that eviction runs
+    // while the crash comes; there the load itself pushes out what was read
+    // before, so only `flash_survives` can compare.
+    let roomy = group.is_multiple_of(2);
+    let folder = tempfile::Builder::new()
+        .prefix("crash-")
+        .tempdir_in(project::scratch()?)?;
+    let policy = POLICIES[group as usize / 2 % POLICIES.len()];
+    let setup = Setup {
+        binary: binary.to_path_buf(),
+        data_dir: folder.path().to_path_buf(),
+        cache_size: if roomy { "512MiB" } else { "40MiB" }.to_owned(),
+        zone_size: SMALL_ZONE,
+        chunk_size: SMALL_CHUNK,
+        ram_size: "4MiB".to_owned(),
+        consistency: MODES[group as usize % MODES.len()],
+        more: vec![format!("--chunk-eviction={policy}")],
+    };
+    let world = new_world(&setup.data_dir, group)?;
+    for round in rounds {
+        let seed = seed.wrapping_mul(1_000_003).wrapping_add(u64::from(round));
+        one_round(&setup, &world, seed, roomy, figures).with_context(|| {
+            format!(
+                "round {round} ({} cache, {policy}, consistency {}) failed; the server's last words:\n{}",
+                if roomy { "roomy" } else { "tight" },
+                setup.consistency,
+                log_tail(&setup.data_dir)
+            )
+        })?;
+    }
+    figures.add(&world.verdicts);
+    Ok(())
+}
+
+fn one_round(
+    setup: &Setup,
+    world: &World,
+    seed: u64,
+    roomy: bool,
+    figures: &mut Figures,
+) -> Result<()> {
+    let server = Server::start(setup)?;
+    world.probe(server.s3, FIXED_OBJECTS)?; // fills the cache
+    let before = probe_ratio(world, &server, FIXED_OBJECTS)?;
+    let s3 = server.s3;
+    let drive = |seed, stop: &_| world.drive(s3, seed, stop);
+    let (server, moment) = kill::under_load(setup, server, seed, &world.verdicts, figures, drive)?;
+    let after = probe_ratio(world, &server, FIXED_OBJECTS)?;
+    world.verify(server.s3)?;
+    world.verdicts.truthful()?;
+    let loss = (before - after) * 100.0;
+    println!(
+        "crash: killed after {moment:?}, restarted in {:?}, hit ratio {:.1} % -> {:.1} %",
+        server.start_time,
+        before * 100.0,
+        after * 100.0
+    );
+    if roomy {
+        if loss > RATIO_LOSS_MAX {
+            bail!("the restart was not warm: the hit ratio fell by {loss:.2} points");
+        }
+        figures.ratio_losses.push(loss);
+    }
+    server.stop()?;
+    flash_survives(setup, world, seed, figures)
+}
+
+/// Kills the server while only what lies on its flash is read, and compares.
+/// Without a RAM tier, because what was only there is rightly gone. The reading
+/// goes on longer than caches of slots take to note what was used.
+fn flash_survives(setup: &Setup, world: &World, seed: u64, figures: &mut Figures) -> Result<()> {
+    let setup = Setup {
+        ram_size: "0".to_owned(),
+        ..setup.clone()
+    };
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(!seed);
+    let server = Server::start(&setup)?;
+    for _ in 0..2 {
+        world.probe(server.s3, RESIDENT_OBJECTS)?; // brings them onto flash
+    }
+    let before = probe_ratio(world, &server, RESIDENT_OBJECTS)?;
+    if before < RESIDENT_RATIO_MIN {
+        bail!(
+            "only {:.1} % of what should fit the flash is there",
+            before * 100.0
+        );
+    }
+    let s3 = server.s3;
+    let moment = Duration::from_millis(random.random_range(150..400));
+    kill::at(server, moment, |_, stop| {
+        world.reread(s3, RESIDENT_OBJECTS, stop)
+    })?;
+    let server = Server::start(&setup)?;
+    figures.restart_times.push(server.start_time);
+    let after = probe_ratio(world, &server, RESIDENT_OBJECTS)?;
+    world.verdicts.truthful()?;
+    let loss = (before - after) * 100.0;
+    println!(
+        "crash: on flash before a kill {:.1} %, after it {:.1} %",
+        before * 100.0,
+        after * 100.0
+    );
+    if loss > RATIO_LOSS_MAX {
+        bail!("the restart lost flash: the hit ratio fell by {loss:.2} points");
+    }
+    figures.ratio_losses.push(loss);
+    server.stop()
+}
+
+/// The share of chunk lookups that hit while the first `count` fixed objects are read once.
+fn probe_ratio(world: &World, server: &Server, count: usize) -> Result<f64> {
+    let counts = || anyhow::Ok((server.metric(CHUNKS, HITS)?, server.metric(CHUNKS, MISSES)?));
+    let (hits_before, misses_before) = counts()?;
+    world.probe(server.s3, count)?;
+    let (hits, misses) = counts()?;
+    let (hits, misses) = (hits - hits_before, misses - misses_before);
+    if hits + misses == 0.0 {
+        bail!("reading every fixed object did not move {CHUNKS}");
+    }
+    Ok(hits / (hits + misses))
+}
+
+/// Writes the fixed objects into the origin's folder.
+fn new_world(data_dir: &Path, group: u32) -> Result<World> {
+    let bucket = data_dir.join("origin").join(BUCKET);
+    fs::create_dir_all(&bucket).with_context(|| format!("creating {}", bucket.display()))?;
+    let mut fixed = Vec::new();
+    for index in 0..FIXED_OBJECTS {
+        let key = format!("fixed-{group}-{index}");
+        let len = 100_000 + index * 9_973;
+        fs::write(bucket.join(&key), content(&key, 0, len))?;
+        fixed.push(Ledger::new(key, State::Present { version: 0, len }));
+    }
+    let changing = (0..CHANGING_OBJECTS)
+        .map(|index| Ledger::new(format!("changing-{group}-{index}"), State::Absent))
+        .collect();
+    Ok(World {
+        fixed,
+        changing,
+        verdicts: Verdicts::default(),
+    })
+}
