@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{get, same};
+use super::answers::{get, same};
 use crate::blackbox::origin::{OBJECT_BYTES, Origin};
 use crate::blackbox::scenario::{ENVIRONMENT, Place};
 use crate::blackbox::server::Server;
@@ -63,7 +63,7 @@ fn full_under(place: &Place, policy: &str) -> Result<Outcome> {
         counted("floe_chunk_write_errors_total")? > 0.0,
         "nothing told that the disk was full"
     );
-    // What the rest of the disk holds easily is cached all the same, zone by zone.
+    // Values that fit the rest of the disk are still cached, zone by zone.
     read(&server, FEW)?;
     let missed = read(&server, FEW)?;
     // A slot is as long as its longest value, but has only as much of the disk

@@ -1,6 +1,7 @@
 //! `cargo xtask faults`: bad input, an ill origin, a damaged device, given to
 //! the real server. It must answer clearly, keep serving, and never lie.
 
+mod answers;
 mod disk;
 
 use std::fs;
@@ -10,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use self::answers::{get, same, server_error};
 use crate::blackbox::content;
-use crate::blackbox::http::{Connection, Response};
-use crate::blackbox::origin::{Mood, OBJECT_BYTES, Origin};
+use crate::blackbox::origin::{Mood, Origin};
 use crate::blackbox::scenario::{self, ENVIRONMENT, Options, Place, Scenario, USAGE, passed};
 use crate::blackbox::server::Server;
 
@@ -103,21 +104,16 @@ fn port_taken(place: &Place) -> Result<()> {
     place.refuses(&flags, ENVIRONMENT, &[&address])
 }
 
-fn origin_down(place: &Place) -> Result<()> {
+fn behind_origin(place: &Place) -> Result<(Origin, Server)> {
     let origin = Origin::start()?;
     let server = Server::start(&place.setup(origin.flags()))?;
+    Ok((origin, server))
+}
+
+fn origin_down(place: &Place) -> Result<()> {
+    let (origin, server) = behind_origin(place)?;
     origin.be(Mood::Down);
-    let response = get(&server, "a")?;
-    ensure!(
-        (500..600).contains(&response.status),
-        "status {} while the origin is down",
-        response.status
-    );
-    ensure!(
-        text(&response).contains("<Code>"),
-        "no S3 error: {}",
-        text(&response)
-    );
+    server_error(&get(&server, "a")?).context("while the origin is down")?;
     origin.be(Mood::Well);
     same(&get(&server, "a")?, "a", 0).context("after the origin came back")?;
     origin.be(Mood::Down);
@@ -126,17 +122,11 @@ fn origin_down(place: &Place) -> Result<()> {
 }
 
 fn origin_slow(place: &Place) -> Result<()> {
-    let origin = Origin::start()?;
-    let server = Server::start(&place.setup(origin.flags()))?;
+    let (origin, server) = behind_origin(place)?;
     origin.be(Mood::Slow(Duration::from_secs(5)));
     let began = Instant::now();
-    let response = get(&server, "a")?;
+    server_error(&get(&server, "a")?).context("from a slow origin")?;
     let took = began.elapsed();
-    ensure!(
-        (500..600).contains(&response.status),
-        "status {} from a slow origin",
-        response.status
-    );
     ensure!(
         took < Duration::from_secs(10),
         "two attempts of 1 s each took {took:?}"
@@ -147,8 +137,7 @@ fn origin_slow(place: &Place) -> Result<()> {
 }
 
 fn origin_short(place: &Place) -> Result<()> {
-    let origin = Origin::start()?;
-    let server = Server::start(&place.setup(origin.flags()))?;
+    let (origin, server) = behind_origin(place)?;
     origin.be(Mood::Short);
     for _ in 0..3 {
         // A broken connection is an honest answer, a shorter object is not.
@@ -240,8 +229,7 @@ fn damage(cache: &Path) -> Result<u64> {
 }
 
 fn junk(place: &Place) -> Result<()> {
-    let origin = Origin::start()?;
-    let server = Server::start(&place.setup(origin.flags()))?;
+    let (_origin, server) = behind_origin(place)?;
     let pieces: [&[u8]; 5] = [
         b"\0\xff\xfe\x01 nothing that is HTTP\r\n\r\n",
         b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -260,29 +248,4 @@ fn junk(place: &Place) -> Result<()> {
     }
     same(&get(&server, "a")?, "a", 0).context("after the junk")?;
     server.stop()
-}
-
-fn get(server: &Server, key: &str) -> Result<Response> {
-    Ok(Connection::open(server.s3)?.request("GET", &format!("/bucket/{key}"), &[], b"")?)
-}
-
-fn text(response: &Response) -> String {
-    String::from_utf8_lossy(&response.body).into_owned()
-}
-
-/// `response` must be the whole of version `version` of `key`.
-fn same(response: &Response, key: &str, version: u32) -> Result<()> {
-    ensure!(
-        response.status == 200,
-        "status {}: {}",
-        response.status,
-        text(response)
-    );
-    let wanted = content(&format!("/bucket/{key}"), version, OBJECT_BYTES);
-    ensure!(
-        response.body == wanted,
-        "wrong bytes ({} of them)",
-        response.body.len()
-    );
-    Ok(())
 }
