@@ -108,11 +108,7 @@ fn scripts(only: &[String]) -> Result<Vec<PathBuf>> {
     let mut scripts = Vec::new();
     for entry in folder.read_dir().into_iter().flatten() {
         let path = entry?.path();
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = project::name(&path);
         let is_wanted = only.is_empty() || only.iter().any(|word| name.contains(word.as_str()));
         if is_wanted && name.ends_with(".py") && !name.starts_with('_') {
             scripts.push(path);

@@ -140,3 +140,9 @@ fn shown(command: &Command) -> impl Display {
     words.extend(command.get_args().map(|a| a.to_string_lossy().into_owned()));
     format!("`{}`", words.join(" "))
 }
+
+/// The last part of a path.
+pub fn name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}

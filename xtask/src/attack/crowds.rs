@@ -22,6 +22,12 @@ fn connections(address: SocketAddr, count: usize) -> Result<Vec<TcpStream>> {
         .collect()
 }
 
+fn in_time(began: Instant, what: &str) -> Result<()> {
+    let took = began.elapsed();
+    ensure!(took < PATIENCE, "{what} took {took:?}");
+    Ok(())
+}
+
 fn ready(server: &Server) -> Result<()> {
     let mut connection = Connection::open_with_patience(server.admin, PATIENCE)?;
     let response = connection.request("GET", "/ready", &[], b"")?;
@@ -69,11 +75,7 @@ pub(super) fn announced_sets(place: &Place) -> Result<()> {
         let answer = client.store("set", &key, &vec![b'v'; 10_000], None)?;
         ensure!(answer == "STORED", "a set beside the crowd: {answer}");
         ensure!(client.get(&key)?.is_some(), "what was set is not found");
-        ensure!(
-            began.elapsed() < PATIENCE,
-            "a set and a get took {:?}",
-            began.elapsed()
-        );
+        in_time(began, "a set and a get")?;
     }
     drop(crowd);
     server.stop()
@@ -102,11 +104,7 @@ pub(super) fn silent_readers(place: &Place) -> Result<()> {
         let began = Instant::now();
         // An item may have been evicted; the answer must come all the same.
         client.get(&key(number)).context("a get beside the crowd")?;
-        ensure!(
-            began.elapsed() < PATIENCE,
-            "a get took {:?}",
-            began.elapsed()
-        );
+        in_time(began, "a get")?;
     }
     drop(crowd);
     server.stop()

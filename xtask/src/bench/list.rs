@@ -20,34 +20,38 @@ pub(super) struct Bench {
     pub(super) prepare: Option<fn() -> Result<Vec<String>>>,
 }
 
+/// A benchmark that prints its rows as JSON.
+const JSON: Bench = Bench {
+    name: "",
+    about: "",
+    cargo: &[],
+    folder: "",
+    full: &["--json"],
+    quick: &["--json", "--quick"],
+    prepare: None,
+};
+
 /// Every benchmark.
 pub(super) const BENCHES: &[Bench] = &[
     Bench {
         name: "device",
         about: "The device back ends against a raw io_uring loop on the same file",
         cargo: &["bench", "--package", "floe-device", "--bench", "ring", "--"],
-        folder: "",
         full: &["1024", "2"],
         quick: &["256", "1"],
-        prepare: None,
+        ..JSON
     },
     Bench {
         name: "store",
         about: "Flash hits through the library against a raw io_uring loop on the same file",
         cargo: &["bench", "--package", "floe", "--bench", "store", "--"],
-        folder: "",
-        full: &["--json"],
-        quick: &["--json", "--quick"],
-        prepare: None,
+        ..JSON
     },
     Bench {
         name: "tiny",
         about: "The cores of the engines for tiny objects on modelled flash, without I/O: operations of a mix like Twitter's, filters, lookups in memory, by processor time",
         cargo: &["bench", "--package", "floe-core", "--bench", "tiny", "--"],
-        folder: "",
-        full: &["--json"],
-        quick: &["--json", "--quick"],
-        prepare: None,
+        ..JSON
     },
     Bench {
         name: "memcached",
@@ -60,46 +64,36 @@ pub(super) const BENCHES: &[Bench] = &[
             "memcached",
             "--",
         ],
-        folder: "",
-        full: &["--json"],
-        quick: &["--json", "--quick"],
-        prepare: None,
+        ..JSON
     },
     Bench {
         name: "ssd",
         about: "The SSD model, and the papers' hosts over it, in time of one processor, beside what it must reach",
         cargo: &["bench", "--package", "floe-eval", "--bench", "ssd", "--"],
-        folder: "",
-        full: &["--json"],
-        quick: &["--json", "--quick"],
-        prepare: None,
+        ..JSON
     },
     Bench {
         name: "peers",
         about: "Floe and foyer on the same file system with the same sizes, workload and threads",
         cargo: &["run", "--release", "--quiet", "--"],
         folder: "lab/peers",
-        full: &["--json"],
-        quick: &["--json", "--quick"],
-        prepare: None,
+        ..JSON
     },
     Bench {
         name: "rivals",
         about: "Floe, memcached with and without extstore, and foyer behind the same protocol, with the same memory and flash: a burst of sets, gets from flash, and the mix of Twitter's clusters with a set after every miss; processor time and bytes written are those of the server's process",
         cargo: &["bench", "--package", "floe-eval", "--bench", "rivals", "--"],
-        folder: "",
-        full: &["--json"],
-        quick: &["--json", "--quick"],
         prepare: Some(rivals),
+        ..JSON
     },
     Bench {
         name: "fill",
         about: "New keys only, values of 226 B, pipelined 64 deep by one client until they take 1.05 times 1 GiB of flash: bytes that the server's process wrote to the device for each byte accepted, fences included, and how many of the newest keys are not found afterwards; Floe, foyer and memcached with extstore behind the same protocol",
         cargo: &["bench", "--package", "floe-eval", "--bench", "rivals", "--"],
-        folder: "",
         full: &["--fill", "--json"],
         quick: &["--fill", "--json", "--quick"],
         prepare: Some(rivals),
+        ..JSON
     },
 ];
 

@@ -465,12 +465,13 @@ mod tests {
             { "peer": "floe", "value_kib": 4, "get_per_cpu_second": 100_000.0, "dropped_percent": 0.0 },
             { "peer": "foyer-psync", "value_kib": 4, "get_per_cpu_second": 25_000.0, "dropped_percent": 61.5 },
         ]);
-        let mut figures = Map::new();
-        figures.insert(
-            "peers".into(),
-            json!({ "machine": {}, "arguments": [], "rows": rows }),
-        );
-        figures
+        figures_of("peers", &rows)
+    }
+
+    /// Figures of one bench.
+    pub(super) fn figures_of(bench: &str, rows: &Value) -> Map<String, Value> {
+        let found = json!({ "machine": {}, "arguments": [], "rows": rows });
+        Map::from_iter([(bench.to_owned(), found)])
     }
 
     #[test]
@@ -513,12 +514,7 @@ mod tests {
             { "mix": "nemo behind memory", "requests_per_second": 2_500_000.0 },
             { "filters": "bit slices", "key": "in one", "cpu_ns_per_1000_filters": 333.0 },
         ]);
-        let mut figures = Map::new();
-        figures.insert(
-            "tiny".into(),
-            json!({ "machine": {}, "arguments": [], "rows": rows }),
-        );
-        let text = summary(&figures);
+        let text = summary(&figures_of("tiny", &rows));
         assert!(text.contains("2.50 million | ≥ 2 million"), "{text}");
         let both = "1.20 million (1.60 million without the model's time) | ≥ 2 million";
         assert!(text.contains(both), "{text}");

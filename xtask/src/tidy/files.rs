@@ -5,6 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::project;
+
 /// The files that are or would be committed, relative to `root`.
 pub(crate) fn project_files(root: &Path) -> Result<Vec<PathBuf>> {
     let listed = Command::new("git")
@@ -42,11 +44,7 @@ fn walk_folder(root: &Path, folder: &Path, found: &mut Vec<PathBuf>) -> Result<(
         std::fs::read_dir(folder).with_context(|| format!("listing {}", folder.display()))?
     {
         let path = entry?.path();
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = project::name(&path);
         if path.is_dir() {
             if !matches!(
                 name.as_str(),

@@ -42,6 +42,12 @@ impl Project {
         project.broken()
     }
 
+    /// One rule is broken, at `place`, whose text has this word.
+    #[track_caller]
+    fn assert_one(&self, place: &str, word: &str) {
+        assert_one(&self.broken(), place, word);
+    }
+
     fn broken(&self) -> Vec<String> {
         let root: &Path = self.0.path();
         check(root)
@@ -50,6 +56,13 @@ impl Project {
             .map(ToString::to_string)
             .collect()
     }
+}
+
+/// `text` in the core breaks one rule, on this line, whose text has this word.
+#[track_caller]
+fn assert_core(text: &str, line: usize, word: &str) {
+    let place = format!("crates/floe-core/src/lib.rs:{line}:");
+    assert_one(&Project::core(text), &place, word);
 }
 
 #[track_caller]
@@ -70,11 +83,7 @@ fn arrows_point_down_only() {
     project.package("floe-device", "");
     project.write("crates/floe-device/src/lib.rs", "");
     project.package("floe-core", "floe-device = { path = \"../floe-device\" }\n");
-    assert_one(
-        &project.broken(),
-        "crates/floe-core/Cargo.toml:7",
-        "must not depend on",
-    );
+    project.assert_one("crates/floe-core/Cargo.toml:7", "must not depend on");
 }
 
 #[test]
@@ -124,30 +133,14 @@ fn a_crate_needs_a_place_in_the_house() {
     let project = Project::new();
     project.package("floe-common", "");
     project.write("crates/floe-common/src/lib.rs", "");
-    assert_one(
-        &project.broken(),
-        "crates/floe-common/Cargo.toml:1",
-        "no place in the house",
-    );
+    project.assert_one("crates/floe-common/Cargo.toml:1", "no place in the house");
 }
 
 #[test]
 fn brains_read_no_clock_and_do_no_io() {
-    assert_one(
-        &Project::core("use std::time::{Duration, Instant};\n"),
-        "crates/floe-core/src/lib.rs:1",
-        "Instant",
-    );
-    assert_one(
-        &Project::core("\nfn f() { std::thread::yield_now(); }\n"),
-        "crates/floe-core/src/lib.rs:2",
-        "std::thread",
-    );
-    assert_one(
-        &Project::core("use std::{fs, fmt};\n"),
-        "crates/floe-core/src/lib.rs:1",
-        "std::fs",
-    );
+    assert_core("use std::time::{Duration, Instant};\n", 1, "Instant");
+    assert_core("\nfn f() { std::thread::yield_now(); }\n", 2, "std::thread");
+    assert_core("use std::{fs, fmt};\n", 1, "std::fs");
     assert!(Project::core("use std::time::Duration;\n").is_empty());
     assert!(Project::core("#[cfg(test)]\nmod tests { use std::fs; }\n").is_empty());
 }
@@ -155,17 +148,9 @@ fn brains_read_no_clock_and_do_no_io() {
 #[test]
 fn brains_use_no_randomly_seeded_map() {
     let random = "fn f() -> std::collections::HashMap<u8, u8> { Default::default() }\n";
-    assert_one(
-        &Project::core(random),
-        "crates/floe-core/src/lib.rs:1",
-        "HashMap",
-    );
+    assert_core(random, 1, "HashMap");
     let made = "use std::collections::HashSet;\nfn f() { let _ = HashSet::<u8>::new(); }\n";
-    assert_one(
-        &Project::core(made),
-        "crates/floe-core/src/lib.rs:2",
-        "HashSet",
-    );
+    assert_core(made, 2, "HashSet");
     let hashed = "struct S;\nstruct A(std::collections::HashMap<u8, u8, S>);\n";
     assert!(Project::core(hashed).is_empty());
 }
@@ -183,20 +168,16 @@ fn flows_wait_through_the_clock() {
 
 #[test]
 fn unsafe_has_one_home_and_a_proof() {
-    assert_one(
-        &Project::core("// SAFETY: no.\nunsafe impl Send for X {}\n"),
-        "crates/floe-core/src/lib.rs:2",
+    assert_core(
+        "// SAFETY: no.\nunsafe impl Send for X {}\n",
+        2,
         "outside floe-device",
     );
     let project = Project::new();
     project.package("floe-device", "");
     let text = "fn a() {\n    // SAFETY: nothing happens.\n    unsafe {}\n}\n\n\n\n\nfn b() { unsafe {} }\n";
     project.write("crates/floe-device/src/lib.rs", text);
-    assert_one(
-        &project.broken(),
-        "crates/floe-device/src/lib.rs:9",
-        "SAFETY",
-    );
+    project.assert_one("crates/floe-device/src/lib.rs:9", "SAFETY");
 }
 
 #[test]
@@ -208,51 +189,23 @@ fn dead_files_are_found() {
     project.write("crates/floe-core/src/dead.rs", "");
     project.write("crates/floe-core/tests/it.rs", "mod common;\n");
     project.write("crates/floe-core/tests/common/mod.rs", "");
-    assert_one(
-        &project.broken(),
-        "crates/floe-core/src/dead.rs:1",
-        "dead file",
-    );
+    project.assert_one("crates/floe-core/src/dead.rs:1", "dead file");
 }
 
 #[test]
 fn a_failure_is_an_error_or_has_a_proof() {
-    assert_one(
-        &Project::core("fn f() { None::<u8>.unwrap(); }\n"),
-        "crates/floe-core/src/lib.rs:1",
-        "unwrap",
-    );
-    assert_one(
-        &Project::core("fn f() { drop(vec![x.unwrap()]); }\n"),
-        "crates/floe-core/src/lib.rs:1",
-        "unwrap",
-    );
-    assert_one(
-        &Project::core("fn f() { None::<u8>.expect(\"some\"); }\n"),
-        "crates/floe-core/src/lib.rs:1",
-        "expect",
-    );
-    assert_one(
-        &Project::core("fn f() { panic!(); }\n"),
-        "crates/floe-core/src/lib.rs:1",
-        "message",
-    );
-    assert_one(
-        &Project::core("fn f() { todo!(); }\n"),
-        "crates/floe-core/src/lib.rs:1",
-        "committed",
-    );
+    assert_core("fn f() { None::<u8>.unwrap(); }\n", 1, "unwrap");
+    assert_core("fn f() { drop(vec![x.unwrap()]); }\n", 1, "unwrap");
+    assert_core("fn f() { None::<u8>.expect(\"some\"); }\n", 1, "expect");
+    assert_core("fn f() { panic!(); }\n", 1, "message");
+    assert_core("fn f() { todo!(); }\n", 1, "committed");
     assert!(Project::core("fn f() { None::<u8>.expect(\"was checked above\"); }\n").is_empty());
     assert!(Project::core("#[test]\nfn f() { None::<u8>.unwrap(); }\n").is_empty());
 }
 
 #[test]
 fn public_errors_derive_thiserror() {
-    assert_one(
-        &Project::core("#[derive(Debug)]\npub enum BadError {}\n"),
-        "crates/floe-core/src/lib.rs:2",
-        "thiserror",
-    );
+    assert_core("#[derive(Debug)]\npub enum BadError {}\n", 2, "thiserror");
     assert!(
         Project::core("#[derive(Debug, thiserror::Error)]\npub enum GoodError {}\n").is_empty()
     );
@@ -261,17 +214,9 @@ fn public_errors_derive_thiserror() {
 #[test]
 fn leftovers_and_machine_names_are_found() {
     let word = concat!("// TO", "DO: later\n");
-    assert_one(
-        &Project::core(word),
-        "crates/floe-core/src/lib.rs:1",
-        "finish it",
-    );
+    assert_core(word, 1, "finish it");
     let place = concat!("//! See /ho", "me/somebody/notes.\n");
-    assert_one(
-        &Project::core(place),
-        "crates/floe-core/src/lib.rs:1",
-        "one machine only",
-    );
+    assert_core(place, 1, "one machine only");
 }
 
 #[test]

@@ -125,8 +125,9 @@ pub(super) fn compare_fill(text: &mut String, rows: &[&Value]) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Map, json};
+    use serde_json::json;
 
+    use super::super::tests::figures_of;
     use super::super::{page, summary};
 
     #[test]
@@ -147,11 +148,7 @@ mod tests {
             row("memcached-extstore", 30.0, 1.3),
             row("foyer", 50.0, 16.5),
         ]);
-        let mut figures = Map::new();
-        figures.insert(
-            "rivals".into(),
-            json!({ "machine": {}, "arguments": [], "rows": rows }),
-        );
+        let mut figures = figures_of("rivals", &rows);
         let page = page(&figures);
         assert!(page.contains("### Values of 246 B"), "{page}");
         assert!(
