@@ -19,7 +19,9 @@ use floe_eval::run::{BenchOptions, Pacing, RequestSource, RunResult, in_virtual_
 use floe_eval::trace::TraceOptions;
 use tokio::runtime::Builder;
 
-use crate::args::{BenchArgs, CacheArgs, ClockName, LoadArgs, OutputArgs, ReplayArgs, SweepArgs};
+use crate::args::{
+    BenchArgs, CacheArgs, ClockName, LoadArgs, OutputArgs, RemoteArgs, ReplayArgs, SweepArgs,
+};
 use crate::load::{
     BENCH_SIZE, REMOTE_OBJECT_SIZE, bench_source, latency, object_bytes, options, policy_options,
     progress,
@@ -52,38 +54,19 @@ pub(crate) fn bench(
     if endless && options.stop.requests.is_none() && options.stop.duration.is_none() {
         options.stop.duration = Some(std::time::Duration::from_secs(BENCH_SECONDS));
     }
-    let (run, device, config) = match &args.cache.target {
-        TargetKind::Remote(address) => {
-            let remote = Remote::new(schema, matches, &args.remote)?;
-            let object = args.cache.object_size.unwrap_or(REMOTE_OBJECT_SIZE);
-            options.source = bench_source(args, object, None)?;
-            if let Some(path) = &args.write_workload {
-                return workload::write(path, &options, json);
-            }
-            let run = remote.run(address, &options, &args.load)?;
-            (run, address.to_string(), format!("{:?}", remote.spec))
-        }
-        _ => {
-            refuse_remote_flags(matches)?;
-            let scratch = Scratch::new(schema, matches, &args.cache, &args.load, &args.output)?;
-            let object = object_bytes(&args.cache, &scratch.spec);
-            options.source = bench_source(args, object, Some(&scratch.spec))?;
-            if let Some(path) = &args.write_workload {
-                return workload::write(path, &options, json);
-            }
-            let (run, device) = scratch.run(&options)?;
-            (run, device, format!("{:?}", scratch.spec))
-        }
-    };
-    finish(
-        "bench",
-        &config,
-        &args.output,
+    let drive = Drive {
+        schema,
+        matches,
+        cache: &args.cache,
+        remote: &args.remote,
+        load: &args.load,
+        output: &args.output,
         json,
-        args.load.seed,
-        device,
-        Done::Run(Box::new(run)),
-    )
+    };
+    let workload = args.write_workload.as_deref();
+    drive.run("bench", options, workload, |object, spec| {
+        bench_source(args, object, spec)
+    })
 }
 
 fn experiment(
@@ -211,30 +194,78 @@ pub(crate) fn replay(
             in_flight_max: args.load.in_flight_max,
         };
     }
-    let (run, device, config) = match &args.cache.target {
-        TargetKind::Remote(address) => {
-            let remote = Remote::new(schema, matches, &args.remote)?;
-            options.source = source(args.cache.object_size.unwrap_or(REMOTE_OBJECT_SIZE));
-            let run = remote.run(address, &options, &args.load)?;
-            (run, address.to_string(), format!("{:?}", remote.spec))
-        }
-        _ => {
-            refuse_remote_flags(matches)?;
-            let scratch = Scratch::new(schema, matches, &args.cache, &args.load, &args.output)?;
-            options.source = source(object_bytes(&args.cache, &scratch.spec));
-            let (run, device) = scratch.run(&options)?;
-            (run, device, format!("{:?}", scratch.spec))
-        }
-    };
-    finish(
-        "replay",
-        &config,
-        &args.output,
+    let drive = Drive {
+        schema,
+        matches,
+        cache: &args.cache,
+        remote: &args.remote,
+        load: &args.load,
+        output: &args.output,
         json,
-        args.load.seed,
-        device,
-        Done::Run(Box::new(run)),
-    )
+    };
+    drive.run("replay", options, None, |object, _| Ok(source(object)))
+}
+
+/// The flags of a run that drives a cache or a server.
+struct Drive<'a> {
+    schema: &'a Schema,
+    matches: &'a ArgMatches,
+    cache: &'a CacheArgs,
+    remote: &'a RemoteArgs,
+    load: &'a LoadArgs,
+    output: &'a OutputArgs,
+    json: bool,
+}
+
+impl Drive<'_> {
+    /// Runs requests of `source`, which is told the size of objects and the
+    /// cache under test, or only writes them to the file `workload`.
+    fn run(
+        &self,
+        name: &str,
+        mut options: BenchOptions,
+        workload: Option<&Path>,
+        source: impl Fn(ByteSize, Option<&CacheSpec>) -> Result<RequestSource, Failure>,
+    ) -> Result<(), Failure> {
+        let (run, device, config) = match &self.cache.target {
+            TargetKind::Remote(address) => {
+                let remote = Remote::new(self.schema, self.matches, self.remote)?;
+                let object = self.cache.object_size.unwrap_or(REMOTE_OBJECT_SIZE);
+                options.source = source(object, None)?;
+                if let Some(path) = workload {
+                    return workload::write(path, &options, self.json);
+                }
+                let run = remote.run(address, &options, self.load)?;
+                (run, address.to_string(), format!("{:?}", remote.spec))
+            }
+            _ => {
+                refuse_remote_flags(self.matches)?;
+                let scratch = Scratch::new(
+                    self.schema,
+                    self.matches,
+                    self.cache,
+                    self.load,
+                    self.output,
+                )?;
+                let object = object_bytes(self.cache, &scratch.spec);
+                options.source = source(object, Some(&scratch.spec))?;
+                if let Some(path) = workload {
+                    return workload::write(path, &options, self.json);
+                }
+                let (run, device) = scratch.run(&options)?;
+                (run, device, format!("{:?}", scratch.spec))
+            }
+        };
+        finish(
+            name,
+            &config,
+            self.output,
+            self.json,
+            self.load.seed,
+            device,
+            Done::Run(Box::new(run)),
+        )
+    }
 }
 
 /// A cache under test and the folder it may lie in.

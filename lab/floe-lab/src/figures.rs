@@ -98,14 +98,7 @@ fn latency(text: &mut String, name: &str, summary: &LatencySummary) {
         return;
     }
     let _ = write!(text, "{name:<12}");
-    for ms in [
-        summary.mean_ms,
-        summary.p50_ms,
-        summary.p99_ms,
-        summary.p999_ms,
-        summary.p9999_ms,
-        summary.max_ms,
-    ] {
+    for ms in summary.columns_ms() {
         let _ = write!(text, "{ms:>10.3}");
     }
     let _ = writeln!(text, "{:>12}", summary.count);

@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{Serving, floe, get, lab, run};
+use common::{SMALL_CACHE, Serving, floe, get, lab, run};
 
 /// Objects that follow from their keys, sizes as the keys say.
 const EMULATED: &str = "\
@@ -342,23 +342,7 @@ fn an_origin_is_measured_into_a_file_that_is_replayed() {
         );
     }
     // As the origin of a bench.
-    let bench = [
-        "bench",
-        "--clock",
-        "virtual",
-        "--device-kind",
-        "memory",
-        "--device-size",
-        "32MiB",
-    ];
-    let more = [
-        "--device-zone-size",
-        "2MiB",
-        "--ram-size",
-        "0",
-        "--chunk-write-buffer",
-        "8MiB",
-    ];
+    let bench = ["bench", "--clock", "virtual", "--device-kind", "memory"];
     let latency = [
         "--requests",
         "100",
@@ -369,7 +353,7 @@ fn an_origin_is_measured_into_a_file_that_is_replayed() {
     ];
     let said = run(
         folder.path(),
-        &[&bench[..], &more, &latency, &["--json"]].concat(),
+        &[&bench[..], &SMALL_CACHE, &latency, &["--json"]].concat(),
     );
     let figure = figures(&said.expect(0, &[]).out);
     assert!((figure("miss_latency_p50").unwrap() - 4.0).abs() < 0.05);

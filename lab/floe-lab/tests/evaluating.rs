@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::run;
+use common::{SMALL_CACHE, run};
 
 const MEMORY: [&str; 6] = [
     "--device-kind",
@@ -82,20 +82,8 @@ fn a_bench_leaves_rows_and_a_report() {
 #[test]
 fn virtual_time_gives_the_same_figures_every_time() {
     let folder = tempfile::tempdir().unwrap();
-    let arguments = [
-        "bench",
-        "--clock",
-        "virtual",
-        "--device-kind",
-        "sim",
-        "--device-size",
-        "32MiB",
-        "--device-zone-size",
-        "2MiB",
-        "--ram-size",
-        "0",
-        "--chunk-write-buffer",
-        "8MiB",
+    let virtual_time = ["bench", "--clock", "virtual", "--device-kind", "sim"];
+    let load = [
         "--requests",
         "300",
         "--clients",
@@ -105,6 +93,7 @@ fn virtual_time_gives_the_same_figures_every_time() {
         "--verify",
         "--quiet",
     ];
+    let arguments = [&virtual_time[..], &SMALL_CACHE, &load].concat();
     let first = run(folder.path(), &arguments).expect(0, &["300 requests", "miss"]);
     let second = run(folder.path(), &arguments).expect(0, &[]);
     let figures = |out: &str| -> Vec<String> {
@@ -123,24 +112,9 @@ fn virtual_time_gives_the_same_figures_every_time() {
 #[test]
 fn a_bench_on_a_file_removes_it() {
     let folder = tempfile::tempdir().unwrap();
-    let arguments = [
-        "bench",
-        "--requests",
-        "50",
-        "--clients",
-        "2",
-        "--json",
-        "--device-size",
-        "32MiB",
-        "--device-zone-size",
-        "2MiB",
-        "--ram-size",
-        "0",
-        "--chunk-write-buffer",
-        "8MiB",
-        "--target",
-        "object",
-    ];
+    let bench = ["bench", "--target", "object", "--json"];
+    let load = ["--requests", "50", "--clients", "2"];
+    let arguments = [&bench[..], &load, &SMALL_CACHE].concat();
     let said = run(folder.path(), &arguments).expect(0, &["hit_ratio"]);
     let rows: serde_json::Value = serde_json::from_str(&said.out).unwrap();
     assert!(rows.as_array().unwrap().len() > 10);

@@ -60,6 +60,13 @@ fn refused(text: &str) -> String {
     error.to_string()
 }
 
+/// Writes `to` for `from` in the small experiment, which is then refused with `said`.
+fn assert_refused(from: &str, to: &str, said: &str) {
+    assert!(SMALL.contains(from), "{from}");
+    let really = refused(&SMALL.replacen(from, to, 1));
+    assert!(really.contains(said), "{to}: {really}");
+}
+
 #[test]
 fn cases_are_the_product_of_what_is_varied() {
     let (_, cases) = parse(Path::new("x.toml"), SMALL).expect("a good file");
@@ -95,9 +102,7 @@ fn mistakes_are_named() {
             "give one of",
         ),
     ] {
-        assert!(SMALL.contains(from), "{from}");
-        let said_really = refused(&SMALL.replacen(from, to, 1));
-        assert!(said_really.contains(said), "{to}: {said_really}");
+        assert_refused(from, to, said);
     }
 }
 

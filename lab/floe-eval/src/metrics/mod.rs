@@ -45,6 +45,20 @@ pub struct LatencySummary {
     pub max_ms: f64,
 }
 
+impl LatencySummary {
+    /// The mean and the percentiles up to the greatest, as tables show them.
+    pub fn columns_ms(&self) -> [f64; 6] {
+        [
+            self.mean_ms,
+            self.p50_ms,
+            self.p99_ms,
+            self.p999_ms,
+            self.p9999_ms,
+            self.max_ms,
+        ]
+    }
+}
+
 /// The nine series over a stretch of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measures {

@@ -166,11 +166,7 @@ fn cumulative(
     series: &Series,
     runs: &[(String, &RunResult)],
 ) -> Chart {
-    let distributions: Vec<Distribution> = runs
-        .iter()
-        .map(|(_, run)| distribution(series, run))
-        .collect();
-    let axis = axis(series, &distributions);
+    let (distributions, axis) = drawn(series, runs);
     let lines = runs.iter().zip(&distributions).enumerate();
     Chart {
         name,
@@ -192,11 +188,7 @@ fn cumulative(
 
 /// A box per run, with whiskers at the 1st and 99th percentile.
 fn boxes(name: String, title: String, series: &Series, runs: &[(String, &RunResult)]) -> BoxChart {
-    let distributions: Vec<Distribution> = runs
-        .iter()
-        .map(|(_, run)| distribution(series, run))
-        .collect();
-    let axis = axis(series, &distributions);
+    let (distributions, axis) = drawn(series, runs);
     let marks = runs.iter().zip(&distributions).enumerate();
     BoxChart {
         name,
@@ -218,6 +210,16 @@ fn boxes(name: String, title: String, series: &Series, runs: &[(String, &RunResu
             })
             .collect(),
     }
+}
+
+/// The distribution of each run, and an axis for all of them.
+fn drawn(series: &Series, runs: &[(String, &RunResult)]) -> (Vec<Distribution>, ValueAxis) {
+    let distributions: Vec<Distribution> = runs
+        .iter()
+        .map(|(_, run)| distribution(series, run))
+        .collect();
+    let axis = axis(series, &distributions);
+    (distributions, axis)
 }
 
 /// An axis of values, chosen by what lies between the 1st and 99th percentile:

@@ -46,15 +46,7 @@ pub(super) fn latencies(runs: &[RunResult]) -> Vec<Table> {
 
 fn latency_row(run: &RunResult, summary: &LatencySummary) -> Vec<String> {
     let mut row = vec![run.name.clone(), summary.count.to_string()];
-    let values = [
-        summary.mean_ms,
-        summary.p50_ms,
-        summary.p99_ms,
-        summary.p999_ms,
-        summary.p9999_ms,
-        summary.max_ms,
-    ];
-    row.extend(values.map(|ms| {
+    row.extend(summary.columns_ms().map(|ms| {
         if summary.count == 0 {
             "–".into()
         } else {

@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use floe::origin::emulated::LatencyRule;
 use floe_core::ByteSize;
 use floe_device::{Clock, DeviceConfig, virtual_time};
@@ -42,10 +44,7 @@ fn synthetic(distribution: Distribution, items: u64) -> BenchOptions {
     };
     BenchOptions {
         pacing: Pacing::Closed { clients: 4 },
-        stop: Stop {
-            requests: Some(1000),
-            duration: None,
-        },
+        stop: requests(1000),
         verify_seed: Some(SEED),
         progress: Progress::Off,
         bin: Duration::from_millis(100),
@@ -53,19 +52,49 @@ fn synthetic(distribution: Distribution, items: u64) -> BenchOptions {
     }
 }
 
+/// A run in virtual time, over an origin that takes `latency_ms`.
+fn run(latency_ms: f64, options: BenchOptions) -> RunResult {
+    virtual_time::run(1, |clock| async move {
+        let target = store_target(&clock, latency_ms).await;
+        bench(&target, &clock, None, &options).await.expect("runs")
+    })
+}
+
+fn open_loop(rate: f64, arrivals: Arrivals, in_flight_max: usize) -> Pacing {
+    Pacing::Open {
+        rate,
+        arrivals,
+        in_flight_max,
+    }
+}
+
+fn requests(count: u64) -> Stop {
+    Stop {
+        requests: Some(count),
+        duration: None,
+    }
+}
+
+fn trace(path: PathBuf) -> BenchOptions {
+    let source = RequestSource::Trace {
+        path,
+        options: TraceOptions::default(),
+        object_bytes: 1000,
+    };
+    BenchOptions {
+        verify_seed: Some(SEED),
+        progress: Progress::Off,
+        ..BenchOptions::new("trace", source)
+    }
+}
+
 #[test]
 fn a_closed_loop_in_virtual_time_is_exact_and_repeatable() {
-    let run = || {
-        virtual_time::run(1, |clock| async move {
-            let target = store_target(&clock, 10.0).await;
-            let options = BenchOptions {
-                pacing: Pacing::Closed { clients: 1 },
-                ..synthetic(Distribution::Scan, 100)
-            };
-            bench(&target, &clock, None, &options).await.expect("runs")
-        })
+    let options = BenchOptions {
+        pacing: Pacing::Closed { clients: 1 },
+        ..synthetic(Distribution::Scan, 100)
     };
-    let result = run();
+    let result = run(10.0, options.clone());
     assert!(result.is_virtual);
     assert_eq!(result.requests, 1000);
     assert_eq!(result.failed, 0);
@@ -77,29 +106,19 @@ fn a_closed_loop_in_virtual_time_is_exact_and_repeatable() {
     assert_eq!(result.whole.hit.max_ms, 0.0);
     assert!((result.whole.length_s - 1.0).abs() < 1e-6);
     assert_eq!(result.bins.len(), 10);
-    let again = run();
+    let again = run(10.0, options);
     assert_eq!(result.whole, again.whole);
     assert_eq!(result.bins, again.bins);
 }
 
 #[test]
 fn an_open_loop_counts_waiting_from_the_intended_start() {
-    let result = virtual_time::run(1, |clock| async move {
-        let target = store_target(&clock, 100.0).await;
-        let options = BenchOptions {
-            pacing: Pacing::Open {
-                rate: 100.0,
-                arrivals: Arrivals::Fixed,
-                in_flight_max: 1,
-            },
-            stop: Stop {
-                requests: Some(50),
-                duration: None,
-            },
-            ..synthetic(Distribution::Scan, 100)
-        };
-        bench(&target, &clock, None, &options).await.expect("runs")
-    });
+    let options = BenchOptions {
+        pacing: open_loop(100.0, Arrivals::Fixed, 1),
+        stop: requests(50),
+        ..synthetic(Distribution::Scan, 100)
+    };
+    let result = run(100.0, options);
     // Each waits for all before it: the n-th starts at 10 n ms and ends at
     // 10 + 100 n ms.
     assert!((result.whole.get.max_ms - (10.0 + 100.0 * 50.0 - 500.0)).abs() < 5.0);
@@ -107,22 +126,12 @@ fn an_open_loop_counts_waiting_from_the_intended_start() {
 
 #[test]
 fn poisson_arrivals_keep_their_rate() {
-    let result = virtual_time::run(1, |clock| async move {
-        let target = store_target(&clock, 1.0).await;
-        let options = BenchOptions {
-            pacing: Pacing::Open {
-                rate: 1000.0,
-                arrivals: Arrivals::Poisson,
-                in_flight_max: 100,
-            },
-            stop: Stop {
-                requests: Some(5000),
-                duration: None,
-            },
-            ..synthetic(Distribution::Uniform, 100_000)
-        };
-        bench(&target, &clock, None, &options).await.expect("runs")
-    });
+    let options = BenchOptions {
+        pacing: open_loop(1000.0, Arrivals::Poisson, 100),
+        stop: requests(5000),
+        ..synthetic(Distribution::Uniform, 100_000)
+    };
+    let result = run(1.0, options);
     assert!(
         (4.7..5.3).contains(&result.whole.length_s),
         "{:?}",
@@ -187,24 +196,15 @@ fn traces_are_replayed_with_ranges_writes_and_deletes() {
         1,a,1,1000,100,199\n2,a,1,1000,-1,-1\n3,a,3,1000,-1,-1\n\
         4,a,1,1000,5000,6000\n5,b,2,700,-1,-1\n6,b,1,700,-1,-1\n";
     std::fs::write(&path, content).expect("written");
-    let result = virtual_time::run(1, |clock| async move {
-        let target = store_target(&clock, 1.0).await;
-        let source = RequestSource::Trace {
-            path,
-            options: TraceOptions::default(),
-            object_bytes: 1000,
-        };
-        let options = BenchOptions {
-            pacing: Pacing::Recorded {
-                speed: 2.0,
-                in_flight_max: 10,
-            },
-            verify_seed: Some(SEED),
-            progress: Progress::Off,
-            ..BenchOptions::new("trace", source)
-        };
-        bench(&target, &clock, None, &options).await.expect("runs")
-    });
+    let pacing = Pacing::Recorded {
+        speed: 2.0,
+        in_flight_max: 10,
+    };
+    let options = BenchOptions {
+        pacing,
+        ..trace(path)
+    };
+    let result = run(1.0, options);
     assert_eq!(result.requests, 6);
     assert_eq!(result.failed, 0, "{:?}", result.first_failure);
     assert_eq!(
@@ -228,21 +228,11 @@ fn objects_that_change_their_size_are_replaced() {
         "0,k,1,99,1,get,0\n1,k,1,99,1,get,0\n2,k,1,499,1,get,0\n3,k,1,499,1,get,0\n",
     )
     .expect("written");
-    let result = virtual_time::run(1, |clock| async move {
-        let target = store_target(&clock, 1.0).await;
-        let source = RequestSource::Trace {
-            path,
-            options: TraceOptions::default(),
-            object_bytes: 1000,
-        };
-        let options = BenchOptions {
-            pacing: Pacing::Closed { clients: 1 },
-            verify_seed: Some(SEED),
-            progress: Progress::Off,
-            ..BenchOptions::new("trace", source)
-        };
-        bench(&target, &clock, None, &options).await.expect("runs")
-    });
+    let options = BenchOptions {
+        pacing: Pacing::Closed { clients: 1 },
+        ..trace(path)
+    };
+    let result = run(1.0, options);
     assert_eq!((result.whole.hit.count, result.whole.miss.count), (2, 2));
     assert_eq!(result.verified_bytes, 2 * 100 + 2 * 500);
 }

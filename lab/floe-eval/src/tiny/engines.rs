@@ -184,11 +184,7 @@ impl Equations {
 }
 
 pub(super) fn nemo(case: &TinyCase) -> Result<NemoConfig, EvalError> {
-    let presets = [
-        ("floe", NemoConfig::default()),
-        ("published", NemoConfig::published()),
-    ];
-    settings("tiny.nemo", &case.nemo, &presets)
+    settings("tiny.nemo", &case.nemo, &presets(NemoConfig::published()))
 }
 
 pub(super) fn log(case: &TinyCase) -> Result<LogConfig, EvalError> {
@@ -196,27 +192,28 @@ pub(super) fn log(case: &TinyCase) -> Result<LogConfig, EvalError> {
 }
 
 pub(super) fn set(case: &TinyCase) -> Result<SetConfig, EvalError> {
-    let presets = [
-        ("floe", SetConfig::default()),
-        ("published", SetConfig::published()),
-    ];
-    settings("tiny.set", &case.set, &presets)
+    settings("tiny.set", &case.set, &presets(SetConfig::published()))
 }
 
 pub(super) fn kangaroo(case: &TinyCase) -> Result<KangarooConfig, EvalError> {
-    let presets = [
-        ("floe", KangarooConfig::default()),
-        ("published", KangarooConfig::published()),
-    ];
-    settings("tiny.kangaroo", &case.kangaroo, &presets)
+    settings(
+        "tiny.kangaroo",
+        &case.kangaroo,
+        &presets(KangarooConfig::published()),
+    )
 }
 
 pub(super) fn fairywren(case: &TinyCase) -> Result<FairyWrenConfig, EvalError> {
-    let presets = [
-        ("floe", FairyWrenConfig::default()),
-        ("published", FairyWrenConfig::published()),
-    ];
-    settings("tiny.fairywren", &case.fairywren, &presets)
+    settings(
+        "tiny.fairywren",
+        &case.fairywren,
+        &presets(FairyWrenConfig::published()),
+    )
+}
+
+/// Floe's own settings and the paper's.
+fn presets<T: Default>(published: T) -> [(&'static str, T); 2] {
+    [("floe", T::default()), ("published", published)]
 }
 
 /// A preset, the first by default, with what the experiment's table says over it.

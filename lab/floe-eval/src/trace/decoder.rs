@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use super::error::TraceError;
+use super::fields::Table;
 use super::format::TraceFormat;
-use super::meta_cdn::MetaCdn;
-use super::meta_kv::MetaKv;
 use super::request::Decoded;
-use super::{arc, flat_keys, lirs, oracle_general, spc, tencent_photo, twitter};
+use super::{arc, flat_keys, lirs, meta_cdn, meta_kv, oracle_general, spc, tencent_photo, twitter};
 
 impl TraceFormat {
     /// Decodes one line (without its end) or record of this format. For formats
@@ -22,8 +21,7 @@ impl TraceFormat {
 
 /// A format with what it remembers between lines.
 pub(super) enum Decoder {
-    MetaCdn(MetaCdn),
-    MetaKv(MetaKv),
+    Table(Box<Table<7>>, fn([&str; 7]) -> Result<Decoded, String>),
     Line(fn(&[u8]) -> Result<Decoded, String>),
     Record(usize, fn(&[u8]) -> Result<Decoded, String>),
 }
@@ -31,8 +29,8 @@ pub(super) enum Decoder {
 impl Decoder {
     pub(super) fn new(format: TraceFormat) -> Self {
         match format {
-            TraceFormat::MetaCdn => Decoder::MetaCdn(MetaCdn::default()),
-            TraceFormat::MetaKv => Decoder::MetaKv(MetaKv::default()),
+            TraceFormat::MetaCdn => Decoder::Table(Box::new(meta_cdn::table()), meta_cdn::decode),
+            TraceFormat::MetaKv => Decoder::Table(Box::new(meta_kv::table()), meta_kv::decode),
             TraceFormat::Twitter => Decoder::Line(twitter::decode),
             TraceFormat::Spc => Decoder::Line(spc::decode),
             TraceFormat::TencentPhoto => Decoder::Line(tencent_photo::decode),
@@ -64,8 +62,10 @@ impl Decoder {
 
     pub(super) fn decode(&mut self, record: &[u8]) -> Result<Decoded, String> {
         match self {
-            Decoder::MetaCdn(decoder) => decoder.decode(record),
-            Decoder::MetaKv(decoder) => decoder.decode(record),
+            Decoder::Table(table, decode) => match table.row(record)? {
+                Some(row) => decode(row),
+                None => Ok(Decoded::Nothing),
+            },
             Decoder::Line(decode) | Decoder::Record(_, decode) => decode(record),
         }
     }

@@ -74,11 +74,43 @@ pub(super) fn excerpt(field: &str) -> String {
 
 /// Where the columns of a CSV file with a header are.
 #[derive(Debug)]
-pub(super) struct Columns<const N: usize>([Option<usize>; N]);
+pub(super) struct Table<const N: usize> {
+    names: [&'static str; N],
+    required: &'static [&'static str],
+    columns: Option<Columns<N>>,
+}
+
+impl<const N: usize> Table<N> {
+    /// A table with columns of these `names`, of which those in `required` must be there.
+    pub(super) fn new(names: [&'static str; N], required: &'static [&'static str]) -> Self {
+        Table {
+            names,
+            required,
+            columns: None,
+        }
+    }
+
+    /// The fields of a row; the header and empty lines have none.
+    pub(super) fn row<'a>(&mut self, line: &'a [u8]) -> Result<Option<[&'a str; N]>, String> {
+        let line = text(line)?;
+        if line.trim().is_empty() {
+            return Ok(None);
+        }
+        let Some(columns) = &self.columns else {
+            self.columns = Some(Columns::find(line, self.names, self.required)?);
+            return Ok(None);
+        };
+        columns.fields(line).map(Some)
+    }
+}
+
+/// The positions of columns in a CSV file with a header.
+#[derive(Debug)]
+struct Columns<const N: usize>([Option<usize>; N]);
 
 impl<const N: usize> Columns<N> {
     /// Finds `names` in a header; those in `required` must be there.
-    pub(super) fn find(
+    fn find(
         header: &str,
         names: [&'static str; N],
         required: &[&'static str],
@@ -101,7 +133,7 @@ impl<const N: usize> Columns<N> {
     }
 
     /// The fields of a line in the order of the names; absent columns are empty.
-    pub(super) fn fields<'a>(&self, line: &'a str) -> Result<[&'a str; N], String> {
+    fn fields<'a>(&self, line: &'a str) -> Result<[&'a str; N], String> {
         let given: Vec<&str> = line.split(',').collect();
         let mut fields = [""; N];
         for (field, place) in fields.iter_mut().zip(&self.0) {

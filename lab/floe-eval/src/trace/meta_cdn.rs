@@ -1,7 +1,7 @@
 //! Meta CDN traces: CSV with a header; the 10 columns of 2020 and the newer
 //! ones with more. Columns are found by name.
 
-use super::fields::{self, Columns, number};
+use super::fields::{self, Table, number};
 use super::request::{ByteRange, Decoded, Key, Op, Request};
 
 const NAMES: [&str; 7] = [
@@ -15,45 +15,34 @@ const NAMES: [&str; 7] = [
 ];
 const REQUIRED: [&str; 3] = ["timestamp", "cacheKey", "OpType"];
 
-/// Decodes lines after the header has been seen.
-#[derive(Debug, Default)]
-pub(super) struct MetaCdn {
-    columns: Option<Columns<7>>,
+/// The columns of such a file.
+pub(super) fn table() -> Table<7> {
+    Table::new(NAMES, &REQUIRED)
 }
 
-impl MetaCdn {
-    /// One line: the header first, then a request each.
-    pub(super) fn decode(&mut self, line: &[u8]) -> Result<Decoded, String> {
-        let line = fields::text(line)?;
-        if line.trim().is_empty() {
-            return Ok(Decoded::Nothing);
-        }
-        let Some(columns) = &self.columns else {
-            self.columns = Some(Columns::find(line, NAMES, &REQUIRED)?);
-            return Ok(Decoded::Nothing);
-        };
-        let [time, key, op, size, start, end, ttl] = columns.fields(line)?;
-        if key.is_empty() {
-            return Err("the cacheKey is empty".into());
-        }
-        let size = optional(size, "objectSize")?;
-        Ok(Decoded::One(Request {
-            time_ns: Some(fields::whole_seconds_ns("the timestamp", time)?),
-            key: Key::Bytes(key.as_bytes().into()),
-            op: operation(op)?,
-            size,
-            range: range(
-                optional(start, "rangeStart")?,
-                optional(end, "rangeEnd")?,
-                size,
-            )?,
-            ttl: if ttl.is_empty() {
-                None
-            } else {
-                fields::ttl(ttl)?
-            },
-        }))
+/// A row stands for a request.
+pub(super) fn decode(row: [&str; 7]) -> Result<Decoded, String> {
+    let [time, key, op, size, start, end, ttl] = row;
+    if key.is_empty() {
+        return Err("the cacheKey is empty".into());
     }
+    let size = optional(size, "objectSize")?;
+    Ok(Decoded::One(Request {
+        time_ns: Some(fields::whole_seconds_ns("the timestamp", time)?),
+        key: Key::Bytes(key.as_bytes().into()),
+        op: operation(op)?,
+        size,
+        range: range(
+            optional(start, "rangeStart")?,
+            optional(end, "rangeEnd")?,
+            size,
+        )?,
+        ttl: if ttl.is_empty() {
+            None
+        } else {
+            fields::ttl(ttl)?
+        },
+    }))
 }
 
 fn operation(field: &str) -> Result<Op, String> {

@@ -10,6 +10,18 @@ mod product;
 
 pub(crate) use product::{Said, Serving, floe, get, said};
 
+/// Flags of a cache of 32 MiB without a RAM tier.
+pub(crate) const SMALL_CACHE: [&str; 8] = [
+    "--device-size",
+    "32MiB",
+    "--device-zone-size",
+    "2MiB",
+    "--ram-size",
+    "0",
+    "--chunk-write-buffer",
+    "8MiB",
+];
+
 /// The `floe-lab` command in `folder`.
 pub(crate) fn lab(folder: &Path) -> Command {
     product::clean(env!("CARGO_BIN_EXE_floe-lab"), folder)
