@@ -13,7 +13,7 @@ use list::{BENCHES, Bench, names};
 mod list;
 mod page;
 
-/// What to run.
+/// The benches to run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Only the benches whose names contain one of these words.
@@ -80,7 +80,7 @@ fn write_pages(figures: &Map<String, Value>) -> Result<()> {
     fs::write(&readme, page::with_headlines(&text, figures)?).context("writing README.md")
 }
 
-/// What is in the file of figures, if there is one.
+/// The figures in the file, if there is one.
 fn earlier_figures() -> Result<Map<String, Value>> {
     match fs::read_to_string(project::root().join(FIGURES)) {
         Ok(text) => serde_json::from_str(&text).with_context(|| format!("reading {FIGURES}")),
@@ -155,7 +155,7 @@ fn cells(line: &str, columns: usize) -> Option<Vec<Value>> {
     Some(cells)
 }
 
-/// What the figures were measured on.
+/// The machine that the figures were measured on.
 fn machine() -> Result<Value> {
     let git = |arguments: &[&str]| {
         project::output(

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use crate::project;
 use crate::verdicts::{self, Verdict};
 
-/// What to run.
+/// The steps to run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Print the steps and run none.
@@ -117,8 +117,8 @@ const EXPECTED_SKIPS: &[&str] = &[
     "book: mdbook",
 ];
 
-/// What `--full` adds: the papers' experiments, each failing where a verdict is not as
-/// `experiments/known-to-differ.toml` has it.
+/// Steps that `--full` adds: the papers' experiments. Each fails if a verdict is not as
+/// `experiments/known-to-differ.toml` expects.
 const FULL: &[Step] = &[
     judged!("zncache-table5"),
     judged!("oxcache-table5"),
@@ -151,7 +151,7 @@ struct Finished {
     printed: Printed,
 }
 
-/// What a step printed.
+/// The output of a step.
 #[derive(Default)]
 struct Printed {
     /// The last lines.
@@ -340,7 +340,7 @@ fn show(output: impl Read, lines: &mpsc::Sender<String>) {
         .read_until(b'\n', &mut line)
         .is_ok_and(|read| read > 0)
     {
-        // Whoever was to see it may be gone; the step goes on.
+        // The reader may be gone; the step goes on.
         let _ = std::io::stdout().write_all(&line);
         let _ = lines.send(String::from_utf8_lossy(&line).trim_end().to_owned());
         line.clear();

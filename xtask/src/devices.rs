@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::project::{self, Outcome};
 
-/// What to run.
+/// Options of the task.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Fail where no loop device can be had.

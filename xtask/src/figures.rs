@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::project::{self, Profile};
 
-/// Which experiments to run.
+/// The experiments to run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Only these, by their names, as `nemo-fig12`; otherwise all of which a
@@ -34,7 +34,7 @@ const SHOWN: &[(&str, &[&str])] = &[
     ("nemo-admission", &["curve-2.svg"]),
 ];
 
-/// Where documents find them.
+/// The folder that documents link to.
 fn folder() -> PathBuf {
     project::root().join("docs/figures")
 }

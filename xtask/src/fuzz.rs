@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 
 use crate::project::{self, Outcome};
 
-/// What to run.
+/// The targets to run, and for how long.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Seconds for each target; without it, a minute is shared by all.

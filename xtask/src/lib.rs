@@ -1,4 +1,4 @@
-//! What developers and CI run besides cargo's own commands: `cargo xtask help`.
+//! Tasks of developers and CI beside cargo's own commands: `cargo xtask help`.
 //!
 //! Every task either passes, fails with a reason, or says loudly why it was
 //! skipped; `--require` turns the last into a failure.

@@ -11,7 +11,7 @@ use xtask::{
     project, report_shot, sizes, tidy,
 };
 
-/// What developers and CI run besides cargo's own commands.
+/// Tasks of developers and CI beside cargo's own commands.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {

@@ -22,7 +22,7 @@ use crate::blackbox::http::Connection;
 use crate::blackbox::server::{Server, Setup};
 use crate::project::{self, Profile};
 
-/// What to run.
+/// Options of the task.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Use the debug build.
@@ -50,7 +50,7 @@ const SMALL_BYTES: u64 = 64 << 10;
 /// Four times what the RAM tier holds.
 const SMALL_OBJECTS: u64 = 4 * RAM_TIER_BYTES / SMALL_BYTES;
 const RAM_TIER_BYTES: u64 = 64 * MIB;
-/// What the server may take besides its RAM tier.
+/// Memory that the server may take besides its RAM tier.
 const REST_BYTES_MAX: u64 = 256 * MIB;
 /// Reads begin at such offsets, so that what two clients see can be compared.
 const BLOCK_BYTES: u64 = 64 << 10;
@@ -136,7 +136,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What the clients do.
+/// The behaviour of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Crowd {
     /// A quarter is slow; all read whatever there is.
@@ -146,7 +146,7 @@ enum Crowd {
     SlowOnFlash,
 }
 
-/// What all clients share.
+/// State that all clients share.
 struct Load {
     s3: SocketAddr,
     until: Instant,

@@ -1,4 +1,4 @@
-//! Where the project is, and how its programs are built and started.
+//! Paths of the project, and commands that build and start its programs.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ pub fn target_dir() -> PathBuf {
     }
 }
 
-/// Which build of the `floe` binary a task uses.
+/// The build of the `floe` binary that a task uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     /// Optimised.
@@ -108,7 +108,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What `command` prints on standard output; an error carries its standard error.
+/// The standard output of `command`; an error carries its standard error.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command
         .output()

@@ -8,12 +8,12 @@ use anyhow::{Context, Result, bail};
 
 use crate::project::{self, Outcome};
 
-/// What to open.
+/// The report to open.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The report.
     pub report: PathBuf,
-    /// Where the picture goes; beside the report by default.
+    /// Path of the picture; beside the report by default.
     #[arg(long)]
     pub picture: Option<PathBuf>,
     /// Fail where there is no browser, instead of saying so and passing.

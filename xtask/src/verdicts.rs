@@ -25,7 +25,7 @@ differ in [known-to-differ.toml](../experiments/known-to-differ.toml).
 |---|---|---|---|---|
 ";
 
-/// What one experiment's run said.
+/// Verdicts of one experiment's run.
 pub struct Verdict {
     /// Its name.
     pub experiment: String,

@@ -1,5 +1,5 @@
-//! What a file holds before a cache is made of it. A file that is opened is
-//! empty or a cache; none is changed by being looked at.
+//! Contents of a file before a cache is made of it. Opening accepts an empty file
+//! or a cache, and inspection changes no file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

@@ -25,7 +25,7 @@ pub struct Target {
 /// The targets of a crate.
 #[derive(Clone, Copy, Debug)]
 pub struct Collection {
-    /// What its drivers call the crate.
+    /// The crate's name in its drivers.
     pub crate_name: &'static str,
     /// How its program is started.
     pub program: &'static str,
@@ -101,7 +101,7 @@ impl Collection {
     /// targets need, and no more that names this crate.
     ///
     /// # Errors
-    /// What they lack, or why they cannot be read.
+    /// Names the missing entries, or says why the drivers cannot be read.
     pub fn check_drivers(&self) -> Result<(), String> {
         let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let read = |path: &Path| {

@@ -81,7 +81,7 @@ pub(super) fn announced_sets(place: &Place) -> Result<()> {
     server.stop()
 }
 
-/// Those who do not read their answers keep nobody else from flash.
+/// Clients that do not read their answers keep no other client from flash.
 pub(super) fn silent_readers(place: &Place) -> Result<()> {
     const ITEMS: usize = 64;
     let server = Server::start(&place.setup(Vec::new()))?;

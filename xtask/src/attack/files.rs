@@ -1,4 +1,4 @@
-//! Files that are not the cache's, and files that somebody damaged.
+//! Foreign files in place of the cache's, and damaged ones.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};

@@ -29,7 +29,7 @@ fn open_server(place: &Place, more: &[&str]) -> Result<Server> {
     Server::start(&place.setup(more.iter().map(|&flag| flag.to_owned()).collect()))
 }
 
-/// Whoever holds a presigned URL for an upload may upload, and nothing else.
+/// A presigned URL for an upload permits the upload, and nothing else.
 pub(super) fn presigned_copy(place: &Place) -> Result<()> {
     let server = signed_server(place)?;
     let url = presign_v4("PUT", server.s3, "/demo/target", 300);
@@ -191,7 +191,7 @@ pub(super) fn form_uploads(place: &Place) -> Result<()> {
     server.stop()
 }
 
-/// Uploads that do not send what they announced keep nobody else from reading.
+/// Uploads that stall keep no other client from reading.
 pub(super) fn stalled_uploads(place: &Place) -> Result<()> {
     const UPLOADS: usize = 300;
     const PATIENCE: Duration = Duration::from_secs(5);

@@ -12,7 +12,7 @@ pub(super) struct Bench {
     pub(super) cargo: &'static [&'static str],
     /// The folder it runs in.
     pub(super) folder: &'static str,
-    /// What it is told further.
+    /// Further arguments.
     pub(super) full: &'static [&'static str],
     /// The same for a quick run.
     pub(super) quick: &'static [&'static str],

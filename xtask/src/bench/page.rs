@@ -348,7 +348,7 @@ fn against_memcached(text: &mut String, rows: &[&Value]) {
     }
 }
 
-/// What the engines for tiny objects cost without I/O.
+/// CPU cost of the engines for tiny objects without I/O.
 fn brains(text: &mut String, rows: &[&Value]) {
     let millions = |rate: &Value| {
         let millions = rate.as_f64().unwrap_or_default() / 1e6;

@@ -31,7 +31,7 @@ pub(crate) enum Mood {
 
 /// A running origin. It stops when it is dropped.
 pub(crate) struct Origin {
-    /// Where it listens.
+    /// The address it listens on.
     pub address: SocketAddr,
     shared: Arc<Shared>,
     listener: Option<JoinHandle<()>>,

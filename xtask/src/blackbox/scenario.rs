@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::server::{SMALL_CHUNK, SMALL_ZONE, Setup, log_tail};
 use crate::project::{self, Outcome, Profile};
 
-/// Which scenarios to run, and on which binary.
+/// The scenarios to run, and the binary to run them on.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Only the scenarios whose names contain one of these words.
@@ -95,7 +95,7 @@ pub fn run(task: &str, scenarios: &[Scenario], options: &Options) -> Result<()> 
 pub struct Place {
     /// The `floe` binary.
     pub binary: PathBuf,
-    /// Where the scenario keeps its files.
+    /// The scenario's own folder.
     pub folder: PathBuf,
 }
 

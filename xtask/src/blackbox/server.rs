@@ -23,7 +23,7 @@ pub const SMALL_CHUNK: &str = "128KiB";
 pub struct Setup {
     /// The `floe` binary.
     pub binary: PathBuf,
-    /// Where everything of this cache lies.
+    /// The folder with all files of this cache.
     pub data_dir: PathBuf,
     /// Bytes of flash, as the flag takes it.
     pub cache_size: String,

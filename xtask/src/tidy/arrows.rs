@@ -1,4 +1,4 @@
-//! Which crate may depend on which (ARCHITECTURE.md, "Code map").
+//! Dependencies that crates may have (ARCHITECTURE.md, "Code map").
 
 use std::path::{Path, PathBuf};
 

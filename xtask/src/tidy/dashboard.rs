@@ -14,7 +14,7 @@ const DASHBOARD: &str = "packaging/grafana/floe.json";
 /// Prefixes under which whole tables of counters are exported.
 const TABLES: &[&str] = &["floe_object_", "floe_chunk_", "floe_device_"];
 
-/// What Prometheus adds to a metric's registered name.
+/// Suffixes that Prometheus adds to a metric's registered name.
 const SUFFIXES: &[&str] = &["_bucket", "_sum", "_count", "_total"];
 
 pub(super) fn check(root: &Path, violations: &mut Vec<Violation>) -> Result<()> {
@@ -63,8 +63,8 @@ fn collect_queries(value: &Value, queries: &mut Vec<String>) {
     }
 }
 
-/// What exports metrics: the frontends by name, and tables of counters whose
-/// identifiers become names.
+/// The sources that export metrics: the frontends by name, and tables of counters
+/// whose identifiers become names.
 fn server_source(root: &Path) -> Result<String> {
     let mut code = String::new();
     for file in project_files(root)? {

@@ -138,7 +138,7 @@ fn anchor(title: &str) -> String {
     kept.flat_map(char::to_lowercase).collect()
 }
 
-/// What stands in backticks on one line and has the form of a path.
+/// Words of one line in backticks that have the form of a path.
 fn paths(line: &str) -> impl Iterator<Item = String> {
     let quoted = line.split('`').skip(1).step_by(2);
     let is_path = |c: char| c.is_ascii_alphanumeric() || "_-./{},".contains(c);

@@ -13,7 +13,7 @@ use super::violation::Violation;
 /// The only crate that may hold `unsafe`.
 const UNSAFE_CRATE: &str = "floe-device";
 
-/// What the brain must not touch: the path's prefix, and why.
+/// Paths that engine cores must not use: the prefix, and why.
 const BANNED_IN_CORE: &[(&str, &str)] = &[
     ("std::time::Instant", "brains read no clock: take a `Tick`"),
     (
@@ -62,7 +62,7 @@ const BANNED_IN_CORE: &[(&str, &str)] = &[
     ),
 ];
 
-/// What flows must not wait through, and why.
+/// Calls that drivers must not wait through, and why.
 const BANNED_IN_FLOWS: &[(&str, &str)] = &[(
     "tokio::time",
     "flows wait only through `floe_device::Clock`, so that they run in virtual time",

@@ -26,7 +26,7 @@ const MACHINE_PATHS: &[&str] = &[
     concat!("/Us", "ers/"),
 ];
 
-/// Settings that tie a build to a package index of somebody's own.
+/// Settings that tie a build to a private package index.
 const INDEX_SETTINGS: &[&str] = &[
     concat!("index", "-url"),
     concat!("PIP_INDEX", "_URL"),

@@ -10,7 +10,7 @@ pub struct Violation {
     pub file: PathBuf,
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong and what to do instead.
+    /// The fault and its cure.
     pub rule: String,
 }
 

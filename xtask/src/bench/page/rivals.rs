@@ -15,7 +15,7 @@ pub(super) fn compare(text: &mut String, rivals: &[&Value], bytes: u64) {
         let figure = row(name)?[figure].as_f64();
         figure.filter(|figure| *figure > 0.0)
     };
-    // What was thrown away in the meantime is not answered from flash.
+    // A value that was evicted in the meantime is no answer from flash.
     let answered = |name: &str, depth: u32| {
         let asked = of(name, &format!("get_depth_{depth}_per_cpu_second"))?;
         let hits = of(name, &format!("get_depth_{depth}_hit_percent"))?;
