@@ -129,7 +129,7 @@ fn operations_per_s(config: SsdConfig, commands: u32) -> Result<f64, Failure> {
     Ok(ssd.statistics().die_operations as f64 / seconds)
 }
 
-/// What a zone of the drive takes, if it has zones.
+/// The bytes of a zone of the drive, if it has zones.
 fn zone_bytes(config: &SsdConfig) -> Option<u64> {
     match &config.flash()?.interface {
         Interface::Zoned(zones) => Some(config.capacity_bytes() / u64::from(zones.zones)),

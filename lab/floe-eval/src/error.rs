@@ -21,9 +21,9 @@ pub enum EvalError {
     /// An option makes no sense.
     #[error("{option}: {reason}")]
     Option {
-        /// Which one.
+        /// The option.
         option: &'static str,
-        /// What is wrong and what would be right.
+        /// The fault and the cure.
         reason: String,
     },
     /// The cache returned bytes that are not the object's. It must never.
@@ -31,7 +31,7 @@ pub enum EvalError {
         "WRONG BYTES: object {key} differs from its origin at offset {offset}; this is a bug of the cache, please report it with the configuration and seed"
     )]
     WrongBytes {
-        /// Which object.
+        /// The object.
         key: String,
         /// Where.
         offset: u64,
@@ -41,7 +41,7 @@ pub enum EvalError {
         "WRONG LENGTH: object {key} gave {given} bytes instead of {wanted}; this is a bug of the cache, please report it with the configuration and seed"
     )]
     WrongLength {
-        /// Which object.
+        /// The object.
         key: String,
         /// Bytes it should give.
         wanted: u64,
@@ -53,17 +53,17 @@ pub enum EvalError {
         "WRONG VALUE: {key} from the server: {what}; either the server is wrong, or its objects were not written by `floe bench` (or made up by an emulated origin) with this seed"
     )]
     ServerLied {
-        /// Which object.
+        /// The object.
         key: String,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// A server that runs cannot be used.
     #[error("cannot use {server}: {reason}")]
     Server {
-        /// Which server.
+        /// The server.
         server: String,
-        /// What is wrong, and what to do.
+        /// The fault and the cure.
         reason: String,
     },
     /// Ctrl-C came before anything was measured.
@@ -96,15 +96,15 @@ pub enum EvalError {
         "there is no {path}; put it beside the experiment, or set FLOE_TRACES to the folder it is in"
     )]
     Absent {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
     /// An experiment file cannot be understood.
     #[error("experiment {path}: {reason}")]
     Experiment {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// A case of an experiment failed.
@@ -114,9 +114,9 @@ pub enum EvalError {
         .folder.display()
     )]
     Case {
-        /// Which case.
+        /// The case.
         case: String,
-        /// Where the others are kept.
+        /// The folder of the other cases.
         folder: PathBuf,
         /// Why.
         source: Box<EvalError>,
@@ -127,17 +127,17 @@ pub enum EvalError {
     /// A result cannot be read.
     #[error("results {path}: {reason}")]
     Results {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// A file cannot be read or written.
     #[error("cannot {action} {path}")]
     File {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Why.
         #[source]

@@ -11,7 +11,7 @@
 //! | [`metrics`] | the series that a run measures |
 //! | [`results`] | figures with their provenance, one per row |
 //!
-//! What it refuses to know: code of servers. Of protocols it has the clients'
+//! Must not depend on code of servers. Of protocols it has the clients'
 //! side, written from their descriptions.
 
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! What the papers found, in small: the shipped experiment's verdicts hold, and small
-//! forms of the experiments find what they found before (`small/*.json`): that is
+//! The papers' findings, in small: the shipped experiment's verdicts hold, and small
+//! forms of the experiments reproduce their earlier results (`small/*.json`): that is
 //! regression, not reproduction.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use floe_eval::run::Progress;
 /// may differ in their last digit on another.
 const TOLERANCE: f64 = 0.01;
 
-/// What is compared, where a case has it.
+/// The metrics to compare, if a case has them.
 const METRICS: [&str; 8] = [
     "get_throughput",
     "get_latency_mean",

@@ -102,7 +102,7 @@ window.addEventListener('load', () => {
 });
 </script>";
 
-/// What the probe saw.
+/// The probe's observations.
 #[derive(serde::Deserialize)]
 struct Seen {
     lines: usize,
@@ -133,7 +133,7 @@ fn chromium() -> Option<PathBuf> {
     found
 }
 
-/// What Chromium prints; `None` if it does not end in time.
+/// Chromium's output; `None` if it does not end in time.
 fn browse(
     chromium: &Path,
     profile: &Path,

@@ -95,7 +95,7 @@ pub(crate) fn command(schema: &Schema) -> Command {
         .mut_subcommand("replay", |c| with_settings(c, schema, cache))
 }
 
-/// What ids a bench draws from.
+/// The distribution of a bench's ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WorkloadName {
     /// Every object equally often
@@ -173,7 +173,7 @@ pub(crate) struct LoadArgs {
     pub(crate) verify: bool,
 }
 
-/// What the cache under test stands in front of.
+/// The cache under test and the origin behind it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Cache under test")]
 pub(crate) struct CacheArgs {
@@ -220,7 +220,7 @@ pub(crate) struct RemoteArgs {
     pub(crate) bucket: String,
 }
 
-/// What a bench or replay leaves behind.
+/// The results that a bench or replay leaves behind.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Results")]
 pub(crate) struct OutputArgs {
@@ -232,7 +232,7 @@ pub(crate) struct OutputArgs {
     pub(crate) quiet: bool,
 }
 
-/// Which of an experiment's cases are run, and how many at a time.
+/// The cases of an experiment to run, and how many at a time.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Experiment")]
 pub(crate) struct SweepArgs {

@@ -30,7 +30,7 @@ use crate::outcome::{Done, explain, finish, judge};
 use crate::remote::{self, Remote, refuse_remote_flags};
 use crate::workload;
 
-/// How long a bench takes that nobody gave an end.
+/// Length of a bench without a given end.
 const BENCH_SECONDS: u64 = 30;
 
 /// `floe bench`: an experiment, or a run that the flags describe.
@@ -349,7 +349,7 @@ impl Scratch {
                 .map_err(explain)
         };
         if is_own_file {
-            // What is left of a cache under test is of no use to anybody.
+            // The remains of a cache under test are of no further use.
             let _ = std::fs::remove_file(self.folder.join("cache.flash"));
             let _ = std::fs::remove_dir(&self.folder);
         }
@@ -371,7 +371,7 @@ impl Scratch {
     }
 }
 
-/// A cache under test is formatted; what somebody else wrote must not be.
+/// A cache under test is formatted; foreign data must not be.
 fn refuse_to_wipe(path: &Path) -> Result<(), Failure> {
     let Ok(file) = std::fs::File::open(path) else {
         // It does not exist, or opening it says better what is wrong.

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> Result<(), Failure> {
     }
 }
 
-/// What a report says.
+/// The text of a report.
 struct Told {
     page: PathBuf,
     text: String,
@@ -86,7 +86,7 @@ fn compare(first: &Path, second: &Path, args: &ReportArgs) -> Result<Told, Failu
     })
 }
 
-/// Where to write: as told, or beside what is read.
+/// The file to write: as given, or beside the results that are read.
 fn beside(folder: &Path, name: &str, args: &ReportArgs) -> PathBuf {
     match &args.out {
         Some(out) => out.clone(),

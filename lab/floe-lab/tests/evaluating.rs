@@ -228,7 +228,7 @@ ram = { size = "0" }
     let page = said.out.trim().trim_start_matches("report: ");
     assert!(folder.path().join(page).exists(), "{page}");
 
-    // What is published is told beside what was measured.
+    // The report shows published values beside the measured ones.
     let published = r#"
 [[published]]
 kind = "published"

@@ -1,4 +1,4 @@
-//! What the file system can do at best: a raw io_uring loop, and fio.
+//! The file system's limit: a raw io_uring loop, and fio.
 
 use std::fs::File;
 use std::io::Write;

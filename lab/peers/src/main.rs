@@ -61,7 +61,7 @@ struct Arguments {
     part: Option<Part>,
 }
 
-/// What a peer's own process does.
+/// The part of the work that a peer's own process does.
 #[derive(Subcommand)]
 enum Part {
     /// Burst, gets, mixed.

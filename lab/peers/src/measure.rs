@@ -1,4 +1,4 @@
-//! What the kernel says that this process used.
+//! The kernel's account of the resources that this process used.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::floe_cache::FloeCache;
 use crate::foyer_cache::{FoyerCache, FoyerIo};
 
-/// Which cache.
+/// The caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Name {
     /// Floe's `Store` as it is by default: what an acknowledged put replaced
@@ -34,7 +34,7 @@ impl Name {
     }
 }
 
-/// What every cache is given.
+/// Sizes that every cache is given.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub flash_bytes: u64,

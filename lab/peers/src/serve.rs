@@ -46,7 +46,7 @@ pub async fn serve(socket: &Path, folder: &Path, sizes: Sizes, io: FoyerIo) -> R
     }
 }
 
-/// What a client asks.
+/// A request of a client.
 enum Request {
     Get(Bytes),
     Set(Bytes, Bytes),

@@ -32,7 +32,7 @@ pub struct Pressure {
     pub seconds: u64,
 }
 
-/// What the loaded process measured.
+/// Measurements of the process that loaded the cache.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Loaded {
     pub entries: u64,
@@ -52,7 +52,7 @@ pub struct Loaded {
     pub mixed_write_amplification: f64,
 }
 
-/// What the process that opened the cache again measured.
+/// Measurements of the process that opened the cache again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reopened {
     pub recovery_cpu_seconds: f64,

@@ -12,7 +12,7 @@ use crate::AnyError;
 /// Bytes of a key: its number in hexadecimal digits.
 pub(crate) const KEY_BYTES: usize = 16;
 
-/// What is asked of a key.
+/// A request for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Get,
@@ -70,7 +70,7 @@ pub(crate) fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// What became of requests.
+/// The outcome of requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) gets: u64,

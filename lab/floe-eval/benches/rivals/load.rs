@@ -1,4 +1,4 @@
-//! What every peer goes through: a burst of sets, gets from flash, and
+//! The load of every peer: a burst of sets, gets from flash, and
 //! the mix of Twitter's clusters with a set after every miss.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use crate::AnyError;
 use crate::client::{Ask, Client, KEY_BYTES, Request, Tally, Values, mix};
 use crate::server::{Peer, Used};
 
-/// The part of flash that the burst fills: nobody has to evict for want of it.
+/// The part of flash that the burst fills: no peer has to evict for want of room.
 const BURST: f64 = 0.4;
 
 /// Requests in flight on each connection, and how many of those there are.
@@ -128,7 +128,7 @@ impl Case {
     }
 }
 
-/// What was done to a peer, and what it used for that.
+/// The load of a peer, and the resources that it used.
 #[derive(Clone, Debug)]
 struct Measured {
     tally: Tally,
@@ -353,8 +353,8 @@ fn in_turns(peers: &[Peer], round: usize) -> impl Iterator<Item = (usize, &Peer)
 }
 
 /// Keeps a peer's file out of the page cache while `work` is done. The
-/// data of a test fits there, that of a cache on flash does not: without this,
-/// what is to come from flash would come from memory that nobody counts.
+/// data of a test fits there, that of a cache on flash does not. Otherwise
+/// values of flash would come from memory that no account includes.
 fn without_page_cache(
     peer: &Peer,
     work: impl FnOnce() -> Result<Tally, AnyError>,
@@ -364,7 +364,7 @@ fn without_page_cache(
         return work();
     };
     let file = std::fs::File::open(path)?;
-    // What is not written yet cannot be dropped.
+    // The kernel drops only pages that are written.
     file.sync_all()?;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -452,7 +452,7 @@ fn all(
     })
 }
 
-/// What a peer uses while `work` is done.
+/// The resources that a peer uses while `work` is done.
 fn measured(
     peer: &Peer,
     work: impl FnOnce() -> Result<Tally, AnyError>,

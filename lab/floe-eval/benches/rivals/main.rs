@@ -24,7 +24,7 @@ use server::{Peer, Programs};
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What was asked for on the command line.
+/// The arguments of the command line.
 struct Arguments {
     programs: Programs,
     folder: PathBuf,

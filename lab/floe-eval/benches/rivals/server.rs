@@ -14,7 +14,7 @@ const THREADS: u32 = 2;
 
 const START_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where programs are that are not on the path.
+/// Programs that are not on the path.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
     pub(crate) floe: Option<PathBuf>,
@@ -43,7 +43,7 @@ impl Drop for Peer {
     }
 }
 
-/// What a process used so far.
+/// The resources that a process used so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Used {
     pub(crate) cpu_seconds: f64,
@@ -52,7 +52,7 @@ pub(crate) struct Used {
     /// That it caused to be written to the device.
     pub(crate) written_bytes: u64,
     /// Gets that were answered, and those of them that flash answered; of
-    /// whoever counts them.
+    /// peers that count them.
     pub(crate) hits: Option<(u64, u64)>,
 }
 
@@ -112,7 +112,7 @@ impl Peer {
             cached_file: None,
             child,
         };
-        // Nobody must ever wait for what is read of it.
+        // The server must never wait for a reader of its output.
         let lines = std::thread::spawn(move || {
             let lines = BufReader::new(stderr).lines().map_while(Result::ok);
             lines

@@ -79,7 +79,7 @@ fn rows_of(experiment: &Experiment, case: &Case, record: &Record) -> Vec<Row> {
         .collect()
 }
 
-/// What all cases have in common.
+/// The provenance that all cases have in common.
 fn provenance(text: &str, seed: u64, done: &[(&Case, Record)]) -> Provenance {
     let together = |of: fn(&Provenance) -> &String| {
         let mut different: Vec<&str> = done

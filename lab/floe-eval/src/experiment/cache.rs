@@ -83,7 +83,7 @@ pub struct CacheSpec {
     pub device: DeviceConfig,
     /// The chunk engine.
     pub chunk: ChunkConfig,
-    /// Which values are written to flash.
+    /// The policy that admits values to flash.
     pub admission: AdmissionConfig,
     /// The RAM tier.
     pub ram: RamConfig,
@@ -91,8 +91,8 @@ pub struct CacheSpec {
     pub origin_latency: LatencyRule,
     /// Bytes per second of one origin stream; unlimited if absent.
     pub origin_bandwidth_per_stream: Option<ByteSize>,
-    /// For the target `store`: whoever wants a key that is being fetched waits
-    /// for it, as a read-through cache and the papers' hosts have it.
+    /// For the target `store`: a client that wants a key that is being fetched
+    /// waits for the fetch, as in a read-through cache and the papers' hosts.
     pub coalesce: bool,
     /// For the target `store` in virtual time: what requests are charged for the
     /// host's work.
@@ -107,7 +107,7 @@ pub struct CacheSpec {
 
 /// An open cache, its device metered.
 pub struct CacheUnderTest {
-    /// What to drive.
+    /// The target of the load.
     pub target: Target,
     /// The device under it.
     pub device: Arc<Metered>,

@@ -24,7 +24,7 @@ pub(super) struct Case {
     pub(super) digest: String,
 }
 
-/// What only says how results are named and shown; a case is the same without.
+/// Keys that only name and show results; they do not change a case.
 const KEYS_OF_SHOWING: [&str; 10] = [
     "name",
     "title",
@@ -44,7 +44,7 @@ const KEYS_OF_SHOWING: [&str; 10] = [
 pub(super) struct Coordinate {
     pub(super) label: String,
     pub(super) name: String,
-    /// Where it lies on an axis, if it is a number or a size.
+    /// Its position on an axis, if it is a number or a size.
     pub(super) position: Option<f64>,
 }
 

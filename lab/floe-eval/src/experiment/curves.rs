@@ -56,8 +56,8 @@ fn is_even(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> bool {
     spec.x_even || along.any(|c| c.position.is_none())
 }
 
-/// Where a case lies along a curve. On an even axis that is the order in which
-/// the values are met, which are remembered in `ticks`.
+/// The position of a case along a curve. On an even axis that is the order of
+/// the values, which `ticks` remembers.
 fn place(
     spec: &CurveSpec,
     is_even: bool,
@@ -118,7 +118,7 @@ pub(super) fn panels(spec: &PanelSpec, runs: &[(&Case, &RunResult)]) -> Vec<Pane
             let named = |is_line: bool| -> String {
                 let picked = case.coordinates.iter();
                 let picked = picked.filter(|c| spec.lines.contains(&c.label) == is_line);
-                // What is the same for all says nothing.
+                // A label that all runs share tells none apart.
                 let picked = picked.filter(|c| is_line || varies(&c.label, runs));
                 let parts: Vec<String> = picked
                     .map(|c| match is_line {

@@ -24,15 +24,15 @@ use crate::tiny::{self, TinyCase, TinyProgress};
 use crate::trace::TraceOptions;
 use crate::workload::{WorkloadSpec, working_set_items};
 
-/// What a case found.
+/// The result of a case.
 pub(super) struct Found {
     pub(super) run: Option<RunResult>,
     pub(super) replay: Option<ReplayResult>,
-    /// What it ran on.
+    /// The device of the run.
     pub(super) device: String,
 }
 
-/// Where a case is run.
+/// The surroundings of a case.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     /// The experiment's file: traces may lie beside it.

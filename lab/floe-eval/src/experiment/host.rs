@@ -20,7 +20,7 @@ use crate::hosts::{
 use crate::metrics::{Measures, media_figures};
 use crate::run::{ExtraFigure, Pacing, Progress, RunResult};
 
-/// What the papers' hosts need beside what every cache needs.
+/// Settings of the papers' hosts beside those of every cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct HostSpec {
@@ -32,7 +32,7 @@ pub struct HostSpec {
     pub state: Option<PathBuf>,
     /// How many zones the cache has.
     pub zones: u32,
-    /// What a zone is counted as when there are `ratio` keys per chunk.
+    /// The size that a zone counts as when there are `ratio` keys per chunk.
     pub zone_unit: ByteSize,
     /// How far a fetch may be from its mean latency, as a share.
     pub jitter: f64,
@@ -145,7 +145,7 @@ fn latency_us(rule: &LatencyRule) -> Result<u64, EvalError> {
     Ok((ms * 1e3).round() as u64)
 }
 
-/// What a host's run found, with the device's part of it.
+/// The result of a host's run, with the device's part of it.
 pub(super) fn figures(config: &HostConfig, found: HostResult) -> Result<RunResult, EvalError> {
     let device = config.device.config()?;
     let mut run = found.run;
@@ -215,7 +215,7 @@ fn after_over_before(run: &RunResult, capacity: f64, of: fn(&Measures) -> f64) -
         let bytes = bin.write_bytes_per_s * bin.length_s;
         let (from, to) = (written / capacity, (written + bytes) / capacity);
         written += bytes;
-        // What lies between is the transition; at first the cache is empty.
+        // The transition lies between; at first the cache is empty.
         if from > 0.2 && to < 1.0 {
             before.add(of(bin), bin.length_s);
         } else if from > 1.25 {
@@ -287,7 +287,7 @@ pub(super) fn bar(progress: Progress, config: &HostConfig) -> ProgressBar {
     bar.with_prefix(config.name.clone())
 }
 
-/// What a host ran on, in words.
+/// The device of a host, in words.
 pub(super) fn device(config: &HostConfig) -> String {
     let dies = config.device.dies;
     let dies = dies.map_or_else(String::new, |dies| format!(" on {dies} dies"));

@@ -69,7 +69,7 @@ pub use tolerance::{TOLERANCES, Tolerance};
 /// A part of an experiment's cases: every `count`th, from the `index`th on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shard {
-    /// Which part, from 1 to `count`.
+    /// The part, from 1 to `count`.
     pub index: usize,
     /// How many parts there are.
     pub count: usize,

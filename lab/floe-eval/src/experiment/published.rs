@@ -11,7 +11,7 @@ use super::tolerance::{self, Tolerance};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Published {
-    /// Who states the value: a publication, arithmetic on one, or this project.
+    /// The author of the value: a publication, arithmetic on one, or this project.
     pub kind: Kind,
     /// The case it is compared with.
     pub case: String,
@@ -27,7 +27,7 @@ pub struct Published {
     /// The place of the value in the publication, the arithmetic that gives it, or the
     /// name of the goal.
     pub source: String,
-    /// What is expected of the measured value.
+    /// The expectation of the measured value.
     #[serde(default)]
     pub expect: Expectation,
     /// Goals only: how far the measured value may be off, as a share of `value`.
@@ -38,7 +38,7 @@ pub struct Published {
     pub margin: Option<f64>,
 }
 
-/// Who states a value.
+/// The author of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -128,7 +128,7 @@ impl PublishedTable {
     }
 }
 
-/// What is expected in comparison with a figure.
+/// The expectation in comparison with a figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Expectation {
@@ -278,7 +278,7 @@ fn names_place(source: &str) -> bool {
         })
 }
 
-/// What a unit measures, and how much of it one is.
+/// The quantity of a unit, and its factor.
 fn scale(unit: &str) -> Option<(&'static str, f64)> {
     const KIB: f64 = 1024.0;
     Some(match unit {

@@ -1,5 +1,5 @@
-//! What a sweep keeps of each case as soon as it is done, so that it can be
-//! resumed, spread over machines and put together again.
+//! The records of a sweep, kept for each case as soon as it is done, so that the sweep
+//! can be resumed, spread over machines and put together again.
 
 use std::path::{Path, PathBuf};
 
@@ -22,14 +22,14 @@ const EXPERIMENT: &str = "experiment.toml";
 /// A case that is done. Lies in `cases/<digest>.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// What it was called; a later edition of the file may call it otherwise.
+    /// Its name at the time; a later edition of the file may rename it.
     pub(super) case: String,
     pub(super) provenance: Provenance,
     pub(super) run: Option<RunResult>,
     pub(super) replay: Option<ReplayResult>,
 }
 
-/// What a folder of results is of. Lies in `sweep.json`.
+/// The sweep that a folder of results belongs to. Lies in `sweep.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sweep {
     pub(super) experiment: String,

@@ -20,9 +20,9 @@ use crate::workload::Distribution;
 pub struct Experiment {
     /// Its name: letters, digits, `-` and `_`.
     pub name: String,
-    /// What the report is called.
+    /// The title of the report.
     pub title: String,
-    /// What it is about; an empty line begins a new paragraph.
+    /// Its description; an empty line begins a new paragraph.
     #[serde(default)]
     pub about: String,
     /// The seed of everything random.
@@ -37,13 +37,13 @@ pub struct Experiment {
     pub replay: Option<ReplayCase>,
     /// Drives an engine for tiny objects.
     pub tiny: Option<TinyCase>,
-    /// What is varied: every combination is a case.
+    /// Settings that vary: every combination is a case.
     #[serde(default)]
     pub vary: Vec<Vary>,
-    /// What is different for some of the cases.
+    /// Settings that differ for some of the cases.
     #[serde(default)]
     pub adjust: Vec<Adjust>,
-    /// What a case is called, with labels in braces: `{device}-{chunk}`; by
+    /// The name of a case, with labels in braces: `{device}-{chunk}`; by
     /// default every label with its value.
     pub case_name: Option<String>,
     /// Charts over the cases.
@@ -90,13 +90,13 @@ pub enum TimeKind {
     Virtual,
 }
 
-/// What is varied: a key with `values`, or several keys together with `sets`.
+/// Settings that vary: a key with `values`, or several keys together with `sets`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Vary {
     /// The key, with dots: `bench.cache.chunk.size`.
     pub key: Option<String>,
-    /// What it is called in the names of cases.
+    /// Its label in the names of cases.
     pub label: String,
     /// Its values.
     #[serde(default)]
@@ -105,7 +105,7 @@ pub struct Vary {
     /// quotes) and their values.
     #[serde(default)]
     pub sets: Vec<toml::Table>,
-    /// What the values are called; by default as they are written.
+    /// Names of the values; by default as they are written.
     pub names: Option<Vec<String>>,
 }
 
@@ -201,20 +201,20 @@ impl TraceCase {
         })
     }
 
-    /// Where the file is, for an experiment file at `experiment`.
+    /// Finds the file, for an experiment file at `experiment`.
     ///
     /// # Errors
-    /// When it is in none of the places where it may be.
+    /// When none of the possible places has it.
     pub fn find(&self, experiment: &Path) -> Result<PathBuf, EvalError> {
         find_shared(&self.path, experiment)
     }
 }
 
-/// Where a file is, for an experiment file at `experiment`: as it is, beside
+/// Finds a file, for an experiment file at `experiment`: as it is, beside
 /// the experiment, in `$FLOE_TRACES`, or in `../shared/traces`.
 ///
 /// # Errors
-/// [`EvalError::Absent`] when it is in none of them.
+/// [`EvalError::Absent`] when none of them has it.
 pub fn find_shared(path: &Path, experiment: &Path) -> Result<PathBuf, EvalError> {
     let beside = experiment.parent().unwrap_or(Path::new("."));
     let shared = std::env::var_os("FLOE_TRACES").map(PathBuf::from);
@@ -238,7 +238,7 @@ pub fn find_shared(path: &Path, experiment: &Path) -> Result<PathBuf, EvalError>
 pub struct ReplayCase {
     /// The trace.
     pub trace: TraceCase,
-    /// Which policies; by default all.
+    /// The policies; by default all.
     #[serde(default = "default_policies")]
     pub policies: Vec<ObjectPolicyKind>,
     /// At which sizes; or give `shares`.
@@ -271,9 +271,9 @@ pub type Selection = std::collections::BTreeMap<String, Vec<String>>;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PanelSpec {
-    /// What is drawn.
+    /// The kind of chart.
     pub kind: PanelKind,
-    /// Which of the nine series.
+    /// Names among the nine series.
     pub series: Vec<String>,
     /// The labels whose values are the lines (or boxes) of one chart.
     pub lines: Vec<String>,
@@ -282,7 +282,7 @@ pub struct PanelSpec {
     pub only: Selection,
 }
 
-/// What a panel shows.
+/// The contents of a panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PanelKind {
@@ -302,11 +302,11 @@ pub struct CurveSpec {
     pub title: String,
     /// The label of what is varied along it.
     pub x: String,
-    /// What its horizontal axis says; by default `x`.
+    /// The label of its horizontal axis; by default `x`.
     pub x_label: Option<String>,
     /// The metrics that are shown, all of one unit.
     pub y: Vec<String>,
-    /// What its vertical axis says; the unit is added.
+    /// The label of its vertical axis; the unit is added.
     pub y_label: String,
     /// Values at equal distances and by their names, rather than by size;
     /// always so where one of them is not a number or a size.

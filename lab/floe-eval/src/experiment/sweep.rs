@@ -27,7 +27,7 @@ use crate::tiny::TinyCase;
 pub struct ExperimentOptions {
     /// The experiment file.
     pub path: PathBuf,
-    /// Where the folder of results is made.
+    /// The parent of the folder of results.
     pub results: PathBuf,
     /// Whether to show progress.
     pub progress: Progress,

@@ -292,7 +292,7 @@ fn rows(results: &Path) -> Vec<Row> {
     lines.lines().map(row).collect()
 }
 
-/// What was measured, without when.
+/// Measured values without their times.
 fn measured(results: &Path) -> Vec<(String, String, String, String)> {
     let figure = |row: Row| {
         let value = format!("{:e}", row.measured);

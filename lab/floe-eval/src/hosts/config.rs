@@ -1,4 +1,4 @@
-//! What a host does, setting by setting, and the two papers' hosts.
+//! The behaviour of a host, setting by setting, and the two papers' hosts.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::workload::Distribution;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct HostConfig {
-    /// What the run is called in results.
+    /// The name of the run in results.
     pub name: String,
     /// How the host works.
     pub host: HostBehaviour,
-    /// What it works on.
+    /// The device.
     pub device: DeviceChoice,
     /// How the device is when the run begins.
     #[serde(default)]
@@ -34,13 +34,13 @@ pub struct HostConfig {
     pub zones: u32,
     /// Keys per chunk of the cache.
     pub ratio: f64,
-    /// What a zone is counted as when there are `ratio` keys per chunk: 1 GiB
+    /// The size that a zone counts as when there are `ratio` keys per chunk: 1 GiB
     /// in the papers' generator.
     #[serde(default = "default_zone_unit")]
     pub zone_unit: ByteSize,
-    /// Which keys are asked for.
+    /// The distribution of keys.
     pub distribution: Distribution,
-    /// What a fetch from the remote store takes.
+    /// The latency of a fetch from the remote store.
     pub remote: Remote,
     /// Bytes asked for in all; a run of as many whole chunks.
     pub io: ByteSize,
@@ -107,7 +107,7 @@ pub struct HostBehaviour {
     pub threads: u32,
     /// How a miss gets its place, and for how long it has it.
     pub placement: Placement,
-    /// Who of those that wait for a zone gets it.
+    /// The order in which threads that wait for a zone get it.
     pub waiters: Waiters,
     /// Most zones that are written at once on a zoned device.
     pub active_zones_zoned: u32,
@@ -135,9 +135,9 @@ pub struct HostBehaviour {
     /// given; no limit if absent.
     #[serde(default)]
     pub copies_bytes_per_s: Option<u64>,
-    /// What a miss takes beside all that, in microseconds.
+    /// Further time of a miss, in microseconds.
     pub miss_overhead_us: u64,
-    /// What a hit takes beside all that, in microseconds.
+    /// Further time of a hit, in microseconds.
     pub hit_overhead_us: u64,
     /// How long a request holds the host's one lock, in nanoseconds, for every
     /// client that is not waiting for the remote store: those that wait for the
@@ -145,7 +145,7 @@ pub struct HostBehaviour {
     /// papers suspect contention and measure none: 0 in both hosts.
     #[serde(default)]
     pub contention_ns: u64,
-    /// What is evicted.
+    /// The eviction policy.
     #[serde(default)]
     pub policy: EvictionPolicy,
     /// With so few zones left, zones are evicted; with CLRU on a zoned device,
@@ -163,7 +163,7 @@ pub struct HostBehaviour {
     /// only when there is no place left. Absent: at every change.
     #[serde(default)]
     pub evict_interval_ms: Option<u64>,
-    /// Which zones are left.
+    /// The zones that are left.
     pub left: Left,
     /// Whether a conventional device is told that an evicted zone is unused.
     #[serde(default)]
@@ -187,17 +187,17 @@ pub enum Placement {
     TakenForWrite,
 }
 
-/// Who of those that wait gets a zone.
+/// The order in which waiting threads get a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Waiters {
     /// Anyone: they spin.
     Random,
-    /// Who has waited longest.
+    /// The thread that has waited longest.
     Fifo,
 }
 
-/// What a host evicts.
+/// A host's eviction policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EvictionPolicy {
@@ -209,7 +209,7 @@ pub enum EvictionPolicy {
     Clru,
 }
 
-/// Which zones count as left.
+/// Zones that count as left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Left {

@@ -41,7 +41,7 @@ pub(super) struct Driver<'a> {
     pub(super) clients: Vec<Client>,
     wakes: BinaryHeap<Reverse<(Tick, u64, u32)>>,
     sequence: u64,
-    /// Where each key's chunk is.
+    /// The place of each key's chunk.
     pub(super) index: Vec<u64>,
     /// Clients that wait for a key that another one fetches.
     key_waiters: BTreeMap<u32, Vec<u32>>,
@@ -52,7 +52,7 @@ pub(super) struct Driver<'a> {
     pub(super) look_to_evict_at: Tick,
     zone_waiters: VecDeque<u32>,
     zone_wait_max: Duration,
-    /// Where each call of each chunk was appended.
+    /// The place of each append of each chunk.
     appended: Vec<u64>,
     writers: Pool,
     readers: Pool,
@@ -365,7 +365,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Resets or trims a zone that nobody reads in any more.
+    /// Resets or trims a zone without readers.
     pub(super) fn empty(&mut self, zone: u32) -> Result<(), EvalError> {
         let command = if self.plan.is_zoned {
             Command::Reset { zone }

@@ -40,13 +40,13 @@ pub use config::{
     Waiters,
 };
 
-/// What a run found.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostResult {
     /// The series, as those of any other run. Its write amplification is that
     /// of the device: bytes programmed per byte written.
     pub run: RunResult,
-    /// What the device counted during the run.
+    /// The device's counters over the run.
     pub device: Statistics,
     /// How long the run was, in seconds of its own time.
     pub elapsed_s: f64,

@@ -1,4 +1,4 @@
-//! What follows from a configuration, and whether it makes sense.
+//! Quantities that follow from a configuration, and checks of them.
 
 use floe_core::ssd::{ConfigFault, Interface, Ssd, SsdConfig};
 use floe_device::sim::kept_ssd;
@@ -6,7 +6,7 @@ use floe_device::sim::kept_ssd;
 use super::config::{EvictionPolicy, HostConfig, Placement, StartState};
 use crate::error::EvalError;
 
-/// What follows from the configuration.
+/// Quantities that follow from the configuration.
 pub(super) struct Plan {
     pub(super) requests: u64,
     pub(super) is_zoned: bool,

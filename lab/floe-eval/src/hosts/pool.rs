@@ -32,7 +32,7 @@ impl Pool {
         }
     }
 
-    /// Who is served next by the thread that has become free.
+    /// The request that the freed thread serves next.
     pub(super) fn give_back(&mut self) -> Option<u32> {
         let next = self.line.pop_front();
         if let (Some(free), None) = (&mut self.free, next) {

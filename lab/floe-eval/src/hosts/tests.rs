@@ -94,7 +94,7 @@ fn small_chunks_are_bound_by_the_host() {
     ));
     let misses_per_s = zncache.run.whole.requests_per_s * (1.0 - zncache.run.whole.hit_ratio);
     assert_within(misses_per_s, 14.0 / 40.632e-3, 0.03);
-    // Who spins wins at random: 40 ms + 145 ms · ln(100 · miss ratio).
+    // Threads that spin win at random: 40 ms + 145 ms · ln(100 · miss ratio).
     let miss_ratio = 1.0 - zncache.run.whole.hit_ratio;
     let expected_ms = 40.0 + 145.0 * (100.0 * miss_ratio).ln();
     assert_within(zncache.run.whole.get.p99_ms, expected_ms, 0.1);
@@ -252,8 +252,8 @@ fn a_host_that_stops_is_named() {
 }
 
 /// A zone of a conventional drive that is not trimmed is empty at once when
-/// its last reader leaves. Whoever waits for a zone may have nothing else to
-/// be woken by.
+/// its last reader leaves. No other event may wake a thread that waits for
+/// a zone.
 #[test]
 fn the_last_reader_of_an_evicted_zone_wakes_those_who_wait_for_one() {
     for seed in 0..8 {

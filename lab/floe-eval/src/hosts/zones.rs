@@ -66,7 +66,7 @@ enum State {
     Emptying,
 }
 
-/// What became of a written chunk's zone.
+/// The fate of a written chunk's zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     /// It goes on.
@@ -286,12 +286,12 @@ impl Zones {
         own.unwrap_or((number % (1 << 15)) as u16)
     }
 
-    /// Somebody reads in a zone.
+    /// A reader enters a zone.
     pub(super) fn pin(&mut self, number: u32) {
         self.zones[number as usize].readers += 1;
     }
 
-    /// Somebody has read in a zone. Whether it can now be emptied.
+    /// A reader leaves a zone. Whether it can now be emptied.
     pub(super) fn unpin(&mut self, number: u32) -> bool {
         self.promotions += 1;
         let zone = &mut self.zones[number as usize];
@@ -335,7 +335,7 @@ impl Zones {
         self.empty.push_back(number);
     }
 
-    /// For whoever asks why nothing moves.
+    /// Describes the state for the error of a deadlock.
     pub(super) fn describe(&self) -> String {
         format!(
             "{} zones empty, {} open, {} active of {}, {} being emptied",

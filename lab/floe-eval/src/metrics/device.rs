@@ -18,7 +18,7 @@ pub struct DeviceProbe {
     last: DeviceReading,
 }
 
-/// What the meter counted, up to a moment or between two.
+/// The meter's counters, up to a moment or between two.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceReading {
     read: Counted,
@@ -45,7 +45,7 @@ impl DeviceProbe {
         }
     }
 
-    /// What happened since the last call.
+    /// The counters since the last call.
     pub fn take(&mut self) -> DeviceReading {
         let now = DeviceReading::of(&self.meters);
         let taken = now.since(&self.last);
@@ -53,7 +53,7 @@ impl DeviceProbe {
         taken
     }
 
-    /// What happened since the start, up to the last call of [`DeviceProbe::take`].
+    /// The counters since the start, up to the last call of [`DeviceProbe::take`].
     pub fn whole(&self) -> DeviceReading {
         self.last.since(&self.at_start)
     }

@@ -1,4 +1,4 @@
-//! What a device did below its interface, where it says so.
+//! The work of a device below its interface, if it reports any.
 
 use floe_core::ssd::Statistics;
 

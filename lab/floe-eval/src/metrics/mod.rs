@@ -1,6 +1,6 @@
-//! What a run measures: the papers' nine series (get, hit, miss, disk read and
-//! disk write latency; get, read and write throughput; hit ratio), and what the
-//! process costs (CPU, memory).
+//! Measurements of a run: the papers' nine series (get, hit, miss, disk read and
+//! disk write latency; get, read and write throughput; hit ratio), and the process's
+//! CPU and memory.
 //!
 //! Latencies of requests go into HDR histograms with three significant digits.
 //! Those of the device come from its meter, whose buckets are an eighth wide.
@@ -62,7 +62,7 @@ impl LatencySummary {
 /// The nine series over a stretch of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measures {
-    /// Where the stretch begins, in seconds of the run.
+    /// The start of the stretch, in seconds of the run.
     pub start_s: f64,
     /// How long it is, in seconds.
     pub length_s: f64,
@@ -128,11 +128,11 @@ pub struct Series {
     pub name: &'static str,
     /// Its title in reports.
     pub title: &'static str,
-    /// What it is.
+    /// Its quantity.
     pub kind: SeriesKind,
 }
 
-/// What a series shows.
+/// The quantity of a series.
 #[derive(Clone, Copy, Debug)]
 pub enum SeriesKind {
     /// Latencies.

@@ -1,4 +1,4 @@
-//! What this process costs: CPU time and resident memory, from `/proc`.
+//! This process's CPU time and resident memory, from `/proc`.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ impl ProcessProbe {
         }
     }
 
-    /// What was used since the last sample.
+    /// The use since the last sample.
     pub fn sample(&mut self) -> Option<ProcessSample> {
         let (now, cpu_now) = (Instant::now(), cpu_time()?);
         let elapsed = now.duration_since(self.at).as_secs_f64();

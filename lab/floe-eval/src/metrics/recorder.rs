@@ -58,7 +58,7 @@ pub struct LiveCounts {
     pub bytes: u64,
 }
 
-/// What happened in some stretch of time.
+/// Counts over some stretch of time.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     get: Histogram<u64>,
@@ -253,7 +253,7 @@ impl Tally {
 }
 
 impl Distribution {
-    /// What a histogram of nanoseconds says.
+    /// Sums up a histogram of nanoseconds.
     pub(crate) fn of_histogram(latencies: &Histogram<u64>) -> Self {
         if latencies.is_empty() {
             return Distribution::default();
@@ -268,7 +268,7 @@ impl Distribution {
 }
 
 impl LatencySummary {
-    /// What a histogram of nanoseconds says.
+    /// Sums up a histogram of nanoseconds.
     pub(crate) fn of(latencies: &Histogram<u64>) -> Self {
         if latencies.is_empty() {
             return LatencySummary::default();

@@ -16,7 +16,7 @@ use crate::run::Progress;
 use crate::trace::{Trace, TraceOptions};
 use policy::{CacheUnit, PolicyCounts, for_each_access};
 
-/// What the cache keeps, where the default is the trace's.
+/// The unit that the cache keeps; by default the trace's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnitChoice {
     /// 4 KiB blocks for block traces, whole objects for all others.
@@ -45,15 +45,15 @@ impl Default for ReplaySizes {
 /// A replay against pure policies.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
-    /// What the replay is called in results.
+    /// The name of the replay in results.
     pub name: String,
     /// The trace.
     pub trace: PathBuf,
     /// How to read it.
     pub options: TraceOptions,
-    /// What the cache keeps.
+    /// The unit that the cache keeps.
     pub unit: UnitChoice,
-    /// Which policies.
+    /// The policies.
     pub policies: Vec<ObjectPolicyKind>,
     /// At which sizes.
     pub sizes: ReplaySizes,
@@ -76,7 +76,7 @@ impl ReplayOptions {
     }
 }
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReplayResult {
     /// The replay's name.

@@ -10,7 +10,7 @@ use floe_core::policy::object::{Access, ObjectPolicy, ObjectPolicyKind};
 
 use crate::trace::{Op, Request, Trace, TraceError};
 
-/// What a cache keeps of a trace's objects.
+/// The unit of a trace's objects that a cache keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheUnit {
     /// Whole objects. One whose size the trace does not tell counts one byte,
@@ -28,7 +28,7 @@ const CHUNKS_PER_REQUEST_MAX: u64 = 1 << 20;
 /// The counts of one policy at one size.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PolicyCounts {
-    /// Which policy.
+    /// The policy.
     pub policy: ObjectPolicyKind,
     /// Capacity in bytes (objects, where sizes are unknown).
     pub cache_bytes: u64,
@@ -64,7 +64,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
     }
 }
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct PolicyReplay {
     /// Requests of the trace (before cutting into chunks).

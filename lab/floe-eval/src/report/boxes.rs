@@ -12,7 +12,7 @@ pub(crate) struct BoxChart {
     /// Its name as a file.
     pub(crate) name: String,
     pub(crate) title: String,
-    /// What the horizontal axis shows, with its unit.
+    /// The label of the horizontal axis, with its unit.
     pub(crate) label: String,
     pub(crate) is_log: bool,
     pub(crate) boxes: Vec<BoxMark>,

@@ -11,7 +11,7 @@ use super::text::escape;
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// Which colour and dashes; the same for the same thing in all charts.
+    /// The number of its colour and dashes; a name has one number in all charts.
     pub(crate) style: usize,
     pub(crate) points: Vec<(f64, f64)>,
 }
@@ -19,10 +19,10 @@ pub(crate) struct Line {
 /// An axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
-    /// What it shows, with its unit.
+    /// Its label, with the unit.
     pub(crate) label: String,
     pub(crate) scale: ScaleKind,
-    /// Where the ticks are and what they say, if not at round numbers.
+    /// Positions and labels of the ticks, if not at round numbers.
     pub(crate) named_ticks: Vec<(f64, String)>,
 }
 
@@ -110,7 +110,7 @@ pub(crate) const STYLE: &str = "\
 .fl path.g,.fl path.b{stroke-width:1}\
 .fl circle{stroke:var(--back);stroke-width:1}.fl circle.m{stroke:none}";
 
-/// Where the colours of dark pages begin in the style.
+/// The start of the colours of dark pages in the style.
 pub(crate) const DARK_FROM: &str = "@media(prefers-color-scheme:dark){";
 
 /// The style's colours for light pages.
@@ -247,7 +247,7 @@ fn legend(lines: &[&Line], y: f64, svg: &mut String) {
 struct Plot {
     x: Scale,
     y: Scale,
-    /// Where the vertical axis is.
+    /// The vertical axis's position.
     left: f64,
     /// Of the chart without its legend.
     height: f64,
@@ -294,7 +294,7 @@ impl Plot {
             .max(HEIGHT - BOTTOM + 18.0 + longest * down + 30.0);
         let beyond = |tick: &Tick| {
             let share = self.x.share(tick.value);
-            // Where it would begin with the axis at zero.
+            // The position that it would begin at with the axis at zero.
             (length(tick) * across + 4.0 - share * (WIDTH - RIGHT)) / (1.0 - share).max(0.1)
         };
         self.left = ticks
@@ -352,8 +352,8 @@ impl Plot {
         );
     }
 
-    /// Where labels would run into each other, every other one is left out;
-    /// names are needed, and are turned instead.
+    /// Leaves out every other label if labels would overlap. Names are all
+    /// needed, and are turned instead.
     fn x_ticks(&self, chart: &Chart, bottom: f64, svg: &mut String) {
         let ticks = chart.x.ticks(&self.x, 8);
         let (widest, closest) = self.spread(&ticks);

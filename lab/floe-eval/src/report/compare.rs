@@ -18,7 +18,7 @@ use crate::error::EvalError;
 use crate::experiment::PanelKind;
 use crate::results::{Provenance, Row};
 
-/// What one looks at first.
+/// The figures that a reader looks at first.
 const FIRST: [&str; 8] = [
     "get_throughput",
     "request_rate",
@@ -54,11 +54,11 @@ struct Side {
 /// A figure of both sets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pair {
-    /// Which experiment, as the first set calls it.
+    /// The experiment, as the first set names it.
     pub experiment: String,
-    /// Which of its cases.
+    /// Its case.
     pub case: String,
-    /// What was measured.
+    /// The metric.
     pub metric: String,
     /// In which unit.
     pub unit: String,
@@ -408,8 +408,8 @@ impl Pair {
     }
 }
 
-/// What makes two rows the same figure. Not the experiment's name: a copy of a
-/// file with one thing changed is what one compares with.
+/// The key by which two rows are the same figure. The experiment's name is no part of
+/// it: a common comparison is with a copy of a file that has one change.
 fn key(row: &Row) -> (&str, &str, &str) {
     (&row.case, &row.metric, &row.unit)
 }

@@ -18,9 +18,9 @@ use crate::results::Row;
 const PNG_SCALE: f32 = 2.0;
 
 /// Writes every table of a report as Markdown, CSV and LaTeX, every figure as
-/// SVG and PNG, all rows with where they come from as `results.csv`, and the
-/// series of every run over its bins, in the formats of ZNCache's and OxCache's
-/// metrics, into `series`.
+/// SVG and PNG, and all rows with their provenance as `results.csv`. The folder
+/// `series` gets every run's series over its bins, in the formats of ZNCache's
+/// and OxCache's metrics.
 ///
 /// # Errors
 /// When a file cannot be written, or there is no font to draw text with.

@@ -1,4 +1,4 @@
-//! Which charts a report has.
+//! The charts of a report.
 
 use super::boxes::BoxChart;
 use super::chart::{Axis, Chart, Line, ScaleKind};
@@ -51,7 +51,7 @@ impl Figure {
         }
     }
 
-    /// What its legend says; box plots name their boxes themselves.
+    /// The entries of its legend; box plots name their boxes themselves.
     pub(super) fn legend(&self) -> Vec<(usize, String)> {
         match self {
             Figure::Lines(chart) => {

@@ -37,11 +37,11 @@ pub struct ReportData {
     pub name: String,
     /// Its title.
     pub title: String,
-    /// What it is about, in a few sentences.
+    /// A description in a few sentences.
     pub about: String,
     /// The configuration, as text.
     pub config: String,
-    /// Where the figures come from.
+    /// The provenance of the figures.
     pub provenance: Provenance,
     /// Runs, one per case.
     pub runs: Vec<RunResult>,
@@ -62,11 +62,11 @@ pub struct ReportData {
 /// A chart of one series of some of the runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Panel {
-    /// What is drawn.
+    /// The kind of chart.
     pub kind: PanelKind,
-    /// Which of the nine series.
+    /// One of the nine series.
     pub series: String,
-    /// What the runs have in common.
+    /// The settings that the runs have in common.
     pub group: String,
     /// The runs.
     pub lines: Vec<PanelLine>,
@@ -77,7 +77,7 @@ pub struct Panel {
 pub struct PanelLine {
     /// The run's place in [`ReportData::runs`].
     pub run: usize,
-    /// What tells it apart.
+    /// The settings that tell it apart.
     pub name: String,
 }
 
@@ -86,9 +86,9 @@ pub struct PanelLine {
 pub struct Curve {
     /// Its title.
     pub title: String,
-    /// What the horizontal axis shows, with its unit.
+    /// The label of the horizontal axis, with its unit.
     pub x_label: String,
-    /// What the vertical axis shows, with its unit.
+    /// The label of the vertical axis, with its unit.
     pub y_label: String,
     /// Places of the horizontal axis with names of their own; none for round
     /// numbers.
@@ -102,7 +102,7 @@ pub struct Curve {
 /// A line of a curve.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CurveLine {
-    /// What it stands for.
+    /// The name in the legend.
     pub name: String,
     /// Its points.
     pub points: Vec<(f64, f64)>,

@@ -121,7 +121,7 @@ fn extra_chart(name: String, group: &str, lines: &[ExtraLine<'_>]) -> Option<Cha
     })
 }
 
-/// What every report of runs shows of distributions: latencies by share, and
+/// Charts of distributions that every report of runs has: latencies by share, and
 /// latencies and throughputs as boxes.
 pub(super) fn distributions(runs: &[RunResult]) -> Vec<Figure> {
     let named: Vec<(String, &RunResult)> = runs.iter().map(|run| (run.name.clone(), run)).collect();

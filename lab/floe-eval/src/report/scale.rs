@@ -23,7 +23,7 @@ impl Scale {
     pub(crate) fn fit(values: &[f64], kind: ScaleKind) -> Self {
         let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         match kind {
-            // What is small all over would be a line on the floor.
+            // Shares that are all small would otherwise be a line on the floor.
             ScaleKind::Percent if largest > 0.0 && largest < 0.5 => {
                 Scale::linear(kind, 0.0, largest, 6.0)
             }
@@ -84,7 +84,7 @@ impl Scale {
         }
     }
 
-    /// Where a value lies: 0 at the low end, 1 at the high end.
+    /// The position of a value: 0 at the low end, 1 at the high end.
     pub(crate) fn share(&self, value: f64) -> f64 {
         let share = match self.kind {
             ScaleKind::Log => (value / self.low).log10() / (self.high / self.low).log10(),

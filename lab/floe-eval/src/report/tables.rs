@@ -1,4 +1,4 @@
-//! Which tables a report has.
+//! The tables of a report.
 
 use super::ReportData;
 use super::scale::short;
@@ -105,7 +105,7 @@ pub(super) fn is_timed(run: &RunResult) -> bool {
     run.whole.requests_per_s > 0.0
 }
 
-/// What only some runs have, a column per metric.
+/// Metrics that only some runs have, a column each.
 pub(super) fn extras(runs: &[RunResult]) -> Table {
     let mut metrics: Vec<&str> = Vec::new();
     for extra in runs.iter().flat_map(|run| &run.extra) {
@@ -175,7 +175,7 @@ fn pivot(replay: &ReplayResult, cell: fn(&PolicyCounts) -> String) -> Table {
     table
 }
 
-/// Where each case comes from.
+/// The provenance of each case.
 pub(super) fn provenance(rows: &[Row]) -> Table {
     let head = [
         "case",

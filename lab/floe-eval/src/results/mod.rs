@@ -1,5 +1,4 @@
-//! What runs and replays leave behind: rows, one per figure, with everything
-//! that is needed to know where a number comes from.
+//! The rows that runs and replays write: one per figure, with its provenance.
 
 mod provenance;
 #[cfg(test)]
@@ -17,17 +16,17 @@ pub use provenance::{Provenance, digest};
 /// One figure. A line of `results.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Which experiment.
+    /// The experiment.
     pub experiment: String,
-    /// Which of its cases.
+    /// Its case.
     pub case: String,
-    /// What was measured.
+    /// The metric.
     pub metric: String,
     /// In which unit.
     pub unit: String,
     /// The value.
     pub measured: f64,
-    /// Who states the value that it is judged by.
+    /// The author of the value that it is judged by.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kind: Option<Kind>,
     /// The value that it is judged by.
@@ -36,7 +35,7 @@ pub struct Row {
     /// How far the measured value is off, as a share of the other.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub relative_error: Option<f64>,
-    /// Where it is given.
+    /// The source of that value.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub source: Option<String>,
     /// How the two compare.
@@ -45,7 +44,7 @@ pub struct Row {
     /// Why it differs, where it is known to.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub known: Option<String>,
-    /// Where the figure comes from.
+    /// The provenance of the figure.
     #[serde(flatten)]
     pub provenance: Provenance,
 }
@@ -89,7 +88,7 @@ impl Row {
 /// A figure before it has a provenance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What was measured.
+    /// The metric.
     pub metric: String,
     /// In which unit.
     pub unit: String,
@@ -130,7 +129,7 @@ pub fn run_figures(run: &RunResult) -> Vec<Figure> {
     let mut add = |name: &str, unit: &'static str, value: Option<f64>| {
         figures.extend(value.map(|value| Figure::new(name, unit, value)));
     };
-    // Where the bytes of requests were not counted there are none of hits.
+    // Without a count of the requests' bytes there is none of the hits'.
     let counts_bytes =
         !run.whole.hits_untold && (run.whole.byte_hit_ratio > 0.0 || run.whole.hit_ratio == 0.0);
     let byte_hits = counts_bytes.then_some(run.whole.byte_hit_ratio);
@@ -199,9 +198,9 @@ fn bin_figures(
     }
 }
 
-/// What the process took, over bins: the figures that OxCache prints of samples
-/// of its own (Tables 15 to 62). The mean of the CPU is that of the whole run,
-/// and the greatest memory is there already.
+/// The process's CPU and memory over bins: the figures that OxCache prints of its own
+/// samples (Tables 15 to 62). The mean of the CPU is that of the whole run,
+/// and other rows have the greatest memory.
 fn cost_figures(
     name: &str,
     unit: &'static str,

@@ -1,8 +1,8 @@
-//! Where a figure comes from: code, configuration, seed, device, machine.
+//! The provenance of a figure: code, configuration, seed, device, machine.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a figure comes from.
+/// The provenance of a figure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
     /// Floe's version and the commit it was built from, with `+` if the working

@@ -102,7 +102,7 @@ impl Bins {
         ended
     }
 
-    /// What the run found, without what the bins do not know.
+    /// The run's result, but for values that the bins do not have.
     pub(super) fn result(
         self,
         options: &BenchOptions,

@@ -8,7 +8,7 @@ use floe_device::Clock;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// What requests are charged for the host's work, as the models of the papers' hosts
+/// The host's work that requests are charged for, as the models of the papers' hosts
 /// charge theirs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]

@@ -220,7 +220,7 @@ async fn interrupt(options: &BenchOptions, shared: &Shared) {
     if !options.interruptible || shared.clock.is_virtual() {
         std::future::pending::<()>().await;
     }
-    // Where signals cannot be had, the process ends by them.
+    // Without a signal handler, signals end the process.
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -359,7 +359,7 @@ impl Schedule {
     }
 }
 
-/// What clients share.
+/// State that clients share.
 struct Shared {
     target: Target,
     clock: Clock,

@@ -39,8 +39,8 @@ pub use target::{BENCH_BUCKET, ObjectTarget, StoreTarget, Target, object_key};
 /// runtime.
 ///
 /// # Errors
-/// What `main` says; or that virtual time came to a halt, as it does when
-/// everything waits for something that nobody will do.
+/// The error of `main`; or that virtual time came to a halt, because every task
+/// waits for an event that never comes.
 pub fn in_virtual_time<T, E, F>(seed: u64, main: impl FnOnce(Clock) -> F) -> Result<T, E>
 where
     E: From<EvalError>,
@@ -50,12 +50,12 @@ where
     run.unwrap_or_else(|halt| Err(EvalError::from(halt).into()))
 }
 
-/// What is asked of the cache.
+/// The source of requests.
 #[derive(Clone, Debug)]
 pub enum RequestSource {
     /// Reads of drawn ids.
     Synthetic {
-        /// Which ids.
+        /// The distribution of ids.
         workload: WorkloadSpec,
         /// Bytes of every object.
         object_bytes: u64,
@@ -168,9 +168,9 @@ pub enum Progress {
 /// A run.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
-    /// What the run is called in results.
+    /// The name of the run in results.
     pub name: String,
-    /// What is asked.
+    /// The source of requests.
     pub source: RequestSource,
     /// How fast.
     pub pacing: Pacing,
@@ -214,7 +214,7 @@ impl BenchOptions {
     }
 }
 
-/// What a run found.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunResult {
     /// The run's name.
@@ -250,7 +250,7 @@ pub struct RunResult {
     /// Bytes that the device was given per byte that was stored; `None` where
     /// nothing was stored or the device is not metered.
     pub write_amplification: Option<f64>,
-    /// What else is known, as of a simulated device.
+    /// Further figures, as of a simulated device.
     #[serde(default)]
     pub extra: Vec<ExtraFigure>,
     /// Series over something other than time.
@@ -267,7 +267,7 @@ pub struct ExtraSeries {
     pub title: String,
     /// The unit of its values; `%` for shares from 0 to 1.
     pub unit: String,
-    /// What the horizontal axis says, with its unit.
+    /// The label of the horizontal axis, with its unit.
     pub x_label: String,
     /// Its points.
     pub points: Vec<(f64, f64)>,
@@ -276,7 +276,7 @@ pub struct ExtraSeries {
 /// A figure that only some runs have.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExtraFigure {
-    /// What was measured.
+    /// The metric.
     pub metric: String,
     /// In which unit.
     pub unit: String,

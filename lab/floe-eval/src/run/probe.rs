@@ -24,7 +24,7 @@ use crate::trace::Op;
 const FIRST_CLASS: ByteSize = ByteSize::kib(4);
 const CLASS_FACTOR: u64 = 4;
 
-/// Where distributions are written down.
+/// Shares at which distributions are written.
 const SHARES: [f64; 18] = [
     0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999,
     1.0,
@@ -145,8 +145,8 @@ impl OriginProbe {
         self.classes.lock().clear();
     }
 
-    /// What was measured, as a file that emulated origins replay; `None`
-    /// before anything was.
+    /// The measured latencies as a file that emulated origins replay; `None`
+    /// before the first.
     pub fn latencies(&self, about: impl Into<String>) -> Option<LatencyFile> {
         let classes = self.classes.lock();
         let class: Vec<LatencyClass> = classes

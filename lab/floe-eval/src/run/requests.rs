@@ -15,9 +15,9 @@ use crate::workload::{Workload, WorkloadFileError, read_ids};
 /// A request ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Which object.
+    /// The object.
     pub key: Arc<str>,
-    /// What is done.
+    /// The operation.
     pub op: Op,
     /// Bytes of the whole object.
     pub object_bytes: u64,
@@ -73,7 +73,7 @@ enum Source {
         trace: Box<Trace>,
         object_bytes: u64,
         is_block_trace: bool,
-        /// What is left of the last request to a block device.
+        /// The rest of the last request to a block device.
         pieces: Option<Pieces>,
     },
 }
@@ -207,7 +207,7 @@ fn whole_read(id: u64, object_bytes: u64, read_bytes: u64) -> Planned {
     }
 }
 
-/// What one request asks of a block device, object by object: a device is not
+/// The objects of one request to a block device: a device is not
 /// one object, but as many as it has pieces of the object size.
 struct Pieces {
     name: String,

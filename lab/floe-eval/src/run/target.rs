@@ -1,5 +1,5 @@
-//! What is driven: a store with an origin behind it, a read-through cache, or a
-//! server that runs.
+//! Targets of a load: a store with an origin behind it, a read-through cache, or a
+//! running server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const PUT_PIECE_BYTES: u64 = 256 << 10;
 /// The bucket of all objects of a run.
 pub const BENCH_BUCKET: &str = "bench";
 
-/// What is driven. Cheap to clone.
+/// The target of a load. Cheap to clone.
 #[derive(Clone)]
 pub enum Target {
     /// A store used directly: get, and on a miss fetch from the origin and put.
@@ -58,13 +58,13 @@ impl ObjectTarget {
 pub struct StoreTarget {
     store: Store,
     origin: Origin,
-    /// Keys that are being fetched, if whoever else wants one waits for it.
+    /// Keys that are being fetched, if other clients wait for a fetch.
     fetching: Option<Mutex<HashMap<Box<str>, watch::Receiver<()>>>>,
-    /// What requests are charged for the host's work; nothing if absent.
+    /// The host's work that requests are charged for; none if absent.
     charging: Option<Charging>,
 }
 
-/// A key that is being fetched. Dropped, it wakes whoever waits for the key.
+/// A key that is being fetched. Its drop wakes the clients that wait for the key.
 struct Fetching<'a> {
     target: &'a StoreTarget,
     key: &'a str,
@@ -79,11 +79,11 @@ impl Drop for Fetching<'_> {
     }
 }
 
-/// Who fetches a key that is not there.
+/// The fetcher of an absent key.
 enum Turn<'a> {
-    /// Whoever asked, alone if it is noted.
+    /// This client, alone if the fetch is noted.
     Fetch(Option<Fetching<'a>>),
-    /// Somebody else, who is done when this closes.
+    /// Another client, whose fetch is done when this closes.
     Wait(watch::Receiver<()>),
 }
 
@@ -98,8 +98,8 @@ impl StoreTarget {
         }
     }
 
-    /// Fetches each key once at a time: whoever wants one that is being
-    /// fetched waits, and then finds it, as in ZNCache and OxCache.
+    /// Fetches each key once at a time: other clients that want the key wait,
+    /// and then find it, as in ZNCache and OxCache.
     #[must_use]
     pub fn coalescing(mut self) -> Self {
         self.fetching = Some(Mutex::default());
@@ -131,7 +131,7 @@ impl StoreTarget {
     }
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     pub(super) served: Served,
@@ -183,7 +183,7 @@ impl Target {
         }
     }
 
-    /// What it measured itself.
+    /// Figures that the target measured itself.
     pub(super) fn figures(&self) -> Vec<ExtraFigure> {
         match self {
             Target::Origin(probe) => probe.figures(),
@@ -191,7 +191,7 @@ impl Target {
         }
     }
 
-    /// What is sent after a miss, where the clients fill the cache.
+    /// The write after a miss, if the clients fill the cache.
     pub(super) fn fill(&self, missed: &Planned) -> Option<Planned> {
         match self {
             Target::Remote(target) if target.sets_on_miss() => Some(missed.whole_put()),
@@ -364,7 +364,7 @@ pub(super) fn pieces(content: Content, bytes: u64) -> impl Iterator<Item = Vec<u
 #[derive(Debug)]
 pub(super) struct Check {
     name: ObjectKey,
-    /// Where the bytes begin in the object.
+    /// The offset of the bytes in the object.
     offset: u64,
     /// Bytes that are expected.
     length: u64,

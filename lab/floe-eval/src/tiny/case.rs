@@ -14,7 +14,7 @@ use crate::error::EvalError;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TinyCase {
-    /// Which engine.
+    /// The engine.
     pub engine: EngineKind,
     /// Settings of `nemo`, where they differ from its `preset`.
     #[serde(default)]
@@ -39,10 +39,10 @@ pub struct TinyCase {
     /// the papers' engines are part of, has such a tier.
     #[serde(default = "default_ram")]
     pub ram: f64,
-    /// Which of the objects that leave that memory are written.
+    /// The policy that admits objects from that memory to flash.
     #[serde(default)]
     pub admission: AdmissionConfig,
-    /// What it is asked.
+    /// The workload.
     pub workload: TinyWorkload,
     /// How much is written before measuring begins: bytes of objects that the
     /// engine has accepted, as a multiple of the flash, so that every engine is

@@ -1,4 +1,4 @@
-//! Which SSD a tiny engine writes to, simulated or real.
+//! The SSD under a tiny engine, simulated or real.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ pub enum TinyDeviceKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TinyDevice {
-    /// Which kind.
+    /// The kind.
     pub kind: TinyDeviceKind,
     /// Share of the raw flash that a conventional or FDP drive keeps for
     /// itself.
@@ -39,7 +39,7 @@ pub struct TinyDevice {
     /// To read a page of NAND, in microseconds; the preset's if absent. Those
     /// are chosen for large transfers.
     pub read_page_us: Option<f64>,
-    /// What a command takes beside its data, in microseconds; the preset's if
+    /// Time of a command beside its data, in microseconds; the preset's if
     /// absent.
     pub command_us: Option<f64>,
     /// Operations per second, open loop. Without it reads are not simulated

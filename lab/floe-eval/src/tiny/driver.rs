@@ -34,7 +34,7 @@ pub(super) struct Driver<E: Engine> {
     now_seconds: u32,
 }
 
-/// What a run found, before it is made into figures.
+/// The raw result of a run.
 pub(super) struct Outcome {
     pub(super) bins: Bins,
     /// When measuring began.
@@ -300,7 +300,7 @@ impl<E: Engine> Driver<E> {
             if admission.admit(hash, u64::from(left.bytes), now) {
                 model.put(hash, left.bytes, left.expires, seconds);
             } else {
-                // What flash has of the key is outdated all the same.
+                // The value outdates the key's copies on flash all the same.
                 model.delete(hash, seconds);
             }
         };

@@ -40,7 +40,7 @@ pub(super) struct Run<'a> {
     pub(super) name: &'a str,
     pub(super) seed: u64,
     pub(super) experiment: &'a Path,
-    /// Where a file without a path lies.
+    /// The folder of a file without a path.
     pub(super) scratch: &'a Path,
     pub(super) progress: &'a mut dyn FnMut(TinyProgress),
 }

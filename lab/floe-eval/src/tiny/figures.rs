@@ -204,7 +204,7 @@ impl Figures {
         let share = f64::from(outcome.flash.zones) / LARGE_DEVICE_ZONES;
         let amortised = index + hotness + other + beyond * share.min(1.0);
         self.add("bits_per_object", "bits", amortised);
-        // Where the working set does not fill the flash: for as many objects of
+        // If the working set does not fill the flash: as many objects of
         // this size as its pages hold, as the papers count.
         let mean = stored_object_bytes(outcome);
         let room = f64::from(outcome.flash.zones) * zone_bytes as f64;
@@ -225,7 +225,7 @@ impl Figures {
         }
     }
 
-    /// What comes from a log into sets: the measured side of Nemo's Eq. 6 to 8.
+    /// Objects that move from a log into sets: the measured side of Nemo's Eq. 6 to 8.
     fn migrations(&mut self, stretch: &Stretch) {
         let engine = &stretch.engine;
         let (passive, active) = (
@@ -421,7 +421,7 @@ const OVER_OPERATIONS: [(&str, &str, &str, Value); 9] = [
     }),
 ];
 
-/// What panels may name beside the nine.
+/// Series that panels may name beside the nine.
 pub(crate) fn series_names() -> impl Iterator<Item = &'static str> {
     let over = OVER_OPERATIONS.iter().map(|(name, ..)| *name);
     over.chain(["p50_trend", "p99_trend", "p9999_trend", "set_accesses"])

@@ -62,7 +62,7 @@ pub(super) fn run(run: Run<'_>) -> Result<RunResult, EvalError> {
     Ok(result)
 }
 
-/// Where the flash is.
+/// The flash and its file.
 struct Place {
     path: PathBuf,
     /// A folder that is made and removed.
@@ -197,7 +197,7 @@ fn config(case: &TinyCase, flash_bytes: u64, seed: u64) -> Result<TinyConfig, Ev
     })
 }
 
-/// What the clients share.
+/// State that the clients share.
 struct Load {
     tiny: Tiny,
     device: SharedDevice,

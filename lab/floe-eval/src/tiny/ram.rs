@@ -19,7 +19,7 @@ pub(super) struct Held {
     pub(super) is_clean: bool,
 }
 
-/// What an entry costs beside its key and value, as in Floe's own RAM tier.
+/// Overhead of an entry beside its key and value, as in Floe's own RAM tier.
 const ENTRY_BYTES: u64 = 160;
 
 #[derive(Clone, Copy, Debug)]

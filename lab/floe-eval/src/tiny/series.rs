@@ -7,7 +7,7 @@ use floe_core::tiny::{Memory, Statistics};
 use super::timing::Latencies;
 use super::watch::Commands;
 
-/// What the driver counts.
+/// The driver's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) operations: u64,
@@ -60,7 +60,7 @@ pub(super) struct Stretch {
 }
 
 impl Snapshot {
-    /// What happened since an earlier moment.
+    /// The counters since an earlier moment.
     pub(super) fn since(&self, earlier: &Snapshot) -> Stretch {
         let device = self.device.as_ref().zip(earlier.device.as_ref());
         Stretch {
@@ -78,8 +78,8 @@ impl Snapshot {
 }
 
 /// The run in bins of equal numbers of operations. There are never more than
-/// [`BINS_MAX`]: then each two become one. So nobody has to know in advance how
-/// long a run will be.
+/// [`BINS_MAX`]: then each two become one. The length of the run need not be
+/// known in advance.
 #[derive(Debug)]
 pub(super) struct Bins {
     /// The moment before the first bin, then the end of each.

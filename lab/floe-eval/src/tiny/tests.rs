@@ -233,7 +233,7 @@ fn what_is_not_admitted_is_not_written() {
     // The same requests.
     let share = written(&half) / written(&all);
     assert!((share - 0.5).abs() < 0.1, "{share}");
-    // What did not write has no fill rate, not one of zero.
+    // A run without writes has no fill rate, not one of zero.
     let filled = seen.series.iter().find(|s| s.name == "fill_rate_trend");
     let points = filled.map_or(&[][..], |series| &series.points);
     assert!(points.iter().all(|(_, rate)| *rate > 0.5), "{points:?}");

@@ -1,9 +1,9 @@
-//! What an engine does to flash, in the time of a simulated SSD.
+//! The commands of an engine, in the time of a simulated SSD.
 //!
 //! The engine decides at once, on the model; here its commands are carried out
 //! in their own time. A search's pages are read in parallel, after its index
-//! pages. What the engine does in the background is one queue, in order, a
-//! number of commands at a time, and a zone is reset when all that was queued
+//! pages. The engine's background commands are one queue, in order, a
+//! number of commands at a time. A zone is reset when all that was queued
 //! before it is done and every search that began earlier has ended. Pages that
 //! are still in the queue are found in memory. When the queue is too long, the
 //! next request waits: its latency counts from when it was due.
@@ -134,8 +134,8 @@ impl Piece {
     }
 }
 
-/// Which reclaim-unit handle a zone's data goes to: the one that fewest zones
-/// use which are being written. Pages written in place have the first.
+/// The reclaim-unit handle of each zone's data: the one that fewest zones being
+/// written use. Pages written in place have the first.
 #[derive(Debug)]
 struct Handles {
     /// Zones being written, per handle.

@@ -1,4 +1,4 @@
-//! What sees every command of an engine: counts them, and times them if asked.
+//! Observes every command of an engine: counts them, and times them if asked.
 
 use floe_core::tiny::model::Watcher;
 use floe_core::tiny::{Flash, PageAddress};
@@ -43,7 +43,7 @@ impl Watcher for Watch {
         self.commands.writes += 1;
         self.commands.pages_written += pages as u64;
         if let Some(timing) = &mut self.timing {
-            // Where pages may be written in place, sets are written one by one.
+            // On devices with in-place writes, sets are written one by one.
             match (self.flash.in_place, pages) {
                 (true, 1) => timing.written_in_place(first),
                 _ => timing.appended(first, pages),

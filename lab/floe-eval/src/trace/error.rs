@@ -10,7 +10,7 @@ pub enum TraceError {
     /// The file cannot be opened.
     #[error("cannot open the trace {path}")]
     Open {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Why.
         #[source]
@@ -31,9 +31,9 @@ pub enum TraceError {
         TraceFormat::names()
     )]
     Unrecognised {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The attempt that failed.
         why: String,
     },
     /// A line or record makes no sense.
@@ -45,9 +45,9 @@ pub enum TraceError {
         unit: &'static str,
         /// Its number, from 1.
         number: u64,
-        /// Where it starts in the (decompressed) content.
+        /// Its offset in the (decompressed) content.
         byte: u64,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
 }

@@ -72,7 +72,7 @@ pub(super) fn excerpt(field: &str) -> String {
     short
 }
 
-/// Where the columns of a CSV file with a header are.
+/// Reads a CSV file, whose first line names the columns.
 #[derive(Debug)]
 pub(super) struct Table<const N: usize> {
     names: [&'static str; N],

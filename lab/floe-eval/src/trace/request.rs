@@ -29,7 +29,7 @@ impl Key {
     }
 }
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Reads.
@@ -70,13 +70,13 @@ impl ByteRange {
 pub struct Request {
     /// When, in nanoseconds of the trace's own time; its zero is the trace's.
     pub time_ns: Option<u64>,
-    /// What is asked for.
+    /// The key.
     pub key: Key,
-    /// What is done to it.
+    /// The operation.
     pub op: Op,
     /// Bytes of the whole object, where the trace tells.
     pub size: Option<u64>,
-    /// Which bytes of it; `None` for all.
+    /// The bytes of it; `None` for all.
     pub range: Option<ByteRange>,
     /// How long the object may be kept, where the trace tells.
     pub ttl: Option<Duration>,

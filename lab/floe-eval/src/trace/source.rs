@@ -1,5 +1,5 @@
-//! Where a trace's bytes come from, and how they are cut into lines and
-//! fixed-size records. What it refuses to know: what they mean.
+//! The bytes of a trace, cut into lines and fixed-size records. Must not depend
+//! on their meaning.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};

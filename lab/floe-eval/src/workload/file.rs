@@ -10,7 +10,7 @@ pub enum WorkloadFileError {
     /// Input or output failed.
     #[error("workload file {path}")]
     Io {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Why.
         #[source]
@@ -25,7 +25,7 @@ pub enum WorkloadFileError {
     /// The file is no whole number of ids.
     #[error("workload file {path} ends inside an id: its length {bytes} is no multiple of 4")]
     Cut {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its length.
         bytes: u64,

@@ -19,7 +19,7 @@ pub use error::WorkloadError;
 pub use file::{WorkloadFileError, read_ids, write_ids};
 pub use zipf::{YCSB_SCRAMBLED_ITEMS, YCSB_ZETA_OF_SCRAMBLED_ITEMS, Zipf, fnv1a_64, zeta};
 
-/// What ids are drawn from.
+/// The distribution of ids.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum Distribution {
@@ -62,7 +62,7 @@ pub enum Distribution {
 pub struct Weighted {
     /// How often, relative to the other parts.
     pub weight: f64,
-    /// What it draws from.
+    /// The distribution of its ids.
     pub from: Distribution,
 }
 
@@ -72,7 +72,7 @@ pub struct Weighted {
 pub struct Phase {
     /// How many requests it lasts.
     pub requests: u64,
-    /// What it draws from.
+    /// The distribution of its ids.
     pub from: Distribution,
 }
 
@@ -87,7 +87,7 @@ fn default_scrambled() -> bool {
 /// Everything that determines a stream of ids.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkloadSpec {
-    /// What ids are drawn from.
+    /// The distribution of ids.
     pub distribution: Distribution,
     /// Ids lie below this number.
     pub items: u64,
@@ -138,7 +138,7 @@ enum Generator {
     },
     /// Cumulative weights, normalised to end at 1.
     Mix(Vec<(f64, Generator)>),
-    /// What is left of each phase, current one first.
+    /// The rest of each phase, current one first.
     Phases(std::collections::VecDeque<(u64, Generator)>),
 }
 
@@ -170,7 +170,7 @@ impl Iterator for Workload {
     }
 }
 
-/// Mixes of mixes of mixes serve nobody and could exhaust the stack.
+/// Deep nesting has no use and could exhaust the stack.
 const DEPTH_MAX: u32 = 8;
 
 impl Generator {

@@ -2,9 +2,9 @@
 //!
 //! For 0 < θ < 1 this is the method of Gray et al., "Quickly generating
 //! billion-record synthetic databases" (SIGMOD 1994), with the constants and
-//! the scrambling of YCSB (Cooper et al., SoCC 2010), so that ids have the
-//! frequencies that papers using YCSB have. For θ ≥ 1, where that method does
-//! not work, it is rejection-inversion (Hörmann and Derflinger, 1996).
+//! the scrambling of YCSB (Cooper et al., SoCC 2010). Ids so have the
+//! frequencies of papers that use YCSB. For θ ≥ 1, outside that method's
+//! range, it is rejection-inversion (Hörmann and Derflinger, 1996).
 
 use rand::RngExt as _;
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -1,10 +1,10 @@
-//! Where a server is, in words.
+//! Addresses of servers, as text.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where a server is and what it speaks.
+/// A server's address and protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteAddress {
     /// OxCache's protocol over a Unix socket: `unix:PATH`.

@@ -37,7 +37,7 @@ pub struct RemoteSpec {
     pub pipeline: usize,
     /// Connections of an open loop; in a closed loop each client has one.
     pub connections: usize,
-    /// What an object is called: `{id}` is its number or the trace's key,
+    /// The name of an object: `{id}` is its number or the trace's key,
     /// `{size}` its bytes.
     pub key: String,
     /// memcached: set what a get missed.
@@ -216,7 +216,7 @@ impl RemoteSpec {
     }
 }
 
-/// What is asked of a server.
+/// A request to a server.
 #[derive(Debug)]
 enum Ask {
     Get {

@@ -53,7 +53,7 @@ pub(super) trait Wire: Clone + Send + Sync + 'static {
         ask: Ask,
     ) -> impl Future<Output = Result<Result<Answer, Failure>, Broken>> + Send;
 
-    /// What comes first on each connection. The text of a refusal is an error.
+    /// Sends the greeting of each connection. The text of a refusal is an error.
     fn greet(
         &self,
         output: &mut Output,
@@ -61,7 +61,7 @@ pub(super) trait Wire: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Broken>> + Send;
 }
 
-/// What is sent over a connection.
+/// The sending side of a connection.
 pub(super) struct Output {
     to: Box<dyn AsyncWrite + Send + Unpin>,
     gathered: Vec<u8>,
@@ -88,7 +88,7 @@ impl Output {
     }
 }
 
-/// What comes over a connection.
+/// The receiving side of a connection.
 pub(super) struct Input(BufReader<Box<dyn AsyncRead + Send + Unpin>>);
 
 impl Input {
@@ -286,7 +286,7 @@ impl<W: Wire> Pool<W> {
     }
 }
 
-/// What went wrong with a connection, and what to do.
+/// The fault of a connection, and its cure.
 fn cure(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
@@ -346,7 +346,7 @@ async fn write_requests(
         }
         output.flush().await?;
     }
-    // Nobody asks any more; what was asked is still answered.
+    // No further request comes; those sent are still answered.
     drop(expect);
     std::future::pending().await
 }

@@ -114,7 +114,7 @@ fn config(address: &RemoteAddress, credentials: &OriginConfig, timeout: Duration
     }
 }
 
-/// What is wrong and what to do, where a server cannot be driven at all. One
+/// The fault and the cure, if a server cannot be driven at all. A server
 /// that only refuses to list its keys can be.
 fn refusal(error: &OriginError) -> Option<String> {
     let cure = match error {

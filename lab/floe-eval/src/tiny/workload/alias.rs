@@ -39,7 +39,7 @@ impl Alias {
                 small.push(giver);
             }
         }
-        // What rounding left over is full.
+        // Entries that rounding left over are full.
         for at in small.into_iter().chain(large) {
             columns[at].0 = 1.0;
         }

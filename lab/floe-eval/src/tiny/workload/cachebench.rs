@@ -31,7 +31,7 @@ pub struct CacheBench {
     /// The folder: as it is, beside the experiment, in `$FLOE_TRACES`, or in
     /// `../shared/traces`.
     pub path: PathBuf,
-    /// Which of its pools, by number.
+    /// The number of its pool.
     #[serde(default)]
     pub pool: usize,
     /// Bytes of all objects as a multiple of the flash; by default as many keys
@@ -40,7 +40,7 @@ pub struct CacheBench {
     pub working_set: Option<f64>,
 }
 
-/// What the popularity's file says.
+/// The popularity's file.
 #[derive(Debug, Deserialize)]
 struct Popularity {
     #[serde(rename = "popularityBuckets")]
@@ -49,7 +49,7 @@ struct Popularity {
     weights: Vec<f64>,
 }
 
-/// What the sizes' file says.
+/// The sizes' file.
 #[derive(Debug, Deserialize)]
 struct ValueSizes {
     #[serde(rename = "valSizeRange")]
@@ -58,7 +58,7 @@ struct ValueSizes {
     weights: Vec<f64>,
 }
 
-/// What a pool of the configuration says.
+/// A pool of the configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Pool {
@@ -105,7 +105,7 @@ pub struct CacheBenchStream {
     left_out: u64,
 }
 
-/// What may be drawn, in the order of the weights.
+/// Operations that may be drawn, in the order of the weights.
 const OPS: [(Op, bool); 5] = [
     (Op::Get, false),
     (Op::Put, false),
@@ -193,7 +193,7 @@ fn bad(path: &Path, error: &serde_json::Error) -> EvalError {
     WorkloadError::new(format!("{} is not CacheBench's: {error}", path.display())).into()
 }
 
-/// Where each bucket's keys begin, with as many keys in all as asked for.
+/// The first key of each bucket, with as many keys in all as given.
 fn firsts(popularity: &Popularity, keys: Option<f64>) -> Result<Vec<u64>, WorkloadError> {
     let buckets = &popularity.buckets;
     let total: f64 = buckets.iter().sum();

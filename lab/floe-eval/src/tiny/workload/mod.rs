@@ -1,4 +1,4 @@
-//! What a tiny engine is asked: drawn from published tables and
+//! Requests to a tiny engine: drawn from published tables and
 //! distributions, or read from traces.
 //!
 //! A stream yields [`Draw`]s. Drawn ones take the same short time each,
@@ -37,7 +37,7 @@ pub(super) use sizes::mix;
 pub struct Draw {
     /// The key.
     pub hash: KeyHash,
-    /// What is asked.
+    /// The operation.
     pub op: Op,
     /// Bytes of the object, key and value together.
     pub bytes: u32,
@@ -47,7 +47,7 @@ pub struct Draw {
     pub now_seconds: u32,
 }
 
-/// What requests are drawn from.
+/// The source of requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum TinyWorkload {
@@ -65,7 +65,7 @@ pub enum TinyWorkload {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Synthetic {
-    /// Which ids.
+    /// The distribution of ids.
     pub distribution: Distribution,
     /// Bytes of all objects as a multiple of the flash.
     pub working_set: f64,

@@ -78,7 +78,7 @@ fn in_range(bytes: f64, least: f64, most: f64) -> Result<f64, WorkloadError> {
     )))
 }
 
-/// Where the quantiles lie: in the middle of equal shares.
+/// The positions of the quantiles: in the middle of equal shares.
 fn shares() -> impl Iterator<Item = f64> {
     (0..QUANTILES).map(|at| (at as f64 + 0.5) / QUANTILES as f64)
 }

@@ -5,7 +5,7 @@
 //! (§5.1) interleaves clusters 14, 29, 34 and 52, each over four disjoint key
 //! spaces, with the sizes of 14 and 29 divided by 2 and 3.
 //!
-//! What the table leaves open, and how it is decided here:
+//! The table leaves these open; they are decided here:
 //! * *Sizes* have means only: they are lognormal around them. The means of the
 //!   four after scaling, 255, 278, 355 and 293 bytes, cannot average to the
 //!   246 bytes that the paper reports; so all sizes are multiplied by the one
@@ -27,7 +27,7 @@ use super::{Draw, alias::Alias};
 use crate::trace::Op;
 use crate::workload::{WorkloadError, Zipf};
 
-/// What is published of a cluster's trace.
+/// The published figures of a cluster's trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cluster {
     /// Its number.
@@ -47,7 +47,7 @@ pub struct Cluster {
     pub shares: [f64; 3],
     /// Times to live in seconds, with their shares.
     pub ttl: &'static [(f64, f64)],
-    /// What Nemo's evaluation divides its sizes by.
+    /// The divisor of its sizes in Nemo's evaluation.
     pub divisor: f64,
 }
 
@@ -144,7 +144,7 @@ const TRACE_SECONDS: f64 = 7.0 * DAY;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TwitterMix {
-    /// Which clusters.
+    /// The numbers of the clusters.
     pub clusters: Vec<u16>,
     /// Disjoint key spaces of each.
     pub key_spaces: u32,
