@@ -31,6 +31,8 @@ enum Task {
     Duplicates(Root),
     /// Count lines of Rust and words of documents by crate.
     Sizes(Root),
+    /// Write the table of old names in CHANGELOG.md.
+    Renamed,
     /// Check the licence of everything that is linked against deny.toml.
     Licences,
     /// Build the documents as a site, with mdbook.
@@ -89,6 +91,7 @@ fn run(task: Task) -> Result<()> {
         Task::Tidy { voice: false } => tidy::run(&project::root()),
         Task::Duplicates(root) => tidy::print_duplicates(&root.folder()),
         Task::Sizes(root) => sizes::run(&root.folder()),
+        Task::Renamed => tidy::renamed::write_changelog(&project::root()),
         Task::Licences => licences::run(),
         Task::Book(options) => book::run(&options),
         Task::Ci(options) => ci::run(&options),

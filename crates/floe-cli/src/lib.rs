@@ -33,7 +33,7 @@ use failure::{Exit, Failure};
 pub fn main() -> ExitCode {
     run(|| {
         let schema = settings::schema()?;
-        let matches = args::command(&schema).get_matches();
+        let matches = settings::parse(args::command(&schema));
         command::run(&schema, &matches)
     })
 }

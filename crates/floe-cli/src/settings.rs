@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use floe::cache::TinyTierConfig;
 use floe::config::{AdmissionSettings, ChunkSettings, TinySettings};
@@ -373,6 +374,20 @@ fn is_switch(key: &Key) -> bool {
         Kind::Choice(choices) => choices.iter().any(|choice| choice.word == "true"),
         _ => false,
     }
+}
+
+/// The arguments of this process. An error about the old flag of a setting
+/// gives its present one.
+pub fn parse(command: Command) -> ArgMatches {
+    command.try_get_matches().unwrap_or_else(|mut error| {
+        if let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg)
+            && let Some(name) = Schema::renamed_flag(flag.trim_start_matches('-'))
+        {
+            let name = ContextValue::String(format!("--{name}"));
+            error.insert(ContextKind::SuggestedArg, name);
+        }
+        error.exit()
+    })
 }
 
 fn help(setting: &str, key: &Key) -> String {

@@ -84,14 +84,14 @@ fn an_unknown_key_names_its_line_and_the_nearest() {
 #[test]
 fn a_flag_wins_over_a_variable_over_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    let file = "[ram]\nsize = \"1MiB\"\nmax_value = \"1KiB\"\n[log]\nlevel = \"warn\"\n";
+    let file = "[ram]\nsize = \"1MiB\"\nmax_value_size = \"1KiB\"\n[log]\nlevel = \"warn\"\n";
     fs::write(folder.path().join("floe.toml"), file).unwrap();
     let shown = said(
         floe(folder.path())
             .args(["config", "show", "--json", "--ram-size", "3MiB"])
             .env("FLOE_CONFIG", "floe.toml")
             .env("FLOE_RAM_SIZE", "2MiB")
-            .env("FLOE_RAM_MAX_VALUE", "2KiB")
+            .env("FLOE_RAM_MAX_VALUE_SIZE", "2KiB")
             .output()
             .unwrap(),
     )
@@ -99,7 +99,11 @@ fn a_flag_wins_over_a_variable_over_the_file() {
     let shown: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
     for (setting, value, source) in [
         ("ram.size", "3MiB", "flag --ram-size"),
-        ("ram.max_value", "2KiB", "variable FLOE_RAM_MAX_VALUE"),
+        (
+            "ram.max_value_size",
+            "2KiB",
+            "variable FLOE_RAM_MAX_VALUE_SIZE",
+        ),
         ("log.level", "warn", "floe.toml:5"),
         ("chunk.size", "64KiB", "default"),
     ] {

@@ -15,7 +15,7 @@ const TINY: [&str; 2] = ["--tiny-size", "32MiB"];
 fn serve(folder: &Path) -> Serving {
     let mut command = floe(folder);
     command.env("FLOE_MEMCACHED_LISTEN", "127.0.0.1:0");
-    for (name, value) in [("FLOE_TINY_SIZE", "32MiB"), ("FLOE_TINY_SET_GROUP", "1MiB")] {
+    for (name, value) in [("FLOE_TINY_SIZE", "32MiB"), ("FLOE_TINY_ZONE_SIZE", "1MiB")] {
         command.env(name, value);
     }
     Serving::spawn(&mut command)
@@ -132,7 +132,7 @@ fn a_broken_tiny_file_does_not_keep_s3_from_starting() {
         "--device-zone-size=1MiB",
         "--ram-size=1MiB",
         "--chunk-write-buffer=8MiB",
-        "--tiny-set-group=1MiB",
+        "--tiny-zone-size=1MiB",
     ];
     run(folder.path(), &[&strict[..], &TINY].concat()).expect(3, &["tiny", "did not write"]);
     let serving = serve(folder.path());

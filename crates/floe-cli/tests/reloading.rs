@@ -75,10 +75,10 @@ fn sighup_takes_what_needs_no_restart() {
         "debug",
         "a-second-secret",
         "two",
-        "[object]\nttl_s = 7\n",
+        "[object]\nttl_seconds = 7\n",
     );
     serving.signal("-HUP");
-    said("object.ttl_s");
+    said("object.ttl_seconds");
     said("log.level, memcached.auth_file, s3.keys");
     assert!(authenticates(&serving, "two") && !authenticates(&serving, "one"));
 

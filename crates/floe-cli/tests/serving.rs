@@ -173,16 +173,16 @@ fn tiny_objects_are_kept_by_the_engine_that_is_chosen() {
     let folder = tempfile::tempdir().unwrap();
     let settings = [
         "--tiny-size=16MiB",
-        "--tiny-set-group=1MiB",
-        "--tiny-fairywren-op-percent=70",
+        "--tiny-zone-size=1MiB",
+        "--tiny-fairywren-over-provisioning-percent=70",
     ];
     let start = |engine: &str| {
         let mut command = floe(folder.path());
         command.env("FLOE_TINY_ENGINE", engine);
         command.env("FLOE_MEMCACHED_LISTEN", "127.0.0.1:0");
         command.env("FLOE_TINY_SIZE", "16MiB");
-        command.env("FLOE_TINY_SET_GROUP", "1MiB");
-        command.env("FLOE_TINY_FAIRYWREN_OP_PERCENT", "70");
+        command.env("FLOE_TINY_ZONE_SIZE", "1MiB");
+        command.env("FLOE_TINY_FAIRYWREN_OVER_PROVISIONING_PERCENT", "70");
         Serving::spawn(&mut command)
     };
     let path = folder.path().join("floe-data/tiny.floe");
@@ -246,7 +246,7 @@ fn blocks_of_tiny_objects_may_be_sectors() {
         let mut command = floe(folder.path());
         command.env("FLOE_MEMCACHED_LISTEN", "127.0.0.1:0");
         command.env("FLOE_TINY_SIZE", "16MiB");
-        command.env("FLOE_TINY_SET_GROUP", "1MiB");
+        command.env("FLOE_TINY_ZONE_SIZE", "1MiB");
         command.env("FLOE_TINY_BLOCK_SIZE", "512");
         Serving::spawn(&mut command)
     };
@@ -273,7 +273,7 @@ fn blocks_of_tiny_objects_may_be_sectors() {
 
     let mut other = vec!["serve", "--tiny-block-size", "4KiB", "--tiny-size", "16MiB"];
     other.extend([
-        "--tiny-set-group",
+        "--tiny-zone-size",
         "1MiB",
         "--memcached-listen",
         "127.0.0.1:0",

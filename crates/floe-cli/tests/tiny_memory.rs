@@ -86,8 +86,8 @@ fn metrics_tell_what_large_set_groups_take_of_the_resident_set() {
         command
             .env("FLOE_MEMCACHED_LISTEN", "127.0.0.1:0")
             .env("FLOE_TINY_SIZE", "256MiB")
-            .env("FLOE_TINY_SET_GROUP", "16MiB")
-            .env("FLOE_TINY_RAM", "1MiB"),
+            .env("FLOE_TINY_ZONE_SIZE", "16MiB")
+            .env("FLOE_TINY_RAM_SIZE", "1MiB"),
     );
     let before = (accounted(&serving), resident(&serving));
     // The heap keeps what was freed for what comes: the most stays resident.

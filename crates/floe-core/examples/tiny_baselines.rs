@@ -59,19 +59,22 @@ fn main() -> Result<(), PlanError> {
     ] {
         if wanted(name) {
             let config = KangarooConfig {
-                sets,
+                set_storage: sets,
                 ..KangarooConfig::default()
             };
             run.report(name, Kangaroo::new(KangarooPlan::new(&config, &flash)?));
         }
     }
-    for (log_percent, op_percent) in [(5, 5), (5, 20), (5, 35), (5, 50), (20, 5)] {
-        let name = format!("fairywren {log_percent}/{op_percent}");
+    for (log_percent, over_provisioning_percent) in [(5, 5), (5, 20), (5, 35), (5, 50), (20, 5)] {
+        let name = format!("fairywren {log_percent}/{over_provisioning_percent}");
         if wanted(&name) {
             let config = FairyWrenConfig {
                 log_percent,
-                op_percent,
-                hot_spare_percent: number(3, FairyWrenConfig::default().hot_spare_percent),
+                over_provisioning_percent,
+                hot_free_zones_percent: number(
+                    3,
+                    FairyWrenConfig::default().hot_free_zones_percent,
+                ),
                 zones_free_permille: number(4, FairyWrenConfig::default().zones_free_permille),
                 ..FairyWrenConfig::default()
             };

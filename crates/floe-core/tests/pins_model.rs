@@ -236,8 +236,8 @@ fn log_empties_no_zone_under_a_reader() {
 fn nemo_empties_no_zone_under_a_reader() {
     // Nothing of the index in memory, so that searches read and pin it, too.
     let config = NemoConfig {
-        index_cached: 0.0,
-        filter_false_positives: 0.3,
+        index_cache_share: 0.0,
+        filter_false_positive_rate: 0.3,
         ..NemoConfig::default()
     };
     explore(FLASH, false, move || {
@@ -253,7 +253,7 @@ fn fairywren_empties_no_zone_under_a_reader() {
         in_place: false,
     };
     let config = FairyWrenConfig {
-        op_percent: 50,
+        over_provisioning_percent: 50,
         ..FairyWrenConfig::default()
     };
     explore(LARGER, false, move || {

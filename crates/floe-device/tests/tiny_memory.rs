@@ -372,9 +372,9 @@ fn log_counts_the_memory_that_it_holds() {
 fn set_counts_the_memory_that_it_holds() {
     for policy in [SetPolicy::Fifo, SetPolicy::Rrip] {
         let config = SetConfig {
-            unused_percent: 0,
+            over_provisioning_percent: 0,
             filter_bytes: 256,
-            policy,
+            eviction: policy,
             ..SetConfig::default()
         };
         let plan = SetPlan::new(&config, &IN_PLACE).expect("a plan");
@@ -386,7 +386,7 @@ fn set_counts_the_memory_that_it_holds() {
 fn kangaroo_counts_the_memory_that_it_holds() {
     for sets in [SetStorage::InPlace, SetStorage::Zoned] {
         let config = KangarooConfig {
-            sets,
+            set_storage: sets,
             ..KangarooConfig::default()
         };
         let flash = match sets {
@@ -401,7 +401,7 @@ fn kangaroo_counts_the_memory_that_it_holds() {
 #[test]
 fn fairywren_counts_the_memory_that_it_holds() {
     let config = FairyWrenConfig {
-        op_percent: 20,
+        over_provisioning_percent: 20,
         ..FairyWrenConfig::default()
     };
     let plan = FairyWrenPlan::new(&config, &FLASH).expect("a plan");

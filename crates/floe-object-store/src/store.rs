@@ -99,7 +99,7 @@ impl CachedStore {
         }
         let requests = RequestConfig {
             // The store's client retries by its own rules.
-            attempts: 1,
+            max_attempts: 1,
             ..RequestConfig::default()
         };
         let backend = Arc::new(StoreOrigin(Arc::clone(&store)));

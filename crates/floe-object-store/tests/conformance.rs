@@ -23,7 +23,7 @@ async fn over(
     let objects = ObjectConfig {
         chunk_size: ByteSize::kib(64),
         consistency,
-        negative_ttl_s: 60,
+        negative_ttl_seconds: 60,
         ..ObjectConfig::default()
     };
     let store = CachedStore::open(origin, "origin", &config, objects);

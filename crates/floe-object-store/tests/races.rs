@@ -153,7 +153,7 @@ async fn race(consistency: Consistency, seed: u64) -> CachedStore {
     let objects = ObjectConfig {
         chunk_size: ByteSize(1024),
         consistency,
-        negative_ttl_s: 3600,
+        negative_ttl_seconds: 3600,
         ..ObjectConfig::default()
     };
     let store = CachedStore::open(Arc::new(origin), "origin", &config, objects);

@@ -186,7 +186,7 @@ fn of(engine: TinyEngine) -> TinyConfig {
         ram: ByteSize(0),
         ..config()
     };
-    config.fairywren.op_percent = 30;
+    config.fairywren.over_provisioning_percent = 30;
     config
 }
 
@@ -202,7 +202,7 @@ fn an_engine_that_cannot_run_on_the_device_says_why_and_what_would() {
             (
                 TinyEngine::Kangaroo,
                 zoned(ZONES, ZONE),
-                "tiny.kangaroo.sets = in_place cannot work: sets of one page are rewritten in place, and this device writes its zones only from front to back; sets = \"zoned\" works",
+                "tiny.kangaroo.set_storage = in_place cannot work: sets of one page are rewritten in place, and this device writes its zones only from front to back; sets = \"zoned\" works",
             ),
             (
                 TinyEngine::FairyWren,
@@ -277,8 +277,8 @@ fn engines_that_keep_what_they_know_in_memory_begin_empty_and_go_on() {
                 assert!(hits > 1_500, "{engine}: {hits}");
                 store.close().await.expect("closes");
                 // Where nothing is found again, this is no matter of the format.
-                config.set.unused_percent = 30;
-                config.kangaroo.op_percent = 20;
+                config.set.over_provisioning_percent = 30;
+                config.kangaroo.over_provisioning_percent = 20;
             }
         }
     });

@@ -344,8 +344,8 @@ mod volatile {
         };
         let config = TinyConfig {
             set: SetConfig {
-                policy: SetPolicy::Rrip,
-                unused_percent: 10,
+                eviction: SetPolicy::Rrip,
+                over_provisioning_percent: 10,
                 ..SetConfig::default()
             },
             ..config(TinyEngine::Set)
@@ -362,8 +362,8 @@ mod volatile {
     fn kangaroo_on_zns() {
         let config = TinyConfig {
             kangaroo: KangarooConfig {
-                sets: SetStorage::Zoned,
-                op_percent: 20,
+                set_storage: SetStorage::Zoned,
+                over_provisioning_percent: 20,
                 ..KangarooConfig::default()
             },
             ..config(TinyEngine::Kangaroo)
@@ -374,14 +374,14 @@ mod volatile {
     #[test]
     fn fairywren() {
         let mut config = config(TinyEngine::FairyWren);
-        config.fairywren.op_percent = 40;
+        config.fairywren.over_provisioning_percent = 40;
         every_end(&small(), &config);
     }
 
     #[test]
     fn fairywren_on_zns() {
         let mut config = config(TinyEngine::FairyWren);
-        config.fairywren.op_percent = 40;
+        config.fairywren.over_provisioning_percent = 40;
         every_end(&small_zoned(), &config);
     }
 }

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<ExitCode, Failure> {
     let schema = settings::schema()?;
-    let matches = args::command(&schema).get_matches();
+    let matches = settings::parse(args::command(&schema));
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let below = matches.subcommand().map_or(&matches, |(_, below)| below);
     match cli.command {

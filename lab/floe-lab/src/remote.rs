@@ -148,7 +148,7 @@ pub(crate) fn origin(
     let (mut config, bucket) = origin_config(schema, matches, args, named)?;
     let requests = &mut config.requests;
     // A retry would hide what the first attempt took.
-    requests.attempts = 1;
+    requests.max_attempts = 1;
     requests.max_concurrent = requests.max_concurrent.max(1 << 16);
     let mut options = options("origin", &args.load, &args.output, json);
     if matches.value_source("clients") != Some(ValueSource::CommandLine)

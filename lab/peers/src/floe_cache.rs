@@ -39,7 +39,7 @@ impl FloeCache {
             },
             ram: RamConfig {
                 size: ByteSize(sizes.ram_bytes),
-                max_value: ByteSize::mib(1),
+                max_value_size: ByteSize::mib(1),
             },
             ..StoreConfig::default()
         };

@@ -100,7 +100,7 @@ impl Origin {
             &format!("--origin-endpoint=http://{}", self.address),
             "--origin-requests-response-timeout-ms=1000",
             "--origin-requests-idle-timeout-ms=1000",
-            "--origin-requests-attempts=2",
+            "--origin-requests-max-attempts=2",
             "--origin-requests-backoff-ms=20",
         ]
         .map(str::to_owned)

@@ -32,7 +32,7 @@ const SET_GROUPS_IN_MEMORY: usize = 3;
 struct Shape {
     name: &'static str,
     size: &'static str,
-    set_group: &'static str,
+    zone_size: &'static str,
     set_group_bytes: usize,
     /// Whether every item has room.
     roomy: bool,
@@ -42,7 +42,7 @@ const SHAPES: [Shape; 2] = [
     Shape {
         name: "roomy",
         size: "64MiB",
-        set_group: "128KiB",
+        zone_size: "128KiB",
         set_group_bytes: 128 << 10,
         roomy: true,
     },
@@ -50,7 +50,7 @@ const SHAPES: [Shape; 2] = [
     Shape {
         name: "tight",
         size: "8MiB",
-        set_group: "64KiB",
+        zone_size: "64KiB",
         set_group_bytes: 64 << 10,
         roomy: false,
     },
@@ -87,8 +87,8 @@ pub(super) fn one_cache(
         consistency: "immutable",
         more: vec![
             format!("--tiny-size={}", shape.size),
-            format!("--tiny-set-group={}", shape.set_group),
-            "--tiny-ram=256KiB".to_owned(),
+            format!("--tiny-zone-size={}", shape.zone_size),
+            "--tiny-ram-size=256KiB".to_owned(),
         ],
     };
     let world = World::new(group);

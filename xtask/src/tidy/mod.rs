@@ -8,6 +8,7 @@ mod files;
 pub(crate) mod links;
 mod module_arrows;
 mod modules;
+pub mod renamed;
 mod rust_rules;
 mod text_rules;
 mod violation;
@@ -40,6 +41,7 @@ fn check_files(root: &Path, files: &[PathBuf]) -> Result<Vec<Violation>> {
     module_arrows::check(&reached, &mut violations);
     text_rules::check(root, files, &mut violations)?;
     links::check(root, files, &mut violations);
+    renamed::check(root, files, &mut violations)?;
     dashboard::check(root, &mut violations)?;
     voice::Voice::read(root, files).check(&mut violations);
     duplicates::Duplicates::find(root, files).check(&mut violations);

@@ -267,7 +267,7 @@ async fn open_tiny(plan: &Plan, cache: Cache, clock: &Clock) -> Result<Cache, Fa
         .await
         .map_err(explain_open_tiny)?;
     tracing::info!(recovery = ?tiny.recovery(), "the cache of tiny objects is open");
-    Ok(cache.with_tiny(tiny, tier.threshold))
+    Ok(cache.with_tiny(tiny, tier.max_object_size))
 }
 
 async fn close(cache: &Cache) {

@@ -132,7 +132,7 @@ fn engines(options: &Options) {
         ("kangaroo, on zones", SetStorage::Zoned),
     ] {
         let config = KangarooConfig {
-            sets,
+            set_storage: sets,
             ..KangarooConfig::default()
         };
         options.engine(name, || {

@@ -91,9 +91,9 @@ pub struct ChunkConfig {
     /// Zones written at once; `None` chooses by the device's limits.
     pub open_zones: Option<u32>,
     /// Free zones at or below which background eviction starts.
-    pub high_water: Option<u32>,
+    pub reclaim_start_free_zones: Option<u32>,
     /// Free zones at which it stops.
-    pub low_water: Option<u32>,
+    pub reclaim_stop_free_zones: Option<u32>,
     /// CLRU with host GC: share of a zone's bytes, in percent, that must be
     /// garbage before GC takes it while free zones are not scarce.
     pub gc_garbage_percent: u32,
@@ -122,8 +122,8 @@ impl Default for ChunkConfig {
             size: ByteSize::kib(64),
             eviction: Eviction::Zplru,
             open_zones: None,
-            high_water: None,
-            low_water: None,
+            reclaim_start_free_zones: None,
+            reclaim_stop_free_zones: None,
             gc_garbage_percent: 20,
             clru_layout: ClruLayout::Auto,
             durability: Durability::Power,
@@ -571,17 +571,17 @@ fn water_marks(
     // A restart takes new zones to write to, beside those that were open: with
     // fewer free ones it would begin with evictions.
     let high = config
-        .high_water
+        .reclaim_start_free_zones
         .unwrap_or_else(|| (data_zones / 64).max(open_zones.min(data_zones / 4)).max(1));
     let low = config
-        .low_water
+        .reclaim_stop_free_zones
         .unwrap_or_else(|| high + (data_zones / 64).max(1));
     let most = data_zones.saturating_sub(open_zones + 1).max(1);
     if high == 0 || high >= low {
         return Err(ConfigError::new(
-            "chunk.high_water",
+            "chunk.reclaim_start_free_zones",
             high,
-            format!("it must be at least 1 and below chunk.low_water = {low}"),
+            format!("it must be at least 1 and below chunk.reclaim_stop_free_zones = {low}"),
             format!(
                 "the nearest is {}",
                 high.clamp(1, low.saturating_sub(1).max(1))
@@ -590,7 +590,7 @@ fn water_marks(
     }
     if low > most {
         return Err(ConfigError::new(
-            "chunk.low_water",
+            "chunk.reclaim_stop_free_zones",
             low,
             format!("of {data_zones} data zones at most {most} can be kept free"),
             format!("the nearest is {most}"),

@@ -149,7 +149,7 @@ async fn an_origin_that_refuses_or_is_gone_is_named() {
 
     let mut config = s3_config(&real, SECRET_KEY);
     config.endpoint = Some("http://127.0.0.1:1".into());
-    config.requests.attempts = 2;
+    config.requests.max_attempts = 2;
     let rig = rig_over(&config).await;
     let gone = rig.get("/bucket/key", &[]).await;
     assert_eq!(

@@ -248,7 +248,7 @@ async fn uploads_that_wait_for_their_bodies_stop_no_reader() {
     let requests = floe::origin::RequestConfig {
         max_concurrent: 4,
         queue_timeout_ms: 2_000,
-        attempts: 1,
+        max_attempts: 1,
         ..Default::default()
     };
     let rig = bounded_rig(requests).await;
@@ -273,7 +273,7 @@ async fn copies_that_wait_to_upload_stop_no_reader() {
     let requests = floe::origin::RequestConfig {
         max_concurrent: 1,
         max_uploads: 1,
-        attempts: 1,
+        max_attempts: 1,
         ..Default::default()
     };
     let rig = bounded_rig(requests).await;

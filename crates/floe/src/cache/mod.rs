@@ -55,7 +55,7 @@ pub struct TinyTierConfig {
     /// Where its flash is: a device or file of its own.
     pub device: DeviceConfig,
     /// Most bytes of key and value together of an object that goes there.
-    pub threshold: ByteSize,
+    pub max_object_size: ByteSize,
     /// How it is used.
     pub engine: TinyConfig,
 }
@@ -64,7 +64,7 @@ impl Default for TinyTierConfig {
     fn default() -> Self {
         TinyTierConfig {
             device: DeviceConfig::default(),
-            threshold: ByteSize::kib(2),
+            max_object_size: ByteSize::kib(2),
             engine: TinyConfig::default(),
         }
     }
@@ -185,7 +185,7 @@ impl Cache {
         };
         let device = floe_device::open(&to_open(&tier.device, tier.engine.format), &clock)?;
         let tiny = Tiny::open(device, clock, &tier.engine).await?;
-        Ok(cache.with_tiny(tiny, tier.threshold))
+        Ok(cache.with_tiny(tiny, tier.max_object_size))
     }
 
     /// A cache over a store that is open.

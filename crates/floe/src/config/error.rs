@@ -36,6 +36,16 @@ pub enum ConfigError {
         /// The known key nearest to it, if one is near.
         nearest: Option<String>,
     },
+    /// A key that has another name now.
+    #[error("{place}the setting `{key}` is called `{name}` now")]
+    RenamedKey {
+        /// `FILE:LINE: `, or empty for `--set`.
+        place: String,
+        /// The key as written.
+        key: String,
+        /// Its present name.
+        name: &'static str,
+    },
     /// A value that cannot be used.
     #[error("`{setting}` = {value} ({source_text}): {problem}{}", nearest_text(nearest.as_deref()))]
     BadValue {

@@ -16,6 +16,7 @@ mod error;
 mod file;
 mod key;
 mod load;
+mod renamed;
 mod render;
 mod schema;
 mod sections;

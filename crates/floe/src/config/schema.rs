@@ -2,6 +2,7 @@
 
 use super::error::ConfigError;
 use super::key::{Key, Section};
+use super::renamed::{renamed, renamed_as};
 use super::value::nearest;
 
 /// The sections that a program understands.
@@ -66,10 +67,18 @@ impl Schema {
             .filter(|(name, _)| name.starts_with("FLOE_"))
             .filter(|(name, _)| !known.contains(name) && !others.contains(&name.as_str()))
             .map(|(name, _)| {
-                let near = nearest(name, known.iter().map(String::as_str));
-                (name.clone(), near.map(str::to_owned))
+                let near = match renamed_as(Schema::variable, name) {
+                    Some(setting) => Some(Schema::variable(setting)),
+                    None => nearest(name, known.iter().map(String::as_str)).map(str::to_owned),
+                };
+                (name.clone(), near)
             })
             .collect()
+    }
+
+    /// The present flag, without its dashes, of the setting that had the flag `old`.
+    pub fn renamed_flag(old: &str) -> Option<String> {
+        renamed_as(Schema::flag, old).map(Schema::flag)
     }
 
     /// Whether `name` is a table: a section, or a table inside one.
@@ -84,6 +93,13 @@ impl Schema {
 
     /// The error for a key that does not exist.
     pub(super) fn unknown(&self, place: String, setting: &str) -> ConfigError {
+        if let Some(name) = renamed(setting) {
+            return ConfigError::RenamedKey {
+                place,
+                key: setting.to_owned(),
+                name,
+            };
+        }
         let known: Vec<String> = self
             .keys()
             .map(|(name, _)| name)

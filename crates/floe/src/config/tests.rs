@@ -53,11 +53,11 @@ fn every_section_of_the_library_is_in_the_table() {
 #[test]
 fn nested_keys_are_found_and_their_typos_named() {
     let schema = Schema::new(library_sections().unwrap());
-    let text = "[origin]\nkind = \"emulated\"\n[origin.requests]\nattempts = 2\n\
+    let text = "[origin]\nkind = \"emulated\"\n[origin.requests]\nmax_attempts = 2\n\
                 [origin.emulated]\nsize = { rule = \"fixed\", bytes = \"4KiB\" }\n";
     let effective = load(&schema, text, &Sources::default()).unwrap();
     let origin: crate::origin::OriginConfig = effective.section("origin").unwrap();
-    assert_eq!(origin.requests.attempts, 2);
+    assert_eq!(origin.requests.max_attempts, 2);
     assert!(origin.emulated.is_some());
     let error = load(
         &schema,
@@ -65,7 +65,7 @@ fn nested_keys_are_found_and_their_typos_named() {
         &Sources::default(),
     )
     .unwrap_err();
-    assert!(error.contains("`origin.requests.attempts`"), "{error}");
+    assert!(error.contains("`origin.requests.max_attempts`"), "{error}");
 }
 
 #[test]
@@ -90,11 +90,11 @@ fn the_default_file_changes_nothing() {
 #[test]
 fn a_flag_wins_over_a_variable_over_the_file_over_the_default() {
     let schema = schema();
-    let file = "[ram]\nsize = \"1MiB\"\nmax_value = \"2MiB\"\n[chunk]\nsize = 131072\n";
+    let file = "[ram]\nsize = \"1MiB\"\nmax_value_size = \"2MiB\"\n[chunk]\nsize = 131072\n";
     let sources = Sources {
         environment: vec![
             ("FLOE_RAM_SIZE".into(), "3MiB".into()),
-            ("FLOE_RAM_MAX_VALUE".into(), "4MiB".into()),
+            ("FLOE_RAM_MAX_VALUE_SIZE".into(), "4MiB".into()),
         ],
         flags: vec![flag("ram.size", "5MiB")],
         ..Sources::default()
@@ -102,20 +102,25 @@ fn a_flag_wins_over_a_variable_over_the_file_over_the_default() {
     let effective = load(&schema, file, &sources).unwrap();
     let ram: RamConfig = effective.section("ram").unwrap();
     assert_eq!(ram.size, ByteSize::mib(5));
-    assert_eq!(ram.max_value, ByteSize::mib(4));
+    assert_eq!(ram.max_value_size, ByteSize::mib(4));
     let chunk: ChunkSettings = effective.section("chunk").unwrap();
     let chunk = chunk.engine;
     assert_eq!(chunk.size, ByteSize::kib(128));
     assert_eq!(chunk.eviction, Eviction::Zplru);
-    let sources: Vec<String> = ["ram.size", "ram.max_value", "chunk.size", "chunk.eviction"]
-        .iter()
-        .map(|setting| effective.get(setting).unwrap().source.to_string())
-        .collect();
+    let sources: Vec<String> = [
+        "ram.size",
+        "ram.max_value_size",
+        "chunk.size",
+        "chunk.eviction",
+    ]
+    .iter()
+    .map(|setting| effective.get(setting).unwrap().source.to_string())
+    .collect();
     assert_eq!(
         sources,
         [
             "flag --ram-size",
-            "variable FLOE_RAM_MAX_VALUE",
+            "variable FLOE_RAM_MAX_VALUE_SIZE",
             "floe.toml:5",
             "default"
         ]
@@ -135,10 +140,10 @@ fn unknown_keys_name_the_line_and_the_nearest() {
         ),
         ("[chnk]\nsize = 1", 1, "chnk", "`chunk`"),
         (
-            "[chunk]\nmax_value = 1",
+            "[chunk]\nmax_value_size = 1",
             2,
-            "chunk.max_value",
-            "`ram.max_value`",
+            "chunk.max_value_size",
+            "`ram.max_value_size`",
         ),
         ("ram.sizes = 1", 1, "ram.sizes", "`ram.size`"),
         ("[zzzzzz]", 1, "zzzzzz", "`floe config default`"),
@@ -161,6 +166,26 @@ fn unknown_keys_name_the_line_and_the_nearest() {
         error.contains("--set chunk.sice") && error.contains("`chunk.size`"),
         "{error}"
     );
+}
+
+#[test]
+fn old_names_give_the_present_ones() {
+    let schema = schema();
+    for (old, name) in super::renamed::all() {
+        assert!(schema.key(old).is_none(), "{old} is a setting");
+        assert!(schema.key(name).is_some(), "{name} is no setting");
+        let error = load(&schema, &format!("{old} = 1"), &Sources::default()).unwrap_err();
+        assert!(
+            error.contains(&format!("`{old}` is called `{name}` now")),
+            "{error}"
+        );
+    }
+    let (old, name) = super::renamed::all().first_key_value().unwrap();
+    let environment = [(Schema::variable(old), "1".to_owned())];
+    let unknown = schema.unknown_variables(&environment, &[]);
+    assert_eq!(unknown[0].1, Some(Schema::variable(name)));
+    let flag = Schema::renamed_flag(&Schema::flag(old));
+    assert_eq!(flag, Some(Schema::flag(name)));
 }
 
 #[test]

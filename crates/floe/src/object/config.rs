@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub enum Consistency {
     /// Always: objects never change once they are written.
     Immutable,
-    /// For [`ObjectConfig::ttl_s`] seconds.
+    /// For [`ObjectConfig::ttl_seconds`] seconds.
     Ttl,
     /// Never: every request is preceded by a conditional request to the origin.
     #[default]
@@ -29,28 +29,28 @@ pub struct ObjectConfig {
     /// When cached metadata may be used without asking the origin.
     pub consistency: Consistency,
     /// `ttl`: for how long, in seconds.
-    pub ttl_s: u64,
+    pub ttl_seconds: u64,
     /// Serve what was cached when the origin is ill and cannot confirm it.
     pub serve_stale: bool,
     /// Remember for this many seconds that an object does not exist; 0 does not.
-    pub negative_ttl_s: u64,
+    pub negative_ttl_seconds: u64,
     /// Requests to the origin that one reader may have under way ahead of itself.
     pub fetch_parallelism: usize,
     /// Adjacent missing chunks are fetched by one request up to this size.
-    pub coalesce: ByteSize,
+    pub coalesce_size: ByteSize,
     /// Bytes of one fetch that are kept in memory for its readers.
     pub fetch_window: ByteSize,
     /// Bytes that all fetches together may keep in memory.
     pub fetch_memory: ByteSize,
     /// How long a fetch waits for its readers when its window is full; then
     /// it goes on without them, and they read the rest on their own.
-    pub reader_patience_ms: u64,
+    pub reader_timeout_ms: u64,
     /// Stop a fetch that nobody waits for any more. Else it completes, for the next reader.
-    pub cancel_unwatched: bool,
+    pub cancel_abandoned: bool,
     /// How often a read begins anew when the object changes under it, before its first byte.
-    pub restarts: u32,
+    pub max_restarts: u32,
     /// How often a fetch whose body broke off is continued at that point.
-    pub resumes: u32,
+    pub max_resumes: u32,
 }
 
 impl Default for ObjectConfig {
@@ -58,17 +58,17 @@ impl Default for ObjectConfig {
         ObjectConfig {
             chunk_size: ByteSize::mib(1),
             consistency: Consistency::default(),
-            ttl_s: 60,
+            ttl_seconds: 60,
             serve_stale: false,
-            negative_ttl_s: 0,
+            negative_ttl_seconds: 0,
             fetch_parallelism: 4,
-            coalesce: ByteSize::mib(1),
+            coalesce_size: ByteSize::mib(1),
             fetch_window: ByteSize::mib(1),
             fetch_memory: ByteSize::mib(64),
-            reader_patience_ms: 1_000,
-            cancel_unwatched: false,
-            restarts: 3,
-            resumes: 2,
+            reader_timeout_ms: 1_000,
+            cancel_abandoned: false,
+            max_restarts: 3,
+            max_resumes: 2,
         }
     }
 }
@@ -95,7 +95,12 @@ impl ObjectConfig {
                 ByteSize(512),
                 ByteSize::gib(1),
             ),
-            ("coalesce", self.coalesce, ByteSize(0), ByteSize::gib(1)),
+            (
+                "coalesce_size",
+                self.coalesce_size,
+                ByteSize(0),
+                ByteSize::gib(1),
+            ),
             (
                 "fetch_window",
                 self.fetch_window,
@@ -120,11 +125,16 @@ impl ObjectConfig {
         }
         let counts = [
             ("fetch_parallelism", self.fetch_parallelism as u64, 1, 1024),
-            ("reader_patience_ms", self.reader_patience_ms, 1, 3_600_000),
-            ("restarts", u64::from(self.restarts), 0, 100),
-            ("resumes", u64::from(self.resumes), 0, 100),
-            ("ttl_s", self.ttl_s, 0, u64::MAX / 4),
-            ("negative_ttl_s", self.negative_ttl_s, 0, u64::MAX / 4),
+            ("reader_timeout_ms", self.reader_timeout_ms, 1, 3_600_000),
+            ("max_restarts", u64::from(self.max_restarts), 0, 100),
+            ("max_resumes", u64::from(self.max_resumes), 0, 100),
+            ("ttl_seconds", self.ttl_seconds, 0, u64::MAX / 4),
+            (
+                "negative_ttl_seconds",
+                self.negative_ttl_seconds,
+                0,
+                u64::MAX / 4,
+            ),
         ];
         for (key, value, least, most) in counts {
             if value < least || value > most {
@@ -153,13 +163,13 @@ impl ObjectConfig {
         ))
     }
 
-    pub(crate) fn reader_patience(&self) -> Duration {
-        Duration::from_millis(self.reader_patience_ms)
+    pub(crate) fn reader_timeout(&self) -> Duration {
+        Duration::from_millis(self.reader_timeout_ms)
     }
 
     /// Chunks that one request to the origin may bring.
     pub(crate) fn chunks_per_fetch(&self) -> u64 {
-        (self.coalesce.min(self.fetch_window).bytes() / self.chunk_size.bytes()).max(1)
+        (self.coalesce_size.min(self.fetch_window).bytes() / self.chunk_size.bytes()).max(1)
     }
 }
 

@@ -73,7 +73,7 @@ impl Run {
     }
 
     async fn go(mut self, body: Option<OriginBody>) {
-        let result = if self.cache.config.cancel_unwatched {
+        let result = if self.cache.config.cancel_abandoned {
             let watched: Vec<_> = self.flights.iter().flatten().cloned().collect();
             tokio::select! {
                 biased;
@@ -158,7 +158,7 @@ impl Run {
     /// without one nobody could tell that the rest is of the same version.
     async fn pump(&mut self, mut open: Option<OriginBody>) -> Result<(), ObjectError> {
         let mut resumes = match self.object.meta.has_validator() {
-            true => self.cache.config.resumes,
+            true => self.cache.config.max_resumes,
             false => 0,
         };
         loop {
@@ -265,7 +265,7 @@ impl Run {
         if let Poll::Ready(result) = futures::poll!(step.as_mut()) {
             return self.cache.note(result);
         }
-        let patience = self.cache.clock.sleep(self.cache.config.reader_patience());
+        let patience = self.cache.clock.sleep(self.cache.config.reader_timeout());
         tokio::select! {
             biased;
             result = step => self.cache.note(result),
@@ -387,7 +387,7 @@ async fn wait_for_readers(cache: &Inner, flight: &Flight, len: u64) {
     if futures::poll!(room.as_mut()).is_ready() {
         return;
     }
-    let patience = cache.clock.sleep(cache.config.reader_patience());
+    let patience = cache.clock.sleep(cache.config.reader_timeout());
     tokio::select! {
         biased;
         () = room => {}

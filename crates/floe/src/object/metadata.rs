@@ -314,9 +314,9 @@ impl Inner {
 
     fn is_fresh(&self, record: &MetadataRecord) -> bool {
         let lifetime_s = match (&record.object, self.config.consistency) {
-            (None, _) => self.config.negative_ttl_s,
+            (None, _) => self.config.negative_ttl_seconds,
             (Some(_), Consistency::Immutable) => return true,
-            (Some(_), Consistency::Ttl) => self.config.ttl_s,
+            (Some(_), Consistency::Ttl) => self.config.ttl_seconds,
             (Some(_), Consistency::Etag) => return false,
         };
         // Both moments are rounded down, so a record may be believed a little
@@ -365,13 +365,13 @@ impl Inner {
     }
 
     async fn publish_absence(&self, load: &Load, validated_unix_s: u64) {
-        if self.config.negative_ttl_s > 0 {
+        if self.config.negative_ttl_seconds > 0 {
             let record = MetadataRecord {
                 validated_unix_s,
                 object: None,
             };
             let options = PutOptions {
-                ttl: Some(Duration::from_secs(self.config.negative_ttl_s)),
+                ttl: Some(Duration::from_secs(self.config.negative_ttl_seconds)),
                 relaxed: load.previous.is_none(),
             };
             self.publish_record(&load.key, load.epoch, &record, options)

@@ -179,7 +179,7 @@ impl ObjectCache {
         let mut restarts = 0;
         loop {
             match read(restarts > 0).await {
-                Err(ObjectError::Changed) if restarts < self.inner.config.restarts => {
+                Err(ObjectError::Changed) if restarts < self.inner.config.max_restarts => {
                     count(&self.inner.stats.read_restarts);
                     restarts += 1;
                 }

@@ -72,7 +72,7 @@ impl Reader {
             sources: VecDeque::new(),
             seats: seats.into(),
             seeks: 0,
-            resumes: cache.config.resumes,
+            resumes: cache.config.max_resumes,
             tally: Tally::new(cache),
             cache: Arc::clone(cache),
             object: Arc::clone(object),

@@ -63,7 +63,7 @@ pub struct OriginConfig {
     /// this size, each held in memory while it is sent.
     pub part_size: ByteSize,
     /// `s3`, `gcs`, `azure`: the longest part of a multipart upload that is taken.
-    pub part_size_max: ByteSize,
+    pub max_part_size: ByteSize,
     /// `s3`, `gcs`, `azure`: the memory all uploads together may hold.
     pub upload_memory: ByteSize,
     /// `emulated`: what to make up.
@@ -90,7 +90,7 @@ impl Default for OriginConfig {
             virtual_host_style: false,
             buckets: BTreeMap::new(),
             part_size: ByteSize::mib(8),
-            part_size_max: ByteSize::mib(64),
+            max_part_size: ByteSize::mib(64),
             upload_memory: ByteSize::mib(256),
             emulated: None,
             requests: RequestConfig::default(),
@@ -203,18 +203,18 @@ impl OriginConfig {
                 "must be at least 5MiB",
             ));
         }
-        if self.part_size_max < self.part_size {
+        if self.max_part_size < self.part_size {
             return Err(invalid(
-                "part_size_max",
-                self.part_size_max,
+                "max_part_size",
+                self.max_part_size,
                 &format!("must be at least part_size ({})", self.part_size),
             ));
         }
-        if self.upload_memory < self.part_size_max {
+        if self.upload_memory < self.max_part_size {
             return Err(invalid(
                 "upload_memory",
                 self.upload_memory,
-                &format!("must be at least part_size_max ({})", self.part_size_max),
+                &format!("must be at least max_part_size ({})", self.max_part_size),
             ));
         }
         if self.upload_memory > ByteSize::gib(1024) {
@@ -249,11 +249,11 @@ pub struct RequestConfig {
     pub idle_timeout_ms: u64,
     /// How often a request is tried altogether. Uploads, whose bodies can be
     /// sent once only, are not retried.
-    pub attempts: u32,
+    pub max_attempts: u32,
     /// Wait before the second try; doubled for each further one, with jitter.
     pub backoff_ms: u64,
     /// Longest wait between tries.
-    pub backoff_max_ms: u64,
+    pub max_backoff_ms: u64,
     /// Seed of the jitter.
     pub seed: u64,
 }
@@ -268,9 +268,9 @@ impl Default for RequestConfig {
             connect_timeout_ms: 5_000,
             response_timeout_ms: 30_000,
             idle_timeout_ms: 30_000,
-            attempts: 4,
+            max_attempts: 4,
             backoff_ms: 100,
-            backoff_max_ms: 5_000,
+            max_backoff_ms: 5_000,
             seed: 0,
         }
     }
@@ -298,7 +298,7 @@ impl RequestConfig {
             ("requests.connect_timeout_ms", self.connect_timeout_ms),
             ("requests.response_timeout_ms", self.response_timeout_ms),
             ("requests.idle_timeout_ms", self.idle_timeout_ms),
-            ("requests.attempts", u64::from(self.attempts)),
+            ("requests.max_attempts", u64::from(self.max_attempts)),
         ];
         for (key, value) in positive {
             if value == 0 {
@@ -313,10 +313,10 @@ impl RequestConfig {
                 return Err(invalid(key, value, "must be at most 1048576"));
             }
         }
-        if self.backoff_max_ms < self.backoff_ms {
+        if self.max_backoff_ms < self.backoff_ms {
             return Err(invalid(
-                "requests.backoff_max_ms",
-                self.backoff_max_ms,
+                "requests.max_backoff_ms",
+                self.max_backoff_ms,
                 &format!("must be at least requests.backoff_ms ({})", self.backoff_ms),
             ));
         }
@@ -360,9 +360,9 @@ mod tests {
     fn settings_are_read_and_wrong_ones_are_named() {
         let good = "kind = \"s3\"\nendpoint = \"http://127.0.0.1:9\"\nallow_http = true\n\
             access_key = \"a\"\nsecret_key = \"s\"\n[buckets]\npublic = \"private\"\n\
-            [requests]\nattempts = 2\n";
+            [requests]\nmax_attempts = 2\n";
         let config = parse(good).unwrap();
-        assert_eq!(config.requests.attempts, 2);
+        assert_eq!(config.requests.max_attempts, 2);
         assert!(!format!("{config:?}").contains("\"s\""));
         let emulated = "kind = \"emulated\"\n[emulated]\nseed = 1\nsize = { rule = \"fixed\", bytes = \"64KiB\" }\n\
             latency = { rule = \"measured\", preset = \"64KiB\", constant = true }\n";
@@ -387,8 +387,8 @@ mod tests {
                 "origin.redirects = https://x/path is no origin",
             ),
             (
-                "kind = \"s3\"\n[requests]\nattempts = 0",
-                "requests.attempts = 0 must be at least 1",
+                "kind = \"s3\"\n[requests]\nmax_attempts = 0",
+                "requests.max_attempts = 0 must be at least 1",
             ),
             (
                 "kind = \"emulated\"\n[emulated]\nerror_rate = 2.0",

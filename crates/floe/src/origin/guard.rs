@@ -218,7 +218,7 @@ impl Guard {
         let mut tried = 1;
         loop {
             match self.attempt(operation, attempt()).await {
-                Err(error) if error.is_retriable() && tried < self.config().attempts => {
+                Err(error) if error.is_retriable() && tried < self.config().max_attempts => {
                     let pause = self.backoff(tried);
                     tracing::debug!(%error, tried, ?pause, "trying the origin again");
                     self.counters.retried(operation);
@@ -255,7 +255,7 @@ impl Guard {
         let full = config
             .backoff_ms
             .saturating_mul(1 << (tried - 1).min(32))
-            .min(config.backoff_max_ms);
+            .min(config.max_backoff_ms);
         let share: f64 = self.jitter.lock().random_range(0.5..=1.0);
         Duration::from_millis(full).mul_f64(share)
     }

@@ -32,14 +32,14 @@ pub struct RamConfig {
     /// Bytes of keys, values and their overhead that the RAM tier may hold; 0 turns it off.
     pub size: ByteSize,
     /// Longest value that it takes.
-    pub max_value: ByteSize,
+    pub max_value_size: ByteSize,
 }
 
 impl Default for RamConfig {
     fn default() -> Self {
         RamConfig {
             size: ByteSize::mib(256),
-            max_value: ByteSize::mib(1),
+            max_value_size: ByteSize::mib(1),
         }
     }
 }
@@ -253,7 +253,7 @@ impl Store {
         let plan = Plan::new(&config.chunk, device.geometry())?;
         let ram = RamPlan {
             bytes: config.ram.size.bytes(),
-            value_bytes_max: config.ram.max_value.bytes(),
+            value_bytes_max: config.ram.max_value_size.bytes(),
         };
         let options = OpenOptions {
             format: config.format,

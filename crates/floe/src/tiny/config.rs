@@ -165,7 +165,7 @@ fn journaled_fences(geometry: &Geometry, instances: u32) -> Result<u64, PlanErro
     if most == 0 {
         let least = (head + FENCES_MIN * TINY_NOTE_BYTES as u64) * 8 / 3;
         return Err(PlanError::new(
-            "tiny.set_group",
+            "tiny.zone_size",
             ByteSize(zone),
             "a zone of this size has no room for the journal of overwrites",
             format!("the least is {}", ByteSize(least.next_power_of_two())),
@@ -179,7 +179,7 @@ fn journaled_fences(geometry: &Geometry, instances: u32) -> Result<u64, PlanErro
                 "a metadata zone of {} has room for the journal of {most}",
                 ByteSize(zone)
             ),
-            format!("the nearest that works is {most}, or use larger zones (tiny.set_group)"),
+            format!("the nearest that works is {most}, or use larger zones (tiny.zone_size)"),
         ));
     }
     Ok(room / u64::from(instances))
@@ -223,7 +223,7 @@ impl TinyPlan {
                     geometry.zone_count,
                     ByteSize(geometry.zone_size),
                 ),
-                format!("the least is {size}, or use smaller zones (tiny.set_group)"),
+                format!("the least is {size}, or use smaller zones (tiny.zone_size)"),
             ));
         }
         if instances == 0 || instances > most {
@@ -262,7 +262,7 @@ impl TinyPlan {
             engine,
             writes_in_place: match config.engine {
                 TinyEngine::Set => true,
-                TinyEngine::Kangaroo => config.kangaroo.sets == SetStorage::InPlace,
+                TinyEngine::Kangaroo => config.kangaroo.set_storage == SetStorage::InPlace,
                 TinyEngine::Nemo | TinyEngine::Log | TinyEngine::FairyWren => false,
             },
             geometry: geometry.clone(),

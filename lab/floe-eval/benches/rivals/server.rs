@@ -215,7 +215,12 @@ fn floe(programs: &Programs, case: &Case, folder: &Path, name: &str) -> Option<C
             "16MiB",
         ])
         .args(["--device-size", &mib(chunks), "--tiny-size", &mib(tiny)])
-        .args(["--ram-size", &mib(chunk_ram), "--tiny-ram", &mib(tiny_ram)])
+        .args([
+            "--ram-size",
+            &mib(chunk_ram),
+            "--tiny-ram-size",
+            &mib(tiny_ram),
+        ])
         .arg("--memcached-path")
         .arg(socket(folder, name))
         .arg("--data-dir")
@@ -232,11 +237,7 @@ fn floe(programs: &Programs, case: &Case, folder: &Path, name: &str) -> Option<C
         command.args(["--tiny-look-before-fence", "always"]);
     }
     if name == "floe-process" {
-        command.args([
-            "--chunk-durability",
-            "process",
-            "--tiny-survive-power-loss=false",
-        ]);
+        command.args(["--chunk-durability", "process", "--tiny-durability=process"]);
     }
     Some(command)
 }

@@ -69,7 +69,7 @@ pub(super) fn run(run: Run<'_>) -> Result<RunResult, EvalError> {
         }
         EngineKind::Kangaroo => {
             let config = kangaroo(case)?;
-            let flash = case.flash(config.sets == SetStorage::InPlace)?;
+            let flash = case.flash(config.set_storage == SetStorage::InPlace)?;
             let plan = KangarooPlan::new(&config, &flash).map_err(refuse)?;
             run.with(Kangaroo::new(plan), flash, Vec::new())
         }
@@ -261,8 +261,8 @@ mod tests {
             settings("tiny.nemo", &table, &presets)
         };
         assert_eq!(read("").expect("good"), NemoConfig::default());
-        let config = read("preset = \"published\"\nindex_cached = 1").expect("good");
-        assert_eq!((config.candidates, config.index_cached), (1, 1.0));
+        let config = read("preset = \"published\"\nindex_cache_share = 1").expect("good");
+        assert_eq!((config.candidates, config.index_cache_share), (1, 1.0));
         let error = read("preset = \"mine\"").expect_err("unknown").to_string();
         assert!(error.contains("floe, published"), "{error}");
         let error = read("indexcached = 1").expect_err("unknown").to_string();

@@ -377,9 +377,11 @@ fn nemo_writes_a_third_of_fairywren_and_the_log_least() {
     };
     let log = measured("engine = \"log\"");
     let set = measured("engine = \"set\"\nset = { preset = \"published\" }");
-    let kangaroo =
-        measured("engine = \"kangaroo\"\nkangaroo = { sets = \"zoned\", op_percent = 20 }");
-    let fairywren = measured("engine = \"fairywren\"\nfairywren = { op_percent = 20 }");
+    let kangaroo = measured(
+        "engine = \"kangaroo\"\nkangaroo = { set_storage = \"zoned\", over_provisioning_percent = 20 }",
+    );
+    let fairywren =
+        measured("engine = \"fairywren\"\nfairywren = { over_provisioning_percent = 20 }");
     let nemo = measured("engine = \"nemo\"\nnemo = { preset = \"published\" }");
     let ours = measured("engine = \"nemo\"");
     let all = format!(
@@ -400,8 +402,8 @@ fn nemo_writes_a_third_of_fairywren_and_the_log_least() {
 fn memory_per_object_counts_payload_and_only_what_is_found() {
     for engine in ["nemo", "log", "set", "kangaroo", "fairywren"] {
         let sets = match engine {
-            "kangaroo" => "kangaroo = { sets = \"zoned\", op_percent = 20 }",
-            "fairywren" => "fairywren = { op_percent = 20 }",
+            "kangaroo" => "kangaroo = { set_storage = \"zoned\", over_provisioning_percent = 20 }",
+            "fairywren" => "fairywren = { over_provisioning_percent = 20 }",
             _ => "",
         };
         let case = format!(
@@ -440,7 +442,7 @@ fn engines_run_on_a_file_as_on_the_model() {
         ("engine = \"set\"", 1.3),
         ("engine = \"kangaroo\"", 1.5),
         (
-            "engine = \"fairywren\"\nfairywren = { op_percent = 40 }",
+            "engine = \"fairywren\"\nfairywren = { over_provisioning_percent = 40 }",
             1.5,
         ),
         ("engine = \"nemo\"", 1.2),

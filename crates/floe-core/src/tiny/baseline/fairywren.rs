@@ -19,7 +19,7 @@
 //!   ring, whose collection then fills the hot one.
 //! * Only passive rewrites count towards the hot half's turn, for the same reason.
 //! * The papers do not say how the rings share the free zones. Here they have
-//!   as many each ([`FairyWrenConfig::hot_spare_percent`]). With 40, 50 and 65 %
+//!   as many each ([`FairyWrenConfig::hot_free_zones_percent`]). With 40, 50 and 65 %
 //!   for the hot ring amplification is 12.7, 12.3 and 12.1 where the paper has
 //!   15.2 (`experiments/nemo-fig12.toml`).
 //! * What leaves the cold half while an older copy may be in the hot half
@@ -43,11 +43,11 @@ pub struct FairyWrenConfig {
     /// Share of the flash, in percent, that the log has.
     pub log_percent: u32,
     /// Share of the rest, in percent, that sets leave free for garbage collection.
-    pub op_percent: u32,
+    pub over_provisioning_percent: u32,
     /// Share of the free zones, in percent, that belongs to the hot halves.
-    pub hot_spare_percent: u32,
+    pub hot_free_zones_percent: u32,
     /// The hot half is rewritten one time in so many.
-    pub hot_every: u32,
+    pub hot_rewrite_interval: u32,
     /// Objects of one set that must have gathered in the log to join it.
     pub threshold: u32,
     /// Share of the log, in percent, at or below which it is emptied.
@@ -64,16 +64,16 @@ pub struct FairyWrenConfig {
     /// Objects that half a set is expected to hold; filters are best at this many.
     pub objects_per_page: u32,
     /// Rewrites of sets that may be under way at a time.
-    pub rewrites: u32,
+    pub max_rewrites: u32,
 }
 
 impl Default for FairyWrenConfig {
     fn default() -> Self {
         FairyWrenConfig {
             log_percent: 5,
-            op_percent: 5,
-            hot_spare_percent: 50,
-            hot_every: 5,
+            over_provisioning_percent: 5,
+            hot_free_zones_percent: 50,
+            hot_rewrite_interval: 5,
             threshold: 1,
             log_free_percent: 15,
             zones_free_permille: 15,
@@ -81,7 +81,7 @@ impl Default for FairyWrenConfig {
             segments_buffered: 4,
             filter_bytes: 24,
             objects_per_page: 16,
-            rewrites: 16,
+            max_rewrites: 16,
         }
     }
 }
@@ -107,10 +107,15 @@ impl FairyWrenPlan {
     /// # Errors
     /// Names the setting that cannot work and the nearest value that does.
     pub fn new(config: &FairyWrenConfig, flash: &Flash) -> Result<FairyWrenPlan, PlanError> {
-        check_range("tiny.fairywren.hot_every", config.hot_every, 1, 1000)?;
         check_range(
-            "tiny.fairywren.hot_spare_percent",
-            config.hot_spare_percent,
+            "tiny.fairywren.hot_rewrite_interval",
+            config.hot_rewrite_interval,
+            1,
+            1000,
+        )?;
+        check_range(
+            "tiny.fairywren.hot_free_zones_percent",
+            config.hot_free_zones_percent,
             1,
             99,
         )?;
@@ -123,12 +128,18 @@ impl FairyWrenPlan {
             threshold: config.threshold,
             filter_bytes: config.filter_bytes,
             objects_per_page: config.objects_per_page,
-            rewrites: config.rewrites,
+            max_rewrites: config.max_rewrites,
             zones_free_permille: config.zones_free_permille,
         };
-        let mut plan = shape::zoned(&log, config.op_percent, 2, config.hot_spare_percent, flash)?;
+        let mut plan = shape::zoned(
+            &log,
+            config.over_provisioning_percent,
+            2,
+            config.hot_free_zones_percent,
+            flash,
+        )?;
         plan.collection_merges = true;
-        plan.hot_every = config.hot_every;
+        plan.hot_rewrite_interval = config.hot_rewrite_interval;
         Ok(FairyWrenPlan(plan))
     }
 

@@ -51,9 +51,9 @@ pub struct KangarooConfig {
     /// Share of the flash, in percent, that the log has.
     pub log_percent: u32,
     /// Share of the rest, in percent, that sets leave free for garbage collection.
-    pub op_percent: u32,
+    pub over_provisioning_percent: u32,
     /// Where sets live.
-    pub sets: SetStorage,
+    pub set_storage: SetStorage,
     /// Objects of one set that must have gathered in the log to join it.
     pub threshold: u32,
     /// Share of the log, in percent, at or below which it is emptied.
@@ -67,19 +67,19 @@ pub struct KangarooConfig {
     /// Objects that a set is expected to hold; filters are best at this many.
     pub objects_per_set: u32,
     /// Zoned: share of the sets' zones, in thousandths, at or below which the
-    /// oldest zone is collected. What is kept free comes out of `op_percent`;
+    /// oldest zone is collected. What is kept free comes out of `over_provisioning_percent`;
     /// with 0 it is the one zone that collection writes to.
     pub zones_free_permille: u32,
     /// Rewrites of sets that may be under way at a time.
-    pub rewrites: u32,
+    pub max_rewrites: u32,
 }
 
 impl Default for KangarooConfig {
     fn default() -> Self {
         KangarooConfig {
             log_percent: 5,
-            op_percent: 5,
-            sets: SetStorage::InPlace,
+            over_provisioning_percent: 5,
+            set_storage: SetStorage::InPlace,
             threshold: 2,
             log_free_percent: 10,
             segment_pages: 64,
@@ -87,7 +87,7 @@ impl Default for KangarooConfig {
             filter_bytes: 24,
             objects_per_set: 16,
             zones_free_permille: 0,
-            rewrites: 16,
+            max_rewrites: 16,
         }
     }
 }
@@ -121,16 +121,16 @@ impl KangarooPlan {
             threshold: config.threshold,
             filter_bytes: config.filter_bytes,
             objects_per_page: config.objects_per_set,
-            rewrites: config.rewrites,
+            max_rewrites: config.max_rewrites,
             zones_free_permille: config.zones_free_permille,
         };
-        if config.sets == SetStorage::InPlace {
+        if config.set_storage == SetStorage::InPlace {
             let cure = "sets = \"zoned\" works";
-            check_in_place(flash, "tiny.kangaroo.sets", "in_place", cure)?;
+            check_in_place(flash, "tiny.kangaroo.set_storage", "in_place", cure)?;
         }
-        let plan = match config.sets {
-            SetStorage::InPlace => shape::in_place(&log, config.op_percent, flash)?,
-            SetStorage::Zoned => shape::zoned(&log, config.op_percent, 1, 0, flash)?,
+        let plan = match config.set_storage {
+            SetStorage::InPlace => shape::in_place(&log, config.over_provisioning_percent, flash)?,
+            SetStorage::Zoned => shape::zoned(&log, config.over_provisioning_percent, 1, 0, flash)?,
         };
         Ok(KangarooPlan(plan))
     }

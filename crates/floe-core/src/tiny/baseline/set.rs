@@ -32,13 +32,13 @@ use crate::tiny::statistics::{Memory, Statistics, payload_bytes, room_bytes};
 pub struct SetConfig {
     /// Share of the flash, in percent, that is left unused so that the device
     /// collects garbage cheaply. CacheLib's production has 50.
-    pub unused_percent: u32,
+    pub over_provisioning_percent: u32,
     /// Bytes of each set's filter; a multiple of 8, up to 512.
     pub filter_bytes: u32,
     /// Objects that a set is expected to hold; filters are best at this many.
     pub objects_per_set: u32,
     /// Which objects of a full set go.
-    pub policy: SetPolicy,
+    pub eviction: SetPolicy,
     /// Objects that may wait for their write.
     pub writes_buffered: u32,
 }
@@ -46,10 +46,10 @@ pub struct SetConfig {
 impl Default for SetConfig {
     fn default() -> Self {
         SetConfig {
-            unused_percent: 50,
+            over_provisioning_percent: 50,
             filter_bytes: 24,
             objects_per_set: 16,
-            policy: SetPolicy::Fifo,
+            eviction: SetPolicy::Fifo,
             writes_buffered: 64,
         }
     }
@@ -80,11 +80,16 @@ impl SetPlan {
     pub fn new(config: &SetConfig, flash: &Flash) -> Result<SetPlan, PlanError> {
         check_flash(flash, 1)?;
         check_in_place(flash, "tiny.engine", "set", "nemo, log and fairywren work")?;
-        check_range("tiny.set.unused_percent", config.unused_percent, 0, 95)?;
+        check_range(
+            "tiny.set.over_provisioning_percent",
+            config.over_provisioning_percent,
+            0,
+            95,
+        )?;
         check_filter("tiny.set.filter_bytes", config.filter_bytes)?;
         check_range("tiny.set.objects_per_set", config.objects_per_set, 1, 1024)?;
         check_range("tiny.set.writes_buffered", config.writes_buffered, 1, 65536)?;
-        let sets = flash.pages() * u64::from(100 - config.unused_percent) / 100;
+        let sets = flash.pages() * u64::from(100 - config.over_provisioning_percent) / 100;
         Ok(SetPlan {
             config: config.clone(),
             // check_flash: pages fit 31 bits.
@@ -158,7 +163,7 @@ impl Set {
     /// An engine on empty flash.
     pub fn new(plan: SetPlan) -> Self {
         let sets = plan.sets as usize;
-        let tracked = if plan.config.policy == SetPolicy::Rrip {
+        let tracked = if plan.config.eviction == SetPolicy::Rrip {
             sets
         } else {
             0
@@ -211,7 +216,7 @@ impl Set {
     ) -> Option<Vec<Object>> {
         let pending = &mut self.pending[at];
         pending.objects_before = page.len();
-        if self.plan.config.policy == SetPolicy::Rrip {
+        if self.plan.config.eviction == SetPolicy::Rrip {
             rrip::promote(&mut page, self.hits[pending.set as usize]);
         }
         let hash = pending.object.hash;
@@ -221,7 +226,7 @@ impl Set {
         page.retain(|object| object.hash != hash && !object.expires.is_over(now_seconds));
         if !pending.object.tombstone {
             let object = pending.object.clone();
-            match self.plan.config.policy {
+            match self.plan.config.eviction {
                 SetPolicy::Fifo => rrip::queue(&mut page, object, &mut self.evicted),
                 SetPolicy::Rrip => {
                     let mut incoming = vec![Object {

@@ -16,14 +16,14 @@ pub(super) struct LogShape {
     pub(super) threshold: u32,
     pub(super) filter_bytes: u32,
     pub(super) objects_per_page: u32,
-    pub(super) rewrites: u32,
+    pub(super) max_rewrites: u32,
     pub(super) zones_free_permille: u32,
 }
 
 /// What the settings of an engine are called.
 #[derive(Debug)]
 pub(super) struct Settings {
-    op_percent: &'static str,
+    over_provisioning_percent: &'static str,
     log_percent: &'static str,
     log_free_percent: &'static str,
     segment_pages: &'static str,
@@ -31,14 +31,14 @@ pub(super) struct Settings {
     threshold: &'static str,
     filter_bytes: &'static str,
     objects_per_page: &'static str,
-    rewrites: &'static str,
+    max_rewrites: &'static str,
     zones_free_permille: &'static str,
 }
 
 macro_rules! settings {
     ($engine:literal, $objects_per_page:literal) => {
         Settings {
-            op_percent: concat!($engine, ".op_percent"),
+            over_provisioning_percent: concat!($engine, ".over_provisioning_percent"),
             log_percent: concat!($engine, ".log_percent"),
             log_free_percent: concat!($engine, ".log_free_percent"),
             segment_pages: concat!($engine, ".segment_pages"),
@@ -46,7 +46,7 @@ macro_rules! settings {
             threshold: concat!($engine, ".threshold"),
             filter_bytes: concat!($engine, ".filter_bytes"),
             objects_per_page: concat!($engine, $objects_per_page),
-            rewrites: concat!($engine, ".rewrites"),
+            max_rewrites: concat!($engine, ".max_rewrites"),
             zones_free_permille: concat!($engine, ".zones_free_permille"),
         }
     };
@@ -65,13 +65,18 @@ const RING_SPARE_LEAST: u32 = 3;
 /// A log in front of sets in place.
 pub(super) fn in_place(
     log: &LogShape,
-    op_percent: u32,
+    over_provisioning_percent: u32,
     flash: &Flash,
 ) -> Result<HierarchyPlan, PlanError> {
     let log_zones = log_zones(log, flash, 1)?;
-    check_range(log.settings.op_percent, op_percent, 0, 95)?;
+    check_range(
+        log.settings.over_provisioning_percent,
+        over_provisioning_percent,
+        0,
+        95,
+    )?;
     let pages = u64::from(flash.zones - log_zones) * u64::from(flash.zone_pages);
-    let sets = (pages * u64::from(100 - op_percent) / 100).max(1) as u32;
+    let sets = (pages * u64::from(100 - over_provisioning_percent) / 100).max(1) as u32;
     Ok(HierarchyPlan {
         in_place: true,
         ..plan(log, flash, log_zones, sets)
@@ -79,17 +84,17 @@ pub(super) fn in_place(
 }
 
 /// A log in front of sets of one or two parts, each in a ring of zones.
-/// `hot_spare_percent` of the zones that sets do not fill are the second part's.
+/// `hot_free_zones_percent` of the zones that sets do not fill are the second part's.
 pub(super) fn zoned(
     log: &LogShape,
-    op_percent: u32,
+    over_provisioning_percent: u32,
     parts: u32,
-    hot_spare_percent: u32,
+    hot_free_zones_percent: u32,
     flash: &Flash,
 ) -> Result<HierarchyPlan, PlanError> {
-    let setting = log.settings.op_percent;
+    let setting = log.settings.over_provisioning_percent;
     let log_zones = log_zones(log, flash, parts * (RING_SPARE_LEAST + 1))?;
-    check_range(setting, op_percent, 1, 95)?;
+    check_range(setting, over_provisioning_percent, 1, 95)?;
     let set_zones = flash.zones - log_zones;
     let zones_each = |percent: u32| {
         let pages = u64::from(set_zones) * u64::from(flash.zone_pages);
@@ -97,24 +102,24 @@ pub(super) fn zoned(
         (sets as u32, (sets as u32).div_ceil(flash.zone_pages))
     };
     let enough = |percent: &u32| parts * (zones_each(*percent).1 + RING_SPARE_LEAST) <= set_zones;
-    if !enough(&op_percent) {
-        let cure = match (op_percent..=95).find(enough) {
+    if !enough(&over_provisioning_percent) {
+        let cure = match (over_provisioning_percent..=95).find(enough) {
             Some(percent) => format!("the nearest that works is {percent}"),
             None => "use smaller zones or a larger device".into(),
         };
         return Err(PlanError::new(
             setting,
-            op_percent,
+            over_provisioning_percent,
             format!("each of the {parts} rings of sets needs {RING_SPARE_LEAST} zones to spare"),
             cure,
         ));
     }
-    let (sets, filled) = zones_each(op_percent);
+    let (sets, filled) = zones_each(over_provisioning_percent);
     let spare = set_zones - parts * filled;
     let hot_spare = if parts == 1 {
         0
     } else {
-        (spare * hot_spare_percent / 100).clamp(RING_SPARE_LEAST, spare - RING_SPARE_LEAST)
+        (spare * hot_free_zones_percent / 100).clamp(RING_SPARE_LEAST, spare - RING_SPARE_LEAST)
     };
     let hot_zones = if parts == 1 { 0 } else { filled + hot_spare };
     let cold = log_zones..flash.zones - hot_zones;
@@ -151,10 +156,10 @@ fn plan(log: &LogShape, flash: &Flash, log_zones: u32, sets: u32) -> HierarchyPl
         rings: [0..0, 0..0],
         collect_at: [0, 0],
         collection_merges: false,
-        hot_every: 1,
+        hot_rewrite_interval: 1,
         filter_bytes: log.filter_bytes,
         objects_per_page: log.objects_per_page,
-        merges_max: log.rewrites,
+        merges_max: log.max_rewrites,
     }
 }
 
@@ -168,7 +173,7 @@ fn log_zones(log: &LogShape, flash: &Flash, others_least: u32) -> Result<u32, Pl
     check_range(names.segments_buffered, log.segments_buffered, 2, 1024)?;
     check_range(names.threshold, log.threshold, 1, 64)?;
     check_range(names.objects_per_page, log.objects_per_page, 1, 1024)?;
-    check_range(names.rewrites, log.rewrites, 1, 1024)?;
+    check_range(names.max_rewrites, log.max_rewrites, 1, 1024)?;
     check_range(names.zones_free_permille, log.zones_free_permille, 0, 500)?;
     check_filter(names.filter_bytes, log.filter_bytes)?;
     let wanted = (u64::from(flash.zones) * u64::from(log.percent)).div_ceil(100) as u32;

@@ -101,14 +101,14 @@ pub struct NemoConfig {
     /// How filters are sized.
     pub filter_sizing: FilterSizing,
     /// Share of the filters of sets without an object that say it is there.
-    pub filter_false_positives: f64,
+    pub filter_false_positive_rate: f64,
     /// Share of the index on flash that is cached in memory.
-    pub index_cached: f64,
+    pub index_cache_share: f64,
     /// Which sets' filters leave that cache.
-    pub index_cache: IndexCache,
+    pub index_cache_eviction: IndexCache,
     /// Of the sets whose filters had to be read, one in so many is cached.
     /// What is not cached need not be copied, and displaces nothing.
-    pub index_cache_one_in: u32,
+    pub index_cache_admit_one_in: u32,
     /// Share of a set-group's life, at its end, in which hits are noted.
     pub hotness_window: f64,
     /// Hotness fades each time this share of the flash has been written.
@@ -129,10 +129,10 @@ impl Default for NemoConfig {
             write_back_share: 0.2,
             filter_kind: FilterKind::Bloom,
             filter_sizing: FilterSizing::Measured,
-            filter_false_positives: 0.003,
-            index_cached: 0.5,
-            index_cache: IndexCache::Fifo,
-            index_cache_one_in: 16,
+            filter_false_positive_rate: 0.003,
+            index_cache_share: 0.5,
+            index_cache_eviction: IndexCache::Fifo,
+            index_cache_admit_one_in: 16,
             hotness_window: 0.3,
             cooling_period: 0.1,
         }
@@ -150,9 +150,9 @@ impl NemoConfig {
             write_back_share: 1.0,
             filter_kind: FilterKind::Bloom,
             filter_sizing: FilterSizing::Published,
-            filter_false_positives: 0.001,
-            index_cached: 0.5,
-            index_cache_one_in: 1,
+            filter_false_positive_rate: 0.001,
+            index_cache_share: 0.5,
+            index_cache_admit_one_in: 1,
             ..NemoConfig::default()
         }
     }
@@ -253,8 +253,8 @@ impl NemoPlan {
             OBJECT_BYTES_MAX as u32,
         )?;
         check_range(
-            "tiny.nemo.filter_false_positives",
-            config.filter_false_positives,
+            "tiny.nemo.filter_false_positive_rate",
+            config.filter_false_positive_rate,
             1e-6,
             0.5,
         )?;
@@ -262,7 +262,7 @@ impl NemoPlan {
         let rows_max = match config.filter_sizing {
             FilterSizing::Published => columns_shape_rows(PUBLISHED_INDEX_GROUP),
             FilterSizing::Measured | FilterSizing::Mean => {
-                let bits = filter_bits(objects * FILTER_SLACK, config.filter_false_positives);
+                let bits = filter_bits(objects * FILTER_SLACK, config.filter_false_positive_rate);
                 columns_shape_rows(columns_with(bits))
             }
         };
@@ -294,10 +294,15 @@ impl NemoPlan {
             0.0,
             1.0,
         )?;
-        check_range("tiny.nemo.index_cached", config.index_cached, 0.0, 1.0)?;
         check_range(
-            "tiny.nemo.index_cache_one_in",
-            config.index_cache_one_in,
+            "tiny.nemo.index_cache_share",
+            config.index_cache_share,
+            0.0,
+            1.0,
+        )?;
+        check_range(
+            "tiny.nemo.index_cache_admit_one_in",
+            config.index_cache_admit_one_in,
             1,
             1024,
         )?;
@@ -367,7 +372,7 @@ impl NemoPlan {
         match self.config.filter_sizing {
             FilterSizing::Published => PUBLISHED_INDEX_GROUP,
             FilterSizing::Measured | FilterSizing::Mean => {
-                let wrong = self.config.filter_false_positives;
+                let wrong = self.config.filter_false_positive_rate;
                 match self.config.filter_kind {
                     FilterKind::Bloom => columns_with(filter_bits(objects_per_set, wrong)),
                     FilterKind::Fingerprints => fingerprints::columns_with(objects_per_set, wrong),
@@ -400,7 +405,7 @@ impl NemoPlan {
             FilterSizing::Published => PUBLISHED_OBJECTS_PER_SET,
             FilterSizing::Mean => mean(objects),
             FilterSizing::Measured => match self.config.filter_kind {
-                FilterKind::Bloom => objects_for(objects, self.config.filter_false_positives),
+                FilterKind::Bloom => objects_for(objects, self.config.filter_false_positive_rate),
                 // Sets that hold more share the room of those that hold less.
                 FilterKind::Fingerprints => mean(objects),
             },

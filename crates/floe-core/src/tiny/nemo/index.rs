@@ -80,7 +80,7 @@ pub(super) struct Index {
 
 impl Index {
     pub(super) fn new(shape: Shape, sets: u32, config: &NemoConfig) -> Self {
-        let tracked = match config.index_cache {
+        let tracked = match config.index_cache_eviction {
             IndexCache::Fifo => 0,
             IndexCache::Clock => sets.div_ceil(u64::BITS) as usize,
         };
@@ -90,9 +90,9 @@ impl Index {
             open_first: 0,
             slots: vec![NO_SLOT; sets as usize],
             cached: VecDeque::new(),
-            cached_max: (config.index_cached * f64::from(sets)) as usize,
-            policy: config.index_cache,
-            cache_one_in: config.index_cache_one_in,
+            cached_max: (config.index_cache_share * f64::from(sets)) as usize,
+            policy: config.index_cache_eviction,
+            cache_one_in: config.index_cache_admit_one_in,
             passed_by: 0,
             asked: vec![0; tracked],
         }

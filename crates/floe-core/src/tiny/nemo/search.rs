@@ -45,7 +45,7 @@ impl Nemo {
         let sets = f64::from(self.plan.sets);
         // On average over sets, some of which hold more than others, they are
         // wrong as often as was asked for, if they were made for that.
-        let asked = self.plan.config.filter_false_positives;
+        let asked = self.plan.config.filter_false_positive_rate;
         let wrong = |shape: Shape, sequences: Range<u64>| -> f64 {
             let residents = sequences.filter_map(|sequence| self.pool.get(sequence));
             let wrong = residents.map(|resident| {

@@ -147,19 +147,19 @@ fn variants() -> Vec<NemoConfig> {
         ours.clone(),
         published.clone(),
         NemoConfig {
-            index_cached: 0.0,
+            index_cache_share: 0.0,
             ..ours.clone()
         },
         NemoConfig {
-            index_cached: 1.0,
+            index_cache_share: 1.0,
             hotness_window: 1.0,
             write_back_share: 1.0,
             ..ours.clone()
         },
         NemoConfig {
-            index_cached: 0.3,
-            index_cache: IndexCache::Clock,
-            index_cache_one_in: 3,
+            index_cache_share: 0.3,
+            index_cache_eviction: IndexCache::Clock,
+            index_cache_admit_one_in: 3,
             filter_kind: FilterKind::Fingerprints,
             ..ours.clone()
         },
@@ -170,12 +170,12 @@ fn variants() -> Vec<NemoConfig> {
         },
         NemoConfig {
             flush_threshold: 2.0,
-            filter_false_positives: 0.3,
+            filter_false_positive_rate: 0.3,
             ..published
         },
         NemoConfig {
             set_group_pages: Some(8),
-            filter_false_positives: 0.05,
+            filter_false_positive_rate: 0.05,
             flush_threshold: 2.0,
             flush_fill: 1.0,
             ..ours.clone()
@@ -286,11 +286,11 @@ fn sets_full_of_tombstones_are_flushed_not_searched_for_room_for_ever() {
     // Without an index in memory anything may be on flash, so that every
     // delete leaves a tombstone.
     let config = NemoConfig {
-        index_cached: 0.0,
+        index_cache_share: 0.0,
         set_group_pages: Some(8),
         flush_threshold: 4.0,
         flush_fill: 1.0,
-        filter_false_positives: 0.5,
+        filter_false_positive_rate: 0.5,
         ..NemoConfig::default()
     };
     let mut model = model_on(SMALL, &config);
@@ -352,7 +352,7 @@ fn model_on(flash: Flash, config: &NemoConfig) -> Model<Nemo> {
 fn what_went_outdates_until_flash_says_that_it_is_gone() {
     for set_group_pages in [None, Some(8)] {
         let config = NemoConfig {
-            index_cached: 1.0,
+            index_cache_share: 1.0,
             set_group_pages,
             ..NemoConfig::default()
         };
@@ -495,7 +495,7 @@ fn of_an_object_that_is_overwritten_again_and_again_the_newest_copies_are_read()
         in_place: false,
     };
     let config = NemoConfig {
-        index_cached: 1.0,
+        index_cache_share: 1.0,
         ..NemoConfig::default()
     };
     let mut model = model_on(flash, &config);
@@ -541,7 +541,7 @@ fn what_was_looked_for_in_vain_outdates_nothing() {
         in_place: false,
     };
     let config = NemoConfig {
-        index_cached: 0.0,
+        index_cache_share: 0.0,
         set_group_pages: Some(8),
         ..NemoConfig::default()
     };

@@ -104,7 +104,7 @@ impl Nemo {
         }
         let objects = self.plan.filter_objects(sealed.sets().iter().map(Set::len));
         let better = self.plan.shape_for(objects);
-        let least = self.plan.config.filter_false_positives;
+        let least = self.plan.config.filter_false_positive_rate;
         let tolerated = WRONG_TOLERATED * better.false_positives(objects).max(least);
         if open.false_positives(objects) <= tolerated {
             return;

@@ -45,7 +45,7 @@ fn log_never_lies() {
 fn set_never_lies() {
     for policy in [SetPolicy::Fifo, SetPolicy::Rrip] {
         let config = SetConfig {
-            policy,
+            eviction: policy,
             ..SetConfig::default()
         };
         check(|| Set::new(SetPlan::new(&config, &FLASH).unwrap()), FLASH);
@@ -77,8 +77,8 @@ fn kangaroo_never_lies_on_zones() {
             segment_pages: 3,
             segments_buffered: 2,
             threshold,
-            sets: SetStorage::Zoned,
-            op_percent: 15,
+            set_storage: SetStorage::Zoned,
+            over_provisioning_percent: 15,
             log_percent: 10,
             ..KangarooConfig::default()
         };
@@ -89,12 +89,14 @@ fn kangaroo_never_lies_on_zones() {
 
 #[test]
 fn fairywren_never_lies() {
-    for (log_percent, op_percent, filter_bytes) in [(5, 15, 24), (20, 50, 8), (10, 20, 8)] {
+    for (log_percent, over_provisioning_percent, filter_bytes) in
+        [(5, 15, 24), (20, 50, 8), (10, 20, 8)]
+    {
         let config = FairyWrenConfig {
             segment_pages: 3,
             segments_buffered: 2,
             log_percent,
-            op_percent,
+            over_provisioning_percent,
             filter_bytes,
             ..FairyWrenConfig::default()
         };
@@ -135,7 +137,7 @@ fn log_never_lies_when_all_takes_time() {
 fn set_never_lies_when_all_takes_time() {
     for policy in [SetPolicy::Fifo, SetPolicy::Rrip] {
         let config = SetConfig {
-            policy,
+            eviction: policy,
             ..SetConfig::default()
         };
         let plan = SetPlan::new(&config, &FLASH).unwrap();
@@ -149,8 +151,8 @@ fn kangaroo_never_lies_when_all_takes_time() {
         let config = KangarooConfig {
             segment_pages: 3,
             segments_buffered: 2,
-            sets,
-            op_percent: 20,
+            set_storage: sets,
+            over_provisioning_percent: 20,
             log_percent: 10,
             ..KangarooConfig::default()
         };
@@ -165,7 +167,7 @@ fn fairywren_never_lies_when_all_takes_time() {
         segment_pages: 3,
         segments_buffered: 2,
         log_percent: 10,
-        op_percent: 20,
+        over_provisioning_percent: 20,
         filter_bytes: 8,
         ..FairyWrenConfig::default()
     };

@@ -74,7 +74,7 @@ fn set_writes_a_page_per_object() {
 #[test]
 fn kangaroo_amplifies_twice_on_zones() {
     let config = KangarooConfig {
-        sets: SetStorage::Zoned,
+        set_storage: SetStorage::Zoned,
         ..KangarooConfig::default()
     };
     let plan = KangarooPlan::new(&config, &FLASH).unwrap();
@@ -89,7 +89,7 @@ fn kangaroo_amplifies_twice_on_zones() {
 /// A setting of FairyWREN, and what the paper has for it.
 struct Setting {
     log_percent: u32,
-    op_percent: u32,
+    over_provisioning_percent: u32,
     /// Write amplification (Nemo Fig. 12b), where it was published.
     amplification: Option<f64>,
     /// Share of passive rewrites, percent (Nemo §3.2.3), where it was published.
@@ -101,7 +101,7 @@ struct Setting {
 fn check_fairywren(setting: &Setting) {
     let config = FairyWrenConfig {
         log_percent: setting.log_percent,
-        op_percent: setting.op_percent,
+        over_provisioning_percent: setting.over_provisioning_percent,
         ..FairyWrenConfig::default()
     };
     let plan = FairyWrenPlan::new(&config, &FLASH).unwrap();
@@ -138,7 +138,7 @@ fn check_fairywren(setting: &Setting) {
 fn fairywren_with_5_percent_op_is_as_the_paper_says() {
     check_fairywren(&Setting {
         log_percent: 5,
-        op_percent: 5,
+        over_provisioning_percent: 5,
         amplification: Some(15.2),
         passive_percent: Some(25.0),
         tolerance: 0.15,
@@ -149,7 +149,7 @@ fn fairywren_with_5_percent_op_is_as_the_paper_says() {
 fn fairywren_with_20_percent_op_is_as_the_paper_says() {
     check_fairywren(&Setting {
         log_percent: 5,
-        op_percent: 20,
+        over_provisioning_percent: 20,
         amplification: None,
         passive_percent: Some(63.0),
         tolerance: 0.15,
@@ -160,7 +160,7 @@ fn fairywren_with_20_percent_op_is_as_the_paper_says() {
 fn fairywren_with_35_percent_op_is_as_the_paper_says() {
     check_fairywren(&Setting {
         log_percent: 5,
-        op_percent: 35,
+        over_provisioning_percent: 35,
         amplification: None,
         passive_percent: Some(84.0),
         tolerance: 0.15,
@@ -171,7 +171,7 @@ fn fairywren_with_35_percent_op_is_as_the_paper_says() {
 fn fairywren_with_50_percent_op_is_as_the_paper_says() {
     check_fairywren(&Setting {
         log_percent: 5,
-        op_percent: 50,
+        over_provisioning_percent: 50,
         amplification: Some(6.56),
         passive_percent: Some(96.0),
         // Hot halves cost a fifth, and Eq. 6 does not know of them. What the
@@ -184,7 +184,7 @@ fn fairywren_with_50_percent_op_is_as_the_paper_says() {
 fn fairywren_with_a_log_of_20_percent_is_as_the_paper_says() {
     check_fairywren(&Setting {
         log_percent: 20,
-        op_percent: 5,
+        over_provisioning_percent: 5,
         amplification: Some(4.12),
         passive_percent: None,
         // The paper does not compare Eq. 6 here. It takes the log to be full;

@@ -46,7 +46,7 @@ pub(crate) async fn rig_with(change: impl FnOnce(&mut ServerConfig)) -> Rig {
     let clock = Clock::real();
     let origin = Arc::new(MemoryOrigin::default());
     let requests = RequestConfig {
-        attempts: 1,
+        max_attempts: 1,
         ..RequestConfig::default()
     };
     let guarded = Origin::from_backend(origin.clone(), requests, clock.clone()).unwrap();

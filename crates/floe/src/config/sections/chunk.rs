@@ -62,7 +62,7 @@ const LARGE_READS: &[Choice] = &[
     },
 ];
 
-const DURABILITY: &[Choice] = &[
+pub(super) const DURABILITY: &[Choice] = &[
     Choice {
         word: "power",
         doc: "A loss of power: the device is flushed before the acknowledgement.",
@@ -100,12 +100,12 @@ pub(super) fn section() -> Result<Section, String> {
             )
             .limits(Limits::at_least(1)),
             count(
-                "high_water",
+                "reclaim_start_free_zones",
                 "Reclaim starts when at most so many zones are free. When not set, derived from the number of zones.",
             )
             .limits(Limits::at_least(1)),
             count(
-                "low_water",
+                "reclaim_stop_free_zones",
                 "Reclaim stops when so many zones are free. When not set, derived from the number of zones.",
             )
             .limits(Limits::at_least(1)),

@@ -10,7 +10,7 @@ const CONSISTENCY: &[Choice] = &[
     },
     Choice {
         word: "ttl",
-        doc: "For `object.ttl_s` seconds.",
+        doc: "For `object.ttl_seconds` seconds.",
     },
     Choice {
         word: "etag",
@@ -33,7 +33,7 @@ pub(super) fn section() -> Result<Section, String> {
                 "When cached metadata may be used without asking the origin. Writes that go through the cache are seen at once in every mode.",
             ),
             key(
-                "ttl_s",
+                "ttl_seconds",
                 Kind::Integer,
                 "With `ttl`: for how many seconds metadata is trusted.",
             ),
@@ -43,7 +43,7 @@ pub(super) fn section() -> Result<Section, String> {
                 "Serve what was cached when the origin is ill and cannot confirm it.",
             ),
             key(
-                "negative_ttl_s",
+                "negative_ttl_seconds",
                 Kind::Integer,
                 "Remember for this many seconds that an object does not exist; 0 does not.",
             ),
@@ -54,7 +54,7 @@ pub(super) fn section() -> Result<Section, String> {
             )
             .limits(Limits::between(1, 1024)),
             key(
-                "coalesce",
+                "coalesce_size",
                 Kind::Size,
                 "Adjacent missing chunks are fetched by one request up to this size.",
             )
@@ -72,24 +72,24 @@ pub(super) fn section() -> Result<Section, String> {
             )
             .limits(Limits::between(64 << 10, 1 << 40)),
             key(
-                "reader_patience_ms",
+                "reader_timeout_ms",
                 Kind::Integer,
                 "How many milliseconds a fetch waits for its readers when its window is full; then it goes on without them, and they read the rest on their own.",
             )
             .limits(Limits::between(1, 3_600_000)),
             key(
-                "cancel_unwatched",
+                "cancel_abandoned",
                 Kind::Bool,
                 "Stop a fetch that nobody waits for any more. Otherwise it completes, for the next reader.",
             ),
             key(
-                "restarts",
+                "max_restarts",
                 Kind::Integer,
                 "How often a read begins anew when the object changes under it, before its first byte.",
             )
             .limits(Limits::between(0, 100)),
             key(
-                "resumes",
+                "max_resumes",
                 Kind::Integer,
                 "How often a fetch whose body broke off is continued at that point.",
             )

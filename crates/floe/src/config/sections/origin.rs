@@ -105,7 +105,7 @@ pub(super) fn section() -> Result<Section, String> {
         )
         .limits(Limits::at_least(5 * MIB)),
         key(
-            "part_size_max",
+            "max_part_size",
             Kind::Size,
             "The longest part of a multipart upload that is taken.",
         )
@@ -163,7 +163,7 @@ fn request_keys() -> Vec<Key> {
             "Longest pause in a body, in milliseconds.",
         ),
         positive(
-            "requests.attempts",
+            "requests.max_attempts",
             "How often a request is tried altogether. Uploads, whose bodies can be sent once only, are not retried.",
         ),
         count(
@@ -171,7 +171,7 @@ fn request_keys() -> Vec<Key> {
             "Wait before the second try, in milliseconds; doubled for each further one, with jitter.",
         ),
         count(
-            "requests.backoff_max_ms",
+            "requests.max_backoff_ms",
             "Longest wait between tries, in milliseconds.",
         ),
         count("requests.seed", "Seed of the jitter."),
@@ -234,7 +234,7 @@ fn emulated_keys() -> Vec<Key> {
             "`emulated`: whether objects carry an entity tag and modification time.",
         ),
         key(
-            "emulated.overrides_max",
+            "emulated.max_overrides",
             Kind::Integer,
             "`emulated`: most objects that were written, deleted or changed and are remembered as such.",
         ),

@@ -16,7 +16,7 @@ pub(super) fn section() -> Result<Section, String> {
                 "Memory for values, their keys and their overhead; 0 turns the tier off.",
             ),
             Key::new(
-                "max_value",
+                "max_value_size",
                 Kind::Size,
                 "Values larger than this are served from flash only.",
             ),

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::admission::AdmissionSettings;
+use super::chunk::DURABILITY;
 use crate::cache::TinyTierConfig;
 use crate::config::{Choice, Key, Kind, Limits, Section};
 use crate::tiny::{LookBeforeFence, TinyConfig};
@@ -57,7 +58,7 @@ const LOOK_BEFORE_FENCE: &[Choice] = &[
 /// A page of tiny objects: blocks are no longer.
 const BLOCK_SIZE_MAX: ByteSize = ByteSize::kib(4);
 
-/// The engine for tiny objects: memcached's items up to [`threshold`](Self::threshold).
+/// The engine for tiny objects: memcached's items up to [`max_object_size`](Self::max_object_size).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TinySettings {
@@ -70,18 +71,18 @@ pub struct TinySettings {
     /// Size of the file; of a block device, all of it.
     pub size: Option<ByteSize>,
     /// Size of a zone and, with `nemo`, mostly of a set-group.
-    pub set_group: ByteSize,
+    pub zone_size: ByteSize,
     /// Smallest unit that is written: what a group of fences takes. By default
     /// what the drive writes whole.
     pub block_size: Option<ByteSize>,
     /// Most bytes of key and value together of an object that is tiny.
-    pub threshold: ByteSize,
+    pub max_object_size: ByteSize,
     /// Memory for what was read from flash of late.
-    pub ram: ByteSize,
+    pub ram_size: ByteSize,
     /// Independent engines.
     pub instances: u32,
-    /// Whether an acknowledged delete or overwrite survives a loss of power.
-    pub survive_power_loss: bool,
+    /// What an acknowledged delete or overwrite survives.
+    pub durability: Durability,
     /// When a write looks for its key on flash before it makes a fence.
     pub look_before_fence: LookBeforeFence,
     /// Which values are written to flash.
@@ -106,12 +107,12 @@ impl Default for TinySettings {
             engine: TinyEngine::default(),
             path: None,
             size: None,
-            set_group: ByteSize::mib(4),
+            zone_size: ByteSize::mib(4),
             block_size: None,
-            threshold: ByteSize::kib(2),
-            ram: ByteSize::mib(64),
+            max_object_size: ByteSize::kib(2),
+            ram_size: ByteSize::mib(64),
             instances: 1,
-            survive_power_loss: true,
+            durability: Durability::default(),
             look_before_fence: LookBeforeFence::default(),
             admission: AdmissionSettings::default(),
             nemo: NemoConfig::default(),
@@ -132,7 +133,7 @@ pub(super) fn section() -> Result<Section, String> {
     let [admission, probability, bytes_per_day] = AdmissionSettings::keys();
     Section::adopt(
         "tiny",
-        "The engine for tiny objects: memcached's items up to `tiny.threshold`. It has a file or device of its own.",
+        "The engine for tiny objects: memcached's items up to `tiny.max_object_size`. It has a file or device of its own.",
         &defaults,
         &[],
         vec![
@@ -157,7 +158,7 @@ pub(super) fn section() -> Result<Section, String> {
                 "Size of the file; of a block device, all of it.",
             ),
             key(
-                "set_group",
+                "zone_size",
                 Kind::Size,
                 "Size of a zone: what is emptied at once and, with `nemo`, the set-group that is filled in memory and written at once (three of them are in memory). Part of the format: changing it needs a reformat.",
             ),
@@ -167,12 +168,12 @@ pub(super) fn section() -> Result<Section, String> {
                 "The smallest unit that is written, from 512 bytes to 4 KiB: what the notes of overwrites and deletes that are acknowledged together take, as a rule. When not set: that of the cache that the device holds; for a new cache the largest of the block device's logical block, physical block and unit of atomic writes, at most 4 KiB, and 4 KiB for a file or where the kernel does not tell. Set less than that only where the drive keeps what it acknowledged when power fails. Part of the format: changing it needs a reformat.",
             ),
             key(
-                "threshold",
+                "max_object_size",
                 Kind::Size,
                 "Most bytes of key and value together of an object that is tiny.",
             ),
             key(
-                "ram",
+                "ram_size",
                 Kind::Size,
                 "Memory for what was read from flash of late; 0 turns the tier off.",
             ),
@@ -183,9 +184,9 @@ pub(super) fn section() -> Result<Section, String> {
             )
             .limits(Limits::between(1, 4096)),
             key(
-                "survive_power_loss",
-                Kind::Bool,
-                "What an acknowledged delete or overwrite survives: `true` a loss of power, `false` the end of the process only. Engines that forget everything then have nothing to survive.",
+                "durability",
+                Kind::Choice(DURABILITY),
+                "What an acknowledged delete or overwrite survives. Engines that forget everything when the process ends ignore it.",
             ),
             key(
                 "look_before_fence",
@@ -210,21 +211,17 @@ impl TinySettings {
                     None => Some(self.size.unwrap_or(default_size)),
                 },
                 path: Some(self.path.clone().unwrap_or(path)),
-                zone_size: Some(self.set_group),
+                zone_size: Some(self.zone_size),
                 block_size: self.block_size.unwrap_or(BLOCK_SIZE_MAX),
                 fits_block_size: self.block_size.is_none(),
                 ..DeviceConfig::default()
             },
-            threshold: self.threshold,
+            max_object_size: self.max_object_size,
             engine: TinyConfig {
                 instances: Some(self.instances),
-                durability: if self.survive_power_loss {
-                    Durability::Power
-                } else {
-                    Durability::Process
-                },
+                durability: self.durability,
                 look_before_fence: self.look_before_fence,
-                ram: self.ram,
+                ram: self.ram_size,
                 admission: self.admission.config(),
                 engine: self.engine,
                 nemo: self.nemo.clone(),

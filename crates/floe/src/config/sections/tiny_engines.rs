@@ -156,20 +156,20 @@ fn nemo() -> Result<Section, String> {
                 "For how many objects filters are made.",
             ),
             share(
-                "filter_false_positives",
+                "filter_false_positive_rate",
                 "Share of the filters of sets without an object that say it is there.",
             ),
             share(
-                "index_cached",
+                "index_cache_share",
                 "Share of the index on flash that is cached in memory.",
             ),
             Key::new(
-                "index_cache",
+                "index_cache_eviction",
                 Kind::Choice(INDEX_CACHE),
                 "Which sets' filters leave that cache.",
             ),
             count(
-                "index_cache_one_in",
+                "index_cache_admit_one_in",
                 1,
                 1024,
                 "Of the sets whose filters had to be read, one in so many is cached.",
@@ -212,7 +212,7 @@ fn set() -> Result<Section, String> {
         &[],
         vec![
             count(
-                "unused_percent",
+                "over_provisioning_percent",
                 0,
                 95,
                 "Share of the flash, in percent, that is left unused so that the device collects garbage cheaply.",
@@ -225,7 +225,7 @@ fn set() -> Result<Section, String> {
                 "Objects that a set is expected to hold; filters are best at this many.",
             ),
             Key::new(
-                "policy",
+                "eviction",
                 Kind::Choice(POLICY),
                 "Which objects of a full set go.",
             ),
@@ -242,7 +242,7 @@ fn set() -> Result<Section, String> {
 fn kangaroo() -> Result<Section, String> {
     let mut keys = log_and_sets();
     keys.extend([
-        Key::new("sets", Kind::Choice(SET_STORAGE), "Where sets live."),
+        Key::new("set_storage", Kind::Choice(SET_STORAGE), "Where sets live."),
         filter_bytes("Bytes of each set's filter in memory."),
         count(
             "objects_per_set",
@@ -264,13 +264,13 @@ fn fairywren() -> Result<Section, String> {
     let mut keys = log_and_sets();
     keys.extend([
         count(
-            "hot_spare_percent",
+            "hot_free_zones_percent",
             1,
             99,
             "Share of the free zones, in percent, that belongs to the hot halves of sets. The paper names no such share; write amplification depends on it (docs/tiny.md).",
         ),
         count(
-            "hot_every",
+            "hot_rewrite_interval",
             1,
             1000,
             "The hot half of a set is rewritten one time in so many.",
@@ -302,7 +302,7 @@ fn log_and_sets() -> Vec<Key> {
             "Share of the flash, in percent, that the log has.",
         ),
         count(
-            "op_percent",
+            "over_provisioning_percent",
             0,
             95,
             "Share of the rest, in percent, that sets leave free for garbage collection.",
@@ -328,7 +328,7 @@ fn log_and_sets() -> Vec<Key> {
         segment_pages(),
         segments_buffered(),
         count(
-            "rewrites",
+            "max_rewrites",
             1,
             1024,
             "Rewrites of sets that may be under way at a time.",

@@ -80,7 +80,7 @@ async fn an_unwatched_fetch_completes_or_is_cancelled_as_configured() {
         let origin = GatedOrigin::with(&key(), pattern(900));
         origin.pieces.close();
         let config = ObjectConfig {
-            cancel_unwatched: cancel,
+            cancel_abandoned: cancel,
             ..config(Consistency::Immutable)
         };
         let cache = cache(&Arc::new(origin.clone()), config).await;
@@ -177,7 +177,7 @@ async fn a_slow_reader_neither_stalls_others_nor_holds_memory() {
     let origin = GatedOrigin::with(&key(), big.clone());
     let config = ObjectConfig {
         chunk_size: ByteSize::kib(400),
-        reader_patience_ms: 20,
+        reader_timeout_ms: 20,
         fetch_memory: ByteSize::kib(64),
         ..config(Consistency::Immutable)
     };
@@ -205,7 +205,7 @@ async fn when_all_readers_stand_still_the_fetch_loses_patience_and_completes() {
     let origin = GatedOrigin::with(&key(), big.clone());
     let config = ObjectConfig {
         chunk_size: ByteSize::kib(400),
-        reader_patience_ms: 1,
+        reader_timeout_ms: 1,
         ..config(Consistency::Immutable)
     };
     let cache = cache(&Arc::new(origin.clone()), config).await;

@@ -187,7 +187,7 @@ async fn a_change_before_the_first_byte_begins_the_read_anew() {
 
 #[tokio::test]
 async fn consistency_modes_ask_the_origin_as_often_as_they_say() {
-    for (consistency, ttl_s, heads, sees_change) in [
+    for (consistency, ttl_seconds, heads, sees_change) in [
         (Consistency::Immutable, 0, 0, false),
         (Consistency::Ttl, 3600, 0, false),
         (Consistency::Ttl, 0, 3, true),
@@ -195,7 +195,7 @@ async fn consistency_modes_ask_the_origin_as_often_as_they_say() {
     ] {
         let origin = GatedOrigin::with(&key(), version(b'a', 100));
         let config = ObjectConfig {
-            ttl_s,
+            ttl_seconds,
             ..config(consistency)
         };
         let cache = cache(&Arc::new(origin.clone()), config).await;
@@ -216,7 +216,7 @@ async fn stale_answers_and_remembered_absence_only_when_asked_for() {
         let origin = GatedOrigin::with(&key(), version(b'a', 100));
         let config = ObjectConfig {
             serve_stale: asked_for,
-            negative_ttl_s: if asked_for { 3600 } else { 0 },
+            negative_ttl_seconds: if asked_for { 3600 } else { 0 },
             ..config(Consistency::Etag)
         };
         let cache = cache(&Arc::new(origin.clone()), config).await;

@@ -25,7 +25,7 @@ fn config(consistency: Consistency) -> ObjectConfig {
     ObjectConfig {
         chunk_size: ByteSize(1024),
         consistency,
-        coalesce: ByteSize(4096),
+        coalesce_size: ByteSize(4096),
         fetch_window: ByteSize::kib(64),
         ..ObjectConfig::default()
     }
@@ -33,9 +33,9 @@ fn config(consistency: Consistency) -> ObjectConfig {
 
 fn requests() -> RequestConfig {
     RequestConfig {
-        attempts: 2,
+        max_attempts: 2,
         backoff_ms: 1,
-        backoff_max_ms: 1,
+        max_backoff_ms: 1,
         ..RequestConfig::default()
     }
 }

@@ -24,7 +24,7 @@ fn what_a_reader_has_had_is_there_after_the_end() {
         let open = async || {
             let config = ObjectConfig {
                 chunk_size: ByteSize::kib(512),
-                coalesce: ByteSize::mib(4),
+                coalesce_size: ByteSize::mib(4),
                 fetch_window: ByteSize::mib(1),
                 ..config(Consistency::Immutable)
             };

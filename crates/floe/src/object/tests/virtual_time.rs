@@ -29,7 +29,7 @@ fn metadata_is_believed_for_its_lifetime_and_not_longer() {
     virtual_time::run(SEED, |clock| async move {
         let origin = GatedOrigin::with(&key(), Bytes::from_static(b"old"));
         let config = ObjectConfig {
-            ttl_s: 10,
+            ttl_seconds: 10,
             ..config(Consistency::Ttl)
         };
         let backend = Arc::new(origin.clone());
@@ -157,10 +157,10 @@ fn with_everything_ill_an_answer_is_right_or_an_error() {
             );
             let config = ObjectConfig {
                 chunk_size: ByteSize(20_000),
-                coalesce: ByteSize(80_000),
+                coalesce_size: ByteSize(80_000),
                 fetch_window: ByteSize(200_000),
                 fetch_memory: ByteSize(1_000_000),
-                ttl_s: 1,
+                ttl_seconds: 1,
                 ..config(Consistency::Ttl)
             };
             let cache = cache_over(store, &origin, config);
@@ -220,9 +220,9 @@ fn retries_back_off_with_jitter_and_stop() {
         let origin = GatedOrigin::with(&key(), Bytes::from_static(b"x"));
         origin.outage.store(true, SeqCst);
         let requests = RequestConfig {
-            attempts: 4,
+            max_attempts: 4,
             backoff_ms: 100,
-            backoff_max_ms: 250,
+            max_backoff_ms: 250,
             ..RequestConfig::default()
         };
         let origin = Origin::from_backend(Arc::new(origin), requests, clock.clone()).unwrap();
@@ -251,7 +251,7 @@ fn the_queue_for_an_origin_is_bounded_in_length_and_in_time() {
             max_queued: 1,
             queue_timeout_ms: 1_000,
             response_timeout_ms: 5_000,
-            attempts: 1,
+            max_attempts: 1,
             ..RequestConfig::default()
         };
         let backend = Arc::new(gated.clone());
@@ -285,7 +285,7 @@ fn uploads_have_turns_of_their_own() {
         let requests = RequestConfig {
             max_concurrent: 1,
             max_uploads: 1,
-            attempts: 1,
+            max_attempts: 1,
             ..RequestConfig::default()
         };
         let backend = Arc::new(gated.clone());
@@ -329,7 +329,7 @@ fn a_body_that_stalls_is_given_up() {
         let gated = GatedOrigin::with(&key(), vec![b'x'; 900].into());
         gated.pieces.close();
         let config = ObjectConfig {
-            resumes: 0,
+            max_resumes: 0,
             ..config(Consistency::Immutable)
         };
         let backend = Arc::new(gated.clone());

@@ -35,7 +35,7 @@ pub struct EmulatedConfig {
     /// Whether objects carry an entity tag and modification time.
     pub validators: bool,
     /// Most objects that were written, deleted or changed and are remembered as such.
-    pub overrides_max: usize,
+    pub max_overrides: usize,
 }
 
 impl Default for EmulatedConfig {
@@ -53,7 +53,7 @@ impl Default for EmulatedConfig {
             short_body_rate: 0.0,
             change_rate: 0.0,
             validators: true,
-            overrides_max: 1 << 20,
+            max_overrides: 1 << 20,
         }
     }
 }

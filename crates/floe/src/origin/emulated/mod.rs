@@ -113,11 +113,11 @@ impl EmulatedOrigin {
 
     fn write(&self, key: &ObjectKey, size: Option<u64>) -> Result<(), OriginError> {
         let mut shard = self.shard(key).lock();
-        let full = shard.len() >= self.config.overrides_max.div_ceil(OVERRIDE_SHARDS);
+        let full = shard.len() >= self.config.max_overrides.div_ceil(OVERRIDE_SHARDS);
         if full && !shard.contains_key(key) {
             return Err(OriginError::Refused {
                 status: 507,
-                message: "too many emulated objects were written; raise emulated.overrides_max"
+                message: "too many emulated objects were written; raise emulated.max_overrides"
                     .into(),
             });
         }

@@ -25,7 +25,7 @@ async fn read(origin: &Origin, range: Option<Range<u64>>) -> Result<Vec<u8>, Ori
 fn open(config: EmulatedConfig) -> Origin {
     let mut config = OriginConfig::emulated(config);
     config.requests = RequestConfig {
-        attempts: 1,
+        max_attempts: 1,
         ..RequestConfig::default()
     };
     Origin::open(&config, Clock::real()).unwrap()

@@ -54,7 +54,7 @@ impl RemoteOrigin {
         let origin = RemoteOrigin {
             limits: UploadLimits::new(
                 config.part_size.bytes(),
-                config.part_size_max.bytes(),
+                config.max_part_size.bytes(),
                 config.upload_memory.bytes(),
             ),
             config: config.clone(),
@@ -276,7 +276,7 @@ impl Backend for RemoteOrigin {
         let too_long = || OriginError::Refused {
             status: 413,
             message: format!(
-                "a part may have {most} bytes; send smaller ones, or raise origin.part_size_max"
+                "a part may have {most} bytes; send smaller ones, or raise origin.max_part_size"
             ),
         };
         if length.is_some_and(|length| length > most) {

@@ -90,9 +90,9 @@ fn config(kind: OriginKind, server: &Server) -> OriginConfig {
         allow_http: true,
         part_size: ByteSize::mib(5),
         requests: RequestConfig {
-            attempts: 2,
+            max_attempts: 2,
             backoff_ms: 1,
-            backoff_max_ms: 1,
+            max_backoff_ms: 1,
             ..RequestConfig::default()
         },
         ..OriginConfig::default()

@@ -201,7 +201,7 @@ fn part_bytes(request: &PutRequest, limits: &UploadLimits) -> Result<u64, Origin
         return Err(OriginError::Refused {
             status: 413,
             message: format!(
-                "the upload needs parts of {needed} bytes; raise origin.part_size_max ({})",
+                "the upload needs parts of {needed} bytes; raise origin.max_part_size ({})",
                 limits.part_bytes_max
             ),
         });

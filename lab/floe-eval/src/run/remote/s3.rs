@@ -107,7 +107,7 @@ fn config(address: &RemoteAddress, credentials: &OriginConfig, timeout: Duration
             response_timeout_ms: timeout_ms,
             idle_timeout_ms: timeout_ms,
             // A retry would hide what a client sees.
-            attempts: 1,
+            max_attempts: 1,
             ..RequestConfig::default()
         },
         ..OriginConfig::default()

@@ -37,7 +37,7 @@ pub(in super::super) struct HierarchyPlan {
     /// Whether sets that are collected take along their objects from the log.
     pub(in super::super) collection_merges: bool,
     /// The hot part is rewritten one time in so many.
-    pub(in super::super) hot_every: u32,
+    pub(in super::super) hot_rewrite_interval: u32,
     pub(in super::super) filter_bytes: u32,
     pub(in super::super) objects_per_page: u32,
     /// Rewrites under way at a time.

@@ -214,7 +214,7 @@ impl Hierarchy {
             merge.parts[COLD].taken = true;
             if why == Why::Passive {
                 self.rewrites += 1;
-                let turn = u64::from(self.plan.hot_every);
+                let turn = u64::from(self.plan.hot_rewrite_interval);
                 merge.parts[HOT].taken = promised[HOT] && self.rewrites.is_multiple_of(turn);
             }
             if why == Why::Passive || self.plan.collection_merges {
