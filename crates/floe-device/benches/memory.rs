@@ -1,5 +1,5 @@
-//! What operations cost without any I/O: the memory device, and the simulated
-//! SSD in virtual time.
+//! Cost of operations without any I/O: the memory device, and the simulated SSD
+//! in virtual time.
 //!
 //! `cargo bench -p floe-device --bench memory`
 

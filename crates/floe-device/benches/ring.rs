@@ -3,7 +3,7 @@
 //!
 //! `cargo bench -p floe-device --bench ring [-- <MiB of file> <seconds per case> <part of a peer's name>]`
 //!
-//! Contenders take turns in short slices, so that a disturbance hits both.
+//! Peers take turns in short slices, so that a disturbance hits both.
 
 use std::io::Write;
 use std::path::Path;

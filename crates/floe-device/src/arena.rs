@@ -37,8 +37,8 @@ struct State {
     spans: Vec<Span>,
     /// Spans that belong to no class.
     unused: Vec<u32>,
-    /// Per class, spans with a free piece. May hold spans that filled up or
-    /// changed class since; they are dropped when met.
+    /// Per class, spans with a free piece. Spans that filled up or changed class
+    /// since are stale entries, which `take` removes.
     partial: [Vec<u32>; CLASSES],
 }
 
@@ -57,9 +57,9 @@ impl Arena {
         let len = len
             .checked_next_multiple_of(SPAN_BYTES)
             .ok_or(io::ErrorKind::OutOfMemory)?;
-        // In huge pages a kernel that registers the arena deals with one piece
-        // per transfer instead of one per 4 KiB, and reading what arrived
-        // misses the translation cache less: 64 KiB reads cost a third less CPU.
+        // With huge pages a registered buffer is one segment per transfer instead
+        // of one per 4 KiB, and the TLB misses less: 64 KiB reads cost a third
+        // less CPU.
         let mapping = Mapping::new(len)?;
         let base = mapping.start();
         let spans = len / SPAN_BYTES;
@@ -97,7 +97,7 @@ impl Arena {
         Some(unsafe { self.base.add(offset) })
     }
 
-    /// Gives back what `take` returned.
+    /// Gives back a piece that `take` returned.
     ///
     /// # Safety
     /// `ptr` came from `take` of this arena, was not given back yet, and is not

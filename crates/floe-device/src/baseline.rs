@@ -25,11 +25,11 @@ pub struct Reads {
     pub count: u64,
     /// Bytes of the file to read from, at its start.
     pub span: u64,
-    /// Where the offsets come from.
+    /// Seed of the offsets.
     pub seed: u64,
 }
 
-/// What a number of operations cost.
+/// The cost of a number of operations.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// Operations.
@@ -121,15 +121,14 @@ impl Offsets {
 }
 
 /// Carries out `reads` with O_DIRECT by one thread on one ring, into one of the
-/// heap's buffers for each read in flight, used again and again. It submits what
-/// it has and waits for at least one completion with the same call, and never
-/// looks at the data.
+/// heap's buffers for each read in flight. One call submits the pending reads and
+/// waits for at least one completion. The loop never looks at the data.
 ///
 /// `registered` says whether the file and the buffers are registered with the
 /// ring beforehand. An ordinary loop, as fio's by default, registers neither.
 ///
 /// # Errors
-/// Whatever the system says; a short read is an error too.
+/// An error of the system, or a short read.
 pub fn plain_reads(path: &Path, reads: &Reads, registered: bool) -> io::Result<Cost> {
     plain_reads_into(path, reads, registered, |_| {})
 }
@@ -138,7 +137,7 @@ pub fn plain_reads(path: &Path, reads: &Reads, registered: bool) -> io::Result<C
 /// buffer is used again.
 ///
 /// # Errors
-/// Whatever the system says; a short read is an error too.
+/// An error of the system, or a short read.
 pub fn plain_reads_into(
     path: &Path,
     reads: &Reads,

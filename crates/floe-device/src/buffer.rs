@@ -18,7 +18,7 @@ pub struct IoBuf {
     ptr: NonNull<u8>,
     len: usize,
     capacity: usize,
-    /// Where the memory goes back to; `None` means the heap.
+    /// The arena that owns the memory; `None` means the heap.
     arena: Option<Arc<Arena>>,
 }
 

@@ -9,13 +9,13 @@ use floe_core::Tick;
 
 use crate::virtual_clock::{VirtualClock, VirtualSleep};
 
-/// Where flows get their time. Flows wait only through this, never through
+/// The source of time for drivers. They wait only through this, never through
 /// `tokio::time` directly, so that they run unchanged in virtual time.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// The machine's clock.
     Real {
-        /// What `Tick::ZERO` means.
+        /// The instant of `Tick::ZERO`.
         start: Instant,
     },
     /// The clock of a [`virtual_time`](crate::virtual_time) run.

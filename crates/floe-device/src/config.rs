@@ -109,14 +109,14 @@ pub struct DeviceConfig {
     /// Floe cache. No setting: set it for a device that is going to be wiped.
     #[serde(skip)]
     pub accept_foreign: bool,
-    /// Longest value that zones of a size chosen unasked should hold several
-    /// of. No setting: it follows from the chunks.
+    /// Longest value of which a zone of a default size should hold several. No
+    /// setting: it follows from the chunks.
     #[serde(skip)]
     pub value_size: ByteSize,
-    /// Whether blocks are those of the cache that the device holds, or for a new
-    /// one as large as the drive writes whole. No setting: set it where nobody
-    /// chose a block size. What a drive does not tell, and a regular file, leaves
-    /// `block_size`.
+    /// Whether the cache on the device decides the block size or, for a new
+    /// cache, the largest block that the drive writes atomically. No setting: true
+    /// if the user set no block size. A regular file, or a drive that does not
+    /// tell, keeps `block_size`.
     #[serde(skip)]
     pub fits_block_size: bool,
 }
@@ -239,19 +239,19 @@ impl DeviceConfig {
     }
 }
 
-/// The largest zone that is chosen unasked.
+/// The largest zone size chosen by default.
 const ZONE_SIZE_MAX: ByteSize = ByteSize::mib(64);
 
-/// The smallest zone that is chosen unasked where 16 of them fit: values of
-/// 1 MiB, memcached's largest, are to share one.
+/// The smallest zone size chosen by default if 16 zones fit: several values of
+/// 1 MiB, memcached's largest, should share a zone.
 const ZONE_SIZE_MIN: ByteSize = ByteSize::mib(4);
 
-/// Values that a zone chosen unasked should have room for.
+/// Values that a zone of a default size should have room for.
 const VALUES_PER_ZONE: u64 = 8;
 
-/// The zone size for a device with `available` bytes of which nobody gave one:
-/// a power of two that makes at least 64 zones, but 4 to 64 MiB and room for 8
-/// values of `value_size`; for less than 64 MiB one that makes at least 16 zones.
+/// The default zone size for a device with `available` bytes: a power of two that
+/// makes at least 64 zones, but 4 to 64 MiB and room for 8 values of `value_size`.
+/// Less than 64 MiB get at least 16 zones.
 pub fn fitting_zone_size(
     available: ByteSize,
     block_size: ByteSize,

@@ -1,4 +1,4 @@
-//! What every device must do, as one suite that any implementation can run.
+//! The contract of devices as one suite of checks for every implementation.
 //!
 //! The checks panic with a message that names the rule. They overwrite the
 //! device: give them a scratch one of at least six zones, each of at least

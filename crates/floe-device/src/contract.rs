@@ -120,7 +120,7 @@ impl<T> fmt::Debug for OpFuture<T> {
     }
 }
 
-/// Where an operation's result meets whoever waits for it.
+/// The result of an operation, shared by its completer and its waiter.
 struct Slot<T>(Mutex<SlotState<T>>);
 
 enum SlotState<T> {
@@ -272,8 +272,8 @@ pub trait Device: Send + Sync + fmt::Debug + 'static {
     /// Bytes and operations so far.
     fn counters(&self) -> &Counters;
 
-    /// What the device itself has written, erased and done since it exists,
-    /// where it says so: its write amplification ([`Statistics::write_amplification`]).
+    /// Counts of the medium's own writes and erases since the device exists, if
+    /// it tells: the source of [`Statistics::write_amplification`].
     fn media_statistics(&self) -> Option<Statistics> {
         None
     }

@@ -1,4 +1,4 @@
-//! A wrapper that makes things go wrong, by seed.
+//! A wrapper that injects faults, by seed.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,8 +17,8 @@ use crate::contract::{Device, OpFuture, Placement, SharedDevice, ZoneReport};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
 
-/// What goes wrong, and how often. Rates are probabilities per operation from
-/// 0 to 1. Delays and errors hit every kind of operation alike that they name.
+/// Kinds of faults and their rates. A rate is a probability per operation from
+/// 0 to 1, and applies to every operation of the kind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
     /// Reads that fail.
@@ -43,18 +43,17 @@ pub struct Faults {
     pub bit_flips: f64,
     /// Operations that are held back.
     pub delays: f64,
-    /// How long at most.
+    /// The longest delay.
     pub delay_max: Duration,
     /// Every operation fails after this many were started.
     pub fail_after: Option<u64>,
     /// Every operation on these zones fails.
     pub bad_zones: Vec<ZoneId>,
-    /// Operations on these zones do not fail by chance, and are not spoilt.
+    /// Operations on these zones get no random faults.
     pub spared_zones: Vec<ZoneId>,
-    /// Bytes that all zones together have below them, as a sparse file on a
-    /// full disk: an append for which they do not suffice fails, and a reset
-    /// gives back what was appended to its zone. Counted from the beginning;
-    /// writes in place are not.
+    /// Bytes below all zones together, as for a sparse file on a full disk: an
+    /// append beyond them fails, and a reset frees the bytes appended to its zone.
+    /// Counted from the first operation; writes in place do not count.
     pub space_bytes: Option<u64>,
 }
 
@@ -80,7 +79,7 @@ struct Taken {
     reserved: u64,
 }
 
-/// What happens to one operation.
+/// The faults of one operation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fate {
     delay: Option<Duration>,
@@ -141,8 +140,8 @@ impl Faulty {
         };
         let doomed = faults.fail_after.is_some_and(|n| started >= n)
             || zone.is_some_and(|zone| faults.bad_zones.contains(&zone));
-        // The same draws whatever comes out, so that one rate does not shift
-        // the others' outcomes.
+        // Every operation draws the same numbers, so that one rate does not
+        // change the outcomes of the others.
         let draws: [f64; 5] = std::array::from_fn(|_| random.random());
         let is_spared = zone.is_some_and(|zone| faults.spared_zones.contains(&zone));
         let (errors, spoils, lost) = match is_spared {
@@ -227,7 +226,7 @@ fn injected(operation: Operation, zone: Option<ZoneId>) -> DeviceError {
     DeviceError::new(operation, zone, DeviceErrorKind::Io(error))
 }
 
-/// Waits for what was done by halves, then fails.
+/// Waits for the partial operation, then fails.
 fn fail_after<T: Send + 'static, U: Send + 'static>(
     half: OpFuture<U>,
     operation: Operation,

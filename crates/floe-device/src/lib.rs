@@ -5,7 +5,7 @@
 //! The contract is documented on the trait and checked on every
 //! implementation by one [`conformance`] suite.
 //!
-//! What this crate refuses to know: keys, values, caches.
+//! Must not depend on keys, values and caches.
 
 mod arena;
 pub mod baseline;

@@ -1,20 +1,20 @@
-//! Memory straight from the system, in huge pages where it has some.
+//! Memory mapped from the system, in huge pages if it has some.
 
 use std::io;
 use std::ptr::NonNull;
 
-/// Size of a huge page: what mappings are aligned to.
+/// Size of a huge page, to which mappings are aligned.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// A private mapping of zeros.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    /// What the system gave, which is a huge page longer than what is used.
+    /// Start of the mapping, which is a huge page longer than its used part.
     base: NonNull<u8>,
     mapped: usize,
 }
 
-// SAFETY: the mapping is plain memory that whoever has it owns alone.
+// SAFETY: the mapping is plain memory with a single owner.
 unsafe impl Send for Mapping {}
 // SAFETY: shared access to it gives nothing but its address.
 unsafe impl Sync for Mapping {}
@@ -54,14 +54,14 @@ impl Mapping {
     pub(crate) fn start(&self) -> NonNull<u8> {
         let skip = self.base.as_ptr().align_offset(HUGE_PAGE_BYTES);
         debug_assert!(skip <= HUGE_PAGE_BYTES, "bytes can be aligned to anything");
-        // SAFETY: the mapping is a huge page longer than what is used of it.
+        // SAFETY: the mapping is a huge page longer than its used part.
         unsafe { self.base.add(skip) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: made by `new`; whoever used the memory is gone with its owner.
+        // SAFETY: `new` made the mapping, and its users do not outlive its owner.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped) };
         debug_assert!(unmapped.is_ok(), "the mapping was made by `new`");
     }

@@ -15,8 +15,8 @@ use crate::power::{PowerSwitch, Powered};
 use crate::sim_media::{SimMedia, WriteCache};
 use crate::zones::{ResetTurn, check_append, check_range, check_zone};
 
-/// A device in memory: every operation is over when its method returns. Space
-/// is taken when written and given back by resets. Clones share the device.
+/// A device in memory: every operation has ended when its method returns. Writes
+/// allocate space and resets free it. Clones share the device.
 #[derive(Clone)]
 pub struct MemoryDevice(Arc<SimMedia>);
 

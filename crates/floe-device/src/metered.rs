@@ -1,4 +1,4 @@
-//! A wrapper that measures: latency per kind of operation, bytes, what is in flight.
+//! A wrapper that measures latency, bytes and operations in flight, by kind of operation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -34,7 +34,7 @@ pub struct Metered {
     meters: Arc<Meters>,
 }
 
-/// What a [`Metered`] device has seen.
+/// Measurements of a [`Metered`] device, by operation.
 #[derive(Debug, Default)]
 pub struct Meters([Meter; MEASURED.len()]);
 
@@ -74,7 +74,7 @@ impl Metered {
         }
     }
 
-    /// What was measured so far; live.
+    /// The live measurements.
     pub fn meters(&self) -> &Arc<Meters> {
         &self.meters
     }

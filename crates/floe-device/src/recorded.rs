@@ -18,11 +18,11 @@ use crate::error::{DeviceError, Operation};
 pub struct Entry {
     /// Its number, in order of starting.
     pub number: u64,
-    /// What was asked for.
+    /// The kind of operation.
     pub operation: Operation,
-    /// On which zone, where one was concerned.
+    /// The zone, if the operation has one.
     pub zone: Option<ZoneId>,
-    /// From which offset in the zone; for an append, where it landed.
+    /// The offset in the zone; for an append, the one that the device chose.
     pub offset: Option<u64>,
     /// Bytes to move.
     pub bytes: u64,
@@ -41,7 +41,7 @@ pub enum Outcome {
     Done(Tick),
     /// With this error.
     Failed(Tick, String),
-    /// Nobody waited for it.
+    /// Its future was dropped before the result.
     Abandoned(Tick),
 }
 

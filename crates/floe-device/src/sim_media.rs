@@ -1,5 +1,5 @@
-//! What memory and the simulated SSD have in common: data, zone states, and
-//! what a power loss leaves of them.
+//! Common media of the memory device and the simulated SSD: data, zone states,
+//! and the effect of a power loss on both.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::counters::Counters;
 use crate::medium::{Extents, Keeping, Medium};
 use crate::zones::ZoneTable;
 
-/// What a device does with completed writes until they are flushed.
+/// The state of completed writes until they are flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteCache {
     /// They are on stable media.
     None,
-    /// They are safe, and so is what is under way when the power fails.
+    /// They are safe, as are writes in flight when the power fails.
     Protected,
-    /// They may be lost with the power, beyond the newest so many bytes not.
+    /// A power loss may lose them, up to a limit of the newest bytes.
     Volatile {
         /// Most bytes that are not on stable media.
         bytes_max: u64,
@@ -67,7 +67,7 @@ enum Change {
     },
 }
 
-/// What a written range held.
+/// The former content of a written range.
 enum Before {
     /// It lay above the write pointer, where everything reads as zeros.
     Zeros(u64),
@@ -215,8 +215,8 @@ impl SimMedia {
         !std::mem::replace(&mut *self.is_off.write(), true)
     }
 
-    /// Lets the power loss take its toll: `interrupted` are the changes that
-    /// were under way, in order.
+    /// Applies the power loss: `interrupted` are the changes that were in
+    /// flight, in order.
     pub(crate) fn lose_power(&self, seed: u64, interrupted: Vec<Interrupted>) {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut unflushed = std::mem::take(&mut *self.unflushed.lock());
@@ -280,7 +280,7 @@ impl SimMedia {
                 }
             }
         }
-        // What came before the life's first reset is gone with it.
+        // Changes before the last reset of this life are gone.
         let life = changes
             .iter()
             .rposition(Change::is_reset)

@@ -1,4 +1,4 @@
-//! The clock of a run in virtual time: what is due, and when.
+//! The clock of a run in virtual time, and its events.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -180,8 +180,8 @@ impl Shared {
             events = self.events.lock();
         }
         drop(events);
-        // Perhaps nobody was woken (an operation whose future was dropped).
-        // The runtime must come back here then, and not park for good.
+        // An event may wake no task (its future was dropped). The runtime must
+        // then come back here and not park for good.
         self.main.rouse();
     }
 

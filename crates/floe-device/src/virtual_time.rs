@@ -1,9 +1,9 @@
 //! Virtual time: code that waits through [`Clock`] runs to its end as fast as
 //! it can be computed, and the same way every time.
 //!
-//! A run has one thread. Whenever no task is runnable, the clock moves to the
-//! next event, and what waits for it goes on; events of one tick happen in the
-//! order in which they were asked for. Real I/O, other threads, and tokio's
+//! A run has one thread. When no task is runnable, the clock moves to the next
+//! event and wakes its waiters; events of one tick happen in the order in which
+//! they were requested. Real I/O, other threads, and tokio's
 //! own timers have no place in a run.
 
 use std::future::Future;
@@ -25,7 +25,7 @@ pub const LIMIT_DEFAULT: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Runs `main` in virtual time, to its end.
 ///
 /// # Panics
-/// Where [`VirtualTime::run`] would return an error, naming it.
+/// On an error of [`VirtualTime::run`], which the message names.
 pub fn run<F: Future>(seed: u64, main: impl FnOnce(Clock) -> F) -> F::Output {
     match VirtualTime::new(seed).run(main) {
         Ok(output) => output,

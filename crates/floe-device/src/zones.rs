@@ -6,7 +6,7 @@ use floe_core::{Geometry, ZoneId};
 use crate::contract::{ZoneReport, ZoneState};
 use crate::error::DeviceErrorKind;
 
-/// What `reset` may do now.
+/// The moment at which a reset may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResetTurn {
     /// Start at once.

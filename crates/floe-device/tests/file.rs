@@ -1,5 +1,5 @@
-//! What is special about files: opening them, sharing them, and what the
-//! kernel and the runtime do underneath.
+//! Behaviour specific to files: opening, sharing, and the effects of the kernel
+//! and the runtime.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -33,7 +33,7 @@ fn config(directory: &Path) -> DeviceConfig {
     }
 }
 
-/// What a device's file takes of its disk, in units of 512 bytes.
+/// Disk space of a device's file, in units of 512 bytes.
 fn blocks(config: &DeviceConfig) -> u64 {
     let path = config.path.as_ref().unwrap();
     std::fs::metadata(path).unwrap().blocks()

@@ -54,7 +54,7 @@ fn whole_ssd(model: SimModel) -> DeviceConfig {
     }
 }
 
-/// What each block may hold after a power loss: its stable value first.
+/// Allowed values of each block after a power loss, the stable one first.
 struct Oracle {
     device: SharedDevice,
     allowed: HashMap<(u32, u64), Vec<u64>>,

@@ -287,7 +287,8 @@ fn a_dropped_device_waits_for_the_rings_of_all_runtimes() {
                     .extend((0..50).map(|_| device.append(ZoneId(zone), block(zone as u8), HERE)));
             });
         }
-        // The runtimes stand still: whoever drops the device does their work.
+        // The runtimes stand still: the drop of the device completes their
+        // operations.
         drop(device);
         current_thread().block_on(async {
             for append in appends {

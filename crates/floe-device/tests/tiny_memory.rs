@@ -162,7 +162,7 @@ struct Driver<E: Engine> {
     search: Search,
     scratch: E::Scratch,
     random: Xoshiro256PlusPlus,
-    /// Where values are taken from.
+    /// Content of the values.
     bytes: Vec<u8>,
     before: i64,
     samples: u32,

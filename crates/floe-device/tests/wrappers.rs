@@ -1,4 +1,4 @@
-//! What the wrappers measure, record and break.
+//! Measurements, records and faults of the wrappers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,7 +1,7 @@
 //! Contents of a file or block device, identified by reading only.
 //!
-//! A device is changed only after this has shown that it is empty or a Floe
-//! cache. What cannot be shown to be either counts as foreign.
+//! Floe changes a device only after this module has shown that it is empty or a
+//! Floe cache. Anything else counts as foreign.
 
 use std::fs::File;
 use std::io;
@@ -92,7 +92,7 @@ impl Medium<'_> {
                 continue;
             }
             let shape = shape_in(&self.block(start)?);
-            // A superblock that lies elsewhere is somebody's data.
+            // A superblock at another offset is user data.
             if shape.is_some_and(|shape| shape.zone_size == start) {
                 return Ok(shape);
             }
@@ -204,7 +204,7 @@ impl Medium<'_> {
     }
 }
 
-/// What the block at `offset` makes of its medium; `None` if it is all zeros.
+/// The contents that the block at `offset` implies; `None` if it is all zeros.
 fn judge((offset, block): (u64, &[u8])) -> Option<Contents> {
     match identify(block) {
         Identified::Blank => None,

@@ -1,4 +1,4 @@
-//! The task that looks after a ring on a runtime's behalf.
+//! The task that drives a ring on behalf of a runtime.
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
@@ -13,13 +13,13 @@ use tokio::io::unix::AsyncFd;
 use super::Inner;
 use super::ring::Ring;
 
-/// The task that looks after a ring; one per runtime that uses it, all alike.
+/// The task that drives a ring; one per runtime that uses the ring.
 pub(super) struct Driver {
     inner: Weak<Inner>,
     ring: Weak<Ring>,
     events: AsyncFd<OwnedFd>,
     link: Arc<DriverLink>,
-    /// Whether to let others go first by tokio's deferred wake-ups; see [`Driver::step_back`].
+    /// Whether to yield by tokio's deferred wake-ups; see [`Driver::step_back`].
     defers: bool,
     /// Whether the last poll only let other tasks go first.
     yielded: bool,
@@ -45,9 +45,9 @@ impl Driver {
 
     /// Has this task polled again after the tasks that are ready now.
     ///
-    /// A task that wakes itself on a multi_thread runtime makes it wake an
-    /// idle worker, too, which finds nothing to do but to take this task away;
-    /// a deferred one runs when its worker has nothing else left.
+    /// On a multi_thread runtime a task that wakes itself also wakes an idle
+    /// worker, which then steals the task. A deferred task runs on its own worker
+    /// after all others.
     fn step_back(cx: &mut Context<'_>, defers: bool) {
         if defers {
             let deferred = std::pin::pin!(tokio::task::yield_now()).poll(cx);
@@ -75,15 +75,16 @@ impl Future for Driver {
                 Err(_) => return Poll::Ready(()),
             }
         }
-        // A submitter woke us. Tokio runs such a task next, before the other
-        // tasks that have something to submit: let them go first.
+        // A submitter woke the driver. Tokio runs a woken task next, before other
+        // tasks that have operations to submit: yield to them first.
         if !events && !self.yielded {
             self.yielded = true;
             Self::step_back(cx, self.defers);
             return Poll::Pending;
         }
         self.yielded = false;
-        // Before looking at the queue, so that later submitters wake us again.
+        // Cleared before the queue is read, so that later submitters wake the
+        // driver again.
         self.link.notified.store(false, Ordering::SeqCst);
         match (self.inner.upgrade(), self.ring.upgrade()) {
             (Some(inner), Some(ring)) => {
@@ -96,9 +97,9 @@ impl Future for Driver {
 }
 
 impl Drop for Driver {
-    /// A driver whose runtime shuts down leaves nothing behind: the next
-    /// submission starts another, and what is in flight is seen out by a
-    /// thread that ends with it, for its waiters may live on other runtimes.
+    /// When a runtime shuts down, the next submission starts another driver.
+    /// Operations in flight may have waiters on other runtimes, so a temporary
+    /// thread drains them.
     fn drop(&mut self) {
         *self.link.waker.lock() = None;
         let (Some(inner), Some(ring)) = (self.inner.upgrade(), self.ring.upgrade()) else {
@@ -119,7 +120,7 @@ impl Drop for Driver {
     }
 }
 
-/// What submitters and a driver share.
+/// State shared by submitters and a driver.
 #[derive(Debug, Default)]
 pub(super) struct DriverLink {
     waker: Mutex<Option<Waker>>,
@@ -143,7 +144,7 @@ impl DriverLink {
         }
     }
 
-    /// Whether the driver does not know yet: the caller has to wake it.
+    /// Whether this is the first notice: the caller then has to wake the driver.
     pub(super) fn claim_notice(&self) -> bool {
         !self.notified.swap(true, Ordering::AcqRel)
     }

@@ -42,13 +42,12 @@ use threads::Threads;
 
 /// A regular file or block device.
 ///
-/// Its operations must be started inside a tokio runtime with I/O enabled. An
-/// operation is seen through by the runtime that started it (where all runtimes
-/// share a ring, see [`RingChoice`](crate::config::RingChoice), perhaps by a
-/// multi_thread one that used the device before); a current_thread runtime has
-/// to be running for that. It may be awaited anywhere. What a runtime leaves in
-/// flight when it ends is seen through all the same. Dropping the device waits
-/// for what is in flight.
+/// Operations must be started inside a tokio runtime with I/O enabled, which also
+/// completes them; a current_thread runtime has to be running for that. If all
+/// runtimes share a ring (see [`RingChoice`](crate::config::RingChoice)), a
+/// multi_thread runtime that used the device before may complete them instead.
+/// Operations may be awaited anywhere, and complete even if their runtime ends.
+/// Dropping the device waits for operations in flight.
 pub struct FileDevice {
     inner: Arc<Inner>,
 }
@@ -88,7 +87,7 @@ struct Inner {
 struct WaitingReset {
     zone: ZoneId,
     completer: Completer<()>,
-    /// The ring of whoever asked for it.
+    /// The ring of the caller.
     home: Weak<Ring>,
 }
 
@@ -272,8 +271,8 @@ impl Drop for FileDevice {
             rings.close();
         }
         self.inner.threads.drain();
-        // The file may live a moment longer in a task that is just looking
-        // after it; the next owner need not wait for that.
+        // A driver may keep the file open for a moment; the next owner need not
+        // wait for that.
         let unlocked = rustix::fs::flock(&self.inner.file, rustix::fs::FlockOperation::Unlock);
         debug_assert!(unlocked.is_ok(), "the lock was taken when opening");
     }
@@ -318,15 +317,15 @@ impl Inner {
         rings.map_or_else(Weak::new, |rings| rings.home(self))
     }
 
-    /// Lets go of a ring whose runtime has ended and which has nothing in flight.
+    /// Closes a ring whose runtime has ended and which has nothing in flight.
     fn retire(&self, ring: &Arc<Ring>) {
         if let Some(rings) = &self.rings {
             rings.retire(ring);
         }
     }
 
-    /// Fails `request`, and what would follow from it, for want of anybody to
-    /// carry it out.
+    /// Fails `request` and its successors because no back end can carry them
+    /// out.
     fn fail(&self, request: Request, why: impl Fn() -> DeviceErrorKind) {
         let mut next = Some(request);
         while let Some(request) = next {
@@ -334,8 +333,8 @@ impl Inner {
         }
     }
 
-    /// Settles a request that is over, and wakes whoever waits for it; returns
-    /// what comes next.
+    /// Settles a request that has ended and wakes its waiter; returns the next
+    /// request.
     fn end(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Option<Request> {
         let Aftermath { waker, next } = self.finished(request, result);
         if let Some(waker) = waker {
@@ -344,7 +343,7 @@ impl Inner {
         next
     }
 
-    /// Settles a request that is over: states, counters, and its result.
+    /// Settles a request that has ended: states, counters, and its result.
     fn finished(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Aftermath {
         let (bytes, transfer) = (request.done as u64, request.transfer);
         let counters = &self.counters;

@@ -153,8 +153,8 @@ fn say_where_link_leads(path: &Path) {
 /// The cache that the file holds, if it is not empty.
 ///
 /// # Errors
-/// What is neither empty nor a Floe cache is refused, and so is a cache of
-/// another size that would have to be extended.
+/// If the file holds foreign data, or a cache of another size that would have to
+/// be extended.
 fn cache_on(
     file: &File,
     path: &Path,
@@ -273,7 +273,7 @@ fn make_room(
         && let Err(error) = rustix::fs::fallocate(file, FallocateFlags::empty(), 0, wanted.bytes())
     {
         if grows {
-            // What was allocated before it failed is given back. If that fails too, the first error tells more.
+            // Frees a partial allocation. If that fails too, the first error tells more.
             let _ = file.set_len(found.bytes());
         }
         return Err(no_space(error.into()));
@@ -287,7 +287,7 @@ fn make_room(
     Ok(())
 }
 
-/// What `file` can take: its own blocks and those that are free.
+/// The largest size of `file`: its own blocks and the free ones.
 fn free_for(file: &File) -> io::Result<ByteSize> {
     const STAT_BLOCK: u64 = 512;
     let system = rustix::fs::fstatvfs(file)?;

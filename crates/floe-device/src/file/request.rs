@@ -12,7 +12,7 @@ use crate::contract::Completer;
 use crate::error::DeviceErrorKind;
 
 /// One operation on its way through a back end. It owns its buffers until it
-/// is over, whoever stops waiting for it.
+/// ends, even if its future is dropped.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) transfer: Transfer,
@@ -23,7 +23,7 @@ pub(super) struct Request {
     /// Times the kernel asked to try again without moving anything.
     pub(super) retries: u8,
     pub(super) job: Job,
-    /// The ring of whoever asked for it, where somebody else starts it.
+    /// The ring of the original caller, if another request starts this one.
     pub(super) home: Option<Weak<Ring>>,
 }
 
@@ -49,16 +49,16 @@ pub(super) enum Job {
     Flush(Completer<()>),
 }
 
-/// What remains to be done when a request is over.
+/// Work left when a request has ended.
 #[must_use]
 pub(super) struct Aftermath {
-    /// Whoever waits for it.
+    /// Wakes the waiter.
     pub(super) waker: Option<Waker>,
     /// The next request: a reset that waited for it, or a reset's next step.
     pub(super) next: Option<Request>,
 }
 
-/// What to do with a request after the kernel answered.
+/// The next step of a request after the kernel answered.
 pub(super) enum Verdict {
     Over(Result<(), DeviceErrorKind>),
     /// Some bytes are still to be moved.

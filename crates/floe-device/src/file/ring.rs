@@ -1,17 +1,17 @@
-//! One io_uring: any thread may submit to it, and it wakes whoever polls it,
-//! without a thread of its own.
+//! One io_uring without a thread of its own: any thread may submit to it, and
+//! completions wake the waiting tasks.
 //!
-//! Submissions go to a queue; whoever gets the ring's lock with `try_lock`
-//! carries the whole queue to the kernel and takes completions back on the
+//! Submissions go to a queue. The thread that gets the ring's lock with
+//! `try_lock` carries the whole queue to the kernel and reaps completions on the
 //! way. With few operations in flight the submitter does that itself. Above
-//! [`INLINE_MAX`] it leaves it to the *driver*, a task that runs once per
-//! scheduling round and so submits what has gathered in one system call,
-//! unless [`GATHERED_MAX`] operations are there before. The driver also reaps
-//! completions when the ring's eventfd says so.
+//! [`INLINE_MAX`] it leaves that to the *driver*, a task that runs once per
+//! scheduling round and submits the gathered operations in one system call. At
+//! [`GATHERED_MAX`] gathered operations the submitter does not wait for the
+//! driver. The driver also reaps completions when the ring's eventfd is ready.
 //!
-//! A device that completes many operations together keeps doing so only if
-//! they are also submitted together: those whose waiters were just woken count
-//! as if they were in flight, since most waiters go on with another operation.
+//! A device that completes many operations together keeps doing so only if they
+//! are also submitted together. Operations whose waiters were just woken
+//! therefore count as in flight, since most waiters start another operation.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -39,9 +39,9 @@ use crate::error::DeviceErrorKind;
 /// Measured at depth 8: 16 costs 10 % more CPU per read than 4 on a
 /// current_thread runtime, 15 % on a multi_thread one.
 const INLINE_MAX: usize = 4;
-/// So many gathered operations are submitted at once, without waiting for the
-/// end of the scheduling round: more of them save hardly any CPU, and the
-/// device would run dry while their submitters are still at work.
+/// So many gathered operations are submitted without waiting for the end of the
+/// scheduling round: more save hardly any CPU, and the device would idle while
+/// the submitters are still at work.
 const GATHERED_MAX: usize = 16;
 /// Entries of the submission queue.
 const ENTRIES: u32 = 256;
@@ -52,20 +52,20 @@ const IN_KERNEL_MAX: usize = 2 * ENTRIES as usize;
 pub(super) struct Ring {
     intake: Mutex<Intake>,
     core: Mutex<Core>,
-    /// Set by whoever wants the ring looked after, and cannot tell whether the
-    /// present holder of the lock still will.
+    /// Set by a thread that wants another pass over the ring and does not hold
+    /// the lock; the holder checks it after unlocking.
     wanted: AtomicBool,
-    /// Requests accepted and not over.
+    /// Requests accepted and not ended.
     in_flight: AtomicUsize,
     eventfd: OwnedFd,
 }
 
-/// What a submitter needs, behind one lock.
+/// State of submitters, behind one lock.
 #[derive(Default)]
 struct Intake {
     queue: VecDeque<Request>,
     residents: Vec<Resident>,
-    /// Waiters that were woken together and have not started anything since.
+    /// Waiters that were woken together and have started no operation since.
     woken: usize,
 }
 
@@ -114,7 +114,7 @@ impl Ring {
         }
     }
 
-    /// Queues `request` for somebody who will look after it.
+    /// Queues `request` and says which thread submits it.
     fn accept(
         self: &Arc<Self>,
         inner: &Arc<Inner>,
@@ -136,12 +136,12 @@ impl Ring {
         let accepted = if busy < INLINE_MAX || gathered {
             Accepted::Inline
         } else if driver.claim_notice() {
-            // Woken outside the lock, and kept alive only for that.
+            // Cloned so that the caller wakes it outside the lock.
             Accepted::Waking(Arc::clone(driver))
         } else {
             Accepted::Queued
         };
-        // Under the lock, so that a driver that ends sees it.
+        // Counted under the lock, so that a driver that ends sees it.
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         intake.queue.push_back(request);
         Ok(accepted)
@@ -156,7 +156,8 @@ impl Ring {
         let mut intake = self.intake.lock();
         if intake.driver_for(caller).is_none() {
             drop(intake);
-            // Unlocked, because a runtime that shuts down drops it at once.
+            // Unlocked: a runtime that shuts down drops the driver at once, and the
+            // drop locks the intake.
             let resident = self.start_driver(inner, caller)?;
             intake = self.intake.lock();
             intake.residents.insert(0, resident);
@@ -164,21 +165,21 @@ impl Ring {
         Ok(intake)
     }
 
-    /// Has a driver on the caller's runtime, where there is one, before
-    /// anything is started here on the caller's behalf.
+    /// Makes sure that the caller's runtime has a driver, before another thread
+    /// starts an operation here on its behalf.
     pub(super) fn attend(self: &Arc<Self>, inner: &Arc<Inner>, caller: Option<&Handle>) {
         if let Err(error) = self.attended(inner, caller) {
             tracing::debug!(%error, "a ring without a driver; others carry out what waits for it");
         }
     }
 
-    /// Looks after the ring: submits what is queued, takes completions. If
-    /// somebody else is at it, they go on for us.
+    /// Submits queued requests and reaps completions. If another thread holds
+    /// the lock, it makes another pass instead.
     pub(super) fn turn(&self, inner: &Arc<Inner>) {
         self.wanted.store(true, Ordering::SeqCst);
         loop {
-            // Pairs with the fence below: either we get the lock, or its
-            // holder sees `wanted` after giving it up.
+            // Pairs with the fence below: either this thread gets the lock, or its
+            // holder sees `wanted` after unlocking.
             fence(Ordering::SeqCst);
             let Some(mut core) = self.core.try_lock() else {
                 return;
@@ -189,7 +190,7 @@ impl Ring {
             drop(core);
             self.settle(inner, answers);
             if refused {
-                // The kernel is short of something: try again next round.
+                // The kernel lacks resources: try again in the next round.
                 self.notify_all();
             }
             fence(Ordering::SeqCst);
@@ -214,20 +215,19 @@ impl Ring {
                     if let Some(next) = next {
                         self.follow(inner, next);
                     }
-                    // Only now: the next step must not find an idle ring.
+                    // Counted down last: the next step must not find an idle ring.
                     self.in_flight.fetch_sub(1, Ordering::Release);
                 }
             }
         }
-        // One right behind the other: a multi_thread runtime has another
-        // worker look for tasks at the first, which goes back to sleep unless
-        // it finds the rest. Each such trip costs more than a read.
+        // Woken in one go: at the first waker a multi_thread runtime wakes
+        // another worker, which sleeps again if it finds no more tasks. Each such
+        // wake-up costs more than a read.
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Starts what follows from a request that is over: by its home, so that
-    /// it does not depend on this runtime, or else here, whether or not there
-    /// is a runtime.
+    /// Starts the successor of a request that has ended: on the ring of its
+    /// caller, so that it does not depend on this runtime, or else on this ring.
     fn follow(&self, inner: &Arc<Inner>, mut next: Request) {
         if !next.is_for_ring() {
             return inner.threads.submit(inner, next);
@@ -243,7 +243,7 @@ impl Ring {
         }
     }
 
-    /// Takes a request from another ring, unless nobody looks after this one.
+    /// Takes a request from another ring, unless this one has no driver.
     fn adopt(&self, request: Request) -> Result<(), Request> {
         let mut intake = self.intake.lock();
         intake
@@ -280,7 +280,7 @@ impl Ring {
             }
             drop(core);
             if answers.is_empty() {
-                // Another thread reaped the last ones and is settling them.
+                // Another thread has reaped the last completions and settles them.
                 std::thread::yield_now();
             }
             self.settle(inner, answers);
@@ -317,16 +317,16 @@ impl Ring {
         })
     }
 
-    /// Called by a driver that will not run again. Says whether something is
-    /// in flight; nothing is accepted on its account from now on.
+    /// Ends a driver that will not run again. Returns whether requests are in
+    /// flight; the ring accepts none for this driver from now on.
     pub(super) fn driver_ended(&self, link: &DriverLink) -> bool {
-        // Under the lock: whoever counted on the driver is counted in flight.
+        // Under the lock: every request that relied on the driver is counted.
         let _intake = self.intake.lock();
         link.end();
         self.is_busy()
     }
 
-    /// Whether nobody looks after the ring and there is nothing to look after.
+    /// Whether the ring has neither a driver nor requests in flight.
     pub(super) fn is_abandoned(&self) -> bool {
         let mut intake = self.intake.lock();
         intake.driver_for(None).is_none() && intake.residents.is_empty() && !self.is_busy()
@@ -338,9 +338,9 @@ impl Ring {
         }
     }
 
-    /// Lets go of the file, which the kernel would otherwise do some time after
-    /// the ring is closed, and lets the drivers end. Called when the device is
-    /// dropped and nothing is in flight.
+    /// Releases the file at once (the kernel would do it some time after the ring
+    /// is closed) and lets the drivers end. Called when the device is dropped and
+    /// no request is in flight.
     pub(super) fn close(&self) {
         if let Err(error) = self.core.lock().uring.submitter().unregister_files() {
             tracing::warn!(%error, "the ring keeps its file a little longer");
@@ -357,8 +357,7 @@ impl fmt::Debug for Ring {
     }
 }
 
-/// A ring whose kernel features we can rely on, with the options that the
-/// running kernel knows.
+/// A ring with the options that the running kernel knows.
 fn build_uring() -> io::Result<IoUring> {
     IoUring::builder()
         .setup_coop_taskrun()
@@ -403,10 +402,9 @@ struct Core {
     table: Table,
     /// Address of the arena that is registered as buffer 0; only compared.
     registered: Option<usize>,
-    /// Whether the submission queue holds entries that an earlier call could
-    /// not hand over.
+    /// Whether the submission queue holds entries that the kernel has not taken.
     unsubmitted: bool,
-    /// Whether the kernel refused the ring itself; nothing more comes of it.
+    /// Whether the kernel rejected the ring itself, so that no request ends.
     is_broken: bool,
 }
 
@@ -414,13 +412,13 @@ impl Core {
     fn step(&mut self, intake: &Mutex<Intake>, wait: Wait) -> Vec<Answer> {
         let mut answers = Vec::new();
         loop {
-            // What is reaped here needs no event.
+            // Completions reaped here need no event.
             self.uring.completion().disable_eventfd();
             self.reap(&mut answers);
             let more = self.exchange(intake, wait, &mut answers);
             self.uring.completion().enable_eventfd();
-            // Completions from before the line above come without an event,
-            // and may have made room for what is still queued.
+            // Completions from before the line above raised no event, and may
+            // have made room for queued requests.
             fence(Ordering::SeqCst);
             let reaped = self.reap(&mut answers);
             if !more || !reaped || self.unsubmitted {
@@ -429,8 +427,8 @@ impl Core {
         }
     }
 
-    /// Submits and reaps until the queue is empty (false) or the kernel has
-    /// its fill (true).
+    /// Submits and reaps until the queue is empty (false) or the kernel takes no
+    /// more (true).
     fn exchange(&mut self, intake: &Mutex<Intake>, wait: Wait, answers: &mut Vec<Answer>) -> bool {
         loop {
             let more = self.fill(&mut intake.lock().queue);
@@ -506,25 +504,25 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // Requests left here could not be drained: the kernel may still use
-        // their buffers, which therefore must never be freed.
+        // Requests that could not be drained leak: the kernel may still use their
+        // buffers.
         std::mem::forget(std::mem::take(&mut self.table));
     }
 }
 
-/// What became of a request that was accepted.
+/// The way of an accepted request to the kernel.
 enum Accepted {
-    /// The caller hands it to the kernel.
+    /// The caller submits it.
     Inline,
-    /// The driver will, once it is woken.
+    /// The driver submits it, once the caller wakes it.
     Waking(Arc<DriverLink>),
-    /// The driver will.
+    /// The driver submits it, and is awake.
     Queued,
 }
 
 impl Intake {
-    /// A driver that will run: one on a multi_thread runtime, which always
-    /// does, else one on the runtime of the caller, who is running it.
+    /// A driver that will run: one on a multi_thread runtime, else one on the
+    /// runtime of the caller, which is running now.
     fn driver_for(&mut self, caller: Option<&Handle>) -> Option<&Arc<DriverLink>> {
         self.residents.retain(|resident| resident.link.is_running());
         let runtime = caller.map(Handle::id);
@@ -536,10 +534,10 @@ impl Intake {
     }
 }
 
-/// A driver and where it lives.
+/// A driver and its runtime.
 struct Resident {
     runtime: runtime::Id,
-    /// Whether its runtime runs of itself, without being in `block_on`.
+    /// Whether its runtime has worker threads and so runs outside `block_on`.
     always_runs: bool,
     link: Arc<DriverLink>,
 }

@@ -1,9 +1,9 @@
-//! The rings of one device: one that everybody may use, and others that belong
-//! to one thread each, so that cores do not meet at a lock.
+//! The rings of one device: a shared one, and others that belong to one thread
+//! each, so that cores do not contend for a lock.
 //!
-//! A ring of a thread is the same [`Ring`] as the shared one: its locks are
-//! free at all times but the rare ones, when another thread finishes what a
-//! runtime left behind.
+//! A thread's ring is the same [`Ring`] as the shared one. Its locks are
+//! uncontended, except when another thread drains the ring after its runtime
+//! has ended.
 
 use std::cell::RefCell;
 use std::io;
@@ -48,7 +48,7 @@ thread_local! {
 }
 
 impl Rings {
-    /// The shared ring; the others are made when they are needed.
+    /// Makes the shared ring; the others are made on demand.
     pub(super) fn new(
         file: &impl AsRawFd,
         arena: Option<&Arena>,
@@ -72,7 +72,7 @@ impl Rings {
         }
     }
 
-    /// The ring that the caller's requests go through, looked after.
+    /// The ring of the caller's requests, with a driver.
     pub(super) fn home(&self, inner: &Arc<Inner>) -> Weak<Ring> {
         let caller = Handle::try_current().ok();
         let own = caller.as_ref().and_then(|caller| self.own(inner, caller));
@@ -107,7 +107,7 @@ impl Rings {
             let is_it = |seat: &&Seat| seat.runtime == runtime && seat.device == self.device;
             seats.iter().find(is_it)?.ring.upgrade()
         };
-        // A thread that ends may have no seats any more.
+        // A thread that ends may have dropped its seats.
         SEATS.try_with(find).ok().flatten()
     }
 
@@ -117,7 +117,7 @@ impl Rings {
             runtime,
             ring: Arc::downgrade(ring),
         };
-        // Without a seat the thread looks for its ring again the next time.
+        // Without a seat the thread looks up its ring again next time.
         let _ = SEATS.try_with(|seats| {
             let mut seats = seats.borrow_mut();
             seats.retain(|seat| seat.ring.strong_count() > 0);
@@ -125,9 +125,9 @@ impl Rings {
         });
     }
 
-    /// The ring of a thread that comes for the first time. Threads that work
-    /// for a current_thread runtime without being its own share its ring; a
-    /// thread that can have none of its own keeps to the shared one.
+    /// The ring of a thread that uses the device for the first time. Other threads
+    /// of a current_thread runtime share its ring. A thread that cannot have a
+    /// ring of its own uses the shared one.
     fn find_or_make(
         &self,
         inner: &Arc<Inner>,
@@ -158,7 +158,7 @@ impl Rings {
         }
     }
 
-    /// Lets go of `ring`, whose runtime has ended, unless it is the shared one.
+    /// Closes `ring`, whose runtime has ended, unless it is the shared one.
     pub(super) fn retire(&self, ring: &Arc<Ring>) {
         if !ring.is_abandoned() {
             return;

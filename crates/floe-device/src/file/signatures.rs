@@ -1,18 +1,18 @@
-//! Where others sign the disks that they use.
+//! Signatures of file systems, volume managers and partition tables on disks.
 
 /// Longest magic of [`SIGNATURES`].
 pub(super) const MAGIC_BYTES_MAX: usize = 16;
 
-/// A mark that tells whose a disk is.
+/// A mark that identifies the owner of a disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Signature {
-    /// What it is the mark of, with an article.
+    /// The owner, with an article.
     pub(super) name: &'static str,
     pub(super) place: Place,
     magic: &'static [u8],
 }
 
-/// Where a mark is, in bytes.
+/// The position of a mark, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
     /// From the start.

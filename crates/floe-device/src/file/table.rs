@@ -1,4 +1,4 @@
-//! What is in the kernel, and how it is asked for.
+//! Requests in the kernel, and their submission entries.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

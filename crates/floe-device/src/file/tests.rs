@@ -96,7 +96,7 @@ fn a_cache_is_known_by_either_superblock() {
             assert_eq!(found, [Contents::Cache(Some(shape)); 2]);
         }
     }
-    // One that somebody keeps in a file of his own tells nothing.
+    // A superblock inside a user's file says nothing.
     let found = look(LEN, &[(0, &[1]), (2 * MIB, &superblock(MIB, 64))]);
     assert!(found.into_iter().all(is_foreign));
 }

@@ -91,8 +91,8 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// A worker that never ran, because its runtime shut down, fails what it
-    /// was started for.
+    /// A worker that never ran, because its runtime shut down, fails its
+    /// requests.
     fn drop(&mut self) {
         while !self.left {
             match self.inner.threads.next() {

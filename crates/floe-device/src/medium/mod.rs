@@ -14,8 +14,8 @@ use crate::mapping::{HUGE_PAGE_BYTES, Mapping};
 
 /// Most bytes that are taken at once when something is written.
 const EXTENT_BYTES_MAX: u64 = HUGE_PAGE_BYTES as u64;
-/// Extents kept for the next writer: getting pages from the system costs more
-/// than all the rest of a write.
+/// Extents kept for the next writer: allocating pages costs more than all the
+/// rest of a write.
 const SPARES_MAX: usize = 8;
 
 /// How a device in memory keeps bytes. It reads the same either way.
@@ -38,7 +38,7 @@ pub(crate) struct Medium {
     spares: Mutex<Vec<Space>>,
 }
 
-/// What a zone holds; takes no space while nothing of the zone is written.
+/// The content of a zone; takes no space while the zone is empty.
 #[derive(Default)]
 pub(crate) struct Extents {
     whole: Vec<Option<Extent>>,

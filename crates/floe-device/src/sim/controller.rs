@@ -1,4 +1,4 @@
-//! What a simulated SSD has under way, and how it ends.
+//! Commands in flight on a simulated SSD, and their completion.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ pub(super) struct Inner {
     pub(super) description: String,
     /// Whether an append gets its place when its turn comes, not at once.
     pub(super) places_late: bool,
-    /// Buffers that are used again: getting pages from the system costs more
-    /// than all the rest of a simulated read.
+    /// Buffers for reuse: allocating pages costs more than all the rest of a
+    /// simulated read.
     pub(super) arena: Option<Arc<Arena>>,
     pub(super) controller: Mutex<Controller>,
 }
 
-/// What the device is busy with.
+/// The commands in flight.
 pub(super) struct Controller {
     pub(super) model: Model,
     /// By start.
@@ -55,10 +55,10 @@ pub(super) enum Work {
 
 impl Inner {
     pub(super) fn begin(self: &Arc<Self>, command: Command, work: Work) {
-        // What is due comes first, as the model takes things in their order.
+        // Due commands end first, since the model needs events in order of time.
         self.pump();
         let mut controller = self.controller.lock();
-        // Once the power is off nothing may be begun: see `crash`.
+        // No command may begin once the power is off: see `crash`.
         if self.media.is_off() {
             return;
         }
@@ -261,8 +261,8 @@ impl Inner {
         }
     }
 
-    /// Takes everything that is under way or waits; what it holds is failed
-    /// by dropping it.
+    /// Takes everything that is in flight or waits. Dropping it fails the
+    /// operations.
     pub(super) fn stop(&self) -> (BTreeMap<u64, Work>, Vec<WaitingReset>) {
         let mut controller = self.controller.lock();
         let in_flight = std::mem::take(&mut controller.in_flight);
@@ -287,7 +287,7 @@ impl Inner {
 type Waiter = Box<dyn std::any::Any + Send>;
 
 impl Work {
-    /// What of this work a power loss may leave behind, and who waits for it.
+    /// The change that a power loss may leave in part, and the waiter.
     fn interrupt(self) -> (Option<Interrupted>, Waiter) {
         match self {
             Work::Read(_, _, completer) => (None, Box::new(completer)),

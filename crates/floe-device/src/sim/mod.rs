@@ -33,15 +33,15 @@ use controller::{Controller, Inner, Work};
 use model::Model;
 pub use state::{StateFileError, kept_ssd};
 
-/// Most bytes of buffers that are kept to be used again.
+/// Most bytes of buffers that are kept for reuse.
 const BUFFER_BYTES: usize = 128 << 20;
 
 /// A simulated SSD. Clones share the device.
 ///
-/// How long what takes is said by queues or by the model of a whole SSD
+/// Latencies come from queues or from the model of a whole SSD
 /// ([`floe_core::ssd`]), whose counts [`Device::media_statistics`] gives. With
-/// queues and `native_append`, where an append lands is decided when its turn
-/// has come, not when it was started, and placement handles make no difference.
+/// queues and `native_append`, an append gets its place when it is carried out,
+/// not when it starts, and placement handles make no difference.
 #[derive(Clone)]
 pub struct SimDevice(Arc<Inner>);
 
@@ -110,7 +110,7 @@ impl SimDevice {
         zones.reserve(zone, len as u64).map(Some)
     }
 
-    /// Starts what passed its checks; refuses the rest.
+    /// Starts a command that passed its checks, or rejects it.
     fn start<T: Send + 'static>(
         &self,
         operation: Operation,
@@ -148,7 +148,7 @@ impl Powered for SimDevice {
     }
 
     fn restarted(&self) -> (Box<dyn Powered>, SharedDevice) {
-        // What is under way finds the power off and fails.
+        // Operations in flight find the power off and fail.
         if self.0.media.turn_off() {
             drop(self.0.stop());
         }
@@ -158,8 +158,8 @@ impl Powered for SimDevice {
             clock,
             ..
         } = &*self.0;
-        // The drive is the same. Numbers go on, for what was under way may
-        // still come to its end in there.
+        // The drive is the same. Numbers go on, because commands of before may
+        // still end in it.
         let controller = {
             let mut old = self.0.controller.lock();
             Controller {

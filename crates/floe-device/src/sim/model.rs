@@ -1,4 +1,4 @@
-//! How long commands take: by plain queues, or by a model of a whole SSD.
+//! Latencies of commands, from plain queues or from a model of a whole SSD.
 
 use floe_core::ssd::{self, CommandId, Completion, Refusal, Ssd, Statistics};
 use floe_core::{Tick, ZoneId};
@@ -8,12 +8,12 @@ use super::queues::Queues;
 use crate::error::DeviceErrorKind;
 use crate::sim_config::SimConfig;
 
-/// What decides when commands end.
+/// The model that decides when commands end.
 #[derive(Debug)]
 pub(super) enum Model {
     /// Knows when a command ends as soon as it begins.
     Queues(Queues),
-    /// Finds out while time passes.
+    /// Learns it as time passes.
     Ssd(Box<Simulated>),
 }
 
@@ -63,8 +63,8 @@ impl Model {
         matches!(self, Model::Ssd(_))
     }
 
-    /// What a device that starts again takes over. Of an SSD that is all of
-    /// it; queues are empty after a restart.
+    /// The model of a restarted device. An SSD is kept whole; queues are empty
+    /// after a restart.
     pub(super) fn take(&mut self, config: &SimConfig) -> Model {
         let empty = || Model::Queues(Queues::new(config.clone()));
         let mut taken = std::mem::replace(self, empty());

@@ -13,7 +13,7 @@ pub enum StateFileError {
     Bad {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in the file.
         fault: StateFault,
     },
     /// The file cannot be read or written.
@@ -21,7 +21,7 @@ pub enum StateFileError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error from the operating system.
         source: std::io::Error,
     },
     /// The state is one in which zones are written.
@@ -38,9 +38,9 @@ pub enum StateFileError {
 }
 
 /// The SSD of this configuration in the state that the file at `path` keeps. If
-/// there is no such file, `make` prepares a new SSD, whose state is written
-/// there: to a file beside it that then takes its name, so that whoever reads
-/// it meanwhile finds all of it or nothing.
+/// there is no such file, `make` prepares a new SSD and writes its state there: to
+/// a temporary file that is then renamed, so that a concurrent reader finds all of
+/// it or nothing.
 ///
 /// # Errors
 /// When the file is of another device or damaged, or cannot be read or written.
@@ -83,7 +83,7 @@ fn write_beside(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     written
         .and_then(|()| std::fs::rename(&beside, path))
         .inspect_err(|_| {
-            // What is left of it is of no use; that it cannot be removed changes nothing.
+            // A partial file is useless, and harmless if it cannot be removed.
             let _ = std::fs::remove_file(&beside);
         })
 }

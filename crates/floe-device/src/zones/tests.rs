@@ -41,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a zone should look like.
+/// The expected state of a zone.
 #[derive(Clone, Copy, Default)]
 struct Model {
     pointer: u64,
