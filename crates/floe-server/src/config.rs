@@ -12,9 +12,9 @@ pub enum Anonymous {
     /// No; written `false`.
     #[default]
     Refused,
-    /// Only where no other machine can ask; written `"loopback"`.
+    /// Only on a loopback address; written `"loopback"`.
     OnLoopback,
-    /// Yes, whoever asks; written `true`.
+    /// Yes, on any address; written `true`.
     Served,
 }
 
@@ -70,9 +70,9 @@ impl<'de> Deserialize<'de> for Anonymous {
 pub struct ServerConfigError {
     /// The setting at fault, as written in the file.
     pub setting: String,
-    /// What is wrong with it.
+    /// The problem with its value.
     pub problem: String,
-    /// What to do.
+    /// The cure.
     pub cure: String,
 }
 
@@ -94,9 +94,9 @@ pub(crate) trait Section: Send + Sync + 'static {
 pub struct Exposed {
     /// The setting that allows it.
     pub setting: &'static str,
-    /// Where the frontend listens.
+    /// The address of the frontend.
     pub address: SocketAddr,
-    /// What anyone may do.
+    /// The operations that anyone may do.
     pub what: &'static str,
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// Checks that `section` names both files of its TLS, or none.
+/// Checks that `section` names both TLS files, or none.
 pub(crate) fn both_or_none(
     section: &str,
     certificate: &Path,

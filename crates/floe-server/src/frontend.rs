@@ -83,7 +83,7 @@ impl<F: Frontend<Listeners = TcpListener>> Bound<F> {
     }
 }
 
-/// What every frontend may use.
+/// The caches and the environment of every frontend.
 #[derive(Clone)]
 pub(crate) struct Host {
     /// Objects, read through from their origin.
@@ -97,14 +97,14 @@ pub(crate) struct Host {
     pub(crate) draining: CancellationToken,
 }
 
-/// What a frontend needs while it serves.
+/// The environment of a frontend while it serves.
 pub(crate) struct Serving {
     pub(crate) shutdown: Shutdown,
     /// The metrics of every frontend, its own included.
     pub(crate) metrics: Arc<[Arc<dyn Collect>]>,
 }
 
-/// Where a frontend can be reached.
+/// An address of a frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// An address and port.
@@ -122,7 +122,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Where the frontends can be reached.
+/// The addresses of all frontends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses(Vec<(&'static str, Address)>);
 
@@ -139,7 +139,7 @@ impl Addresses {
             .map(|(frontend, address)| (*frontend, address))
     }
 
-    /// Where `frontend` listens on TCP.
+    /// The TCP address of `frontend`.
     pub fn tcp(&self, frontend: &str) -> Option<SocketAddr> {
         self.of(frontend).find_map(|address| match address {
             Address::Tcp(address) => Some(*address),
@@ -175,7 +175,7 @@ pub enum StartError {
     Prepare {
         /// Its name.
         frontend: &'static str,
-        /// What is wrong.
+        /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
     /// A thread could not be started.
@@ -183,7 +183,7 @@ pub enum StartError {
     Thread {
         /// The name of the frontend.
         frontend: &'static str,
-        /// What is wrong.
+        /// The cause.
         source: io::Error,
     },
 }

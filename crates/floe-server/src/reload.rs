@@ -13,7 +13,7 @@ impl<T> Reloadable<T> {
         Reloadable(Arc::new(RwLock::new(Arc::new(value))))
     }
 
-    /// The value of now.
+    /// The present value.
     pub(crate) fn get(&self) -> Arc<T> {
         Arc::clone(&self.0.read())
     }

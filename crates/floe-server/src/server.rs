@@ -16,7 +16,7 @@ use crate::frontends::{Opened, Reloader, ServerConfig};
 use crate::metrics::Collect;
 use crate::net::Shutdown;
 
-/// How a shutdown went.
+/// The outcome of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// Every request was answered.
@@ -25,7 +25,7 @@ pub enum Drained {
     BrokenOff,
 }
 
-/// The running frontends. Dropping it breaks everything off; [`shutdown`](Server::shutdown) is kinder.
+/// The running frontends. Dropping it aborts every request; [`shutdown`](Server::shutdown) drains them first.
 pub struct Server {
     addresses: Addresses,
     clock: Clock,
@@ -86,17 +86,17 @@ impl Server {
         Ok(server)
     }
 
-    /// Where the frontends can be reached; port 0 has been replaced by the port taken.
+    /// The addresses of the frontends, with the real port instead of port 0.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
     }
 
-    /// Where objects come from.
+    /// The origin of the objects.
     pub fn origin(&self) -> &Origin {
         self.objects.origin()
     }
 
-    /// Where chunks and items are kept.
+    /// The store of chunks and items.
     pub fn store(&self) -> &Store {
         self.objects.store()
     }
@@ -120,9 +120,9 @@ impl Server {
         Ok(taken)
     }
 
-    /// Stops accepting, answers what was asked, and closes. Whatever is left
-    /// at the deadline is broken off. What was fetched whole is in the store
-    /// then, which may be closed.
+    /// Stops accepting, answers the requests in flight, and closes. Requests left
+    /// at the deadline are aborted. Completed fetches are in the store when this
+    /// returns, and the store may be closed.
     pub async fn shutdown(self) -> Drained {
         let drained = self.end(&self.clients).await;
         self.objects.stop().await;

@@ -20,7 +20,7 @@ use memcached::{MemcachedConfig, MemcachedFrontend};
 use oxcache::{OxCacheConfig, OxCacheFrontend};
 use s3::{S3Config, S3Frontend};
 
-/// Which frontends to open, and how. A frontend that is absent is not opened.
+/// The frontends to open and their settings. A frontend without a section is not opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerConfig {

@@ -1,15 +1,15 @@
-//! How long things took, in buckets.
+//! Durations in buckets.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Upper bounds of the latency buckets in seconds; one more holds what is slower.
+/// Upper bounds of the latency buckets in seconds; one more bucket holds slower ones.
 const LATENCY_BOUNDS_SECONDS: [f64; 18] = [
     0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
     10.0, 30.0, 60.0,
 ];
 
-/// How long things took.
+/// A distribution of durations.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
     buckets: [AtomicU64; LATENCY_BOUNDS_SECONDS.len() + 1],

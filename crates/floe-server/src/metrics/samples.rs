@@ -1,5 +1,5 @@
-//! What is known at one moment, as named and labelled numbers: rendered for
-//! Prometheus and as JSON from one list.
+//! Named and labelled numbers of one moment: one list, rendered for Prometheus and
+//! as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use super::HistogramSnapshot;
 /// A label's name and value.
 pub(crate) type Label<'a> = (&'static str, &'a str);
 
-/// A list of samples. Adding one is one line.
+/// A list of samples.
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
     families: BTreeMap<String, Family>,
@@ -65,7 +65,7 @@ impl Samples {
         self.add(name, help, MetricType::Gauge, labels, Number::Level(value));
     }
 
-    /// How long things took; the name ends in `_seconds`.
+    /// A distribution of durations; the name ends in `_seconds`.
     pub(crate) fn histogram(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Accepting: never more connections than agreed, and none after the shutdown
+//! Accepting connections: never more than the limit, and none after the shutdown
 //! began. A connection over the limit takes the place of the one that has been
 //! idle the longest.
 
@@ -17,21 +17,21 @@ use super::UnixSocket;
 use super::activity::{Activity, Crowd};
 use crate::metrics::ConnectionCounters;
 
-/// How long accepting rests when the process has no file descriptor left.
+/// Pause of accepting when the process has no file descriptor left.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
-/// The two steps of a shutdown, and who takes part in it.
+/// The two steps of a shutdown, and the tasks that take part.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shutdown {
-    /// Accept nothing more, finish what was begun.
+    /// Accept no more connections, finish the requests in flight.
     pub(crate) drain: CancellationToken,
-    /// Break off whatever is left.
+    /// Abort all remaining requests.
     pub(crate) abort: CancellationToken,
     /// Every task that serves.
     pub(crate) tasks: TaskTracker,
 }
 
-/// Where connections come from.
+/// A source of connections.
 pub(crate) trait Acceptor: Send + 'static {
     type Stream: Send + 'static;
     fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
@@ -41,7 +41,7 @@ impl Acceptor for TcpListener {
     type Stream = TcpStream;
     async fn accept(&self) -> io::Result<TcpStream> {
         let (stream, _) = TcpListener::accept(self).await?;
-        // Answers are written in as few pieces as possible already.
+        // Responses are written in as few pieces as possible already.
         stream.set_nodelay(true)?;
         Ok(stream)
     }
@@ -117,7 +117,7 @@ pub(crate) async fn accept<A, F, S>(
                 biased;
                 () = abort.cancelled() => counters.aborted.add(1),
                 () = connection => {}
-                // After the connection was looked at: what it received last counts.
+                // Polled after the connection: a request that has just arrived counts.
                 () = member.activity.evicted() => counters.evicted.add(1),
             }
             counters.closed.add(1);

@@ -1,5 +1,5 @@
-//! Which connections are idle, so that a frontend whose connections are all in use
-//! closes the one that has been idle the longest.
+//! The idle connections of a frontend, so that it can close the one that has been
+//! idle the longest when all connections are in use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use floe_device::Clock;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
-/// What one connection is doing.
+/// The activity of one connection.
 pub(crate) struct Activity {
     clock: Clock,
     state: Mutex<State>,
@@ -144,7 +144,7 @@ impl Crowd {
     pub(super) async fn evict(&self) -> std::convert::Infallible {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // Registered before looking: no change is lost in between.
+            // Registered before the check, so that no change is lost.
             changed.as_mut().enable();
             self.ask_oldest();
             changed.await;

@@ -22,9 +22,9 @@ pub struct BindError {
     pub frontend: &'static str,
     /// The address or path.
     pub address: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
-    /// What to do.
+    /// The cure.
     pub cure: String,
 }
 

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::{Activity, Busy, Pace, Shutdown, StallGuard};
 use crate::metrics::ConnectionCounters;
 
-/// What one connection may take.
+/// The limits of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpLimits {
     pub(crate) max_streams: u32,

@@ -1,5 +1,5 @@
-//! What every frontend needs of a socket: binding with an error that helps,
-//! accepting no more connections than agreed, and noticing clients that stall.
+//! Sockets of frontends: binding with an error that helps, accepting no more
+//! connections than the limit, and noticing clients that stall.
 
 mod accept;
 mod activity;

@@ -1,5 +1,5 @@
-//! Noticing that a client takes nothing of an answer although its connection
-//! lives: over HTTP/2 a stream can be starved without any write waiting.
+//! Detects a client that reads nothing of a response although its connection
+//! lives: over HTTP/2 a stream can starve without a waiting write.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use crate::metrics::RequestMeter;
 
-/// Why the body of an answer broke off. The connection is broken off with it,
-/// so that nobody takes a part for the whole.
+/// The reason why a response body broke off. The connection ends with it, so that
+/// the client cannot take a part for the whole.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error("the answer broke off: {0}")]
@@ -28,8 +28,8 @@ pub(crate) enum BodyError {
     Long,
 }
 
-/// Largest piece handed to the connection at once: what a starved stream can
-/// hold on to.
+/// Largest piece handed to the connection at once, and so the memory that a
+/// starved stream can hold.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// The answers in progress on one connection that wait for the client.
@@ -125,7 +125,7 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        // The client took what it was given: from here on the cache is waited for.
+        // The client took the last piece: the time of the cache does not count.
         this.pace.waiting.lock().remove(&this.id);
         while this.rest.is_empty() {
             match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {

@@ -1,4 +1,4 @@
-//! Where a frontend serves: on the shared runtime, or on threads of its own.
+//! The threads of a frontend: the shared runtime, or threads of its own.
 
 use std::future::Future;
 use std::io;

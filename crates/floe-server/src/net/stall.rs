@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Activity;
 
-/// What a client of HTTP/2 begins with. While it could still become this, the
-/// HTTP library waits to learn the version, for as long as it takes.
+/// The first bytes of an HTTP/2 client. While the received bytes are a prefix of
+/// these, the HTTP library waits for the version without a limit.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Wraps a stream.

@@ -1,4 +1,4 @@
-//! The body of a request whose client may neither fall silent nor crawl.
+//! A request body with a least rate and a limit on silence.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,17 +13,17 @@ use http_body::{Body, Frame, SizeHint};
 /// How the error of a silent client reads; the library hands on only texts.
 pub(crate) const STALLED_UPLOAD: &str = "the client sent nothing, or too little, for too long";
 
-/// How slow a client may be.
+/// The least rate of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UploadPace {
-    /// How far a client may fall behind.
+    /// The time by which a client may fall behind.
     pub(crate) stall_timeout: Duration,
     /// 0 asks only for any byte within the time-out.
     pub(crate) min_bytes_per_second: u64,
 }
 
 impl UploadPace {
-    /// How much longer the client may be waited for after it sent so many bytes.
+    /// The extra time that a client earns by sending so many bytes.
     fn earned(&self, bytes: usize) -> Duration {
         match self.min_bytes_per_second {
             0 => self.stall_timeout,
@@ -38,7 +38,7 @@ pub(crate) struct TimedBody<B> {
     inner: B,
     clock: Clock,
     pace: UploadPace,
-    /// How long the client may still be waited for.
+    /// The time that the server still waits for the client.
     credit: Duration,
     waiting: Option<(Tick, Sleep)>,
 }

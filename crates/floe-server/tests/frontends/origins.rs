@@ -331,7 +331,7 @@ async fn uploads_under_way_are_listed_and_parts_copied() {
     assert_eq!(rig.get(&upload(""), &[]).await.code(), "NoSuchUpload");
 }
 
-/// What `object_store` cannot name is refused by name, not mistaken for another key.
+/// A key that `object_store` cannot express is rejected, not mistaken for another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_real_s3_server_behind_says_what_it_is_not_asked() {
     let real = real_s3().await;

@@ -169,7 +169,7 @@ async fn junk_closes_with_a_reason() {
         &[0xff; 64],
     ] {
         let mut client = Client::connect(&rig).await;
-        // What was asked before is still answered.
+        // Earlier requests are still answered.
         client.send("7", 0, 10).await;
         client.stream.write_all(junk).await.unwrap();
         let data = Response::Response(pattern(1, 100)[..10].to_vec());

@@ -159,7 +159,7 @@ async fn idle_connections_make_room() {
     wait_for(&rig, "floe_connections_evicted_total", "s3", 3.0).await;
 }
 
-/// Over HTTP/1.1 the socket fills up; the connection is closed and nobody else waits.
+/// Over HTTP/1.1 the socket fills up; the connection is closed and no other waits.
 #[tokio::test]
 async fn a_client_that_stops_reading_is_let_go() {
     let rig = rig_with(|config| config.s3.as_mut().unwrap().stall_timeout_seconds = 1).await;

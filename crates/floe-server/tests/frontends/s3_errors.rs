@@ -1,4 +1,4 @@
-//! What goes wrong is told as S3 tells it.
+//! Errors have the codes and the form of S3.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,4 @@
-//! Whatever a request asks for is honoured or refused, never dropped.
+//! Every header of a request is honoured or rejected, never dropped.
 
 use crate::support::rig;
 
@@ -142,7 +142,7 @@ async fn headers_are_honoured_or_refused() {
     }
 }
 
-/// What is accepted comes back.
+/// Accepted attributes come back.
 #[tokio::test]
 async fn what_is_accepted_is_given_back() {
     let rig = rig().await;
@@ -213,7 +213,7 @@ async fn parameters_of_listings_are_honoured() {
     assert_eq!(refused.code(), "IllegalLocationConstraintException");
 }
 
-/// What a request says of its body is compared with it, signed or not.
+/// Announced hashes are compared with the body, signed or not.
 #[tokio::test]
 async fn announced_hashes_are_compared() {
     let rig = rig().await;

@@ -1,4 +1,4 @@
-//! What is passed through to the origin.
+//! Writes that are passed through to the origin.
 
 use crate::support::{pattern, rig, rig_with};
 use floe_core::ByteSize;

@@ -24,10 +24,10 @@ impl Memcached {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memcached.sock");
         let child = Command::new("memcached")
-            // With its maintainer it holds items at times that nobody can tell,
-            // and then pads what it counts or not.
+            // Its maintainer holds items at unpredictable times, which changes
+            // whether counts are padded.
             .args(["-p", "0", "-U", "0", "-o"])
-            // What Floe has no counterpart of is turned off.
+            // Features without a counterpart in Floe are turned off.
             .arg("no_lru_maintainer,no_lru_crawler,no_slab_reassign")
             .args(options)
             .args(["-u", "nobody", "-a", "777", "-s"])

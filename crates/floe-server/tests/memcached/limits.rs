@@ -1,4 +1,4 @@
-//! What is too long, too much, too slow, or not allowed.
+//! Requests that are too long, too many, too slow, or not allowed.
 
 use std::io::{Read as _, Write as _};
 

@@ -179,7 +179,7 @@ fn debugging_and_noop() {
     client.expect("set a 0 100 3\nabc\n", "STORED\n");
     let answer = String::from_utf8(client.ask("me a\r\n")).unwrap();
     assert!(answer.ends_with(" fetch=no cls=1 size=63\r\n"), "{answer}");
-    // What runs on while the test does is told, in these units.
+    // Times go on during the test; the units are those of memcached.
     let told = |from: &str, to: &str| -> i64 {
         let rest = answer.split_once(from).expect("it is told").1;
         rest.split_once(to)

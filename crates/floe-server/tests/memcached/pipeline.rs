@@ -21,7 +21,7 @@ fn requests_split_at_every_byte() {
         let mut client = rig.client();
         let (first, second) = CONVERSATION.split_at(at);
         client.send(first);
-        // What was asked in full is answered before the rest comes.
+        // Complete requests are answered before the rest arrives.
         std::thread::yield_now();
         let answer = client.ask(second);
         assert_eq!(String::from_utf8_lossy(&answer), ANSWERS, "split at {at}");

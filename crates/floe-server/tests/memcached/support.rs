@@ -250,7 +250,7 @@ impl<S: Read + Write> Client<S> {
         String::from_utf8_lossy(&answer).replace("\r\n", "\n")
     }
 
-    /// What comes until the server closes the connection.
+    /// All bytes until the server closes the connection.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         let mut buffer = [0; 4096];

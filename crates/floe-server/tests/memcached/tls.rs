@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, Stream
 
 use crate::support::{Client, Rig, metric, rig_with, try_rig_with, unix_client};
 
-/// A certificate for `localhost` that nobody else has signed, as PEM files.
+/// A self-signed certificate for `localhost`, as PEM files.
 struct Identity {
     folder: tempfile::TempDir,
     certificate: CertificateDer<'static>,
@@ -157,7 +157,7 @@ fn too_many_connections_are_told_so_over_tls() {
     });
     let mut first = identity.client(&rig);
     first.expect("get a\n", "END\n");
-    // Whoever greets too slowly is not told; then again.
+    // A client that greets too slowly gets no answer; it tries again.
     loop {
         let mut second = identity.client(&rig);
         let mut answer = Vec::new();
@@ -203,7 +203,7 @@ fn certificates_that_cannot_be_used_are_refused_with_a_cure() {
         };
         assert!(text.contains(setting) && text.contains("PEM"), "{text}");
     }
-    // A key of somebody else's.
+    // The key of another certificate.
     let other = Identity::new();
     let refused = try_rig_with(ByteSize::mib(1), |config| {
         config.tls_certificate = identity.path("certificate.pem");

@@ -16,8 +16,8 @@ pub struct AdminConfig {
     /// been idle the longest; while none is idle, it waits. Four more
     /// serve only small pages such as `/health` and `/ready`.
     pub max_connections: u32,
-    /// Whether an address that other machines can reach is served: the frontend
-    /// asks nobody for a password.
+    /// Whether `listen` may be an address that other machines can reach: the
+    /// frontend has no passwords.
     pub public: bool,
 }
 

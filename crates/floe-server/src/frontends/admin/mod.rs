@@ -30,7 +30,7 @@ pub use config::AdminConfig;
 /// Connections beyond the limit, on which large pages are not sent.
 const HEALTH_CONNECTIONS: u32 = 4;
 
-/// What scrapers that speak Prometheus' newer text format expect.
+/// The content type of the OpenMetrics text format.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const HELP: &str = "Floe\n\n\
@@ -148,7 +148,7 @@ fn router(state: Arc<MetricsState>, pages: Arc<Semaphore>) -> Router {
         .route("/metrics", get(metrics))
         .route("/stats", get(stats))
         .route_layer(middleware::from_fn_with_state(pages, limited))
-        // Not limited: small, and what an operator asks first.
+        // Not limited: small pages, which operators need first.
         .route("/", get(async || HELP))
         .route("/health", get(async || "ok\n"))
         .route("/ready", get(ready))
@@ -157,8 +157,8 @@ fn router(state: Arc<MetricsState>, pages: Arc<Semaphore>) -> Router {
         .with_state(state)
 }
 
-/// Refuses a page while as many connections as agreed are being sent pages, so
-/// that the connections on top are idle or ask for the health.
+/// Rejects a page while `max_connections` pages are being sent, so that the
+/// extra connections stay free for health checks.
 async fn limited(
     State(pages): State<Arc<Semaphore>>,
     Extension(activity): Extension<Arc<Activity>>,

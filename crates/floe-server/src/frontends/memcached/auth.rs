@@ -1,5 +1,5 @@
-//! Who may use the frontend, as with memcached's `-Y`: a file of names and
-//! passwords, and a first command `set` whose value is one of them.
+//! Authentication as with memcached's `-Y`: a file of names and passwords, and a
+//! first command `set` whose value is a name and its password.
 
 use std::fmt;
 use std::path::Path;
@@ -73,7 +73,7 @@ impl Users {
         self.0.replace_with(&other.0);
     }
 
-    /// Whether somebody has this name and password. Takes as long for a wrong
+    /// Whether a user has this name and password. Takes as long for a wrong
     /// password as for a right one.
     pub(super) fn has(&self, name: &[u8], password: &[u8]) -> bool {
         let mut found = false;

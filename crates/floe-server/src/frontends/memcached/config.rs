@@ -23,13 +23,13 @@ pub struct MemcachedConfig {
     pub path: PathBuf,
     /// Threads that serve connections; 0 is one a core.
     pub threads: u32,
-    /// Connections open at once; more are told so and closed.
+    /// Connections open at once; further ones get an error and are closed.
     pub max_connections: u32,
     /// Largest item: its value, its key and what memcached adds to them.
     pub max_item_size: ByteSize,
     /// Requests of one connection that wait for flash at once.
     pub max_pipeline: u32,
-    /// Memory of values on their way in or out, over all connections.
+    /// Memory for values being received or sent, over all connections.
     pub memory: ByteSize,
     /// Seconds that a connection may be idle; 0 is for ever.
     pub idle_timeout_seconds: u32,
@@ -49,8 +49,8 @@ pub struct MemcachedConfig {
     /// `auth_file`: `true`, `false`, or `"loopback"`, which is `true` but
     /// refuses to start on an address that other machines can reach.
     pub anonymous: Anonymous,
-    /// Whether `flush_all` is carried out; without it it is refused, as with
-    /// memcached's `-F`.
+    /// Whether `flush_all` is carried out; `false` rejects it, as memcached's `-F`
+    /// does.
     pub flush_all: bool,
     /// A PEM file with a certificate chain: TCP is served over TLS. Empty
     /// serves it in the clear.
@@ -83,7 +83,7 @@ impl Default for MemcachedConfig {
 }
 
 impl MemcachedConfig {
-    /// What the items behind the frontend must be.
+    /// The settings of the item cache behind the frontend.
     pub fn items(&self) -> ItemConfig {
         ItemConfig {
             // A value is at least this much shorter than its item.

@@ -1,5 +1,5 @@
-//! What the memcached frontend counts. Each thread has counters of its own, so
-//! that counting costs no shared cache line; they are added up when asked for.
+//! Counters of the memcached frontend. Each thread has its own, so that counting
+//! touches no shared cache line; readers add them up.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,7 +12,7 @@ macro_rules! counters {
         #[repr(align(128))]
         pub(crate) struct Counters {
             $($(#[$doc])* pub(crate) $name: Count,)*
-            /// How long gets took.
+            /// Latencies of gets.
             pub(crate) get_latencies: GetLatencies,
         }
 
@@ -27,7 +27,7 @@ macro_rules! counters {
                 $(self.$name += counters.$name.get();)*
             }
 
-            /// Takes away what was counted before `earlier`.
+            /// The counts since `earlier`.
             pub(super) fn since(&self, earlier: &Totals) -> Totals {
                 Totals { $($name: self.$name.saturating_sub(earlier.$name),)* }
             }
@@ -40,7 +40,7 @@ counters! {
     opened,
     /// Connections ended.
     closed,
-    /// Connections turned away because too many were open.
+    /// Connections rejected because too many were open.
     rejected,
     /// Connections that could not be accepted.
     accept_errors,
@@ -62,11 +62,11 @@ counters! {
     written_bytes,
     /// Keys looked up.
     gets,
-    /// Of them found in memory.
+    /// Keys found in memory.
     get_hits_memory,
-    /// Of them found on flash.
+    /// Keys found on flash.
     get_hits_flash,
-    /// Of them not found.
+    /// Keys not found.
     get_misses,
     /// Values sent to be stored.
     sets,
@@ -96,15 +96,15 @@ counters! {
     metas,
     /// Flushes.
     flushes,
-    /// Values refused as too large.
+    /// Values rejected as too large.
     too_large,
-    /// Values refused for want of memory.
+    /// Values rejected for lack of memory.
     no_memory,
     /// Requests that the store failed to carry out.
     failures,
     /// Attempts to authenticate.
     auths,
-    /// Failed ones.
+    /// Failed attempts to authenticate.
     auth_errors,
 }
 

@@ -1,4 +1,4 @@
-//! What the classic commands do to items.
+//! The classic commands on items.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use super::protocol::number::{Digits, unsigned};
 use super::words as say;
 use super::{GetResult, MemcachedFrontend};
 
-/// Where and by whom requests of one connection are carried out.
+/// The frontend, thread and batch of the requests of one connection.
 #[derive(Clone)]
 pub(super) struct Context {
     pub(super) frontend: Arc<MemcachedFrontend>,
     pub(super) counters: Arc<Counters>,
-    /// When the batch of requests that is being carried out had arrived.
+    /// Arrival of the present batch of requests.
     pub(super) arrived: Tick,
 }
 
@@ -41,7 +41,7 @@ impl Context {
         item_bytes(key.len(), flags, len) > self.frontend.max_item_bytes
     }
 
-    /// What is said when the store failed.
+    /// The response to a failure of the store.
     pub(super) fn failure(&self, error: &ItemError) -> &'static str {
         match error {
             ItemError::TooLarge { .. } => {
@@ -76,14 +76,14 @@ pub(super) struct Sent {
     pub(super) key: Box<[u8]>,
     pub(super) flags: u32,
     pub(super) expiry: Expiry,
-    /// The version to compare; 0 where none is.
+    /// The version to compare; 0 if none was sent.
     pub(super) version: u64,
     /// An older version may be compared too: its value is stored as stale.
     pub(super) allow_stale: bool,
     pub(super) value: ItemBuffer,
 }
 
-/// What became of it.
+/// The outcome of a store command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Stored,
@@ -213,8 +213,8 @@ pub(super) fn counted(item: &Item, delta: u64, up: bool) -> Result<(NewItem, u64
     };
     let digits = Digits::of(count);
     let digits = digits.as_slice();
-    // As memcached, which counts in place: a shorter number is padded, and
-    // what is changed in place keeps its marks.
+    // As memcached, which counts in place: a shorter number is padded, and the
+    // item keeps its marks.
     let len = digits.len().max(item.value.len());
     let mut value = ItemBuffer::new(len);
     value.fill(digits);

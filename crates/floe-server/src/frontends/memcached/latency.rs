@@ -1,4 +1,4 @@
-//! How long gets took, by what they found. Each thread has its own counts.
+//! Latencies of gets, by result. Each thread has its own counts.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) const GET_RESULTS: [(GetResult, &str); 3] = [
     (GetResult::Miss, "miss"),
 ];
 
-/// Upper bounds of the buckets, in microseconds; one more holds what is slower.
+/// Upper bounds of the buckets, in microseconds; one more bucket holds slower gets.
 const BOUNDS_US: [u32; 18] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000,
     500_000, 1_000_000,

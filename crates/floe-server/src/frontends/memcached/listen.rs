@@ -17,7 +17,7 @@ use super::{MemcachedFrontend, connection, words};
 use crate::frontend::Address;
 use crate::net::{self, Acceptor, BindError, Greeting, Service, Shutdown, UnixSocket};
 
-/// How long a connection that is turned away may take to hear why.
+/// Time limit for sending the error to a rejected connection.
 const REFUSAL_PATIENCE: Duration = Duration::from_millis(100);
 
 /// The sockets of the frontend, bound.
@@ -28,7 +28,7 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Takes the addresses that the configuration names.
+    /// Binds the configured addresses.
     pub(super) async fn open(
         name: &'static str,
         config: &MemcachedConfig,
@@ -134,7 +134,7 @@ impl Thread {
         net::next_connection(listener, &self.frontend.clock, count_failure).await
     }
 
-    /// Serves a connection once it is open, or says that there are too many.
+    /// Serves a connection once it is open, or rejects it if too many are open.
     fn admit<S, O>(&self, opening: O, [client, server]: [Endpoint; 2])
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -190,7 +190,7 @@ async fn serve<S, O>(
     drop(place);
 }
 
-/// The listener, where there is one that works in this thread's runtime.
+/// The listener, if there is one that works in this thread's runtime.
 async fn listening<L>(listener: Option<io::Result<L>>) -> L {
     match listener {
         Some(Ok(listener)) => return listener,

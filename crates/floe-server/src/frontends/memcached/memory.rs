@@ -1,10 +1,10 @@
-//! Memory of values on their way in and out, shared out over all connections.
+//! Memory for values being received and sent, divided among all connections.
 //!
 //! * A connection holds at most [`CONNECTION_SHARE`] of it, and no share while
 //!   it waits for its first.
-//! * A value that grows waits while it holds a share. So one at a time gets
-//!   the *lane*, set aside for one item of any size: it completes whatever
-//!   others hold, and growing values never wait for each other for ever.
+//! * A growing value waits while it holds a share. One value at a time may use
+//!   the *lane*, which is reserved for one item of any size. That value
+//!   completes whatever others hold, so growing values cannot deadlock.
 //! * While memory is short, transfers below the least rate lose their
 //!   connections, the slowest first.
 
@@ -30,10 +30,10 @@ const UNIT_BYTES: u64 = 1024;
 /// The part of all memory that one connection may hold, unless an item is larger.
 const CONNECTION_SHARE: u32 = 8;
 
-/// How long a transfer may be slow while memory is short.
+/// Grace of a slow transfer while memory is short.
 const SHORTAGE_GRACE: Duration = Duration::from_secs(1);
 
-/// How often a connection that waits for memory looks for slow transfers.
+/// Interval at which a connection that waits for memory looks for slow transfers.
 const SHORTAGE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The memory of all connections.
@@ -70,7 +70,7 @@ impl Memory {
         })
     }
 
-    /// Takes over the limits of `config`. What is held stays held.
+    /// Applies the limits of `config`. Shares that are held stay valid.
     pub(super) fn reload(&self, config: &MemcachedConfig) {
         self.pool.set(pool_units(config, self.lane_units));
         self.min_rate.store(config.min_rate.bytes(), Relaxed);
@@ -235,7 +235,7 @@ fn units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT_BYTES).max(1)).unwrap_or(u32::MAX)
 }
 
-/// What one connection holds.
+/// The memory of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Account {
     units: AtomicU32,

@@ -1,4 +1,4 @@
-//! What the meta commands do to items, and how they answer.
+//! The meta commands on items, and their responses.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -139,7 +139,7 @@ impl Context {
         }
     }
 
-    /// An empty item for whoever missed first, if that was asked for.
+    /// An empty item for the first client that missed, if the command asks for it.
     fn vivify(
         &self,
         meta: &Meta<'_>,

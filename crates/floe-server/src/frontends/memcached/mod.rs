@@ -1,9 +1,9 @@
 //! memcached's text protocol, classic and meta, over TCP and a Unix socket.
 //!
 //! Each thread serves its connections on a runtime of its own, with a listener
-//! of its own on the same port. What memory holds is answered in the
-//! connection's loop; what flash holds is read while the next requests of the
-//! same batch are carried out, and answered in order.
+//! of its own on the same port. The connection's loop answers hits in memory at
+//! once. Reads of flash run while the next requests of the same batch are carried
+//! out, and responses keep the order of the requests.
 //!
 //! `docs/memcached.md` says what differs from memcached.
 
@@ -56,7 +56,7 @@ pub(crate) struct MemcachedFrontend {
     clock: Clock,
     config: Reloadable<MemcachedConfig>,
     max_item_bytes: u64,
-    /// Where the store's own work is done.
+    /// The runtime for background work of the store.
     runtime: Handle,
     memory: Arc<Memory>,
     users: Option<auth::Users>,
@@ -68,7 +68,7 @@ pub(crate) struct MemcachedFrontend {
     draining: CancellationToken,
     is_draining: AtomicBool,
     threads: Vec<Arc<Counters>>,
-    /// What had been counted when `stats reset` was last said.
+    /// The counts at the last `stats reset`.
     reset: Mutex<Totals>,
     started_unix_s: u64,
 }
@@ -143,7 +143,7 @@ impl MemcachedFrontend {
         Duration::from_secs(u64::from(self.config().stall_timeout_seconds))
     }
 
-    /// Whether the server stops: as `draining`, at the cost of a load.
+    /// Whether the server stops; as cheap as a load, unlike `draining`.
     fn is_draining(&self) -> bool {
         self.is_draining.load(Relaxed)
     }
@@ -157,7 +157,7 @@ impl MemcachedFrontend {
         totals
     }
 
-    /// How long gets with such a result took.
+    /// Latencies of gets with this result.
     fn get_latency(&self, result: GetResult) -> HistogramSnapshot {
         let threads = self.threads.iter().map(|thread| &thread.get_latencies);
         latency::total(threads, result)

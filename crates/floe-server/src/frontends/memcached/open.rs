@@ -27,7 +27,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// What a connection does; the names are memcached's.
+/// The activity of a connection; the names are memcached's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Activity {
@@ -59,7 +59,7 @@ pub(super) struct Open {
     next_id: AtomicU64,
 }
 
-/// What is known of one connection.
+/// The observed state of one connection.
 #[derive(Debug)]
 struct Seen {
     client: Endpoint,

@@ -1,4 +1,4 @@
-//! What `stats detail` counts: requests by the prefix of their keys.
+//! The counts of `stats detail`: requests by the prefix of their keys.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

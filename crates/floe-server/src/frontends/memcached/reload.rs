@@ -1,4 +1,4 @@
-//! What of a new configuration the frontend takes without a restart.
+//! The part of a new configuration that needs no restart.
 
 use super::config::MemcachedConfig;
 use super::{MemcachedFrontend, auth};
@@ -19,7 +19,7 @@ impl Reloaded {
     /// Reads the files that `config` names.
     ///
     /// # Errors
-    /// What is wrong with one of them.
+    /// The fault in one of them.
     pub(super) fn read(config: &MemcachedConfig) -> Result<Self, ServerConfigError> {
         Ok(Reloaded {
             config: config.clone(),

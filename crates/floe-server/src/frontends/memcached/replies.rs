@@ -34,7 +34,7 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    /// Where the answer to the present request goes.
+    /// The output for the response to the present request.
     pub(super) fn sink(&mut self) -> &mut Output {
         match self.keys.is_empty() {
             true => &mut self.ready,
@@ -115,7 +115,7 @@ impl Replies {
         !self.keys.is_empty() || !self.behind.is_empty()
     }
 
-    /// What can be sent now.
+    /// The responses that can be sent now.
     pub(super) fn ready(&mut self) -> &mut Output {
         &mut self.ready
     }

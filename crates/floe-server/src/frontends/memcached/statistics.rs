@@ -128,7 +128,7 @@ impl Context {
             .sum()
     }
 
-    /// What is held, in both engines.
+    /// The contents of both engines.
     fn held(&self) -> Held {
         let cache = self.items().cache();
         let engine = cache.store().stats().engine;
@@ -228,7 +228,7 @@ impl Context {
         }
     }
 
-    /// What was counted by the prefixes of keys.
+    /// Writes the counts by prefix.
     fn prefixes(&self, output: &mut Output) {
         for (prefix, counts) in self.frontend.prefixes.all() {
             let text = output.text();
@@ -242,7 +242,7 @@ impl Context {
     }
 }
 
-/// What the engines hold, together.
+/// The contents of the engines, together.
 struct Held {
     items: u64,
     bytes: u64,

@@ -1,4 +1,4 @@
-//! What is answered, word for word as memcached 1.6 answers it.
+//! The responses, word for word those of memcached 1.6.
 
 /// Clients tell by it which commands there are, so it begins with the version
 /// of memcached whose answers these are.

@@ -19,7 +19,7 @@ pub const LENGTH_BYTES: usize = 4;
 /// longer than this is not a request.
 pub const REQUEST_BYTES_MAX: usize = 8 << 10;
 
-/// What a client sends.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Request {
     /// Asks for bytes of an object.

@@ -54,7 +54,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Why a connection ended before its time.
+/// The reason why a connection ended early.
 enum Broken {
     Junk(FrameError),
     Io(io::Error),
@@ -106,7 +106,7 @@ async fn answer_all(
     Ok(())
 }
 
-/// What is to be done when everything before it was answered.
+/// The next step once all earlier requests are answered.
 enum Turn {
     Reply(RequestMeter, Reply, Busy),
     Broken(Broken),

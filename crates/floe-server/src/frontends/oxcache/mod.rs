@@ -49,7 +49,7 @@ enum Reply {
 
 struct Data {
     size: u64,
-    /// What was read ahead, in order.
+    /// The bytes read ahead, in order.
     pieces: Vec<bytes::Bytes>,
     rest: ObjectBody,
     /// The read-ahead's share of memory.

@@ -1,6 +1,6 @@
-//! Who may ask. `s3s` checks the signatures (Signature Version 4 in headers,
-//! presigned URLs and streamed chunks, compared in constant time); here are
-//! the keys and what is asked of unsigned requests.
+//! Authentication. `s3s` checks the signatures (Signature Version 4 in headers,
+//! presigned URLs and streamed chunks, compared in constant time). This module
+//! holds the keys and the rule for unsigned requests.
 
 use std::collections::HashMap;
 

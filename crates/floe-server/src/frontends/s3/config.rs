@@ -22,13 +22,13 @@ pub struct S3Config {
     /// other machines can reach. Without it and without keys the frontend does
     /// not start.
     pub anonymous: Anonymous,
-    /// Who may sign requests.
+    /// The keys that may sign requests.
     pub keys: Vec<AccessKey>,
     /// Domains below which the first label of the host name is the bucket
     /// (`bucket.s3.example.com` for `s3.example.com`). Requests to any other
     /// host name are path style.
     pub domains: Vec<String>,
-    /// What `GetBucketLocation` answers.
+    /// The answer to `GetBucketLocation`.
     pub region: String,
     /// Connections at once. A further one takes the place of the one that has
     /// been idle the longest; while none is idle, it waits.

@@ -1,4 +1,4 @@
-//! What S3 calls the things that go wrong.
+//! Error codes of S3 for errors of the cache and its origin.
 
 use floe::CacheError;
 use floe::object::ObjectError;

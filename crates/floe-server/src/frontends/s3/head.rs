@@ -1,5 +1,5 @@
-//! What is refused for a request's head alone, before its body is read and
-//! before the library sees it.
+//! Requests rejected for their head alone, before the body is read and before the
+//! library sees them.
 
 use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName, HeaderValue, IF_RANGE,

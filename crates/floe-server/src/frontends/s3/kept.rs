@@ -1,5 +1,5 @@
-//! Whatever a request asks for is honoured or refused, never dropped: the
-//! headers of S3 that each operation honours. All others are refused, those
+//! Every header of a request is honoured or rejected, never dropped: the
+//! headers of S3 that each operation honours. All others are rejected, those
 //! that S3 will have tomorrow included.
 
 use http::HeaderMap;
@@ -42,7 +42,7 @@ const SOURCE: &[&str] = &[
     "x-amz-copy-source-if-unmodified-since",
 ];
 
-/// What an object is made with.
+/// Headers stored with an object.
 const OBJECT: &[&str] = &["x-amz-acl", "x-amz-storage-class", METADATA];
 
 /// The groups of headers that an operation honours besides [`EVERYWHERE`].

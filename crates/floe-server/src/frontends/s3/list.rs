@@ -19,7 +19,7 @@ use super::error::{invalid_argument, s3_error};
 /// S3's most entries of a page.
 const PAGE_MAX: i32 = 1000;
 
-/// What `encoding-type=url` leaves as it is.
+/// Characters that `encoding-type=url` does not encode.
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')

@@ -230,7 +230,7 @@ fn object_headers(meta: &ObjectMeta) -> HeaderMap {
     headers
 }
 
-/// What an origin stored is sent as it is where HTTP can say it.
+/// Sends a stored value as it is, unless it is no valid header value.
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
         headers.insert(name, value);

@@ -1,4 +1,4 @@
-//! What a request is about: bucket and key from host name and path.
+//! The target of a request: bucket and key from host name and path.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -15,7 +15,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 
 use super::error::{custom, invalid_argument, s3_error, with};
 
-/// What a client announced about the bytes it sends.
+/// Length and hashes that a client announced for its bytes.
 #[derive(Default)]
 pub(crate) struct Announced {
     pub(crate) length: Option<i64>,
@@ -132,7 +132,7 @@ impl Upload {
         Ok((upload, checked(body.boxed(), check, outcome)))
     }
 
-    /// What to answer for a failed upload: the client's own mistake first.
+    /// The response to a failed upload: the client's own mistake comes first.
     pub(crate) fn error(&self, error: &ObjectError) -> S3Error {
         match self.outcome.fault.get() {
             Some(fault) => (*fault).into(),

@@ -23,7 +23,7 @@ const DELETES_AT_ONCE: usize = 8;
 /// Most keys of one `DeleteObjects`, as in S3.
 const DELETES_MAX: usize = 1000;
 
-/// What the input of an upload announces. The inputs of `PutObject` and
+/// The announcements in the input of an upload. The inputs of `PutObject` and
 /// `UploadPart` have these fields in common, but no trait.
 macro_rules! announced {
     ($input:ident, $request:ident) => {
@@ -48,7 +48,7 @@ macro_rules! announced {
     };
 }
 
-/// What is answered to an upload, likewise.
+/// The output of an upload, likewise.
 macro_rules! stored {
     ($output:ident, $stored:ident, $upload:ident) => {{
         let checksums = $upload.checksums();
@@ -412,8 +412,8 @@ impl Writes {
     }
 }
 
-/// What is stored with an object and given back with it. User metadata is taken
-/// as it was sent: the library decodes encoded words (RFC 2047) in it.
+/// The attributes stored with an object and returned with it. User metadata is
+/// taken as it was sent, since the library would decode encoded words (RFC 2047).
 pub(crate) fn attributes(headers: &HeaderMap) -> S3Result<Attributes> {
     let text = |name| stored_header(headers, name);
     let mut user = Vec::new();

@@ -27,7 +27,7 @@ fn the_longest_idle_is_asked_and_a_busy_one_declines() {
         assert!(first.activity.evicted().now_or_never().is_some());
         drop(first);
 
-        // Nobody is idle until the request has ended and its answer is sent.
+        // No connection is idle until the request has ended and its answer is sent.
         assert!(futures::poll!(&mut evict).is_pending());
         other.activity.writing(true);
         drop(busy);

@@ -176,7 +176,7 @@ impl Answer {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    /// What stands between `<tag>` and `</tag>`, each time.
+    /// Every text between `<tag>` and `</tag>`.
     pub(crate) fn tags(&self, tag: &str) -> Vec<&str> {
         let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
         let pieces = self.text().split(open.as_str()).skip(1);

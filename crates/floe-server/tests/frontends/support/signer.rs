@@ -12,7 +12,7 @@ use http_body_util::Full;
 use s3s::crypto::{Checksum as _, Sha1};
 use sha2::{Digest, Sha256};
 
-/// Who signs, and when.
+/// The key that signs, and the time.
 #[derive(Clone)]
 pub(crate) struct Signer {
     pub(crate) access_key: String,

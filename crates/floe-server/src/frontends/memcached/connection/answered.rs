@@ -1,5 +1,5 @@
-//! Gets that memory answered: their latency is noted for a batch at once, so
-//! that the clock is read twice for each batch and not for each get.
+//! Latency of gets answered from memory. They are counted by the batch, so that
+//! the clock is read twice for each batch and not for each get.
 
 use crate::frontends::memcached::GetResult;
 use crate::frontends::memcached::counters::Counters;
@@ -29,7 +29,7 @@ impl Answered {
         self.misses += 1;
     }
 
-    /// What can be carried out of the batch is.
+    /// The batch has been carried out as far as possible.
     pub(super) fn end(&self, context: &Context) {
         for (result, gets) in [
             (GetResult::HitMemory, self.hits),

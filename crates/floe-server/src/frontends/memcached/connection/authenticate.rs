@@ -12,7 +12,7 @@ impl<S> Connection<'_, S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    /// Lets nobody in who does not begin with a name and a password.
+    /// Waits for a first command with a valid name and password.
     pub(super) async fn authenticate(&mut self) -> Result<(), End> {
         loop {
             while let Some(end) = memchr::memchr(b'\n', &self.input) {

@@ -7,11 +7,11 @@ use super::{Connection, End, LINE_BYTES_MAX, OUTPUT_BYTES_MAX};
 use crate::frontends::memcached::protocol::{Get, KEY_BYTES_MAX};
 use crate::frontends::memcached::words as say;
 
-/// Where a long `get` is.
+/// The progress of a long `get`.
 #[derive(Clone, Copy)]
 pub(super) struct LongGet {
     with_version: bool,
-    /// Why the rest of the line is passed over.
+    /// The error for which the rest of the line is skipped.
     fault: Option<&'static str>,
 }
 
@@ -19,7 +19,7 @@ impl<S> Connection<'_, S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    /// What to do with the beginning of a line; how much of it was used.
+    /// Handles the beginning of an unfinished line; returns the bytes used.
     pub(super) async fn unfinished(&mut self, rest: &[u8]) -> Result<usize, End> {
         if rest.len() <= LINE_BYTES_MAX {
             return Ok(0);

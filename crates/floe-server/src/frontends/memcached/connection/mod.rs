@@ -102,7 +102,8 @@ pub(super) async fn serve<S>(
     };
     let counters = &context.counters;
     let end = connection.run().await;
-    // What is cut off must not look whole over TLS, and its memory is needed.
+    // A truncated TLS stream must not end in order, or the client would take it
+    // for complete; and the memory is needed at once.
     if !matches!(end, End::Broken(_) | End::Evicted | End::CutOff) {
         connection.say_goodbye().await;
     }
@@ -140,16 +141,16 @@ struct Connection<'a, S> {
     answered: Answered,
 }
 
-/// What follows a request's line.
+/// The bytes that follow a request's line.
 enum Follows {
     Nothing,
     /// A value of so many bytes, to be stored.
     Value(Head, usize),
-    /// So many bytes to pass over.
+    /// So many bytes to skip.
     Waste(u64),
 }
 
-/// What is kept of a request while its value arrives.
+/// The part of a request that is kept while its value arrives.
 enum Head {
     Classic(ClassicHead),
     /// The whole line, to be read again.
@@ -173,7 +174,7 @@ where
         match self.serve().await {
             Ok(never) => match never {},
             Err(end) => {
-                // What was asked for before is still answered where anybody listens.
+                // Earlier requests are still answered if the client may read.
                 let answer = matches!(end, End::Closed | End::Draining);
                 if answer && let Err(end) = self.settle().await {
                     return end;

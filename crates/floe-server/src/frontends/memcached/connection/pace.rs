@@ -1,4 +1,4 @@
-//! How long the server waits for a client in the middle of a value or an answer.
+//! Time limits for a client in the middle of a value or a response.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -1,4 +1,4 @@
-//! How long a connection may be idle, and that the server goes on.
+//! The idle limit of a connection, and the shutdown of the server.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -15,9 +15,9 @@ use crate::frontends::memcached::MemcachedFrontend;
 /// How long a stopping server waits for a client in the middle of something.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long a connection may be idle, and that the server goes on. Its
-/// futures keep the task's waker, so they are polled only when something
-/// other than the socket has woken it.
+/// The idle limit of a connection, and the shutdown of the server. Its futures
+/// keep the task's waker, so they are polled only if an event other than the
+/// socket has woken the task.
 pub(super) struct Patience {
     clock: floe_device::Clock,
     idle_limit: Option<Duration>,
@@ -73,7 +73,7 @@ impl Patience {
         self.clock.sleep_until(drain_by).await;
     }
 
-    /// What ends the wait for the next request.
+    /// Ready when the wait for the next request ends, with the reason.
     pub(super) fn poll(&mut self, task: &mut TaskContext<'_>) -> Poll<End> {
         self.is_armed = true;
         if self.draining.as_mut().poll(task).is_ready() {

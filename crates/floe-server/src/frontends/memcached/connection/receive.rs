@@ -1,4 +1,4 @@
-//! Values on their way in: their memory, their bytes, and what is passed over.
+//! Receiving values: their memory, their bytes, and bytes that are skipped.
 
 use std::sync::Arc;
 
@@ -110,7 +110,7 @@ where
         }
     }
 
-    /// Passes over bytes that belong to a refused request.
+    /// Skips bytes that belong to a rejected request.
     pub(super) async fn waste(&mut self, len: u64) -> Result<(), End> {
         let mut left = len;
         let mut pace = None;
@@ -172,8 +172,8 @@ where
         }
     }
 
-    /// There is no memory for a value. What it would have replaced is gone, as
-    /// with memcached.
+    /// Rejects a value for lack of memory. The item that it would have replaced is
+    /// deleted, as with memcached.
     async fn refuse_value(&mut self, head: &Head) -> Result<(), End> {
         match head {
             Head::Classic(head) => {
@@ -197,7 +197,7 @@ where
         self.answer(say::BAD_DATA, noreply);
     }
 
-    /// An older item does not outlive a newer one that was refused.
+    /// Deletes an older item when a newer one was rejected.
     pub(super) async fn forget(&mut self, key: &[u8]) -> Result<(), End> {
         self.settle().await?;
         if let Err(error) = self.context.items().delete(key).await {

@@ -1,4 +1,4 @@
-//! The bytes of a connection: in, out, and how long is waited for either.
+//! The bytes of a connection, in and out, and the time limits of both.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -71,7 +71,7 @@ where
     pub(super) async fn say_goodbye(&mut self) {
         tokio::select! {
             biased;
-            // Whoever does not listen has left already.
+            // An error means that the client has left already.
             _ = self.stream.shutdown() => {}
             () = self.context.frontend.clock.sleep(GOODBYE_PATIENCE) => {}
         }

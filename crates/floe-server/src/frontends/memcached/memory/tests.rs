@@ -72,7 +72,7 @@ fn values_that_grow_together_all_complete() {
         });
         futures::future::join_all(values).await;
         assert_eq!(memory.used_bytes(), 0);
-        // Nobody was slow, so growing together cost no connection and little time.
+        // No transfer was slow, so growing together cost no connection and little time.
         assert!(clock.now().since(Tick(0)) < LIMIT);
     });
 }

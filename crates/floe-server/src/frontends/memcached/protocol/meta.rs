@@ -53,24 +53,24 @@ pub struct Mode(pub Option<u8>);
 /// A meta command.
 #[derive(Clone, Copy, Debug)]
 pub struct Meta<'a> {
-    /// Whose.
+    /// The key.
     pub key: Key<'a>,
     words: Words<'a>,
-    /// Where the flags begin among the words.
+    /// Index of the first flag among the words.
     flags_at: usize,
-    /// `q`: nothing is answered where nothing is remarkable.
+    /// `q`: suppresses the usual response.
     pub quiet: bool,
     /// `v`: the value is asked for.
     pub value: bool,
-    /// `u`: the read is not noted.
+    /// `u`: the read does not count as an access.
     pub no_bump: bool,
     /// `I`: mark as stale.
     pub stale: bool,
-    /// `N`: make what is missing, with this time to live.
+    /// `N`: creates a missing item with this time to live.
     pub vivify: Option<i32>,
     /// `T`: the time to live to set.
     pub ttl: Option<i32>,
-    /// `R`: with less than this left, somebody is told to refill.
+    /// `R`: with less than this left, one client is told to refill.
     pub recache: Option<i32>,
     /// `C`: the version to compare.
     pub version: Option<u64>,

@@ -19,12 +19,12 @@ pub const KEY_BYTES_MAX: usize = 250;
 /// Words of a line that are looked at; memcached's `MAX_TOKENS` less its end mark.
 const WORDS_MAX: usize = 23;
 
-/// What a line asks for.
+/// The request of one line.
 #[derive(Debug)]
 pub enum Request<'a> {
     /// `get`, `gets`, `gat`, `gats`.
     Get(Get<'a>),
-    /// `set` and its kin: a value of `len` bytes and a line end follow.
+    /// `set` and its variants: a value of `len` bytes and a line end follow.
     Store(Store<'a>),
     /// `delete`.
     Delete {
@@ -134,9 +134,9 @@ pub enum Verb {
 /// `set` and its kin.
 #[derive(Clone, Copy, Debug)]
 pub struct Store<'a> {
-    /// How.
+    /// The command.
     pub verb: Verb,
-    /// Where.
+    /// The key.
     pub key: &'a [u8],
     /// The client's flags.
     pub flags: u32,
@@ -435,8 +435,8 @@ fn is_known(command: &[u8]) -> bool {
         )
 }
 
-/// What a client that must authenticate may say first is
-/// `set <anything> <anything> <anything> <bytes>`: the bytes that follow.
+/// The bytes that follow the first line of a client that must authenticate:
+/// `set <anything> <anything> <anything> <bytes>`.
 pub(crate) fn authentication_len(line: &[u8]) -> Option<usize> {
     let words = Words::of(line);
     match *words.as_slice() {

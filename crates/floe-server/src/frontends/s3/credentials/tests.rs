@@ -1,5 +1,5 @@
-//! What is accepted is what `s3s` verifies: an independent model of how the
-//! library chooses a signature, against generated requests.
+//! Accepted credentials are those that `s3s` verifies: an independent model of
+//! the library's choice of a signature, against generated requests.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use proptest::prelude::*;
