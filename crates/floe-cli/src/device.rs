@@ -14,7 +14,7 @@ use floe_device::{Clock, DeviceConfig, OpenDeviceError, SharedDevice};
 
 use crate::failure::Failure;
 
-/// Which of the two caches a device is for.
+/// The cache that a device belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The cache of chunks.
@@ -32,7 +32,7 @@ impl Part {
         }
     }
 
-    /// What to do where nothing of the cache can be used.
+    /// The cure for a cache of which nothing can be used.
     pub(crate) fn start_anew(self) -> &'static str {
         match self {
             Part::Chunks => "start anew with `floe format --force`",
@@ -44,7 +44,7 @@ impl Part {
 /// Opens a device; needs a tokio runtime.
 ///
 /// # Errors
-/// What is in the way, and the cure.
+/// The obstacle, and the cure.
 pub(crate) fn open(
     part: Part,
     config: &DeviceConfig,
@@ -84,7 +84,7 @@ pub(crate) async fn open_patiently(
 /// without changing it.
 ///
 /// # Errors
-/// What is in the way, and the cure.
+/// The obstacle, and the cure.
 pub(crate) fn open_existing(
     part: Part,
     config: &DeviceConfig,
@@ -125,7 +125,7 @@ struct Shape {
     zone_capacity: u64,
 }
 
-/// What a superblock at `path` says, of either kind of cache: the one in the
+/// The shape in a superblock at `path`, of either kind of cache: the one in the
 /// first zone or, if there is none, that in the second.
 ///
 /// # Errors
@@ -144,7 +144,7 @@ fn shape(path: &Path) -> Result<Result<Shape, LayoutError>, Failure> {
             if length == 0 {
                 break;
             }
-            // Not one that somebody keeps as a value.
+            // A superblock at another offset may be part of a value.
             if let Ok(shape) = shape_in(&block[..length])
                 && shape.zone_size == start
             {
@@ -156,7 +156,7 @@ fn shape(path: &Path) -> Result<Result<Shape, LayoutError>, Failure> {
     find().map_err(|error| cannot_read(path, error))
 }
 
-/// Where the second zone may begin: zones are as long as somebody chose.
+/// Possible offsets of the second zone: users may have chosen any zone size.
 fn second_zone_starts() -> impl Iterator<Item = u64> {
     const MIB: usize = 1 << 20;
     let fine = (4096..16 * MIB).step_by(4096);
@@ -266,7 +266,7 @@ pub fn explain(part: Part, error: OpenDeviceError) -> Failure {
 /// Bytes that may still be written to the file system below `path`.
 ///
 /// # Errors
-/// What the system says.
+/// The error from the operating system.
 pub(crate) fn free_space(path: &Path) -> Result<ByteSize, Failure> {
     let found = rustix::fs::statvfs(path).map_err(|error| {
         Failure::environment(format!(

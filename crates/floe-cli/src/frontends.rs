@@ -7,7 +7,7 @@ use floe_server::{AdminConfig, Anonymous, MemcachedConfig, OxCacheConfig, S3Conf
 
 use crate::failure::Failure;
 
-/// What `s3.listen` and `admin.listen` say to open nothing.
+/// The value of `listen` that opens no frontend.
 const OFF: &str = "off";
 
 const ANONYMOUS: &[Choice] = &[
@@ -124,7 +124,7 @@ fn s3() -> Result<Section, String> {
             ),
         ],
     )?;
-    // Derived where nobody says; see `config`.
+    // Derived if not set; see `config`.
     for key in section
         .keys
         .iter_mut()
@@ -322,7 +322,7 @@ fn server() -> Result<Section, String> {
 /// a loopback address needs no signatures.
 ///
 /// # Errors
-/// What cannot be served, and the cure.
+/// The setting that cannot be served, and the cure.
 pub(crate) fn config(
     effective: &Effective<'_>,
     origin_is_ours: bool,

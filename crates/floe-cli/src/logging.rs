@@ -28,7 +28,7 @@ floe::section! {
 /// The crate below the S3 frontend.
 const CLIENT_ERRORS: &str = "s3s";
 
-/// What is logged, which can be changed.
+/// The filter of the log, which can be replaced.
 pub(crate) struct Logs(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>);
 
 impl Logs {

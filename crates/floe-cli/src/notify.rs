@@ -1,5 +1,5 @@
-//! Telling systemd how the service is: the protocol of sd_notify(3), one
-//! datagram per message.
+//! Notifications to systemd by the protocol of sd_notify(3), one datagram per
+//! message.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -31,7 +31,8 @@ impl Supervisor {
         Supervisor { socket, watchdog }
     }
 
-    /// How often the watchdog wants to hear from us, halved as sd_watchdog_enabled(3) asks.
+    /// The interval for notifying the watchdog: half its limit, as
+    /// sd_watchdog_enabled(3) recommends.
     pub(crate) fn watchdog_interval(&self) -> Option<Duration> {
         self.socket.as_ref()?;
         self.watchdog.map(|interval| interval / 2)

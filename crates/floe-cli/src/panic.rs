@@ -1,4 +1,4 @@
-//! What a user reads when Floe has a bug.
+//! The message for a user when Floe has a bug.
 
 use std::panic;
 

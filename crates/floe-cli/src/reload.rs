@@ -47,8 +47,8 @@ impl<'a> Reloader<'a> {
         }
     }
 
-    /// Reads the configuration again. Where anything about it is wrong, all of
-    /// the old one stays in force.
+    /// Reads the configuration again. If any of it is wrong, all of the old one
+    /// stays in force.
     pub(crate) fn reload(&self, server: &Server) {
         match self.try_reload(server) {
             Ok(reloaded) => tracing::info!(

@@ -1,5 +1,5 @@
-//! The settings of the command: the library's sections, the device's and the
-//! frontends', in one schema, and how the command line speaks about them.
+//! The settings of the command: the sections of the library, the device and the
+//! frontends in one schema, and their flags.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub fn schema() -> Result<Schema, Failure> {
         .map_err(|why| Failure::bug("the table of settings is not complete").because(why))
 }
 
-/// Where things are when nobody says where.
+/// The default folder and the configuration file.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// The folder for files whose path is not set.
@@ -57,7 +57,7 @@ pub struct Places {
     pub file: Option<PathBuf>,
 }
 
-/// What the command line and the environment say about settings.
+/// The settings given on the command line and in the environment.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The folder and the file that were given.
@@ -92,7 +92,7 @@ impl Request {
         Ok(Request { places, sources })
     }
 
-    /// The settings that hold.
+    /// The effective settings.
     ///
     /// # Errors
     /// The first thing that is wrong with them.
@@ -107,10 +107,10 @@ impl Request {
     }
 }
 
-/// The size of a cache file that nobody gave a size.
+/// The default size of a cache file.
 pub(crate) const DEFAULT_SIZE: ByteSize = ByteSize::gib(4);
 
-/// The size of a file for tiny objects that nobody gave a size.
+/// The default size of a file for tiny objects.
 pub(crate) const TINY_SIZE: ByteSize = ByteSize::gib(1);
 
 /// Settings as the types that use them, each checked as far as possible
@@ -119,7 +119,7 @@ pub(crate) const TINY_SIZE: ByteSize = ByteSize::gib(1);
 pub(crate) struct Plan {
     pub(crate) device: DeviceConfig,
     pub(crate) chunk: ChunkConfig,
-    /// What of it is written to flash.
+    /// The admission policy for chunks.
     pub(crate) admission: AdmissionConfig,
     pub(crate) ram: RamConfig,
     /// The engine for tiny objects, if there is one.
@@ -130,11 +130,11 @@ pub(crate) struct Plan {
     pub(crate) log: LogConfig,
     /// Whether the cache is the file in the data directory.
     pub(crate) path_is_ours: bool,
-    /// Whether the device's size is our choice, and so ours to shrink.
+    /// Whether the device's size is a default, which may be lowered.
     pub(crate) size_is_ours: bool,
     /// Whether the origin is the folder in the data directory.
     pub(crate) origin_is_ours: bool,
-    /// Whether nobody said how large an item may be, so that it is ours to shrink.
+    /// Whether the item size is a default, which may be lowered.
     pub(crate) item_size_is_ours: bool,
 }
 

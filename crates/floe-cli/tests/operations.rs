@@ -1,5 +1,5 @@
-//! What `docs/operations.md` and the help say of settings, metrics, commands
-//! and flags is so.
+//! Settings, metrics, commands and flags in `docs/operations.md` and the help
+//! exist.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn page() -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn quoted(page: &str) -> Vec<String> {
     let parts = page.split('`').skip(1).step_by(2);
     parts.map(str::to_owned).collect()

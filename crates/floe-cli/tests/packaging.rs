@@ -1,4 +1,4 @@
-//! What is shipped beside the binary.
+//! Files shipped beside the binary.
 
 use std::fs;
 use std::process::Command;

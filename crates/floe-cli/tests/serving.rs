@@ -404,7 +404,7 @@ fn what_is_no_file_is_refused_untouched() {
     }
 }
 
-/// Where what others write can be told from a blank device, if only there.
+/// Foreign signatures that lie behind the first block.
 #[test]
 fn a_signature_further_in_is_seen() {
     let signatures: [(&str, u64, &[u8]); 6] = [

@@ -1,5 +1,5 @@
-//! What the metrics say of the memory for tiny objects, beside the resident set of
-//! the process.
+//! The metrics of the memory for tiny objects, beside the resident set of the
+//! process.
 
 mod common;
 

@@ -54,7 +54,7 @@ pub(crate) fn run(
     output::print(&format!("{}\n", sum(&totals)))
 }
 
-/// What checking one device found.
+/// The result of checking one device.
 #[derive(Serialize)]
 struct Checked {
     totals: Totals,

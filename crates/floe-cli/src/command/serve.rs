@@ -61,8 +61,8 @@ pub(crate) fn run(
     runtime.block_on(serve(plan, demo, args.strict, json, &reloader))
 }
 
-/// Makes the folders that nobody named, and finds the size of a new cache file.
-/// Answers whether the demo object is there.
+/// Makes the default folders, and finds the size of a new cache file. Returns
+/// whether the demo object is there.
 fn prepare(request: &Request, plan: &mut Plan) -> Result<bool, Failure> {
     let data_dir = &request.places.data_dir;
     if plan.origin_is_ours || plan.path_is_ours {
@@ -100,7 +100,7 @@ fn no_access(path: &Path, error: std::io::Error) -> Failure {
 /// The default size, or what the disk has room for.
 fn new_size(plan: &Plan, data_dir: &Path) -> Result<ByteSize, Failure> {
     let free = device::free_space(data_dir)?.bytes();
-    // A tenth stays free for everybody else.
+    // A tenth stays free for other users of the disk.
     let room = free / 10 * 9;
     let zone = plan.device.zone_size_on(ByteSize(room)).bytes().max(1);
     let room = room / zone * zone;
@@ -277,8 +277,8 @@ async fn close(cache: &Cache) {
     }
 }
 
-/// Waits for a signal to stop. Tells the supervisor meanwhile that we live, and
-/// reloads at every SIGHUP.
+/// Waits for a signal to stop. Meanwhile it notifies the watchdog, and reloads at
+/// every SIGHUP.
 async fn wait(
     signals: &mut Signals,
     supervisor: &Supervisor,
@@ -334,7 +334,7 @@ struct Signals {
     hangup: Signal,
 }
 
-/// What a signal asks for.
+/// The request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Stop(Stop),

@@ -39,7 +39,7 @@ pub(crate) fn clean(program: impl AsRef<OsStr>, folder: &Path) -> Command {
     command
 }
 
-/// What a finished command said.
+/// The exit code and output of a finished command.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: i32,
