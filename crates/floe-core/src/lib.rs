@@ -17,6 +17,7 @@ pub mod layout;
 pub mod list;
 pub mod policy;
 pub mod size;
+pub mod slots;
 pub mod ssd;
 pub mod tick;
 pub mod tiny;

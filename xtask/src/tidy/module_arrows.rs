@@ -26,6 +26,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["policy", "tiny"],
             // Encodes the objects of tiny engines; the chunk engine keeps records of layouts.
             &["layout"],
+            &["slots"],
             &["chunk", "ssd"],
         ],
     ),

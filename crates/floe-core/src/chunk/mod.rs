@@ -8,7 +8,6 @@
 mod clru;
 mod index;
 mod plan;
-mod slots;
 mod streams;
 mod zones;
 
@@ -18,6 +17,5 @@ pub use plan::{
     ChunkConfig, ClruLayout, ConfigError, Durability, Eviction, LargeReads, METADATA_ZONES, Plan,
     WaterMarks,
 };
-pub use slots::{SlotId, SlotMap, SlotRun, slot_at};
 pub use streams::{Backoff, StreamId, Streams};
 pub use zones::{Placed, ZoneInfo, ZonePhase, ZoneTable};

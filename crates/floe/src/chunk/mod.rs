@@ -42,10 +42,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use floe_core::ZoneId;
-use floe_core::chunk::{Found, Plan, ZonePhase, ZoneTable, slot_at};
+use floe_core::chunk::{Found, Plan, ZonePhase, ZoneTable};
 use floe_core::hash::{HashSeed, KeyHash, fast_range};
 use floe_core::layout::{CacheId, KEY_MAX_BYTES, Note, Sequence};
 use floe_core::policy::admission::AdmissionStatistics;
+use floe_core::slots::slot_at;
 use floe_device::{Clock, SharedDevice};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};

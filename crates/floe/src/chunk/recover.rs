@@ -14,13 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use floe_core::ZoneId;
-use floe_core::chunk::{Entry, Eviction, Found, Plan, ShardIndex, SlotMap, ZoneTable};
+use floe_core::chunk::{Entry, Eviction, Found, Plan, ShardIndex, ZoneTable};
 use floe_core::hash::{HashSeed, KeyHash};
 use floe_core::layout::{
     CacheId, Generation, LayoutError, Note, Sequence, SummaryEntry, Superblock, ZoneHeader,
     ZoneLife,
 };
 use floe_core::policy::zone::ZonePolicy;
+use floe_core::slots::SlotMap;
 use floe_device::{Address, Clock, SharedDevice, ZoneState};
 use futures::StreamExt;
 use parking_lot::Mutex;

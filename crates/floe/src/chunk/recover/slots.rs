@@ -14,13 +14,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use floe_core::ZoneId;
-use floe_core::chunk::{Entry, Found, RECOVERED_AGES, SlotId, SlotMap, slot_at};
+use floe_core::chunk::{Entry, Found, RECOVERED_AGES};
 use floe_core::hash::{KeyHash, fast_range};
 use floe_core::layout::{
     CacheId, LayoutError, Note, SLOTS_PER_NOTE, SMALL_MAX_BYTES, Sequence, SlotEntry, SlotGeometry,
     SlotUse, SlotUses, Superblock, ValueKind, ZoneHeader, ZoneLayout, ZoneLife, decode_slot_block,
     encode_slot_block,
 };
+use floe_core::slots::{SlotId, SlotMap, slot_at};
 use floe_device::{Address, DeviceError, Placement as Handle, SharedDevice};
 use futures::{StreamExt, TryStreamExt};
 

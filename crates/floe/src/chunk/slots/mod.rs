@@ -27,11 +27,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use floe_core::ZoneId;
-use floe_core::chunk::{Durability, Plan, SlotId, SlotMap, SlotRun, ZonePhase, slot_at};
+use floe_core::chunk::{Durability, Plan, ZonePhase};
 use floe_core::layout::{
     Generation, Sequence, SlotGeometry, ValueKind, ZoneHeader, ZoneLayout, ZoneLife,
     encode_slot_block,
 };
+use floe_core::slots::{SlotId, SlotMap, SlotRun, slot_at};
 use floe_device::{Address, IoBuf, Placement as Handle};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;

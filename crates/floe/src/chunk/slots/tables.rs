@@ -22,9 +22,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use floe_core::ZoneId;
-use floe_core::chunk::{Durability, SlotId};
+use floe_core::chunk::Durability;
 use floe_core::hash::KeyHash;
 use floe_core::layout::{Note, Sequence, SlotEntry, ZoneLife, decode_slot_block};
+use floe_core::slots::SlotId;
 use floe_device::Address;
 use futures::StreamExt;
 use parking_lot::Mutex;

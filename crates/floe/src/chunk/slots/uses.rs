@@ -16,10 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use floe_core::ZoneId;
-use floe_core::chunk::{Plan, ZonePhase, slot_at};
+use floe_core::chunk::{Plan, ZonePhase};
 use floe_core::layout::{
     NOTE_BYTES, Note, SLOTS_PER_NOTE, Sequence, SlotGeometry, SlotUse, SlotUses,
 };
+use floe_core::slots::slot_at;
 use tokio::sync::Notify;
 
 use super::super::Engine;

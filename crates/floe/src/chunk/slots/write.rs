@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
-use floe_core::chunk::{Entry, SlotId, SlotRun};
+use floe_core::chunk::Entry;
 use floe_core::hash::KeyHash;
 use floe_core::layout::{
     LargeDescriptor, RecordFlags, Sequence, SlotEntry, ValueKind, ZoneLife, small_checksum,
 };
+use floe_core::slots::{SlotId, SlotRun};
 use floe_device::{Address, IoBuf, OpFuture, Placement as Handle};
 use tokio::sync::OwnedSemaphorePermit;
 

@@ -1,11 +1,12 @@
-//! Which slots are free, and which the next values go to.
+//! Slots that are written again in place: which are free, and which the next
+//! values go to.
 //!
-//! Where a device allows random writes, CLRU divides zones into slots of one
-//! chunk each (ZNCache §3.3 keeps a list of free chunks there). What a slot
-//! holds stands in a table block that many slots share, so a run of slots of
-//! one block costs one table write. This allocator therefore serves from the
-//! block with the most free slots. It costs one bit per slot and a few bytes
-//! per table block, and knows nothing of what the slots hold.
+//! A zone is divided into slots of equal length behind a table that describes
+//! them. Many slots share a table block, so a run of slots of one block costs
+//! one table write: [`SlotMap`] serves runs from the block with the most free
+//! slots. It costs one bit per slot and a few bytes per table block, and must
+//! not depend on what slots hold. ZNCache §3.3 keeps a list of free chunks
+//! instead.
 
 #[cfg(test)]
 mod tests;
