@@ -58,6 +58,7 @@ pub mod limit;
 mod metadata_log;
 pub mod object;
 pub mod origin;
+mod slots;
 pub mod store;
 pub mod tiny;
 mod typed;

@@ -34,7 +34,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         "floe",
         &[
             &["error", "limit"],
-            &["metadata_log", "origin", "value"],
+            &["metadata_log", "origin", "slots", "value"],
             &["chunk", "tiny"],
             &["store"],
             &["cache"],
@@ -59,7 +59,6 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
 const CIRCLES_IN: &[&str] = &[
     "crates/floe-device/src/file",
     "crates/floe-server/src",
-    "crates/floe/src/chunk",
     "crates/floe/src/inspect",
     "crates/floe/src/tiny",
     "lab/floe-eval/src",

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use floe_core::chunk::{Entry, Found};
 use floe_core::hash::KeyHash;
-use floe_core::layout::{Generation, SMALL_MAX_BYTES, small_checksum};
-use floe_device::Address;
+use floe_core::layout::{SMALL_MAX_BYTES, small_checksum};
+use floe_device::DeviceError;
 
-use super::shard::has_expired;
+use super::Engine;
+use super::flash_value::FlashValue;
+use super::shard::{Shard, has_expired};
 use super::stats::add;
-use super::zone_state::{Pin, ZoneStates};
-use super::{Engine, LargeReader};
+use super::zone_state::ZoneStates;
 use crate::error::CacheError;
 use crate::value::Tier;
 
@@ -43,20 +44,12 @@ enum InMemory {
     Nothing,
 }
 
-/// A value on flash, pinned there.
-pub(crate) struct FlashValue<'e> {
-    pub(crate) hash: KeyHash,
-    pub(crate) entry: Entry,
-    pub(crate) generation: Generation,
-    pub(crate) pin: Pin<&'e ZoneStates>,
-}
-
 impl Engine {
     /// Finds `key`, touching whatever tracks recency.
     pub(crate) fn lookup(&self, key: &[u8]) -> Result<Lookup<'_>, CacheError> {
         self.check_key(key)?;
-        let hash = self.hash(key);
-        let mut shard = self.shard_of(hash).lock();
+        let hash = self.env.hash(key);
+        let mut shard = self.index.shard_of(hash).lock();
         match self.in_memory(&mut shard, hash, key) {
             InMemory::Value(bytes, tier) => {
                 drop(shard);
@@ -71,17 +64,17 @@ impl Engine {
         let Some(value) = on_flash else {
             return Ok(self.absent());
         };
-        self.note_hit(hash);
+        self.admission.note_hit(hash, || self.env.clock.now());
         Ok(Lookup::Flash(value))
     }
 
     /// Finds `key` if it is in memory. A value on flash is neither counted nor
-    /// touched: whoever wants it goes on with [`lookup`](Self::lookup). A miss
+    /// touched: [`lookup`](Self::lookup) does that. A miss
     /// is not counted: the key may be elsewhere; see [`count_miss`](Self::count_miss).
     pub(crate) fn lookup_ram(&self, key: &[u8]) -> Result<RamLookup, CacheError> {
         self.check_key(key)?;
-        let hash = self.hash(key);
-        let mut shard = self.shard_of(hash).lock();
+        let hash = self.env.hash(key);
+        let mut shard = self.index.shard_of(hash).lock();
         let found = self.in_memory(&mut shard, hash, key);
         let on_flash = match (&found, shard.index.get(hash)) {
             (InMemory::Nothing, Some(Found::Live(entry))) => Some(u64::from(entry.len)),
@@ -102,11 +95,11 @@ impl Engine {
 
     /// Counts that a key was asked for that is nowhere.
     pub(crate) fn count_miss(&self) {
-        add(&self.counters.misses, 1);
+        add(&self.env.counters.misses, 1);
     }
 
-    fn in_memory(&self, shard: &mut super::Shard, hash: KeyHash, key: &[u8]) -> InMemory {
-        if let Some(bytes) = shard.ram_get(hash, key, &self.clock) {
+    fn in_memory(&self, shard: &mut Shard, hash: KeyHash, key: &[u8]) -> InMemory {
+        if let Some(bytes) = shard.ram_get(hash, key, &self.env.clock) {
             self.touch_on_flash(shard, hash);
             return InMemory::Value(bytes, Tier::Ram);
         }
@@ -121,21 +114,21 @@ impl Engine {
         if *record.key != *key {
             return InMemory::Outdated;
         }
-        if has_expired(record.expiry_unix_s, &self.clock) {
-            add(&self.counters.expired_lookups, 1);
+        if has_expired(record.expiry_unix_s, &self.env.clock) {
+            add(&self.env.counters.expired_lookups, 1);
             return InMemory::Outdated;
         }
         InMemory::Value(record.value.clone(), Tier::Buffer)
     }
 
     fn count_memory_hit(&self, hash: KeyHash, bytes: &Bytes, tier: Tier) {
-        self.note_hit(hash);
+        self.admission.note_hit(hash, || self.env.clock.now());
         let hits = match tier {
-            Tier::Buffer => &self.counters.buffer_hits,
-            Tier::Ram | Tier::Flash => &self.counters.ram_hits,
+            Tier::Buffer => &self.env.counters.buffer_hits,
+            Tier::Ram | Tier::Flash => &self.env.counters.ram_hits,
         };
         add(hits, 1);
-        add(&self.counters.ram_hit_bytes, bytes.len() as u64);
+        add(&self.env.counters.ram_hit_bytes, bytes.len() as u64);
     }
 
     fn absent(&self) -> Lookup<'static> {
@@ -143,23 +136,22 @@ impl Engine {
         Lookup::Absent
     }
 
-    fn find_on_flash(&self, shard: &mut super::Shard, hash: KeyHash) -> Option<FlashValue<'_>> {
+    fn find_on_flash(&self, shard: &mut Shard, hash: KeyHash) -> Option<FlashValue<'_>> {
         let Found::Live(entry) = shard.index.get(hash)? else {
             return None;
         };
-        if has_expired(entry.expiry_unix_s, &self.clock) {
-            add(&self.counters.expired_lookups, 1);
-            self.ghost(shard, hash, entry);
+        if has_expired(entry.expiry_unix_s, &self.env.clock) {
+            add(&self.env.counters.expired_lookups, 1);
+            self.placement.ghost(&self.index, shard, hash, entry);
             return None;
         }
-        if shard.index.touch(hash)
-            && let Some(slots) = self.slots()
-        {
-            slots.uses.changed(1);
+        if shard.index.touch(hash) {
+            self.placement.note_use();
         }
-        let life = self.states.life(entry.place.zone);
-        let pin = ZoneStates::pin(&*self.states, life.zone, life.generation)?;
-        self.states.touch(life.zone, self.clock.now().0);
+        let states = &**self.index.states();
+        let life = states.life(entry.place.zone);
+        let pin = ZoneStates::pin(states, life.zone, life.generation)?;
+        states.touch(life.zone, self.env.clock.now().0);
         Some(FlashValue {
             hash,
             entry,
@@ -170,28 +162,13 @@ impl Engine {
 
     /// Notes a hit in the RAM tier where recency on flash is tracked, so that
     /// flash does not give up first what is asked for most.
-    fn touch_on_flash(&self, shard: &mut super::Shard, hash: KeyHash) {
+    fn touch_on_flash(&self, shard: &mut Shard, hash: KeyHash) {
         if let Some(Found::Live(entry)) = shard.index.get(hash) {
             shard.index.touch(hash);
-            self.states.touch(entry.place.zone, self.clock.now().0);
+            self.index
+                .states()
+                .touch(entry.place.zone, self.env.clock.now().0);
         }
-    }
-
-    /// Stops serving a record whose bytes stay on flash.
-    pub(super) fn ghost(&self, shard: &mut super::Shard, hash: KeyHash, entry: Entry) {
-        shard.index.ghost(hash);
-        self.states
-            .remove_live(entry.place.zone, u64::from(entry.len));
-        if let Some(slots) = self.slots() {
-            self.release_slot(slots, entry.place);
-        }
-    }
-
-    /// Whether the slot that was read has perhaps been given to another value
-    /// meanwhile: then what was read is not damaged, only late.
-    pub(super) fn was_reused(&self, hash: KeyHash, entry: Entry) -> bool {
-        self.slots().is_some()
-            && self.shard_of(hash).lock().index.get(hash) != Some(Found::Live(entry))
     }
 
     /// The whole value of `key`.
@@ -220,18 +197,18 @@ impl Engine {
             self.read_small(key, &value).await
         } else {
             let len = u64::from(entry.len);
-            match LargeReader::open(Arc::clone(self), key, value, 0..len).await {
+            match self.read_large(key, value, 0..len).await {
                 Some(reader) => reader.collect().await,
                 None => None,
             }
         };
         match &bytes {
             Some(bytes) => {
-                add(&self.counters.flash_hits, 1);
-                add(&self.counters.flash_hit_bytes, bytes.len() as u64);
+                add(&self.env.counters.flash_hits, 1);
+                add(&self.env.counters.flash_hit_bytes, bytes.len() as u64);
                 self.promote(hash, key, entry, bytes);
             }
-            None => add(&self.counters.misses, 1),
+            None => add(&self.env.counters.misses, 1),
         }
         bytes
     }
@@ -239,77 +216,61 @@ impl Engine {
     /// Whether `key` would be found, without reading flash.
     pub(crate) fn contains(&self, key: &[u8]) -> Result<bool, CacheError> {
         self.check_key(key)?;
-        let hash = self.hash(key);
-        let shard = self.shard_of(hash).lock();
+        let hash = self.env.hash(key);
+        let shard = self.index.shard_of(hash).lock();
         // What admission declined is nowhere else.
-        if shard.ram_contains(hash, key, &self.clock) {
+        if shard.ram_contains(hash, key, &self.env.clock) {
             return Ok(true);
         }
         if let Some(slot) = shard.pending.get(&hash) {
-            return Ok(
-                *slot.record.key == *key && !has_expired(slot.record.expiry_unix_s, &self.clock)
-            );
+            return Ok(*slot.record.key == *key
+                && !has_expired(slot.record.expiry_unix_s, &self.env.clock));
         }
         Ok(
-            matches!(shard.index.get(hash), Some(Found::Live(entry)) if !has_expired(entry.expiry_unix_s, &self.clock)),
+            matches!(shard.index.get(hash), Some(Found::Live(entry)) if !has_expired(entry.expiry_unix_s, &self.env.clock)),
         )
     }
 
     async fn read_small(&self, key: &[u8], value: &FlashValue<'_>) -> Option<Bytes> {
-        let entry = value.entry;
-        let len = entry.len as usize;
-        let bytes = if len == 0 {
-            Bytes::new()
-        } else {
-            let buf = self
-                .device
-                .allocate(self.plan.geometry.round_up(len as u64) as usize);
-            match self
-                .device
-                .read(Address::new(entry.place.zone, entry.place.offset), buf)
-                .await
-            {
-                Ok(buf) => {
-                    let mut bytes = buf.into_bytes();
-                    bytes.truncate(len);
-                    bytes
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "a value could not be read; it is now a miss");
-                    add(&self.counters.read_errors, 1);
-                    self.quarantine(value.hash, entry);
-                    return None;
-                }
+        let (hash, entry) = (value.hash, value.entry);
+        let bytes = match self.read_payload(entry).await {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                tracing::warn!(%error, "a value could not be read; it is now a miss");
+                add(&self.env.counters.read_errors, 1);
+                self.placement.quarantine(&self.index, hash, entry);
+                return None;
             }
         };
         if small_checksum(key, value.generation, &bytes) == entry.checksum {
             return Some(bytes);
         }
-        if self.was_reused(value.hash, entry) {
-            return None;
+        if !self.placement.was_reused(&self.index, hash, entry) {
+            tracing::warn!(place = %entry.place, "a value read back wrong; it is now a miss");
+            add(&self.env.counters.checksum_errors, 1);
+            self.placement.quarantine(&self.index, hash, entry);
         }
-        tracing::warn!(place = %entry.place, "a value read back wrong; it is now a miss");
-        add(&self.counters.checksum_errors, 1);
-        self.quarantine(value.hash, entry);
         None
     }
 
-    /// Stops serving a record that could not be read back.
-    pub(super) fn quarantine(&self, hash: KeyHash, entry: Entry) {
-        let mut shard = self.shard_of(hash).lock();
-        if let Some(Found::Live(now)) = shard.index.get(hash)
-            && now == entry
-        {
-            self.ghost(&mut shard, hash, entry);
+    async fn read_payload(&self, entry: Entry) -> Result<Bytes, DeviceError> {
+        if entry.len == 0 {
+            return Ok(Bytes::new());
         }
+        let device = &self.env.device;
+        let padded = self.env.plan.geometry.round_up(u64::from(entry.len));
+        let buf = device.allocate(padded as usize);
+        let mut bytes = device.read(entry.place, buf).await?.into_bytes();
+        bytes.truncate(entry.len as usize);
+        Ok(bytes)
     }
 
     /// Puts a value read from flash into the RAM tier, unless it was replaced meanwhile.
     fn promote(&self, hash: KeyHash, key: &[u8], entry: Entry, value: &Bytes) {
-        if self.ram.bytes == 0 || value.len() as u64 > self.ram.value_bytes_max {
+        if !self.index.takes_into_ram(value.len() as u64) {
             return;
         }
-        let mut shard = self.shard_of(hash).lock();
+        let mut shard = self.index.shard_of(hash).lock();
         if shard.pending.contains_key(&hash) {
             return;
         }

@@ -1,169 +1,167 @@
-//! The chunk engine's flow: carries the decisions of `floe_core::chunk` out on
-//! a device.
+//! The chunk engine's driver: carries the decisions of `floe_core::chunk` out on
+//! a device. [`Engine`] is made of parts; each owns its state and says what a
+//! panic inside it poisons.
 //!
-//! | file | what happens there |
+//! | part | for |
 //! |---|---|
-//! | `lookup.rs` | a get, from shard to flash and back into the RAM tier |
+//! | `environment.rs` | device, clock, plan, identity, sequences, counters |
+//! | `index.rs`, `shard.rs`, `zone_state.rs` | which value is the newest, and where |
+//! | `journal.rs`, `deaths.rs`, `tombstones.rs` | tombstones made durable; the metadata zones |
+//! | `zones.rs` | the zone table and its waiters |
+//! | `placement.rs` | where values lie: `log/` or `slots/` |
 //! | `admission.rs` | which values are written at all |
-//! | `write.rs` | small values: buffered, batched, appended |
-//! | `large.rs`, `large_read.rs` | large values: streamed in pieces, read in pieces |
-//! | `stream_scheduler.rs` | when a large value may stream in |
-//! | `place.rs` | finding room: open zones, headers, closing, summaries |
-//! | `reclaim.rs` | eviction between the water marks |
-//! | `host_gc.rs` | CLRU in a log: chunks evicted one by one, the rest of a zone moved |
-//! | `space.rs` | a log of batches, or slots: what is different and what is not |
-//! | `slots/` | values in slots that are written again in place |
-//! | `journal.rs`, `deaths.rs` | deaths made durable in the metadata log |
-//! | `recover.rs`, `scan.rs` | from flash to a running engine |
+//! | `small_writer.rs`, `write_queue.rs`, `write_buffer.rs` | small values: buffered, batched, written |
+//! | `large/` | large values: streamed in pieces, read in pieces |
+//! | `reclaim/` | making room between the water marks |
+//! | `lookup.rs` | a get, from shard to flash and back into the RAM tier |
+//! | `recover.rs`, `recover/`, `scan.rs` | from flash to a running engine |
 //!
-//! **No lock is held across an await; every pool and queue is bounded.**
+//! A part uses those above it in this table. **No lock is held across an await;
+//! every pool and queue is bounded.**
 
 mod admission;
+mod base;
 mod deaths;
-mod host_gc;
+mod environment;
+mod flash_value;
+mod index;
 mod journal;
 mod large;
-mod large_read;
+mod log;
 mod lookup;
 mod opening;
-mod place;
+mod placement;
 mod reclaim;
 mod recover;
 mod scan;
 mod shard;
 mod slots;
-mod space;
+mod small_writer;
 mod stats;
-mod stream_scheduler;
-mod write;
+mod tombstones;
+mod value_stream;
+mod write_buffer;
+mod write_error;
+mod write_queue;
 mod zone_state;
+mod zones;
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 
-use floe_core::ZoneId;
-use floe_core::chunk::{Found, Plan, ZonePhase, ZoneTable};
-use floe_core::hash::{HashSeed, KeyHash, fast_range};
-use floe_core::layout::{CacheId, KEY_MAX_BYTES, Note, Sequence};
-use floe_core::policy::admission::AdmissionStatistics;
-use floe_core::slots::slot_at;
+use bytes::Bytes;
+use floe_core::chunk::{Plan, ZonePhase};
+use floe_core::layout::{KEY_MAX_BYTES, SMALL_MAX_BYTES};
 use floe_device::{Clock, SharedDevice};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 
 use crate::error::CacheError;
+use crate::value::{PutOptions, PutOutcome};
+use base::Base;
+use environment::Environment;
+use flash_value::FlashValue;
+use index::Index;
 use journal::Journal;
-use large_read::{DescriptorCache, Reading};
-use shard::{Pending, Shard};
-use slots::{Change, Settled, SlotSpace};
-use space::{Deaths, LogSpace, Space};
-use stats::ChunkCounters;
-use stream_scheduler::StreamScheduler;
-use write::WriteQueue;
-use zone_state::ZoneStates;
+use large::LargeValues;
+use placement::Placement;
+use reclaim::Reclaimer;
+use small_writer::SmallWriter;
+use stats::add;
+use write_buffer::WriteBuffer;
+use zones::Zones;
 
 pub(crate) use admission::AdmissionControl;
-pub(crate) use large::LargeWriter;
-pub(crate) use large_read::LargeReader;
+pub(crate) use index::RamPlan;
+pub(crate) use large::{LargeReader, LargeWriter};
 pub(crate) use lookup::{Lookup, RamLookup};
 pub(crate) use opening::OpenOptions;
 pub use opening::{OpenError, RecoveryReport};
-pub use stats::ChunkCounts;
-
-/// Permits of the write-buffer semaphore are this many bytes each.
-const ROOM_UNIT_BYTES: u64 = 1024;
-
-/// The RAM tier's share of a chunk engine.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RamPlan {
-    /// Bytes over all shards.
-    pub(crate) bytes: u64,
-    /// Longest value admitted.
-    pub(crate) value_bytes_max: u64,
-}
+pub use stats::{ChunkCounts, EngineStats, ZoneStats};
 
 /// A running chunk engine.
 pub(crate) struct Engine {
-    device: SharedDevice,
-    clock: Clock,
-    plan: Plan,
-    ram: RamPlan,
-    admission_control: AdmissionControl,
-    id: CacheId,
-    seed: HashSeed,
-    shards: Box<[Mutex<Shard>]>,
-    sequence: AtomicU64,
-    zones: Mutex<ZoneTable>,
-    states: Arc<ZoneStates>,
-    placement: Space,
-    /// A zone was opened, closed, freed or retired.
-    space: Notify,
-    /// How often reclaim freed nothing while nothing else was under way.
-    futile_reclaims: AtomicU64,
-    /// Free zones are low, or somebody waits for one.
-    reclaim_wake: Notify,
-    /// Room in the write buffer.
-    room: Arc<Semaphore>,
-    write_permits: Arc<Semaphore>,
-    queue: WriteQueue,
-    /// Large values that stream in, and those that wait for it.
-    streams: Arc<StreamScheduler>,
-    journal: Journal,
-    descriptors: DescriptorCache,
-    /// What readers of large values read before it is asked for.
-    read_ahead: Arc<Semaphore>,
-    reading: Reading,
-    counters: ChunkCounters,
-    stopping: AtomicBool,
+    env: Arc<Environment>,
+    index: Arc<Index>,
+    journal: Arc<Journal>,
+    zones: Arc<Zones>,
+    placement: Placement,
+    admission: AdmissionControl,
+    buffer: Arc<WriteBuffer>,
+    small: Arc<SmallWriter>,
+    large: Arc<LargeValues>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine")
-            .field("device", &self.device.describe())
-            .field("id", &self.id)
+            .field("device", &self.env.device.describe())
+            .field("id", &self.env.id)
             .finish_non_exhaustive()
     }
 }
 
 impl Engine {
-    /// Changes what the RAM tier may hold, over all shards; says whether there is one.
-    pub(crate) fn resize_ram(&self, bytes: u64) -> bool {
-        let each = bytes / self.shards.len() as u64;
-        self.shards
-            .iter()
-            .all(|shard| shard.lock().resize_ram(each))
+    /// Makes the parts that write, over the placement of a cache, and starts the
+    /// background tasks.
+    fn start(
+        base: Base,
+        placement: Placement,
+        admission: AdmissionControl,
+        journal_task: JoinHandle<()>,
+    ) -> Arc<Self> {
+        let buffer = Arc::new(WriteBuffer::new(base.env.plan.write_buffer_bytes));
+        let small = SmallWriter::new(&base, &placement, &buffer);
+        let large = LargeValues::new(&base, &placement, &buffer);
+        let reclaimer = Reclaimer::new(&base, &placement, &large);
+        let mut tasks = vec![
+            journal_task,
+            tokio::spawn(Arc::clone(&small).run()),
+            tokio::spawn(reclaimer.run()),
+        ];
+        tasks.extend(placement.start());
+        base.zones.wake_reclaimer();
+        let Base {
+            env,
+            index,
+            journal,
+            zones,
+        } = base;
+        Arc::new(Engine {
+            env,
+            index,
+            journal,
+            zones,
+            placement,
+            admission,
+            buffer,
+            small,
+            large,
+            tasks: Mutex::new(tasks),
+        })
     }
 
     pub(crate) fn plan(&self) -> &Plan {
-        &self.plan
+        &self.env.plan
     }
 
     pub(crate) fn device(&self) -> &SharedDevice {
-        &self.device
+        &self.env.device
     }
 
     pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
+        &self.env.clock
     }
 
-    fn hash(&self, key: &[u8]) -> KeyHash {
-        KeyHash::of(self.seed, key)
-    }
-
-    fn shard_of(&self, hash: KeyHash) -> &Mutex<Shard> {
-        // The index keeps the low 48 bits; the shard is chosen by the others.
-        &self.shards[fast_range(hash.0, self.shards.len())]
-    }
-
-    fn next_sequence(&self) -> Sequence {
-        Sequence(self.sequence.fetch_add(1, Relaxed))
+    /// Changes the size of the RAM tier, over all shards; false if there is none.
+    pub(crate) fn resize_ram(&self, bytes: u64) -> bool {
+        self.index.resize_ram(bytes)
     }
 
     fn check_key(&self, key: &[u8]) -> Result<(), CacheError> {
-        if self.stopping.load(Relaxed) {
+        if self.env.is_closing() {
             return Err(CacheError::Closed);
         }
         if key.len() > KEY_MAX_BYTES {
@@ -178,162 +176,132 @@ impl Engine {
     /// Whether a value of `len` bytes may be stored under `key`.
     pub(crate) fn check_entry(&self, key: &[u8], len: u64) -> Result<(), CacheError> {
         self.check_key(key)?;
-        if len > self.plan.value_bytes_max {
-            return Err(CacheError::ValueTooLarge {
-                len,
-                limit: self.plan.value_bytes_max,
-            });
+        let limit = self.env.plan.value_bytes_max;
+        if len > limit {
+            return Err(CacheError::ValueTooLarge { len, limit });
         }
         Ok(())
     }
 
-    /// Takes whatever `shard` holds of `hash` out of service, because a write
-    /// or delete of sequence `at` replaces it. Returns whether anything was
-    /// served, and what must be durable before the replacement is acknowledged.
-    fn invalidate(&self, shard: &mut Shard, hash: KeyHash, at: Sequence) -> (bool, Deaths) {
-        match &self.placement {
-            Space::Log(log) => self.invalidate_in_log(log, shard, hash, at),
-            Space::Slots(slots) => self.invalidate_in_slots(slots, shard, hash, at),
+    /// Whether a value of `len` bytes is to be written to flash. Ask once for
+    /// each write, and [decline](Self::decline) it after a no.
+    pub(crate) fn admits(&self, key: &[u8], len: u64) -> bool {
+        let env = &self.env;
+        self.admission.admits(
+            || env.hash(key),
+            || self.placement.flash_bytes(&env.plan, key.len(), len),
+            || env.clock.now(),
+        )
+    }
+
+    /// Accepts a whole value: on its way to flash, or into memory only.
+    pub(crate) async fn offer(
+        &self,
+        key: &[u8],
+        value: Bytes,
+        options: PutOptions,
+    ) -> Result<PutOutcome, CacheError> {
+        if self.admits(key, value.len() as u64) {
+            self.put(key, value, options).await
+        } else {
+            self.decline(key, Some(value), options).await
         }
     }
 
-    /// What is served from a slot becomes a ghost until its table entry is gone.
-    fn invalidate_in_slots(
+    /// Accepts a whole value. Waits while the write buffer is full.
+    pub(crate) async fn put(
         &self,
-        slots: &SlotSpace,
-        shard: &mut Shard,
-        hash: KeyHash,
-        up_to: Sequence,
-    ) -> (bool, Deaths) {
-        let mut was_served = shard.ram_remove(hash);
-        // Its table entry is queued only when it lands: until then no crash brings it back.
-        was_served |= shard.pending.remove(&hash).is_some();
-        let Some(found) = shard.index.get(hash) else {
-            return (was_served, Deaths::default());
-        };
-        let (entry, frees) = match found {
-            Found::Live(entry) => {
-                was_served |= !shard::has_expired(entry.expiry_unix_s, &self.clock);
-                self.states
-                    .remove_live(entry.place.zone, u64::from(entry.len));
-                shard.index.ghost(hash);
-                (entry, true)
-            }
-            Found::Ghost(entry) => (entry, false),
-        };
-        if let Some(slot) = slot_at(&slots.geometry, entry.place) {
-            slots.tables.push(Change::Clear {
-                slot,
-                hash,
-                up_to,
-                frees,
-            });
+        key: &[u8],
+        value: Bytes,
+        options: PutOptions,
+    ) -> Result<PutOutcome, CacheError> {
+        if value.len() <= SMALL_MAX_BYTES {
+            self.small.put(key, value, options).await?;
+            return Ok(PutOutcome::Stored);
         }
-        let deaths = Deaths {
-            in_tables: true,
-            ..Deaths::default()
-        };
-        (was_served, deaths)
+        let mut writer = self.write_large(key, value.len() as u64, options);
+        writer.write(value).await?;
+        writer.finish().await
     }
 
-    fn invalidate_in_log(
+    /// Starts to write a large value of `len` bytes.
+    pub(crate) fn write_large(&self, key: &[u8], len: u64, options: PutOptions) -> LargeWriter {
+        LargeWriter::new(&self.large, key, len, options)
+    }
+
+    /// Starts to read `range` of a large value. `None` if it cannot be read.
+    pub(crate) async fn read_large(
         &self,
-        log: &LogSpace,
-        shard: &mut Shard,
-        hash: KeyHash,
-        at: Sequence,
-    ) -> (bool, Deaths) {
-        let mut notes = Vec::new();
-        let mut was_served = shard.ram_remove(hash);
-        let death = |zone: ZoneId, generation| {
-            self.states.add_death(zone);
-            Note::Death {
-                life: floe_core::layout::ZoneLife::new(zone, generation),
-                hash,
-                sequence: at,
+        key: &[u8],
+        value: FlashValue<'_>,
+        range: Range<u64>,
+    ) -> Option<LargeReader> {
+        let order = self.env.plan.large_reads;
+        LargeReader::open(Arc::clone(&self.large), key, value, range, order).await
+    }
+
+    /// Replaces the value of `key` by one that is not written to flash. It is
+    /// served from memory, if it is at hand and not too long for that.
+    pub(crate) async fn decline(
+        &self,
+        key: &[u8],
+        value: Option<Bytes>,
+        options: PutOptions,
+    ) -> Result<PutOutcome, CacheError> {
+        let hash = self.env.hash(key);
+        let expiry_unix_s = self.env.expiry(options);
+        let tombstones = {
+            let mut shard = self.index.shard_of(hash).lock();
+            let replaced_up_to = self.env.draw_sequence();
+            let (_, tombstones) = self.placement.invalidate(&mut shard, hash, replaced_up_to);
+            if let Some(value) = value {
+                self.index
+                    .keep_in_ram(&mut shard, hash, key, value, expiry_unix_s);
             }
+            tombstones
         };
-        if let Some(slot) = shard.pending.remove(&hash) {
-            was_served = true;
-            if let Some(life) = slot.life {
-                notes.push(death(life.zone, life.generation));
-            }
-        }
-        if let Some(found) = shard.index.remove(hash) {
-            let entry = found.entry();
-            if let Found::Live(entry) = found {
-                was_served |= !shard::has_expired(entry.expiry_unix_s, &self.clock);
-                self.states
-                    .remove_live(entry.place.zone, u64::from(entry.len));
-            }
-            let life = self.states.life(entry.place.zone);
-            notes.push(death(life.zone, life.generation));
-            for &zone in log
-                .relocating
-                .lock()
-                .keys()
-                .filter(|&&z| z != entry.place.zone)
-            {
-                let life = self.states.life(zone);
-                notes.push(death(life.zone, life.generation));
-            }
-        }
-        // Under the shard's lock: whoever is next must find them.
-        self.journal.owe(&notes);
-        let deaths = Deaths {
-            notes: self.journal.owed(hash),
-            ..Deaths::default()
-        };
-        (was_served, deaths)
+        self.placement.settle(tombstones, options.relaxed).await?;
+        Ok(PutOutcome::RamOnly)
     }
 
     /// Forgets `key`; says whether it was there. When this returns `Ok`, no
     /// crash brings it back.
     pub(crate) async fn remove(&self, key: &[u8]) -> Result<bool, CacheError> {
         self.check_key(key)?;
-        let hash = self.hash(key);
-        let (was_served, deaths) = {
-            let mut shard = self.shard_of(hash).lock();
-            let at = self.next_sequence();
-            self.invalidate(&mut shard, hash, at)
+        let hash = self.env.hash(key);
+        let (was_served, tombstones) = {
+            let mut shard = self.index.shard_of(hash).lock();
+            let at = self.env.draw_sequence();
+            self.placement.invalidate(&mut shard, hash, at)
         };
         if was_served {
-            stats::add(&self.counters.deletes, 1);
+            add(&self.env.counters.deletes, 1);
         }
-        self.settle(deaths).await?;
+        self.placement.settle(tombstones, false).await?;
         Ok(was_served)
     }
 
     /// Waits until everything accepted so far is on flash and stable.
     pub(crate) async fn flush(&self) -> Result<(), CacheError> {
-        self.queue.landed().await;
-        if let Some(slots) = self.slots() {
-            slots.tables.settle(Settled::Written).await?;
-        }
-        self.device
-            .flush()
-            .await
-            .map_err(|e| CacheError::NotDurable(e.to_string()))
+        self.small.drain().await;
+        self.placement.flush().await?;
+        self.flush_device().await
     }
 
-    /// Flushes, writes the summaries of open zones, and stops the background tasks.
-    pub(crate) async fn close(self: &Arc<Self>) -> Result<(), CacheError> {
-        if self.stopping.swap(true, SeqCst) {
+    async fn flush_device(&self) -> Result<(), CacheError> {
+        let flushed = self.env.device.flush().await;
+        flushed.map_err(|error| CacheError::NotDurable(error.to_string()))
+    }
+
+    /// Flushes, writes what makes the next start fast, and stops the background
+    /// tasks.
+    pub(crate) async fn close(&self) -> Result<(), CacheError> {
+        if !self.env.begin_closing() {
             return Ok(());
         }
         let flushed = self.flush().await;
-        if self.slots().is_none() {
-            self.close_open_zones().await;
-        }
-        let flushed = flushed.and(
-            self.device
-                .flush()
-                .await
-                .map_err(|e| CacheError::NotDurable(e.to_string())),
-        );
-        if let Some(slots) = self.slots() {
-            self.note_uses(slots).await;
-        }
+        self.placement.close().await;
+        let flushed = flushed.and(self.flush_device().await);
         self.journal.close().await;
         self.stop_tasks();
         let tasks = std::mem::take(&mut *self.tasks.lock());
@@ -344,161 +312,56 @@ impl Engine {
         flushed
     }
 
-    /// Starts the background tasks.
-    fn start_tasks(self: &Arc<Self>) {
-        let mut tasks = self.tasks.lock();
-        tasks.push(tokio::spawn(Arc::clone(self).run_writer()));
-        tasks.push(tokio::spawn(Arc::clone(self).run_reclaim()));
-        if self.slots().is_some() {
-            tasks.push(tokio::spawn(Arc::clone(self).run_tables()));
-            tasks.push(tokio::spawn(Arc::clone(self).run_use_notes()));
-        }
-        self.reclaim_wake.notify_one();
-    }
-
-    /// Tells background tasks to end, without waiting.
+    /// Makes background tasks end, without waiting.
     pub(crate) fn stop_tasks(&self) {
-        self.stopping.store(true, SeqCst);
-        // Whoever waits for room in the write buffer is told that the cache is closed.
-        self.room.close();
-        self.streams.close();
-        self.space.notify_waiters();
-        self.reclaim_wake.notify_one();
-        self.queue.wake();
-        if let Some(slots) = self.slots() {
-            slots.tables.wake();
-            slots.uses.stop();
-        }
+        self.env.begin_closing();
+        // Writers that wait for room get an error before the tasks end.
+        self.buffer.close();
+        self.env.stop();
+        self.large.stop();
+        self.zones.notify_changed();
+        self.zones.wake_reclaimer();
+        self.small.wake();
+        self.placement.stop();
     }
 
     pub(crate) fn stats(&self) -> EngineStats {
-        let mut counts = self.counters.snapshot();
-        counts.journal_records = self.journal.counters().notes.load(Relaxed);
-        counts.journal_moves = self.journal.counters().moves.load(Relaxed);
         let mut stats = EngineStats {
-            counts,
-            admission: self.admission_statistics(),
+            counts: self.env.counters.snapshot(),
+            admission: self.admission.statistics(),
+            promised_bytes: self.large.promised_bytes(),
             ..EngineStats::default()
         };
-        for shard in &self.shards {
-            let shard = shard.lock();
-            stats.live_records += shard.index.live() as u64;
-            stats.index_entries += shard.index.entries() as u64;
-            stats.index_bytes += shard.index.memory_bytes() as u64;
-            stats.ram_bytes += shard.ram_bytes();
-            stats.ram_values += shard.ram_len() as u64;
-            stats.pending_records += shard.pending.len() as u64;
-        }
-        stats.promised_bytes = self.streams.promised_bytes();
-        if let Some(slots) = self.slots() {
-            let counts = self.slot_counts(slots);
-            stats.index_bytes += counts.memory_bytes;
-            stats.slots_total = counts.total;
-            stats.slots_free = counts.free;
-            stats.slots_withdrawn = counts.withdrawn;
-        }
-        let zones = self.zones.lock();
-        stats.zones_free = u64::from(zones.free_zones());
-        stats.zones_full = match self.slots() {
-            None => zones.full_zones().count() as u64,
-            Some(slots) => zones
-                .in_phase(ZonePhase::Open)
-                .filter(|&zone| slots.free_in(zone) == 0)
-                .count() as u64,
-        };
-        stats.zones_retired = zones.in_phase(ZonePhase::Retired).count() as u64;
-        stats.zones_total = u64::from(self.plan.geometry.zone_count);
+        let journal = self.journal.counters();
+        stats.counts.journal_records = journal.notes.load(Relaxed);
+        stats.counts.journal_moves = journal.moves.load(Relaxed);
+        self.index.measure(&mut stats);
+        let table = self.zones.lock();
+        self.placement.measure(&table, &mut stats);
+        stats.zones_free = u64::from(table.free_zones());
+        stats.zones_retired = table.in_phase(ZonePhase::Retired).count() as u64;
+        stats.zones_total = u64::from(self.env.plan.geometry.zone_count);
         stats
     }
 
     /// Every data zone at a glance.
     pub(crate) fn zone_stats(&self) -> Vec<ZoneStats> {
-        let zones = self.zones.lock();
-        self.plan
-            .data_zones()
-            .map(|zone| {
-                let mut info = zones.info(zone);
-                if let (Some(slots), ZonePhase::Open) = (self.slots(), info.phase) {
-                    info.records = slots.geometry.slots - slots.free_in(zone);
-                    info.used_bytes = slots.geometry.slots_offset
-                        + u64::from(info.records) * slots.geometry.slot_bytes;
-                }
-                ZoneStats {
-                    zone: zone.0,
-                    phase: info.phase,
-                    generation: info.generation.0,
-                    used_bytes: info.used_bytes,
-                    records: info.records,
-                    live_records: self.states.live_records(zone),
-                    live_bytes: self.states.live_bytes(zone),
-                    deaths: self.states.deaths(zone),
-                }
-            })
-            .collect()
+        let table = self.zones.lock();
+        let states = self.index.states();
+        let zones = self.env.plan.data_zones();
+        let at_a_glance = |zone| {
+            let info = self.placement.zone_info(&table, zone);
+            ZoneStats {
+                zone: zone.0,
+                phase: info.phase,
+                generation: info.generation.0,
+                used_bytes: info.used_bytes,
+                records: info.records,
+                live_records: states.live_records(zone),
+                live_bytes: states.live_bytes(zone),
+                deaths: states.tombstones(zone),
+            }
+        };
+        zones.map(at_a_glance).collect()
     }
 }
-
-/// Gauges and counts of a chunk engine at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct EngineStats {
-    /// Counts since it was opened.
-    pub counts: ChunkCounts,
-    /// What the admission policy decided; all zero where everything is admitted.
-    pub admission: AdmissionStatistics,
-    /// Values that are served from flash.
-    pub live_records: u64,
-    /// Records that cost index memory: served ones, and others whose zone was not emptied yet.
-    pub index_entries: u64,
-    /// Bytes of the index, counted from its live structures.
-    pub index_bytes: u64,
-    /// Bytes of the RAM tier, keys, values and overhead.
-    pub ram_bytes: u64,
-    /// Values in the RAM tier.
-    pub ram_values: u64,
-    /// Values in write buffers.
-    pub pending_records: u64,
-    /// Bytes promised to large values that are streaming in.
-    pub promised_bytes: u64,
-    /// Zones that are empty.
-    pub zones_free: u64,
-    /// Zones that are full; over slots, those without a free one.
-    pub zones_full: u64,
-    /// Zones out of use after a failure.
-    pub zones_retired: u64,
-    /// All zones, two of them for metadata.
-    pub zones_total: u64,
-    /// Slots of all zones; 0 for a log, as are the next two.
-    pub slots_total: u64,
-    /// Slots that are free.
-    pub slots_free: u64,
-    /// Slots out of use after a failure.
-    pub slots_withdrawn: u64,
-}
-
-/// One data zone at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct ZoneStats {
-    /// Its number.
-    pub zone: u32,
-    /// Where it is in its life.
-    pub phase: ZonePhase,
-    /// Which life.
-    pub generation: u32,
-    /// Bytes written or promised; over slots, those of slots that are taken.
-    pub used_bytes: u64,
-    /// Records written; over slots, slots that are taken.
-    pub records: u32,
-    /// Records that are served.
-    pub live_records: u32,
-    /// Bytes of values that are served.
-    pub live_bytes: u64,
-    /// Deaths noted in the journal for this life.
-    pub deaths: u32,
-}
-
-fn room_units(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(ROOM_UNIT_BYTES)).unwrap_or(u32::MAX)
-}
-
-/// What a pending record costs beside its key and value.
-const PENDING_BYTES: u64 = size_of::<Pending>() as u64 + 64;

@@ -5,6 +5,7 @@ use floe_core::layout::{LayoutError, PlanMismatch};
 use floe_device::DeviceError;
 
 use crate::metadata_log::LogError;
+use crate::slots::TableError;
 
 /// Why a cache could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +62,15 @@ impl From<LogError> for OpenError {
     fn from(error: LogError) -> Self {
         match error {
             LogError::Device(error) => OpenError::Device(error),
+            other => OpenError::Metadata(other.to_string()),
+        }
+    }
+}
+
+impl From<TableError> for OpenError {
+    fn from(error: TableError) -> Self {
+        match error {
+            TableError::Device(error) => OpenError::Device(error),
             other => OpenError::Metadata(other.to_string()),
         }
     }

@@ -11,7 +11,6 @@ mod slots;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use floe_core::ZoneId;
 use floe_core::chunk::{Entry, Eviction, Found, Plan, ShardIndex, ZoneTable};
@@ -24,21 +23,22 @@ use floe_core::policy::zone::ZonePolicy;
 use floe_core::slots::SlotMap;
 use floe_device::{Address, Clock, SharedDevice, ZoneState};
 use futures::StreamExt;
-use parking_lot::Mutex;
 use rand::RngExt;
-use tokio::sync::{Notify, Semaphore};
 
-use super::host_gc::zones_at_once;
+use super::base::Base;
+use super::environment::Environment;
+use super::index::Index;
 use super::journal::{Journal, filter_notes};
-use super::large_read::{Reading, descriptor_cache, read_ahead};
+use super::log::Log;
 use super::opening::{OpenError, OpenOptions, RecoveryReport};
+use super::placement::Placement;
+use super::reclaim::zones_at_once;
 use super::scan::{Noted, ZoneContent, place, read_zone};
 use super::shard::Shard;
-use super::slots::SlotSpace;
-use super::space::{LogSpace, Space};
-use super::write::WriteQueue;
+use super::slots::SlotStore;
 use super::zone_state::ZoneStates;
-use super::{AdmissionControl, Engine, ROOM_UNIT_BYTES, RamPlan};
+use super::zones::Zones;
+use super::{AdmissionControl, Engine, RamPlan};
 use crate::metadata_log::{METADATA, other};
 
 /// Zones whose headers or summaries are read at once.
@@ -348,7 +348,7 @@ impl Recovery {
             let dead = deaths.get(&(life.zone, life.generation, record.hash));
             if dead.is_some_and(|&up_to| record.sequence <= up_to) {
                 self.report.dead_records += 1;
-                self.states.add_death(life.zone);
+                self.states.add_tombstone(life.zone);
                 continue;
             }
             self.enter(life, record);
@@ -370,20 +370,20 @@ impl Recovery {
                 return self.lose(life, record.hash, record.sequence);
             }
         };
-        self.states.add_live(life.zone, u64::from(entry.len));
+        self.states.add_live(&entry);
         let Some(Found::Live(old)) = replaced else {
             self.report.records += 1;
             return;
         };
         // Two records of one key: a crash came between a write and the note that the older is dead.
         self.report.superseded_records += 1;
-        self.states.remove_live(old.place.zone, u64::from(old.len));
+        self.states.remove_live(&old);
         let old_life = self.states.life(old.place.zone);
         let old_sequence = self.sequence_at(old.place);
         let (loser, sequence) = if old_sequence > record.sequence {
             if self.shards[index].index.insert(record.hash, old).is_ok() {
-                self.states.remove_live(life.zone, u64::from(entry.len));
-                self.states.add_live(old.place.zone, u64::from(old.len));
+                self.states.remove_live(&entry);
+                self.states.add_live(&old);
             }
             (life, record.sequence)
         } else {
@@ -395,7 +395,7 @@ impl Recovery {
         } else {
             self.lose(loser, record.hash, sequence);
         }
-        self.states.add_death(loser.zone);
+        self.states.add_tombstone(loser.zone);
     }
 
     /// What is not served now must not be found the next time.
@@ -467,6 +467,32 @@ impl Recovery {
             floor,
         )
         .await?;
+        let zones = self.zone_table(floor, filled);
+        let env = Arc::new(Environment::new(
+            self.device,
+            self.clock,
+            self.plan,
+            (id, seed),
+            self.next_sequence,
+        ));
+        let index = Index::new(Arc::clone(&env), self.shards, self.states, self.ram);
+        let base = Base {
+            index: Arc::new(index),
+            journal: Arc::new(journal),
+            zones: Arc::new(Zones::new(Arc::clone(&env), zones)),
+            env,
+        };
+        let placement = match self.slots {
+            Some(map) => Placement::Slots(SlotStore::new(&base, map)),
+            None => Placement::Log(Log::new(&base)),
+        };
+        let admission = self.admission_control;
+        let engine = Engine::start(base, placement, admission, journal_task);
+        Ok((engine, self.report))
+    }
+
+    /// The zone table, in which the zones of `filled` hold records.
+    fn zone_table(&self, floor: Generation, filled: Vec<(ZoneLife, u64, u32)>) -> ZoneTable {
         let policy = match self.plan.eviction {
             Eviction::Zplru | Eviction::Clru => ZonePolicy::Zplru,
             Eviction::Fifo => ZonePolicy::Fifo,
@@ -486,45 +512,7 @@ impl Recovery {
                 Some(_) => zones.recovered_slots(life.zone, life.generation),
             }
         }
-        let placement = match self.slots {
-            Some(map) => Space::Slots(Box::new(SlotSpace::new(&self.plan, map))),
-            None => Space::Log(LogSpace::new(
-                self.plan.geometry.zone_count,
-                self.plan.batch_bytes,
-            )),
-        };
-        let engine = Arc::new(Engine {
-            shards: self.shards.into_iter().map(Mutex::new).collect(),
-            sequence: AtomicU64::new(self.next_sequence),
-            zones: Mutex::new(zones),
-            states: self.states,
-            placement,
-            space: Notify::new(),
-            futile_reclaims: AtomicU64::new(0),
-            reclaim_wake: Notify::new(),
-            room: Arc::new(Semaphore::new(
-                (self.plan.write_buffer_bytes / ROOM_UNIT_BYTES) as usize,
-            )),
-            write_permits: Arc::new(Semaphore::new(self.plan.write_depth as usize)),
-            streams: super::stream_scheduler::StreamScheduler::new(&self.plan),
-            queue: WriteQueue::new(),
-            journal,
-            tasks: Mutex::new(vec![journal_task]),
-            descriptors: descriptor_cache(),
-            read_ahead: read_ahead(&self.plan),
-            reading: Reading::default(),
-            counters: Default::default(),
-            stopping: AtomicBool::new(false),
-            device: self.device,
-            clock: self.clock,
-            plan: self.plan,
-            ram: self.ram,
-            admission_control: self.admission_control,
-            id,
-            seed,
-        });
-        engine.start_tasks();
-        Ok((engine, self.report))
+        zones
     }
 }
 

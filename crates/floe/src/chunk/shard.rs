@@ -1,6 +1,6 @@
 //! One shard: the index, the values on their way to flash, and the RAM tier of
 //! the same keys, behind one short lock. Keeping the three together makes them
-//! agree without protocols: whoever changes a key changes all of them.
+//! agree without protocols: a change of a key changes all of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,9 @@ use floe_core::layout::{Sequence, ZoneLife};
 use floe_device::Clock;
 use quick_cache::Weighter;
 use quick_cache::unsync::{Cache, DefaultLifecycle};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
+
+use super::write_buffer::BufferRoom;
 
 /// A small value waiting for its write, or being written.
 #[derive(Debug)]
@@ -23,19 +25,25 @@ pub(crate) struct Pending {
     pub(crate) sequence: Sequence,
     pub(crate) expiry_unix_s: u32,
     /// Room in the write buffer, given back when the last holder is gone.
-    pub(crate) _room: OwnedSemaphorePermit,
-    /// Held until the value has landed or is given up; see `Engine::flush`.
-    pub(crate) _landing: Arc<oneshot::Sender<()>>,
+    pub(crate) _room: BufferRoom,
+    /// Held until the value is published or given up; see `WriteQueue::drain`.
+    pub(crate) _unwritten: Arc<oneshot::Sender<()>>,
 }
+
+/// Small values that are written together.
+pub(crate) type Batch = Vec<Arc<Pending>>;
 
 /// The newest pending value of a key.
 #[derive(Debug)]
 pub(crate) struct PendingSlot {
     pub(crate) record: Arc<Pending>,
-    /// Where it is being written. From then on its bytes may reach flash, so
-    /// replacing or deleting it takes a death note.
+    /// The zone life that it is being written in. Its bytes may reach flash from
+    /// then on, so replacing or deleting it takes a tombstone.
     pub(crate) life: Option<ZoneLife>,
 }
+
+/// What a pending record costs beside its key and value.
+pub(crate) const PENDING_BYTES: u64 = size_of::<Pending>() as u64 + 64;
 
 /// A value in the RAM tier.
 #[derive(Clone, Debug)]
@@ -87,6 +95,34 @@ impl Shard {
         }
     }
 
+    /// Whether `record` is the newest value of its key, and not published yet.
+    pub(crate) fn is_newest(&self, record: &Arc<Pending>) -> bool {
+        let slot = self.pending.get(&record.hash);
+        slot.is_some_and(|slot| Arc::ptr_eq(&slot.record, record))
+    }
+
+    /// Notes the life that `record` is written in; false if it is not the newest
+    /// value of its key any more.
+    pub(crate) fn assign_zone(&mut self, record: &Arc<Pending>, life: ZoneLife) -> bool {
+        match self.pending.get_mut(&record.hash) {
+            Some(slot) if Arc::ptr_eq(&slot.record, record) => {
+                slot.life = Some(life);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends the wait of `record`; false if it is not the newest value of its key
+    /// any more.
+    pub(crate) fn take_pending(&mut self, record: &Arc<Pending>) -> bool {
+        let is_newest = self.is_newest(record);
+        if is_newest {
+            self.pending.remove(&record.hash);
+        }
+        is_newest
+    }
+
     /// Changes what the RAM tier may hold; says whether there is one.
     pub(crate) fn resize_ram(&mut self, ram_bytes: u64) -> bool {
         let ram = self.ram.as_mut().filter(|_| ram_bytes > RAM_ENTRY_BYTES);
@@ -106,7 +142,7 @@ impl Shard {
         Some(found.value.clone())
     }
 
-    /// Whether [`ram_get`](Self::ram_get) would find it; not a use of it.
+    /// Whether [`ram_get`](Self::ram_get) would find it; does not count as a use.
     pub(crate) fn ram_contains(&self, hash: KeyHash, key: &[u8], clock: &Clock) -> bool {
         let found = self.ram.as_ref().and_then(|ram| ram.peek(&hash));
         found.is_some_and(|found| *found.key == *key && !has_expired(found.expiry_unix_s, clock))

@@ -3,6 +3,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use floe_core::chunk::ZonePhase;
+use floe_core::policy::admission::AdmissionStatistics;
+
 macro_rules! stats {
     ($(#[doc = $help:literal] $name:ident),* $(,)?) => {
         /// Live counts of the chunk engine.
@@ -87,6 +90,64 @@ stats! {
     slot_table_writes,
     /// Large values whose writer failed or was dropped.
     streams_aborted,
+}
+
+/// Gauges and counts of a chunk engine at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct EngineStats {
+    /// Counts since it was opened.
+    pub counts: ChunkCounts,
+    /// What the admission policy decided; all zero where everything is admitted.
+    pub admission: AdmissionStatistics,
+    /// Values that are served from flash.
+    pub live_records: u64,
+    /// Records that cost index memory: served ones, and others whose zone was not emptied yet.
+    pub index_entries: u64,
+    /// Bytes of the index, counted from its live structures.
+    pub index_bytes: u64,
+    /// Bytes of the RAM tier, keys, values and overhead.
+    pub ram_bytes: u64,
+    /// Values in the RAM tier.
+    pub ram_values: u64,
+    /// Values in write buffers.
+    pub pending_records: u64,
+    /// Bytes promised to large values that are streaming in.
+    pub promised_bytes: u64,
+    /// Zones that are empty.
+    pub zones_free: u64,
+    /// Zones that are full; over slots, those without a free one.
+    pub zones_full: u64,
+    /// Zones out of use after a failure.
+    pub zones_retired: u64,
+    /// All zones, two of them for metadata.
+    pub zones_total: u64,
+    /// Slots of all zones; 0 for a log, as are the next two.
+    pub slots_total: u64,
+    /// Slots that are free.
+    pub slots_free: u64,
+    /// Slots out of use after a failure.
+    pub slots_withdrawn: u64,
+}
+
+/// One data zone at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct ZoneStats {
+    /// Its number.
+    pub zone: u32,
+    /// Its phase.
+    pub phase: ZonePhase,
+    /// The generation of its life.
+    pub generation: u32,
+    /// Bytes written or promised; over slots, those of slots that are taken.
+    pub used_bytes: u64,
+    /// Records written; over slots, slots that are taken.
+    pub records: u32,
+    /// Records that are served.
+    pub live_records: u32,
+    /// Bytes of values that are served.
+    pub live_bytes: u64,
+    /// Tombstones in the journal for this life.
+    pub deaths: u32,
 }
 
 pub(crate) fn add(counter: &AtomicU64, n: u64) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use floe_core::ZoneId;
+use floe_core::chunk::Entry;
 use floe_core::layout::{Generation, ZoneLife};
 use tokio::sync::Notify;
 
@@ -17,8 +18,8 @@ struct State {
     last_access: AtomicU64,
     live_records: AtomicU32,
     live_bytes: AtomicU64,
-    deaths: AtomicU32,
-    /// The medium may hold anything: reset before the zone is opened.
+    tombstones: AtomicU32,
+    /// The medium may hold anything: the zone is reset before it is opened.
     unknown: AtomicBool,
 }
 
@@ -29,8 +30,8 @@ pub(crate) struct ZoneStates {
     unpinned: Notify,
 }
 
-/// While it lives, its zone is not reset. Owned, or borrowed by those who
-/// would otherwise share the owners' count with every core at every hit.
+/// While it lives, its zone is not reset. A hit borrows the states: an owned
+/// handle would share their reference count with every core.
 #[derive(Debug)]
 pub(crate) struct Pin<Z: Deref<Target = ZoneStates> = Arc<ZoneStates>> {
     zones: Z,
@@ -84,7 +85,7 @@ impl ZoneStates {
         state.last_access.store(now, Relaxed);
         state.live_records.store(0, Relaxed);
         state.live_bytes.store(0, Relaxed);
-        state.deaths.store(0, Relaxed);
+        state.tombstones.store(0, Relaxed);
         state.evicting.store(false, SeqCst);
         state.generation.store(generation.0, SeqCst);
     }
@@ -94,7 +95,7 @@ impl ZoneStates {
         self.of(zone).evicting.store(true, SeqCst);
     }
 
-    /// Waits until nobody reads in `zone`, which is being evicted.
+    /// Waits until no reader pins `zone`, which is being evicted.
     pub(crate) async fn wait_unpinned(&self, zone: ZoneId) {
         loop {
             let notified = self.unpinned.notified();
@@ -125,14 +126,18 @@ impl ZoneStates {
         self.of(zone).last_access.load(Relaxed)
     }
 
-    pub(crate) fn add_live(&self, zone: ZoneId, bytes: u64) {
-        self.of(zone).live_records.fetch_add(1, Relaxed);
-        self.of(zone).live_bytes.fetch_add(bytes, Relaxed);
+    /// `entry` is served from now on.
+    pub(crate) fn add_live(&self, entry: &Entry) {
+        let state = self.of(entry.place.zone);
+        state.live_records.fetch_add(1, Relaxed);
+        state.live_bytes.fetch_add(u64::from(entry.len), Relaxed);
     }
 
-    pub(crate) fn remove_live(&self, zone: ZoneId, bytes: u64) {
-        self.of(zone).live_records.fetch_sub(1, Relaxed);
-        self.of(zone).live_bytes.fetch_sub(bytes, Relaxed);
+    /// `entry` is not served any more.
+    pub(crate) fn remove_live(&self, entry: &Entry) {
+        let state = self.of(entry.place.zone);
+        state.live_records.fetch_sub(1, Relaxed);
+        state.live_bytes.fetch_sub(u64::from(entry.len), Relaxed);
     }
 
     pub(crate) fn live_records(&self, zone: ZoneId) -> u32 {
@@ -153,11 +158,11 @@ impl ZoneStates {
         self.of(zone).unknown.swap(false, SeqCst)
     }
 
-    pub(crate) fn add_death(&self, zone: ZoneId) {
-        self.of(zone).deaths.fetch_add(1, Relaxed);
+    pub(crate) fn add_tombstone(&self, zone: ZoneId) {
+        self.of(zone).tombstones.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn deaths(&self, zone: ZoneId) -> u32 {
-        self.of(zone).deaths.load(Relaxed)
+    pub(crate) fn tombstones(&self, zone: ZoneId) -> u32 {
+        self.of(zone).tombstones.load(Relaxed)
     }
 }

@@ -340,7 +340,7 @@ impl Store {
             Lookup::Flash(value) if value.entry.len as usize > SMALL_MAX_BYTES => {
                 let value_len = u64::from(value.entry.len);
                 let range = clip(&range, value_len);
-                let reader = LargeReader::open(Arc::clone(self.engine()), key, value, range).await;
+                let reader = self.engine().read_large(key, value, range).await;
                 return Ok(reader.map(|reader| ValueReader {
                     value_len,
                     tier: Tier::Flash,
@@ -424,12 +424,7 @@ impl Store {
                 options,
             }
         } else {
-            Sink::Large(Box::new(LargeWriter::new(
-                Arc::clone(engine),
-                key,
-                len,
-                options,
-            )))
+            Sink::Large(Box::new(engine.write_large(key, len, options)))
         }))
     }
 

@@ -17,26 +17,18 @@ use floe_core::ZoneId;
 use floe_core::chunk::{Entry, Found, RECOVERED_AGES};
 use floe_core::hash::{KeyHash, fast_range};
 use floe_core::layout::{
-    CacheId, LayoutError, Note, SLOTS_PER_NOTE, SMALL_MAX_BYTES, Sequence, SlotEntry, SlotGeometry,
-    SlotUse, SlotUses, Superblock, ValueKind, ZoneHeader, ZoneLayout, ZoneLife, decode_slot_block,
-    encode_slot_block,
+    Note, SLOTS_PER_NOTE, SMALL_MAX_BYTES, Sequence, SlotEntry, SlotGeometry, SlotUse, SlotUses,
+    Superblock, ValueKind, ZoneHeader, ZoneLayout, ZoneLife,
 };
 use floe_core::slots::{SlotId, SlotMap, slot_at};
-use floe_device::{Address, DeviceError, Placement as Handle, SharedDevice};
-use futures::{StreamExt, TryStreamExt};
+use floe_device::Address;
+use futures::{FutureExt, StreamExt, TryStreamExt};
 
 use super::{Deaths, Digest, Engine, OpenError, PARALLEL, Recovery, RecoveryReport};
 use crate::chunk::shard::is_expired;
 use crate::chunk::slots::place;
 use crate::metadata_log::other;
-
-/// Table bytes read at once.
-const READ_BYTES: u64 = 1 << 20;
-/// Writes of a table block before opening fails.
-const ATTEMPTS: usize = 3;
-
-/// A zone's table: each block's entries, or `None` where it is not sound.
-type Table = Vec<Option<Vec<(u32, Option<SlotEntry>)>>>;
+use crate::slots::TableBlocks;
 
 /// How a table block is to be put right.
 #[derive(Debug)]
@@ -83,23 +75,15 @@ impl Recovery {
             shard.index.reserve(expected);
         }
         // A few zones ahead of what is being entered, so that few tables are in memory.
-        let device = Arc::clone(&self.device);
+        let blocks = TableBlocks::new(Arc::clone(&self.device), superblock.id, geometry);
         let mut tables = futures::stream::iter(lives.iter().map(|header| header.life))
-            .map(|life| {
-                let device = Arc::clone(&device);
-                async move {
-                    (
-                        life,
-                        read_table(&device, &geometry, superblock.id, life).await,
-                    )
-                }
-            })
+            .map(|life| blocks.read_table(life).map(move |table| (life, table)))
             .buffered(PARALLEL);
         while let Some((life, table)) = tables.next().await {
             self.report.zones_from_summaries += 1;
             let mut entering = Entering {
                 geometry: &geometry,
-                id: superblock.id,
+                blocks: &blocks,
                 deaths: &deaths,
                 now_unix_s: self.clock.unix_seconds(),
                 life,
@@ -128,7 +112,7 @@ impl Recovery {
         }
         drop(tables);
         self.evict_again(&geometry, &mut map, evicted);
-        self.repair(&geometry, superblock.id, repairs).await?;
+        self.repair(&blocks, repairs).await?;
         self.slots = Some(map);
         let superblock = Superblock {
             epoch: self.epoch_max + 1,
@@ -187,7 +171,7 @@ impl Recovery {
                 continue;
             }
             index.ghost(hash);
-            self.states.remove_live(place.zone, u64::from(entry.len));
+            self.states.remove_live(&entry);
             if let Some(slot) = slot_at(geometry, place) {
                 map.give_back(slot);
             }
@@ -227,13 +211,12 @@ impl Recovery {
     }
 
     fn count_in(&self, entering: &mut Entering<'_>, entry: &Entry) {
-        self.states.add_live(entry.place.zone, u64::from(entry.len));
+        self.states.add_live(entry);
         entering.set_taken(entry, true);
     }
 
     fn count_out(&self, entering: &mut Entering<'_>, entry: &Entry) {
-        self.states
-            .remove_live(entry.place.zone, u64::from(entry.len));
+        self.states.remove_live(entry);
         entering.set_taken(entry, false);
         if let Some(slot) = slot_at(entering.geometry, entry.place) {
             entering.clear(slot);
@@ -253,31 +236,27 @@ impl Recovery {
         let geometry = entering.geometry;
         let life = self.states.life(slot.zone);
         let number = geometry.table_block_of(slot.slot);
-        let entries = read_block(&self.device, geometry, entering.id, life, number).await?;
+        let entries = entering.blocks.read(life, number).await.ok()?;
         let (_, entry) = entries.into_iter().find(|(s, _)| *s == slot.slot)?;
         entry.map(|entry| entry.sequence)
     }
 
     /// Puts table blocks right, durably.
-    async fn repair(
-        &self,
-        geometry: &SlotGeometry,
-        id: CacheId,
-        repairs: Repairs,
-    ) -> Result<(), OpenError> {
+    async fn repair(&self, blocks: &TableBlocks, repairs: Repairs) -> Result<(), OpenError> {
         if repairs.is_empty() {
             return Ok(());
         }
+        let geometry = blocks.geometry();
         futures::stream::iter(repairs)
             .map(|((zone, number), repair)| async move {
                 let life = self.states.life(zone);
                 let known = match &repair {
                     Repair::Empty => None,
-                    Repair::Clear(_) => read_block(&self.device, geometry, id, life, number).await,
+                    Repair::Clear(_) => blocks.read(life, number).await.ok(),
                 };
                 let mut entries: Vec<Option<SlotEntry>> = match known {
                     Some(known) => known.into_iter().map(|(_, entry)| entry).collect(),
-                    None => vec![None; geometry.slots_of_block(number).len()],
+                    None => blocks.empty_block(number),
                 };
                 let first = geometry.slots_of_block(number).start;
                 if let Repair::Clear(slots) = repair {
@@ -287,7 +266,7 @@ impl Recovery {
                         }
                     }
                 }
-                write_block(&self.device, geometry, id, life, number, &entries).await
+                blocks.write_patiently(life, number, &entries).await
             })
             .buffer_unordered(PARALLEL)
             .try_collect::<Vec<()>>()
@@ -300,7 +279,7 @@ impl Recovery {
 /// What entering a zone's records needs to know and changes.
 struct Entering<'a> {
     geometry: &'a SlotGeometry,
-    id: CacheId,
+    blocks: &'a TableBlocks,
     deaths: &'a Deaths,
     now_unix_s: u64,
     life: ZoneLife,
@@ -442,75 +421,5 @@ impl KnownUses {
             });
         }
         notes
-    }
-}
-
-async fn read_table(
-    device: &SharedDevice,
-    geometry: &SlotGeometry,
-    id: CacheId,
-    life: ZoneLife,
-) -> Table {
-    let block = u64::from(geometry.block_size);
-    let at_once = (READ_BYTES / block).max(1) as u32;
-    let mut table = Vec::with_capacity(geometry.table_blocks as usize);
-    let mut first = 0;
-    while first < geometry.table_blocks {
-        let count = at_once.min(geometry.table_blocks - first);
-        let at = Address::new(life.zone, geometry.table_block_offset(first));
-        let buf = device.allocate((u64::from(count) * block) as usize);
-        match device.read(at, buf).await {
-            Ok(buf) => {
-                for (number, bytes) in (first..).zip(buf.chunks(block as usize)) {
-                    table.push(decode_slot_block(id, life, geometry, number, bytes).ok());
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, zone = %life.zone, "a part of a slot table could not be read at once");
-                for number in first..first + count {
-                    table.push(read_block(device, geometry, id, life, number).await);
-                }
-            }
-        }
-        first += count;
-    }
-    table
-}
-
-async fn read_block(
-    device: &SharedDevice,
-    geometry: &SlotGeometry,
-    id: CacheId,
-    life: ZoneLife,
-    number: u32,
-) -> Option<Vec<(u32, Option<SlotEntry>)>> {
-    let at = Address::new(life.zone, geometry.table_block_offset(number));
-    let buf = device.allocate(geometry.block_size as usize);
-    let buf = device.read(at, buf).await.ok()?;
-    decode_slot_block(id, life, geometry, number, &buf).ok()
-}
-
-async fn write_block(
-    device: &SharedDevice,
-    geometry: &SlotGeometry,
-    id: CacheId,
-    life: ZoneLife,
-    number: u32,
-    entries: &[Option<SlotEntry>],
-) -> Result<(), OpenError> {
-    let at = Address::new(life.zone, geometry.table_block_offset(number));
-    let mut failure: Option<DeviceError> = None;
-    for _ in 0..ATTEMPTS {
-        let mut buf = device.allocate(geometry.block_size as usize);
-        encode_slot_block(id, life, geometry, number, entries, &mut buf)
-            .map_err(|error: LayoutError| OpenError::Metadata(error.to_string()))?;
-        match device.write(at, buf.freeze(), Handle(0)).await {
-            Ok(()) => return Ok(()),
-            Err(error) => failure = Some(error),
-        }
-    }
-    match failure {
-        Some(error) => Err(OpenError::Device(error)),
-        None => Ok(()),
     }
 }

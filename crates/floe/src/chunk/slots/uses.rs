@@ -12,76 +12,24 @@
 //! never the truth.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use floe_core::ZoneId;
-use floe_core::chunk::{Plan, ZonePhase};
-use floe_core::layout::{
-    NOTE_BYTES, Note, SLOTS_PER_NOTE, Sequence, SlotGeometry, SlotUse, SlotUses,
-};
+use floe_core::chunk::ZonePhase;
+use floe_core::layout::{Note, SLOTS_PER_NOTE, Sequence, SlotGeometry, SlotUse, SlotUses};
 use floe_core::slots::slot_at;
-use tokio::sync::Notify;
 
-use super::super::Engine;
-use super::SlotSpace;
+use super::SlotStore;
 
-/// So much of all slots must have changed before they are noted again.
-const CHANGED_SHARE: u64 = 128;
 /// Time between two rounds of notes, which end with a flush each.
 const REST: Duration = Duration::from_millis(100);
-/// Share of a metadata zone that the notes may take; of larger caches nothing is noted.
-const JOURNAL_SHARE: u64 = 4;
 /// Notes handed to the journal at once.
 const NOTES_AT_ONCE: usize = 4096;
 
-/// When to note uses.
-#[derive(Debug)]
-pub(in crate::chunk) struct UseNotes {
-    /// Slots evicted or hit after a long time since uses were last noted.
-    changed: AtomicU64,
-    /// So many are worth it.
-    worth: u64,
-    /// Whether the notes fit the journal.
-    fits: bool,
-    wake: Notify,
-    stop: Notify,
-}
-
-impl UseNotes {
-    pub(super) fn new(plan: &Plan, geometry: &SlotGeometry) -> Self {
-        let zones = plan.data_zones().count() as u64;
-        let notes = zones * u64::from(geometry.slots.div_ceil(SLOTS_PER_NOTE));
-        UseNotes {
-            changed: AtomicU64::new(0),
-            worth: (zones * u64::from(geometry.slots) / CHANGED_SHARE).max(1),
-            fits: notes * NOTE_BYTES as u64 <= plan.geometry.zone_capacity / JOURNAL_SHARE,
-            wake: Notify::new(),
-            stop: Notify::new(),
-        }
-    }
-
-    /// So many slots were evicted, or hit after a long time.
-    pub(in crate::chunk) fn changed(&self, count: u64) {
-        let before = self.changed.fetch_add(count, Relaxed);
-        if before < self.worth && before + count >= self.worth {
-            self.wake.notify_one();
-        }
-    }
-
-    pub(in crate::chunk) fn stop(&self) {
-        self.wake.notify_one();
-        self.stop.notify_one();
-    }
-}
-
-impl Engine {
+impl SlotStore {
     /// Notes uses when it is worth it, until the engine stops.
-    pub(in crate::chunk) async fn run_use_notes(self: Arc<Self>) {
-        let Some(slots) = self.slots() else {
-            return;
-        };
-        if !slots.uses.fits {
+    pub(crate) async fn run_use_notes(self: Arc<Self>) {
+        if !self.uses.fits() {
             tracing::warn!(
                 "so many slots that the journal has no room to note what was used lately; \
                  restarts will be less warm; larger zones (device.zone_size) or chunks help"
@@ -89,29 +37,29 @@ impl Engine {
             return;
         }
         loop {
-            slots.uses.wake.notified().await;
-            if self.is_stopped() {
+            self.uses.worth_noting().await;
+            if self.base.env.is_stopped() {
                 return;
             }
-            self.note_uses(slots).await;
+            self.note_uses().await;
             tokio::select! {
                 biased;
-                () = slots.uses.stop.notified() => return,
-                () = self.clock.sleep(REST) => {}
+                () = self.uses.stopped() => return,
+                () = self.base.env.clock.sleep(REST) => {}
             }
         }
     }
 
     /// Notes how recently every value was used.
-    pub(in crate::chunk) async fn note_uses(&self, slots: &SlotSpace) {
-        if !slots.uses.fits || slots.uses.changed.swap(0, Relaxed) == 0 {
+    pub(crate) async fn note_uses(&self) {
+        if !self.uses.fits() || !self.uses.take_changed() {
             return;
         }
         let known = self.known_sequence();
-        let uses = self.collect_uses(slots).await;
+        let uses = self.collect_uses().await;
         let mut notes = Vec::new();
         for (zone, uses) in uses {
-            let life = self.states.life(zone);
+            let life = self.base.index.states().life(zone);
             for (number, uses) in (0..).zip(uses) {
                 let first_slot = number * SLOTS_PER_NOTE;
                 notes.push(Note::SlotUse {
@@ -124,7 +72,7 @@ impl Engine {
         // Behind all others: until it is there, what is younger than the last one counts as new.
         notes.push(Note::UseNoted { sequence: known });
         for some in notes.chunks(NOTES_AT_ONCE) {
-            if let Err(error) = self.journal.commit(some.to_vec()).await {
+            if let Err(error) = self.base.journal.commit(some.to_vec()).await {
                 tracing::debug!(%error, "what was used lately could not be noted");
                 return;
             }
@@ -134,8 +82,8 @@ impl Engine {
     /// Every record with this sequence or a lower one is in the index, or never will be.
     fn known_sequence(&self) -> Sequence {
         // Before the shards are looked into: sequences are drawn under their locks.
-        let mut known = self.sequence.load(SeqCst).saturating_sub(1);
-        for shard in &self.shards {
+        let mut known = self.base.env.next_sequence().0.saturating_sub(1);
+        for shard in self.base.index.shards() {
             for pending in shard.lock().pending.values() {
                 known = known.min(pending.record.sequence.0.saturating_sub(1));
             }
@@ -144,15 +92,15 @@ impl Engine {
     }
 
     /// The use of every slot of the zones that are divided now.
-    async fn collect_uses(&self, slots: &SlotSpace) -> Vec<(ZoneId, Vec<SlotUses>)> {
-        let geometry = &slots.geometry;
+    async fn collect_uses(&self) -> Vec<(ZoneId, Vec<SlotUses>)> {
+        let geometry = &self.geometry;
         let empty = || vec![SlotUses::default(); geometry.slots.div_ceil(SLOTS_PER_NOTE) as usize];
         let mut uses: Vec<Option<Vec<SlotUses>>> =
-            vec![None; self.plan.geometry.zone_count as usize];
-        for zone in self.zones.lock().in_phase(ZonePhase::Open) {
+            vec![None; self.base.env.plan.geometry.zone_count as usize];
+        for zone in self.base.zones.lock().in_phase(ZonePhase::Open) {
             uses[zone.index()] = Some(empty());
         }
-        for shard in &self.shards {
+        for shard in self.base.index.shards() {
             let Some(bounds) = shard.lock().index.use_bounds() else {
                 continue;
             };
@@ -167,7 +115,7 @@ impl Engine {
                 tokio::task::yield_now().await;
             }
         }
-        let zones = self.plan.data_zones();
+        let zones = self.base.env.plan.data_zones();
         zones
             .filter_map(|zone| Some((zone, uses.get_mut(zone.index())?.take()?)))
             .collect()

@@ -1,0 +1,94 @@
+//! The parts' common ground: device, clock, plan, identity, sequences, counters.
+//! This module must not depend on any part.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+
+use floe_core::chunk::Plan;
+use floe_core::hash::{HashSeed, KeyHash};
+use floe_core::layout::{CacheId, Sequence};
+use floe_device::{Clock, SharedDevice};
+
+use super::stats::ChunkCounters;
+use crate::value::PutOptions;
+
+/// What an open chunk engine is made for.
+#[derive(Debug)]
+pub(crate) struct Environment {
+    pub(crate) device: SharedDevice,
+    pub(crate) clock: Clock,
+    pub(crate) plan: Plan,
+    pub(crate) id: CacheId,
+    seed: HashSeed,
+    pub(crate) counters: ChunkCounters,
+    next_sequence: AtomicU64,
+    closing: AtomicBool,
+    stopped: AtomicBool,
+}
+
+impl Environment {
+    pub(crate) fn new(
+        device: SharedDevice,
+        clock: Clock,
+        plan: Plan,
+        (id, seed): (CacheId, HashSeed),
+        next_sequence: u64,
+    ) -> Self {
+        Environment {
+            device,
+            clock,
+            plan,
+            id,
+            seed,
+            counters: ChunkCounters::default(),
+            next_sequence: AtomicU64::new(next_sequence),
+            closing: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+        KeyHash::of(self.seed, key)
+    }
+
+    pub(crate) fn block_size(&self) -> u32 {
+        self.plan.geometry.block_size
+    }
+
+    /// A sequence that no write or delete had before.
+    pub(crate) fn draw_sequence(&self) -> Sequence {
+        Sequence(self.next_sequence.fetch_add(1, Relaxed))
+    }
+
+    /// The sequence that is drawn next.
+    pub(crate) fn next_sequence(&self) -> Sequence {
+        Sequence(self.next_sequence.load(SeqCst))
+    }
+
+    /// When a value that is written now expires, in Unix seconds; 0 for never.
+    pub(crate) fn expiry(&self, options: PutOptions) -> u32 {
+        options.ttl.map_or(0, |ttl| {
+            let now = self.clock.unix_seconds();
+            let at = now.saturating_add(ttl.as_secs().max(1));
+            u32::try_from(at).unwrap_or(u32::MAX)
+        })
+    }
+
+    /// Accepts no operation from now on. False if that had begun before.
+    pub(crate) fn begin_closing(&self) -> bool {
+        !self.closing.swap(true, SeqCst)
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Relaxed)
+    }
+
+    /// Background tasks end once they have nothing to do. Not as soon as closing
+    /// begins: the last flush still needs them.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, SeqCst);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(SeqCst)
+    }
+}

@@ -1,0 +1,214 @@
+//! The index: shards by key hash, and the live counts of zones, which change
+//! with them.
+//!
+//! A panic under a shard's lock poisons nothing: the locks are `parking_lot`'s,
+//! and `Shard`'s own methods assert before they change anything.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use floe_core::ZoneId;
+use floe_core::chunk::{Entry, Found, IndexFull, Place};
+use floe_core::hash::{KeyHash, fast_range};
+use floe_core::layout::ZoneLife;
+use parking_lot::Mutex;
+
+use super::environment::Environment;
+use super::shard::{Batch, Pending, Shard};
+use super::stats::{EngineStats, add};
+use super::zone_state::ZoneStates;
+
+/// The RAM tier's share of a chunk engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RamPlan {
+    /// Bytes over all shards.
+    pub(crate) bytes: u64,
+    /// Longest value admitted.
+    pub(crate) value_bytes_max: u64,
+}
+
+/// All shards.
+#[derive(Debug)]
+pub(crate) struct Index {
+    env: Arc<Environment>,
+    shards: Box<[Mutex<Shard>]>,
+    states: Arc<ZoneStates>,
+    ram: RamPlan,
+}
+
+impl Index {
+    pub(crate) fn new(
+        env: Arc<Environment>,
+        shards: Vec<Shard>,
+        states: Arc<ZoneStates>,
+        ram: RamPlan,
+    ) -> Self {
+        Index {
+            env,
+            shards: shards.into_iter().map(Mutex::new).collect(),
+            states,
+            ram,
+        }
+    }
+
+    pub(crate) fn shard_of(&self, hash: KeyHash) -> &Mutex<Shard> {
+        // A shard keeps the low 48 bits; the others choose it.
+        &self.shards[fast_range(hash.0, self.shards.len())]
+    }
+
+    pub(crate) fn shards(&self) -> &[Mutex<Shard>] {
+        &self.shards
+    }
+
+    /// The states of all zones.
+    pub(crate) fn states(&self) -> &Arc<ZoneStates> {
+        &self.states
+    }
+
+    /// Changes the size of the RAM tier, over all shards; false if there is none.
+    pub(crate) fn resize_ram(&self, bytes: u64) -> bool {
+        let each = bytes / self.shards.len() as u64;
+        self.shards
+            .iter()
+            .all(|shard| shard.lock().resize_ram(each))
+    }
+
+    /// Whether the RAM tier takes values of `len` bytes.
+    pub(crate) fn takes_into_ram(&self, len: u64) -> bool {
+        self.ram.bytes > 0 && len <= self.ram.value_bytes_max
+    }
+
+    /// Puts a value into the RAM tier if that takes it.
+    pub(crate) fn keep_in_ram(
+        &self,
+        shard: &mut Shard,
+        hash: KeyHash,
+        key: &[u8],
+        value: Bytes,
+        expiry_unix_s: u32,
+    ) {
+        if self.takes_into_ram(value.len() as u64) {
+            shard.ram_insert(hash, key, value, expiry_unix_s);
+        }
+    }
+
+    /// Serves `entry` from now on, whose key has no other.
+    pub(crate) fn insert(
+        &self,
+        shard: &mut Shard,
+        hash: KeyHash,
+        entry: Entry,
+    ) -> Result<(), IndexFull> {
+        shard.index.insert(hash, entry)?;
+        self.states.add_live(&entry);
+        Ok(())
+    }
+
+    /// Stops serving `entry`, whose bytes stay on flash.
+    pub(crate) fn ghost(&self, shard: &mut Shard, hash: KeyHash, entry: Entry) {
+        shard.index.ghost(hash);
+        self.states.remove_live(&entry);
+    }
+
+    /// Stops serving `entry`, which could not be read back. False if it was
+    /// replaced or moved since it was looked up.
+    pub(crate) fn quarantine(&self, hash: KeyHash, entry: Entry) -> bool {
+        let mut shard = self.shard_of(hash).lock();
+        let is_current = shard.index.get(hash) == Some(Found::Live(entry));
+        if is_current {
+            self.ghost(&mut shard, hash, entry);
+        }
+        is_current
+    }
+
+    /// Serves the copy `to` instead of `from`. False if the key's value has
+    /// changed since.
+    pub(crate) fn relocate(&self, hash: KeyHash, from: Entry, to: Entry) -> bool {
+        let mut shard = self.shard_of(hash).lock();
+        let is_relocated = shard.index.relocate(hash, from.place, to);
+        if is_relocated {
+            self.states.remove_live(&from);
+            self.states.add_live(&to);
+        }
+        is_relocated
+    }
+
+    /// The value that is served from `place`.
+    pub(crate) fn live_at(&self, hash: KeyHash, place: Place) -> Option<Entry> {
+        match self.shard_of(hash).lock().index.get(hash)? {
+            Found::Live(entry) if entry.place == place => Some(entry),
+            _ => None,
+        }
+    }
+
+    /// Drops the records that are not the newest of their keys any more.
+    pub(crate) fn retain_newest(&self, records: &mut Batch) {
+        self.retain(records, |shard, record| shard.is_newest(record));
+    }
+
+    /// Notes that the bytes of `records` may reach flash in `life` from now on,
+    /// and drops those that are not the newest of their keys any more.
+    pub(crate) fn assign_zone(&self, records: &mut Batch, life: ZoneLife) {
+        self.retain(records, |shard, record| shard.assign_zone(record, life));
+    }
+
+    fn retain(
+        &self,
+        records: &mut Batch,
+        mut is_wanted: impl FnMut(&mut Shard, &Arc<Pending>) -> bool,
+    ) {
+        let before = records.len();
+        records.retain(|record| is_wanted(&mut self.shard_of(record.hash).lock(), record));
+        add(
+            &self.env.counters.puts_superseded,
+            (before - records.len()) as u64,
+        );
+    }
+
+    /// No zone took `record`: it is forgotten, and counted.
+    pub(crate) fn give_up(&self, record: &Arc<Pending>) {
+        let mut shard = self.shard_of(record.hash).lock();
+        if shard.take_pending(record) {
+            self.refuse(&mut shard, record);
+        }
+    }
+
+    /// Forgets `record`, which is no longer pending, and counts it.
+    pub(crate) fn refuse(&self, shard: &mut Shard, record: &Pending) {
+        shard.ram_remove(record.hash);
+        add(&self.env.counters.puts_dropped, 1);
+        add(
+            &self.env.counters.put_bytes_dropped,
+            record.value.len() as u64,
+        );
+    }
+
+    /// Stops serving what lies in `zone`, whose reset follows: until then its
+    /// entries are ghosts, so that a write or delete of their keys adds a
+    /// tombstone. Returns how many values that were.
+    pub(crate) fn begin_evict(&self, zone: ZoneId) -> u64 {
+        let shards = self.shards.iter();
+        let evicted = shards.map(|shard| shard.lock().index.begin_evict(zone));
+        evicted.sum::<usize>() as u64
+    }
+
+    /// `zone` is empty.
+    pub(crate) fn end_evict(&self, zone: ZoneId) {
+        for shard in &self.shards {
+            shard.lock().index.end_evict(zone);
+        }
+    }
+
+    /// Adds the gauges of the shards.
+    pub(crate) fn measure(&self, stats: &mut EngineStats) {
+        for shard in &self.shards {
+            let shard = shard.lock();
+            stats.live_records += shard.index.live() as u64;
+            stats.index_entries += shard.index.entries() as u64;
+            stats.index_bytes += shard.index.memory_bytes() as u64;
+            stats.ram_bytes += shard.ram_bytes();
+            stats.ram_values += shard.ram_len() as u64;
+            stats.pending_records += shard.pending.len() as u64;
+        }
+    }
+}

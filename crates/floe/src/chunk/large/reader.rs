@@ -1,0 +1,308 @@
+//! One large value on its way back: the descriptor first, then whole units of the
+//! range, a bounded window ahead of the consumer.
+//!
+//! A reader shares a read of the same bytes that is under way: readers of a hot
+//! value that began together stay together and read it once. Parts that lie
+//! together are read together, so that flash pages that two of them share are
+//! read once.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use floe_core::chunk::{Entry, LargeReads};
+use floe_core::hash::KeyHash;
+use floe_core::layout::{LargeDescriptor, PieceRead, ZoneLife, large_descriptor_bytes, unit_bytes};
+use floe_device::Address;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::LargeValues;
+use super::reads::{PART_BYTES, Room, SharedBytes};
+use crate::chunk::flash_value::FlashValue;
+use crate::chunk::stats::add;
+use crate::chunk::zone_state::ZoneStates;
+use crate::value::ReadFault;
+
+/// Parts of one value that are being read at once, or wait for their consumer.
+const WINDOW: u32 = 8;
+/// Most parts that are read in one go.
+const PARTS_TOGETHER: u32 = 4;
+
+/// A large value, or a range of one, being read.
+#[derive(Debug)]
+pub(crate) struct LargeReader {
+    values: Arc<LargeValues>,
+    hash: KeyHash,
+    entry: Entry,
+    life: ZoneLife,
+    descriptor: Arc<LargeDescriptor>,
+    range: Range<u64>,
+    ahead: VecDeque<Ahead>,
+    reads: VecDeque<PieceRead>,
+}
+
+/// Parts that are being read together, or were read and wait for their consumer.
+#[derive(Debug)]
+struct Ahead {
+    read: PieceRead,
+    parts: u32,
+    bytes: SharedBytes,
+    /// For the part that the read itself has no room for, where its reader has
+    /// another such part before it.
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl LargeReader {
+    /// Reads and checks the descriptor, before or behind the values that wait to
+    /// stream in. `None` if it is not there any more: a miss.
+    pub(crate) async fn open(
+        values: Arc<LargeValues>,
+        key: &[u8],
+        value: FlashValue<'_>,
+        range: Range<u64>,
+        order: LargeReads,
+    ) -> Option<Self> {
+        let states = Arc::clone(values.index.states());
+        let (hash, entry, generation) = (value.hash, value.entry, value.generation);
+        let mut pin = value.pin;
+        if order == LargeReads::InTurn {
+            // Not pinned meanwhile: a value that comes before may wait for this zone.
+            drop(pin);
+            values.scheduler.pass().await;
+            pin = ZoneStates::pin(&*states, entry.place.zone, generation)?;
+        }
+        let life = ZoneLife::new(entry.place.zone, generation);
+        let descriptor = values.descriptor(key, hash, entry, life).await?;
+        drop(pin);
+        // What is no longer than one read costs the same RAM in few parts as in many.
+        let part_bytes = match range.end - range.start <= u64::from(PARTS_TOGETHER * PART_BYTES) {
+            true => values.env.plan.stream_bytes(),
+            false => PART_BYTES,
+        };
+        let reads = descriptor
+            .reads(range.clone(), values.env.plan.geometry.block_size)
+            .flat_map(|read| parts(read, part_bytes, descriptor.piece_bytes))
+            .collect();
+        Some(LargeReader {
+            values,
+            hash,
+            entry,
+            life,
+            descriptor,
+            range,
+            ahead: VecDeque::new(),
+            reads,
+        })
+    }
+
+    /// The next bytes of the range.
+    pub(crate) async fn next(&mut self) -> Option<Result<Bytes, ReadFault>> {
+        self.fill_window();
+        let Some(Ahead {
+            read,
+            bytes: shared,
+            ..
+        }) = self.ahead.pop_front()
+        else {
+            return if self.reads.is_empty() {
+                None
+            } else {
+                Some(Err(self.fault()))
+            };
+        };
+        let mut bytes = match shared.done.await {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                tracing::warn!(%error, "a piece could not be read; its value is now a miss");
+                add(&self.values.env.counters.read_errors, 1);
+                return Some(Err(self.fault()));
+            }
+        };
+        bytes.truncate(read.bytes as usize);
+        if !self
+            .descriptor
+            .verify_read(self.life.generation, &read, &bytes)
+        {
+            if self.values.was_reused(self.hash, self.entry) {
+                return Some(Err(self.fault()));
+            }
+            tracing::warn!(zone = %self.life.zone, "a piece read back wrong; its value is now a miss");
+            add(&self.values.env.counters.checksum_errors, 1);
+            return Some(Err(self.fault()));
+        }
+        add(
+            &self.values.env.counters.flash_hit_bytes,
+            bytes.len() as u64,
+        );
+        // Reads are widened to whole units; hand out only what was asked for.
+        let start = self.range.start.saturating_sub(read.value_offset) as usize;
+        let end = (self.range.end - read.value_offset).min(u64::from(read.bytes)) as usize;
+        Some(Ok(bytes.slice(start.min(end)..end)))
+    }
+
+    /// The whole range in one buffer.
+    pub(crate) async fn collect(mut self) -> Option<Bytes> {
+        let mut all = Vec::with_capacity((self.range.end - self.range.start) as usize);
+        while let Some(part) = self.next().await {
+            all.extend_from_slice(&part.ok()?);
+        }
+        Some(Bytes::from(all))
+    }
+
+    fn fill_window(&mut self) {
+        while let Some(ahead) = self.read_on() {
+            self.reads.drain(..ahead.parts as usize);
+            self.ahead.push_back(ahead);
+        }
+    }
+
+    /// The next read: as many parts that lie together as there is room for,
+    /// or the read that is under way there. `None` if it is enough for now.
+    fn read_on(&self) -> Option<Ahead> {
+        let ahead: u32 = self.ahead.iter().map(|ahead| ahead.parts).sum();
+        let window = WINDOW.saturating_sub(ahead);
+        let first = *self.reads.front().filter(|_| window > 0)?;
+        // Pinned read by read, so that a slow consumer never holds up an eviction.
+        let states = Arc::clone(self.values.index.states());
+        let pin = ZoneStates::pin(states, self.life.zone, self.life.generation)?;
+        let at = Address::new(self.life.zone, first.zone_offset);
+        let key = (at, self.entry.checksum);
+        if let Some(bytes) = self.values.reads.find(key)
+            && let Some((read, parts)) = self.together(window, |read| read.bytes < bytes.len)
+            && read.bytes == bytes.len
+        {
+            let room = match ahead > 0 && bytes.room.lacks_one {
+                true => Some(self.values.reads.more_room()?),
+                false => None,
+            };
+            return Some(Ahead {
+                read,
+                parts,
+                bytes,
+                _room: room,
+            });
+        }
+        let mut room = match ahead {
+            0 => None,
+            _ => Some(self.values.reads.more_room()?),
+        };
+        let most = window.min(PARTS_TOGETHER);
+        let (read, parts) =
+            self.together(most, |_| match (self.values.reads.more_room(), &mut room) {
+                (Some(more), Some(room)) => {
+                    room.merge(more);
+                    true
+                }
+                (Some(more), None) => {
+                    room = Some(more);
+                    true
+                }
+                (None, _) => false,
+            })?;
+        let end = read.zone_offset.saturating_add(u64::from(read.bytes));
+        if self.values.env.plan.geometry.round_up(end) > self.values.env.plan.geometry.zone_capacity
+        {
+            return None;
+        }
+        let room = Room {
+            lacks_one: ahead == 0,
+            _permits: room,
+        };
+        Some(Ahead {
+            read,
+            parts,
+            bytes: self.values.reads.start(key, read.bytes, room, pin),
+            _room: None,
+        })
+    }
+
+    /// The next parts as one read, `most` at most, as long as they lie together
+    /// and `another` may be added.
+    fn together(
+        &self,
+        most: u32,
+        mut another: impl FnMut(&PieceRead) -> bool,
+    ) -> Option<(PieceRead, u32)> {
+        let mut parts = self.reads.iter().take(most as usize);
+        let mut read = *parts.next()?;
+        let mut count = 1;
+        for part in parts {
+            let end = read.zone_offset + u64::from(read.bytes);
+            if part.zone_offset != end || !another(&read) {
+                break;
+            }
+            read.bytes += part.bytes;
+            count += 1;
+        }
+        Some((read, count))
+    }
+
+    fn fault(&mut self) -> ReadFault {
+        self.ahead.clear();
+        self.reads.clear();
+        self.values.quarantine(self.hash, self.entry);
+        ReadFault
+    }
+}
+
+/// A read of whole units in parts of at most `most` bytes, which are whole units, too.
+fn parts(read: PieceRead, most: u32, piece_bytes: u32) -> impl Iterator<Item = PieceRead> {
+    (0..read.bytes)
+        .step_by(most.max(1) as usize)
+        .map(move |start| PieceRead {
+            zone_offset: read.zone_offset + u64::from(start),
+            bytes: most.min(read.bytes - start),
+            value_offset: read.value_offset + u64::from(start),
+            first_unit: read.first_unit + start / unit_bytes(piece_bytes),
+        })
+}
+
+impl LargeValues {
+    async fn descriptor(
+        &self,
+        key: &[u8],
+        hash: KeyHash,
+        entry: Entry,
+        life: ZoneLife,
+    ) -> Option<Arc<LargeDescriptor>> {
+        if let Some(known) = self.descriptors.get(key, hash, entry) {
+            return Some(known);
+        }
+        let (env, block_size) = (&self.env, self.env.block_size());
+        let (len, piece_bytes) = (u64::from(entry.len), env.plan.piece_bytes);
+        let bytes = large_descriptor_bytes(key.len(), len, piece_bytes, block_size);
+        let read = env.device.read(entry.place, env.device.allocate(bytes));
+        let buf = match read.await {
+            Ok(buf) => buf,
+            Err(error) => {
+                tracing::warn!(%error, "a large value's descriptor could not be read; it is now a miss");
+                add(&env.counters.read_errors, 1);
+                self.quarantine(hash, entry);
+                return None;
+            }
+        };
+        match LargeDescriptor::decode(env.id, life, block_size, &buf) {
+            Ok((descriptor, checksum)) if checksum == entry.checksum && *descriptor.key == *key => {
+                let descriptor = Arc::new(descriptor);
+                self.descriptors.insert(checksum, Arc::clone(&descriptor));
+                Some(descriptor)
+            }
+            _ if self.was_reused(hash, entry) => None,
+            _ => {
+                tracing::warn!(place = %entry.place, "a large value's descriptor read back wrong; it is now a miss");
+                add(&env.counters.checksum_errors, 1);
+                self.quarantine(hash, entry);
+                None
+            }
+        }
+    }
+
+    fn was_reused(&self, hash: KeyHash, entry: Entry) -> bool {
+        self.placement.was_reused(&self.index, hash, entry)
+    }
+
+    fn quarantine(&self, hash: KeyHash, entry: Entry) {
+        self.placement.quarantine(&self.index, hash, entry);
+    }
+}

@@ -1,0 +1,122 @@
+//! Emptying zones, several at once, so that one flush does for all of them.
+
+use std::sync::Arc;
+
+use floe_core::ZoneId;
+use floe_core::chunk::Durability;
+
+use super::Log;
+use super::relocation::Relocation;
+use crate::chunk::stats::add;
+
+/// Zones that are reset together.
+const EVICTED_AT_ONCE: usize = 8;
+
+impl Log {
+    /// Frees up to `wanted` zones, which the policy chooses; false if there is
+    /// none to free now.
+    pub(crate) async fn evict_by_policy(self: &Arc<Self>, wanted: u32) -> bool {
+        let states = self.base.index.states();
+        let mut victims = Vec::new();
+        {
+            let mut table = self.base.zones.lock();
+            while victims.len() < (wanted as usize).min(EVICTED_AT_ONCE) {
+                let victim = table.choose_victim(
+                    |zone| states.last_access(zone),
+                    |zone| states.live_records(zone),
+                );
+                let Some(zone) = victim else { break };
+                table.begin_evict(zone);
+                victims.push(zone);
+            }
+        }
+        self.empty_zones(&victims).await;
+        !victims.is_empty()
+    }
+
+    /// Frees the full zone with the most tombstones; false if none has any.
+    pub(crate) async fn evict_for_the_journal(self: &Arc<Self>) -> bool {
+        let tombstones = |zone| self.base.index.states().tombstones(zone);
+        let worst = {
+            let mut table = self.base.zones.lock();
+            let worst = table.full_zones().max_by_key(|&zone| tombstones(zone));
+            let worst = worst.filter(|&zone| tombstones(zone) > 0);
+            worst.into_iter().for_each(|zone| table.begin_evict(zone));
+            worst
+        };
+        self.empty_zones(worst.as_slice()).await;
+        worst.is_some()
+    }
+
+    /// Full zones and the bytes that are served from each.
+    pub(crate) fn full_zones(&self) -> Vec<(u64, ZoneId)> {
+        let table = self.base.zones.lock();
+        let live = |zone| (self.base.index.states().live_bytes(zone), zone);
+        table.full_zones().map(live).collect()
+    }
+
+    /// Begins to copy values out of `zone`.
+    pub(crate) fn relocate_from(&self, zone: ZoneId) -> Arc<Relocation> {
+        Relocation::new(&self.relocating, zone)
+    }
+
+    /// Empties a full zone that was relocated. If it could not be emptied the
+    /// originals are still on flash, and `relocation` goes on.
+    pub(crate) async fn evict_relocated(self: &Arc<Self>, zone: ZoneId, relocation: &Relocation) {
+        self.base.zones.lock().begin_evict(zone);
+        if self.empty_zones(&[zone]).await {
+            relocation.end();
+        }
+    }
+
+    /// Empties zones that are being evicted. Until a zone's bytes are gone
+    /// from flash its entries stay in the index as ghosts, so that a write or
+    /// delete of one of its keys adds a tombstone for what still lies there.
+    /// False if one could not be emptied.
+    async fn empty_zones(self: &Arc<Self>, victims: &[ZoneId]) -> bool {
+        if victims.is_empty() {
+            return true;
+        }
+        let states = self.base.index.states();
+        for &zone in victims {
+            states.start_evicting(zone);
+            let dropped = self.base.index.begin_evict(zone);
+            add(&self.base.env.counters.records_evicted, dropped);
+        }
+        let resets = victims.iter().map(|&zone| async move {
+            states.wait_unpinned(zone).await;
+            (zone, self.base.env.device.reset(zone).await)
+        });
+        let resets = futures::future::join_all(resets).await;
+        let flushed = match self.base.env.plan.durability {
+            Durability::Power => self.base.env.device.flush().await,
+            _ => Ok(()),
+        };
+        let mut all_emptied = true;
+        for (zone, reset) in resets {
+            match reset.as_ref().and(flushed.as_ref()) {
+                Ok(()) => self.zone_emptied(zone),
+                Err(error) => {
+                    tracing::warn!(%error, %zone, "a zone could not be emptied and is not used any more");
+                    all_emptied = false;
+                    self.base.zones.retire(zone);
+                    self.close_ready_zones();
+                }
+            }
+        }
+        all_emptied
+    }
+
+    fn zone_emptied(&self, zone: ZoneId) {
+        let states = self.base.index.states();
+        self.base.index.end_evict(zone);
+        states.emptied(zone);
+        self.base
+            .journal
+            .pressure()
+            .relieve(states.tombstones(zone));
+        self.base.zones.lock().end_evict(zone);
+        add(&self.base.env.counters.zones_evicted, 1);
+        self.base.zones.notify_changed();
+    }
+}

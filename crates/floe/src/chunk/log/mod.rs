@@ -1,0 +1,120 @@
+//! Values in a log: batches appended to zones, which are emptied as a whole.
+//!
+//! | file | for |
+//! |---|---|
+//! | `reserve.rs` | room in a zone, opening zones |
+//! | `append.rs` | batches of small values |
+//! | `stream.rs` | large values, piece by piece |
+//! | `close.rs` | closing zones with a summary |
+//! | `evict.rs` | emptying zones |
+//! | `relocation.rs` | zones that hold second copies while host GC moves values |
+//!
+//! A panic in a task of the log poisons no lock. The zone that the task had
+//! reserved, opened or begun to close keeps its phase until the cache is opened
+//! again; values that it was writing stay in the write buffer.
+
+mod append;
+mod close;
+mod evict;
+mod relocation;
+mod reserve;
+mod stream;
+
+use std::sync::Arc;
+
+use floe_core::ZoneId;
+use floe_core::chunk::Found;
+use floe_core::hash::KeyHash;
+use floe_core::layout::{Note, Sequence, SummaryEntry, ZoneLife};
+use parking_lot::Mutex;
+
+use super::base::Base;
+use super::shard::{Shard, has_expired};
+use crate::error::CacheError;
+use relocation::RelocatingZones;
+
+pub(crate) use relocation::Relocation;
+pub(crate) use reserve::{Purpose, Reservation};
+pub(crate) use stream::{LogStream, Moving};
+
+/// The log of a cache.
+#[derive(Debug)]
+pub(crate) struct Log {
+    base: Base,
+    /// Records of zones that are not closed yet, for their summaries.
+    unclosed: Box<[Mutex<Vec<SummaryEntry>>]>,
+    relocating: Arc<RelocatingZones>,
+}
+
+impl Log {
+    pub(crate) fn new(base: &Base) -> Arc<Self> {
+        let zone_count = base.env.plan.geometry.zone_count;
+        Arc::new(Log {
+            base: base.clone(),
+            unclosed: (0..zone_count).map(|_| Mutex::default()).collect(),
+            relocating: Arc::default(),
+        })
+    }
+
+    /// Takes the value of `hash` out of service, because a write or delete of
+    /// sequence `at` replaces it. Returns whether anything was served, and the
+    /// tombstones that must be durable before the replacement is acknowledged.
+    pub(crate) fn invalidate(
+        &self,
+        shard: &mut Shard,
+        hash: KeyHash,
+        at: Sequence,
+    ) -> (bool, Vec<Note>) {
+        let states = self.base.index.states();
+        let mut notes = Vec::new();
+        let mut bury = |life: ZoneLife| {
+            states.add_tombstone(life.zone);
+            notes.push(Note::Death {
+                life,
+                hash,
+                sequence: at,
+            });
+        };
+        let mut was_served = shard.ram_remove(hash);
+        if let Some(slot) = shard.pending.remove(&hash) {
+            was_served = true;
+            slot.life.into_iter().for_each(&mut bury);
+        }
+        if let Some(found) = shard.index.remove(hash) {
+            let entry = found.entry();
+            if let Found::Live(entry) = found {
+                was_served |= !has_expired(entry.expiry_unix_s, &self.base.env.clock);
+                states.remove_live(&entry);
+            }
+            let zone = entry.place.zone;
+            bury(states.life(zone));
+            let relocating = &self.relocating;
+            relocating.for_each_other(zone, |copies| bury(states.life(copies)));
+        }
+        // Under the shard's lock: the key's next write or delete must find them.
+        self.base.journal.owe(&notes);
+        (was_served, self.base.journal.owed(hash))
+    }
+
+    /// When this returns `Ok`, the tombstones are as durable as configured. If
+    /// `relaxed`, it waits only for a place in the journal's queue.
+    pub(crate) async fn settle(&self, notes: Vec<Note>, relaxed: bool) -> Result<(), CacheError> {
+        if relaxed {
+            self.base.journal.commit_later(notes).await;
+            return Ok(());
+        }
+        self.base.journal.commit(notes).await
+    }
+
+    /// Adds to the records that `zone`'s summary will list.
+    fn list_records(&self, zone: ZoneId, records: &[SummaryEntry]) {
+        self.unclosed[zone.index()]
+            .lock()
+            .extend_from_slice(records);
+    }
+
+    /// The records that `zone`'s summary lists, which are forgotten here.
+    fn take_listed(&self, zone: ZoneId) -> Vec<SummaryEntry> {
+        std::mem::take(&mut *self.unclosed[zone.index()].lock())
+    }
+}

@@ -1,0 +1,185 @@
+//! Where values lie: in a log of batches, or in slots written in place.
+//!
+//! Shards, write buffer, RAM tier, lookups and streaming are the same for both.
+//! What differs is owned by the implementations, `log/` and `slots/`.
+
+use std::sync::Arc;
+
+use floe_core::ZoneId;
+use floe_core::chunk::{Entry, Found, Plan, ZoneInfo, ZonePhase, ZoneTable};
+use floe_core::hash::KeyHash;
+use floe_core::layout::{SMALL_MAX_BYTES, Sequence};
+use tokio::task::JoinHandle;
+
+use super::index::Index;
+use super::log::{Log, LogStream};
+use super::shard::{Batch, Shard};
+use super::slots::{SlotStore, SlotStream};
+use super::stats::EngineStats;
+use super::tombstones::Tombstones;
+use super::value_stream::ValueStream;
+use crate::error::CacheError;
+use crate::slots::Settled;
+
+/// The placement of a cache's values.
+#[derive(Clone, Debug)]
+pub(crate) enum Placement {
+    /// Batches appended to zones, which are evicted or collected as a whole.
+    Log(Arc<Log>),
+    /// Chunks in slots.
+    Slots(Arc<SlotStore>),
+}
+
+impl Placement {
+    /// Takes what `shard` holds of `hash` out of service, because a write or
+    /// delete of sequence `at` replaces it. Returns whether anything was served,
+    /// and what must be durable before the replacement is acknowledged.
+    pub(crate) fn invalidate(
+        &self,
+        shard: &mut Shard,
+        hash: KeyHash,
+        at: Sequence,
+    ) -> (bool, Tombstones) {
+        match self {
+            Placement::Log(log) => {
+                let (was_served, notes) = log.invalidate(shard, hash, at);
+                (was_served, Tombstones::Notes(notes))
+            }
+            Placement::Slots(store) => {
+                let (was_served, in_tables) = store.invalidate(shard, hash, at);
+                (was_served, Tombstones::InTables(in_tables))
+            }
+        }
+    }
+
+    /// When this returns `Ok`, the tombstones are as durable as configured. If
+    /// `relaxed`, they become so soon: it waits only if too much is queued.
+    pub(crate) async fn settle(
+        &self,
+        tombstones: Tombstones,
+        relaxed: bool,
+    ) -> Result<(), CacheError> {
+        match (self, tombstones) {
+            (Placement::Log(log), Tombstones::Notes(notes)) => log.settle(notes, relaxed).await,
+            (Placement::Slots(store), Tombstones::InTables(any)) => {
+                store.settle(any, relaxed).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a batch of small values and serves them from flash. Returns those
+    /// that found no place.
+    pub(crate) async fn write_batch(&self, records: Batch) -> Batch {
+        match self {
+            Placement::Log(log) => log.append_batch(records).await,
+            Placement::Slots(store) => store.write_batch(records).await,
+        }
+    }
+
+    /// Starts a large value that takes `footprint_bytes` in a log.
+    pub(crate) fn stream(&self, footprint_bytes: u64) -> ValueStream {
+        match self {
+            Placement::Log(log) => ValueStream::Log(LogStream::new(log, footprint_bytes, None)),
+            Placement::Slots(store) => ValueStream::Slot(SlotStream::new(store)),
+        }
+    }
+
+    /// Bytes that a value takes on flash, without what it shares with others.
+    pub(crate) fn flash_bytes(&self, plan: &Plan, key_bytes: usize, len: u64) -> u64 {
+        match self {
+            Placement::Log(_) if len > SMALL_MAX_BYTES as u64 => {
+                plan.large_footprint(key_bytes, len)
+            }
+            _ => plan.geometry.round_up(len.max(1)),
+        }
+    }
+
+    /// A value was served from flash for the first time in long.
+    pub(crate) fn note_use(&self) {
+        if let Placement::Slots(store) = self {
+            store.note_use();
+        }
+    }
+
+    /// Stops serving a value that was neither deleted nor overwritten, and whose
+    /// bytes stay on flash.
+    pub(crate) fn ghost(&self, index: &Index, shard: &mut Shard, hash: KeyHash, entry: Entry) {
+        index.ghost(shard, hash, entry);
+        if let Placement::Slots(store) = self {
+            store.release(entry.place);
+        }
+    }
+
+    /// Stops serving a value that could not be read back.
+    pub(crate) fn quarantine(&self, index: &Index, hash: KeyHash, entry: Entry) {
+        if index.quarantine(hash, entry)
+            && let Placement::Slots(store) = self
+        {
+            store.release(entry.place);
+        }
+    }
+
+    /// Whether the place of `entry` has perhaps been given to another value
+    /// since it was looked up: then the bytes there are not damaged, only late.
+    pub(crate) fn was_reused(&self, index: &Index, hash: KeyHash, entry: Entry) -> bool {
+        match self {
+            // A pin keeps the zone.
+            Placement::Log(_) => false,
+            Placement::Slots(_) => {
+                index.shard_of(hash).lock().index.get(hash) != Some(Found::Live(entry))
+            }
+        }
+    }
+
+    /// Waits until what was written is in the tables that recovery reads.
+    pub(crate) async fn flush(&self) -> Result<(), CacheError> {
+        match self {
+            Placement::Log(_) => Ok(()),
+            Placement::Slots(store) => store.tables().settle(Settled::Written).await,
+        }
+    }
+
+    /// Writes what makes the next start fast, after the last flush.
+    pub(crate) async fn close(&self) {
+        match self {
+            Placement::Log(log) => log.close_open_zones().await,
+            Placement::Slots(store) => store.note_uses().await,
+        }
+    }
+
+    /// Starts the background tasks.
+    pub(crate) fn start(&self) -> Vec<JoinHandle<()>> {
+        match self {
+            Placement::Log(_) => Vec::new(),
+            Placement::Slots(store) => vec![
+                tokio::spawn(crate::slots::run(Arc::clone(store))),
+                tokio::spawn(Arc::clone(store).run_use_notes()),
+            ],
+        }
+    }
+
+    /// Lets the background tasks notice that the engine has stopped.
+    pub(crate) fn stop(&self) {
+        if let Placement::Slots(store) = self {
+            store.stop();
+        }
+    }
+
+    /// Adds the gauges that depend on where values lie.
+    pub(crate) fn measure(&self, zones: &ZoneTable, stats: &mut EngineStats) {
+        match self {
+            Placement::Log(_) => stats.zones_full = zones.full_zones().count() as u64,
+            Placement::Slots(store) => store.measure(zones, stats),
+        }
+    }
+
+    /// A data zone at a glance.
+    pub(crate) fn zone_info(&self, zones: &ZoneTable, zone: ZoneId) -> ZoneInfo {
+        let mut info = zones.info(zone);
+        if let (Placement::Slots(store), ZonePhase::Open) = (self, info.phase) {
+            (info.records, info.used_bytes) = store.used(zone);
+        }
+        info
+    }
+}

@@ -1,0 +1,96 @@
+//! The reclaimer: one task makes room, from the high water mark to the low one.
+//! Writers that find no room wait for it: that is the foreground.
+//!
+//! A panic in the task poisons reclaim: once no zone is free, writes wait for
+//! ever. Lookups, deletes and closing go on.
+
+mod host_gc;
+
+use std::sync::Arc;
+
+use floe_core::Tick;
+use floe_core::chunk::Eviction;
+
+use super::base::Base;
+use super::large::LargeValues;
+use super::log::Log;
+use super::placement::Placement;
+use host_gc::HostGc;
+
+pub(crate) use host_gc::zones_at_once;
+
+/// The reclaimer of a cache.
+#[derive(Debug)]
+pub(crate) struct Reclaimer {
+    base: Base,
+    placement: Placement,
+    /// Under CLRU in a log.
+    host_gc: Option<HostGc>,
+}
+
+impl Reclaimer {
+    pub(crate) fn new(base: &Base, placement: &Placement, large: &Arc<LargeValues>) -> Self {
+        let host_gc = match placement {
+            Placement::Log(log) if base.env.plan.eviction == Eviction::Clru => {
+                Some(HostGc::new(base, log, large))
+            }
+            _ => None,
+        };
+        Reclaimer {
+            base: base.clone(),
+            placement: placement.clone(),
+            host_gc,
+        }
+    }
+
+    /// Reclaims whenever woken, until the engine has stopped.
+    pub(crate) async fn run(self) {
+        let mut retry_at = None;
+        while !self.base.env.is_stopped() {
+            tokio::select! {
+                biased;
+                () = self.base.zones.ran_short() => {}
+                () = self.base.journal.pressure().risen() => {}
+                () = self.wait_until(retry_at) => {}
+            }
+            retry_at = self.base.zones.restore_withdrawn(retry_at);
+            if self.base.journal.pressure().take_starved() {
+                self.base.zones.journal_out_of_space();
+            }
+            match &self.placement {
+                Placement::Slots(store) => store.evict_to_low_water(),
+                Placement::Log(log) => self.free_zones(log).await,
+            }
+        }
+    }
+
+    async fn wait_until(&self, at: Option<Tick>) {
+        let clock = &self.base.env.clock;
+        match at {
+            Some(at) => clock.sleep(at.since(clock.now())).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Frees zones up to the low water mark, if they are few, and those whose
+    /// tombstones crowd the journal.
+    async fn free_zones(&self, log: &Arc<Log>) {
+        let is_high = || self.base.journal.pressure().is_high();
+        if !is_high() && !self.base.zones.is_low(&self.base.zones.lock()) {
+            return;
+        }
+        while !self.base.env.is_stopped() {
+            let lacking = self.base.zones.lacking();
+            let has_freed = match &self.host_gc {
+                Some(host_gc) if lacking > 0 => host_gc.collect_to_low_water().await,
+                None if lacking > 0 => log.evict_by_policy(lacking).await,
+                _ if is_high() => log.evict_for_the_journal().await,
+                _ => return,
+            };
+            if !has_freed {
+                self.base.zones.note_futile_reclaim();
+                return;
+            }
+        }
+    }
+}

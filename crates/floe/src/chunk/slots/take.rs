@@ -1,0 +1,119 @@
+//! Taking slots, and dividing zones into further ones.
+
+use std::sync::Arc;
+
+use floe_core::ZoneId;
+use floe_core::chunk::{ZonePhase, ZoneTable};
+use floe_core::layout::{Generation, ZoneLayout, ZoneLife};
+use floe_core::slots::SlotRun;
+use floe_device::{Address, Operation, Placement as Handle};
+
+use super::SlotStore;
+use crate::chunk::stats::add;
+use crate::chunk::write_error::WriteError;
+
+impl SlotStore {
+    /// Up to `most` neighbouring slots; waits until one is free. `None` when
+    /// none ever will be, or the engine stops.
+    pub(super) async fn take(self: &Arc<Self>, most: usize) -> Option<SlotRun> {
+        let mut has_waited = false;
+        loop {
+            let changed = self.base.zones.changed();
+            tokio::pin!(changed);
+            // Registered before the question, so that an answer in between is not missed.
+            changed.as_mut().enable();
+            if let Some(run) = self.try_take(most) {
+                return Some(run);
+            }
+            if self.base.env.is_stopped() {
+                return None;
+            }
+            if !self.divide_a_zone() {
+                if self.map.lock().usable() == 0 {
+                    return None;
+                }
+                self.base.zones.wake_reclaimer();
+                if !std::mem::replace(&mut has_waited, true) {
+                    add(&self.base.env.counters.foreground_waits, 1);
+                }
+            }
+            changed.await;
+        }
+    }
+
+    pub(super) fn try_take(&self, most: usize) -> Option<SlotRun> {
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        let run = self.map.lock().take_run(most);
+        if run.is_some() && self.free_slots() <= self.high_water {
+            self.base.zones.wake_reclaimer();
+        }
+        run
+    }
+
+    /// Free slots, those of zones that are not divided yet included.
+    pub(super) fn free_slots(&self) -> u64 {
+        let undivided = self.undivided_slots(&self.base.zones.lock());
+        self.map.lock().free() + undivided
+    }
+
+    /// Slots that are not out of use, free or taken.
+    pub(super) fn usable_slots(&self) -> u64 {
+        let undivided = self.undivided_slots(&self.base.zones.lock());
+        self.map.lock().usable() + undivided
+    }
+
+    pub(super) fn undivided_slots(&self, table: &ZoneTable) -> u64 {
+        let opening = table.in_phase(ZonePhase::Opening).count() as u64;
+        (u64::from(table.free_zones()) + opening) * u64::from(self.geometry.slots)
+    }
+
+    /// Makes one more zone ready for slots, in a task of its own, since the
+    /// caller may be dropped. False if there is none left and none under way.
+    fn divide_a_zone(self: &Arc<Self>) -> bool {
+        let (zone, generation) = {
+            let mut table = self.base.zones.lock();
+            if table.in_phase(ZonePhase::Opening).next().is_some() {
+                return true;
+            }
+            match table.open_for_slots() {
+                Some(found) => found,
+                None => return false,
+            }
+        };
+        let store = Arc::clone(self);
+        tokio::spawn(async move {
+            match store.divide(zone, generation).await {
+                Ok(()) => {
+                    store.map.lock().open(zone);
+                    store.base.zones.lock().opened(zone);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, %zone, "a zone could not be divided into slots and is not used");
+                    add(&store.base.env.counters.write_errors, 1);
+                    // What its header's write left there is unknown.
+                    store.base.index.states().mark_unknown(zone);
+                    store.base.zones.failed(zone);
+                }
+            }
+            store.base.zones.notify_changed();
+        });
+        true
+    }
+
+    /// Starts a life of `zone`: its header, then an empty table.
+    async fn divide(&self, zone: ZoneId, generation: Generation) -> Result<(), WriteError> {
+        let (env, states) = (&self.base.env, self.base.index.states());
+        let life = ZoneLife::new(zone, generation);
+        let begun = self
+            .base
+            .begin_life(life, ZoneLayout::Slots, Operation::Write);
+        let header = begun.await?.freeze();
+        let at = Address::new(zone, 0);
+        env.device.write(at, header, Handle(0)).await?;
+        // Durable before anything else is written there, as every zone's header is.
+        self.tables.stabilise().await?;
+        self.tables.blocks().write_empty_table(life).await?;
+        states.open(zone, generation, env.clock.now().0);
+        Ok(())
+    }
+}

@@ -1,0 +1,210 @@
+//! Small values that wait for a batch, in the order of their puts.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use floe_core::layout::SmallBatchPlan;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+
+use super::shard::{Batch, Pending};
+
+/// The queue of one cache.
+#[derive(Debug)]
+pub(crate) struct WriteQueue {
+    block_size: u32,
+    batch_bytes: u64,
+    state: Mutex<State>,
+    /// Something was queued, or a flush waits.
+    wake: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    records: VecDeque<Arc<Pending>>,
+    bytes: u64,
+    /// A flush waits for the records.
+    is_urgent: bool,
+    /// Shared by every record since the last flush; the receiver wakes when all
+    /// are gone.
+    unwritten: Arc<oneshot::Sender<()>>,
+    written: oneshot::Receiver<()>,
+}
+
+impl WriteQueue {
+    pub(crate) fn new(block_size: u32, batch_bytes: u64) -> Self {
+        let (unwritten, written) = oneshot::channel();
+        let state = State {
+            records: VecDeque::new(),
+            bytes: 0,
+            is_urgent: false,
+            unwritten: Arc::new(unwritten),
+            written,
+        };
+        WriteQueue {
+            block_size,
+            batch_bytes,
+            state: Mutex::new(state),
+            wake: Notify::new(),
+        }
+    }
+
+    /// A new record holds this until it is published or given up.
+    pub(crate) fn unwritten(&self) -> Arc<oneshot::Sender<()>> {
+        Arc::clone(&self.state.lock().unwritten)
+    }
+
+    pub(crate) fn push(&self, record: Arc<Pending>) {
+        let mut state = self.state.lock();
+        state.bytes += bytes_of(&record);
+        state.records.push_back(record);
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Waits until every record that began before the call is published or given up.
+    pub(crate) async fn drain(&self) {
+        let (unwritten, written) = oneshot::channel();
+        let previous = {
+            let mut state = self.state.lock();
+            state.is_urgent = !state.records.is_empty();
+            drop(std::mem::replace(&mut state.unwritten, Arc::new(unwritten)));
+            std::mem::replace(&mut state.written, written)
+        };
+        self.wake.notify_one();
+        // The sender is never used: it closes when the last record that holds it is dropped.
+        let _ = previous.await;
+    }
+
+    /// Waits for records; says whether their batch is to be written at once.
+    /// `None` once there are none and the engine `is_stopped`.
+    pub(crate) async fn wait(&self, is_stopped: impl Fn() -> bool) -> Option<bool> {
+        loop {
+            let woken = self.wake.notified();
+            tokio::pin!(woken);
+            woken.as_mut().enable();
+            {
+                let state = self.state.lock();
+                if !state.records.is_empty() {
+                    return Some(self.is_due(&state));
+                }
+            }
+            if is_stopped() {
+                return None;
+            }
+            woken.await;
+        }
+    }
+
+    /// Waits until the records fill a batch, or a flush waits for them.
+    pub(crate) async fn wait_until_due(&self) {
+        loop {
+            self.wake.notified().await;
+            if self.is_due(&self.state.lock()) {
+                return;
+            }
+        }
+    }
+
+    fn is_due(&self, state: &State) -> bool {
+        state.is_urgent || state.bytes >= self.batch_bytes
+    }
+
+    /// As many records as fit one batch, the oldest first.
+    pub(crate) fn take_batch(&self) -> Batch {
+        let mut state = self.state.lock();
+        let mut fill = SmallBatchPlan::new(self.block_size, self.batch_bytes as u32);
+        let mut records = Vec::new();
+        while let Some(record) = state.records.front() {
+            if !fill.try_add(record.key.len(), record.value.len()) && !records.is_empty() {
+                break;
+            }
+            state.bytes -= bytes_of(record);
+            records.extend(state.records.pop_front());
+        }
+        if state.records.is_empty() {
+            state.is_urgent = false;
+        }
+        records
+    }
+}
+
+fn bytes_of(record: &Pending) -> u64 {
+    (record.key.len() + record.value.len()) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use floe_core::hash::KeyHash;
+    use floe_core::layout::Sequence;
+    use futures::FutureExt as _;
+
+    use super::*;
+    use crate::chunk::write_buffer::WriteBuffer;
+
+    fn queue() -> WriteQueue {
+        WriteQueue::new(4096, 64 << 10)
+    }
+
+    fn record(queue: &WriteQueue, hash: u64, value_bytes: usize) -> Arc<Pending> {
+        let room = WriteBuffer::new(1024).try_reserve(1).unwrap();
+        Arc::new(Pending {
+            hash: KeyHash(hash),
+            key: b"key".as_slice().into(),
+            value: Bytes::from(vec![0; value_bytes]),
+            sequence: Sequence(hash),
+            expiry_unix_s: 0,
+            _room: room,
+            _unwritten: queue.unwritten(),
+        })
+    }
+
+    #[test]
+    fn batches_take_the_oldest_records_that_fit() {
+        let queue = queue();
+        let half = queue.batch_bytes as usize / 2;
+        for hash in 0..3 {
+            queue.push(record(&queue, hash, half));
+        }
+        let batches = [queue.take_batch(), queue.take_batch(), queue.take_batch()];
+        let hashes: Vec<Vec<u64>> = batches
+            .iter()
+            .map(|batch| batch.iter().map(|record| record.hash.0).collect())
+            .collect();
+        assert_eq!(hashes.concat(), [0, 1, 2]);
+        assert!(!hashes[0].is_empty() && hashes[0].len() < 3);
+    }
+
+    #[test]
+    fn a_batch_is_due_when_it_is_full_or_a_flush_waits() {
+        let queue = queue();
+        assert!(queue.wait(|| false).now_or_never().is_none());
+        assert_eq!(queue.wait(|| true).now_or_never(), Some(None));
+        queue.push(record(&queue, 1, 100));
+        assert_eq!(queue.wait(|| false).now_or_never(), Some(Some(false)));
+        let mut drained = Box::pin(queue.drain());
+        assert!((&mut drained).now_or_never().is_none());
+        assert_eq!(queue.wait(|| false).now_or_never(), Some(Some(true)));
+        drop(queue.take_batch());
+        assert!(drained.now_or_never().is_some());
+        queue.push(record(&queue, 2, queue.batch_bytes as usize));
+        assert_eq!(queue.wait(|| false).now_or_never(), Some(Some(true)));
+    }
+
+    #[test]
+    fn a_flush_does_not_wait_for_later_records() {
+        let queue = queue();
+        let early = record(&queue, 1, 100);
+        let mut drained = Box::pin(queue.drain());
+        assert!((&mut drained).now_or_never().is_none());
+        let late = record(&queue, 2, 100);
+        drop(early);
+        assert!(drained.now_or_never().is_some());
+        drop(late);
+    }
+}
