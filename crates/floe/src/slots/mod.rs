@@ -6,6 +6,8 @@
 
 mod blocks;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use blocks::{TableBlocks, TableError};
 pub(crate) use tables::{Change, Dead, Settled, TableOwner, Tables, run};
