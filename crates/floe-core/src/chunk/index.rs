@@ -6,8 +6,8 @@
 //! once a shard has any.
 //!
 //! An entry is *live* (served), a *ghost* (no longer served, its bytes still
-//! on flash: whoever replaces or deletes the key must journal its death), or
-//! *dead* (its death is journaled or is being journaled). Entries of a zone
+//! on flash: a write or delete of the key must add a tombstone), or *dead* (its
+//! tombstone is durable or pending). Entries of a zone
 //! form a list, so that a zone is evicted without a scan and without I/O.
 //!
 //! Over slots, which are freed one by one, there are no such lists and no dead
@@ -35,14 +35,14 @@ const HASH_MASK: u64 = (1 << 48) - 1;
 /// byte per entry, or up to half, goes to finding the pages.
 const PAGE: usize = 32;
 
-/// Where a record lies: its zone and the byte offset of its payload (or, for
+/// The place of a record: its zone and the byte offset of its payload (or, for
 /// a large value, of its descriptor) in it.
 pub type Place = crate::Address;
 
-/// What is known of a record without reading flash.
+/// The index's knowledge of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it lies.
+    /// Its place.
     pub place: Place,
     /// Bytes of the value.
     pub len: u32,
@@ -203,7 +203,7 @@ impl ShardIndex {
     }
 
     /// Makes `entry` the live record of `hash`. Returns what it replaced: if
-    /// that was still on flash, its death must be journaled before the
+    /// that was still on flash, its tombstone must be durable before the
     /// replacement is acknowledged.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
-//! The chunk engine's brain: which zone takes the next bytes, where a key's
-//! value lies, what is reclaimed next.
+//! The chunk engine's core: it decides which zone takes the next bytes, where a
+//! key's value lies, and what is reclaimed next.
 //!
 //! [`Plan`] is the validated configuration; [`ShardIndex`] maps key hashes to
 //! places on flash; [`ZoneTable`] is the state of every zone. Nothing here does
-//! I/O: the flow in the `floe` crate carries the decisions out.
+//! I/O: the driver in the `floe` crate carries the decisions out.
 
 mod clru;
 mod index;

@@ -11,7 +11,7 @@ use crate::{ByteSize, Geometry};
 /// Zones 0 and 1 hold the superblock and the journal.
 pub const METADATA_ZONES: u32 = 2;
 
-/// Which chunks go when space is needed.
+/// The order in which chunks are evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Eviction {
@@ -54,7 +54,7 @@ impl std::fmt::Display for ClruLayout {
     }
 }
 
-/// What an acknowledged delete or overwrite survives.
+/// The failures that an acknowledged delete or overwrite survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
@@ -84,9 +84,9 @@ pub enum LargeReads {
 #[serde(default, deny_unknown_fields)]
 pub struct ChunkConfig {
     /// Bytes of a chunk: the unit that objects are cut into. 64 KiB to 1 GiB.
-    /// Where values lie in slots it is also the length of the longest.
+    /// In slots it is also the length of the longest.
     pub size: ByteSize,
-    /// Which chunks go when space is needed.
+    /// The order in which chunks are evicted.
     pub eviction: Eviction,
     /// Zones written at once; `None` chooses by the device's limits.
     pub open_zones: Option<u32>,
@@ -99,7 +99,7 @@ pub struct ChunkConfig {
     pub gc_garbage_percent: u32,
     /// CLRU: slots written in place, or a log with host GC.
     pub clru_layout: ClruLayout,
-    /// What an acknowledged delete or overwrite survives.
+    /// The failures that an acknowledged delete or overwrite survives.
     pub durability: Durability,
     /// Bytes of values that may wait in RAM for their write to flash.
     pub write_buffer: ByteSize,
@@ -198,7 +198,7 @@ pub struct Plan {
     pub water: WaterMarks,
     /// Percent of garbage that makes a zone worth collecting early.
     pub gc_garbage_percent: u32,
-    /// What acknowledged invalidations survive.
+    /// The failures that acknowledged invalidations survive.
     pub durability: Durability,
     /// Bytes that may wait in write buffers.
     pub write_buffer_bytes: u64,
@@ -342,7 +342,7 @@ impl Plan {
         }
     }
 
-    /// What the superblock says of this plan.
+    /// This plan as the superblock records it.
     pub fn format(&self) -> FormatPlan {
         FormatPlan {
             block_size: self.geometry.block_size,

@@ -1,4 +1,4 @@
-//! Which large values may stream in.
+//! The choice of large values that may stream in.
 //!
 //! A large value's room is promised when its first piece is written, and what
 //! is promised is no use to anybody until the value is whole. Where the flash
@@ -8,7 +8,7 @@
 //! share of the cache and fits the write buffer, or if the device has little to
 //! write. Streams that have to share the buffer piece by piece would land piece by
 //! piece among each other, and a drive that collects garbage would have more to move. Sources that
-//! stand still send nothing to the device, and so keep nobody out, up to the
+//! stand still send nothing to the device, and so keep no other out, up to the
 //! share of the cache that may be promised in all.
 
 use std::collections::BTreeMap;
@@ -208,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn sources_that_stand_still_keep_nobody_out() {
+    fn sources_that_stand_still_keep_no_other_out() {
         let mut streams = streams();
         let mut begun = 0;
         for step in 0..100 {
             while let Ok(id) = streams.begin(10 * MIB, at(step * 100)) {
-                // Some have sent pieces, of whose landing nobody knows.
+                // Some have sent pieces, whose landing is not known.
                 if begun % 2 == 0 {
                     streams.sent(id, 3 * MIB);
                 }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_not_begin_is_told_when_to_ask_again() {
+    fn a_stream_that_may_not_begin_learns_when_to_ask_again() {
         let mut streams = streams();
         let refused = loop {
             match streams.begin(10 * MIB, at(5)) {

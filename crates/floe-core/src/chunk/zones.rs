@@ -16,7 +16,7 @@ use crate::ZoneId;
 use crate::layout::{Generation, summary_bytes};
 use crate::policy::zone::{Candidate, ZonePolicy};
 
-/// Where a zone is in its life.
+/// The phase of a zone's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ZonePhase {
@@ -39,9 +39,9 @@ pub enum ZonePhase {
 /// A zone at a glance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneInfo {
-    /// Where it is in its life.
+    /// Its phase.
     pub phase: ZonePhase,
-    /// Which life.
+    /// The generation of its life.
     pub generation: Generation,
     /// Bytes promised or written from its start.
     pub used_bytes: u64,
@@ -68,7 +68,7 @@ struct Zone {
 /// Writes to a zone that may fail before it is retired.
 const FAILURES_MOST: u32 = 3;
 
-/// Where the next bytes go.
+/// The place of the next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
     /// Into this open zone.
@@ -80,7 +80,7 @@ pub enum Placed {
     Wait,
 }
 
-/// Who asks for space.
+/// The claimant of space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
     User,
@@ -124,7 +124,7 @@ impl ZoneTable {
             .into_iter()
             .flatten()
             .min();
-        // Where the device sets no limit, zones may linger in `Closing` behind slow streams.
+        // If the device sets no limit, zones may linger in `Closing` behind slow streams.
         let active_most = device_most.map_or(plan.open_zones as usize * 4 + 16, |n| {
             n.saturating_sub(METADATA_ZONES) as usize
         });
@@ -200,7 +200,7 @@ impl ZoneTable {
             if self.anything_coming() || self.close_fullest() || self.free.is_empty() {
                 return Placed::Wait;
             }
-            // All others failed: nothing is left to collect, so that nobody needs the reserve.
+            // All others failed: nothing is left to collect, so host GC does not need the reserve.
         }
         if self.open.len() >= self.open_most() && !self.close_fullest() {
             return Placed::Wait;

@@ -33,13 +33,13 @@ impl Cells {
         self.cells.capacity() * size_of::<u32>()
     }
 
-    /// Where `hash` is, of which only `is_it` can be sure.
+    /// The cell of `hash`, of which only `is_it` can be sure.
     pub(super) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<usize> {
         let (tag, ids) = (self.tag(hash), self.ids());
         self.probe(hash, |cell| cell & !ids == tag && is_it(cell & ids))
     }
 
-    /// Where the number `id` of `hash` is.
+    /// The cell of the number `id` of `hash`.
     pub(super) fn position_of(&self, hash: u64, id: u32) -> Option<usize> {
         let wanted = self.tag(hash) | id;
         self.probe(hash, |cell| cell == wanted)

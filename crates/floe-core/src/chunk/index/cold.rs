@@ -1,4 +1,4 @@
-//! What host GC copies of a zone, and what it rather forgets.
+//! The records of a zone that host GC copies, and those that it forgets.
 //!
 //! A chunk among the oldest eighth of its shard will be evicted soon anyway:
 //! copying it would buy little time for a whole write. So it is dropped with

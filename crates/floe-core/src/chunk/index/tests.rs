@@ -116,7 +116,7 @@ fn uses_are_told_as_they_would_be_evicted() {
     }
 }
 
-/// What host GC does not copy is what would be evicted next.
+/// Host GC leaves behind what would be evicted next.
 #[test]
 fn only_the_oldest_eighth_is_cold() {
     let geometry = geometry();

@@ -1,4 +1,4 @@
-//! How recently each live record was used, coarsely, for whoever writes it down.
+//! How recently each live record was used, coarsely, to be noted on flash.
 
 use super::{GHOST_BIT, PAGE, Place, ShardIndex, place_of};
 use crate::layout::SlotUse;
@@ -14,7 +14,7 @@ pub struct UseBounds {
 }
 
 impl ShardIndex {
-    /// What counts as cold and as warm now; `None` without recency.
+    /// The bounds of cold and warm now; `None` without recency.
     pub fn use_bounds(&self) -> Option<UseBounds> {
         let (coldest_eighth, colder_half) = self.recency.as_ref()?.quantiles();
         Some(UseBounds {

@@ -95,8 +95,8 @@ impl ZoneTable {
         self.zones.len() - METADATA_ZONES as usize
     }
 
-    /// What is left of `zones`, which were chosen for all data zones, where some
-    /// are out of use: their share, or a quarter of those left.
+    /// The share of `zones`, which were chosen for all data zones, once some are
+    /// out of use; at least a quarter of those left.
     fn share(&self, zones: usize) -> usize {
         let usable = self.usable_zones();
         let share = zones * usable / self.data_zones().max(1);

@@ -1,5 +1,4 @@
-//! What happens to zones where the space below the device ends, and where
-//! host GC needs some.
+//! Zones when the space below the device ends, and when host GC needs some.
 
 use super::*;
 use crate::Geometry;
@@ -81,7 +80,7 @@ fn a_zone_without_space_for_its_header_is_not_tried_again_at_once() {
     zones.done(zone);
     zones.out_of_space(Some(zone));
     assert_eq!(zones.info(zone).phase, ZonePhase::Retired);
-    assert!(zones.is_dead(), "nothing has space, so nobody waits");
+    assert!(zones.is_dead(), "nothing has space, so no write waits");
     assert_eq!(zones.place(4096, 1), Placed::Wait);
     assert_eq!(zones.restore_withdrawn() as u32, ZONES - METADATA_ZONES);
     assert!(!zones.is_dead());
