@@ -1,5 +1,5 @@
 //! Key hashing. One seeded 64-bit hash names a key everywhere: in the index,
-//! in summaries on flash, in the journal of deaths.
+//! in summaries on flash, in tombstones.
 
 use std::hash::{BuildHasherDefault, Hasher};
 

@@ -181,7 +181,7 @@ fn values_expire() {
 }
 
 /// More overwrites than a journal zone has room for notes: zones with many
-/// deaths are evicted for it, and nothing is refused.
+/// tombstones are evicted for it, and nothing is refused.
 #[test]
 fn overwrites_never_fill_the_journal() {
     virtual_time::run(1, |clock: Clock| async move {

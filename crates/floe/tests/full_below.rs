@@ -52,7 +52,7 @@ fn value(index: usize) -> Bytes {
 async fn put(store: &Store, count: usize, deleting: bool) {
     for index in 0..count {
         let options = PutOptions::default();
-        // What there is no room for is not stored, or its death not noted.
+        // A value without room is not stored, or its tombstone not written.
         let _ = store
             .put(key(index).as_bytes(), value(index), options)
             .await;

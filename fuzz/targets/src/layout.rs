@@ -372,7 +372,7 @@ pub(crate) fn journal_seeds() -> Vec<Vec<u8>> {
             summary_offset: 40 << 20,
             records: 500,
         },
-        Note::Death {
+        Note::Tombstone {
             life: LIFE,
             hash: KeyHash(1),
             sequence: Sequence(2),

@@ -221,12 +221,12 @@ fn line(finding: &Finding) -> String {
             blocks,
             notes,
             full_zones,
-            deaths,
+            tombstones,
             complete,
             end_offset,
             ..
         } => format!(
-            "{} {notes} notes in {blocks} blocks: {full_zones} of full zones, {deaths} of dead records; \
+            "{} {notes} notes in {blocks} blocks: {full_zones} of full zones, {tombstones} tombstones; \
              ends at {end_offset:#x}{}",
             style.bold(&format!("zone {zone}: journal")),
             if *complete {

@@ -14,7 +14,7 @@
 //!
 //! and a note:
 //!
-//! | offset | bytes | zone full | death | checkpoint end | generation floor | zone closed | slot use | use noted |
+//! | offset | bytes | zone full | tombstone | checkpoint end | generation floor | zone closed | slot use | use noted |
 //! |---|---|---|---|---|---|---|---|---|
 //! | 0 | 4 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |
 //! | 4 | 4 | zone | zone | zero | zero | zone | zone | zero |
@@ -79,7 +79,7 @@ pub enum Note {
     },
     /// In this life of a zone, records with this key hash and this sequence or
     /// a lower one are dead.
-    Death {
+    Tombstone {
         /// The zone's life.
         life: ZoneLife,
         /// The key's hash.
@@ -212,7 +212,7 @@ impl Note {
                 summary_offset,
                 records,
             } => (1, Some(life), records, summary_offset, 0),
-            Note::Death {
+            Note::Tombstone {
                 life,
                 hash,
                 sequence,
@@ -244,7 +244,7 @@ impl Note {
                 summary_offset: u64_at(bytes, 16),
                 records: u32_at(bytes, 12),
             }),
-            2 => Some(Note::Death {
+            2 => Some(Note::Tombstone {
                 life,
                 hash: KeyHash(u64_at(bytes, 16)),
                 sequence: Sequence(u64_at(bytes, 24)),

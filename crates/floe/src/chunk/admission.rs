@@ -1,4 +1,4 @@
-//! Which values are written to flash: one admission policy for all shards.
+//! The choice of values that are written to flash: one policy for all shards.
 //!
 //! A value that is not written replaces its key's older one all the same: that is
 //! as durably dead as if the newer were stored. In memory it stays as long as any.

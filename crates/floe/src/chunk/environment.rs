@@ -11,7 +11,7 @@ use floe_device::{Clock, SharedDevice};
 use super::stats::ChunkCounters;
 use crate::value::PutOptions;
 
-/// What an open chunk engine is made for.
+/// The environment of one open cache.
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) device: SharedDevice,

@@ -1,4 +1,7 @@
-//! Deaths made durable: the chunk engine's notes in the metadata log.
+//! Tombstones made durable: the chunk engine's notes in the metadata log.
+//!
+//! A panic in the log's task poisons the journal: every delete and every overwrite
+//! of a value that may be on flash fails from then on. Lookups go on.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,7 +14,8 @@ use floe_core::layout::{Generation, JournalChain, LayoutError, Note, Superblock,
 use floe_device::SharedDevice;
 use tokio::task::JoinHandle;
 
-use super::deaths::{Owed, Pressure, Unsent};
+use super::pressure::Pressure;
+use super::tombstones::{PendingTombstones, Unsent};
 use super::zone_state::ZoneStates;
 use crate::error::CacheError;
 use crate::metadata_log::{self, Contents, Demand, Log, LogError, LogSuperblock, Queue, Written};
@@ -47,10 +51,10 @@ pub(crate) struct Journal {
     generation_floor: AtomicU32,
     counters: Arc<JournalCounters>,
     pressure: Arc<Pressure>,
-    owed: Arc<Owed>,
+    pending: Arc<PendingTombstones>,
 }
 
-/// What the journal counts.
+/// Counters of the journal.
 #[derive(Debug, Default)]
 pub(crate) struct JournalCounters {
     pub(crate) notes: AtomicU64,
@@ -73,12 +77,12 @@ impl Journal {
         let pressure = Pressure::new(plan.geometry.zone_capacity);
         pressure.set(log.written_bytes());
         let counters = Arc::<JournalCounters>::default();
-        let owed = Arc::<Owed>::default();
+        let pending = Arc::<PendingTombstones>::default();
         let notes = Notes {
             states,
             counters: Arc::clone(&counters),
             pressure: Arc::clone(&pressure),
-            owed: Arc::clone(&owed),
+            pending: Arc::clone(&pending),
         };
         let (queue, task) = metadata_log::start(log, notes);
         let journal = Journal {
@@ -86,30 +90,30 @@ impl Journal {
             generation_floor: AtomicU32::new(generation_floor.0),
             counters,
             pressure,
-            owed,
+            pending,
         };
         Ok((journal, task))
     }
 
-    /// Deaths of `hash` that are not written yet.
-    pub(crate) fn owed(&self, hash: KeyHash) -> Vec<Note> {
-        self.owed.of(hash)
+    /// Tombstones of `hash` that are not written yet.
+    pub(crate) fn pending(&self, hash: KeyHash) -> Vec<Note> {
+        self.pending.of(hash)
     }
 
-    /// From now on, every write or delete of one of these keys sees to these
-    /// deaths, too.
-    pub(crate) fn owe(&self, deaths: &[Note]) {
-        self.owed.add(deaths);
+    /// From now on, every write or delete of one of these keys waits for these
+    /// tombstones, too.
+    pub(crate) fn enqueue(&self, tombstones: &[Note]) {
+        self.pending.enqueue(tombstones);
     }
 
-    /// Deaths that did not come to be.
-    pub(crate) fn forgive(&self, deaths: &[Note]) {
-        self.owed.paid(deaths);
+    /// Takes tombstones back whose values are alive.
+    pub(crate) fn cancel(&self, tombstones: &[Note]) {
+        self.pending.remove(tombstones);
     }
 
     /// Holds notes that are sent after something else is done.
     pub(crate) fn hold(&self, notes: Vec<Note>) -> Unsent {
-        Unsent::new(&self.owed, notes)
+        Unsent::new(&self.pending, notes)
     }
 
     /// Writes `notes`; when this returns `Ok` they are as durable as configured.
@@ -117,7 +121,7 @@ impl Journal {
         if notes.is_empty() {
             return Ok(());
         }
-        if self.owed.is_full() {
+        if self.pending.is_full() {
             return Err(CacheError::NotDurable(
                 "the journal has failed too often; reopen the cache".into(),
             ));
@@ -154,7 +158,7 @@ impl Journal {
         Ok(())
     }
 
-    /// How full of deaths the journal is.
+    /// How full of tombstones the journal is.
     pub(crate) fn pressure(&self) -> &Pressure {
         &self.pressure
     }
@@ -182,7 +186,7 @@ struct Notes {
     states: Arc<ZoneStates>,
     counters: Arc<JournalCounters>,
     pressure: Arc<Pressure>,
-    owed: Arc<Owed>,
+    pending: Arc<PendingTombstones>,
 }
 
 impl Contents for Notes {
@@ -198,7 +202,7 @@ impl Contents for Notes {
     }
 
     fn gather(&mut self, notes: &mut Vec<Note>) {
-        notes.extend(self.owed.take_orphans());
+        notes.extend(self.pending.take_orphans());
     }
 
     fn live(
@@ -213,46 +217,46 @@ impl Contents for Notes {
         match result {
             Ok(written) => {
                 self.counters.notes.fetch_add(notes.len() as u64, SeqCst);
-                let deaths = notes
+                let tombstones = notes
                     .iter()
-                    .filter(|note| matches!(note, Note::Death { .. }));
+                    .filter(|note| matches!(note, Note::Tombstone { .. }));
                 match written {
-                    Written::Appended => self.pressure.add(deaths.count() as u64),
+                    Written::Appended => self.pressure.add(tombstones.count() as u64),
                     Written::Moved { bytes } => {
                         self.counters.moves.fetch_add(1, SeqCst);
                         self.pressure.set(*bytes);
                     }
                 }
-                self.owed.paid(notes);
+                self.pending.remove(notes);
             }
             Err(error) => {
                 if matches!(error, LogError::Device(error) if error.is_no_space()) {
                     self.pressure.starve();
                 }
                 tracing::error!(%error, "the journal could not be written; deletes and overwrites are refused");
-                self.owed.add(notes);
+                self.pending.enqueue(notes);
             }
         }
     }
 }
 
-/// Drops notes of lives that are over and deaths that a later note covers.
+/// Drops notes of lives that are over and tombstones that a later one covers.
 pub(crate) fn filter_notes(notes: Vec<Note>, current: impl Fn(&ZoneLife) -> bool) -> Vec<Note> {
     let mut floor = None;
     let mut closed = HashMap::new();
-    let mut deaths = HashMap::new();
+    let mut tombstones = HashMap::new();
     let mut slot_uses = BTreeMap::new();
     let mut use_noted = None;
     let mut kept = Vec::new();
     for note in notes {
         match note {
             Note::ZoneFull { life, .. } if current(&life) => kept.push(note),
-            Note::Death {
+            Note::Tombstone {
                 life,
                 hash,
                 sequence,
             } if current(&life) => {
-                let newest = deaths.entry((life, hash)).or_insert(sequence);
+                let newest = tombstones.entry((life, hash)).or_insert(sequence);
                 *newest = (*newest).max(sequence);
             }
             Note::ZoneClosed { life, end_offset } if current(&life) => {
@@ -269,17 +273,17 @@ pub(crate) fn filter_notes(notes: Vec<Note>, current: impl Fn(&ZoneLife) -> bool
             _ => {}
         }
     }
-    let mut deaths: Vec<Note> = deaths
+    let mut tombstones: Vec<Note> = tombstones
         .into_iter()
-        .map(|((life, hash), sequence)| Note::Death {
+        .map(|((life, hash), sequence)| Note::Tombstone {
             life,
             hash,
             sequence,
         })
         .collect();
     // A hash map's order must not decide what is written: the same history writes the same bytes.
-    deaths.sort_unstable_by_key(|note| match note {
-        Note::Death { life, hash, .. } => (life.zone, life.generation, hash.0),
+    tombstones.sort_unstable_by_key(|note| match note {
+        Note::Tombstone { life, hash, .. } => (life.zone, life.generation, hash.0),
         _ => (ZoneId(0), Generation(0), 0),
     });
     let mut closed: Vec<_> = closed.into_iter().collect();
@@ -289,7 +293,7 @@ pub(crate) fn filter_notes(notes: Vec<Note>, current: impl Fn(&ZoneLife) -> bool
             .into_iter()
             .map(|(life, end_offset)| Note::ZoneClosed { life, end_offset }),
     );
-    kept.extend(deaths);
+    kept.extend(tombstones);
     kept.extend(slot_uses.into_values());
     kept.extend(use_noted.map(|sequence| Note::UseNoted { sequence }));
     kept.extend(floor.map(|generation| Note::GenerationFloor { generation }));

@@ -16,7 +16,7 @@ use super::zone_state::ZoneStates;
 use crate::error::CacheError;
 use crate::value::Tier;
 
-/// Where a key's value is.
+/// The place of a key's value.
 pub(crate) enum Lookup<'e> {
     /// In memory, whole.
     Memory(Bytes, Tier),
@@ -26,7 +26,7 @@ pub(crate) enum Lookup<'e> {
     Absent,
 }
 
-/// What is known of a key without reading flash.
+/// The answer of a lookup that does not read flash.
 pub(crate) enum RamLookup {
     /// The value, whole.
     Found(Bytes, Tier),
@@ -36,10 +36,10 @@ pub(crate) enum RamLookup {
     Absent,
 }
 
-/// What a shard holds of a key in memory.
+/// A shard's answer from memory.
 enum InMemory {
     Value(Bytes, Tier),
-    /// What flash may hold is not the newest, and the newest is not served.
+    /// Flash may hold an older value; the newest is not served.
     Outdated,
     Nothing,
 }
@@ -218,7 +218,7 @@ impl Engine {
         self.check_key(key)?;
         let hash = self.env.hash(key);
         let shard = self.index.shard_of(hash).lock();
-        // What admission declined is nowhere else.
+        // A declined value is nowhere else.
         if shard.ram_contains(hash, key, &self.env.clock) {
             return Ok(true);
         }

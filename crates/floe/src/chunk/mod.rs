@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `environment.rs` | device, clock, plan, identity, sequences, counters |
 //! | `index.rs`, `shard.rs`, `zone_state.rs` | which value is the newest, and where |
-//! | `journal.rs`, `deaths.rs`, `tombstones.rs` | tombstones made durable; the metadata zones |
+//! | `journal.rs`, `tombstones.rs`, `pressure.rs` | tombstones made durable; the metadata zones |
 //! | `zones.rs` | the zone table and its waiters |
 //! | `placement.rs` | where values lie: `log/` or `slots/` |
 //! | `admission.rs` | which values are written at all |
@@ -21,7 +21,6 @@
 
 mod admission;
 mod base;
-mod deaths;
 mod environment;
 mod flash_value;
 mod index;
@@ -31,6 +30,7 @@ mod log;
 mod lookup;
 mod opening;
 mod placement;
+mod pressure;
 mod reclaim;
 mod recover;
 mod scan;
@@ -359,7 +359,7 @@ impl Engine {
                 records: info.records,
                 live_records: states.live_records(zone),
                 live_bytes: states.live_bytes(zone),
-                deaths: states.tombstones(zone),
+                tombstones: states.tombstones(zone),
             }
         };
         zones.map(at_a_glance).collect()

@@ -1,4 +1,4 @@
-//! What opening a cache takes, finds, and fails with.
+//! Opening a cache: options, errors, and the report.
 
 use floe_core::chunk::ConfigError;
 use floe_core::layout::{LayoutError, PlanMismatch};
@@ -32,7 +32,7 @@ pub enum OpenError {
     OtherPlan {
         /// The device.
         device: String,
-        /// What differs.
+        /// The difference.
         mismatch: PlanMismatch,
     },
     /// The device holds a Floe cache of tiny objects.
@@ -76,7 +76,7 @@ impl From<TableError> for OpenError {
     }
 }
 
-/// What opening a cache found.
+/// The findings of an opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RecoveryReport {
     /// The device was blank and was formatted.
@@ -97,7 +97,7 @@ pub struct RecoveryReport {
     pub evicted_records: u64,
 }
 
-/// What a new cache needs besides its plan.
+/// Options of an opening besides the plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OpenOptions {
     /// Wipe whatever the device holds.

@@ -1,7 +1,7 @@
-//! Where values lie: in a log of batches, or in slots written in place.
+//! The place of values: a log of batches, or slots written in place.
 //!
 //! Shards, write buffer, RAM tier, lookups and streaming are the same for both.
-//! What differs is owned by the implementations, `log/` and `slots/`.
+//! The implementations, `log/` and `slots/`, own the rest.
 
 use std::sync::Arc;
 

@@ -80,12 +80,12 @@ struct Recovery {
     /// Zones that the device counts as active.
     still_active: HashSet<ZoneId>,
     /// Zones whose header is neither sound nor blank.
-    doubtful: Vec<ZoneId>,
-    /// Where records lie and their sequences, zone by zone.
+    suspect: Vec<ZoneId>,
+    /// Places of records and their sequences, zone by zone.
     sequences: HashMap<ZoneId, Vec<(u32, Sequence)>>,
     /// The same of the last zone whose records had to be compared with newer ones, to look up.
     compared: Option<(ZoneId, HashMap<u32, Sequence>)>,
-    /// Which slots are taken, if there are slots.
+    /// The taken slots, if there are slots.
     slots: Option<SlotMap>,
 }
 
@@ -128,7 +128,7 @@ impl Recovery {
             epoch_max: 0,
             losers: Vec::new(),
             still_active: HashSet::new(),
-            doubtful: Vec::new(),
+            suspect: Vec::new(),
             sequences: HashMap::new(),
             compared: None,
             slots,
@@ -192,7 +192,7 @@ impl Recovery {
         let Digest {
             full,
             closed,
-            deaths,
+            tombstones,
         } = self.digest(&notes);
         let current: HashSet<ZoneLife> = lives.iter().map(|header| header.life).collect();
         let mut filled = Vec::new();
@@ -211,9 +211,9 @@ impl Recovery {
             .await;
         for content in contents.drain(..) {
             let content = content?;
-            self.enter_zone(&content, &deaths).await?;
+            self.enter_zone(&content, &tombstones).await?;
             if content.scanned {
-                // What stands behind may be readable the next time, when its keys have been deleted.
+                // A record behind may be readable the next time, when its key has been deleted.
                 self.losers.push(Note::ZoneClosed {
                     life: content.life,
                     end_offset: content.used_bytes,
@@ -265,7 +265,7 @@ impl Recovery {
                 Err(blank) => {
                     self.states.mark_unknown(zone);
                     if !blank {
-                        self.doubtful.push(zone);
+                        self.suspect.push(zone);
                     }
                 }
             }
@@ -278,7 +278,7 @@ impl Recovery {
         let Digest {
             mut full,
             mut closed,
-            mut deaths,
+            mut tombstones,
         } = Digest::default();
         for note in notes {
             match *note {
@@ -293,12 +293,12 @@ impl Recovery {
                     let end = closed.entry(life).or_insert(end_offset);
                     *end = end_offset.min(*end);
                 }
-                Note::Death {
+                Note::Tombstone {
                     life,
                     hash,
                     sequence,
                 } => {
-                    let newest = deaths
+                    let newest = tombstones
                         .entry((life.zone, life.generation, hash))
                         .or_insert(sequence);
                     *newest = (*newest).max(sequence);
@@ -316,14 +316,14 @@ impl Recovery {
         Digest {
             full,
             closed,
-            deaths,
+            tombstones,
         }
     }
 
     async fn enter_zone(
         &mut self,
         content: &ZoneContent,
-        deaths: &Deaths,
+        tombstones: &Tombstones,
     ) -> Result<(), OpenError> {
         let life = content.life;
         self.states
@@ -345,7 +345,7 @@ impl Recovery {
         self.sequences.insert(life.zone, sequences);
         for record in &content.records {
             self.next_sequence = self.next_sequence.max(record.sequence.0 + 1);
-            let dead = deaths.get(&(life.zone, life.generation, record.hash));
+            let dead = tombstones.get(&(life.zone, life.generation, record.hash));
             if dead.is_some_and(|&up_to| record.sequence <= up_to) {
                 self.report.dead_records += 1;
                 self.states.add_tombstone(life.zone);
@@ -398,9 +398,9 @@ impl Recovery {
         self.states.add_tombstone(loser.zone);
     }
 
-    /// What is not served now must not be found the next time.
+    /// A record that is not served now must not be found the next time.
     fn lose(&mut self, life: ZoneLife, hash: KeyHash, sequence: Sequence) {
-        self.losers.push(Note::Death {
+        self.losers.push(Note::Tombstone {
             life,
             hash,
             sequence,
@@ -447,7 +447,7 @@ impl Recovery {
             }
         }
         // A header that could not be made out may be readable the next time, and its zone would come back.
-        for &zone in &self.doubtful {
+        for &zone in &self.suspect {
             if let Err(error) = self.device.reset(zone).await {
                 tracing::warn!(%error, %zone, "a zone with an unreadable header could not be reset");
             }
@@ -516,14 +516,14 @@ impl Recovery {
     }
 }
 
-/// What the journal says about zones and records.
+/// The journal's notes about zones and records.
 #[derive(Default)]
 struct Digest {
-    /// Where the summaries of full zones are, and how many entries they have.
+    /// Offsets of full zones' summaries, and how many entries they have.
     full: HashMap<ZoneLife, (u64, u32)>,
-    /// Up to where zones without a summary are believed.
+    /// Up to where zones without a summary are verified.
     closed: HashMap<ZoneLife, u64>,
-    deaths: Deaths,
+    tombstones: Tombstones,
 }
 
-type Deaths = HashMap<(ZoneId, Generation, KeyHash), Sequence>;
+type Tombstones = HashMap<(ZoneId, Generation, KeyHash), Sequence>;

@@ -1,4 +1,4 @@
-//! What a zone holds: from its summary, or by a walk from descriptor to descriptor.
+//! A zone's records: from its summary, or by a walk from descriptor to descriptor.
 
 use floe_core::chunk::Plan;
 use floe_core::layout::{
@@ -26,7 +26,7 @@ pub(super) fn place(summary: &SummaryEntry, life: ZoneLife, block_size: u32) -> 
     Address::new(life.zone, u64::from(summary.block) * u64::from(block_size))
 }
 
-/// What the journal says about one zone that is in use.
+/// The journal's notes about one zone that is in use.
 pub(super) enum Noted {
     Full(u64, u32),
     Closed(u64),
@@ -109,10 +109,10 @@ async fn read_summary(
     Some(entries)
 }
 
-/// What a walk from descriptor to descriptor found.
+/// The findings of a walk from descriptor to descriptor.
 pub(super) struct ZoneScan {
     pub(super) records: Vec<ScannedRecord>,
-    /// Where the last intact batch ends.
+    /// The end of the last intact batch.
     pub(super) end: u64,
 }
 

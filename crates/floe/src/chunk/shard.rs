@@ -42,7 +42,7 @@ pub(crate) struct PendingSlot {
     pub(crate) life: Option<ZoneLife>,
 }
 
-/// What a pending record costs beside its key and value.
+/// Memory of a pending record beside its key and value.
 pub(crate) const PENDING_BYTES: u64 = size_of::<Pending>() as u64 + 64;
 
 /// A value in the RAM tier.
@@ -53,7 +53,7 @@ pub(crate) struct RamValue {
     pub(crate) expiry_unix_s: u32,
 }
 
-/// What an entry of the RAM tier costs beside its key and value: quick_cache's
+/// Memory of an entry of the RAM tier beside its key and value: quick_cache's
 /// slot and table, two allocations, and the handle of the shared bytes.
 pub(crate) const RAM_ENTRY_BYTES: u64 = 160;
 

@@ -97,7 +97,7 @@ stats! {
 pub struct EngineStats {
     /// Counts since it was opened.
     pub counts: ChunkCounts,
-    /// What the admission policy decided; all zero where everything is admitted.
+    /// Decisions of the admission policy; all zero where everything is admitted.
     pub admission: AdmissionStatistics,
     /// Values that are served from flash.
     pub live_records: u64,
@@ -147,7 +147,7 @@ pub struct ZoneStats {
     /// Bytes of values that are served.
     pub live_bytes: u64,
     /// Tombstones in the journal for this life.
-    pub deaths: u32,
+    pub tombstones: u32,
 }
 
 pub(crate) fn add(counter: &AtomicU64, n: u64) {

@@ -1,4 +1,6 @@
-//! What readers and writers of a zone share without a lock.
+//! The state of each zone that readers and writers share without a lock.
+//!
+//! There is no lock to poison; a reader that panics unpins its zone.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -71,8 +71,8 @@ pub enum Finding {
         notes: u64,
         /// Notes that name a full zone.
         full_zones: u64,
-        /// Notes that name dead records.
-        deaths: u64,
+        /// Tombstones.
+        tombstones: u64,
         /// Whether everything that was live when it was begun is in it.
         complete: bool,
         /// Where it ends.

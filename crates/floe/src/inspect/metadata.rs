@@ -9,7 +9,7 @@ use floe_core::layout::{
 use floe_device::SharedDevice;
 
 use super::finding::Finding;
-use super::{Deaths, Emitter, InspectError, read, read_failure};
+use super::{Emitter, InspectError, Tombstones, read, read_failure};
 use crate::metadata_log::other;
 
 /// Most bytes of one journal block that are believed.
@@ -28,7 +28,7 @@ pub(super) struct Journal {
     pub(super) full: HashMap<ZoneLife, FullNote>,
     /// Where the batches of a closed life end to be believed.
     pub(super) closed: HashMap<ZoneLife, u64>,
-    pub(super) deaths: Deaths,
+    pub(super) tombstones: Tombstones,
     complete: bool,
 }
 
@@ -135,7 +135,7 @@ async fn journal<V: FnMut(&Finding)>(
     let capacity = device.geometry().zone_capacity;
     let mut chain = JournalChain::new(superblock.id, superblock.epoch);
     let mut journal = Journal::default();
-    let (mut notes, mut full_zones, mut deaths) = (0, 0, 0);
+    let (mut notes, mut full_zones, mut tombstones) = (0, 0, 0);
     let mut offset = Superblock::encoded_bytes(block_size) as u64;
     while offset < capacity {
         let Some((block_notes, bytes)) =
@@ -157,13 +157,13 @@ async fn journal<V: FnMut(&Finding)>(
                     };
                     journal.full.insert(life, note);
                 }
-                Note::Death {
+                Note::Tombstone {
                     life,
                     hash,
                     sequence,
                 } => {
-                    deaths += 1;
-                    let dead = journal.deaths.entry((life, hash.0)).or_default();
+                    tombstones += 1;
+                    let dead = journal.tombstones.entry((life, hash.0)).or_default();
                     *dead = (*dead).max(sequence.0);
                 }
                 Note::GenerationFloor { .. } | Note::SlotUse { .. } | Note::UseNoted { .. } => {}
@@ -189,7 +189,7 @@ async fn journal<V: FnMut(&Finding)>(
         blocks: chain.next_block(),
         notes,
         full_zones,
-        deaths,
+        tombstones,
         complete: journal.complete,
         end_offset: offset,
     };

@@ -257,7 +257,7 @@ impl<V: FnMut(&Finding)> Walk<'_, V> {
     /// Whether the journal says that this record is dead.
     fn noted_dead(&self, life: ZoneLife, hash: u64, sequence: u64) -> bool {
         self.journal
-            .deaths
+            .tombstones
             .get(&(life, hash))
             .is_some_and(|dead| sequence <= *dead)
     }
@@ -286,4 +286,4 @@ fn read_failure(error: &DeviceError) -> String {
 
 /// Dead records by life of their zone and key hash: the highest sequence that
 /// is dead.
-type Deaths = HashMap<(ZoneLife, u64), u64>;
+type Tombstones = HashMap<(ZoneLife, u64), u64>;

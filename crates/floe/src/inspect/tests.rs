@@ -209,7 +209,7 @@ impl Cache {
                 records: entries.len() as u32,
             },
             Note::CheckpointEnd { notes: 1 },
-            Note::Death {
+            Note::Tombstone {
                 life: life(2),
                 hash: KeyHash::of(SEED, b"dead"),
                 sequence: Sequence(3),
@@ -288,7 +288,7 @@ async fn a_sound_cache_is_described_and_has_no_damage() {
         Finding::Journal {
             notes: 3,
             full_zones: 1,
-            deaths: 1,
+            tombstones: 1,
             complete: true,
             ..
         }

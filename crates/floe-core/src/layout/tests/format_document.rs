@@ -212,7 +212,7 @@ fn thousands(number: u64) -> String {
 
 #[test]
 fn every_note_kind_is_documented_by_its_number() {
-    let kinds = "kind: 1 zone full, 2 death, 3 checkpoint end, 4 generation floor, 5 zone closed, 6 slot use, 7 use noted |";
+    let kinds = "kind: 1 zone full, 2 tombstone, 3 checkpoint end, 4 generation floor, 5 zone closed, 6 slot use, 7 use noted |";
     assert!(DOCUMENT.contains(kinds));
     let notes = [
         Note::ZoneFull {
@@ -220,7 +220,7 @@ fn every_note_kind_is_documented_by_its_number() {
             summary_offset: 0,
             records: 0,
         },
-        Note::Death {
+        Note::Tombstone {
             life: LIFE,
             hash: KeyHash(0),
             sequence: Sequence(0),

@@ -171,7 +171,7 @@ fn notes() -> impl Strategy<Value = Note> {
         any::<u64>().prop_map(|sequence| Note::UseNoted {
             sequence: Sequence(sequence)
         }),
-        (life, any::<u64>(), any::<u64>()).prop_map(|(life, hash, sequence)| Note::Death {
+        (life, any::<u64>(), any::<u64>()).prop_map(|(life, hash, sequence)| Note::Tombstone {
             life,
             hash: KeyHash(hash),
             sequence: Sequence(sequence),

@@ -31,7 +31,7 @@ use stream_scheduler::StreamScheduler;
 pub(crate) use reader::LargeReader;
 pub(crate) use writer::LargeWriter;
 
-/// What all large values of a cache share.
+/// The common state of a cache's large values.
 #[derive(Debug)]
 pub(crate) struct LargeValues {
     env: Arc<Environment>,

@@ -75,7 +75,7 @@ impl LargeReader {
         let life = ZoneLife::new(entry.place.zone, generation);
         let descriptor = values.descriptor(key, hash, entry, life).await?;
         drop(pin);
-        // What is no longer than one read costs the same RAM in few parts as in many.
+        // A range no longer than one read costs the same RAM in few parts as in many.
         let part_bytes = match range.end - range.start <= u64::from(PARTS_TOGETHER * PART_BYTES) {
             true => values.env.plan.stream_bytes(),
             false => PART_BYTES,

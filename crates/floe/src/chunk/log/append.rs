@@ -154,7 +154,7 @@ fn new_record(record: &Arc<Pending>) -> NewRecord<'_> {
 }
 
 fn tombstone(record: &Pending, life: ZoneLife) -> Note {
-    Note::Death {
+    Note::Tombstone {
         life,
         hash: record.hash,
         sequence: record.sequence,

@@ -69,7 +69,7 @@ impl Log {
         let mut notes = Vec::new();
         let mut bury = |life: ZoneLife| {
             states.add_tombstone(life.zone);
-            notes.push(Note::Death {
+            notes.push(Note::Tombstone {
                 life,
                 hash,
                 sequence: at,
@@ -92,8 +92,8 @@ impl Log {
             relocating.for_each_other(zone, |copies| bury(states.life(copies)));
         }
         // Under the shard's lock: the key's next write or delete must find them.
-        self.base.journal.owe(&notes);
-        (was_served, self.base.journal.owed(hash))
+        self.base.journal.enqueue(&notes);
+        (was_served, self.base.journal.pending(hash))
     }
 
     /// When this returns `Ok`, the tombstones are as durable as configured. If

@@ -52,7 +52,7 @@ impl Reservation {
             .reserved_write_failed(zone, error.is_no_space());
         let states = log.base.index.states();
         if states.life(zone) != self.life {
-            // It was never opened: what its header's write left there is unknown.
+            // It was never opened: its header's write may have left anything there.
             states.mark_unknown(zone);
         }
         log.base.zones.notify_changed();

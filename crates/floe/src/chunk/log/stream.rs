@@ -125,12 +125,12 @@ impl LogStream {
         }
         // The descriptor may land though the caller has given up by then, or
         // though its append failed. Until it is entered, it counts as dead.
-        let stillborn = Note::Death {
+        let stillborn = Note::Tombstone {
             life,
             hash,
             sequence: descriptor.sequence,
         };
-        log.base.journal.owe(&[stillborn]);
+        log.base.journal.enqueue(&[stillborn]);
         notes.push(stillborn);
         let notes = log.base.journal.hold(notes);
         let placed = match self.append_descriptor(&descriptor, life).await {
@@ -145,7 +145,7 @@ impl LogStream {
         let entered = self.enter(hash, log.entry(life, &placed));
         let mut notes = notes.take();
         if entered == Entered::Yes {
-            log.base.journal.forgive(&[stillborn]);
+            log.base.journal.cancel(&[stillborn]);
             notes.retain(|note| *note != stillborn);
         } else {
             log.base.index.states().add_tombstone(life.zone);

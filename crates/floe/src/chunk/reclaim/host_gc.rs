@@ -167,7 +167,7 @@ impl HostGc {
                 // Copies may be on flash without their tombstones: the originals' entries must stay.
                 return false;
             }
-            // What was not moved is evicted with its zone: forgotten, never wrong.
+            // A value that was not moved is evicted with its zone: forgotten, never wrong.
         }
         self.log.evict_relocated(zone, &relocation).await;
         true
@@ -392,7 +392,7 @@ impl Moved {
 
     /// For the copy in `life`.
     fn tombstone(&self, life: ZoneLife) -> Note {
-        Note::Death {
+        Note::Tombstone {
             life,
             hash: self.hash,
             sequence: self.sequence,

@@ -1,4 +1,4 @@
-//! Which metadata zone holds, and whether the device may be formatted.
+//! The metadata zone that counts, and whether the device may be formatted.
 
 use floe_core::layout::{LayoutError, Structure, Superblock};
 

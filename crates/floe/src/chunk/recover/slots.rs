@@ -1,13 +1,13 @@
 //! Recovery of zones of slots: tables only, no payloads.
 //!
-//! What the tables should not claim any more is cleared, and stable, before
-//! anything is served: entries that lost against a newer one of their key,
+//! Entries that must not come back are cleared, and stable, before anything is
+//! served: entries that lost against a newer one of their key,
 //! that expired, or that the journal says are dead, and blocks that could not
-//! be read, for they may be readable the next time. After that no death in the
+//! be read, for they may be readable the next time. After that no tombstone in the
 //! journal matters any more, and none is kept.
 //!
-//! What had been evicted is so again, and what was used last is evicted last,
-//! as far as the journal knows. Entries of evicted values become ghosts, as
+//! Values that had been evicted are evicted again, and those that were used last
+//! are evicted last, as far as the journal knows. Entries of evicted values become ghosts, as
 //! they were before: their tables still name them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -24,7 +24,7 @@ use floe_core::slots::{SlotId, SlotMap, slot_at};
 use floe_device::Address;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 
-use super::{Deaths, Digest, Engine, OpenError, PARALLEL, Recovery, RecoveryReport};
+use super::{Digest, Engine, OpenError, PARALLEL, Recovery, RecoveryReport, Tombstones};
 use crate::chunk::shard::is_expired;
 use crate::chunk::slots::place;
 use crate::metadata_log::other;
@@ -33,7 +33,7 @@ use crate::slots::TableBlocks;
 /// How a table block is to be put right.
 #[derive(Debug)]
 enum Repair {
-    /// It was not sound: nothing in it is believed, whatever it reads as later.
+    /// It was not sound: nothing in it counts, though it may read back later.
     Empty,
     /// These slots' entries are not to come back.
     Clear(BTreeSet<u32>),
@@ -50,12 +50,12 @@ impl Recovery {
         notes: &[Note],
         mut lives: Vec<ZoneHeader>,
     ) -> Result<(Arc<Engine>, RecoveryReport), OpenError> {
-        let Digest { deaths, .. } = self.digest(notes);
+        let Digest { tombstones, .. } = self.digest(notes);
         lives.retain(|header| {
             let sound = header.layout == ZoneLayout::Slots;
             if !sound {
                 self.states.mark_unknown(header.life.zone);
-                self.doubtful.push(header.life.zone);
+                self.suspect.push(header.life.zone);
             }
             sound
         });
@@ -84,7 +84,7 @@ impl Recovery {
             let mut entering = Entering {
                 geometry: &geometry,
                 blocks: &blocks,
-                deaths: &deaths,
+                tombstones: &tombstones,
                 now_unix_s: self.clock.unix_seconds(),
                 life,
                 taken: vec![false; geometry.slots as usize],
@@ -201,7 +201,7 @@ impl Recovery {
             }
             Some(_) => self.count_out(entering, &other),
             None => {
-                // Which is newer cannot be told: neither is believed.
+                // The order of the two is unknown: neither counts.
                 self.count_out(entering, &entry);
                 self.count_out(entering, &other);
                 self.shards[index].index.remove(found.hash);
@@ -276,14 +276,14 @@ impl Recovery {
     }
 }
 
-/// What entering a zone's records needs to know and changes.
+/// The state in which a zone's records are entered.
 struct Entering<'a> {
     geometry: &'a SlotGeometry,
     blocks: &'a TableBlocks,
-    deaths: &'a Deaths,
+    tombstones: &'a Tombstones,
     now_unix_s: u64,
     life: ZoneLife,
-    /// What is known of this zone's slots, some at once.
+    /// Noted uses of this zone's slots, several in each.
     uses: Vec<Option<SlotUses>>,
     /// Younger records were used later than all that is known.
     uses_up_to: Sequence,
@@ -314,9 +314,9 @@ impl Entering<'_> {
     }
 
     fn is_dead(&self, found: &SlotEntry) -> bool {
-        !self.deaths.is_empty()
+        !self.tombstones.is_empty()
             && self
-                .deaths
+                .tombstones
                 .get(&(self.life.zone, self.life.generation, found.hash))
                 .is_some_and(|&up_to| found.sequence <= up_to)
     }
@@ -366,7 +366,7 @@ impl Entering<'_> {
     }
 }
 
-/// What the journal knows of the use of slots.
+/// Uses of slots that the journal has noted.
 struct KnownUses {
     /// By the first of the slots.
     by_slots: HashMap<(ZoneLife, u32), SlotUses>,
@@ -396,7 +396,7 @@ impl KnownUses {
         known
     }
 
-    /// What is known of the slots of `life`, in order.
+    /// Noted uses of the slots of `life`, in order.
     fn of_zone(&self, life: ZoneLife, slots: u32) -> Vec<Option<SlotUses>> {
         (0..slots)
             .step_by(SLOTS_PER_NOTE as usize)

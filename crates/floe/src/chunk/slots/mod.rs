@@ -210,7 +210,7 @@ fn slots_total(plan: &Plan, geometry: &SlotGeometry) -> u64 {
     u64::from(geometry.slots) * plan.data_zones().count() as u64
 }
 
-/// Where a value of this kind in `slot` is found: its payload or its descriptor.
+/// The address of a value of this kind in `slot`: its payload or its descriptor.
 pub(crate) fn place(geometry: &SlotGeometry, slot: SlotId, kind: ValueKind) -> Address {
     let offset = match kind {
         ValueKind::Small => geometry.payload_offset(slot.slot),

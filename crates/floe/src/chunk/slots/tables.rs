@@ -44,7 +44,7 @@ impl TableOwner for SlotStore {
         let states = self.base.index.states();
         let note = |dead: Dead| {
             states.add_tombstone(dead.zone);
-            Note::Death {
+            Note::Tombstone {
                 life: states.life(dead.zone),
                 hash: dead.hash,
                 sequence: dead.up_to,

@@ -90,7 +90,7 @@ impl SlotStore {
                 Err(error) => {
                     tracing::warn!(%error, %zone, "a zone could not be divided into slots and is not used");
                     add(&store.base.env.counters.write_errors, 1);
-                    // What its header's write left there is unknown.
+                    // Its header's write may have left anything there.
                     store.base.index.states().mark_unknown(zone);
                     store.base.zones.failed(zone);
                 }

@@ -124,9 +124,9 @@ impl SlotStore {
         self.base.zones.notify_changed();
     }
 
-    /// Where a write failed for want of space below the device, zones that were
-    /// never divided have none either: they go out of use, and slots that were
-    /// written before are evicted and written again.
+    /// If a write failed for want of space below the device, zones that were never
+    /// divided have none either: they go out of use, and slots that were written
+    /// before are evicted and written again.
     pub(super) fn note_shortage(&self, is_no_space: bool) {
         if is_no_space {
             self.base.zones.withdraw_unwritten();

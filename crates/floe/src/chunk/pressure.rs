@@ -1,0 +1,104 @@
+//! How full of tombstones the journal is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use floe_core::layout::NOTE_BYTES;
+use tokio::sync::Notify;
+
+/// How much of a metadata zone the tombstones take that still matter. Reclaim
+/// evicts the zones with most of them before a metadata zone would not hold them.
+#[derive(Debug)]
+pub(crate) struct Pressure {
+    live_bytes: AtomicU64,
+    limit_bytes: u64,
+    /// The journal found no space below the device since this was last asked.
+    starved: AtomicBool,
+    wake: Notify,
+}
+
+impl Pressure {
+    pub(super) fn new(zone_capacity: u64) -> Arc<Self> {
+        Arc::new(Pressure {
+            live_bytes: AtomicU64::new(0),
+            // The other half is for what comes while zones are being evicted.
+            limit_bytes: zone_capacity / 2,
+            starved: AtomicBool::new(false),
+            wake: Notify::new(),
+        })
+    }
+
+    pub(super) fn set(&self, bytes: u64) {
+        self.live_bytes.store(bytes, SeqCst);
+        self.add(0);
+    }
+
+    pub(super) fn add(&self, tombstones: u64) {
+        let bytes = tombstones * NOTE_BYTES as u64;
+        self.live_bytes.fetch_add(bytes, SeqCst);
+        if self.is_high() {
+            self.wake.notify_one();
+        }
+    }
+
+    /// A zone is empty: its tombstones matter no more.
+    pub(crate) fn relieve(&self, tombstones: u32) {
+        let bytes = u64::from(tombstones) * NOTE_BYTES as u64;
+        let less = |live: u64| Some(live.saturating_sub(bytes));
+        // The closure never declines.
+        let _ = self.live_bytes.fetch_update(SeqCst, SeqCst, less);
+    }
+
+    /// The journal found no space below the device: reclaim must give some back.
+    pub(super) fn starve(&self) {
+        self.starved.store(true, SeqCst);
+        self.wake.notify_one();
+    }
+
+    /// Whether the journal found no space since this was last asked.
+    pub(crate) fn take_starved(&self) -> bool {
+        self.starved.swap(false, SeqCst)
+    }
+
+    pub(crate) fn is_high(&self) -> bool {
+        self.live_bytes.load(SeqCst) > self.limit_bytes
+    }
+
+    /// Waits until the pressure has become high, or the journal was starved.
+    pub(crate) async fn risen(&self) {
+        self.wake.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn pressure_is_high_above_half_a_zone_until_zones_are_emptied() {
+        let note = NOTE_BYTES as u64;
+        let pressure = Pressure::new(20 * note);
+        pressure.add(10);
+        assert!(!pressure.is_high());
+        assert!(pressure.risen().now_or_never().is_none());
+        pressure.add(1);
+        assert!(pressure.is_high());
+        assert!(pressure.risen().now_or_never().is_some());
+        pressure.relieve(3);
+        assert!(!pressure.is_high());
+        pressure.relieve(100);
+        pressure.set(11 * note);
+        assert!(pressure.is_high());
+    }
+
+    #[test]
+    fn a_starved_journal_wakes_the_reclaimer_once() {
+        let pressure = Pressure::new(1 << 20);
+        pressure.starve();
+        assert!(pressure.risen().now_or_never().is_some());
+        assert!(pressure.take_starved());
+        assert!(!pressure.take_starved());
+    }
+}
