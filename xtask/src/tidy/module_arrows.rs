@@ -58,7 +58,6 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
 /// elsewhere fails, and so does a folder that has none.
 const CIRCLES_IN: &[&str] = &[
     "crates/floe-device/src/file",
-    "crates/floe-server/src",
     "crates/floe/src/inspect",
     "crates/floe/src/tiny",
     "lab/floe-eval/src",

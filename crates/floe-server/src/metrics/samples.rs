@@ -40,24 +40,14 @@ enum Number {
 impl Samples {
     /// A count that only grows; its name gets the suffix `_total`.
     pub(crate) fn counter(&mut self, name: &str, help: &str, labels: &[Label<'_>], value: u64) {
-        self.add(
-            name,
-            help,
-            MetricType::Counter,
-            labels,
-            Number::Count(value),
-        );
+        let number = Number::Count(value);
+        self.add(name, help, MetricType::Counter, labels, number);
     }
 
     /// A quantity that only grows; its name gets the suffix `_total`.
     pub(crate) fn total(&mut self, name: &str, help: &str, labels: &[Label<'_>], value: f64) {
-        self.add(
-            name,
-            help,
-            MetricType::Counter,
-            labels,
-            Number::Total(value),
-        );
+        let number = Number::Total(value);
+        self.add(name, help, MetricType::Counter, labels, number);
     }
 
     /// A quantity that rises and falls.

@@ -1,6 +1,6 @@
 //! The metrics of the memcached frontend.
 
-use super::MemcachedFrontend;
+use super::frontend::MemcachedFrontend;
 use super::latency::GET_RESULTS;
 use crate::frontend::Frontend;
 use crate::metrics::{Collect, ConnectionCounts, Samples, collect_tiny};

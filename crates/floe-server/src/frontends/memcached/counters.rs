@@ -1,8 +1,7 @@
 //! Counters of the memcached frontend. Each thread has its own, so that counting
 //! touches no shared cache line; readers add them up.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
+use super::count::Count;
 use super::latency::GetLatencies;
 
 macro_rules! counters {
@@ -106,19 +105,4 @@ counters! {
     auths,
     /// Failed attempts to authenticate.
     auth_errors,
-}
-
-/// A count that one thread adds to and any may read.
-#[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
-
-impl Count {
-    /// Adds; only the thread that owns the counters may.
-    pub(crate) fn add(&self, n: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
 }

@@ -8,11 +8,12 @@ use floe::{Item, ItemCache};
 use floe_core::Tick;
 
 use super::counters::Counters;
+use super::frontend::MemcachedFrontend;
+use super::latency::GetResult;
 use super::output::Output;
 use super::protocol::Verb;
 use super::protocol::number::{Digits, unsigned};
 use super::words as say;
-use super::{GetResult, MemcachedFrontend};
 
 /// The frontend, thread and batch of the requests of one connection.
 #[derive(Clone)]

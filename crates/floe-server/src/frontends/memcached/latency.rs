@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::counters::Count;
+use super::count::Count;
 use crate::metrics::HistogramSnapshot;
 
 /// The result of a get, in the words of `floe_memcached_keys_total`.

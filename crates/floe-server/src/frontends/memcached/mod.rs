@@ -11,8 +11,10 @@ mod auth;
 mod collect;
 mod config;
 mod connection;
+mod count;
 mod counters;
 mod execute;
+mod frontend;
 mod latency;
 mod listen;
 mod memory;
@@ -27,51 +29,16 @@ mod statistics;
 mod words;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::time::Duration;
 
 use floe::ItemCache;
-use floe_device::Clock;
-use parking_lot::Mutex;
-use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 
 use crate::config::ServerConfigError;
 use crate::frontend::{Bound, Frontend, Host, Reload, Serving, StartError};
-use crate::metrics::HistogramSnapshot;
-use crate::net::{Service, Tls};
-use crate::reload::Reloadable;
+use crate::net::Service;
 pub use config::MemcachedConfig;
-use counters::Counters;
-use counters::Totals;
-use latency::GetResult;
+pub(crate) use frontend::MemcachedFrontend;
 use listen::Listeners;
-use memory::Memory;
 use reload::Reloaded;
-
-/// The memcached frontend.
-#[derive(Debug)]
-pub(crate) struct MemcachedFrontend {
-    items: ItemCache,
-    clock: Clock,
-    config: Reloadable<MemcachedConfig>,
-    max_item_bytes: u64,
-    /// The runtime for background work of the store.
-    runtime: Handle,
-    memory: Arc<Memory>,
-    users: Option<auth::Users>,
-    tls: Option<Tls>,
-    /// Connections that are open.
-    open: AtomicU32,
-    listed: Arc<open::Open>,
-    prefixes: prefixes::Prefixes,
-    draining: CancellationToken,
-    is_draining: AtomicBool,
-    threads: Vec<Arc<Counters>>,
-    /// The counts at the last `stats reset`.
-    reset: Mutex<Totals>,
-    started_unix_s: u64,
-}
 
 impl Frontend for MemcachedFrontend {
     type Config = MemcachedConfig;
@@ -99,72 +66,5 @@ impl Frontend for MemcachedFrontend {
     fn reload(self: Arc<Self>, config: &MemcachedConfig) -> Result<Reload, ServerConfigError> {
         let new = Reloaded::read(config)?;
         Ok(Box::new(move || self.take(&new)))
-    }
-}
-
-impl MemcachedFrontend {
-    fn new(
-        config: &MemcachedConfig,
-        items: ItemCache,
-        host: &Host,
-    ) -> Result<Self, ServerConfigError> {
-        let users = auth::Users::of(config)?;
-        let tls = Tls::new(Self::NAME, &config.tls_certificate, &config.tls_key)?;
-        let clock = host.clock.clone();
-        Ok(MemcachedFrontend {
-            started_unix_s: clock.unix_seconds(),
-            memory: Memory::new(config, clock.clone()),
-            items,
-            clock,
-            runtime: Handle::current(),
-            users,
-            tls,
-            open: AtomicU32::new(0),
-            listed: Arc::default(),
-            prefixes: prefixes::Prefixes::default(),
-            draining: host.draining.clone(),
-            is_draining: AtomicBool::new(false),
-            threads: (0..config.thread_count())
-                .map(|_| Arc::new(Counters::default()))
-                .collect(),
-            reset: Mutex::new(Totals::default()),
-            max_item_bytes: config.max_item_size.bytes(),
-            config: Reloadable::new(config.clone()),
-        })
-    }
-
-    /// Its settings, of which some can be replaced.
-    fn config(&self) -> Arc<MemcachedConfig> {
-        self.config.get()
-    }
-
-    /// How long a client may take or send nothing in the middle of something.
-    fn stall_limit(&self) -> Duration {
-        Duration::from_secs(u64::from(self.config().stall_timeout_seconds))
-    }
-
-    /// Whether the server stops; as cheap as a load, unlike `draining`.
-    fn is_draining(&self) -> bool {
-        self.is_draining.load(Relaxed)
-    }
-
-    /// Everything counted so far.
-    fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        for thread in &self.threads {
-            totals.add(thread);
-        }
-        totals
-    }
-
-    /// Latencies of gets with this result.
-    fn get_latency(&self, result: GetResult) -> HistogramSnapshot {
-        let threads = self.threads.iter().map(|thread| &thread.get_latencies);
-        latency::total(threads, result)
-    }
-
-    /// Connections that are open.
-    fn open_connections(&self) -> u32 {
-        self.open.load(Relaxed)
     }
 }

@@ -1,7 +1,8 @@
 //! The part of a new configuration that needs no restart.
 
+use super::auth;
 use super::config::MemcachedConfig;
-use super::{MemcachedFrontend, auth};
+use super::frontend::MemcachedFrontend;
 use crate::config::ServerConfigError;
 use crate::frontend::Frontend as _;
 use crate::net::Tls;

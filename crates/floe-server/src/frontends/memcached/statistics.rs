@@ -5,7 +5,7 @@ use std::fmt::Display;
 use bytes::BufMut;
 use floe::Tiny;
 
-use super::Totals;
+use super::counters::Totals;
 use super::execute::Context;
 use super::output::Output;
 use super::words as say;

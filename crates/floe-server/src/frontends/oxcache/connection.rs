@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::codec::{self, FrameError, Request};
-use super::{Data, OxCacheFrontend, Reply};
+use super::frontend::{Data, OxCacheFrontend, Reply};
 use crate::metrics::RequestMeter;
 use crate::net::{Activity, Busy, Shutdown, StallGuard};
 

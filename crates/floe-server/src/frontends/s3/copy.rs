@@ -13,7 +13,7 @@ use s3s::{S3Request, S3Response, S3Result};
 
 use super::condition::quoted;
 use super::error::{invalid_argument, not_implemented, precondition_failed, s3_error};
-use super::write::{attributes, etag};
+use super::fields::{attributes, etag};
 
 pub(crate) async fn copy_object(
     cache: &ObjectCache,

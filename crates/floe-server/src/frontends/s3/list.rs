@@ -239,7 +239,7 @@ impl Text {
             .map(|object| Object {
                 key: Some(self.encode(&object.key)),
                 size: i64::try_from(object.size).ok(),
-                e_tag: object.etag.as_deref().and_then(super::write::etag),
+                e_tag: object.etag.as_deref().and_then(super::fields::etag),
                 last_modified: Some(timestamp(object.last_modified)),
                 owner: owner.clone(),
                 storage_class: Some(ObjectStorageClass::from_static(

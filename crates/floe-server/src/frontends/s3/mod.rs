@@ -10,6 +10,7 @@ mod config;
 mod copy;
 mod credentials;
 mod error;
+mod fields;
 mod head;
 mod kept;
 mod list;

@@ -14,8 +14,8 @@ use s3s::{S3Error, S3Request, S3Response, S3Result};
 
 use super::copy::{conditions, read_source, source_key, upload_turn};
 use super::error::{invalid_argument, not_implemented, s3_error};
+use super::fields::{etag, part_number};
 use super::list::{Text, timestamp};
-use super::write::{etag, part_number};
 
 /// S3's most entries of a page.
 const PAGE_MAX: i32 = 1000;

@@ -1,9 +1,9 @@
 //! Latency of gets answered from memory. They are counted by the batch, so that
 //! the clock is read twice for each batch and not for each get.
 
-use crate::frontends::memcached::GetResult;
 use crate::frontends::memcached::counters::Counters;
 use crate::frontends::memcached::execute::Context;
+use crate::frontends::memcached::latency::GetResult;
 
 /// Gets of the present batch.
 #[derive(Default)]

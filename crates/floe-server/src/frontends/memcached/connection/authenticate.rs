@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{Connection, End, LINE_BYTES_MAX};
+use super::end::End;
+use super::state::{Connection, LINE_BYTES_MAX};
 use crate::frontends::memcached::protocol;
 use crate::frontends::memcached::words as say;
 

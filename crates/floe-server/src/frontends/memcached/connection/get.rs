@@ -3,17 +3,15 @@
 use floe::items::Found;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{Connection, End, OUTPUT_BYTES_MAX, READ_BYTES};
+use super::end::End;
+use super::state::{Connection, OUTPUT_BYTES_MAX};
 use crate::frontends::memcached::output::Output;
 use crate::frontends::memcached::protocol::{Get, KEY_BYTES_MAX, Meta};
 use crate::frontends::memcached::replies::Effect;
 use crate::frontends::memcached::words as say;
 
-/// Bytes of values that answers from memory may hold without a share of the
-/// memory of all connections: as much as a connection's read buffer.
-pub(super) const UNCOUNTED_BYTES_MAX: usize = READ_BYTES;
-
-/// For further ones a share of so many bytes is taken, or of the value's.
+/// Answers from memory beyond the uncounted bytes take a share of so many bytes,
+/// or of the value's.
 const ANSWERS_SHARE_BYTES: usize = 64 << 10;
 
 impl<S> Connection<'_, S>

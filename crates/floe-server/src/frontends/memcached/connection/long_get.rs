@@ -3,17 +3,10 @@
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{Connection, End, LINE_BYTES_MAX, OUTPUT_BYTES_MAX};
+use super::end::End;
+use super::state::{Connection, LINE_BYTES_MAX, LongGet, OUTPUT_BYTES_MAX};
 use crate::frontends::memcached::protocol::{Get, KEY_BYTES_MAX};
 use crate::frontends::memcached::words as say;
-
-/// The progress of a long `get`.
-#[derive(Clone, Copy)]
-pub(super) struct LongGet {
-    with_version: bool,
-    /// The error for which the rest of the line is skipped.
-    fault: Option<&'static str>,
-}
 
 impl<S> Connection<'_, S>
 where

@@ -6,14 +6,15 @@
 
 mod answered;
 mod authenticate;
+mod end;
 mod get;
 mod long_get;
 mod pace;
 mod patience;
 mod receive;
+mod state;
 mod stream;
 
-use std::io;
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
@@ -21,57 +22,19 @@ use floe::items::{Found, ItemBuffer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
 
-use super::MemcachedFrontend;
 use super::counters::Counters;
 use super::execute::Context;
-use super::memory::{Account, Share};
+use super::frontend::MemcachedFrontend;
+use super::memory::Share;
 use super::open::Listed;
 use super::output::Output;
 use super::protocol::{self, Meta, Request, Verb};
 use super::replies::{Effect, Replies};
 use super::words as say;
 use answered::Answered;
-use get::UNCOUNTED_BYTES_MAX;
-use long_get::LongGet;
+use end::End;
 use patience::Patience;
-
-/// Bytes read at once.
-const READ_BYTES: usize = 16 << 10;
-
-/// A line this long without an end is a `get` of many keys, or junk.
-const LINE_BYTES_MAX: usize = 2048;
-
-/// Answers are sent before more than this is gathered.
-const OUTPUT_BYTES_MAX: usize = 256 << 10;
-
-/// Why a connection ends.
-#[derive(Debug)]
-pub(super) enum End {
-    /// The client left, or asked to.
-    Closed,
-    /// The server stops.
-    Draining,
-    /// The client said nothing for too long.
-    Idle,
-    /// The client took nothing, or did not send what it announced, for too long.
-    Stalled,
-    /// The client took an answer, or sent a value, below the least rate.
-    Slow,
-    /// The client was the slowest while memory was short.
-    Evicted,
-    /// The server stops, and the client is in the middle of something.
-    CutOff,
-    /// Not a client of memcached.
-    Junk,
-    /// The network failed.
-    Broken(io::Error),
-}
-
-impl From<io::Error> for End {
-    fn from(error: io::Error) -> Self {
-        End::Broken(error)
-    }
-}
+use state::{ClassicHead, Connection, Follows, Head, OUTPUT_BYTES_MAX, UNCOUNTED_BYTES_MAX};
 
 /// Serves a connection to its end.
 pub(super) async fn serve<S>(
@@ -121,49 +84,6 @@ pub(super) async fn serve<S>(
             tracing::debug!(%error, "a memcached connection broke off");
         }
     }
-}
-
-struct Connection<'a, S> {
-    stream: S,
-    listed: &'a Listed,
-    context: Context,
-    input: BytesMut,
-    replies: Replies,
-    /// The memory that this connection holds.
-    account: Arc<Account>,
-    /// Bytes of values that fit the shares of the answers that are gathered.
-    answer_room: usize,
-    /// Requests that wait for flash at once.
-    max_pipeline: usize,
-    patience: Patience,
-    /// In the middle of a `get` whose line is too long to be seen at once.
-    long_get: Option<LongGet>,
-    answered: Answered,
-}
-
-/// The bytes that follow a request's line.
-enum Follows {
-    Nothing,
-    /// A value of so many bytes, to be stored.
-    Value(Head, usize),
-    /// So many bytes to skip.
-    Waste(u64),
-}
-
-/// The part of a request that is kept while its value arrives.
-enum Head {
-    Classic(ClassicHead),
-    /// The whole line, to be read again.
-    Meta(Box<[u8]>),
-}
-
-struct ClassicHead {
-    verb: Verb,
-    key: Box<[u8]>,
-    flags: u32,
-    exptime: i32,
-    version: u64,
-    noreply: bool,
 }
 
 impl<S> Connection<'_, S>

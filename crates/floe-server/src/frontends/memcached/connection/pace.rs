@@ -8,9 +8,9 @@ use floe_core::Tick;
 use floe_device::Clock;
 use floe_device::clock::Sleep;
 
-use super::End;
+use super::end::End;
 use super::patience::Patience;
-use crate::frontends::memcached::MemcachedFrontend;
+use crate::frontends::memcached::frontend::MemcachedFrontend;
 use crate::frontends::memcached::memory::{Account, Transfer};
 use std::sync::Arc;
 

@@ -9,8 +9,8 @@ use floe_core::Tick;
 use floe_device::clock::Sleep;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::End;
-use crate::frontends::memcached::MemcachedFrontend;
+use super::end::End;
+use crate::frontends::memcached::frontend::MemcachedFrontend;
 
 /// How long a stopping server waits for a client in the middle of something.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(1);

@@ -6,8 +6,9 @@ use bytes::Buf;
 use floe::items::ItemBuffer;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::end::End;
 use super::pace::Pace;
-use super::{Connection, End, Head, READ_BYTES};
+use super::state::{Connection, Head, READ_BYTES};
 use crate::frontends::memcached::execute::Sent;
 use crate::frontends::memcached::memory::Share;
 use crate::frontends::memcached::open::Activity;

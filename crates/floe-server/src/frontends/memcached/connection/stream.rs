@@ -9,9 +9,9 @@ use bytes::BufMut;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio_util::io::poll_read_buf;
 
-use super::get::UNCOUNTED_BYTES_MAX;
+use super::end::End;
 use super::pace::Pace;
-use super::{Connection, End, READ_BYTES};
+use super::state::{Connection, READ_BYTES, UNCOUNTED_BYTES_MAX};
 use crate::frontends::memcached::open::Activity;
 use crate::frontends::memcached::output::Output;
 

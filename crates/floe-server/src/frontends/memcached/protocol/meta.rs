@@ -3,11 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::line::{KEY_BYTES_MAX, Words};
 use super::number::{signed_32, unsigned, unsigned_32};
-use super::{KEY_BYTES_MAX, Request, Words, answer, say, value_len};
-
-/// Words of a meta command, itself among them, that are too many.
-const WORDS_TOO_MANY: usize = 20;
+use crate::frontends::memcached::words as say;
 
 /// The longest opaque word, its letter included.
 const OPAQUE_BYTES_MAX: usize = 32;
@@ -39,7 +37,7 @@ impl Key<'_> {
         matches!(self, Key::Decoded(..))
     }
 
-    fn decode(word: &[u8]) -> Option<Key<'static>> {
+    pub(super) fn decode(word: &[u8]) -> Option<Key<'static>> {
         let mut bytes = [0; KEY_BYTES_MAX];
         let len = STANDARD.decode_slice(word, &mut bytes).ok()?;
         (len > 0).then_some(Key::Decoded(bytes, len))
@@ -95,7 +93,7 @@ impl<'a> Meta<'a> {
 
     /// Reads the flags from word `flags_at` on. What is wrong is said in the
     /// words of the last fault, as memcached says it.
-    fn read(words: Words<'a>, flags_at: usize) -> Result<Self, &'static str> {
+    pub(super) fn read(words: Words<'a>, flags_at: usize) -> Result<Self, &'static str> {
         let mut meta = Meta {
             key: Key::Plain(words.as_slice()[0]),
             words,
@@ -177,113 +175,8 @@ impl<'a> Meta<'a> {
         false
     }
 
-    fn has_long_opaque(&self) -> bool {
+    pub(super) fn has_long_opaque(&self) -> bool {
         self.flags()
             .any(|(flag, word)| flag == b'O' && word.len() > OPAQUE_BYTES_MAX)
-    }
-}
-
-pub(super) fn get(words: Words<'_>) -> Request<'_> {
-    match read(words, say::FLAGS_ARE_TOO_LONG) {
-        Ok(meta) => Request::MetaGet(meta),
-        Err(Fault::Line(line) | Fault::Flags(line)) => answer(line),
-    }
-}
-
-pub(super) fn delete(words: Words<'_>) -> Request<'_> {
-    match read(words, say::FLAGS_TOO_LONG) {
-        Ok(meta) => Request::MetaDelete(meta),
-        Err(fault) => answer(fault.without_detail()),
-    }
-}
-
-pub(super) fn count(words: Words<'_>) -> Request<'_> {
-    match read(words, say::FLAGS_TOO_LONG) {
-        Ok(meta) => match meta.mode.0 {
-            None | Some(b'I' | b'+' | b'D' | b'-') => Request::MetaCount(meta),
-            Some(_) => answer(say::BAD_COUNT_MODE),
-        },
-        Err(fault) => answer(fault.without_detail()),
-    }
-}
-
-/// Why a meta command cannot be carried out, as it is said.
-enum Fault {
-    /// The line has the wrong shape.
-    Line(&'static str),
-    /// A flag cannot be read.
-    Flags(&'static str),
-}
-
-impl Fault {
-    /// `md` and `ma` say one thing about all flags that they cannot read.
-    fn without_detail(self) -> &'static str {
-        match self {
-            Fault::Line(line) => line,
-            Fault::Flags(_) => say::INVALID_OR_DUPLICATE_FLAG,
-        }
-    }
-}
-
-fn read<'a>(words: Words<'a>, too_many: &'static str) -> Result<Meta<'a>, Fault> {
-    let Some(key) = words.as_slice().first() else {
-        return Err(Fault::Line(say::ERROR));
-    };
-    if key.len() > KEY_BYTES_MAX {
-        return Err(Fault::Line(say::BAD_FORMAT));
-    }
-    // memcached counts the command and an end mark too.
-    if words.len + 2 > WORDS_TOO_MANY {
-        return Err(Fault::Line(too_many));
-    }
-    let meta = Meta::read(words, 1).map_err(Fault::Flags)?;
-    match meta.has_long_opaque() {
-        true => Err(Fault::Line(say::OPAQUE_TOO_LONG)),
-        false => Ok(meta),
-    }
-}
-
-pub(super) fn set(words: Words<'_>) -> Request<'_> {
-    let given = words.as_slice();
-    let Some(key) = given.first() else {
-        return answer(say::ERROR);
-    };
-    if key.len() > KEY_BYTES_MAX || given.len() == 1 {
-        return answer(say::BAD_FORMAT);
-    }
-    if given.len() + 2 > WORDS_TOO_MANY {
-        return answer(say::FLAGS_TOO_LONG);
-    }
-    let Some(len) = signed_32(given[1]).and_then(value_len) else {
-        return answer(say::BAD_FORMAT);
-    };
-    // From here on the value that follows is passed over.
-    let refuse = |line| Request::Refuse {
-        line,
-        len: u64::from(len) + 2,
-    };
-    let meta = match Meta::read(words, 2) {
-        Ok(meta) => meta,
-        Err(line) => return refuse(line),
-    };
-    match meta.mode.0 {
-        None | Some(b'E' | b'A' | b'P' | b'R' | b'S') => {}
-        Some(_) => return refuse(say::BAD_SET_MODE),
-    }
-    if meta.has_long_opaque() {
-        return refuse(say::OPAQUE_TOO_LONG);
-    }
-    Request::MetaSet(meta, len)
-}
-
-pub(super) fn debug(words: Words<'_>) -> Request<'_> {
-    match *words.as_slice() {
-        [key, ..] if key.len() > KEY_BYTES_MAX => answer(say::BAD_FORMAT),
-        [key, b"b", ..] => match Key::decode(key) {
-            Some(key) => Request::MetaDebug(key),
-            None => answer(say::BAD_FORMAT),
-        },
-        [key, ..] => Request::MetaDebug(Key::Plain(key)),
-        [] => answer(say::BAD_FORMAT),
     }
 }

@@ -3,194 +3,22 @@
 //! The words are borrowed from the line; nothing is copied but base64 keys.
 //! Limits, and what is said about lines that break them, are memcached 1.6's.
 
+mod line;
 mod meta;
+mod meta_line;
 pub(super) mod number;
+mod request;
 #[cfg(test)]
 mod tests;
 mod tuning;
 
 use super::words as say;
+use line::words;
+pub use line::{KEY_BYTES_MAX, Words};
 pub use meta::{Key, Meta, Mode};
 use number::{signed_32, unsigned, unsigned_32};
-
-/// The longest key.
-pub const KEY_BYTES_MAX: usize = 250;
-
-/// Words of a line that are looked at; memcached's `MAX_TOKENS` less its end mark.
-const WORDS_MAX: usize = 23;
-
-/// The request of one line.
-#[derive(Debug)]
-pub enum Request<'a> {
-    /// `get`, `gets`, `gat`, `gats`.
-    Get(Get<'a>),
-    /// `set` and its variants: a value of `len` bytes and a line end follow.
-    Store(Store<'a>),
-    /// `delete`.
-    Delete {
-        /// Whose.
-        key: &'a [u8],
-        /// Nothing is answered.
-        noreply: bool,
-    },
-    /// `incr`, `decr`.
-    Count {
-        /// Whose.
-        key: &'a [u8],
-        /// By how much.
-        delta: u64,
-        /// Up or down.
-        up: bool,
-        /// Nothing is answered.
-        noreply: bool,
-    },
-    /// `touch`.
-    Touch {
-        /// Whose.
-        key: &'a [u8],
-        /// The new time to live.
-        exptime: i32,
-        /// Nothing is answered.
-        noreply: bool,
-    },
-    /// `mg`.
-    MetaGet(Meta<'a>),
-    /// `ms`: a value of `len` bytes and a line end follow.
-    MetaSet(Meta<'a>, u32),
-    /// `md`.
-    MetaDelete(Meta<'a>),
-    /// `ma`.
-    MetaCount(Meta<'a>),
-    /// `me`.
-    MetaDebug(Key<'a>),
-    /// `mn`.
-    MetaNoop,
-    /// `flush_all`.
-    FlushAll {
-        /// In so many seconds, or at that second; at once unless positive.
-        exptime: i32,
-        /// Nothing is answered.
-        noreply: bool,
-    },
-    /// `stats`, with what follows it.
-    Stats(Words<'a>),
-    /// `version`.
-    Version,
-    /// `quit`.
-    Quit,
-    /// Nothing is done but to answer this.
-    Answer {
-        /// The line, without its end.
-        line: &'static str,
-        /// Nothing is answered.
-        noreply: bool,
-    },
-    /// An error after which `len` bytes are to be passed over.
-    Refuse {
-        /// The line, without its end.
-        line: &'static str,
-        /// Bytes that belong to the refused request.
-        len: u64,
-    },
-    /// Not for us: the connection ends without an answer.
-    Hangup,
-}
-
-/// `get` and its kin.
-#[derive(Clone, Copy, Debug)]
-pub struct Get<'a> {
-    /// The keys, separated by spaces.
-    pub keys: &'a [u8],
-    /// Whether versions are asked for.
-    pub with_version: bool,
-    /// The time to live to set.
-    pub exptime: Option<i32>,
-}
-
-impl<'a> Get<'a> {
-    /// Each key.
-    pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        words(self.keys)
-    }
-}
-
-/// How a value is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// Whatever is there.
-    Set,
-    /// If nothing is there.
-    Add,
-    /// If something is there.
-    Replace,
-    /// Behind what is there.
-    Append,
-    /// In front of what is there.
-    Prepend,
-    /// If the version is as given.
-    Cas,
-}
-
-/// `set` and its kin.
-#[derive(Clone, Copy, Debug)]
-pub struct Store<'a> {
-    /// The command.
-    pub verb: Verb,
-    /// The key.
-    pub key: &'a [u8],
-    /// The client's flags.
-    pub flags: u32,
-    /// The time to live.
-    pub exptime: i32,
-    /// Bytes of the value, less than 2 GiB.
-    pub len: u32,
-    /// The version to compare; 0 where none is.
-    pub version: u64,
-    /// Nothing is answered.
-    pub noreply: bool,
-}
-
-/// The words of a line.
-#[derive(Clone, Copy, Debug)]
-pub struct Words<'a> {
-    words: [&'a [u8]; WORDS_MAX],
-    len: usize,
-}
-
-impl<'a> Words<'a> {
-    /// The first words of a line; what is beyond them is left out.
-    fn of(line: &'a [u8]) -> Self {
-        let mut all = [&[][..]; WORDS_MAX];
-        let mut len = 0;
-        for (place, word) in all.iter_mut().zip(words(line)) {
-            *place = word;
-            len += 1;
-        }
-        Words { words: all, len }
-    }
-
-    /// Each word.
-    pub fn as_slice(&self) -> &[&'a [u8]] {
-        &self.words[..self.len]
-    }
-
-    /// Whether the last word says that nothing is to be answered.
-    fn noreply(&self) -> bool {
-        self.as_slice().last() == Some(&&b"noreply"[..])
-    }
-}
-
-fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|&byte| byte == b' ')
-        .filter(|word| !word.is_empty())
-}
-
-fn answer<'a>(line: &'static str) -> Request<'a> {
-    Request::Answer {
-        line,
-        noreply: false,
-    }
-}
+use request::answer;
+pub use request::{Get, Request, Store, Verb};
 
 /// Reads one line, given without its end.
 pub fn parse(line: &[u8]) -> Request<'_> {
@@ -208,11 +36,11 @@ pub fn parse(line: &[u8]) -> Request<'_> {
     match command {
         b"get" | b"bget" => get(rest, false),
         b"gets" => get(rest, true),
-        b"mg" => meta::get(Words::of(rest)),
-        b"ms" => meta::set(Words::of(rest)),
-        b"md" => meta::delete(Words::of(rest)),
-        b"ma" => meta::count(Words::of(rest)),
-        b"me" => meta::debug(Words::of(rest)),
+        b"mg" => meta_line::get(Words::of(rest)),
+        b"ms" => meta_line::set(Words::of(rest)),
+        b"md" => meta_line::delete(Words::of(rest)),
+        b"ma" => meta_line::count(Words::of(rest)),
+        b"me" => meta_line::debug(Words::of(rest)),
         b"mn" => Request::MetaNoop,
         b"gat" => get_and_touch(rest, false),
         b"gats" => get_and_touch(rest, true),
@@ -281,7 +109,7 @@ fn store(verb: Verb, words: Words<'_>) -> Request<'_> {
             key,
             flags,
             exptime,
-            len: value_len(len)?,
+            len: line::value_len(len)?,
             version,
             noreply,
         })
@@ -293,11 +121,6 @@ fn store(verb: Verb, words: Words<'_>) -> Request<'_> {
             noreply,
         },
     }
-}
-
-/// A value's length, with room for its line end.
-fn value_len(len: i32) -> Option<u32> {
-    u32::try_from(len).ok().filter(|_| len <= i32::MAX - 2)
 }
 
 fn delete(words: Words<'_>) -> Request<'_> {

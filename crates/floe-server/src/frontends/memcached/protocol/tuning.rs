@@ -3,7 +3,8 @@
 //! nothing is accepted, what would start something is refused.
 
 use super::number::{signed_32, unsigned_32};
-use super::{Request, answer, say};
+use super::request::{Request, answer};
+use crate::frontends::memcached::words as say;
 
 /// Microseconds that memcached's crawler may sleep.
 const CRAWLER_SLEEP_MICROS_MAX: u32 = 1_000_000;

@@ -1,0 +1,188 @@
+//! The state of the frontend, and the replies to requests.
+
+use std::sync::Arc;
+
+use floe::limit::Limit;
+use floe::object::{ByteRange, ObjectBody, ObjectCache, ObjectKey, Outcome};
+use floe_device::Clock;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::config::OxCacheConfig;
+use crate::frontend::Host;
+use crate::metrics::{FrontendStatistics, RequestMeter};
+
+/// The unit in which read-ahead is accounted for.
+const READ_AHEAD_UNIT_BYTES: u64 = 4096;
+
+/// Most bytes of one answer that are read before its turn has come.
+const READ_AHEAD_BYTES_MAX: u64 = 1 << 20;
+
+/// OxCache's frontend.
+pub(crate) struct OxCacheFrontend {
+    cache: ObjectCache,
+    pub(super) clock: Clock,
+    pub(super) config: OxCacheConfig,
+    bucket: Arc<str>,
+    pub(super) connections: Arc<Limit>,
+    /// In units of [`READ_AHEAD_UNIT_BYTES`], over all connections.
+    read_ahead: Arc<Semaphore>,
+    pub(super) statistics: FrontendStatistics,
+}
+
+/// An answer whose turn to be sent may not have come.
+pub(super) enum Reply {
+    /// Why there is no data.
+    Error(String),
+    Data(Data),
+}
+
+pub(super) struct Data {
+    pub(super) size: u64,
+    /// The bytes read ahead, in order.
+    pub(super) pieces: Vec<bytes::Bytes>,
+    pub(super) rest: ObjectBody,
+    /// The read-ahead's share of memory.
+    pub(super) _share: Option<OwnedSemaphorePermit>,
+}
+
+impl OxCacheFrontend {
+    pub(super) fn new(config: &OxCacheConfig, host: &Host) -> Self {
+        let units = config.read_ahead.bytes() / READ_AHEAD_UNIT_BYTES;
+        let units = usize::try_from(units).unwrap_or(usize::MAX);
+        OxCacheFrontend {
+            cache: host.objects.clone(),
+            clock: host.clock.clone(),
+            bucket: config.bucket.as_str().into(),
+            config: config.clone(),
+            connections: Limit::new(config.max_connections as usize),
+            read_ahead: Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))),
+            statistics: FrontendStatistics::default(),
+        }
+    }
+
+    /// Looks a request up, and reads ahead as far as there is memory for it.
+    pub(super) async fn reply(
+        self: Arc<Self>,
+        key: String,
+        offset: u64,
+        size: u64,
+    ) -> (RequestMeter, Reply) {
+        let mut meter = RequestMeter::begin(
+            Arc::clone(&self.statistics.requests),
+            self.clock.clone(),
+            &http::Method::GET,
+        );
+        let (status, result, reply) = match self.data(key, offset, size).await {
+            Ok((data, outcome)) => (
+                http::StatusCode::OK,
+                Some(outcome.name()),
+                Reply::Data(data),
+            ),
+            Err(error) => (error.status, None, Reply::Error(error.message)),
+        };
+        meter.answered(status, result);
+        (meter, reply)
+    }
+
+    async fn data(&self, key: String, offset: u64, size: u64) -> Result<(Data, Outcome), Refusal> {
+        let most = self.config.max_read_size.bytes();
+        if size == 0 {
+            return Err(Refusal::client("the size asked for is 0"));
+        }
+        if size > most {
+            return Err(Refusal::client(format!(
+                "{size} bytes were asked for; this cache answers with at most {most} at once"
+            )));
+        }
+        let Some(end) = offset.checked_add(size) else {
+            return Err(Refusal::client(format!(
+                "offset {offset} + size {size} exceeds 64 bits"
+            )));
+        };
+        let range = ByteRange::Inclusive {
+            first: offset,
+            last: end - 1,
+        };
+        let key = ObjectKey::new(Arc::clone(&self.bucket), key);
+        let read = self.cache.get(&key, Some(range)).await?;
+        if read.range != (offset..end) {
+            return Err(Refusal::client(format!(
+                "{key} has {} bytes; {offset}..{end} is not within it",
+                read.meta.size
+            )));
+        }
+        let mut data = Data {
+            size,
+            pieces: Vec::new(),
+            rest: read.body,
+            _share: None,
+        };
+        self.read_ahead(&mut data).await?;
+        Ok((data, read.outcome))
+    }
+
+    /// An error up to here can still be told to the client. Where there is no
+    /// memory left the answer is read when its turn comes.
+    async fn read_ahead(&self, data: &mut Data) -> Result<(), Refusal> {
+        use futures::StreamExt as _;
+
+        let wanted = data.size.min(READ_AHEAD_BYTES_MAX);
+        // At most 256 units.
+        let units = wanted.div_ceil(READ_AHEAD_UNIT_BYTES) as u32;
+        let Ok(share) = Arc::clone(&self.read_ahead).try_acquire_many_owned(units) else {
+            return Ok(());
+        };
+        let mut got_bytes = 0;
+        while got_bytes < wanted {
+            match data.rest.next().await {
+                Some(piece) => {
+                    let piece = piece?;
+                    got_bytes += piece.len() as u64;
+                    data.pieces.push(piece);
+                }
+                None => {
+                    return Err(Refusal {
+                        status: http::StatusCode::SERVICE_UNAVAILABLE,
+                        message: "the object ended too early".into(),
+                    });
+                }
+            }
+        }
+        data._share = Some(share);
+        Ok(())
+    }
+}
+
+/// Why a request gets no data.
+struct Refusal {
+    status: http::StatusCode,
+    message: String,
+}
+
+impl Refusal {
+    fn client(message: impl Into<String>) -> Self {
+        Refusal {
+            status: http::StatusCode::BAD_REQUEST,
+            message: message.into(),
+        }
+    }
+}
+
+impl From<floe::object::ObjectError> for Refusal {
+    fn from(error: floe::object::ObjectError) -> Self {
+        use floe::object::ObjectError;
+        use floe::origin::OriginError;
+        let status = match &error {
+            ObjectError::Origin(OriginError::NotFound(_) | OriginError::NoSuchBucket(_)) => {
+                http::StatusCode::NOT_FOUND
+            }
+            ObjectError::Origin(error) if !error.is_outage() => http::StatusCode::BAD_REQUEST,
+            ObjectError::RangeNotSatisfiable { .. } => http::StatusCode::RANGE_NOT_SATISFIABLE,
+            _ => http::StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Refusal {
+            status,
+            message: error.to_string(),
+        }
+    }
+}
