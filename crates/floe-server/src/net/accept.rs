@@ -4,6 +4,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,29 +35,35 @@ pub(crate) struct Shutdown {
 /// A source of connections.
 pub(crate) trait Acceptor: Send + 'static {
     type Stream: Send + 'static;
-    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+    /// The address of the client.
+    type Peer: Send;
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Self::Peer)>> + Send;
 }
 
 impl Acceptor for TcpListener {
     type Stream = TcpStream;
-    async fn accept(&self) -> io::Result<TcpStream> {
-        let (stream, _) = TcpListener::accept(self).await?;
+    type Peer = SocketAddr;
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (stream, peer) = TcpListener::accept(self).await?;
         // Responses are written in as few pieces as possible already.
         stream.set_nodelay(true)?;
-        Ok(stream)
+        Ok((stream, peer))
     }
 }
 
 impl Acceptor for UnixListener {
     type Stream = UnixStream;
-    async fn accept(&self) -> io::Result<UnixStream> {
-        Ok(UnixListener::accept(self).await?.0)
+    type Peer = ();
+    async fn accept(&self) -> io::Result<(UnixStream, ())> {
+        let (stream, _unnamed) = UnixListener::accept(self).await?;
+        Ok((stream, ()))
     }
 }
 
 impl Acceptor for UnixSocket {
     type Stream = UnixStream;
-    async fn accept(&self) -> io::Result<UnixStream> {
+    type Peer = ();
+    async fn accept(&self) -> io::Result<(UnixStream, ())> {
         Acceptor::accept(self.listener()).await
     }
 }
@@ -67,10 +74,10 @@ pub(crate) async fn next_connection<A: Acceptor>(
     listener: &A,
     clock: &Clock,
     failed: impl Fn(),
-) -> A::Stream {
+) -> (A::Stream, A::Peer) {
     loop {
         match listener.accept().await {
-            Ok(stream) => return stream,
+            Ok(accepted) => return accepted,
             Err(error) => {
                 failed();
                 pause_after(&error, clock).await;
@@ -97,10 +104,10 @@ pub(crate) async fn accept<A, F, S>(
     let crowd = Crowd::new(clock.clone());
     loop {
         let count_failure = || counters.accept_errors.add(1);
-        let stream = tokio::select! {
+        let (stream, _peer) = tokio::select! {
             biased;
             () = shutdown.drain.cancelled() => return,
-            stream = next_connection(&listener, &clock, count_failure) => stream,
+            accepted = next_connection(&listener, &clock, count_failure) => accepted,
         };
         let slot = tokio::select! {
             biased;

@@ -7,13 +7,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
 use super::config::MemcachedConfig;
 use super::counters::Counters;
+use super::frontend::MemcachedFrontend;
 use super::open::{Endpoint, Listed};
-use super::{MemcachedFrontend, connection, words};
+use super::{connection, words};
 use crate::frontend::Address;
 use crate::net::{self, Acceptor, BindError, Greeting, Service, Shutdown, UnixSocket};
 
@@ -104,9 +105,9 @@ impl Thread {
     async fn accept_tcp(&self, listener: Option<std::net::TcpListener>) {
         let listener = listening(listener.map(TcpListener::from_std)).await;
         loop {
-            let stream = self.next(&listener).await;
-            let ends = match ends(&stream) {
-                Ok(ends) => ends,
+            let (stream, client) = self.next(&listener).await;
+            let ends = match stream.local_addr() {
+                Ok(server) => [Endpoint::Tcp(client), Endpoint::Tcp(server)],
                 Err(error) => {
                     tracing::debug!(%error, "a connection ended before it was served");
                     continue;
@@ -123,13 +124,13 @@ impl Thread {
         let path = socket.map(|socket| Arc::new(socket.path().to_owned()));
         let listener = listening(socket.map(UnixSocket::share)).await;
         loop {
-            let stream = self.next(&listener).await;
+            let (stream, ()) = self.next(&listener).await;
             let end = Endpoint::Unix(path.clone().unwrap_or_default());
             self.admit(std::future::ready(Ok(stream)), [end.clone(), end]);
         }
     }
 
-    async fn next<A: Acceptor>(&self, listener: &A) -> A::Stream {
+    async fn next<A: Acceptor>(&self, listener: &A) -> (A::Stream, A::Peer) {
         let count_failure = || self.counters.accept_errors.add(1);
         net::next_connection(listener, &self.frontend.clock, count_failure).await
     }
@@ -200,12 +201,6 @@ async fn listening<L>(listener: Option<io::Result<L>>) -> L {
         None => {}
     }
     std::future::pending().await
-}
-
-/// The client's end and the server's.
-fn ends(stream: &TcpStream) -> io::Result<[Endpoint; 2]> {
-    let (client, server) = (stream.peer_addr()?, stream.local_addr()?);
-    Ok([Endpoint::Tcp(client), Endpoint::Tcp(server)])
 }
 
 async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, frontend: &MemcachedFrontend) {
