@@ -32,7 +32,7 @@ pub struct StreamId(u64);
 /// Why a stream may not begin now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// When to ask again, if nothing landed or ended until then.
+    /// When to ask again, if nothing was written and no stream ended until then.
     pub retry_at: Option<Tick>,
 }
 
@@ -134,7 +134,7 @@ impl Streams {
     }
 
     /// The device has written, or failed to write, `bytes` of a stream.
-    pub fn landed(&mut self, stream: StreamId, bytes: u64) {
+    pub fn written(&mut self, stream: StreamId, bytes: u64) {
         if let Some(stream) = self.running.get_mut(&stream) {
             stream.in_flight_bytes = stream.in_flight_bytes.saturating_sub(bytes);
         }
@@ -213,7 +213,7 @@ mod tests {
         let mut begun = 0;
         for step in 0..100 {
             while let Ok(id) = streams.begin(10 * MIB, at(step * 100)) {
-                // Some have sent pieces, whose landing is not known.
+                // Some have sent pieces that are not written yet.
                 if begun % 2 == 0 {
                     streams.sent(id, 3 * MIB);
                 }
@@ -273,7 +273,7 @@ mod tests {
                         *in_flight += MIB;
                     }
                     (2, Some((id, _, in_flight))) if *in_flight > 0 => {
-                        streams.landed(*id, MIB);
+                        streams.written(*id, MIB);
                         *in_flight -= MIB;
                     }
                     _ => {

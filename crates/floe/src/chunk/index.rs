@@ -1,8 +1,10 @@
 //! The index: shards by key hash, and the live counts of zones, which change
 //! with them.
 //!
-//! A panic under a shard's lock poisons nothing: the locks are `parking_lot`'s,
-//! and `Shard`'s own methods assert before they change anything.
+//! A panic under a shard's lock poisons the key that was being changed: its older
+//! value may have left the index without a tombstone, so a crash could bring it
+//! back. Other keys go on. So a task under such a lock does no I/O and takes only
+//! the short locks of tombstones, tables, free slots and the write queue.
 
 use std::sync::Arc;
 

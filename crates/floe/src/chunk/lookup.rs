@@ -1,4 +1,7 @@
 //! A get: shard, write buffer, flash, and back into the RAM tier.
+//!
+//! A panic in a lookup poisons nothing: it changes recency, the RAM tier and
+//! entries that have expired.
 
 use std::sync::Arc;
 

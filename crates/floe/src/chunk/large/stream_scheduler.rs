@@ -16,7 +16,7 @@ pub(crate) struct StreamScheduler {
     streams: Mutex<Streams>,
     /// Its only permit belongs to the next value in line: first come, first served.
     next: Semaphore,
-    /// A piece landed, or a stream ended.
+    /// A piece was written, or a stream ended.
     changed: Notify,
     closed: AtomicBool,
 }
@@ -128,9 +128,9 @@ impl StreamPermit {
         self.scheduler.streams.lock().sent(self.stream, bytes);
     }
 
-    /// A piece of `bytes` landed or failed.
-    pub(crate) fn landed(&self, bytes: u64) {
-        self.scheduler.streams.lock().landed(self.stream, bytes);
+    /// A piece of `bytes` was written, or failed.
+    pub(crate) fn written(&self, bytes: u64) {
+        self.scheduler.streams.lock().written(self.stream, bytes);
         self.scheduler.changed.notify_waiters();
     }
 

@@ -64,7 +64,7 @@ struct Fill {
 
 #[derive(Debug)]
 struct InFlight {
-    landed: OpFuture<Address>,
+    write: OpFuture<Address>,
     bytes: u64,
     _room: BufferRoom,
 }
@@ -291,8 +291,8 @@ impl LargeWriter {
         };
         let offset = u64::from(piece.number) * u64::from(self.values.env.plan.stream_bytes());
         match self.stream.send(piece, offset, fill.buf) {
-            Ok(landed) => self.in_flight.push_back(InFlight {
-                landed,
+            Ok(write) => self.in_flight.push_back(InFlight {
+                write,
                 bytes,
                 _room: fill.room,
             }),
@@ -312,13 +312,13 @@ impl LargeWriter {
             return;
         };
         // Still listed while it is waited for: a dropped writer must know of it.
-        let landed = (&mut piece.landed).await;
+        let written = (&mut piece.write).await;
         let bytes = piece.bytes;
         self.in_flight.pop_front();
         if let Some(permit) = &self.permit {
-            permit.landed(bytes);
+            permit.written(bytes);
         }
-        match landed {
+        match written {
             Ok(at) => {
                 let payload = at.offset + self.stream.header_bytes() as u64;
                 let block = payload / u64::from(self.values.env.block_size());
@@ -337,7 +337,7 @@ impl Drop for LargeWriter {
         if !self.finished && self.given > 0 {
             add(&self.values.env.counters.streams_aborted, 1);
         }
-        let writes = self.in_flight.drain(..).map(|piece| piece.landed);
+        let writes = self.in_flight.drain(..).map(|piece| piece.write);
         self.stream.abandon(writes.collect());
     }
 }
