@@ -104,7 +104,7 @@ impl Run {
         let rounds = self.operations >> 16;
         for round in 0..rounds {
             if round == rounds / 2 {
-                early = model.engine().statistics().clone();
+                early = model.statistics();
                 early_hits = hits;
             }
             drawn.fill_with(|| KeyHash(scatter(zipf.draw(random.random()))));
@@ -118,8 +118,8 @@ impl Run {
             }
             seconds += started.elapsed().as_secs_f64();
         }
-        let late = model.engine().statistics().since(&early);
-        let memory = model.engine().memory();
+        let late = model.statistics().since(&early);
+        let memory = model.memory();
         let set_wa = |rewrites: u64, bytes: u64| (rewrites * 4096) as f64 / bytes.max(1) as f64;
         let rewrites = late.rewrites_passive + late.rewrites_active;
         let all =

@@ -157,6 +157,7 @@ impl Media {
 /// An engine, its flash, and what was held before it was made.
 struct Driver<E: Engine> {
     engine: E,
+    stripe: E::Stripe,
     media: Media,
     flash: Flash,
     search: Search,
@@ -180,8 +181,10 @@ impl<E: Engine> Driver<E> {
         let media = Media::new(flash);
         let bytes = vec![7; 4096];
         let before = HELD.get();
+        let engine = engine();
         Driver {
-            engine: engine(),
+            stripe: engine.stripe(),
+            engine,
             media,
             flash,
             search: Search::new(),
@@ -199,7 +202,7 @@ impl<E: Engine> Driver<E> {
         // A search is its driver's.
         self.search = Search::new();
         self.scratch = E::Scratch::default();
-        let memory = self.engine.memory();
+        let memory = self.engine.memory(&self.stripe);
         let (counted, held) = (memory.total_bytes() as i64, HELD.get() - self.before);
         if held < COMPARED_FROM_BYTES {
             return false;
@@ -216,7 +219,7 @@ impl<E: Engine> Driver<E> {
     /// Does one task; says whether there was one. Some are looked at while the
     /// device has done its part and the engine does not know yet.
     fn step(&mut self) -> bool {
-        let Some(Task { id, work }) = self.engine.next_task() else {
+        let Some(Task { id, work }) = self.engine.next_task(&mut self.stripe) else {
             return false;
         };
         let mut reads = Vec::new();
@@ -251,12 +254,12 @@ impl<E: Engine> Driver<E> {
             false => Outcome::Read(reads.iter().map(|at| Some(self.media.load(*at))).collect()),
         };
         drop(reads);
-        self.engine.complete(id, outcome, 1);
+        self.engine.complete(&mut self.stripe, id, outcome, 1);
         true
     }
 
     fn insert(&mut self, mut object: Object) {
-        while let Insert::Busy(again) = self.engine.insert(object, 1) {
+        while let Insert::Busy(again) = self.engine.insert(&mut self.stripe, object, 1) {
             object = again;
             assert!(self.step(), "the engine is busy and asks for nothing");
         }
@@ -264,8 +267,10 @@ impl<E: Engine> Driver<E> {
     }
 
     fn get(&mut self, hash: KeyHash) {
-        let search = &mut self.search;
-        let mut step = self.engine.begin_search(hash, search, &mut self.scratch);
+        let (search, stripe) = (&mut self.search, &mut self.stripe);
+        let mut step = self
+            .engine
+            .begin_search(stripe, hash, search, &mut self.scratch);
         if step == Step::Index {
             let index: Vec<Page> = search
                 .index_pages
@@ -294,7 +299,8 @@ impl<E: Engine> Driver<E> {
                 }
             }
         }
-        self.engine.end_search(search, &mut self.scratch, found);
+        self.engine
+            .end_search(stripe, search, &mut self.scratch, found);
     }
 
     /// Fills the flash with objects of about `mean` bytes, with
@@ -350,7 +356,7 @@ const IN_PLACE: Flash = Flash {
 #[test]
 fn nemo_counts_the_memory_that_it_holds() {
     for config in [NemoConfig::default(), NemoConfig::published()] {
-        let plan = NemoPlan::new(&config, FLASH).expect("a plan");
+        let plan = NemoPlan::new(&config, &FLASH).expect("a plan");
         check(FLASH, || Nemo::new(plan.clone()));
     }
 }

@@ -113,7 +113,7 @@ fn ns_each(count: usize, work: impl FnOnce()) -> f64 {
 
 fn engines(options: &Options) {
     let flash = options.flash;
-    let nemo = |config: NemoConfig| Nemo::new(NemoPlan::new(&config, flash).expect(FITS));
+    let nemo = |config: NemoConfig| Nemo::new(NemoPlan::new(&config, &flash).expect(FITS));
     options.engine("nemo", || nemo(NemoConfig::default()));
     let fingerprints = NemoConfig {
         filter_kind: FilterKind::Fingerprints,
@@ -156,7 +156,7 @@ impl Options {
         let mut requests = Vec::with_capacity(BATCH);
         self.fill_flash(&mut model, |requests| mix.fill(requests, BATCH));
         let (mut operations, mut ns_of_batches) = (0, Vec::new());
-        let settled = model.engine().statistics().clone();
+        let settled = model.statistics();
         while operations < self.operations {
             requests.clear();
             mix.fill(&mut requests, BATCH);
@@ -165,7 +165,7 @@ impl Options {
             ns_of_batches.push((cpu_seconds() - began) * 1e9 / asked as f64);
             operations += asked;
         }
-        let counted = model.engine().statistics().since(&settled);
+        let counted = model.statistics().since(&settled);
         let ns = median(ns_of_batches);
         requests.clear();
         mix.fill(&mut requests, self.taped);
@@ -193,7 +193,7 @@ impl Options {
         let flash_bytes = self.flash.pages() * PAGE_BYTES as u64;
         let goal = (self.warm_up * flash_bytes as f64) as u64;
         let mut requests = Vec::with_capacity(BATCH);
-        while model.engine().statistics().bytes_in < goal {
+        while model.statistics().bytes_in < goal {
             requests.clear();
             draw(&mut requests);
             requests.retain(|request| !request.is_get);
@@ -232,7 +232,7 @@ fn ask<E: Engine>(model: &mut Model<E>, requests: &[Request]) -> usize {
 fn behind_memory(options: &Options) {
     let flash_bytes = options.flash.pages() * PAGE_BYTES as u64;
     let mut mix = Mix::new(flash_bytes);
-    let plan = NemoPlan::new(&NemoConfig::default(), options.flash);
+    let plan = NemoPlan::new(&NemoConfig::default(), &options.flash);
     let mut model = Model::new(Nemo::new(plan.expect(FITS)), options.flash);
     let mut tier: Cache<u64, u32> = Cache::new(mix::tier_objects(flash_bytes));
     let mut requests = Vec::with_capacity(BATCH);
@@ -300,7 +300,7 @@ fn model_alone<E: Engine>(model: Model<E>, requests: &[Request]) -> f64 {
     let before = model.fork(Player::new(Tape::default()));
     let mut recorded = model.map_engine(Recorded::new);
     let operations = ask(&mut recorded, requests);
-    let tape = recorded.into_engine().tape;
+    let tape = recorded.into_parts().0.into_tape();
     let replays = (0..REPLAYS).map(|_| {
         let mut player = before.fork(Player::new(tape.clone()));
         let mut played = 0;
@@ -435,12 +435,12 @@ fn lookups(options: &Options) {
         zone_pages: 16_384,
         in_place: false,
     };
-    let plan = NemoPlan::new(&NemoConfig::default(), flash);
+    let plan = NemoPlan::new(&NemoConfig::default(), &flash);
     let mut model = Model::new(Nemo::new(plan.expect("the plan fits")), flash);
     for hash in &keys {
         model.put(*hash, OBJECT_BYTES as u32, Expiry::NEVER, NOW);
     }
-    let mut nemo = model.into_engine();
+    let (mut nemo, mut filling) = model.into_parts();
     let (mut search, mut scratch) = (Search::new(), Scratch::default());
     for (name, asked) in [
         ("set-group in memory, hit", &keys),
@@ -448,7 +448,12 @@ fn lookups(options: &Options) {
     ] {
         let ns = ns_each(rounds, || {
             for round in 0..rounds {
-                black_box(nemo.begin_search(asked[at(round)], &mut search, &mut scratch));
+                black_box(nemo.begin_search(
+                    &mut filling,
+                    asked[at(round)],
+                    &mut search,
+                    &mut scratch,
+                ));
             }
         });
         show(name, ns);

@@ -1,12 +1,13 @@
 //! What the model itself costs: the answers of an engine are taped, and played
 //! back to a second model by an engine that does nothing else.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use floe_core::hash::KeyHash;
 use floe_core::tiny::{
     Accepted, Engine, Found, Insert, Memory, Object, Outcome, PageAddress, Search, Statistics,
-    Step, Task, TaskId,
+    Step, Stripe, Task, TaskId,
 };
 
 /// An answer.
@@ -51,8 +52,7 @@ impl Tape {
 #[derive(Debug)]
 pub(crate) struct Recorded<E> {
     engine: E,
-    /// Its answers.
-    pub(crate) tape: Tape,
+    tape: RefCell<Tape>,
 }
 
 impl<E: Engine> Recorded<E> {
@@ -60,35 +60,42 @@ impl<E: Engine> Recorded<E> {
     pub(crate) fn new(engine: E) -> Self {
         Recorded {
             engine,
-            tape: Tape::default(),
+            tape: RefCell::default(),
         }
+    }
+
+    /// Its answers.
+    pub(crate) fn into_tape(self) -> Tape {
+        self.tape.into_inner()
     }
 }
 
 impl<E: Engine> Engine for Recorded<E> {
+    type Stripe = E::Stripe;
     type Scratch = E::Scratch;
 
-    fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
-        let insert = self.engine.insert(object, now_seconds);
-        self.tape.answers.push_back(match insert {
+    fn stripe(&self) -> E::Stripe {
+        self.engine.stripe()
+    }
+
+    fn insert(&self, stripe: &mut E::Stripe, object: Object, now_seconds: u32) -> Insert {
+        let insert = self.engine.insert(stripe, object, now_seconds);
+        self.tape.borrow_mut().answers.push_back(match insert {
             Insert::Accepted(_) => Answer::Accepted,
             Insert::Busy(_) => Answer::Busy,
         });
         insert
     }
 
-    fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
-        self.engine.in_memory(hash)
-    }
-
     fn begin_search(
         &mut self,
+        stripe: &mut E::Stripe,
         hash: KeyHash,
         search: &mut Search,
         scratch: &mut E::Scratch,
     ) -> Step {
-        let step = self.engine.begin_search(hash, search, scratch);
-        self.tape.record(step, search)
+        let step = self.engine.begin_search(stripe, hash, search, scratch);
+        self.tape.get_mut().record(step, search)
     }
 
     fn index_read(
@@ -98,92 +105,112 @@ impl<E: Engine> Engine for Recorded<E> {
         pages: &[Option<&[u8]>],
     ) -> Step {
         let step = self.engine.index_read(search, scratch, pages);
-        self.tape.record(step, search)
+        self.tape.get_mut().record(step, search)
     }
 
-    fn end_search(&mut self, search: &mut Search, scratch: &mut E::Scratch, found: Found) {
-        self.engine.end_search(search, scratch, found);
+    fn end_search(
+        &mut self,
+        stripe: &mut E::Stripe,
+        search: &mut Search,
+        scratch: &mut E::Scratch,
+        found: Found,
+    ) {
+        self.engine.end_search(stripe, search, scratch, found);
     }
 
-    fn next_task(&mut self) -> Option<Task> {
-        let task = self.engine.next_task();
-        self.tape.answers.push_back(Answer::Task(task.clone()));
+    fn next_task(&mut self, stripe: &mut E::Stripe) -> Option<Task> {
+        let task = self.engine.next_task(stripe);
+        let answer = Answer::Task(task.clone());
+        self.tape.get_mut().answers.push_back(answer);
         task
     }
 
-    fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
-        self.engine.complete(id, outcome, now_seconds);
+    fn complete(&mut self, stripe: &mut E::Stripe, id: TaskId, outcome: Outcome, now_seconds: u32) {
+        self.engine.complete(stripe, id, outcome, now_seconds);
     }
 
-    fn statistics(&self) -> &Statistics {
-        self.engine.statistics()
+    fn statistics(&self, stripe: &E::Stripe) -> Statistics {
+        self.engine.statistics(stripe)
     }
 
-    fn memory(&self) -> Memory {
-        self.engine.memory()
+    fn memory(&self, stripe: &E::Stripe) -> Memory {
+        self.engine.memory(stripe)
     }
 }
 
 /// An engine that says what another one said.
 #[derive(Debug)]
 pub(crate) struct Player {
-    tape: Tape,
-    object: Object,
-    statistics: Statistics,
+    tape: RefCell<Tape>,
+}
+
+/// An object, whichever is asked for.
+#[derive(Debug)]
+pub(crate) struct Always(Object);
+
+impl Stripe for Always {
+    fn in_memory(&self, _: KeyHash) -> Option<&Object> {
+        Some(&self.0)
+    }
 }
 
 impl Player {
     /// Plays `tape`.
     pub(crate) fn new(tape: Tape) -> Self {
         Player {
-            tape,
-            object: Object::sized(KeyHash(0), 1),
-            statistics: Statistics::default(),
+            tape: RefCell::new(tape),
         }
     }
 }
 
 impl Engine for Player {
+    type Stripe = Always;
     type Scratch = ();
 
-    fn insert(&mut self, object: Object, _: u32) -> Insert {
-        match self.tape.answers.pop_front() {
+    fn stripe(&self) -> Always {
+        Always(Object::sized(KeyHash(0), 1))
+    }
+
+    fn insert(&self, _: &mut Always, object: Object, _: u32) -> Insert {
+        match self.tape.borrow_mut().answers.pop_front() {
             Some(Answer::Accepted) => Insert::Accepted(Accepted::default()),
             Some(Answer::Busy) => Insert::Busy(object),
             other => panic!("an insert was answered with {other:?}"),
         }
     }
 
-    fn in_memory(&self, _: KeyHash) -> Option<&Object> {
-        Some(&self.object)
-    }
-
-    fn begin_search(&mut self, hash: KeyHash, search: &mut Search, _: &mut ()) -> Step {
+    fn begin_search(
+        &mut self,
+        _: &mut Always,
+        hash: KeyHash,
+        search: &mut Search,
+        _: &mut (),
+    ) -> Step {
         search.hash = hash;
         search.read = 0;
-        self.tape.step(search)
+        self.tape.get_mut().step(search)
     }
 
     fn index_read(&mut self, search: &mut Search, _: &mut (), _: &[Option<&[u8]>]) -> Step {
-        self.tape.step(search)
+        self.tape.get_mut().step(search)
     }
 
-    fn end_search(&mut self, _: &mut Search, _: &mut (), _: Found) {}
+    fn end_search(&mut self, _: &mut Always, _: &mut Search, _: &mut (), _: Found) {}
 
-    fn next_task(&mut self) -> Option<Task> {
-        match self.tape.answers.pop_front() {
+    fn next_task(&mut self, _: &mut Always) -> Option<Task> {
+        match self.tape.get_mut().answers.pop_front() {
             Some(Answer::Task(task)) => task,
             other => panic!("a task was answered with {other:?}"),
         }
     }
 
-    fn complete(&mut self, _: TaskId, _: Outcome, _: u32) {}
+    fn complete(&mut self, _: &mut Always, _: TaskId, _: Outcome, _: u32) {}
 
-    fn statistics(&self) -> &Statistics {
-        &self.statistics
+    fn statistics(&self, _: &Always) -> Statistics {
+        Statistics::default()
     }
 
-    fn memory(&self) -> Memory {
+    fn memory(&self, _: &Always) -> Memory {
         Memory::default()
     }
 }

@@ -1,25 +1,42 @@
-//! What every tiny engine offers, and what it asks of whoever drives it.
+//! The contract of every tiny engine, in two parts that a driver may lock apart.
 //!
-//! An engine is a state machine. It answers from memory where it can, names
-//! the pages that must be read where it cannot, and hands out [`Task`]s: the
-//! reads, writes and resets that keep it going. A driver carries them out, on
-//! a device or on a model of one, and returns what came of them. The driver
-//! may run any number of searches at a time and all tasks that it was handed.
+//! * A [`Stripe`] holds the objects that are not on flash yet, and whatever a
+//!   write changes.
+//! * The directory knows what is on flash: it answers searches, writes what
+//!   stripes have filled, evicts, and writes hot objects back. The directory
+//!   implements [`Engine`], and makes its stripe.
+//!
+//! Both are state machines. They answer from memory where they can, name the
+//! pages to read where they cannot, and hand out [`Task`]s: reads, writes and
+//! resets that keep the engine going. A driver carries these out, on a device or
+//! on a model of one, and returns the outcome. It may run any number of searches
+//! at a time, and all tasks that it was handed.
 //!
 //! ```text
-//! insert ──► engine ──► Accepted / Busy            next_task ──► Task ──► I/O ──► complete
+//! insert ──► stripe ──► Accepted / Busy     next_task ──► Task ──► I/O ──► complete
 //! search ──► Memory | Absent | Index | Pages ──► I/O ──► … ──► end_search
 //! ```
 //!
+//! The signatures say which lock a call needs, so that finer locks change none:
+//!
+//! | call | stripe | directory |
+//! |---|---|---|
+//! | [`Stripe::in_memory`] | shared | none |
+//! | [`Engine::insert`] | exclusive | shared |
+//! | [`Engine::begin_search`], [`Engine::end_search`], tasks, [`Engine::drain`] | exclusive | exclusive |
+//! | [`Engine::index_read`] | none | exclusive |
+//!
+//! A driver that has two locks takes the stripe's first.
+//!
 //! Rules of the law, for engines:
 //! * A search names the places where a copy of the object may be, newest
-//!   first, and leaves out at most the oldest; the first that holds the hash is
+//!   first, and leaves out at most the oldest. The first that holds the hash is
 //!   the newest.
 //! * A zone is reset only after every search that may read it has ended.
 //! * An object that a write replaces or removes, and that may still be on
 //!   flash, is outlived there by something newer: the new object, or a
-//!   tombstone. Where that is only in memory, [`Accepted::outdates_flash`]
-//!   tells the driver, who makes a note of it durable before it acknowledges.
+//!   tombstone. While that is only in memory, [`Accepted::outdates_flash`]
+//!   tells the driver, which makes a note of it durable before it acknowledges.
 
 use std::fmt::Debug;
 
@@ -28,7 +45,7 @@ pub use super::statistics::Cause;
 use super::statistics::{Living, Memory, Statistics};
 use crate::hash::KeyHash;
 
-/// What an engine answers to a write.
+/// The answer of an engine to a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Insert {
     /// It is in memory now, and found there.
@@ -42,16 +59,16 @@ pub enum Insert {
 pub struct Accepted {
     /// An older copy of the object may be on flash.
     pub outdates_flash: bool,
-    /// That was said of what this takes the place of, and a note made then
-    /// still holds. Whoever made it may not have finished.
+    /// The object that this one replaces outdated the same, and the note that was
+    /// made of it still holds. It may not be durable yet.
     pub noted_before: bool,
 }
 
-/// What a search must do next.
+/// The next step of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// It is over: the object, or its tombstone, is in memory
-    /// ([`Engine::in_memory`]).
+    /// ([`Stripe::in_memory`]).
     Memory,
     /// It is over: the object is nowhere.
     Absent,
@@ -97,7 +114,7 @@ impl Search {
     }
 }
 
-/// In which groups pages of a search are best read: the first two at once,
+/// The groups in which pages of a search are best read: the first two at once,
 /// then four, and so on, until one of them decides.
 ///
 /// An object that is overwritten often lies in many set-groups, and all of
@@ -125,9 +142,9 @@ impl Default for Search {
 pub enum Found {
     /// The object was in `Search::pages[rank]`, as that page's object number `slot`.
     Flash {
-        /// Which of the pages.
+        /// The page, among those of the search.
         rank: usize,
-        /// Which of its objects.
+        /// The object, among those of the page.
         slot: usize,
     },
     /// All of them were read, and none of them knows the hash.
@@ -158,7 +175,7 @@ pub struct Task {
     pub work: Work,
 }
 
-/// What a task does.
+/// The work of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Read pages, for their objects.
@@ -166,28 +183,28 @@ pub enum Work {
     /// Write pages one after another from `first` on, where the zone's write
     /// pointer is.
     Append {
-        /// Where the first page goes.
+        /// The place of the first page.
         first: PageAddress,
         /// The pages.
         pages: Vec<Page>,
     },
     /// Write a page in place.
     Write {
-        /// Where.
+        /// Its place.
         at: PageAddress,
-        /// What.
+        /// Its content.
         page: Page,
     },
     /// Write a summary of what was appended in front of it, when that is
     /// durable; done when the summary is durable too.
     Seal {
-        /// Where its first page goes.
+        /// The place of its first page.
         first: PageAddress,
         /// How many pages it takes.
         pages: u32,
         /// Whether nothing follows in its zone, which is finished then.
         ends_zone: bool,
-        /// What it says.
+        /// Its content.
         summary: Summary,
     },
     /// Empty a zone; done when that is durable. Zones are emptied in the order
@@ -195,7 +212,7 @@ pub enum Work {
     Reset(u32),
 }
 
-/// What recovery needs to know of a run of pages, written behind them.
+/// Says to recovery what a run of pages holds; written behind them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Whether the pages are filters of an index group; otherwise objects of
@@ -218,16 +235,16 @@ pub struct Summary {
     pub filters: Box<[u8]>,
 }
 
-/// What a page says of itself, so that no other is taken for it.
+/// Written in each page, so that no other is taken for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Label {
-    /// Which life of its place this is: it grows.
+    /// The life of its place: it grows.
     pub sequence: u64,
-    /// Which page of that life.
+    /// The page within that life.
     pub number: u32,
 }
 
-/// What came of a task.
+/// The result of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The pages of a [`Work::Read`], in order; `None` for one that could not be read.
@@ -267,33 +284,59 @@ impl Durability {
     }
 }
 
-/// A tiny engine.
-///
-/// The defaults are those of a [`Durability::Volatile`] engine.
+/// Whether [`Engine::next_task`] would hand out a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// It may, or a task is under way.
+    Yes,
+    /// It would not, and no task is under way.
+    No,
+    /// Only a call of it tells.
+    Unknown,
+}
+
+/// The part of an engine that takes writes.
+pub trait Stripe: Debug {
+    /// The newest copy of an object that is in memory. A tombstone says that
+    /// older copies count for nothing.
+    fn in_memory(&self, hash: KeyHash) -> Option<&Object>;
+}
+
+/// The directory of an engine: what is on flash. See the [module](self).
 pub trait Engine {
+    /// Takes the writes of this engine. Each call gets the stripe that
+    /// [`stripe`](Engine::stripe) made for this directory.
+    type Stripe: Stripe;
+
     /// Notes of the engine on one search, from its beginning to its end. A driver
     /// keeps one beside each [`Search`], hands the same two over each time, and
     /// reuses both.
     type Scratch: Clone + Debug + Default;
 
+    /// The stripe of a directory that has just been made or recovered.
+    fn stripe(&self) -> Self::Stripe;
+
+    /// Whether the engine's objects are found again after a restart. The answer
+    /// never changes.
+    fn durability(&self) -> Durability {
+        Durability::Volatile
+    }
+
     /// Takes in an object or, with a tombstone, the news that it is dead.
     /// `now_seconds` is the time since the cache's epoch.
-    fn insert(&mut self, object: Object, now_seconds: u32) -> Insert;
-
-    /// The newest copy of an object that is in memory. A tombstone says that
-    /// older copies count for nothing.
-    fn in_memory(&self, hash: KeyHash) -> Option<&Object>;
+    fn insert(&self, stripe: &mut Self::Stripe, object: Object, now_seconds: u32) -> Insert;
 
     /// Begins to search. Every search that is begun must be ended.
     fn begin_search(
         &mut self,
+        stripe: &mut Self::Stripe,
         hash: KeyHash,
         search: &mut Search,
         scratch: &mut Self::Scratch,
     ) -> Step;
 
-    /// Goes on with the index pages that were asked for; `None` stands for a
-    /// page that could not be read, of which no object is found. Engines without
+    /// Goes on with the index pages that were asked for. `None` stands for a
+    /// page that could not be read, in which no object is found. Engines without
     /// pages of index are never asked.
     fn index_read(
         &mut self,
@@ -306,21 +349,31 @@ pub trait Engine {
     }
 
     /// Ends a search, after the pages were read.
-    fn end_search(&mut self, search: &mut Search, scratch: &mut Self::Scratch, found: Found);
+    fn end_search(
+        &mut self,
+        stripe: &mut Self::Stripe,
+        search: &mut Search,
+        scratch: &mut Self::Scratch,
+        found: Found,
+    );
 
-    /// Whether the engine's objects are found again after a restart. The answer
-    /// never changes.
-    fn durability(&self) -> Durability {
-        Durability::Volatile
-    }
+    /// The next task, if one can be carried out now.
+    fn next_task(&mut self, stripe: &mut Self::Stripe) -> Option<Task>;
 
-    /// The next thing to do, if there is something that can be done now.
-    fn next_task(&mut self) -> Option<Task>;
+    /// Takes in the outcome of a task. `now_seconds` as in `insert`.
+    fn complete(
+        &mut self,
+        stripe: &mut Self::Stripe,
+        id: TaskId,
+        outcome: Outcome,
+        now_seconds: u32,
+    );
 
-    /// Whether [`next_task`](Engine::next_task) may hand out a task; `None` where
-    /// only a call of it tells.
-    fn has_work(&self) -> Option<bool> {
-        None
+    /// Whether [`next_task`](Engine::next_task) would hand out a task. Cheaper
+    /// than a call of it, where the engine can tell.
+    fn due(&self, stripe: &Self::Stripe) -> Due {
+        let _ = stripe;
+        Due::Unknown
     }
 
     /// Whether the end of a search may give the engine work: a zone is reset
@@ -335,22 +388,30 @@ pub trait Engine {
         false
     }
 
-    /// Begins to write to flash, as far as that can be done now, the objects in
-    /// memory that a restart is to find; says whether anything is left to write.
-    fn drain(&mut self) -> bool {
-        false
+    /// Counts since the engine was made.
+    fn statistics(&self, stripe: &Self::Stripe) -> Statistics;
+
+    /// Memory that both parts hold now, counted from the live structures.
+    fn memory(&self, stripe: &Self::Stripe) -> Memory;
+
+    /// The keys that a get finds, as far as the engine knows. An engine that
+    /// follows no keys counts the copies on flash, each as long as the objects
+    /// that it accepted.
+    fn living(&self, stripe: &Self::Stripe, now_seconds: u32) -> Living {
+        let _ = now_seconds;
+        let objects = self.memory(stripe).objects_on_flash;
+        let counted = self.statistics(stripe);
+        Living {
+            objects,
+            bytes: objects * counted.bytes_in / counted.objects_in.max(1),
+        }
     }
 
-    /// Whether every object ever accepted is on flash or outlived there, and a
-    /// restart finds it so.
-    fn is_drained(&self) -> bool {
-        false
-    }
+    // The rest is of persistent engines. What they say by default is true of a
+    // volatile one: a restart finds nothing.
 
-    /// Takes in what came of a task. `now_seconds` as in `insert`.
-    fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32);
-
-    /// What a page says of itself that may be searched or is about to be written.
+    /// The label of a page that may be searched or is about to be written. The
+    /// driver labels the pages of a volatile engine.
     fn label(&self, page: PageAddress) -> Label {
         Label {
             sequence: 0,
@@ -358,15 +419,38 @@ pub trait Engine {
         }
     }
 
-    /// Everything on flash, and everything being written there, is older than
-    /// this set-group: what [`Accepted::outdates_flash`] speaks of.
-    fn epoch(&self) -> u64 {
-        0
+    /// Whether a write of `hash` may outdate something that a restart would find
+    /// on flash, as far as memory knows.
+    fn may_outdate(&self, stripe: &Self::Stripe, hash: KeyHash) -> bool {
+        let _ = (stripe, hash);
+        false
+    }
+
+    /// Whether a lookup of `hash` could tell that a write of it outdates
+    /// nothing: memory alone does not know.
+    fn could_be_absent(&self, stripe: &Self::Stripe, hash: KeyHash) -> bool {
+        let _ = (stripe, hash);
+        false
+    }
+
+    /// Begins to write to flash, as far as that can be done now, the objects in
+    /// memory that a restart is to find; says whether anything is left to write.
+    fn drain(&mut self, stripe: &mut Self::Stripe) -> bool {
+        let _ = stripe;
+        false
+    }
+
+    /// Whether every object ever accepted is on flash or outlived there, and a
+    /// restart finds it so.
+    fn is_drained(&self, stripe: &Self::Stripe) -> bool {
+        let _ = stripe;
+        false
     }
 
     /// Once [`durable`](Engine::durable) reaches this, everything that is in
     /// memory now is on flash or outlived there.
-    fn durable_when(&self) -> u64 {
+    fn durable_when(&self, stripe: &Self::Stripe) -> u64 {
+        let _ = stripe;
         0
     }
 
@@ -380,48 +464,16 @@ pub trait Engine {
         0
     }
 
-    /// Whether a write of `hash` may outdate something that a restart would find
-    /// on flash, as far as memory knows.
-    fn may_outdate(&self, hash: KeyHash) -> bool {
-        let _ = hash;
-        false
-    }
-
-    /// Whether a lookup of `hash` could tell that a write of it outdates
-    /// nothing: memory alone does not know.
-    fn could_be_absent(&self, hash: KeyHash) -> bool {
-        let _ = hash;
-        false
-    }
-
     /// Draws a page that a restart found, for the driver to read and to look up
     /// one of its objects. `None` when enough were drawn, or none is left. The
     /// engine does not keep the page from being emptied.
-    fn draw(&self, random: u64) -> Option<(PageAddress, Label)> {
-        let _ = random;
+    fn draw(&self, stripe: &Self::Stripe, random: u64) -> Option<(PageAddress, Label)> {
+        let _ = (stripe, random);
         None
     }
 
     /// A drawn object is, or is not, the one that a get of its key finds on flash.
-    fn surveyed(&mut self, object: &Object, label: Label, is_found: bool) {
-        let _ = (object, label, is_found);
-    }
-
-    /// Counts since the beginning.
-    fn statistics(&self) -> &Statistics;
-
-    /// Memory that is held now, counted from the live structures.
-    fn memory(&self) -> Memory;
-
-    /// The keys that a get finds, as far as the engine knows: one that follows
-    /// no keys counts the copies on flash, each as long as the objects that it
-    /// accepted.
-    fn living(&self, now_seconds: u32) -> Living {
-        let _ = now_seconds;
-        let (objects, counted) = (self.memory().objects_on_flash, self.statistics());
-        Living {
-            objects,
-            bytes: objects * counted.bytes_in / counted.objects_in.max(1),
-        }
+    fn surveyed(&self, stripe: &mut Self::Stripe, object: &Object, label: Label, is_found: bool) {
+        let _ = (stripe, object, label, is_found);
     }
 }

@@ -6,11 +6,14 @@
 //! zone's write pointer, or one in place where that is not allowed, is an
 //! error of the engine and ends the run.
 
-use super::engine::{Engine, Found, Insert, Outcome, Page, Search, Step, Task, Work, waves};
+use super::engine::{
+    Engine, Found, Insert, Outcome, Page, Search, Step, Stripe as _, Task, Work, waves,
+};
 use super::object::{Expiry, Flash, Object, PageAddress};
+use super::statistics::{Living, Memory, Statistics};
 use crate::hash::KeyHash;
 
-/// What a page holds, without the objects' bytes.
+/// The content of a page, without the objects' bytes.
 #[derive(Clone, Debug, Default)]
 enum Stored {
     #[default]
@@ -68,7 +71,7 @@ pub trait Watcher {
     fn reset(&mut self, zone: u32);
 }
 
-/// Nobody watches.
+/// Watches nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 
@@ -82,6 +85,7 @@ impl Watcher for Unwatched {
 #[derive(Debug)]
 pub struct Model<E: Engine, W = Unwatched> {
     engine: E,
+    stripe: E::Stripe,
     flash: Flash,
     pages: Vec<Stored>,
     write_pointers: Vec<u32>,
@@ -91,17 +95,17 @@ pub struct Model<E: Engine, W = Unwatched> {
 }
 
 impl<E: Engine> Model<E> {
-    /// `engine` on empty flash that nobody watches.
+    /// `engine` on empty flash, unwatched.
     pub fn new(engine: E, flash: Flash) -> Self {
         Model::watched(engine, flash, Unwatched)
     }
 }
 
 impl<E: Engine, W> Model<E, W> {
-    /// Another flash with the same content, that nobody watches, under another
-    /// engine.
+    /// Another flash with the same content, unwatched, under another engine.
     pub fn fork<F: Engine>(&self, engine: F) -> Model<F> {
         Model {
+            stripe: engine.stripe(),
             engine,
             flash: self.flash,
             pages: self.pages.clone(),
@@ -112,10 +116,14 @@ impl<E: Engine, W> Model<E, W> {
         }
     }
 
-    /// The same flash under an engine that comes from this one.
-    pub fn map_engine<F: Engine>(self, engine: impl FnOnce(E) -> F) -> Model<F, W> {
+    /// The same flash and stripe under a directory made of this one.
+    pub fn map_engine<F: Engine<Stripe = E::Stripe>>(
+        self,
+        engine: impl FnOnce(E) -> F,
+    ) -> Model<F, W> {
         Model {
             engine: engine(self.engine),
+            stripe: self.stripe,
             flash: self.flash,
             pages: self.pages,
             write_pointers: self.write_pointers,
@@ -125,9 +133,29 @@ impl<E: Engine, W> Model<E, W> {
         }
     }
 
-    /// The engine, without its flash.
-    pub fn into_engine(self) -> E {
-        self.engine
+    /// The engine's two parts, without their flash.
+    pub fn into_parts(self) -> (E, E::Stripe) {
+        (self.engine, self.stripe)
+    }
+
+    /// The directory of the engine.
+    pub fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    /// As [`Engine::statistics`].
+    pub fn statistics(&self) -> Statistics {
+        self.engine.statistics(&self.stripe)
+    }
+
+    /// As [`Engine::memory`].
+    pub fn memory(&self) -> Memory {
+        self.engine.memory(&self.stripe)
+    }
+
+    /// As [`Engine::living`].
+    pub fn living(&self, now_seconds: u32) -> Living {
+        self.engine.living(&self.stripe, now_seconds)
     }
 }
 
@@ -135,6 +163,7 @@ impl<E: Engine, W: Watcher> Model<E, W> {
     /// `engine` on empty flash.
     pub fn watched(engine: E, flash: Flash, watcher: W) -> Self {
         Model {
+            stripe: engine.stripe(),
             engine,
             flash,
             pages: vec![Stored::Nothing; flash.pages() as usize],
@@ -143,11 +172,6 @@ impl<E: Engine, W: Watcher> Model<E, W> {
             scratch: Default::default(),
             watcher,
         }
-    }
-
-    /// The engine.
-    pub fn engine(&self) -> &E {
-        &self.engine
     }
 
     /// The watcher.
@@ -188,7 +212,7 @@ impl<E: Engine, W: Watcher> Model<E, W> {
 
     fn insert(&mut self, mut object: Object, now_seconds: u32) {
         loop {
-            match self.engine.insert(object, now_seconds) {
+            match self.engine.insert(&mut self.stripe, object, now_seconds) {
                 Insert::Accepted(_) => break,
                 Insert::Busy(again) => object = again,
             }
@@ -197,27 +221,27 @@ impl<E: Engine, W: Watcher> Model<E, W> {
                 "the engine is busy and asks for nothing"
             );
         }
-        // What an engine asks for is done at once: a model of background work
-        // that always keeps up.
+        // Every task is done at once: a model of background work that always keeps up.
         while self.step(now_seconds) {}
     }
 
     /// Does one task; says whether there was one.
     fn step(&mut self, now_seconds: u32) -> bool {
-        let Some(Task { id, work }) = self.engine.next_task() else {
+        let Some(Task { id, work }) = self.engine.next_task(&mut self.stripe) else {
             return false;
         };
         let outcome = self.carry_out(work);
-        self.engine.complete(id, outcome, now_seconds);
+        self.engine
+            .complete(&mut self.stripe, id, outcome, now_seconds);
         true
     }
 
     /// The length of an object, or `None`.
     pub fn get(&mut self, hash: KeyHash, now_seconds: u32) -> Option<u32> {
         let mut search = std::mem::take(&mut self.search);
-        let mut step = self
-            .engine
-            .begin_search(hash, &mut search, &mut self.scratch);
+        let mut step =
+            self.engine
+                .begin_search(&mut self.stripe, hash, &mut search, &mut self.scratch);
         if step == Step::Index {
             self.watcher.read(&search.index_pages, true);
             let pages: Vec<Option<&[u8]>> = search
@@ -235,7 +259,7 @@ impl<E: Engine, W: Watcher> Model<E, W> {
         let mut found = Found::Nowhere;
         let answer = match step {
             Step::Memory => self
-                .engine
+                .stripe
                 .in_memory(hash)
                 .filter(|object| !object.tombstone && !object.expires.is_over(now_seconds))
                 .map(|object| object.bytes),
@@ -247,7 +271,7 @@ impl<E: Engine, W: Watcher> Model<E, W> {
             Step::Absent | Step::Index => None,
         };
         self.engine
-            .end_search(&mut search, &mut self.scratch, found);
+            .end_search(&mut self.stripe, &mut search, &mut self.scratch, found);
         self.search = search;
         answer
     }

@@ -101,7 +101,12 @@ pub struct Statistics {
 impl Statistics {
     /// Adds another engine's counts.
     pub fn add(&mut self, other: &Statistics) {
-        *self = self.combined(other, |mine, others| mine + others);
+        *self = self.plus(other);
+    }
+
+    /// The sum of these counts and others.
+    pub fn plus(&self, other: &Statistics) -> Statistics {
+        self.combined(other, |mine, others| mine + others)
     }
 
     /// Counts an object, or a tombstone, that was accepted.

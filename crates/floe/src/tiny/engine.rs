@@ -1,4 +1,5 @@
-//! The five engines as one.
+//! The five engines as one. A sixth is a line of `engines!` and an arm of
+//! `EnginePlan::format`.
 //!
 //! | | an acknowledged value after the process died | work under way at a time |
 //! |---|---|---|
@@ -10,68 +11,105 @@ use floe_core::hash::KeyHash;
 use floe_core::layout::tiny::{TinyEngine, TinyFormatPlan};
 use floe_core::tiny::nemo::{Nemo, NemoPlan};
 use floe_core::tiny::{
-    Durability, Engine, FairyWren, FairyWrenPlan, Flash, Found, Insert, Kangaroo, KangarooPlan,
-    Label, Living, Log, LogPlan, Memory, Object, Outcome, PageAddress, PlanError, Search, Set,
-    SetPlan, Statistics, Step, Task, TaskId,
+    Due, Durability, Engine, FairyWren, FairyWrenPlan, Flash, Found, Insert, Kangaroo,
+    KangarooPlan, Label, Living, Log, LogPlan, Memory, Object, Outcome, PageAddress, PlanError,
+    Search, Set, SetPlan, Statistics, Step, Stripe, Task, TaskId,
 };
 
 use super::config::TinyConfig;
 
-/// The plan of an engine that fits its flash.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum EnginePlan {
-    Nemo(NemoPlan),
-    Log(LogPlan),
-    Set(SetPlan),
-    Kangaroo(KangarooPlan),
-    FairyWren(FairyWrenPlan),
+/// Calls a macro with the list of engines: the name of each, which is its
+/// [`TinyEngine`], too; its plan; and its section of [`TinyConfig`].
+macro_rules! engines {
+    ($macro:ident $($arguments:tt)*) => {
+        $macro! {
+            [
+                (Nemo, NemoPlan, nemo)
+                (Log, LogPlan, log)
+                (Set, SetPlan, set)
+                (Kangaroo, KangarooPlan, kangaroo)
+                (FairyWren, FairyWrenPlan, fairywren)
+            ]
+            $($arguments)*
+        }
+    };
 }
 
-impl EnginePlan {
-    /// Checks the settings of the engine that `config` chooses.
-    pub(super) fn new(config: &TinyConfig, flash: &Flash) -> Result<Self, PlanError> {
-        Ok(match config.engine {
-            TinyEngine::Nemo => EnginePlan::Nemo(NemoPlan::new(&config.nemo, *flash)?),
-            TinyEngine::Log => EnginePlan::Log(LogPlan::new(&config.log, flash)?),
-            TinyEngine::Set => EnginePlan::Set(SetPlan::new(&config.set, flash)?),
-            TinyEngine::Kangaroo => {
-                EnginePlan::Kangaroo(KangarooPlan::new(&config.kangaroo, flash)?)
-            }
-            TinyEngine::FairyWren => {
-                EnginePlan::FairyWren(FairyWrenPlan::new(&config.fairywren, flash)?)
-            }
-        })
-    }
-
-    pub(super) fn kind(&self) -> TinyEngine {
-        match self {
-            EnginePlan::Nemo(_) => TinyEngine::Nemo,
-            EnginePlan::Log(_) => TinyEngine::Log,
-            EnginePlan::Set(_) => TinyEngine::Set,
-            EnginePlan::Kangaroo(_) => TinyEngine::Kangaroo,
-            EnginePlan::FairyWren(_) => TinyEngine::FairyWren,
+macro_rules! define {
+    ([$(($engine:ident, $plan:ident, $section:ident))*]) => {
+        /// The plan of an engine that fits its flash.
+        #[derive(Clone, Debug, PartialEq)]
+        pub(super) enum EnginePlan {
+            $($engine($plan),)*
         }
-    }
 
+        impl EnginePlan {
+            /// Checks the settings of the engine that `config` chooses.
+            pub(super) fn new(config: &TinyConfig, flash: &Flash) -> Result<Self, PlanError> {
+                Ok(match config.engine {
+                    $(TinyEngine::$engine => {
+                        EnginePlan::$engine($plan::new(&config.$section, flash)?)
+                    })*
+                })
+            }
+
+            pub(super) fn kind(&self) -> TinyEngine {
+                match self {
+                    $(EnginePlan::$engine(_) => TinyEngine::$engine,)*
+                }
+            }
+
+            /// An engine on empty flash.
+            pub(super) fn engine(&self) -> AnyEngine {
+                match self.clone() {
+                    $(EnginePlan::$engine(plan) => {
+                        AnyEngine::$engine(Box::new($engine::new(plan)))
+                    })*
+                }
+            }
+        }
+
+        /// The directory of an engine.
+        #[derive(Debug)]
+        pub(super) enum AnyEngine {
+            $($engine(Box<$engine>),)*
+        }
+
+        impl AnyEngine {
+            fn new_stripe(&self) -> AnyStripe {
+                match self {
+                    $(AnyEngine::$engine(engine) => AnyStripe::$engine(engine.stripe()),)*
+                }
+            }
+        }
+
+        /// The stripe of an engine.
+        #[derive(Debug)]
+        pub(super) enum AnyStripe {
+            $($engine(<$engine as Engine>::Stripe),)*
+        }
+
+        /// The scratch of every engine, of which one is used. Only Nemo's takes room.
+        #[derive(Clone, Debug, Default)]
+        pub(super) struct AnyScratch {
+            $($section: <$engine as Engine>::Scratch,)*
+        }
+    };
+}
+engines!(define);
+
+impl EnginePlan {
     /// As [`Engine::durability`] of its engine.
     pub(super) fn durability(&self) -> Durability {
-        match self {
-            EnginePlan::Nemo(plan) => plan.durability(),
-            EnginePlan::Log(_)
-            | EnginePlan::Set(_)
-            | EnginePlan::Kangaroo(_)
-            | EnginePlan::FairyWren(_) => Durability::Volatile,
-        }
+        self.recovery()
+            .map_or(Durability::Volatile, NemoPlan::durability)
     }
 
     /// The plan that recovery reads flash by; `None` where nothing is recovered.
     pub(super) fn recovery(&self) -> Option<&NemoPlan> {
         match self {
             EnginePlan::Nemo(plan) => Some(plan),
-            EnginePlan::Log(_)
-            | EnginePlan::Set(_)
-            | EnginePlan::Kangaroo(_)
-            | EnginePlan::FairyWren(_) => None,
+            _ => None,
         }
     }
 
@@ -80,18 +118,7 @@ impl EnginePlan {
         self.recovery().map_or(0, NemoPlan::sets)
     }
 
-    /// An engine on empty flash.
-    pub(super) fn engine(&self) -> AnyEngine {
-        match self.clone() {
-            EnginePlan::Nemo(plan) => AnyEngine::Nemo(Box::new(Nemo::new(plan))),
-            EnginePlan::Log(plan) => AnyEngine::Log(Box::new(Log::new(plan))),
-            EnginePlan::Set(plan) => AnyEngine::Set(Box::new(Set::new(plan))),
-            EnginePlan::Kangaroo(plan) => AnyEngine::Kangaroo(Box::new(Kangaroo::new(plan))),
-            EnginePlan::FairyWren(plan) => AnyEngine::FairyWren(Box::new(FairyWren::new(plan))),
-        }
-    }
-
-    /// What of it is written down in the superblock.
+    /// The parts of the plan that the superblock records.
     pub(super) fn format(
         &self,
         geometry: &Geometry,
@@ -119,102 +146,119 @@ impl EnginePlan {
     }
 }
 
-/// An engine.
-#[derive(Debug)]
-pub(super) enum AnyEngine {
-    Nemo(Box<Nemo>),
-    Log(Box<Log>),
-    Set(Box<Set>),
-    Kangaroo(Box<Kangaroo>),
-    FairyWren(Box<FairyWren>),
-}
-
-/// The scratch of whichever engine it is: only that one's is used. Only Nemo's
-/// takes any room.
-#[derive(Clone, Debug, Default)]
-pub(super) struct AnyScratch {
-    nemo: <Nemo as Engine>::Scratch,
-    log: <Log as Engine>::Scratch,
-    set: <Set as Engine>::Scratch,
-    kangaroo: <Kangaroo as Engine>::Scratch,
-    fairywren: <FairyWren as Engine>::Scratch,
-}
-
-/// Does the same with whichever engine it is, and with its own scratch.
+/// Does the same with any directory; with its stripe; with its scratch, too.
 macro_rules! each {
-    ($any:expr, $engine:ident => $does:expr) => {
+    ([$(($name:ident, $plan:ident, $section:ident))*] $any:expr, $engine:ident => $does:expr) => {
         match $any {
-            AnyEngine::Nemo($engine) => $does,
-            AnyEngine::Log($engine) => $does,
-            AnyEngine::Set($engine) => $does,
-            AnyEngine::Kangaroo($engine) => $does,
-            AnyEngine::FairyWren($engine) => $does,
+            $(AnyEngine::$name($engine) => $does,)*
         }
     };
-    ($any:expr, $all:expr, $engine:ident, $scratch:ident => $does:expr) => {
-        match $any {
-            AnyEngine::Nemo($engine) => {
-                let $scratch = &mut $all.nemo;
-                $does
-            }
-            AnyEngine::Log($engine) => {
-                let $scratch = &mut $all.log;
-                $does
-            }
-            AnyEngine::Set($engine) => {
-                let $scratch = &mut $all.set;
-                $does
-            }
-            AnyEngine::Kangaroo($engine) => {
-                let $scratch = &mut $all.kangaroo;
-                $does
-            }
-            AnyEngine::FairyWren($engine) => {
-                let $scratch = &mut $all.fairywren;
-                $does
-            }
+    ([$(($name:ident, $plan:ident, $section:ident))*]
+        $any:expr, $engine:ident, $stripe:ident => $does:expr) => {
+        match ($any, $stripe) {
+            $((AnyEngine::$name($engine), AnyStripe::$name($stripe)) => $does,)*
+            _ => another_engines(),
         }
     };
+    ([$(($name:ident, $plan:ident, $section:ident))*]
+        $any:expr, $engine:ident, $stripe:ident, $scratch:ident => $does:expr) => {
+        match ($any, $stripe) {
+            $((AnyEngine::$name($engine), AnyStripe::$name($stripe)) => {
+                let $scratch = &mut $scratch.$section;
+                $does
+            })*
+            _ => another_engines(),
+        }
+    };
+    ([$(($name:ident, $plan:ident, $section:ident))*]
+        $any:expr, $scratch:ident: $engine:ident => $does:expr) => {
+        match $any {
+            $(AnyEngine::$name($engine) => {
+                let $scratch = &mut $scratch.$section;
+                $does
+            })*
+        }
+    };
+    ($($arguments:tt)*) => {
+        engines!(each $($arguments)*)
+    };
+}
+
+/// The driver keeps the two parts of an engine together.
+#[cold]
+fn another_engines() -> ! {
+    unreachable!("a directory was given the stripe of another engine")
+}
+
+macro_rules! any_stripe {
+    ([$(($engine:ident, $plan:ident, $section:ident))*] $any:expr, $stripe:ident => $does:expr) => {
+        match $any {
+            $(AnyStripe::$engine($stripe) => $does,)*
+        }
+    };
+}
+
+impl Stripe for AnyStripe {
+    fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
+        engines!(any_stripe self, stripe => stripe.in_memory(hash))
+    }
 }
 
 impl Engine for AnyEngine {
+    type Stripe = AnyStripe;
     type Scratch = AnyScratch;
 
-    fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
-        each!(self, engine => engine.insert(object, now_seconds))
-    }
-
-    fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
-        each!(self, engine => engine.in_memory(hash))
-    }
-
-    fn begin_search(&mut self, hash: KeyHash, search: &mut Search, all: &mut AnyScratch) -> Step {
-        each!(self, all, engine, scratch => engine.begin_search(hash, search, scratch))
-    }
-
-    fn index_read(
-        &mut self,
-        search: &mut Search,
-        all: &mut AnyScratch,
-        pages: &[Option<&[u8]>],
-    ) -> Step {
-        each!(self, all, engine, scratch => engine.index_read(search, scratch, pages))
-    }
-
-    fn end_search(&mut self, search: &mut Search, all: &mut AnyScratch, found: Found) {
-        each!(self, all, engine, scratch => engine.end_search(search, scratch, found));
+    fn stripe(&self) -> AnyStripe {
+        self.new_stripe()
     }
 
     fn durability(&self) -> Durability {
         each!(self, engine => engine.durability())
     }
 
-    fn next_task(&mut self) -> Option<Task> {
-        each!(self, engine => engine.next_task())
+    fn insert(&self, stripe: &mut AnyStripe, object: Object, now_seconds: u32) -> Insert {
+        each!(self, engine, stripe => engine.insert(stripe, object, now_seconds))
     }
 
-    fn has_work(&self) -> Option<bool> {
-        each!(self, engine => engine.has_work())
+    fn begin_search(
+        &mut self,
+        stripe: &mut AnyStripe,
+        hash: KeyHash,
+        search: &mut Search,
+        scratch: &mut AnyScratch,
+    ) -> Step {
+        each!(self, engine, stripe, scratch => engine.begin_search(stripe, hash, search, scratch))
+    }
+
+    fn index_read(
+        &mut self,
+        search: &mut Search,
+        scratch: &mut AnyScratch,
+        pages: &[Option<&[u8]>],
+    ) -> Step {
+        each!(self, scratch: engine => engine.index_read(search, scratch, pages))
+    }
+
+    fn end_search(
+        &mut self,
+        stripe: &mut AnyStripe,
+        search: &mut Search,
+        scratch: &mut AnyScratch,
+        found: Found,
+    ) {
+        each!(self, engine, stripe, scratch => engine.end_search(stripe, search, scratch, found));
+    }
+
+    fn next_task(&mut self, stripe: &mut AnyStripe) -> Option<Task> {
+        each!(self, engine, stripe => engine.next_task(stripe))
+    }
+
+    fn complete(&mut self, stripe: &mut AnyStripe, id: TaskId, outcome: Outcome, now_seconds: u32) {
+        each!(self, engine, stripe => engine.complete(stripe, id, outcome, now_seconds));
+    }
+
+    fn due(&self, stripe: &AnyStripe) -> Due {
+        each!(self, engine, stripe => engine.due(stripe))
     }
 
     fn waits_for_readers(&self) -> bool {
@@ -225,63 +269,55 @@ impl Engine for AnyEngine {
         each!(self, engine => engine.waits_for_space())
     }
 
-    fn drain(&mut self) -> bool {
-        each!(self, engine => engine.drain())
+    fn statistics(&self, stripe: &AnyStripe) -> Statistics {
+        each!(self, engine, stripe => engine.statistics(stripe))
     }
 
-    fn is_drained(&self) -> bool {
-        each!(self, engine => engine.is_drained())
+    fn memory(&self, stripe: &AnyStripe) -> Memory {
+        each!(self, engine, stripe => engine.memory(stripe))
     }
 
-    fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
-        each!(self, engine => engine.complete(id, outcome, now_seconds));
+    fn living(&self, stripe: &AnyStripe, now_seconds: u32) -> Living {
+        each!(self, engine, stripe => engine.living(stripe, now_seconds))
     }
 
     fn label(&self, page: PageAddress) -> Label {
         each!(self, engine => engine.label(page))
     }
 
-    fn epoch(&self) -> u64 {
-        each!(self, engine => engine.epoch())
+    fn may_outdate(&self, stripe: &AnyStripe, hash: KeyHash) -> bool {
+        each!(self, engine, stripe => engine.may_outdate(stripe, hash))
     }
 
-    fn durable_when(&self) -> u64 {
-        each!(self, engine => engine.durable_when())
+    fn could_be_absent(&self, stripe: &AnyStripe, hash: KeyHash) -> bool {
+        each!(self, engine, stripe => engine.could_be_absent(stripe, hash))
+    }
+
+    fn drain(&mut self, stripe: &mut AnyStripe) -> bool {
+        each!(self, engine, stripe => engine.drain(stripe))
+    }
+
+    fn is_drained(&self, stripe: &AnyStripe) -> bool {
+        each!(self, engine, stripe => engine.is_drained(stripe))
     }
 
     fn durable(&self) -> u64 {
         each!(self, engine => engine.durable())
     }
 
+    fn durable_when(&self, stripe: &AnyStripe) -> u64 {
+        each!(self, engine, stripe => engine.durable_when(stripe))
+    }
+
     fn oldest(&self) -> u64 {
         each!(self, engine => engine.oldest())
     }
 
-    fn may_outdate(&self, hash: KeyHash) -> bool {
-        each!(self, engine => engine.may_outdate(hash))
+    fn draw(&self, stripe: &AnyStripe, random: u64) -> Option<(PageAddress, Label)> {
+        each!(self, engine, stripe => engine.draw(stripe, random))
     }
 
-    fn could_be_absent(&self, hash: KeyHash) -> bool {
-        each!(self, engine => engine.could_be_absent(hash))
-    }
-
-    fn draw(&self, random: u64) -> Option<(PageAddress, Label)> {
-        each!(self, engine => engine.draw(random))
-    }
-
-    fn surveyed(&mut self, object: &Object, label: Label, is_found: bool) {
-        each!(self, engine => engine.surveyed(object, label, is_found));
-    }
-
-    fn statistics(&self) -> &Statistics {
-        each!(self, engine => engine.statistics())
-    }
-
-    fn memory(&self) -> Memory {
-        each!(self, engine => engine.memory())
-    }
-
-    fn living(&self, now_seconds: u32) -> Living {
-        each!(self, engine => engine.living(now_seconds))
+    fn surveyed(&self, stripe: &mut AnyStripe, object: &Object, label: Label, is_found: bool) {
+        each!(self, engine, stripe => engine.surveyed(stripe, object, label, is_found));
     }
 }

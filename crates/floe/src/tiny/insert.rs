@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use floe_core::hash::KeyHash;
 use floe_core::layout::tiny::split_record;
-use floe_core::tiny::{Engine as _, Insert, Object};
+use floe_core::tiny::{Engine as _, Insert, Object, Stripe as _};
 
 use super::config::LookBeforeFence;
 use super::instance::{Instance, State};
@@ -75,14 +75,18 @@ impl Instance {
         if !self.durability.is_persistent() {
             return false;
         }
-        let engine = &state.engine;
+        let (engine, stripe) = (&state.engine, &state.stripe);
         let pays = match self.look_before_fence {
             LookBeforeFence::Never => false,
-            LookBeforeFence::Many => state.fences.are_many() && engine.could_be_absent(hash),
+            LookBeforeFence::Many => {
+                state.fences.are_many() && engine.could_be_absent(stripe, hash)
+            }
             // Filters that are wrong cost a fence, too, unless an earlier one covers.
             LookBeforeFence::Always => {
-                let covering = state.fences.covering(hash, engine.durable_when());
-                covering.is_none() && engine.in_memory(hash).is_none() && engine.may_outdate(hash)
+                let covering = state.fences.covering(hash, engine.durable_when(stripe));
+                covering.is_none()
+                    && stripe.in_memory(hash).is_none()
+                    && engine.may_outdate(stripe, hash)
             }
         };
         state.fences.lookups += u64::from(pays);
@@ -106,7 +110,8 @@ impl Instance {
         let hash = object.hash;
         let place = match place {
             Some(place)
-                if state.engine.may_outdate(hash) && self.has_too_many_fences(&mut state) =>
+                if state.engine.may_outdate(&state.stripe, hash)
+                    && self.has_too_many_fences(&mut state) =>
             {
                 if self.retire_fences(&mut state, place.last()) {
                     place.settle();
@@ -119,7 +124,7 @@ impl Instance {
             }
             place => place,
         };
-        match state.engine.insert(object, now_seconds) {
+        match state.insert(object, now_seconds) {
             Insert::Accepted(accepted) => {
                 state.ram.changed(hash);
                 if let Some(object) = ram_only {
@@ -150,14 +155,14 @@ impl Instance {
         }
         // Nothing to flush, and not all of it flushed: zones are worn out, and
         // what they did not take is forgotten. Its fences hold for good.
-        state.engine.drain() || state.engine.is_drained()
+        state.drain() || state.engine.is_drained(&state.stripe)
     }
 
     /// If all that was ever taken in is on flash, then no fence up to number
     /// `last`, the last one that was sent, holds any more; says whether that
     /// is so.
     pub(super) fn retire_fences(&self, state: &mut State, last: u64) -> bool {
-        let is_drained = state.engine.is_drained();
+        let is_drained = state.engine.is_drained(&state.stripe);
         if is_drained {
             self.moot_before.store(last + 1, SeqCst);
             state.fences.forget();

@@ -8,15 +8,15 @@ use floe_core::hash::KeyHash;
 use floe_core::layout::tiny::{Fence, split_record};
 use floe_core::policy::admission::Admission;
 use floe_core::tiny::{
-    Accepted, Durability, Engine as _, Expiry, Found, Label, Object, PageAddress, Search, Step,
-    Task, waves,
+    Accepted, Due, Durability, Engine as _, Expiry, Found, Insert, Label, Object, PageAddress,
+    Search, Step, Stripe as _, Task, waves,
 };
 use floe_device::IoBuf;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::config::LookBeforeFence;
-use super::engine::{AnyEngine, AnyScratch};
+use super::engine::{AnyEngine, AnyScratch, AnyStripe};
 use super::fences::Fences;
 use super::journal::{Journal, Place, Wait};
 use super::medium::Medium;
@@ -51,6 +51,7 @@ pub(super) struct Instance {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) engine: AnyEngine,
+    pub(super) stripe: AnyStripe,
     /// A task that the engine has handed out and nobody has begun.
     pub(super) next: Option<Task>,
     /// Searches that may read flash.
@@ -67,13 +68,14 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(
-        engine: AnyEngine,
+        (engine, stripe): (AnyEngine, AnyStripe),
         ram: Ram,
         fences: Fences,
         admission: Option<Admission>,
     ) -> Self {
         State {
             engine,
+            stripe,
             next: None,
             searching: 0,
             refused: false,
@@ -86,11 +88,30 @@ impl State {
 
     /// Whether the engine has something to do now.
     pub(super) fn has_work(&mut self) -> bool {
-        if let Some(has_work) = self.engine.has_work() {
-            return has_work;
+        match self.engine.due(&self.stripe) {
+            Due::Yes => true,
+            Due::No => false,
+            Due::Unknown => {
+                self.next = self.next_task();
+                self.next.is_some()
+            }
         }
-        self.next = self.next.take().or_else(|| self.engine.next_task());
-        self.next.is_some()
+    }
+
+    /// The task that was asked for and not begun, or the engine's next one.
+    pub(super) fn next_task(&mut self) -> Option<Task> {
+        let next = self.next.take();
+        next.or_else(|| self.engine.next_task(&mut self.stripe))
+    }
+
+    /// As the engine's `insert`.
+    pub(super) fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
+        self.engine.insert(&mut self.stripe, object, now_seconds)
+    }
+
+    /// As the engine's `drain`.
+    pub(super) fn drain(&mut self) -> bool {
+        self.engine.drain(&mut self.stripe)
     }
 
     /// Whether a search that ended was waited for.
@@ -115,7 +136,7 @@ impl State {
         accepted: Accepted,
         place: Place<'_>,
     ) -> Wait {
-        let until = self.engine.durable_when();
+        let until = self.engine.durable_when(&self.stripe);
         if !accepted.outdates_flash {
             Wait::Nothing
         } else if let Some(number) = self.fences.covering(hash, until) {
@@ -186,11 +207,13 @@ struct Newest {
 
 impl Drop for Searching<'_> {
     fn drop(&mut self) {
-        let mut state = self.instance.state.lock();
+        let mut guard = self.instance.state.lock();
+        let state = &mut *guard;
         let Searching {
             search, scratch, ..
         } = self;
-        state.engine.end_search(search, scratch, self.found);
+        let stripe = &mut state.stripe;
+        state.engine.end_search(stripe, search, scratch, self.found);
         state.searching -= 1;
         state.refused = false;
         if let Some(promote) = self.promote.take() {
@@ -204,7 +227,7 @@ impl Drop for Searching<'_> {
             );
         }
         let awaited = state.awaits_readers();
-        drop(state);
+        drop(guard);
         if awaited {
             self.instance.work.notify_one();
         }
@@ -295,7 +318,7 @@ impl Instance {
         if let Some(hit) = state.hit_in_ram(hash, key, now_seconds) {
             return Some(Some(hit));
         }
-        let object = state.engine.in_memory(hash)?;
+        let object = state.stripe.in_memory(hash)?;
         let is_over = object.expires.is_over(now_seconds);
         let hit = in_buffer(object, key, now_seconds);
         state.expired += u64::from(is_over);
@@ -319,16 +342,16 @@ impl Instance {
         now_seconds: u32,
     ) -> Began<'a> {
         let (mut search, mut scratch) = (Search::new(), AnyScratch::default());
-        let engine = &mut state.engine;
-        let step = engine.begin_search(hash, &mut search, &mut scratch);
+        let (engine, stripe) = (&mut state.engine, &mut state.stripe);
+        let step = engine.begin_search(stripe, hash, &mut search, &mut scratch);
         let labels = match step {
             Step::Index => self.labels(engine, &search.index_pages),
             Step::Pages => self.labels(engine, &search.pages),
             Step::Memory | Step::Absent => {
-                let object = engine.in_memory(hash);
+                let object = stripe.in_memory(hash);
                 let is_over = object.is_some_and(|object| object.expires.is_over(now_seconds));
                 let hit = object.and_then(|object| in_buffer(object, key, now_seconds));
-                engine.end_search(&mut search, &mut scratch, Found::Nowhere);
+                engine.end_search(stripe, &mut search, &mut scratch, Found::Nowhere);
                 state.expired += u64::from(is_over);
                 return Began::Over(hit);
             }
@@ -462,7 +485,7 @@ impl Instance {
     pub(super) async fn drain(&self) {
         loop {
             let room = self.room.notified();
-            if !self.state.lock().engine.drain() || self.stopping.load(SeqCst) {
+            if !self.state.lock().drain() || self.stopping.load(SeqCst) {
                 return;
             }
             self.work.notify_one();

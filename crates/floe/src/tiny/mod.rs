@@ -440,9 +440,9 @@ impl Tiny {
         let now = self.handle.now_seconds();
         for instance in &*self.handle.instances {
             let state = instance.state.lock();
-            stats.living.add(state.engine.living(now));
-            stats.engine.add(state.engine.statistics());
-            stats.memory.add(&state.engine.memory());
+            stats.living.add(state.engine.living(&state.stripe, now));
+            stats.engine.add(&state.engine.statistics(&state.stripe));
+            stats.memory.add(&state.engine.memory(&state.stripe));
             stats.ram_bytes += state.ram.bytes();
             stats.ram_hits += state.ram.hits();
             stats.expired += state.expired;

@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::config::{TinyConfig, TinyPlan};
-use super::engine::AnyEngine;
+use super::engine::{AnyEngine, AnyStripe};
 use super::fences::Fences;
 use super::instance::{Instance, State};
 use super::journal::{Entry, Journal, Live};
@@ -185,7 +185,9 @@ async fn begin_empty(
         .map(|at| {
             let medium = medium(&device, plan, &superblock, &zones, at);
             let fences = Fences::new(plan.fences);
-            instance(plan, at, plan.engine.engine(), fences, medium)
+            let engine = plan.engine.engine();
+            let stripe = engine.stripe();
+            instance(plan, at, (engine, stripe), fences, medium)
         })
         .collect();
     let journal = Journal::begin(
@@ -232,17 +234,18 @@ async fn recover(
         // What could be believed one day goes now, in order. The rest goes
         // when its zone is written.
         let must_go = |zone| extents.say_something[zone as usize] || zones.is_active(&medium, zone);
-        let mut engine = Nemo::recover(nemo.clone(), &believed, must_go);
+        let engine = Nemo::recover(nemo.clone(), &believed, must_go);
+        let mut stripe = engine.stripe();
         let held = held_fences(plan, &found.records, at, engine.durable());
         for fence in &held {
             let tombstone = Object::tombstone(fence.hash);
-            let Insert::Accepted(_) = engine.insert(tombstone, 0) else {
+            let Insert::Accepted(_) = engine.insert(&mut stripe, tombstone, 0) else {
                 return Err(OpenTinyError::TooManyFences);
             };
         }
         recovery.fences += held.len() as u64;
         // The tombstones are in memory, as what they stand for was.
-        let below = engine.durable_when();
+        let below = engine.durable_when(&stripe);
         let mut holding = Fences::new(plan.fences);
         holding.hold(below, held.len());
         let held = held.into_iter().map(|fence| Fence { below, ..fence });
@@ -267,7 +270,8 @@ async fn recover(
         });
         entries.extend(held.chain(notes));
         let engine = AnyEngine::Nemo(Box::new(engine));
-        instances.push(instance(plan, at, engine, holding, medium));
+        let parts = (engine, AnyStripe::Nemo(stripe));
+        instances.push(instance(plan, at, parts, holding, medium));
     }
     let instances: Arc<[_]> = instances.into();
     let journal = Journal::begin(
@@ -350,7 +354,7 @@ fn medium(
 fn instance(
     plan: &TinyPlan,
     number: u32,
-    engine: AnyEngine,
+    parts: (AnyEngine, AnyStripe),
     fences: Fences,
     medium: Medium,
 ) -> Arc<Instance> {
@@ -365,9 +369,9 @@ fn instance(
     );
     Arc::new(Instance {
         number,
-        durable: AtomicU64::new(engine.durable()),
+        durable: AtomicU64::new(parts.0.durable()),
         moot_before: AtomicU64::new(0),
-        state: Mutex::new(State::new(engine, ram, fences, admission)),
+        state: Mutex::new(State::new(parts, ram, fences, admission)),
         medium,
         durability: plan.engine.durability(),
         set_group_sets: plan.engine.set_group_sets(),

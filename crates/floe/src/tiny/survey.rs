@@ -31,13 +31,15 @@ impl Instance {
                 continue;
             };
             let is_found = self.finds(&object, page, now_seconds()).await;
-            let mut state = self.state.lock();
-            state.engine.surveyed(&object, label, is_found);
+            let state = &mut *self.state.lock();
+            let stripe = &mut state.stripe;
+            state.engine.surveyed(stripe, &object, label, is_found);
         }
     }
 
     fn draw(&self, random: u64) -> Option<(PageAddress, Label)> {
-        self.state.lock().engine.draw(random)
+        let state = self.state.lock();
+        state.engine.draw(&state.stripe, random)
     }
 
     /// One of a page's objects. The page is not pinned: of one that was

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use floe_core::tiny::{Durability, Engine as _, Label, Outcome, TaskId, Work};
+use floe_core::tiny::{Due, Durability, Engine as _, Label, Outcome, TaskId, Work};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
@@ -115,10 +115,10 @@ impl Instance {
     fn next_order(&self, idle: bool) -> Next {
         let mut state = self.state.lock();
         let state = &mut *state;
-        let engine = &mut state.engine;
-        let was_busy = engine.has_work() == Some(true);
-        let Some(task) = state.next.take().or_else(|| engine.next_task()) else {
-            if was_busy && engine.has_work() == Some(false) {
+        let was_busy = state.engine.due(&state.stripe) == Due::Yes;
+        let Some(task) = state.next_task() else {
+            let engine = &state.engine;
+            if was_busy && engine.due(&state.stripe) == Due::No {
                 // It gave up what it had to write: there is nothing to wait for.
                 self.room.notify_waiters();
                 // Where that was for want of space it takes more in all the same.
@@ -129,6 +129,7 @@ impl Instance {
                 false => Next::Wait,
             };
         };
+        let engine = &state.engine;
         let labels = match &task.work {
             // Only now is it known what a zone that must be emptied first will say.
             Work::Append { .. } if !self.durability.is_persistent() => Vec::new(),
@@ -147,7 +148,11 @@ impl Instance {
     fn take_in(&self, ended: Ended, now_seconds: u32) {
         let durable = {
             let mut state = self.state.lock();
-            state.engine.complete(ended.id, ended.outcome, now_seconds);
+            let state = &mut *state;
+            let stripe = &mut state.stripe;
+            state
+                .engine
+                .complete(stripe, ended.id, ended.outcome, now_seconds);
             state.refused = false;
             state.engine.durable()
         };

@@ -157,7 +157,7 @@ impl<E: Engine> Driver<E> {
         bins: &mut Bins,
         meter: &mut Meter<'_>,
     ) -> Result<bool, EvalError> {
-        let accepted = |driver: &Self| driver.model.engine().statistics().bytes_in;
+        let accepted = |driver: &Self| driver.model.statistics().bytes_in;
         let bytes_upto = accepted(self) + phase.bytes;
         let operations_upto = match phase.operations_max {
             Some(max) => self.counts.operations + max,
@@ -200,8 +200,8 @@ impl<E: Engine> Driver<E> {
             commands,
             device,
             now,
-            engine: self.model.engine().statistics().clone(),
-            memory: self.model.engine().memory(),
+            engine: self.model.statistics(),
+            memory: self.model.memory(),
         }
     }
 

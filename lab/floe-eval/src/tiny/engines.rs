@@ -52,7 +52,7 @@ pub(super) fn run(run: Run<'_>) -> Result<RunResult, EvalError> {
         EngineKind::Nemo => {
             let config = nemo(case)?;
             let flash = case.flash(false)?;
-            let plan = NemoPlan::new(&config, flash).map_err(refuse)?;
+            let plan = NemoPlan::new(&config, &flash).map_err(refuse)?;
             run.with(Nemo::new(plan), flash, Vec::new())
         }
         EngineKind::Log => {

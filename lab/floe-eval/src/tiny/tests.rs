@@ -6,7 +6,8 @@ use std::path::Path;
 use floe_core::hash::KeyHash;
 use floe_core::tiny::{
     Accepted, Cause, Engine, Flash, Found, Insert, Memory, Object, Outcome as TaskOutcome,
-    PAGE_BYTES, PAGE_ROOM_BYTES, Page, PageAddress, Search, Statistics, Step, Task, TaskId, Work,
+    PAGE_BYTES, PAGE_ROOM_BYTES, Page, PageAddress, Search, Statistics, Step, Stripe, Task, TaskId,
+    Work,
 };
 
 use super::case::TinyCase;
@@ -19,80 +20,89 @@ use crate::run::RunResult;
 /// zone after zone.
 struct Exact {
     flash: Flash,
+}
+
+/// All of its state: every write changes the index.
+#[derive(Debug, Default)]
+struct Pages {
     index: BTreeMap<KeyHash, PageAddress>,
     on_page: BTreeMap<PageAddress, Vec<KeyHash>>,
     open: Vec<Object>,
     open_bytes: usize,
-    next: PageAddress,
+    /// The page that is written next.
+    next: u32,
     tasks: Vec<Work>,
     statistics: Statistics,
 }
 
+impl Stripe for Pages {
+    fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
+        self.open.iter().find(|object| object.hash == hash)
+    }
+}
+
 impl Exact {
     fn new(flash: Flash) -> Self {
-        Exact {
-            flash,
-            index: BTreeMap::new(),
-            on_page: BTreeMap::new(),
-            open: Vec::new(),
-            open_bytes: 0,
-            next: PageAddress(0),
-            tasks: Vec::new(),
-            statistics: Statistics::default(),
-        }
+        Exact { flash }
     }
 
-    fn write(&mut self) {
-        let first = self.next;
+    fn write(&self, pages: &mut Pages) {
+        let first = PageAddress(pages.next);
         if first.0.is_multiple_of(self.flash.zone_pages) {
             let zone = self.flash.zone_of(first);
             for page in first.0..first.0 + self.flash.zone_pages {
-                for hash in self.on_page.remove(&PageAddress(page)).unwrap_or_default() {
-                    if self.index.get(&hash) == Some(&PageAddress(page)) {
-                        self.index.remove(&hash);
-                        self.statistics.evicted += 1;
+                for hash in pages.on_page.remove(&PageAddress(page)).unwrap_or_default() {
+                    if pages.index.get(&hash) == Some(&PageAddress(page)) {
+                        pages.index.remove(&hash);
+                        pages.statistics.evicted += 1;
                     }
                 }
             }
-            self.tasks.push(Work::Reset(zone));
-            self.statistics.resets += 1;
+            pages.tasks.push(Work::Reset(zone));
+            pages.statistics.resets += 1;
         }
-        let objects = std::mem::take(&mut self.open);
+        let objects = std::mem::take(&mut pages.open);
         let hashes: Vec<KeyHash> = objects.iter().map(|object| object.hash).collect();
         for hash in &hashes {
-            self.index.insert(*hash, first);
+            pages.index.insert(*hash, first);
         }
-        self.on_page.insert(first, hashes);
-        self.statistics.count_written(Cause::Log, PAGE_BYTES as u64);
-        self.statistics.object_pages_written += 1;
-        self.statistics.bytes_filled += self.open_bytes as u64;
-        self.open_bytes = 0;
-        let pages = vec![Page::Objects(objects)];
-        self.tasks.push(Work::Append { first, pages });
-        self.next = PageAddress((first.0 + 1) % self.flash.pages() as u32);
+        pages.on_page.insert(first, hashes);
+        pages
+            .statistics
+            .count_written(Cause::Log, PAGE_BYTES as u64);
+        pages.statistics.object_pages_written += 1;
+        pages.statistics.bytes_filled += pages.open_bytes as u64;
+        pages.open_bytes = 0;
+        let content = vec![Page::Objects(objects)];
+        pages.tasks.push(Work::Append {
+            first,
+            pages: content,
+        });
+        pages.next = (first.0 + 1) % self.flash.pages() as u32;
     }
 }
 
 impl Engine for Exact {
+    type Stripe = Pages;
     type Scratch = ();
 
-    fn insert(&mut self, object: Object, _: u32) -> Insert {
-        let outdates_flash = self.index.remove(&object.hash).is_some();
-        self.open.retain(|open| {
-            let stays = open.hash != object.hash;
-            if !stays {
-                self.open_bytes -= open.stored_bytes();
-            }
-            stays
-        });
-        if self.open_bytes + object.stored_bytes() > PAGE_ROOM_BYTES {
-            self.write();
+    fn stripe(&self) -> Pages {
+        Pages::default()
+    }
+
+    fn insert(&self, pages: &mut Pages, object: Object, _: u32) -> Insert {
+        let outdates_flash = pages.index.remove(&object.hash).is_some();
+        if let Some(at) = pages.open.iter().position(|open| open.hash == object.hash) {
+            pages.open_bytes -= pages.open.remove(at).stored_bytes();
+        }
+        if pages.open_bytes + object.stored_bytes() > PAGE_ROOM_BYTES {
+            self.write(pages);
         }
         if !object.tombstone {
-            self.statistics.objects_in += 1;
-            self.statistics.bytes_in += u64::from(object.bytes);
-            self.open_bytes += object.stored_bytes();
-            self.open.push(object);
+            pages.statistics.objects_in += 1;
+            pages.statistics.bytes_in += u64::from(object.bytes);
+            pages.open_bytes += object.stored_bytes();
+            pages.open.push(object);
         }
         Insert::Accepted(Accepted {
             outdates_flash,
@@ -100,43 +110,45 @@ impl Engine for Exact {
         })
     }
 
-    fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
-        self.open.iter().find(|object| object.hash == hash)
-    }
-
-    fn begin_search(&mut self, hash: KeyHash, search: &mut Search, _: &mut ()) -> Step {
+    fn begin_search(
+        &mut self,
+        pages: &mut Pages,
+        hash: KeyHash,
+        search: &mut Search,
+        _: &mut (),
+    ) -> Step {
         search.restart(hash);
-        if self.in_memory(hash).is_some() {
+        if pages.in_memory(hash).is_some() {
             return Step::Memory;
         }
-        let Some(page) = self.index.get(&hash) else {
+        let Some(page) = pages.index.get(&hash) else {
             return Step::Absent;
         };
         search.pages.push(*page);
-        self.statistics.searches += 1;
-        self.statistics.pages_searched += 1;
+        pages.statistics.searches += 1;
+        pages.statistics.pages_searched += 1;
         Step::Pages
     }
 
-    fn end_search(&mut self, _: &mut Search, _: &mut (), _: Found) {}
+    fn end_search(&mut self, _: &mut Pages, _: &mut Search, _: &mut (), _: Found) {}
 
-    fn next_task(&mut self) -> Option<Task> {
-        (!self.tasks.is_empty()).then(|| Task {
+    fn next_task(&mut self, pages: &mut Pages) -> Option<Task> {
+        (!pages.tasks.is_empty()).then(|| Task {
             id: TaskId(0),
-            work: self.tasks.remove(0),
+            work: pages.tasks.remove(0),
         })
     }
 
-    fn complete(&mut self, _: TaskId, _: TaskOutcome, _: u32) {}
+    fn complete(&mut self, _: &mut Pages, _: TaskId, _: TaskOutcome, _: u32) {}
 
-    fn statistics(&self) -> &Statistics {
-        &self.statistics
+    fn statistics(&self, pages: &Pages) -> Statistics {
+        pages.statistics.clone()
     }
 
-    fn memory(&self) -> Memory {
+    fn memory(&self, pages: &Pages) -> Memory {
         Memory {
-            objects_on_flash: self.index.len() as u64,
-            index_bytes: 16 * self.index.len() as u64,
+            objects_on_flash: pages.index.len() as u64,
+            index_bytes: 16 * pages.index.len() as u64,
             ..Memory::default()
         }
     }

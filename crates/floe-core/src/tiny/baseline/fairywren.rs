@@ -28,6 +28,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::hier::Front;
 use super::hier::{Hierarchy, HierarchyPlan};
 use super::shape::{self, LogShape};
 use crate::hash::KeyHash;

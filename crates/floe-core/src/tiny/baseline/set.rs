@@ -20,7 +20,7 @@ pub use super::rrip::SetPolicy;
 use super::rrip::{self, HitBits};
 use crate::hash::{KeyHash, fast_range};
 use crate::tiny::engine::{
-    Accepted, Cause, Engine, Found, Insert, Outcome, Page, Search, Step, Task, TaskId, Work,
+    Accepted, Cause, Engine, Found, Insert, Outcome, Page, Search, Step, Stripe, Task, TaskId, Work,
 };
 use crate::tiny::object::{Flash, Object, PAGE_BYTES, PageAddress};
 use crate::tiny::plan::{PlanError, check_flash, check_in_place, check_range, nearest};
@@ -117,23 +117,29 @@ pub(super) fn check_filter(setting: &'static str, bytes: u32) -> Result<(), Plan
     ))
 }
 
-/// The engine.
+/// The directory: filters and hits of the sets on flash.
 #[derive(Debug)]
 pub struct Set {
     plan: SetPlan,
     filters: PageFilters,
-    /// With RRIP: which objects of each set were used. Empty with FIFO.
+    /// With RRIP: the used objects of each set. Empty with FIFO.
     hits: Vec<HitBits>,
-    /// What waits for its write or is being written, oldest first.
-    pending: VecDeque<Pending>,
-    /// The number of the first of them.
-    first: u32,
     /// Sets whose page could not be written; nothing is looked for there.
     dead: BTreeSet<u32>,
     objects: u64,
     /// Memory that is used again from one write to the next.
     evicted: Vec<Object>,
     hashes_spare: Vec<Vec<KeyHash>>,
+    statistics: Statistics,
+}
+
+/// The stripe: objects that wait for their write or are being written.
+#[derive(Debug)]
+pub struct Writes {
+    /// Oldest first.
+    pending: VecDeque<Pending>,
+    /// The number of the first of them.
+    first: u32,
     statistics: Statistics,
 }
 
@@ -159,33 +165,16 @@ enum State {
     Over,
 }
 
-impl Set {
-    /// An engine on empty flash.
-    pub fn new(plan: SetPlan) -> Self {
-        let sets = plan.sets as usize;
-        let tracked = if plan.config.eviction == SetPolicy::Rrip {
-            sets
-        } else {
-            0
-        };
-        Set {
-            filters: PageFilters::new(sets, plan.config.filter_bytes, plan.config.objects_per_set),
-            hits: vec![0; tracked],
-            pending: VecDeque::with_capacity(plan.config.writes_buffered as usize),
-            first: 0,
-            dead: BTreeSet::new(),
-            objects: 0,
-            evicted: Vec::new(),
-            hashes_spare: Vec::new(),
-            statistics: Statistics::default(),
-            plan,
-        }
+impl Stripe for Writes {
+    fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
+        let mut newest_first = self.pending.iter().rev();
+        newest_first
+            .find(|pending| pending.state != State::Over && pending.object.hash == hash)
+            .map(|pending| &pending.object)
     }
+}
 
-    fn set_of(&self, hash: KeyHash) -> u32 {
-        fast_range(hash.0, self.plan.sets as usize) as u32
-    }
-
+impl Writes {
     /// Whether `pending[at]` is the oldest of its set that is not over.
     fn is_next_of_its_set(&self, at: usize) -> bool {
         let set = self.pending[at].set;
@@ -206,15 +195,47 @@ impl Set {
         }
     }
 
+    fn task(&self, at: usize, work: Work) -> Task {
+        Task {
+            id: TaskId(self.first.wrapping_add(at as u32)),
+            work,
+        }
+    }
+}
+
+impl Set {
+    /// An engine on empty flash.
+    pub fn new(plan: SetPlan) -> Self {
+        let sets = plan.sets as usize;
+        let tracked = if plan.config.eviction == SetPolicy::Rrip {
+            sets
+        } else {
+            0
+        };
+        Set {
+            filters: PageFilters::new(sets, plan.config.filter_bytes, plan.config.objects_per_set),
+            hits: vec![0; tracked],
+            dead: BTreeSet::new(),
+            objects: 0,
+            evicted: Vec::new(),
+            hashes_spare: Vec::new(),
+            statistics: Statistics::default(),
+            plan,
+        }
+    }
+
+    fn set_of(&self, hash: KeyHash) -> u32 {
+        fast_range(hash.0, self.plan.sets as usize) as u32
+    }
+
     /// Puts the object among those of its page; gives back the page to write,
     /// or `None` where nothing changes.
     fn rewrite(
         &mut self,
-        at: usize,
+        pending: &mut Pending,
         mut page: Vec<Object>,
         now_seconds: u32,
     ) -> Option<Vec<Object>> {
-        let pending = &mut self.pending[at];
         pending.objects_before = page.len();
         if self.plan.config.eviction == SetPolicy::Rrip {
             rrip::promote(&mut page, self.hits[pending.set as usize]);
@@ -243,25 +264,19 @@ impl Set {
     }
 
     /// The page of a set was read, or is known to be empty.
-    fn got(&mut self, at: usize, page: Vec<Object>, now_seconds: u32) {
-        match self.rewrite(at, page, now_seconds) {
+    fn got(&mut self, writes: &mut Writes, at: usize, page: Vec<Object>, now_seconds: u32) {
+        let pending = &mut writes.pending[at];
+        match self.rewrite(pending, page, now_seconds) {
             Some(page) => {
-                self.pending[at].page = page;
-                self.pending[at].state = State::Ready;
+                pending.page = page;
+                pending.state = State::Ready;
             }
-            None => self.end(at),
+            None => writes.end(at),
         }
     }
 
-    fn task(&self, at: usize, work: Work) -> Task {
-        Task {
-            id: TaskId(self.first.wrapping_add(at as u32)),
-            work,
-        }
-    }
-
-    fn write(&mut self, at: usize) -> Task {
-        let pending = &mut self.pending[at];
+    fn write(&mut self, writes: &mut Writes, at: usize) -> Task {
+        let pending = &mut writes.pending[at];
         let page = std::mem::take(&mut pending.page);
         let mut hashes = self.hashes_spare.pop().unwrap_or_default();
         hashes.clear();
@@ -271,7 +286,7 @@ impl Set {
         self.statistics.object_pages_written += 1;
         self.statistics.bytes_filled += rrip::bytes_of(&page) as u64;
         let at_page = PageAddress(pending.set);
-        self.task(
+        writes.task(
             at,
             Work::Write {
                 at: at_page,
@@ -280,8 +295,8 @@ impl Set {
         )
     }
 
-    fn written(&mut self, at: usize, outcome: &Outcome) {
-        let pending = &mut self.pending[at];
+    fn written(&mut self, writes: &mut Writes, at: usize, outcome: &Outcome) {
+        let pending = &mut writes.pending[at];
         let set = pending.set as usize;
         let hashes = std::mem::take(&mut pending.hashes);
         self.objects -= pending.objects_before as u64;
@@ -297,20 +312,29 @@ impl Set {
             *hits = 0;
         }
         self.hashes_spare.push(hashes);
-        self.end(at);
+        writes.end(at);
     }
 }
 
 impl Engine for Set {
+    type Stripe = Writes;
     type Scratch = ();
 
-    fn insert(&mut self, object: Object, _now_seconds: u32) -> Insert {
+    fn stripe(&self) -> Writes {
+        Writes {
+            pending: VecDeque::with_capacity(self.plan.config.writes_buffered as usize),
+            first: 0,
+            statistics: Statistics::default(),
+        }
+    }
+
+    fn insert(&self, writes: &mut Writes, object: Object, _now_seconds: u32) -> Insert {
         let object = object.or_tombstone();
         let set = self.set_of(object.hash);
         let of_hash = |pending: &&mut Pending| {
             pending.state != State::Over && pending.object.hash == object.hash
         };
-        let newest = self.pending.iter_mut().rev().find(of_hash);
+        let newest = writes.pending.iter_mut().rev().find(of_hash);
         let outdates_flash = self.filters.may_hold(set as usize, object.hash)
             || newest
                 .as_ref()
@@ -323,10 +347,10 @@ impl Engine for Set {
             older.object = object;
         } else if self.dead.contains(&set) || (tombstone && !outdates_flash) {
             // Nothing to be deleted, or nowhere to be kept.
-        } else if self.pending.len() >= self.plan.config.writes_buffered as usize {
+        } else if writes.pending.len() >= self.plan.config.writes_buffered as usize {
             return Insert::Busy(object);
         } else {
-            self.pending.push_back(Pending {
+            writes.pending.push_back(Pending {
                 set,
                 object,
                 state: State::Queued,
@@ -335,26 +359,25 @@ impl Engine for Set {
                 hashes: Vec::new(),
             });
         }
-        self.statistics.count_insert(bytes, tombstone);
+        writes.statistics.count_insert(bytes, tombstone);
         Insert::Accepted(Accepted {
             outdates_flash,
             ..Accepted::default()
         })
     }
 
-    fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
-        let mut newest_first = self.pending.iter().rev();
-        newest_first
-            .find(|pending| pending.state != State::Over && pending.object.hash == hash)
-            .map(|pending| &pending.object)
-    }
-
-    fn begin_search(&mut self, hash: KeyHash, search: &mut Search, _: &mut ()) -> Step {
+    fn begin_search(
+        &mut self,
+        writes: &mut Writes,
+        hash: KeyHash,
+        search: &mut Search,
+        _: &mut (),
+    ) -> Step {
+        let set = self.set_of(hash);
         search.restart(hash);
-        if self.in_memory(hash).is_some() {
+        if writes.in_memory(hash).is_some() {
             return Step::Memory;
         }
-        let set = self.set_of(hash);
         if !self.filters.may_hold(set as usize, hash) {
             return Step::Absent;
         }
@@ -364,7 +387,7 @@ impl Engine for Set {
         Step::Pages
     }
 
-    fn end_search(&mut self, search: &mut Search, _: &mut (), found: Found) {
+    fn end_search(&mut self, _: &mut Writes, search: &mut Search, _: &mut (), found: Found) {
         match found {
             Found::Flash { slot, .. } => {
                 let set = self.set_of(search.hash) as usize;
@@ -379,24 +402,24 @@ impl Engine for Set {
         search.pages.clear();
     }
 
-    fn next_task(&mut self) -> Option<Task> {
-        for at in 0..self.pending.len() {
-            match self.pending[at].state {
-                State::Ready => return Some(self.write(at)),
-                State::Queued if self.is_next_of_its_set(at) => {
-                    let set = self.pending[at].set;
+    fn next_task(&mut self, writes: &mut Writes) -> Option<Task> {
+        for at in 0..writes.pending.len() {
+            match writes.pending[at].state {
+                State::Ready => return Some(self.write(writes, at)),
+                State::Queued if writes.is_next_of_its_set(at) => {
+                    let set = writes.pending[at].set;
                     if self.dead.contains(&set) {
                         // Written there, it would be found, and what replaces it would not.
-                        self.end(at);
-                        return self.next_task();
+                        writes.end(at);
+                        return self.next_task(writes);
                     }
                     if self.filters.is_empty(set as usize) {
                         // Nothing is there: nothing is read, and time does not matter.
-                        self.got(at, Vec::new(), 0);
-                        return self.next_task();
+                        self.got(writes, at, Vec::new(), 0);
+                        return self.next_task(writes);
                     }
-                    self.pending[at].state = State::Reading;
-                    return Some(self.task(at, Work::Read(vec![PageAddress(set)])));
+                    writes.pending[at].state = State::Reading;
+                    return Some(writes.task(at, Work::Read(vec![PageAddress(set)])));
                 }
                 _ => {}
             }
@@ -404,9 +427,9 @@ impl Engine for Set {
         None
     }
 
-    fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
-        let at = id.0.wrapping_sub(self.first) as usize;
-        match self.pending.get(at).map(|pending| pending.state) {
+    fn complete(&mut self, writes: &mut Writes, id: TaskId, outcome: Outcome, now_seconds: u32) {
+        let at = id.0.wrapping_sub(writes.first) as usize;
+        match writes.pending.get(at).map(|pending| pending.state) {
             Some(State::Reading) => {
                 self.statistics.pages_maintained += 1;
                 let page = match outcome {
@@ -414,47 +437,48 @@ impl Engine for Set {
                     _ => None,
                 };
                 if let Some(Page::Objects(objects)) = page {
-                    self.got(at, objects, now_seconds);
+                    self.got(writes, at, objects, now_seconds);
                 } else {
                     // The set is forgotten, and written anew: its page may be
                     // readable again some day.
-                    let set = self.pending[at].set as usize;
-                    self.filters.rebuild(set, std::iter::empty());
-                    let page = self.rewrite(at, Vec::new(), now_seconds);
-                    self.pending[at].page = page.unwrap_or_default();
-                    self.pending[at].state = State::Ready;
+                    let pending = &mut writes.pending[at];
+                    self.filters
+                        .rebuild(pending.set as usize, std::iter::empty());
+                    let page = self.rewrite(pending, Vec::new(), now_seconds);
+                    pending.page = page.unwrap_or_default();
+                    pending.state = State::Ready;
                 }
             }
-            Some(State::Writing) => self.written(at, &outcome),
+            Some(State::Writing) => self.written(writes, at, &outcome),
             _ => debug_assert!(false, "nothing is known of {id:?}"),
         }
     }
 
-    fn statistics(&self) -> &Statistics {
-        &self.statistics
+    fn statistics(&self, writes: &Writes) -> Statistics {
+        self.statistics.plus(&writes.statistics)
     }
 
-    fn memory(&self) -> Memory {
+    fn memory(&self, writes: &Writes) -> Memory {
         let of_pending = |pending: &Pending| {
             room_bytes::<Object>(pending.page.capacity())
                 + room_bytes::<KeyHash>(pending.hashes.capacity())
         };
         let spare = self.hashes_spare.iter();
         let spare = spare.map(|hashes| room_bytes::<KeyHash>(hashes.capacity()));
-        let pages = self.pending.iter().flat_map(|pending| &pending.page);
-        let waiting = self.pending.iter().map(|pending| &pending.object);
+        let pages = writes.pending.iter().flat_map(|pending| &pending.page);
+        let waiting = writes.pending.iter().map(|pending| &pending.object);
         Memory {
             objects_on_flash: self.objects,
             index_bytes: self.filters.memory_bytes(),
             hotness_bytes: (self.hits.capacity() * size_of::<HitBits>()) as u64,
-            buffer_bytes: room_bytes::<Pending>(self.pending.capacity())
-                + self.pending.iter().map(of_pending).sum::<u64>()
+            buffer_bytes: room_bytes::<Pending>(writes.pending.capacity())
+                + writes.pending.iter().map(of_pending).sum::<u64>()
                 + room_bytes::<Object>(self.evicted.capacity())
                 + room_bytes::<Vec<KeyHash>>(self.hashes_spare.capacity())
                 + spare.sum::<u64>(),
             payload_bytes: payload_bytes(pages.chain(waiting)),
             index_buffer_bytes: 0,
-            other_bytes: size_of::<Set>() as u64,
+            other_bytes: (size_of::<Set>() + size_of::<Writes>()) as u64,
         }
     }
 }

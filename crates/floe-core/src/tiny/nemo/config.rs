@@ -217,8 +217,8 @@ impl NemoPlan {
     ///
     /// # Errors
     /// [`PlanError`] names the setting that does not fit and a value that does.
-    pub fn new(config: &NemoConfig, flash: Flash) -> Result<Self, PlanError> {
-        check_flash(&flash, 1)?;
+    pub fn new(config: &NemoConfig, flash: &Flash) -> Result<Self, PlanError> {
+        check_flash(flash, 1)?;
         let extent_pages = config.set_group_pages.unwrap_or(flash.zone_pages);
         let whole = extent_pages > 0
             && (extent_pages.is_multiple_of(flash.zone_pages)
@@ -317,7 +317,7 @@ impl NemoPlan {
             flush_bytes: (config.flush_fill * f64::from(sets) * PAGE_ROOM_BYTES as f64) as u64,
             turned_out_max: (config.flush_threshold * f64::from(sets)).round() as u32,
             config: config.clone(),
-            flash,
+            flash: *flash,
             extent_pages,
             rows_max,
             sets,

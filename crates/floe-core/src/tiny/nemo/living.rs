@@ -178,13 +178,17 @@ impl Sample {
         }
     }
 
-    /// A restart found set-groups before `end`, with so many copies.
-    pub(super) fn recovered(&mut self, end: u64, copies: u64) {
-        self.survey = Survey {
-            end,
-            copies,
-            ..Survey::default()
-        };
+    /// Follows the keys of a cache in which a restart found set-groups before
+    /// `end`, with so many copies.
+    pub(super) fn recovered(end: u64, copies: u64) -> Self {
+        Sample {
+            survey: Survey {
+                end,
+                copies,
+                ..Survey::default()
+            },
+            ..Sample::default()
+        }
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
@@ -251,8 +255,8 @@ fn copies_before(end: u64, pool: &Pool, sets: u32) -> Living {
 mod tests {
     use super::super::{Nemo, NemoConfig, NemoPlan};
     use super::*;
+    use crate::tiny::Flash;
     use crate::tiny::model::Model;
-    use crate::tiny::{Engine, Flash};
 
     const FLASH: Flash = Flash {
         zones: 24,
@@ -269,7 +273,7 @@ mod tests {
 
     impl Cache {
         fn of(keys: u64) -> Self {
-            let plan = NemoPlan::new(&NemoConfig::default(), FLASH).expect("fits");
+            let plan = NemoPlan::new(&NemoConfig::default(), &FLASH).expect("fits");
             Cache {
                 model: Model::new(Nemo::new(plan), FLASH),
                 keys,
@@ -300,7 +304,7 @@ mod tests {
                 .filter(|key| self.model.get(Self::hash(*key), now_seconds).is_some())
                 .count() as u64;
             self.most = self.most.max(found);
-            let living = self.model.engine().living(now_seconds);
+            let living = self.model.living(now_seconds);
             let error = living.objects.abs_diff(found) as f64 / self.most as f64;
             assert!(error <= 0.1, "{what}: {living:?}, found {found}");
             assert_eq!(living.bytes, living.objects * u64::from(BYTES));
@@ -317,7 +321,7 @@ mod tests {
             cache.put(0..40_000, Expiry::NEVER);
         }
         assert!(cache.judge("overwritten", 1) > 39_000);
-        let copies = cache.model.engine().memory().objects_on_flash;
+        let copies = cache.model.memory().objects_on_flash;
         assert!(copies > 120_000, "{copies}");
         cache.delete((0..40_000).step_by(2));
         assert!(cache.judge("half deleted", 1) < 20_001);
@@ -337,6 +341,6 @@ mod tests {
         cache.put(0..2000, Expiry::NEVER);
         cache.delete(0..500);
         assert_eq!(cache.judge("few", 1), 1500);
-        assert_eq!(cache.model.engine().living(1).objects, 1500);
+        assert_eq!(cache.model.living(1).objects, 1500);
     }
 }

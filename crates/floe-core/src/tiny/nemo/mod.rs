@@ -29,8 +29,9 @@
 //! |---|---|
 //! | `config` | settings and plan |
 //! | `hashes` | which sets, which bits of filters |
-//! | `directory` | the engine's state, and objects in memory |
-//! | `buffer`, `absences` | set-groups in memory; keys that are nowhere |
+//! | `filling` | the stripe: set-groups that take in objects |
+//! | `buffer`, `absences` | a set-group in memory; keys that are nowhere |
+//! | `directory` | the directory: set-groups on flash |
 //! | `filters`, `fingerprints` | filters of sets: Bloom filters by bit slices, or more compact ones |
 //! | `open`, `index` | the index group that is being filled; those on flash and their cache |
 //! | `matches`, `search` | from filters to the pages that are read, newest first |
@@ -44,6 +45,7 @@ mod buffer;
 mod config;
 mod directory;
 mod extents;
+mod filling;
 mod filters;
 mod fingerprints;
 mod flush;
@@ -61,7 +63,7 @@ mod tests;
 mod write;
 
 use super::engine::{
-    Accepted, Durability, Engine, Found, Insert, Label, Outcome, Search, Step, Task, TaskId,
+    Due, Durability, Engine, Found, Insert, Label, Outcome, Search, Step, Stripe as _, Task, TaskId,
 };
 use super::object::{Object, PageAddress};
 use super::statistics::{Living, Memory, Statistics};
@@ -69,10 +71,12 @@ use crate::hash::KeyHash;
 use buffer::SetGroup;
 use filters::{Probe, Shape, probe_page};
 use hashes::Rows;
+use living::Sample;
 use matches::{MatchCollector, MatchMask};
 
 pub use config::{FilterKind, FilterSizing, IndexCache, NemoConfig, NemoPlan, WriteBack};
 pub use directory::Nemo;
+pub use filling::Filling;
 pub use recovery::{Known, Recovery, Survivor};
 pub use search::Scratch;
 pub use set_filters::SetFilters;
@@ -84,89 +88,32 @@ pub(crate) fn lays_out_fingerprints(columns: u32, buckets: u32) -> bool {
 }
 
 impl Engine for Nemo {
+    type Stripe = Filling;
     type Scratch = Scratch;
 
-    fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
-        let object = object.or_tombstone();
-        let homes = self.homes(object.hash);
-        let was_absent = self.absences.take(object.hash);
-        let replaced = self
-            .filling
-            .iter_mut()
-            .enumerate()
-            .find_map(|(at, group)| Some((at, group.remove(object.hash, homes)?)));
-        let alone = was_absent || matches!(&replaced, Some((_, replaced)) if replaced.alone);
-        let older = self.in_sealed(object.hash, homes).is_some()
-            || (!alone && self.may_be_on_flash(object.hash, homes));
-        let (hash, tombstone, bytes) = (object.hash, object.tombstone, object.bytes);
-        let expires = object.expires;
-        let object = Object {
-            noted: older,
-            alone: !older,
-            ..object
-        };
-        if tombstone && !older {
-            self.sample.removed(hash);
-            self.statistics.count_insert(bytes, tombstone);
-            return Insert::Accepted(Accepted::default());
-        }
-        let mut placed = self.place(object, homes);
-        if self.puts_off_flush() {
-            placed = placed.or_else(|object| {
-                self.turned_out += 1;
-                self.turn_out_for(object, homes).map(|()| 0)
-            });
-        }
-        // Everything is full: the flush is due.
-        let mut sealed_now = false;
-        placed = placed.or_else(|object| {
-            self.extents.take_in_again(now_seconds);
-            sealed_now = self.seal();
-            if sealed_now {
-                self.place(object, homes)
-            } else {
-                Err(object)
-            }
-        });
-        let at = match placed {
-            Ok(at) => at,
-            Err(object) => {
-                if let Some((at, replaced)) = replaced {
-                    self.filling[at].restore(replaced, homes);
-                }
-                if was_absent {
-                    self.absences.add(hash);
-                }
-                return Insert::Busy(object);
-            }
-        };
-        self.statistics.count_insert(bytes, tombstone);
-        match tombstone {
-            true => self.sample.removed(hash),
-            false => self.sample.inserted(hash, bytes, expires),
-        }
-        // What took the place of another in the same set-group outdates no
-        // more than that one did.
-        let noted = !sealed_now
-            && replaced.is_some_and(|(before, replaced)| replaced.noted && before == at);
-        Insert::Accepted(Accepted {
-            outdates_flash: older,
-            noted_before: older && noted,
-        })
+    fn stripe(&self) -> Filling {
+        let sample = Sample::recovered(self.durable, self.pool.objects());
+        Filling::new(self.plan.clone(), sample)
     }
 
-    fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
-        let homes = self.homes(hash);
-        self.filling
-            .iter()
-            .find_map(|group| group.find(hash, homes))
-            .or_else(|| self.in_sealed(hash, homes))
+    fn durability(&self) -> Durability {
+        self.plan.durability()
     }
 
-    fn begin_search(&mut self, hash: KeyHash, search: &mut Search, scratch: &mut Scratch) -> Step {
+    fn insert(&self, filling: &mut Filling, object: Object, now_seconds: u32) -> Insert {
+        filling.insert(self, object, now_seconds)
+    }
+
+    fn begin_search(
+        &mut self,
+        filling: &mut Filling,
+        hash: KeyHash,
+        search: &mut Search,
+        scratch: &mut Scratch,
+    ) -> Step {
         search.restart(hash);
         scratch.clear();
-        if self.in_memory(hash).is_some() {
+        if filling.in_memory(hash).is_some() {
             return Step::Memory;
         }
         let homes = self.homes(hash);
@@ -238,7 +185,13 @@ impl Engine for Nemo {
         self.settle(search, scratch)
     }
 
-    fn end_search(&mut self, search: &mut Search, scratch: &mut Scratch, found: Found) {
+    fn end_search(
+        &mut self,
+        filling: &mut Filling,
+        search: &mut Search,
+        scratch: &mut Scratch,
+        found: Found,
+    ) {
         for extent in scratch.pins.drain(..) {
             self.extents.unpin(extent);
         }
@@ -255,20 +208,23 @@ impl Engine for Nemo {
         }
         if found == Found::Nowhere {
             self.statistics.searches_cut += u64::from(scratch.is_cut);
-            self.note_absence(search.hash, scratch);
+            self.note_absence(filling, search.hash, scratch);
         }
     }
 
-    fn durability(&self) -> Durability {
-        self.plan.durability()
+    fn next_task(&mut self, filling: &mut Filling) -> Option<Task> {
+        self.next_flush_task(filling)
     }
 
-    fn next_task(&mut self) -> Option<Task> {
-        self.next_flush_task()
+    fn complete(&mut self, filling: &mut Filling, id: TaskId, outcome: Outcome, now_seconds: u32) {
+        self.flush_task_over(filling, id, outcome, now_seconds);
     }
 
-    fn has_work(&self) -> Option<bool> {
-        Some(self.flush.is_busy() || self.extents.waits_for_readers())
+    fn due(&self, filling: &Filling) -> Due {
+        match self.is_flushing(filling) || self.extents.waits_for_readers() {
+            true => Due::Yes,
+            false => Due::No,
+        }
     }
 
     fn waits_for_readers(&self) -> bool {
@@ -279,38 +235,67 @@ impl Engine for Nemo {
         self.extents.any_left_out()
     }
 
-    fn drain(&mut self) -> bool {
-        let filled = |group: &SetGroup| group.objects() > 0;
-        if self.sealed.is_none()
-            && let Some(at) = self.filling.iter().position(filled)
-        {
-            // Empty ones in front would be written for nothing.
-            self.filling.rotate_left(at);
-            self.filling[0].is_cut_short = true;
-            self.seal();
+    fn statistics(&self, filling: &Filling) -> Statistics {
+        self.statistics.plus(&filling.statistics)
+    }
+
+    fn memory(&self, filling: &Filling) -> Memory {
+        Memory {
+            objects_on_flash: self.pool.objects(),
+            index_bytes: self.index.memory_bytes(),
+            hotness_bytes: self.pool.hotness_bytes(),
+            buffer_bytes: filling.all().map(SetGroup::memory_bytes).sum::<u64>()
+                + self.flush.memory_bytes(),
+            payload_bytes: filling.all().map(SetGroup::payload_bytes).sum::<u64>()
+                + self.flush.payload_bytes(),
+            index_buffer_bytes: self.index.open.memory_bytes(),
+            other_bytes: self.pool.memory_bytes()
+                + self.extents.memory_bytes()
+                + filling.absences.memory_bytes()
+                + filling.sample.memory_bytes(),
         }
-        self.sealed.is_some() || self.flush.is_busy()
     }
 
-    fn is_drained(&self) -> bool {
-        let is_empty = self.filling.iter().all(|group| group.objects() == 0);
-        is_empty && self.sealed.is_none() && !self.flush.is_busy() && !self.gave_up
-    }
-
-    fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
-        self.flush_task_over(id, outcome, now_seconds);
+    fn living(&self, filling: &Filling, now_seconds: u32) -> Living {
+        filling
+            .sample
+            .living(&self.pool, self.plan.sets, now_seconds)
     }
 
     fn label(&self, page: PageAddress) -> Label {
         self.extents.label(page)
     }
 
-    fn epoch(&self) -> u64 {
-        self.pool.next() + u64::from(self.sealed.is_some())
+    fn may_outdate(&self, filling: &Filling, hash: KeyHash) -> bool {
+        let homes = self.homes(hash);
+        let replaced = filling
+            .groups
+            .iter()
+            .find_map(|group| group.find(hash, homes));
+        if filling.in_sealed(hash, homes).is_some() {
+            return true;
+        }
+        let alone = replaced.is_some_and(|object| object.alone) || filling.absences.has(hash);
+        !alone && self.may_be_on_flash(hash, homes)
     }
 
-    fn durable_when(&self) -> u64 {
-        self.epoch() + self.filling.len() as u64
+    fn could_be_absent(&self, filling: &Filling, hash: KeyHash) -> bool {
+        // Only filters on flash know.
+        let is_unknown = !self.knows(self.homes(hash));
+        is_unknown && filling.in_memory(hash).is_none() && self.may_outdate(filling, hash)
+    }
+
+    fn drain(&mut self, filling: &mut Filling) -> bool {
+        filling.drain();
+        self.is_flushing(filling)
+    }
+
+    fn is_drained(&self, filling: &Filling) -> bool {
+        filling.is_empty() && !self.is_flushing(filling) && !self.gave_up
+    }
+
+    fn durable_when(&self, filling: &Filling) -> u64 {
+        self.pool.next() + u64::from(filling.sealed.is_some()) + filling.groups.len() as u64
     }
 
     fn durable(&self) -> u64 {
@@ -321,61 +306,19 @@ impl Engine for Nemo {
         self.pool.oldest()
     }
 
-    fn may_outdate(&self, hash: KeyHash) -> bool {
-        let homes = self.homes(hash);
-        let mut filling = self.filling.iter();
-        let replaced = filling.find_map(|group| group.find(hash, homes));
-        if self.in_sealed(hash, homes).is_some() {
-            return true;
-        }
-        let alone = replaced.is_some_and(|object| object.alone) || self.absences.has(hash);
-        !alone && self.may_be_on_flash(hash, homes)
-    }
-
-    fn could_be_absent(&self, hash: KeyHash) -> bool {
-        // Only filters on flash know.
-        let is_unknown = !self.knows(self.homes(hash));
-        is_unknown && self.in_memory(hash).is_none() && self.may_outdate(hash)
-    }
-
-    fn draw(&self, random: u64) -> Option<(PageAddress, Label)> {
-        let (sequence, nth) = self.sample.draw(&self.pool, random)?;
+    fn draw(&self, filling: &Filling, random: u64) -> Option<(PageAddress, Label)> {
+        let (sequence, nth) = filling.sample.draw(&self.pool, random)?;
         let set = (nth % u64::from(self.plan.sets)) as u32;
         let page = self.extents.page(self.pool.get(sequence)?.extent, set);
         Some((page, self.label(page)))
     }
 
-    fn surveyed(&mut self, object: &Object, label: Label, is_found: bool) {
+    fn surveyed(&self, filling: &mut Filling, object: &Object, label: Label, is_found: bool) {
         let is_found = is_found
-            && self.in_memory(object.hash).is_none()
+            && filling.in_memory(object.hash).is_none()
             && label.sequence >= self.pool.oldest();
-        self.sample
+        filling
+            .sample
             .surveyed(object, is_found.then_some(label.sequence));
-    }
-
-    fn statistics(&self) -> &Statistics {
-        &self.statistics
-    }
-
-    fn memory(&self) -> Memory {
-        let groups = || self.filling.iter().chain(&self.sealed);
-        Memory {
-            objects_on_flash: self.pool.objects(),
-            index_bytes: self.index.memory_bytes(),
-            hotness_bytes: self.pool.hotness_bytes(),
-            buffer_bytes: groups().map(SetGroup::memory_bytes).sum::<u64>()
-                + self.flush.memory_bytes(),
-            payload_bytes: groups().map(SetGroup::payload_bytes).sum::<u64>()
-                + self.flush.payload_bytes(),
-            index_buffer_bytes: self.index.open.memory_bytes(),
-            other_bytes: self.pool.memory_bytes()
-                + self.extents.memory_bytes()
-                + self.absences.memory_bytes()
-                + self.sample.memory_bytes(),
-        }
-    }
-
-    fn living(&self, now_seconds: u32) -> Living {
-        self.sample.living(&self.pool, self.plan.sets, now_seconds)
     }
 }

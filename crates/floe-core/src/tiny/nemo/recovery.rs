@@ -269,7 +269,6 @@ impl Nemo {
             })
             .collect();
         nemo.durable = nemo.pool.next();
-        nemo.sample.recovered(nemo.durable, nemo.pool.objects());
         nemo.filter_objects = shape.objects();
         nemo.index.recover(groups, shape, open_first);
         for survivor in open {

@@ -4,11 +4,12 @@ use std::ops::Range;
 
 use super::directory::Nemo;
 use super::extents::Extent;
+use super::filling::Filling;
 use super::filters::Shape;
 use super::hashes::{Homes, Rows};
 use super::matches::{Candidates, Matches, candidates_max};
 use crate::hash::KeyHash;
-use crate::tiny::engine::{Engine, Search, Step};
+use crate::tiny::engine::{Search, Step, Stripe as _};
 use crate::tiny::object::PageAddress;
 
 /// Notes on a search.
@@ -94,12 +95,12 @@ impl Nemo {
     /// A search has found that no copy is anywhere. That holds until one comes
     /// to memory, unless one came and was written since the search began, or
     /// could be back after a crash.
-    pub(super) fn note_absence(&mut self, hash: KeyHash, scratch: &Scratch) {
+    pub(super) fn note_absence(&self, filling: &mut Filling, hash: KeyHash, scratch: &Scratch) {
         let nothing_came =
-            scratch.asked_all_at == Some(self.pool.next()) && self.in_memory(hash).is_none();
+            scratch.asked_all_at == Some(self.pool.next()) && filling.in_memory(hash).is_none();
         let nothing_comes_back = !self.forgot_leaving && self.pool.settled() == self.pool.oldest();
         if nothing_came && nothing_comes_back && !scratch.is_cut {
-            self.absences.add(hash);
+            filling.absences.add(hash);
         }
     }
 

@@ -1,12 +1,15 @@
 use super::filters::{Probe, Shape, Word, Words, probe_page};
 use super::open::OpenGroup;
-use super::{FilterKind, FilterSizing, IndexCache, Nemo, NemoConfig, NemoPlan, Scratch, WriteBack};
+use super::{
+    Filling, FilterKind, FilterSizing, IndexCache, Nemo, NemoConfig, NemoPlan, Scratch, WriteBack,
+};
 use crate::hash::KeyHash;
 use crate::tiny::model::Model;
 use crate::tiny::statistics::Statistics;
 use crate::tiny::tests::oracle::Oracle;
 use crate::tiny::{
-    Engine, Expiry, Flash, Found, Insert, Object, Outcome, Search, Step, Task, Work,
+    Engine, Expiry, Flash, Found, Insert, Object, Outcome, Search, Step, Stripe as _, Task, TaskId,
+    Work,
 };
 
 fn hash(i: u64) -> KeyHash {
@@ -199,7 +202,7 @@ const SMALL: Flash = Flash {
 fn never_lies_whatever_the_settings() {
     for (at, config) in variants().into_iter().enumerate() {
         for seed in 0..4 {
-            let engine = Nemo::new(NemoPlan::new(&config, SMALL).expect("fits"));
+            let engine = Nemo::new(NemoPlan::new(&config, &SMALL).expect("fits"));
             let seen = Oracle {
                 seed: seed * 100 + at as u64,
                 operations: 20_000,
@@ -227,7 +230,7 @@ fn fill_flash(config: &NemoConfig, length: fn(u64) -> u32) -> (u64, Statistics) 
         taken_in += 1;
     }
     let lost = (0..taken_in).filter(|key| model.get(hash(*key), 1).is_none());
-    (lost.count() as u64, model.engine().statistics().clone())
+    (lost.count() as u64, model.statistics())
 }
 
 #[test]
@@ -268,7 +271,7 @@ fn a_few_long_objects_do_not_have_set_groups_flushed_that_are_not_full() {
 
 #[test]
 fn plans_that_cannot_run_say_why() {
-    let plan = |config: NemoConfig| NemoPlan::new(&config, SMALL).expect_err("does not fit");
+    let plan = |config: NemoConfig| NemoPlan::new(&config, &SMALL).expect_err("does not fit");
     let three = plan(NemoConfig {
         candidates: 3,
         ..NemoConfig::default()
@@ -304,8 +307,54 @@ fn sets_full_of_tombstones_are_flushed_not_searched_for_room_for_ever() {
     assert_eq!(model.get(hash(7), 1), Some(300));
 }
 
+/// The two parts of the engine.
+struct Parts {
+    nemo: Nemo,
+    filling: Filling,
+}
+
+impl Parts {
+    fn new(plan: NemoPlan) -> Self {
+        let nemo = Nemo::new(plan);
+        let filling = nemo.stripe();
+        Parts { nemo, filling }
+    }
+
+    fn of(model: Model<Nemo>) -> Self {
+        let (nemo, filling) = model.into_parts();
+        Parts { nemo, filling }
+    }
+
+    fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
+        self.nemo.insert(&mut self.filling, object, now_seconds)
+    }
+
+    fn next_task(&mut self) -> Option<Task> {
+        self.nemo.next_task(&mut self.filling)
+    }
+
+    fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
+        let filling = &mut self.filling;
+        self.nemo.complete(filling, id, outcome, now_seconds);
+    }
+
+    fn begin_search(&mut self, hash: KeyHash, search: &mut Search, scratch: &mut Scratch) -> Step {
+        let filling = &mut self.filling;
+        self.nemo.begin_search(filling, hash, search, scratch)
+    }
+
+    fn end_search(&mut self, search: &mut Search, scratch: &mut Scratch, found: Found) {
+        let filling = &mut self.filling;
+        self.nemo.end_search(filling, search, scratch, found);
+    }
+
+    fn is_drained(&self) -> bool {
+        self.nemo.is_drained(&self.filling)
+    }
+}
+
 /// Carries out what the engine wants, successfully, up to a task that `stops`.
-fn work_until(engine: &mut Nemo, stops: fn(&Work) -> bool) -> Option<Task> {
+fn work_until(engine: &mut Parts, stops: fn(&Work) -> bool) -> Option<Task> {
     while let Some(task) = engine.next_task() {
         let outcome = match &task.work {
             work if stops(work) => return Some(task),
@@ -318,7 +367,7 @@ fn work_until(engine: &mut Nemo, stops: fn(&Work) -> bool) -> Option<Task> {
 }
 
 /// Inserts objects until the engine wants a zone to be emptied.
-fn fill_until_reset(engine: &mut Nemo) -> Task {
+fn fill_until_reset(engine: &mut Parts) -> Task {
     for number in 0.. {
         let Insert::Accepted(_) = engine.insert(Object::sized(hash(number), 1000), 1) else {
             panic!("there is room");
@@ -331,12 +380,12 @@ fn fill_until_reset(engine: &mut Nemo) -> Task {
 }
 
 /// Of how many keys the engine says that flash has something older.
-fn outdating(engine: &mut Nemo, keys: std::ops::Range<u64>) -> usize {
+fn outdating(engine: &mut Parts, keys: std::ops::Range<u64>) -> usize {
     keys.filter(|key| outdates(engine, Object::sized(hash(*key), 100)))
         .count()
 }
 
-fn outdates(engine: &mut Nemo, object: Object) -> bool {
+fn outdates(engine: &mut Parts, object: Object) -> bool {
     match engine.insert(object, 1) {
         Insert::Accepted(accepted) => accepted.outdates_flash,
         Insert::Busy(_) => panic!("there is room"),
@@ -344,7 +393,7 @@ fn outdates(engine: &mut Nemo, object: Object) -> bool {
 }
 
 fn model_on(flash: Flash, config: &NemoConfig) -> Model<Nemo> {
-    let plan = NemoPlan::new(config, flash).expect("fits");
+    let plan = NemoPlan::new(config, &flash).expect("fits");
     Model::new(Nemo::new(plan), flash)
 }
 
@@ -356,11 +405,11 @@ fn what_went_outdates_until_flash_says_that_it_is_gone() {
             set_group_pages,
             ..NemoConfig::default()
         };
-        let plan = NemoPlan::new(&config, SMALL).expect("fits");
+        let plan = NemoPlan::new(&config, &SMALL).expect("fits");
         for noted in [false, true] {
-            let mut engine = Nemo::new(plan.clone());
+            let mut engine = Parts::new(plan.clone());
             let reset = fill_until_reset(&mut engine);
-            assert!(engine.oldest() > 0);
+            assert!(engine.nemo.oldest() > 0);
             assert_eq!(outdating(&mut engine, 0..10), 10, "a crash brings it back");
             if noted {
                 engine.complete(reset.id, Outcome::Failed, 1);
@@ -409,7 +458,7 @@ impl Short {
     }
 
     /// Inserts objects of a thousand bytes at `now_seconds`.
-    fn insert(&mut self, engine: &mut Nemo, numbers: std::ops::Range<u64>, now_seconds: u32) {
+    fn insert(&mut self, engine: &mut Parts, numbers: std::ops::Range<u64>, now_seconds: u32) {
         for number in numbers {
             let object = Object::sized(hash(number), 1000);
             let Insert::Accepted(_) = engine.insert(object, now_seconds) else {
@@ -431,7 +480,7 @@ fn without_space_below_less_is_kept_and_more_when_there_is_some_again() {
             set_group_pages,
             ..NemoConfig::default()
         };
-        let plan = NemoPlan::new(&config, SMALL).expect("fits");
+        let plan = NemoPlan::new(&config, &SMALL).expect("fits");
         let extent_pages = plan.extent_pages();
         let all = u64::from(SMALL.zones * SMALL.zone_pages / extent_pages);
         let mut short = Short {
@@ -440,8 +489,8 @@ fn without_space_below_less_is_kept_and_more_when_there_is_some_again() {
             written: vec![0; SMALL.zones as usize],
         };
         let fitting = u64::from(short.space / extent_pages);
-        let mut engine = Nemo::new(plan);
-        let kept = |engine: &Nemo| engine.pool.next() - engine.oldest();
+        let mut engine = Parts::new(plan);
+        let kept = |engine: &Parts| engine.nemo.pool.next() - engine.nemo.oldest();
         short.insert(&mut engine, 0..20_000, 1);
         let few = kept(&engine);
         assert!(
@@ -455,26 +504,26 @@ fn without_space_below_less_is_kept_and_more_when_there_is_some_again() {
 
         // No space at all for a while.
         short.space = 0;
-        let durable = engine.durable();
+        let durable = engine.nemo.durable();
         short.insert(&mut engine, 40_000..60_000, 101);
         assert_eq!(kept(&engine), 0);
         assert!(
-            engine.durable() <= durable + 1,
+            engine.nemo.durable() <= durable + 1,
             "what is forgotten is not durable"
         );
         assert!(
-            engine.pool.next() > engine.durable(),
+            engine.nemo.pool.next() > engine.nemo.durable(),
             "nor has its number another"
         );
-        assert!(engine.waits_for_space() && !engine.is_drained());
+        assert!(engine.nemo.waits_for_space() && !engine.is_drained());
 
         short.space = u32::MAX;
         short.insert(&mut engine, 60_000..61_000, 102);
         assert_eq!(kept(&engine), 0, "it is not tried all the time");
         short.insert(&mut engine, 61_000..90_000, 200);
         assert!(kept(&engine) + 2 >= all, "{} of {all}", kept(&engine));
-        assert!(!engine.waits_for_space());
-        while engine.drain() {
+        assert!(!engine.nemo.waits_for_space());
+        while engine.nemo.drain(&mut engine.filling) {
             short.insert(&mut engine, 0..0, 200);
             let Some(task) = engine.next_task() else {
                 break;
@@ -483,7 +532,7 @@ fn without_space_below_less_is_kept_and_more_when_there_is_some_again() {
             engine.complete(task.id, outcome, 200);
         }
         assert!(engine.is_drained(), "what is taken in is on flash again");
-        assert_eq!(engine.durable(), engine.pool.next());
+        assert_eq!(engine.nemo.durable(), engine.nemo.pool.next());
     }
 }
 
@@ -515,10 +564,10 @@ fn of_an_object_that_is_overwritten_again_and_again_the_newest_copies_are_read()
     }
     assert_eq!(model.get(popular, 1), Some(overwritten));
 
-    let mut nemo = model.into_engine();
+    let mut engine = Parts::of(model);
     let (mut search, mut scratch) = (Search::new(), Scratch::default());
     assert_eq!(
-        nemo.begin_search(popular, &mut search, &mut scratch),
+        engine.begin_search(popular, &mut search, &mut scratch),
         Step::Pages
     );
     assert!(
@@ -526,10 +575,10 @@ fn of_an_object_that_is_overwritten_again_and_again_the_newest_copies_are_read()
         "{} pages of about 50 copies",
         search.pages.len()
     );
-    assert_eq!(nemo.statistics().searches_cut, 0);
+    assert_eq!(engine.nemo.statistics.searches_cut, 0);
     search.read = search.pages.len();
-    nemo.end_search(&mut search, &mut scratch, Found::Nowhere);
-    assert_eq!(nemo.statistics().searches_cut, 1);
+    engine.end_search(&mut search, &mut scratch, Found::Nowhere);
+    assert_eq!(engine.nemo.statistics.searches_cut, 1);
 }
 
 #[test]
@@ -558,8 +607,8 @@ fn what_was_looked_for_in_vain_outdates_nothing() {
     for key in absent.clone() {
         assert_eq!(model.get(hash(key), 1), None);
     }
-    let mut engine = model.into_engine();
-    assert!(engine.index.groups().count() > 0);
+    let mut engine = Parts::of(model);
+    assert!(engine.nemo.index.groups().count() > 0);
     assert!(
         outdates(&mut engine, Object::sized(hash(1 << 30), 50)),
         "nobody looked"
@@ -571,14 +620,17 @@ fn what_was_looked_for_in_vain_outdates_nothing() {
             "only memory has another"
         );
         assert!(!outdates(&mut engine, Object::tombstone(hash(key))));
-        assert!(engine.in_memory(hash(key)).is_none(), "nothing to outlive");
+        assert!(
+            engine.filling.in_memory(hash(key)).is_none(),
+            "nothing to outlive"
+        );
         assert!(
             outdates(&mut engine, Object::sized(hash(key), 50)),
             "that is known no longer"
         );
     }
     for key in there {
-        if engine.in_memory(hash(key)).is_none() {
+        if engine.filling.in_memory(hash(key)).is_none() {
             assert!(outdates(&mut engine, Object::sized(hash(key), 50)));
         }
     }
@@ -586,8 +638,8 @@ fn what_was_looked_for_in_vain_outdates_nothing() {
 
 #[test]
 fn what_came_while_it_was_looked_for_is_not_absent() {
-    let plan = NemoPlan::new(&NemoConfig::default(), SMALL).expect("fits");
-    let mut engine = Nemo::new(plan);
+    let plan = NemoPlan::new(&NemoConfig::default(), &SMALL).expect("fits");
+    let mut engine = Parts::new(plan);
     let key = hash(1 << 20);
     let (mut search, mut scratch) = (Search::new(), Scratch::default());
     assert_eq!(
@@ -597,7 +649,7 @@ fn what_came_while_it_was_looked_for_is_not_absent() {
     assert!(!outdates(&mut engine, Object::sized(key, 100)));
     // It is written meanwhile, or at least was.
     fill_until_reset(&mut engine);
-    assert!(engine.in_memory(key).is_none());
+    assert!(engine.filling.in_memory(key).is_none());
     engine.end_search(&mut search, &mut scratch, Found::Nowhere);
     assert!(outdates(&mut engine, Object::sized(key, 100)));
 }

@@ -7,10 +7,9 @@ use super::buffer::{Set, SetGroup};
 use super::config::WriteBack;
 use super::directory::Nemo;
 use super::extents::{Extent, Owner};
+use super::filling::Filling;
 use super::flush::{Doing, Phase};
-use super::hashes::Homes;
-use super::living::IN_MEMORY;
-use crate::tiny::engine::{Cause, Engine, Outcome, Page, Summary, Task, TaskId, Work};
+use crate::tiny::engine::{Cause, Outcome, Page, Stripe as _, Summary, Task, TaskId, Work};
 use crate::tiny::object::{Object, PAGE_BYTES};
 
 /// Pages read at once when hot objects are collected.
@@ -24,7 +23,12 @@ const APPEND_PAGES: u32 = 64;
 const WRONG_TOLERATED: f64 = 4.0;
 
 impl Nemo {
-    pub(super) fn next_flush_task(&mut self) -> Option<Task> {
+    /// Whether a set-group or an index group is on its way to flash.
+    pub(super) fn is_flushing(&self, filling: &Filling) -> bool {
+        filling.sealed.is_some() || self.flush.is_busy()
+    }
+
+    pub(super) fn next_flush_task(&mut self, filling: &mut Filling) -> Option<Task> {
         if self.flush.doing.is_some() {
             return None;
         }
@@ -33,9 +37,10 @@ impl Nemo {
         }
         loop {
             match self.flush.phase {
+                Phase::Idle if filling.sealed.is_some() => self.flush.phase = Phase::Room,
                 Phase::Idle => return None,
                 Phase::Room => {
-                    if !self.make_room() {
+                    if !self.make_room(filling) {
                         return None;
                     }
                 }
@@ -43,23 +48,26 @@ impl Nemo {
                     if let Some(task) = self.verify_task().or_else(|| self.collect_task(next)) {
                         return Some(task);
                     }
-                    self.retire_oldest();
+                    self.retire_oldest(filling);
                     self.flush.phase = Phase::Room;
                     if let Some(zone) = self.extents.take_dead_zone() {
                         return self.flush.start(Doing::Reset(zone), Work::Reset(zone));
                     }
                 }
-                Phase::Objects { extent, next } => return self.objects_task(extent, next),
+                Phase::Objects { extent, next } => return self.objects_task(filling, extent, next),
                 Phase::Filters { extent, next } => return self.filters_task(extent, next),
-                Phase::Seal { extent, of_index } => return self.seal_task(extent, of_index),
+                Phase::Seal { extent, of_index } => {
+                    return self.seal_task(filling, extent, of_index);
+                }
             }
         }
     }
 
     /// Takes the extent that is needed, or begins to free one; says whether
     /// there is something to go on with.
-    fn make_room(&mut self) -> bool {
-        self.fit_filters();
+    fn make_room(&mut self, filling: &mut Filling) -> bool {
+        self.extents.take_in_again(filling.full_at_seconds);
+        self.fit_filters(filling);
         let filters = self.index.open.is_full();
         // An index group that the set-group completes is written right after it.
         let completes = self.index.open.filled() + 1 == self.index.open.shape.columns;
@@ -84,7 +92,7 @@ impl Nemo {
             return false;
         }
         if self.pool.is_empty() {
-            self.give_up();
+            self.give_up(filling);
         } else {
             self.flush.written_back_bytes = 0;
             self.flush.phase = Phase::Collect { next: 0 };
@@ -95,8 +103,8 @@ impl Nemo {
     /// Ends the open index group where the set-group that is due has so many
     /// more objects than its filters are made for that searches would read far
     /// more pages than they need to.
-    fn fit_filters(&mut self) {
-        let (Some(sealed), open) = (&self.sealed, self.index.open.shape) else {
+    fn fit_filters(&mut self, filling: &Filling) {
+        let (Some(sealed), open) = (&filling.sealed, self.index.open.shape) else {
             return;
         };
         if self.index.open.is_full() {
@@ -118,11 +126,11 @@ impl Nemo {
 
     /// Every zone has failed, or there is no space for any: what was to be
     /// written is forgotten. Nothing older is on flash that could be found now.
-    fn give_up(&mut self) {
+    fn give_up(&mut self, filling: &mut Filling) {
         self.gave_up = true;
         self.forgot_leaving |= self.flush.may_be_whole || self.pool.settled() < self.pool.oldest();
-        if let Some(sealed) = self.sealed.take() {
-            self.follow_sealed(&sealed, None);
+        if let Some(sealed) = filling.sealed.take() {
+            filling.follow(&sealed, None);
             // What there may be of it on flash is not taken for the next one.
             self.pool.skip();
         }
@@ -173,7 +181,13 @@ impl Nemo {
     }
 
     /// Sorts out the objects of the sets that were read.
-    fn collected(&mut self, sets: &[u32], pages: Vec<Option<Page>>, now_seconds: u32) {
+    fn collected(
+        &mut self,
+        filling: &mut Filling,
+        sets: &[u32],
+        pages: Vec<Option<Page>>,
+        now_seconds: u32,
+    ) {
         for (set, page) in sets.iter().zip(pages) {
             let Some(Page::Objects(objects)) = page else {
                 continue;
@@ -183,14 +197,14 @@ impl Nemo {
                     && !object.tombstone
                     && !object.expires.is_over(now_seconds);
                 if keep {
-                    self.consider(object);
+                    self.consider(filling, object);
                 }
             }
         }
     }
 
     /// Writes a hot object back, unless there is a newer copy of it.
-    fn consider(&mut self, object: Object) {
+    fn consider(&mut self, filling: &mut Filling, object: Object) {
         let homes = self.homes(object.hash);
         if !self.knows(homes) {
             // Not looked for of late: not hot (§4.4).
@@ -198,14 +212,19 @@ impl Nemo {
         }
         let newer = self.newer_than(self.pool.oldest(), object.hash, homes);
         if newer.is_empty() {
-            self.write_back(object);
+            self.write_back(filling, object);
         } else {
             self.flush.doubtful.push((object, newer));
         }
     }
 
     /// Writes back those of which no newer copy was found.
-    fn verified(&mut self, objects: Vec<(Object, usize)>, pages: Vec<Option<Page>>) {
+    fn verified(
+        &mut self,
+        filling: &mut Filling,
+        objects: Vec<(Object, usize)>,
+        pages: Vec<Option<Page>>,
+    ) {
         let mut pages = pages.into_iter();
         for (object, count) in objects {
             let superseded = pages
@@ -216,55 +235,44 @@ impl Nemo {
                     any | page.is_none_or(|page| holds(&page, &object))
                 });
             if !superseded {
-                self.write_back(object);
+                self.write_back(filling, object);
             }
         }
     }
 
-    fn write_back(&mut self, object: Object) {
+    fn write_back(&mut self, filling: &mut Filling, object: Object) {
         let (hash, homes) = (object.hash, self.homes(object.hash));
-        if self.write_back_is_enough() || self.in_memory(hash).is_some() {
+        if self.write_back_is_enough() || filling.in_memory(hash).is_some() {
             return;
         }
         let (bytes, stored) = (u64::from(object.bytes), object.stored_bytes() as u64);
-        let Some(sealed) = &mut self.sealed else {
+        let Some(sealed) = &mut filling.sealed else {
             return;
         };
-        let placed = match sealed.place(object, homes) {
-            Ok(()) => {
-                sealed.written_back_bytes += stored;
-                true
-            }
+        let group = match sealed.place(object, homes) {
+            Ok(()) => sealed,
             Err(object) if self.plan.config.write_back == WriteBack::Everywhere => {
-                self.place_written_back(object, homes)
+                let Ok(at) = filling.place(object, homes) else {
+                    return;
+                };
+                &mut filling.groups[at]
             }
-            Err(_) => false,
+            Err(_) => return,
         };
-        if placed {
-            self.sample.written_back(hash);
-            self.flush.written_back_bytes += stored;
-            self.statistics.written_back += 1;
-            self.statistics.bytes_written_back += bytes;
-        }
+        group.written_back_bytes += stored;
+        filling.sample.written_back(hash);
+        self.flush.written_back_bytes += stored;
+        self.statistics.written_back += 1;
+        self.statistics.bytes_written_back += bytes;
     }
 
-    /// Keeps a hot object in a set-group that takes objects in.
-    fn place_written_back(&mut self, object: Object, homes: Homes) -> bool {
-        let stored = object.stored_bytes() as u64;
-        let placed = self.place(object, homes);
-        if let Ok(at) = placed {
-            self.filling[at].written_back_bytes += stored;
-        }
-        placed.is_ok()
-    }
-
-    fn retire_oldest(&mut self) {
+    fn retire_oldest(&mut self, filling: &mut Filling) {
         let Some(resident) = self.pool.pop() else {
             return;
         };
         self.statistics.evicted += resident.objects;
         self.extents.release(resident.extent);
-        self.sample.retired(self.pool.oldest());
+        filling.sample.retired(self.pool.oldest());
         while let Some(extent) = self.index.forget_before(self.pool.oldest()) {
             self.extents.release(extent);
             self.forgot_leaving = true;
@@ -284,10 +292,10 @@ impl Nemo {
         (next + APPEND_PAGES).min(zone_end).min(self.plan.sets)
     }
 
-    fn objects_task(&mut self, extent: Extent, next: u32) -> Option<Task> {
+    fn objects_task(&mut self, filling: &Filling, extent: Extent, next: u32) -> Option<Task> {
         let end = self.append_end(next);
         self.index.open.make(end);
-        let sealed = self.sealed.as_ref()?;
+        let sealed = filling.sealed.as_ref()?;
         let pages = sealed.sets()[next as usize..end as usize]
             .iter()
             .map(|set| Page::Objects(set.objects().to_vec()))
@@ -308,11 +316,11 @@ impl Nemo {
             .start(Doing::Write(end), Work::Append { first, pages })
     }
 
-    fn seal_task(&mut self, extent: Extent, of_index: bool) -> Option<Task> {
+    fn seal_task(&mut self, filling: &Filling, extent: Extent, of_index: bool) -> Option<Task> {
         let summary = if of_index {
             self.summary_of_index()
         } else {
-            self.summary_of_sealed()?
+            self.summary_of(filling.sealed.as_ref()?)
         };
         let pages = self.plan.summary_pages(summary.filters.len());
         let first = self.extents.page(extent, self.plan.sets);
@@ -342,15 +350,14 @@ impl Nemo {
         }
     }
 
-    fn summary_of_sealed(&self) -> Option<Summary> {
-        let sealed = self.sealed.as_ref()?;
+    fn summary_of(&self, sealed: &SetGroup) -> Summary {
         let shape = self.index.open.shape;
         let filters = if self.plan.summary_holds(shape.filters_bytes(self.plan.sets)) {
             shape.filters_of(sealed.sets().iter().map(|set| set.hashes()))
         } else {
             Box::default()
         };
-        Some(Summary {
+        Summary {
             of_index: false,
             sequence: self.pool.next(),
             oldest: self.pool.oldest(),
@@ -359,10 +366,16 @@ impl Nemo {
             rows: shape.rows,
             probes: shape.probes,
             filters,
-        })
+        }
     }
 
-    pub(super) fn flush_task_over(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
+    pub(super) fn flush_task_over(
+        &mut self,
+        filling: &mut Filling,
+        id: TaskId,
+        outcome: Outcome,
+        now_seconds: u32,
+    ) {
         let Some((_, doing)) = self.flush.doing.take_if(|(doing, _)| *doing == id) else {
             return;
         };
@@ -377,13 +390,15 @@ impl Nemo {
                 }
             }
             (Doing::Collect(sets), Outcome::Read(pages)) => {
-                self.collected(&sets, pages, now_seconds);
+                self.collected(filling, &sets, pages, now_seconds);
             }
-            (Doing::Verify(objects), Outcome::Read(pages)) => self.verified(objects, pages),
+            (Doing::Verify(objects), Outcome::Read(pages)) => {
+                self.verified(filling, objects, pages)
+            }
             // What cannot be read is not written back.
             (Doing::Collect(_) | Doing::Verify(_), _) => {}
             (Doing::Write(end), Outcome::Done) => self.written_up_to(end),
-            (Doing::Seal(pages), Outcome::Done) => self.sealed_with(pages),
+            (Doing::Seal(pages), Outcome::Done) => self.sealed_with(filling, pages),
             (Doing::Write(_) | Doing::Seal(_), outcome) => {
                 self.write_failed(outcome == Outcome::NoSpace, now_seconds);
             }
@@ -410,7 +425,7 @@ impl Nemo {
         }
     }
 
-    fn sealed_with(&mut self, pages: u32) {
+    fn sealed_with(&mut self, filling: &mut Filling, pages: u32) {
         let Phase::Seal { extent, of_index } = self.flush.phase else {
             return;
         };
@@ -421,7 +436,7 @@ impl Nemo {
         if of_index {
             self.filters_are_on_flash(extent);
         } else {
-            self.set_group_is_on_flash(extent);
+            self.set_group_is_on_flash(filling, extent);
         }
     }
 
@@ -443,8 +458,8 @@ impl Nemo {
         self.flush.phase = Phase::Room;
     }
 
-    fn set_group_is_on_flash(&mut self, extent: Extent) {
-        let Some(sealed) = self.sealed.take() else {
+    fn set_group_is_on_flash(&mut self, filling: &mut Filling, extent: Extent) {
+        let Some(sealed) = filling.sealed.take() else {
             return;
         };
         let page_bytes = u64::from(self.plan.sets) * PAGE_BYTES as u64;
@@ -460,7 +475,7 @@ impl Nemo {
             self.filter_objects = self.plan.filter_objects(sets.clone().map(Set::len));
         }
         self.index.open.push(sets.map(|set| set.hashes()));
-        self.follow_sealed(&sealed, Some(self.pool.next()));
+        filling.follow(&sealed, Some(self.pool.next()));
         // What may have been forgotten before was newer than nothing on flash,
         // and this says so: see `settle_oldest`.
         self.gave_up = false;
@@ -481,10 +496,10 @@ impl Nemo {
     }
 
     fn go_on(&mut self) {
-        self.flush.phase = if self.sealed.is_some() || self.index.open.is_full() {
-            Phase::Room
-        } else {
-            Phase::Idle
+        // A set-group that was sealed meanwhile begins when a task is asked for.
+        self.flush.phase = match self.index.open.is_full() {
+            true => Phase::Room,
+            false => Phase::Idle,
         };
     }
 
@@ -496,21 +511,6 @@ impl Nemo {
             let index = &self.index;
             self.pool.cool(|set| index.knows(set));
         }
-    }
-
-    /// The sealed set-group is on flash as number `sequence`, or given up.
-    fn follow_sealed(&mut self, sealed: &SetGroup, sequence: Option<u64>) {
-        let (plan, filling) = (&self.plan, &self.filling);
-        self.sample.follow(|hash| {
-            let homes = Homes::of(hash, plan.sets, plan.config.candidates);
-            let is_filling = filling
-                .iter()
-                .any(|group| group.find(hash, homes).is_some());
-            match sealed.find(hash, homes) {
-                Some(_) if !is_filling => sequence,
-                _ => Some(IN_MEMORY),
-            }
-        });
     }
 }
 

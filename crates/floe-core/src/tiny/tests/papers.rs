@@ -40,10 +40,10 @@ fn measure<E: Engine>(engine: E) -> Statistics {
             puts += 1;
         }
         if puts == 2 * objects && settled.objects_in < puts {
-            settled = model.engine().statistics().clone();
+            settled = model.statistics();
         }
     }
-    model.engine().statistics().since(&settled)
+    model.statistics().since(&settled)
 }
 
 fn amplification(statistics: &Statistics) -> f64 {

@@ -4,7 +4,7 @@ use crate::hash::KeyHash;
 use crate::tiny::model::Model;
 use crate::tiny::nemo::{FilterKind, Nemo, NemoConfig, NemoPlan};
 use crate::tiny::object::{OBJECT_HEADER_BYTES, PAGE_BYTES};
-use crate::tiny::{Cause, Engine as _, Expiry, Flash};
+use crate::tiny::{Cause, Expiry, Flash};
 
 /// As many set-groups as a gigabyte has about, each of a 32nd of the default's pages.
 const FLASH: Flash = Flash {
@@ -37,7 +37,7 @@ struct Filled {
 
 impl Filled {
     fn new(config: &NemoConfig) -> Self {
-        let plan = NemoPlan::new(config, FLASH).expect("fits");
+        let plan = NemoPlan::new(config, &FLASH).expect("fits");
         Filled {
             model: Model::new(Nemo::new(plan), FLASH),
             value: 0,
@@ -62,7 +62,7 @@ impl Filled {
     /// Of the keys from `first` on: how many of them are found, and the pages
     /// read for it in vain, per key.
     fn found(&mut self, first: u64) -> (f64, f64) {
-        let before = self.model.engine().statistics().clone();
+        let before = self.model.statistics();
         let keys = first..self.keys;
         let step = ((keys.end - keys.start) / ASKED).max(1) as usize;
         let asked = keys.clone().step_by(step).count();
@@ -70,7 +70,7 @@ impl Filled {
             .step_by(step)
             .filter(|key| self.model.get(hash(*key), 1) == Some(bytes(*key, self.value)))
             .count();
-        let counts = self.model.engine().statistics().since(&before);
+        let counts = self.model.statistics().since(&before);
         (
             found as f64 / asked as f64,
             counts.false_positives as f64 / asked as f64,
@@ -89,7 +89,7 @@ fn fills_the_device(config: &NemoConfig, value: u32) {
         assert!(found >= 0.99, "{what}");
         assert!(in_vain < 12.0, "{what}");
     }
-    let counts = filled.model.engine().statistics();
+    let counts = filled.model.statistics();
     assert_eq!(counts.searches_cut, 0, "values of {value} bytes");
 }
 
@@ -122,7 +122,7 @@ fn filters_follow_objects_that_become_shorter_and_longer() {
         assert!(found >= 0.99, "values of {value} bytes: {found}");
         assert!(in_vain < 12.0, "values of {value} bytes: {in_vain} in vain");
     }
-    let counts = filled.model.engine().statistics();
+    let counts = filled.model.statistics();
     assert_eq!(counts.searches_cut, 0);
     // Groups that end early take places of set-groups, but few.
     let index = counts.written_for(Cause::Index) as f64 / counts.bytes_written() as f64;

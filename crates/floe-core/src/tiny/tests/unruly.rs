@@ -9,8 +9,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::hash::{HashSeed, KeyHash};
 use crate::tiny::{
-    Engine, Expiry, Flash, Found, Insert, Object, Outcome, Page, PageAddress, Search, Step, Task,
-    TaskId, Work,
+    Engine, Expiry, Flash, Found, Insert, Object, Outcome, Page, PageAddress, Search, Step,
+    Stripe as _, Task, TaskId, Work,
 };
 
 /// A run. One in so many reads and writes fails; zero for none.
@@ -25,6 +25,7 @@ pub(crate) struct Unruly {
 
 struct Driver<E: Engine> {
     engine: E,
+    stripe: E::Stripe,
     flash: Flash,
     pages: Vec<Option<Page>>,
     write_pointers: Vec<u32>,
@@ -57,6 +58,7 @@ impl Unruly {
     /// some time during the search, or misuses flash.
     pub(crate) fn run<E: Engine>(self, engine: E, flash: Flash) -> u64 {
         let mut driver = Driver {
+            stripe: engine.stripe(),
             engine,
             flash,
             pages: vec![None; flash.pages() as usize],
@@ -94,7 +96,9 @@ impl<E: Engine> Driver<E> {
         match self.random.random_range(0..10) {
             0..4 if self.searches.len() < 8 => {
                 let (mut search, mut scratch) = (Search::new(), E::Scratch::default());
-                let step = self.engine.begin_search(hash, &mut search, &mut scratch);
+                let step =
+                    self.engine
+                        .begin_search(&mut self.stripe, hash, &mut search, &mut scratch);
                 let running = Running {
                     key,
                     begun: number,
@@ -131,7 +135,7 @@ impl<E: Engine> Driver<E> {
     fn insert(&mut self, key: u64, mut object: Object, number: u32) {
         let bytes = object.bytes;
         for _ in 0..10_000 {
-            match self.engine.insert(object, self.now) {
+            match self.engine.insert(&mut self.stripe, object, self.now) {
                 Insert::Accepted(_) => {
                     self.truth.entry(key).or_default().push((number, bytes));
                     return;
@@ -151,7 +155,7 @@ impl<E: Engine> Driver<E> {
     /// Does one thing of what is under way.
     fn advance(&mut self, number: u32) {
         while self.tasks.len() < 12
-            && let Some(task) = self.engine.next_task()
+            && let Some(task) = self.engine.next_task(&mut self.stripe)
         {
             self.check_begin(&task);
             self.tasks.push(task);
@@ -164,7 +168,8 @@ impl<E: Engine> Driver<E> {
         } else if choice == 1 && !self.results.is_empty() {
             let at = self.random.random_range(0..self.results.len());
             let (id, outcome) = self.results.swap_remove(at);
-            self.engine.complete(id, outcome, self.now);
+            self.engine
+                .complete(&mut self.stripe, id, outcome, self.now);
         } else if !self.tasks.is_empty() {
             let at = self.random.random_range(0..self.tasks.len());
             let task = self.tasks.swap_remove(at);
@@ -246,7 +251,7 @@ impl<E: Engine> Driver<E> {
         let hash = running.search.hash;
         if step == Step::Memory {
             let object = self
-                .engine
+                .stripe
                 .in_memory(hash)
                 .expect("it is in memory")
                 .clone();
@@ -255,7 +260,8 @@ impl<E: Engine> Driver<E> {
         let Running {
             search, scratch, ..
         } = &mut running;
-        self.engine.end_search(search, scratch, Found::Nowhere);
+        self.engine
+            .end_search(&mut self.stripe, search, scratch, Found::Nowhere);
     }
 
     fn end(&mut self, mut running: Running<E>, number: u32) {
@@ -277,7 +283,8 @@ impl<E: Engine> Driver<E> {
         let Running {
             search, scratch, ..
         } = &mut running;
-        self.engine.end_search(search, scratch, found);
+        self.engine
+            .end_search(&mut self.stripe, search, scratch, found);
     }
 
     fn check(&mut self, running: &Running<E>, object: &Object, number: u32) {

@@ -4,7 +4,7 @@
 //! there and is still in the index joins its set, goes to the log's end, or is
 //! forgotten.
 
-use super::hierarchy::{Hierarchy, set_of};
+use super::hierarchy::{Front, Hierarchy, set_of};
 use super::index::{Entry, Tag};
 use super::merge::Why;
 use super::under_way::{Cleaning, Reset};
@@ -28,16 +28,16 @@ enum Fate {
 
 impl Hierarchy {
     /// Goes on emptying the oldest zone, if the log needs room.
-    pub(super) fn clean(&mut self) -> Progress {
+    pub(super) fn clean(&mut self, front: &mut Front) -> Progress {
         let is_quiet = self.merging == 0;
         let Some(cleaning) = &mut self.cleaning else {
-            return self.begin_cleaning();
+            return self.begin_cleaning(front);
         };
         if cleaning.is_reading || cleaning.waits {
             return Progress::Idle;
         }
         if cleaning.at.0 < cleaning.batch.len() {
-            return self.clean_page();
+            return self.clean_page(front);
         }
         if cleaning.some_left {
             // Look once more, when rewrites under way are over.
@@ -60,7 +60,8 @@ impl Hierarchy {
             return Progress::Task(Hierarchy::cleaning_task(pages));
         }
         debug_assert!(
-            self.index
+            front
+                .index
                 .buckets_in(first.0..first.0 + self.plan.flash.zone_pages)
                 .is_empty(),
             "zone {zone} of the log is emptied and named by the index"
@@ -74,15 +75,15 @@ impl Hierarchy {
         Progress::Step
     }
 
-    fn begin_cleaning(&mut self) -> Progress {
+    fn begin_cleaning(&mut self, front: &mut Front) -> Progress {
         // Zones that wait for their reset are as good as free.
         let waiting = self.resets.iter().filter(|reset| reset.part.is_none());
         let free =
-            self.log.pages_free() + waiting.count() as u64 * u64::from(self.plan.flash.zone_pages);
-        if free * 100 > self.log.pages() * u64::from(self.plan.log_free_percent) {
+            front.log.pages_free() + waiting.count() as u64 * u64::from(self.plan.flash.zone_pages);
+        if free * 100 > front.log.pages() * u64::from(self.plan.log_free_percent) {
             return Progress::Idle;
         }
-        let Some((zone, pages)) = self.log.take_oldest() else {
+        let Some((zone, pages)) = front.log.take_oldest() else {
             return Progress::Idle;
         };
         self.cleaning = Some(Cleaning {
@@ -119,37 +120,37 @@ impl Hierarchy {
     }
 
     /// Goes on with a page of the batch.
-    fn clean_page(&mut self) -> Progress {
+    fn clean_page(&mut self, front: &mut Front) -> Progress {
         let Some(cleaning) = &self.cleaning else {
             return Progress::Idle;
         };
         let (number, slot) = cleaning.at;
         let page = PageAddress(cleaning.first.0 + number as u32);
         let Some(objects) = &cleaning.batch[number] else {
-            return self.clean_unreadable(page);
+            return self.clean_unreadable(front, page);
         };
         let Some(object) = objects.get(slot) else {
             self.look_at((number + 1, 0));
             return Progress::Step;
         };
         let set = set_of(object.hash, self.plan.sets);
-        match self.fate(object, set, page) {
+        match self.fate(front, object, set, page) {
             Fate::Gone => {}
             Fate::Moving => self.note_left(),
-            Fate::Joins => return self.join(set),
+            Fate::Joins => return self.join(front, set),
             Fate::Stays(entry) => {
                 let (object, bytes) = (object.clone(), u64::from(object.bytes));
-                let Some(new) = self.readmit(object) else {
-                    return self.join(set);
+                let Ok(new) = front.log.push(object) else {
+                    return self.join(front, set);
                 };
-                self.index.remove(set, entry.id);
-                self.index.push(set, entry.tag, new);
+                front.index.remove(set, entry.id);
+                front.index.push(set, entry.tag, new);
                 self.statistics.written_back += 1;
                 self.statistics.bytes_written_back += bytes;
             }
             Fate::Dropped(entry) => {
                 self.statistics.evicted += u64::from(!object.tombstone);
-                self.index.remove(set, entry.id);
+                front.index.remove(set, entry.id);
             }
         }
         self.look_at((number, slot + 1));
@@ -163,8 +164,8 @@ impl Hierarchy {
     }
 
     /// Rewrites a set for the object that is looked at; it is looked at again.
-    fn join(&mut self, set: u32) -> Progress {
-        let progress = self.begin(set, Why::Passive);
+    fn join(&mut self, front: &mut Front, set: u32) -> Progress {
+        let progress = self.begin(front, set, Why::Passive);
         if progress.is_some() {
             self.note_left();
         }
@@ -178,10 +179,10 @@ impl Hierarchy {
     }
 
     /// Rewrites the sets that have objects on a page which cannot be read.
-    fn clean_unreadable(&mut self, page: PageAddress) -> Progress {
-        let sets = self.index.buckets_in(page.0..page.0 + 1);
+    fn clean_unreadable(&mut self, front: &mut Front, page: PageAddress) -> Progress {
+        let sets = front.index.buckets_in(page.0..page.0 + 1);
         if let Some(set) = sets.iter().find(|set| !self.is_busy(**set)) {
-            return self.join(*set);
+            return self.join(front, *set);
         }
         if !sets.is_empty() {
             self.note_left();
@@ -192,18 +193,18 @@ impl Hierarchy {
         Progress::Step
     }
 
-    fn fate(&self, object: &Object, set: u32, page: PageAddress) -> Fate {
+    fn fate(&self, front: &Front, object: &Object, set: u32, page: PageAddress) -> Fate {
         let tag = Tag::of(object.hash);
         let mut entry = None;
         let (mut sealed, mut of_tag) = (0, 0);
-        for other in self.index.chain(set) {
+        for other in front.index.chain(set) {
             if other.tag == tag {
                 of_tag += 1;
                 if other.page == page {
                     entry = Some(other);
                 }
             }
-            sealed += u32::from(!self.log.is_open(other.page));
+            sealed += u32::from(!front.log.is_open(other.page));
         }
         let Some(entry) = entry else {
             return Fate::Gone;
@@ -214,7 +215,7 @@ impl Hierarchy {
         if sealed >= self.plan.threshold || of_tag > 1 {
             return Fate::Joins;
         }
-        let lives = !object.tombstone && !object.expires.is_over(self.now_seconds);
+        let lives = !object.tombstone && !object.expires.is_over(front.now_seconds);
         if lives && entry.hits > 0 {
             Fate::Stays(entry)
         } else if self.sets.any_may_hold(set, object.hash) {

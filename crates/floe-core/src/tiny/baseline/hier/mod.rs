@@ -37,6 +37,7 @@ mod sets;
 mod under_way;
 mod work;
 
+pub use self::hierarchy::Front;
 pub(super) use self::hierarchy::{Hierarchy, HierarchyPlan};
 pub(super) use self::index::LOG_PAGES_MAX;
 
@@ -44,38 +45,57 @@ pub(super) use self::index::LOG_PAGES_MAX;
 macro_rules! delegate_engine {
     ($engine:ty) => {
         impl Engine for $engine {
+            type Stripe = Front;
             type Scratch = ();
 
-            fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
-                self.0.insert(object, now_seconds)
+            fn stripe(&self) -> Front {
+                self.0.front()
             }
 
-            fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
-                self.0.in_memory(hash)
+            fn insert(&self, front: &mut Front, object: Object, now_seconds: u32) -> Insert {
+                self.0.insert(front, object, now_seconds)
             }
 
-            fn begin_search(&mut self, hash: KeyHash, search: &mut Search, _: &mut ()) -> Step {
-                self.0.begin_search(hash, search)
+            fn begin_search(
+                &mut self,
+                front: &mut Front,
+                hash: KeyHash,
+                search: &mut Search,
+                _: &mut (),
+            ) -> Step {
+                self.0.begin_search(front, hash, search)
             }
 
-            fn end_search(&mut self, search: &mut Search, _: &mut (), found: Found) {
-                self.0.end_search(search, found);
+            fn end_search(
+                &mut self,
+                front: &mut Front,
+                search: &mut Search,
+                _: &mut (),
+                found: Found,
+            ) {
+                self.0.end_search(front, search, found);
             }
 
-            fn next_task(&mut self) -> Option<Task> {
-                self.0.next_task()
+            fn next_task(&mut self, front: &mut Front) -> Option<Task> {
+                self.0.next_task(front)
             }
 
-            fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
-                self.0.complete(id, outcome, now_seconds);
+            fn complete(
+                &mut self,
+                front: &mut Front,
+                id: TaskId,
+                outcome: Outcome,
+                now_seconds: u32,
+            ) {
+                self.0.complete(front, id, outcome, now_seconds);
             }
 
-            fn statistics(&self) -> &Statistics {
-                self.0.statistics()
+            fn statistics(&self, front: &Front) -> Statistics {
+                self.0.statistics(front)
             }
 
-            fn memory(&self) -> Memory {
-                self.0.memory()
+            fn memory(&self, front: &Front) -> Memory {
+                self.0.memory(front)
             }
         }
     };

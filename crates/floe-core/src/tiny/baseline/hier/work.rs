@@ -1,12 +1,12 @@
 //! Which rewrites are begun, and their reads and writes.
 
-use super::hierarchy::{Hierarchy, set_of};
+use super::hierarchy::{Front, Hierarchy, set_of};
 use super::merge::{Computed, Merge, Stage, Why};
 use super::sets::{COLD, HOT, Ring};
 use super::under_way::{Append, Collecting, Reset};
 use crate::tiny::baseline::rrip;
 use crate::tiny::engine::{Cause, Outcome, Page, Task, TaskId, Work};
-use crate::tiny::object::{Object, PAGE_BYTES, PageAddress};
+use crate::tiny::object::{PAGE_BYTES, PageAddress};
 
 /// Most pages of sets that one append writes.
 const APPEND_PAGES_MAX: usize = 64;
@@ -38,9 +38,9 @@ fn task(kind: u32, number: usize, work: Work) -> Task {
 }
 
 impl Hierarchy {
-    pub(super) fn work(&mut self) -> Option<Task> {
+    pub(super) fn work(&mut self, front: &mut Front) -> Option<Task> {
         loop {
-            match self.step() {
+            match self.step(front) {
                 Progress::Task(task) => return Some(task),
                 Progress::Step => {}
                 Progress::Idle => return None,
@@ -49,42 +49,42 @@ impl Hierarchy {
     }
 
     /// The order is that of what makes room for the rest.
-    fn step(&mut self) -> Progress {
+    fn step(&mut self, front: &mut Front) -> Progress {
         if let Some(task) = self.reset() {
             return Progress::Task(task);
         }
-        if let Some(task) = self.write() {
+        if let Some(task) = self.write(front) {
             return Progress::Task(task);
         }
         for part in (0..self.sets.parts()).rev() {
-            match self.collect(part) {
+            match self.collect(front, part) {
                 Progress::Idle => {}
                 progress => return progress,
             }
         }
-        if self.log.is_homeless() {
-            self.rehouse_log();
+        if front.log.is_homeless() {
+            self.rehouse_log(front);
         }
-        if let Some((first, pages)) = self.log.next_append() {
+        if let Some((first, pages)) = front.log.next_append() {
             return Progress::Task(task(LOG_APPEND, 0, Work::Append { first, pages }));
         }
-        if let Some(set) = self.urgent {
-            if self.is_busy(set) || self.index.chain(set).next().is_none() {
-                self.urgent = None;
+        if let Some(set) = front.urgent {
+            if self.is_busy(set) || front.index.chain(set).next().is_none() {
+                front.urgent = None;
                 return Progress::Step;
             }
-            if let Some(progress) = self.begin(set, Why::Passive) {
-                self.urgent = None;
+            if let Some(progress) = self.begin(front, set, Why::Passive) {
+                front.urgent = None;
                 return progress;
             }
         }
-        self.clean()
+        self.clean(front)
     }
 
-    pub(super) fn work_done(&mut self, id: TaskId, outcome: Outcome) {
+    pub(super) fn work_done(&mut self, front: &mut Front, id: TaskId, outcome: Outcome) {
         let number = (id.0 & ((1 << KIND_SHIFT) - 1)) as usize;
         match id.0 >> KIND_SHIFT {
-            LOG_APPEND => self.log_appended(&outcome),
+            LOG_APPEND => self.log_appended(front, &outcome),
             CLEANING_READ => self.cleaning_read(outcome),
             MERGE_READ => {
                 let pages = match outcome {
@@ -96,12 +96,12 @@ impl Hierarchy {
                 if let Some(merge) = self.merges.get_mut(number) {
                     let set = merge.set;
                     merge.take_pages(pages, |hash| set_of(hash, sets) == set);
-                    self.compute(number);
+                    self.compute(front, number);
                 }
             }
-            MERGE_WRITE => self.written_in_place(number, &outcome),
-            SETS_APPEND => self.appended(number, &outcome),
-            _ => self.was_reset(number as u32, &outcome),
+            MERGE_WRITE => self.written_in_place(front, number, &outcome),
+            SETS_APPEND => self.appended(front, number, &outcome),
+            _ => self.was_reset(front, number as u32, &outcome),
         }
     }
 
@@ -114,7 +114,7 @@ impl Hierarchy {
         Some(task(RESET, zone as usize, Work::Reset(zone)))
     }
 
-    fn was_reset(&mut self, zone: u32, outcome: &Outcome) {
+    fn was_reset(&mut self, front: &mut Front, zone: u32, outcome: &Outcome) {
         let Some(at) = self.resets.iter().position(|reset| reset.zone == zone) else {
             return;
         };
@@ -126,12 +126,12 @@ impl Hierarchy {
         self.statistics.resets += 1;
         match reset.part {
             Some(part) => self.rings[part].give_back(zone),
-            None => self.log.give_back(zone),
+            None => front.log.give_back(zone),
         }
     }
 
     /// Goes on with the collection of a part's oldest zone.
-    fn collect(&mut self, part: usize) -> Progress {
+    fn collect(&mut self, front: &mut Front, part: usize) -> Progress {
         if self.sets.are_in_place() {
             return Progress::Idle;
         }
@@ -149,7 +149,7 @@ impl Hierarchy {
             let page = self.sets.page_of(part, set);
             let is_there = page.is_some_and(|page| self.plan.flash.zone_of(page) == zone);
             if is_there && !self.is_busy(set) {
-                return match self.begin(set, Why::Collect(part)) {
+                return match self.begin(front, set, Why::Collect(part)) {
                     Some(progress) => {
                         if let Some(collecting) = &mut self.collecting[part] {
                             collecting.at += 1;
@@ -196,7 +196,7 @@ impl Hierarchy {
     }
 
     /// Begins a rewrite; `None` if there is no room for it now.
-    pub(super) fn begin(&mut self, set: u32, why: Why) -> Option<Progress> {
+    pub(super) fn begin(&mut self, front: &mut Front, set: u32, why: Why) -> Option<Progress> {
         let number = self
             .merges
             .iter()
@@ -218,11 +218,11 @@ impl Hierarchy {
                 merge.parts[HOT].taken = promised[HOT] && self.rewrites.is_multiple_of(turn);
             }
             if why == Why::Passive || self.plan.collection_merges {
-                let log = &self.log;
-                merge.take_entries(&self.index, |page| log.is_open(page));
+                let log = &front.log;
+                merge.take_entries(&front.index, |page| log.is_open(page));
             }
         }
-        let (log, cleaning) = (&self.log, &self.cleaning);
+        let (log, cleaning) = (&front.log, &self.cleaning);
         let sets = self.plan.sets;
         let pages = merge.plan_reads(
             &self.sets,
@@ -233,7 +233,7 @@ impl Hierarchy {
             },
         );
         if pages.is_empty() {
-            self.compute(number);
+            self.compute(front, number);
             return Some(Progress::Step);
         }
         let work = Work::Read(pages);
@@ -263,21 +263,21 @@ impl Hierarchy {
     }
 
     /// Everything was read: decides, or asks for more.
-    fn compute(&mut self, number: usize) {
+    fn compute(&mut self, front: &mut Front, number: usize) {
         let merge = &mut self.merges[number];
         if self.sets.is_dead(merge.set) {
-            self.finish(number);
+            self.finish(front, number);
             return;
         }
-        match merge.compute(&self.sets, self.now_seconds) {
+        match merge.compute(&self.sets, front.now_seconds) {
             Computed::Write => merge.stage = Stage::Writing,
             Computed::NeedsHot => merge.stage = Stage::NeedsHot,
-            Computed::Nothing => self.finish(number),
+            Computed::Nothing => self.finish(front, number),
         }
     }
 
     /// The next write of a set, or read of a hot part.
-    fn write(&mut self) -> Option<Task> {
+    fn write(&mut self, front: &mut Front) -> Option<Task> {
         let mut seen = 0;
         for number in 0..self.merges.len() {
             if seen == self.merging {
@@ -291,8 +291,8 @@ impl Hierarchy {
                     if let Some(page) = merge.take_hot(&self.sets) {
                         return Some(task(MERGE_READ, number, Work::Read(vec![page])));
                     }
-                    self.compute(number);
-                    return self.write();
+                    self.compute(front, number);
+                    return self.write(front);
                 }
                 Stage::Writing if self.sets.are_in_place() && merge.parts[COLD].is_ready => {
                     let part = &mut merge.parts[COLD];
@@ -352,7 +352,7 @@ impl Hierarchy {
         Some(task(SETS_APPEND, part, Work::Append { first, pages }))
     }
 
-    fn appended(&mut self, part: usize, outcome: &Outcome) {
+    fn appended(&mut self, front: &mut Front, part: usize, outcome: &Outcome) {
         let Some(Append { zone, merges }) = self.appends[part].take() else {
             return;
         };
@@ -373,14 +373,14 @@ impl Hierarchy {
             self.count_page(number, part);
             self.merges[number].writes_left -= 1;
             if self.merges[number].writes_left == 0 {
-                self.finish(number);
+                self.finish(front, number);
             }
         }
         self.merges_spare = merges;
         self.merges_spare.clear();
     }
 
-    fn written_in_place(&mut self, number: usize, outcome: &Outcome) {
+    fn written_in_place(&mut self, front: &mut Front, number: usize, outcome: &Outcome) {
         if *outcome == Outcome::Done {
             self.count_page(number, COLD);
         } else {
@@ -388,7 +388,7 @@ impl Hierarchy {
             merge.parts[COLD].at = None;
             self.sets.bury(merge.set);
         }
-        self.finish(number);
+        self.finish(front, number);
     }
 
     fn count_page(&mut self, number: usize, part: usize) {
@@ -404,7 +404,7 @@ impl Hierarchy {
     }
 
     /// A rewrite is on flash, or came to nothing.
-    fn finish(&mut self, number: usize) {
+    fn finish(&mut self, front: &mut Front, number: usize) {
         let merge = &mut self.merges[number];
         let set = merge.set;
         let writes = merge.stage == Stage::Writing;
@@ -425,7 +425,7 @@ impl Hierarchy {
         if merge.forgets_hot {
             self.sets.forget(HOT, set);
         }
-        merge.remove_entries(&mut self.index);
+        merge.remove_entries(&mut front.index);
         merge.stage = Stage::Idle;
         self.merging -= 1;
         self.statistics.evicted += merge.evicted_count;
@@ -450,10 +450,5 @@ impl Hierarchy {
 
     pub(super) fn cleaning_task(pages: Vec<PageAddress>) -> Task {
         task(CLEANING_READ, 0, Work::Read(pages))
-    }
-
-    /// An object that stays in the log, at its end.
-    pub(super) fn readmit(&mut self, object: Object) -> Option<PageAddress> {
-        self.log.push(object).ok()
     }
 }

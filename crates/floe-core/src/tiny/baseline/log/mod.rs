@@ -20,7 +20,7 @@ use self::index::Index;
 use super::append::AppendLog;
 use crate::hash::KeyHash;
 use crate::tiny::engine::{
-    Accepted, Cause, Engine, Found, Insert, Outcome, Page, Search, Step, Task, TaskId, Work,
+    Accepted, Cause, Engine, Found, Insert, Outcome, Page, Search, Step, Stripe, Task, TaskId, Work,
 };
 use crate::tiny::object::{Flash, Object, PAGE_BYTES, PageAddress};
 use crate::tiny::pins::Pins;
@@ -83,15 +83,28 @@ impl LogPlan {
     }
 }
 
-/// The engine.
+/// The directory: zones that are read, and the zone that is emptied.
 #[derive(Debug)]
 pub struct Log {
     plan: LogPlan,
-    log: AppendLog,
-    index: Index,
     pins: Pins,
     leaving: Option<Leaving>,
     statistics: Statistics,
+}
+
+/// The stripe: segments in memory, and the index of all objects, which each write
+/// changes.
+#[derive(Debug)]
+pub struct Head {
+    log: AppendLog,
+    index: Index,
+    statistics: Statistics,
+}
+
+impl Stripe for Head {
+    fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
+        self.log.find(self.index.get(hash)?.page, hash)
+    }
 }
 
 /// The zone that is being emptied.
@@ -122,26 +135,7 @@ const APPEND: TaskId = TaskId(0);
 const RESCUE: TaskId = TaskId(1);
 const RESET: TaskId = TaskId(2);
 
-impl Log {
-    /// An engine on empty flash.
-    pub fn new(plan: LogPlan) -> Self {
-        let log = AppendLog::new(
-            plan.flash,
-            0,
-            plan.flash.zones,
-            plan.segment_pages,
-            plan.segments_buffered as usize,
-        );
-        Log {
-            log,
-            index: Index::new(),
-            pins: Pins::new(plan.flash.zones),
-            leaving: None,
-            statistics: Statistics::default(),
-            plan,
-        }
-    }
-
+impl Head {
     /// Packs an object and points the index at it.
     fn append(&mut self, object: Object) -> Result<(), Object> {
         let (hash, tombstone) = (object.hash, object.tombstone);
@@ -157,118 +151,6 @@ impl Log {
             self.index.set(hash, page);
         }
         Ok(())
-    }
-
-    /// Begins to empty the oldest zone when less than one zone is free.
-    fn begin_leaving(&mut self) {
-        if self.leaving.is_some() || self.log.pages_free() >= u64::from(self.plan.flash.zone_pages)
-        {
-            return;
-        }
-        let Some((zone, pages)) = self.log.take_oldest() else {
-            return;
-        };
-        self.leaving = Some(Leaving {
-            zone,
-            pages: if self.plan.readmit_hit { pages } else { 0 },
-            asked: 0,
-            readmitted: Vec::new(),
-            state: Emptying::Rescuing { reading: false },
-        });
-    }
-
-    /// Moves the leaving zone on; returns what must be done for it.
-    fn leave(&mut self) -> Option<Task> {
-        self.begin_leaving();
-        let leaving = self.leaving.as_mut()?;
-        let first = self.plan.flash.first_page(leaving.zone);
-        if leaving.state == (Emptying::Rescuing { reading: false }) {
-            if self.readmit().is_err() {
-                return None;
-            }
-            let leaving = self.leaving.as_mut()?;
-            if leaving.asked < leaving.pages {
-                let count = self.plan.segment_pages.min(leaving.pages - leaving.asked);
-                let from = first.0 + leaving.asked;
-                leaving.asked += count;
-                leaving.state = Emptying::Rescuing { reading: true };
-                let pages = (from..from + count).map(PageAddress).collect();
-                return Some(Task {
-                    id: RESCUE,
-                    work: Work::Read(pages),
-                });
-            }
-            let end = PageAddress(first.0 + self.plan.flash.zone_pages);
-            self.statistics.evicted += self.index.purge(first, end);
-            leaving.state = Emptying::Purged;
-        }
-        let leaving = self.leaving.as_mut()?;
-        if leaving.state == Emptying::Purged && self.pins.is_free(leaving.zone) {
-            leaving.state = Emptying::Resetting;
-            return Some(Task {
-                id: RESET,
-                work: Work::Reset(leaving.zone),
-            });
-        }
-        None
-    }
-
-    /// Appends hot objects again, those that nothing has replaced meanwhile.
-    fn readmit(&mut self) -> Result<(), ()> {
-        while let Some(leaving) = &mut self.leaving
-            && let Some((page, object)) = leaving.readmitted.pop()
-        {
-            let current = self
-                .index
-                .get(object.hash)
-                .is_some_and(|entry| entry.page == page);
-            if !current {
-                continue;
-            }
-            let bytes = u64::from(object.bytes);
-            if let Err(object) = self.append(object) {
-                if let Some(leaving) = &mut self.leaving {
-                    // Without an append that will make room, nothing will.
-                    if self.log.pages_free() == 0 {
-                        leaving.readmitted.clear();
-                        leaving.asked = leaving.pages;
-                        return Ok(());
-                    }
-                    leaving.readmitted.push((page, object));
-                }
-                return Err(());
-            }
-            self.statistics.written_back += 1;
-            self.statistics.bytes_written_back += bytes;
-        }
-        Ok(())
-    }
-
-    fn rescue(&mut self, outcome: Outcome, now_seconds: u32) {
-        let Some(leaving) = &mut self.leaving else {
-            return;
-        };
-        let Outcome::Read(pages) = outcome else {
-            leaving.state = Emptying::Rescuing { reading: false };
-            return;
-        };
-        self.statistics.pages_maintained += pages.len() as u64;
-        let first = self.plan.flash.first_page(leaving.zone).0 + leaving.asked - pages.len() as u32;
-        for (page, content) in (first..).map(PageAddress).zip(pages) {
-            let Some(Page::Objects(objects)) = content else {
-                continue;
-            };
-            let is_hot = |object: &Object| {
-                let entry = self.index.get(object.hash);
-                !object.tombstone
-                    && !object.expires.is_over(now_seconds)
-                    && entry.is_some_and(|entry| entry.hit && entry.page == page)
-            };
-            let hot = objects.into_iter().filter(is_hot);
-            leaving.readmitted.extend(hot.map(|object| (page, object)));
-        }
-        leaving.readmitted.reverse();
-        leaving.state = Emptying::Rescuing { reading: false };
     }
 
     fn appended(&mut self, outcome: Outcome) {
@@ -296,45 +178,183 @@ impl Log {
     }
 }
 
-impl Engine for Log {
-    type Scratch = ();
+impl Log {
+    /// An engine on empty flash.
+    pub fn new(plan: LogPlan) -> Self {
+        Log {
+            pins: Pins::new(plan.flash.zones),
+            leaving: None,
+            statistics: Statistics::default(),
+            plan,
+        }
+    }
 
-    fn insert(&mut self, object: Object, _now_seconds: u32) -> Insert {
-        let object = object.or_tombstone();
-        let older = self.index.get(object.hash);
-        let outdates_flash = older.is_some_and(|entry| !self.log.only_in_memory(entry.page));
-        if object.tombstone && older.is_none() {
-            self.statistics.count_insert(0, true);
-            return Insert::Accepted(Accepted {
-                outdates_flash,
-                ..Accepted::default()
+    /// Begins to empty the oldest zone when less than one zone is free.
+    fn begin_leaving(&mut self, head: &mut Head) {
+        if self.leaving.is_some() || head.log.pages_free() >= u64::from(self.plan.flash.zone_pages)
+        {
+            return;
+        }
+        let Some((zone, pages)) = head.log.take_oldest() else {
+            return;
+        };
+        self.leaving = Some(Leaving {
+            zone,
+            pages: if self.plan.readmit_hit { pages } else { 0 },
+            asked: 0,
+            readmitted: Vec::new(),
+            state: Emptying::Rescuing { reading: false },
+        });
+    }
+
+    /// Moves the leaving zone on; returns what must be done for it.
+    fn leave(&mut self, head: &mut Head) -> Option<Task> {
+        self.begin_leaving(head);
+        let leaving = self.leaving.as_mut()?;
+        let first = self.plan.flash.first_page(leaving.zone);
+        if leaving.state == (Emptying::Rescuing { reading: false }) {
+            if self.readmit(head).is_err() {
+                return None;
+            }
+            let leaving = self.leaving.as_mut()?;
+            if leaving.asked < leaving.pages {
+                let count = self.plan.segment_pages.min(leaving.pages - leaving.asked);
+                let from = first.0 + leaving.asked;
+                leaving.asked += count;
+                leaving.state = Emptying::Rescuing { reading: true };
+                let pages = (from..from + count).map(PageAddress).collect();
+                return Some(Task {
+                    id: RESCUE,
+                    work: Work::Read(pages),
+                });
+            }
+            let end = PageAddress(first.0 + self.plan.flash.zone_pages);
+            self.statistics.evicted += head.index.purge(first, end);
+            leaving.state = Emptying::Purged;
+        }
+        let leaving = self.leaving.as_mut()?;
+        if leaving.state == Emptying::Purged && self.pins.is_free(leaving.zone) {
+            leaving.state = Emptying::Resetting;
+            return Some(Task {
+                id: RESET,
+                work: Work::Reset(leaving.zone),
             });
         }
-        if !self.log.has_room(object.stored_bytes()) {
-            return Insert::Busy(object);
+        None
+    }
+
+    /// Appends hot objects again, those that nothing has replaced meanwhile.
+    fn readmit(&mut self, head: &mut Head) -> Result<(), ()> {
+        while let Some(leaving) = &mut self.leaving
+            && let Some((page, object)) = leaving.readmitted.pop()
+        {
+            let current = head
+                .index
+                .get(object.hash)
+                .is_some_and(|entry| entry.page == page);
+            if !current {
+                continue;
+            }
+            let bytes = u64::from(object.bytes);
+            if let Err(object) = head.append(object) {
+                if let Some(leaving) = &mut self.leaving {
+                    // Without an append that will make room, nothing will.
+                    if head.log.pages_free() == 0 {
+                        leaving.readmitted.clear();
+                        leaving.asked = leaving.pages;
+                        return Ok(());
+                    }
+                    leaving.readmitted.push((page, object));
+                }
+                return Err(());
+            }
+            self.statistics.written_back += 1;
+            self.statistics.bytes_written_back += bytes;
         }
-        let (bytes, tombstone) = (object.bytes, object.tombstone);
-        if let Err(object) = self.append(object) {
-            return Insert::Busy(object);
+        Ok(())
+    }
+
+    fn rescue(&mut self, head: &Head, outcome: Outcome, now_seconds: u32) {
+        let Some(leaving) = &mut self.leaving else {
+            return;
+        };
+        let Outcome::Read(pages) = outcome else {
+            leaving.state = Emptying::Rescuing { reading: false };
+            return;
+        };
+        self.statistics.pages_maintained += pages.len() as u64;
+        let first = self.plan.flash.first_page(leaving.zone).0 + leaving.asked - pages.len() as u32;
+        for (page, content) in (first..).map(PageAddress).zip(pages) {
+            let Some(Page::Objects(objects)) = content else {
+                continue;
+            };
+            let is_hot = |object: &Object| {
+                let entry = head.index.get(object.hash);
+                !object.tombstone
+                    && !object.expires.is_over(now_seconds)
+                    && entry.is_some_and(|entry| entry.hit && entry.page == page)
+            };
+            let hot = objects.into_iter().filter(is_hot);
+            leaving.readmitted.extend(hot.map(|object| (page, object)));
         }
-        self.statistics.count_insert(bytes, tombstone);
-        Insert::Accepted(Accepted {
+        leaving.readmitted.reverse();
+        leaving.state = Emptying::Rescuing { reading: false };
+    }
+}
+
+impl Engine for Log {
+    type Stripe = Head;
+    type Scratch = ();
+
+    fn stripe(&self) -> Head {
+        let plan = &self.plan;
+        Head {
+            log: AppendLog::new(
+                plan.flash,
+                0,
+                plan.flash.zones,
+                plan.segment_pages,
+                plan.segments_buffered as usize,
+            ),
+            index: Index::new(),
+            statistics: Statistics::default(),
+        }
+    }
+
+    fn insert(&self, head: &mut Head, object: Object, _now_seconds: u32) -> Insert {
+        let object = object.or_tombstone();
+        let older = head.index.get(object.hash);
+        let outdates_flash = older.is_some_and(|entry| !head.log.only_in_memory(entry.page));
+        let accepted = Insert::Accepted(Accepted {
             outdates_flash,
             ..Accepted::default()
-        })
+        });
+        let (bytes, tombstone) = (object.bytes, object.tombstone);
+        if !(tombstone && older.is_none()) {
+            if !head.log.has_room(object.stored_bytes()) {
+                return Insert::Busy(object);
+            }
+            if let Err(object) = head.append(object) {
+                return Insert::Busy(object);
+            }
+        }
+        head.statistics.count_insert(bytes, tombstone);
+        accepted
     }
 
-    fn in_memory(&self, hash: KeyHash) -> Option<&Object> {
-        self.log.find(self.index.get(hash)?.page, hash)
-    }
-
-    fn begin_search(&mut self, hash: KeyHash, search: &mut Search, _: &mut ()) -> Step {
+    fn begin_search(
+        &mut self,
+        head: &mut Head,
+        hash: KeyHash,
+        search: &mut Search,
+        _: &mut (),
+    ) -> Step {
         search.restart(hash);
-        let Some(entry) = self.index.get(hash) else {
+        let Some(entry) = head.index.get(hash) else {
             return Step::Absent;
         };
-        if self.log.buffers(entry.page) {
-            self.index.hit(hash, entry.page);
+        if head.log.buffers(entry.page) {
+            head.index.hit(hash, entry.page);
             return Step::Memory;
         }
         self.pins.pin(self.plan.flash.zone_of(entry.page));
@@ -344,65 +364,65 @@ impl Engine for Log {
         Step::Pages
     }
 
-    fn end_search(&mut self, search: &mut Search, _: &mut (), found: Found) {
+    fn end_search(&mut self, head: &mut Head, search: &mut Search, _: &mut (), found: Found) {
         for page in &search.pages {
             self.pins.unpin(self.plan.flash.zone_of(*page));
         }
         if let Found::Flash { rank, .. } = found
             && let Some(page) = search.pages.get(rank)
         {
-            self.index.hit(search.hash, *page);
+            head.index.hit(search.hash, *page);
         }
     }
 
-    fn next_task(&mut self) -> Option<Task> {
-        if self.log.is_homeless() {
-            self.rehouse();
+    fn next_task(&mut self, head: &mut Head) -> Option<Task> {
+        if head.log.is_homeless() {
+            head.rehouse();
         }
-        if let Some((first, pages)) = self.log.next_append() {
+        if let Some((first, pages)) = head.log.next_append() {
             return Some(Task {
                 id: APPEND,
                 work: Work::Append { first, pages },
             });
         }
-        self.leave()
+        self.leave(head)
     }
 
-    fn complete(&mut self, id: TaskId, outcome: Outcome, now_seconds: u32) {
+    fn complete(&mut self, head: &mut Head, id: TaskId, outcome: Outcome, now_seconds: u32) {
         match id {
-            APPEND => self.appended(outcome),
-            RESCUE => self.rescue(outcome, now_seconds),
+            APPEND => head.appended(outcome),
+            RESCUE => self.rescue(head, outcome, now_seconds),
             _ => {
                 // A zone that cannot be reset is never written again.
                 if let Some(leaving) = self.leaving.take()
                     && outcome == Outcome::Done
                 {
                     self.statistics.resets += 1;
-                    self.log.give_back(leaving.zone);
+                    head.log.give_back(leaving.zone);
                 }
             }
         }
     }
 
-    fn statistics(&self) -> &Statistics {
-        &self.statistics
+    fn statistics(&self, head: &Head) -> Statistics {
+        self.statistics.plus(&head.statistics)
     }
 
-    fn memory(&self) -> Memory {
+    fn memory(&self, head: &Head) -> Memory {
         let leaving = self.leaving.as_ref().map(|leaving| &leaving.readmitted);
         let readmitted = leaving.into_iter().flatten();
         Memory {
-            objects_on_flash: self.index.len().saturating_sub(self.log.objects_buffered()),
-            index_bytes: self.index.memory_bytes(),
+            objects_on_flash: head.index.len().saturating_sub(head.log.objects_buffered()),
+            index_bytes: head.index.memory_bytes(),
             hotness_bytes: 0,
-            buffer_bytes: self.log.buffer_bytes()
+            buffer_bytes: head.log.buffer_bytes()
                 + leaving.map_or(0, |list| {
                     room_bytes::<(PageAddress, Object)>(list.capacity())
                 }),
-            payload_bytes: self.log.payload_bytes()
+            payload_bytes: head.log.payload_bytes()
                 + payload_bytes(readmitted.map(|(_, object)| object)),
             index_buffer_bytes: 0,
-            other_bytes: self.pins.memory_bytes() + size_of::<Log>() as u64,
+            other_bytes: self.pins.memory_bytes() + (size_of::<Log>() + size_of::<Head>()) as u64,
         }
     }
 }
