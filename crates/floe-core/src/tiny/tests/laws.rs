@@ -1,5 +1,6 @@
 //! The law, for each engine.
 
+use super::fifo::Fifo;
 use super::oracle::Oracle;
 use super::unruly::Unruly;
 use crate::tiny::{
@@ -27,6 +28,11 @@ fn check<E: Engine>(engine: impl Fn() -> E, flash: Flash) {
             "the flash is too large to test eviction: {seen:?}"
         );
     }
+}
+
+#[test]
+fn fifo_never_lies() {
+    check(|| Fifo::new(FLASH), FLASH);
 }
 
 #[test]
@@ -120,6 +126,11 @@ fn check_unruly<E: Engine>(engine: impl Fn() -> E, flash: Flash) {
             assert!(hits > 100, "{hits} hits");
         }
     }
+}
+
+#[test]
+fn fifo_never_lies_when_all_takes_time() {
+    check_unruly(|| Fifo::new(FLASH), FLASH);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 pub(crate) mod oracle;
 
+mod fifo;
 mod laws;
 mod papers;
 mod sizes;
