@@ -1,4 +1,4 @@
-//! What the brains of the tiny engines cost, without any I/O.
+//! The CPU cost of the tiny engines, without any I/O.
 //!
 //! `cargo bench -p floe-core --bench tiny [-- --quick] [--json] [--only <engine>]`
 //!
@@ -51,7 +51,7 @@ struct Options {
 /// Any time: nothing expires.
 const NOW: u32 = 1;
 
-/// What every plan here does.
+/// True of every plan here.
 const FITS: &str = "the bench's plan fits its flash";
 
 fn main() {
@@ -206,7 +206,7 @@ impl Options {
 /// written in that time.
 const BATCH: usize = 1 << 16;
 
-/// Of batches or replays: whoever shares the processor's caches slows some of them.
+/// Of batches or replays: other processes that share the caches slow some of them.
 fn median(mut all: Vec<f64>) -> f64 {
     all.sort_unstable_by(f64::total_cmp);
     all[all.len() / 2]
@@ -261,7 +261,7 @@ fn behind_memory(options: &Options) {
     }));
 }
 
-/// What became of requests.
+/// The answers to requests.
 #[derive(Debug, Default)]
 struct Answers {
     gets: usize,
@@ -295,7 +295,7 @@ impl Answers {
     }
 }
 
-/// What the model costs for each operation.
+/// The cost of the model for each operation.
 fn model_alone<E: Engine>(model: Model<E>, requests: &[Request]) -> f64 {
     let before = model.fork(Player::new(Tape::default()));
     let mut recorded = model.map_engine(Recorded::new);

@@ -1,4 +1,4 @@
-//! What reaches an engine of a mix like that of Nemo's evaluation (§5.1):
+//! The requests that reach an engine, in a mix like that of Nemo's evaluation (§5.1):
 //! Twitter's clusters 14, 29, 34 and 52 over four key spaces, behind a memory
 //! tier of 2 % of the flash. `floe_eval` has the mix with all that is known of
 //! it; this one is as uneven and as large and costs nothing to set up.
@@ -20,7 +20,7 @@ pub(crate) struct Request {
 
 /// Share of the flash that the memory tier has.
 const TIER_SHARE: f64 = 0.02;
-/// What an object costs there beside its bytes.
+/// Bytes that an object takes there beside its own.
 const TIER_ENTRY_BYTES: f64 = 160.0;
 /// The mean object of Nemo's evaluation.
 pub(crate) const OBJECT_BYTES: f64 = 246.0;
@@ -97,7 +97,7 @@ impl Mix {
             if request.is_get {
                 requests.push(request);
             }
-            // What was read is in memory now and need not be written again.
+            // An object that was read is in memory and need not be written again.
             if let Some(left) = self.tier.keep(hash, !request.is_get) {
                 requests.push(Request::new(left, false));
             }

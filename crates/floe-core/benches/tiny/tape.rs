@@ -1,4 +1,4 @@
-//! What the model itself costs: the answers of an engine are taped, and played
+//! The cost of the model itself: the answers of an engine are taped, and played
 //! back to a second model by an engine that does nothing else.
 
 use std::cell::RefCell;

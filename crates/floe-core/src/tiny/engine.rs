@@ -171,7 +171,7 @@ pub struct TaskId(pub u32);
 pub struct Task {
     /// Its name.
     pub id: TaskId,
-    /// What to do.
+    /// Its work.
     pub work: Work,
 }
 

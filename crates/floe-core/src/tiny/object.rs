@@ -1,4 +1,4 @@
-//! What a tiny engine stores: objects in pages.
+//! Objects of tiny engines, and the pages that hold them.
 
 use crate::hash::KeyHash;
 

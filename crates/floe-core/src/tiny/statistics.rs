@@ -1,4 +1,4 @@
-//! What an engine counts.
+//! Counts and gauges of an engine.
 
 use super::object::{Object, PAGE_BYTES};
 
@@ -147,7 +147,7 @@ impl Statistics {
         )
     }
 
-    /// What was counted after `earlier`.
+    /// The counts since `earlier`.
     pub fn since(&self, earlier: &Statistics) -> Statistics {
         self.combined(earlier, |now, then| now - then)
     }
@@ -198,9 +198,9 @@ pub struct Memory {
     pub objects_on_flash: u64,
     /// Indexes: exact ones, filters, caches of filters, maps.
     pub index_bytes: u64,
-    /// What tells hot from cold.
+    /// Heat of objects.
     pub hotness_bytes: u64,
-    /// What keeps objects on their way to flash, without their keys and values.
+    /// Buffers of objects on their way to flash, without keys and values.
     pub buffer_bytes: u64,
     /// Keys and values of objects on their way to flash, as they are allocated.
     /// A model, which keeps none, counts what they would take.

@@ -15,11 +15,11 @@ use crate::error::CacheError;
 enum Write {
     /// Whether it is admitted has not been asked.
     Asked(Object),
-    /// What goes to flash, and what to the RAM tier instead.
+    /// The object that goes to flash, and the one for the RAM tier instead.
     Decided(Object, Option<Object>),
 }
 
-/// What became of an attempt to take in an object.
+/// The result of an attempt to take in an object.
 enum Tried {
     Over(Result<Wait, CacheError>),
     /// There is no room now.
@@ -65,7 +65,7 @@ impl Instance {
         if let Some((key, _)) = split_record(&object.record)
             && self.pays_to_look(object.hash)
         {
-            // What it finds is about to be replaced.
+            // The value that it finds is about to be replaced.
             let _ = self.get(object.hash, key, now_seconds).await;
         }
     }
@@ -95,13 +95,13 @@ impl Instance {
 
     fn try_insert(&self, write: Write, now_seconds: u32, place: Option<Place<'_>>) -> Tried {
         let mut state = self.state.lock();
-        // Under the lock: whoever has held it since knows all that came.
+        // Under the lock: after `stop`, its next holder has seen every write.
         if self.stopping.load(SeqCst) {
             return Tried::Over(Err(CacheError::Closed));
         }
         let (object, ram_only) = match write {
             Write::Asked(object) if !state.admits(&object, now_seconds) => {
-                // What flash has of the key is outdated all the same.
+                // The copy on flash is outdated all the same.
                 (Object::tombstone(object.hash), Some(object))
             }
             Write::Asked(object) => (object, None),

@@ -26,7 +26,7 @@ use crate::value::Tier;
 /// An engine on its part of the device.
 #[derive(Debug)]
 pub(super) struct Instance {
-    /// Which one it is.
+    /// Its number among the instances.
     pub(super) number: u32,
     pub(super) state: Mutex<State>,
     pub(super) medium: Medium,
@@ -39,7 +39,7 @@ pub(super) struct Instance {
     pub(super) work: Notify,
     /// There may be room, or less to wait for.
     pub(super) room: Notify,
-    /// As [`Engine::durable`](floe_core::tiny::Engine::durable), for whoever does not hold the lock.
+    /// As [`Engine::durable`](floe_core::tiny::Engine::durable), read without the lock.
     pub(super) durable: AtomicU64,
     /// Fences with smaller numbers hold no more: all that was taken in before
     /// is on flash.
@@ -47,16 +47,16 @@ pub(super) struct Instance {
     pub(super) stopping: AtomicBool,
 }
 
-/// What changes together.
+/// State that changes together.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) engine: AnyEngine,
     pub(super) stripe: AnyStripe,
-    /// A task that the engine has handed out and nobody has begun.
+    /// A task that the engine has handed out and that has not begun.
     pub(super) next: Option<Task>,
     /// Searches that may read flash.
     pub(super) searching: u32,
-    /// The engine refused an object since it last had news.
+    /// An insert was rejected since the engine's state last changed.
     pub(super) refused: bool,
     pub(super) ram: Ram,
     pub(super) fences: Fences,
@@ -179,7 +179,7 @@ struct Searching<'a> {
     search: Search,
     scratch: AnyScratch,
     step: Step,
-    /// What the pages that are to be read say of themselves.
+    /// The labels that the pages to read must have.
     labels: Vec<Label>,
     found: Found,
     /// Another key with the same hash was in one of the pages: to the engine
@@ -188,7 +188,7 @@ struct Searching<'a> {
     key: &'a [u8],
     now_seconds: u32,
     mark: Mark,
-    /// What was found, for the RAM tier.
+    /// The value that was found, for the RAM tier.
     promote: Option<Promote>,
 }
 
@@ -197,7 +197,7 @@ struct Promote {
     expires: Expiry,
 }
 
-/// Where a value was found among pages.
+/// The place of a value among pages.
 struct Newest {
     rank: usize,
     slot: usize,
@@ -234,7 +234,7 @@ impl Drop for Searching<'_> {
     }
 }
 
-/// What pages of a search say.
+/// The verdict of a search's pages.
 enum Verdict {
     /// The newest copy.
     Found(Newest),
@@ -458,7 +458,7 @@ impl Instance {
         Verdict::Older
     }
 
-    /// What pages must say of themselves.
+    /// The labels that pages must have.
     pub(super) fn labels(&self, engine: &AnyEngine, pages: &[PageAddress]) -> Vec<Label> {
         if self.durability.is_persistent() {
             return pages.iter().map(|page| engine.label(*page)).collect();
@@ -477,7 +477,7 @@ impl Instance {
     /// any more.
     pub(super) fn settle(&self, journal: &Journal) {
         let mut state = self.state.lock();
-        // Under the lock: whoever sends one has it.
+        // Under the lock, which every sender of a fence holds.
         self.retire_fences(&mut state, journal.last());
     }
 

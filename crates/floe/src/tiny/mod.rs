@@ -81,7 +81,7 @@ pub enum OpenTinyError {
     ForeignData {
         /// The device.
         device: String,
-        /// What it looks like.
+        /// Its content, as far as it can be told.
         source: LayoutError,
     },
     /// The device holds a cache of another shape.
@@ -91,7 +91,7 @@ pub enum OpenTinyError {
     OtherPlan {
         /// The device.
         device: String,
-        /// What differs.
+        /// The difference.
         mismatch: PlanMismatch,
     },
     /// Another version of Floe wrote this cache.
@@ -123,7 +123,7 @@ impl From<LogError> for OpenTinyError {
     }
 }
 
-/// What opening found.
+/// The result of opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TinyRecovery {
     /// The device was blank and was formatted.
@@ -143,7 +143,7 @@ pub struct TinyRecovery {
     pub fences: u64,
 }
 
-/// What a tiny store counts, at one moment.
+/// The counts of a tiny store at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct TinyStats {
     /// The engines, together.
@@ -155,7 +155,7 @@ pub struct TinyStats {
     /// were at once. Just after a restart, and with the other engines, some
     /// copies count that newer ones replaced.
     pub living: Living,
-    /// What was admitted to flash.
+    /// Values admitted to flash.
     pub admission: AdmissionStatistics,
     /// Bytes in the RAM tier.
     pub ram_bytes: u64,
@@ -400,8 +400,8 @@ impl Tiny {
             let _ = task.await;
         }
         self.settle().await;
-        // Nothing of it is left behind on the device: whoever waits for the
-        // journal now is told that it is closed.
+        // Nothing of it is left behind on the device: a caller that waits for the
+        // journal now gets the error that it is closed.
         let journal_task = self.handle.journal_task.lock().take();
         if let Some(task) = journal_task {
             task.abort();
@@ -415,12 +415,12 @@ impl Tiny {
         self.handle.seed.0
     }
 
-    /// Which engine it is.
+    /// Its engine.
     pub fn engine(&self) -> TinyEngine {
         self.handle.engine
     }
 
-    /// What opening found.
+    /// The result of opening.
     pub fn recovery(&self) -> &TinyRecovery {
         &self.handle.recovery
     }

@@ -1,4 +1,4 @@
-//! The task that carries out what an engine asks for.
+//! The task that carries out an engine's tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -21,17 +21,17 @@ struct Order {
     oldest: u64,
 }
 
-/// What to do next.
+/// The next step of the task.
 enum Next {
     Order(Order),
-    /// Nothing, until somebody says otherwise.
+    /// Nothing, until a notification.
     Wait,
     /// Nothing, and nothing will ever be: the engine refuses objects, and
     /// nothing that could change its mind is under way.
     WornOut,
 }
 
-/// What is noted durably of set-groups.
+/// A durable note about set-groups.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Note {
     /// Those before this one are gone, though their zone could not be emptied.
@@ -65,7 +65,7 @@ impl Instance {
         };
         let mut running = FuturesUnordered::new();
         loop {
-            // What does not outlive the process need not be finished.
+            // Objects that do not outlive the process need not be written.
             let goes_on = self.durability.is_persistent() || !self.stopping.load(SeqCst);
             while goes_on && running.len() < tasks_max {
                 match self.next_order(running.is_empty()) {
@@ -94,7 +94,7 @@ impl Instance {
                 && ended.outcome == Outcome::Failed
                 && !note(Note::Gone(oldest)).await
             {
-                // What should be gone could come back: nothing more is written.
+                // Set-groups that are gone could come back: nothing more is written.
                 tracing::error!(
                     "a zone of tiny objects can neither be reset nor noted as gone; the cache stops taking in objects"
                 );
@@ -121,7 +121,7 @@ impl Instance {
             if was_busy && engine.due(&state.stripe) == Due::No {
                 // It gave up what it had to write: there is nothing to wait for.
                 self.room.notify_waiters();
-                // Where that was for want of space it takes more in all the same.
+                // If it was for want of space, the engine takes more in all the same.
                 state.refused &= !engine.waits_for_space();
             }
             return match idle && state.refused && state.searching == 0 {

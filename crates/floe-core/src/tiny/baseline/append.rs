@@ -4,7 +4,7 @@
 //! A page's address is fixed when its first object is packed, and its objects
 //! stay in memory until the segment is on flash. One append is out at a time,
 //! in order, so that what is on flash is always older than what is in memory.
-//! Who holds an index keeps it; this only tells it when addresses change.
+//! The engine keeps the index; the log tells it when addresses change.
 
 use std::collections::VecDeque;
 
@@ -61,7 +61,7 @@ enum State {
     Homeless,
 }
 
-/// What an append amounted to, for statistics.
+/// The size of an append, for statistics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Written {
     pub(super) pages: u64,

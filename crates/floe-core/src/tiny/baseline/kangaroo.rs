@@ -34,7 +34,7 @@ use crate::tiny::object::{Flash, Object};
 use crate::tiny::plan::{PlanError, check_in_place};
 use crate::tiny::statistics::{Memory, Statistics};
 
-/// Where Kangaroo's sets live.
+/// The storage of Kangaroo's sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SetStorage {
@@ -53,7 +53,7 @@ pub struct KangarooConfig {
     pub log_percent: u32,
     /// Share of the rest, in percent, that sets leave free for garbage collection.
     pub over_provisioning_percent: u32,
-    /// Where sets live.
+    /// The storage of sets.
     pub set_storage: SetStorage,
     /// Objects of one set that must have gathered in the log to join it.
     pub threshold: u32,

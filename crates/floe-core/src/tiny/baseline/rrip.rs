@@ -1,4 +1,5 @@
-//! What stays in a full page: by age, or by predicted time to the next use.
+//! The choice of objects that stay in a full page: by age, or by predicted time
+//! to the next use.
 //!
 //! The second is RRIParoo (Kangaroo, McAllister et al., SOSP '21, §4.4). Each
 //! object carries a three-bit prediction on flash. Memory holds one bit per
@@ -9,7 +10,7 @@
 
 use crate::tiny::object::{Object, PAGE_ROOM_BYTES, PREDICTION_MAX};
 
-/// Which objects of a full page go.
+/// The choice of objects that leave a full page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SetPolicy {

@@ -2,7 +2,7 @@
 //!
 //! A key's hash names its set, a page that is rewritten in place for every
 //! object that joins it, so about a page is written per object. Memory holds a
-//! Bloom filter per set, and what is being written.
+//! Bloom filter per set, and the objects that wait for their write.
 //!
 //! Deviations from CacheLib, and why:
 //! * Filters are larger by default. The published 8 bytes per set (4 bits per
@@ -37,7 +37,7 @@ pub struct SetConfig {
     pub filter_bytes: u32,
     /// Objects that a set is expected to hold; filters are best at this many.
     pub objects_per_set: u32,
-    /// Which objects of a full set go.
+    /// The choice of objects that leave a full set.
     pub eviction: SetPolicy,
     /// Objects that may wait for their write.
     pub writes_buffered: u32,

@@ -5,7 +5,7 @@ use super::set::check_filter;
 use crate::tiny::object::Flash;
 use crate::tiny::plan::{PlanError, check_flash, check_range};
 
-/// What `kangaroo` and `fairywren` are told alike.
+/// The settings that `kangaroo` and `fairywren` share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogShape {
     pub(super) settings: &'static Settings,
@@ -20,7 +20,7 @@ pub(super) struct LogShape {
     pub(super) zones_free_permille: u32,
 }
 
-/// What the settings of an engine are called.
+/// The names of these settings in one engine.
 #[derive(Debug)]
 pub(super) struct Settings {
     over_provisioning_percent: &'static str,

@@ -13,8 +13,8 @@ pub(super) struct Set {
     objects: Vec<Object>,
 }
 
-/// What looking for an object, and moving one, asks of it: a quarter of the
-/// memory that the objects themselves take.
+/// The part of an object that looking for one, and moving one, needs: a quarter
+/// of the memory that the objects themselves take.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     hash: KeyHash,
@@ -107,7 +107,7 @@ impl SetGroup {
         self.used_bytes
     }
 
-    /// Where in a set an object is.
+    /// The place of an object in a set.
     fn position(&self, home: u32, hash: KeyHash) -> Option<usize> {
         if self.fronts[home as usize].seen & bit_of(hash) == 0 {
             return None;

@@ -8,7 +8,7 @@ use crate::tiny::engine::Durability;
 use crate::tiny::object::{Flash, OBJECT_BYTES_MAX, OBJECT_HEADER_BYTES, PAGE_ROOM_BYTES};
 use crate::tiny::plan::{PlanError, check_flash, check_range, nearest};
 
-/// What filters of sets are.
+/// The kind of filters of sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FilterKind {
@@ -38,7 +38,7 @@ pub enum FilterSizing {
     Published,
 }
 
-/// Which hot objects outlive their set-group.
+/// The hot objects that outlive their set-group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteBack {
@@ -52,7 +52,7 @@ pub enum WriteBack {
     Everywhere,
 }
 
-/// Which sets' filters leave the cache of the index.
+/// The choice of sets whose filters leave the cache of the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IndexCache {
@@ -92,11 +92,11 @@ pub struct NemoConfig {
     /// With two candidates: whether an object in a full set may move to its
     /// other one, while in memory, to make room.
     pub relocate: bool,
-    /// Which hot objects outlive their set-group.
+    /// The hot objects that outlive their set-group.
     pub write_back: WriteBack,
     /// Most bytes written back per set-group evicted, as a share of it.
     pub write_back_share: f64,
-    /// What filters are.
+    /// The kind of filters.
     pub filter_kind: FilterKind,
     /// How filters are sized.
     pub filter_sizing: FilterSizing,
@@ -104,7 +104,7 @@ pub struct NemoConfig {
     pub filter_false_positive_rate: f64,
     /// Share of the index on flash that is cached in memory.
     pub index_cache_share: f64,
-    /// Which sets' filters leave that cache.
+    /// The choice of sets whose filters leave that cache.
     pub index_cache_eviction: IndexCache,
     /// Of the sets whose filters had to be read, one in so many is cached.
     /// What is not cached need not be copied, and displaces nothing.

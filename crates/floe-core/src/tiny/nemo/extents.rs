@@ -1,4 +1,4 @@
-//! Where set-groups and index groups lie: extents of equal size, each whole
+//! The places of set-groups and index groups: extents of equal size, each whole
 //! zones or an equal part of one.
 
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use crate::tiny::pins::Pins;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent(pub(super) u32);
 
-/// What an extent is used for.
+/// The use of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Nobody,
@@ -35,7 +35,7 @@ pub(super) struct Extents {
     /// which is the order in which they are reset: otherwise, after a crash,
     /// something could be back of which the newer copy is gone.
     dead_zones: VecDeque<u32>,
-    /// What each extent is used for.
+    /// The use of each extent.
     owners: Vec<Owner>,
     /// Of each zone: extents in use.
     used: Vec<u32>,
@@ -115,7 +115,7 @@ impl Extents {
         Some(extent)
     }
 
-    /// What an extent holds is not needed any more.
+    /// The content of an extent is not needed any more.
     pub(super) fn release(&mut self, extent: Extent) {
         for zone in self.zones(extent) {
             self.used[zone as usize] -= 1;
@@ -181,7 +181,7 @@ impl Extents {
         self.free.extend(shortage.left_out.drain(..).filter(usable));
     }
 
-    /// The next zone to reset, if nobody reads in it.
+    /// The next zone to reset, if no search reads in it.
     pub(super) fn take_dead_zone(&mut self) -> Option<u32> {
         let zone = *self.dead_zones.front()?;
         let mut extents = self.extents_of(zone);
@@ -223,7 +223,7 @@ impl Extents {
         }
     }
 
-    /// What a page says of itself.
+    /// The label of a page.
     pub(super) fn label(&self, page: PageAddress) -> Label {
         let sequence = match self.owners.get((page.0 / self.pages) as usize) {
             Some(Owner::SetGroup(sequence) | Owner::IndexGroup(sequence)) => *sequence,

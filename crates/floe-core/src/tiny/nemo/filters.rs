@@ -109,7 +109,7 @@ impl Shape {
         Layout::new(self.columns, self.buckets)
     }
 
-    /// What is to be known of whole pages.
+    /// The shape of whole pages.
     pub(super) fn of_pages(self) -> Self {
         match self.buckets {
             0 => self,
@@ -156,8 +156,8 @@ impl Shape {
         bit_is_set.powf(probes)
     }
 
-    /// What an index group of this shape is noted as: rows and probes, or
-    /// buckets and no probes.
+    /// The shape as an index group notes it: rows and probes, or buckets and no
+    /// probes.
     pub(super) fn rows_and_probes(self) -> (u32, u32) {
         match self.buckets {
             0 => (self.rows, self.probes),
@@ -249,11 +249,10 @@ impl Probe {
     }
 }
 
-/// Which of 64 set-groups in a row may hold a key.
+/// The set-groups, of 64 in a row, that may hold a key.
 ///
-/// Filters answer with these, and with those that name nobody, too: whoever
-/// looks into them right away has the processor guess what is in them, and
-/// wait for the memory of each before it asks the next.
+/// Filters answer with empty words, too: a caller that branched on each word would
+/// wait for its memory before it asks the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word {
     /// Column of the first of them.
@@ -262,11 +261,11 @@ pub(super) struct Word {
     pub(super) bits: u64,
 }
 
-/// Takes what filters say.
+/// Takes the answers of filters.
 pub(super) trait Answers<'a> {
-    /// What Bloom filters say.
+    /// Takes the answer of Bloom filters.
     fn word(&mut self, word: Word);
-    /// Where fingerprints are to be asked, of the stripe that begins with
+    /// Takes the bucket to ask, of the stripe of fingerprints that begins with
     /// `column`.
     fn ask(&mut self, column: u32, bucket: Bucket<'a>);
 }
@@ -318,7 +317,7 @@ fn probe_words<const WORDS: usize>(probe: &Probe, page: &[u8], mut found: impl F
         all = std::array::from_fn(|at| all[at] & row[at]);
     }
     for (at, word) in all.into_iter().enumerate() {
-        // What lies behind the columns is nobody's, or the next row's.
+        // Bits behind the columns are unused, or the next row's.
         let column = at as u32 * u64::BITS;
         let columns = probe.shape.columns.saturating_sub(column).min(u64::BITS);
         let of_row = u64::MAX.checked_shr(u64::BITS - columns).unwrap_or(0);

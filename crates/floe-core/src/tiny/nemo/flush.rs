@@ -1,11 +1,11 @@
-//! How far a flush is, and what it has out.
+//! The state of a flush.
 
 use super::extents::Extent;
 use crate::tiny::engine::{Task, TaskId, Work};
 use crate::tiny::object::{Object, PageAddress};
 use crate::tiny::statistics::{payload_bytes, room_bytes};
 
-/// How far the flush is.
+/// The phase of a flush.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// There is nothing to flush.
@@ -16,13 +16,13 @@ pub(super) enum Phase {
     Collect { next: u32 },
     /// The sealed set-group is written.
     Objects { extent: Extent, next: u32 },
-    /// What was written is summed up behind it.
+    /// A summary is written behind what it sums up.
     Seal { extent: Extent, of_index: bool },
     /// The open index group is written.
     Filters { extent: Extent, next: u32 },
 }
 
-/// What the task that is out does.
+/// The task under way.
 #[derive(Debug)]
 pub(super) enum Doing {
     Reset(u32),

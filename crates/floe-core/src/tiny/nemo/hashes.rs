@@ -43,7 +43,7 @@ pub(super) const PROBES_MAX: usize = 20;
 /// Points of one mixed word.
 const POINTS_PER_WORD: usize = 4;
 
-/// Where in a filter a key's bits are, as fractions of its length. Computed
+/// The places of a key's bits in a filter, as fractions of its length. Computed
 /// once for all filters of a search.
 ///
 /// The points are independent: double hashing, which is cheaper, doubles the
@@ -56,7 +56,7 @@ pub(super) struct Rows {
     pub(super) short: u16,
 }
 
-/// What fingerprints of a key are made of.
+/// The bits that fingerprints of a key are made of.
 pub(super) fn short(hash: KeyHash) -> u16 {
     (scramble(hash.0, 0xe703_7ed1_a0b4_28db) >> 48) as u16
 }

@@ -1,4 +1,4 @@
-//! Which set-groups filters name, and the places that follow, newest first.
+//! Matches of filters, and the places that they name, newest first.
 
 use arrayvec::ArrayVec;
 
@@ -142,7 +142,7 @@ impl Matches {
     }
 }
 
-/// Where filters say that an object may be.
+/// A place where an object may be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     /// Of the set-group.

@@ -31,7 +31,7 @@ struct Stripe {
     /// made.
     rows: Vec<u8>,
     row_bytes: usize,
-    /// What fingerprints are to be made of.
+    /// The objects that fingerprints are to be made of.
     columns: Vec<Column>,
     /// Fingerprints of the first sets, which are `made`.
     fingerprints: Vec<u8>,

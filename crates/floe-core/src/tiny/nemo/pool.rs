@@ -9,7 +9,8 @@ use super::extents::Extent;
 pub(super) struct Resident {
     pub(super) extent: Extent,
     pub(super) objects: u64,
-    /// Of few; apart, so that what searches ask of all lies near.
+    /// Only the oldest set-groups track heat; boxed to keep `Resident` small for
+    /// lookups.
     heat: Option<Box<Heat>>,
 }
 

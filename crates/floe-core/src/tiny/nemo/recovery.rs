@@ -17,7 +17,7 @@ pub struct Survivor {
     pub summary: Summary,
 }
 
-/// What of the survivors is believed, and what must be read for it.
+/// The survivors that are believed, and those whose filters must be read.
 ///
 /// Set-groups are believed only as a run without gaps up to the newest: behind
 /// a gap an older copy could come back of what a missing set-group replaced.
@@ -35,7 +35,7 @@ pub struct Recovery {
     pub disbelieved: usize,
 }
 
-/// What something else than the summaries, a journal, knows of set-groups.
+/// Facts about set-groups that the metadata log holds, not their summaries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// Those before this one are gone.

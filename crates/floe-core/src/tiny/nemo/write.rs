@@ -131,7 +131,7 @@ impl Nemo {
         self.forgot_leaving |= self.flush.may_be_whole || self.pool.settled() < self.pool.oldest();
         if let Some(sealed) = filling.sealed.take() {
             filling.follow(&sealed, None);
-            // What there may be of it on flash is not taken for the next one.
+            // A part of it that is on flash must not be taken for the next one.
             self.pool.skip();
         }
         let shape = self.index.open.shape;
@@ -230,7 +230,7 @@ impl Nemo {
             let superseded = pages
                 .by_ref()
                 .take(count)
-                // What cannot be read may be a newer copy.
+                // A page that cannot be read may hold a newer copy.
                 .fold(false, |any, page| {
                     any | page.is_none_or(|page| holds(&page, &object))
                 });
@@ -285,7 +285,7 @@ impl Nemo {
         self.forgot_leaving = false;
     }
 
-    /// Where an append that begins with `next` ends: not beyond its zone.
+    /// The end of an append that begins with `next`: not beyond its zone.
     fn append_end(&self, next: u32) -> u32 {
         let zone_pages = self.plan.flash.zone_pages;
         let zone_end = (next / zone_pages + 1) * zone_pages;
@@ -395,7 +395,7 @@ impl Nemo {
             (Doing::Verify(objects), Outcome::Read(pages)) => {
                 self.verified(filling, objects, pages)
             }
-            // What cannot be read is not written back.
+            // Objects that cannot be read are not written back.
             (Doing::Collect(_) | Doing::Verify(_), _) => {}
             (Doing::Write(end), Outcome::Done) => self.written_up_to(end),
             (Doing::Seal(pages), Outcome::Done) => self.sealed_with(filling, pages),

@@ -33,7 +33,7 @@ impl Default for Oracle {
     }
 }
 
-/// What the oracle saw.
+/// The answers that the oracle saw.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) hits: u64,

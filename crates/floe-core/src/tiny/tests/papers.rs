@@ -24,7 +24,7 @@ const FLASH: Flash = Flash {
 };
 const BYTES_MEAN: u64 = 246;
 
-/// What an engine counts once it is in balance.
+/// The counts of an engine once it is in balance.
 fn measure<E: Engine>(engine: E) -> Statistics {
     let objects = FLASH.pages() * PAGE_BYTES as u64 / BYTES_MEAN;
     let mut random = Xoshiro256PlusPlus::seed_from_u64(3);

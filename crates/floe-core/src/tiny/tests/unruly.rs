@@ -205,7 +205,7 @@ impl<E: Engine> Driver<E> {
                 let at = first.0 - self.flash.first_page(zone).0;
                 assert_eq!(at, self.write_pointers[zone as usize], "zone {zone}");
                 if self.fails(self.run.writes_fail) {
-                    // Nobody knows how much of it was written.
+                    // It is unknown how much of it was written.
                     self.write_pointers[zone as usize] = self.flash.zone_pages;
                     return Outcome::Failed;
                 }
@@ -268,7 +268,7 @@ impl<E: Engine> Driver<E> {
         let hash = running.search.hash;
         let mut found = Found::Nowhere;
         for (rank, page) in running.search.pages.clone().into_iter().enumerate() {
-            // What cannot be read may be newer than what comes after it.
+            // A page that cannot be read may be newer than those after it.
             let Some(Page::Objects(objects)) = self.read(page) else {
                 found = Found::Unknown;
                 break;

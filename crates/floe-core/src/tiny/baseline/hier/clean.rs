@@ -12,7 +12,7 @@ use super::work::Progress;
 use crate::tiny::engine::{Outcome, Page};
 use crate::tiny::object::{Object, PageAddress};
 
-/// What becomes of an object of the oldest zone.
+/// The fate of an object of the oldest zone.
 enum Fate {
     /// It left the log before.
     Gone,

@@ -35,7 +35,7 @@ pub(super) enum Stage {
     Writing,
 }
 
-/// What a merge comes to once everything was read.
+/// The result of a merge once everything was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Computed {
     /// Pages are to be written.
@@ -53,12 +53,12 @@ pub(super) struct Part {
     pub(super) taken: bool,
     /// Its ring promised a page.
     pub(super) promised: bool,
-    /// What it held; then what it will hold.
+    /// Its objects before the rewrite; then those after it.
     pub(super) objects: Vec<Object>,
     pub(super) unreadable: bool,
     /// Waits for its write.
     pub(super) is_ready: bool,
-    /// Where it goes.
+    /// Its new page.
     pub(super) at: Option<PageAddress>,
     /// Hashes of what it will hold.
     pub(super) hashes: Vec<KeyHash>,
@@ -75,7 +75,7 @@ struct Wanted {
     hits: u8,
 }
 
-/// What a page was read for.
+/// The purpose of a page that is read.
 #[derive(Clone, Copy, Debug)]
 enum ReadFor {
     Part(usize),
@@ -90,7 +90,7 @@ pub(super) struct Merge {
     pub(super) why: Why,
     pub(super) stage: Stage,
     pub(super) parts: [Part; PARTS_MAX],
-    /// What the hot part holds is to be forgotten: something newer was lost.
+    /// The hot part is to be forgotten: something newer was lost.
     pub(super) forgets_hot: bool,
     /// Writes that are not done.
     pub(super) writes_left: usize,
@@ -268,7 +268,7 @@ impl Merge {
         }
         if has_hot && self.parts[HOT].taken && self.parts[COLD].taken {
             if cold_lost {
-                // What was lost may have been newer than anything in the hot part.
+                // The lost objects may have been newer than anything in the hot part.
                 self.parts[HOT].objects.clear();
             }
             self.share_out(now_seconds);

@@ -7,7 +7,7 @@
 //! there move, and FairyWREN lets them take their objects along from the log
 //! (active migration).
 //!
-//! | file | what |
+//! | file | for |
 //! |---|---|
 //! | `hierarchy` | the state: writes and searches |
 //! | `index` | the log's index |
@@ -27,7 +27,7 @@
 //! * What a rewrite cannot read it must assume to be newer than what it can:
 //!   objects with the lost entries' tags, or the whole hot part, are forgotten.
 //! * A page of log or set is found until its replacement is on flash, and its
-//!   zone is reset when nobody names it and no search is inside.
+//!   zone is reset when no index names it and no search is inside.
 
 mod clean;
 mod hierarchy;

@@ -81,7 +81,7 @@ impl Sets {
         matches!(self.places, Places::InPlace { .. })
     }
 
-    /// Where a part is, if it was ever written.
+    /// The page of a part, if it was ever written.
     pub(super) fn page_of(&self, part: usize, set: u32) -> Option<PageAddress> {
         let slot = self.slot(part, set);
         match &self.places {
@@ -92,7 +92,7 @@ impl Sets {
         }
     }
 
-    /// Where a part that is rewritten in place goes.
+    /// The page of a part that is rewritten in place.
     pub(super) fn place(&self, set: u32) -> Option<PageAddress> {
         match &self.places {
             Places::InPlace { first } => Some(PageAddress(first.0 + set)),

@@ -1,4 +1,4 @@
-//! What is under way besides rewrites of sets: appends, zones that are emptied,
+//! Work under way besides rewrites of sets: appends, zones that are emptied,
 //! resets.
 
 use crate::tiny::object::{Object, PageAddress};
@@ -30,7 +30,7 @@ impl Collecting {
 #[derive(Debug)]
 pub(super) struct Reset {
     pub(super) zone: u32,
-    /// Whose it is: a part's, or the log's.
+    /// The part that owns the zone; `None` for the log.
     pub(super) part: Option<usize>,
     pub(super) is_sent: bool,
 }

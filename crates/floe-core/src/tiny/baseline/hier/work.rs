@@ -1,4 +1,4 @@
-//! Which rewrites are begun, and their reads and writes.
+//! The choice of rewrites, and their reads and writes.
 
 use super::hierarchy::{Front, Hierarchy, set_of};
 use super::merge::{Computed, Merge, Stage, Why};
@@ -11,7 +11,7 @@ use crate::tiny::object::{PAGE_BYTES, PageAddress};
 /// Most pages of sets that one append writes.
 const APPEND_PAGES_MAX: usize = 64;
 
-/// What a step of the work came to.
+/// The result of a step.
 pub(super) enum Progress {
     Task(Task),
     /// Something was decided; look again.
@@ -164,7 +164,7 @@ impl Hierarchy {
             }
             return Progress::Step;
         }
-        // Some were busy, and some writes failed: count again once nobody moves
+        // Some were busy, and some writes failed: count again once no set moves
         // from here, or to here.
         let is_here = |page: Option<PageAddress>| {
             page.is_some_and(|page| self.plan.flash.zone_of(page) == zone)

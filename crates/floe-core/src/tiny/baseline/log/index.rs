@@ -14,7 +14,7 @@ pub(super) struct Index {
     len: u64,
 }
 
-/// Where an object is, and whether it was used since it was written there.
+/// The place of an object, and whether it was used since it was written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) page: PageAddress,
@@ -204,7 +204,7 @@ impl Shard {
                 slot += 1;
             }
         }
-        // What wrapped around may have moved from the front to the end.
+        // An entry that wrapped around may have moved from the front to the end.
         while let Some(slot) = self.wrapped(&gone) {
             self.remove(slot);
             purged += 1;

@@ -198,7 +198,7 @@ impl Layout {
     }
 }
 
-/// Where in a stripe a key is, and what it is told from others by.
+/// The place of a key in a stripe, and the bits that tell it from others.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct Fingerprint {
     pub(super) bucket: u16,
@@ -248,7 +248,7 @@ pub(in super::super) struct Bucket<'a> {
     key: Fingerprint,
 }
 
-/// What a bucket's parts are.
+/// The parts of a bucket.
 struct Parts {
     objects: usize,
     has_bytes: bool,
@@ -316,7 +316,7 @@ impl Bucket<'_> {
         })
     }
 
-    /// Which objects from `first` on have the key's byte; the first is bit 0.
+    /// The objects from `first` on that have the key's byte; the first is bit 0.
     #[inline]
     fn like_from(&self, parts: &Parts, first: usize) -> u64 {
         let objects = ones(parts.objects - first);
@@ -399,7 +399,7 @@ impl Bucket<'_> {
     }
 }
 
-/// Which bytes are that of `key`: bit *i* is that of number *i*.
+/// The bytes that are that of `key`: bit *i* is that of number *i*.
 #[inline]
 fn same_bytes(bytes: &[u8; AT_ONCE], key: Fingerprint) -> u64 {
     let wanted = u8x16::splat(key.byte());
