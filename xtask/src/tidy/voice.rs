@@ -22,10 +22,10 @@ const OPENERS: &[&str] = &["What", "Who", "Which", "Where"];
 const SENTENCE_WORDS_MAX: usize = 40;
 
 /// Comment lines that may begin with an opener, in thousandths.
-const OPENERS_PER_MILLE_MAX: usize = 35;
+const OPENERS_PER_MILLE_MAX: usize = 21;
 
 /// Hiding words that comments and documents may still have.
-const HIDING_MAX: usize = 124;
+const HIDING_MAX: usize = 61;
 
 /// Sentences that may still be too long.
 const LONG_MAX: usize = 4;
