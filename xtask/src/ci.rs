@@ -117,9 +117,20 @@ const EXPECTED_SKIPS: &[&str] = &[
     "book: mdbook",
 ];
 
-/// Steps that `--full` adds: the papers' experiments. Each fails if a verdict is not as
+/// Steps that `--full` adds: SQL through the cache, and the papers' experiments,
+/// each of which fails if a verdict is not as
 /// `experiments/known-to-differ.toml` expects.
 const FULL: &[Step] = &[
+    // A workspace of its own, whose dependencies take minutes to build.
+    step(
+        "datafusion",
+        &[
+            "run",
+            "--locked",
+            "--manifest-path",
+            "lab/datafusion/Cargo.toml",
+        ],
+    ),
     judged!("zncache-table5"),
     judged!("oxcache-table5"),
     judged!("zncache-gc"),
