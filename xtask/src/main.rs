@@ -33,6 +33,8 @@ enum Task {
     Sizes(Root),
     /// Write the table of old names in CHANGELOG.md.
     Renamed,
+    /// Record the public API of the library's crates in docs/api/.
+    Api,
     /// Check the licence of everything that is linked against deny.toml.
     Licences,
     /// Build the documents as a site, with mdbook.
@@ -92,6 +94,7 @@ fn run(task: Task) -> Result<()> {
         Task::Duplicates(root) => tidy::print_duplicates(&root.folder()),
         Task::Sizes(root) => sizes::run(&root.folder()),
         Task::Renamed => tidy::renamed::write_changelog(&project::root()),
+        Task::Api => tidy::write_api(&project::root()),
         Task::Licences => licences::run(),
         Task::Book(options) => book::run(&options),
         Task::Ci(options) => ci::run(&options),

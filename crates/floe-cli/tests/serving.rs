@@ -113,13 +113,20 @@ fn systemd_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("notify");
     let supervisor = UnixDatagram::bind(&socket).unwrap();
-    let serving = Serving::spawn(floe(folder.path()).env("NOTIFY_SOCKET", &socket));
-    let mut buffer = [0; 256];
-    let length = supervisor.recv(&mut buffer).unwrap();
-    assert!(buffer[..length].starts_with(b"READY=1\n"));
+    let mut command = floe(folder.path());
+    let command = command.env("NOTIFY_SOCKET", &socket);
+    let serving = Serving::spawn(command.env("WATCHDOG_USEC", "100000"));
+    let message = || {
+        let mut buffer = [0; 256];
+        let length = supervisor.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    assert_eq!(message(), "READY=1\nSTATUS=serving\n");
+    assert_eq!(message(), "WATCHDOG=1\n");
     assert_eq!(serving.stop(), 0);
-    let length = supervisor.recv(&mut buffer).unwrap();
-    assert!(buffer[..length].starts_with(b"STOPPING=1\n"));
+    let mut messages = std::iter::repeat_with(message);
+    let last = messages.find(|message| message != "WATCHDOG=1\n").unwrap();
+    assert!(last.starts_with("STOPPING=1\n"), "{last}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub mod geometry;
 pub mod hash;
 pub mod layout;
 pub mod list;
+pub mod parse;
 pub mod policy;
 pub mod size;
 pub mod slots;

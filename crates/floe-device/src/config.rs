@@ -62,6 +62,8 @@ pub enum RingChoice {
     PerThread,
 }
 
+floe_core::parse_by_name!(DeviceKind, Direct, IoChoice, RingChoice);
+
 /// A device to open. Sizes are in bytes or with a unit (`"64MiB"`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -32,6 +32,8 @@ pub enum SimModel {
     HddArray,
 }
 
+floe_core::parse_by_name!(SimModel);
+
 impl SimModel {
     pub(crate) fn preset(self) -> Option<SsdConfig> {
         Some(match self {

@@ -66,8 +66,8 @@ mod value;
 
 pub use bytes::Bytes;
 pub use cache::{
-    Cache, CacheConfig, CacheRecovery, CacheStats, CacheWriter, FetchError, OpenCacheError,
-    SharedError, TinyTierConfig,
+    Cache, CacheBuilder, CacheConfig, CacheRecovery, CacheStats, CacheWriter, FetchError,
+    OpenCacheError, SharedError, TinyTierConfig,
 };
 pub use chunk::{ChunkCounts, EngineStats, OpenError, RecoveryReport, ZoneStats};
 pub use error::CacheError;

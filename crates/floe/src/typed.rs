@@ -34,7 +34,7 @@ use crate::value::{PutOptions, PutOutcome};
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("cache.floe");
 /// let cache = Cache::open(&CacheConfig::file(path, ByteSize::gib(1))).await?;
-/// let users = TypedCache::<u64, User>::new(cache, "users-1");
+/// let users = TypedCache::<u64, User>::new(cache, "users-1")?;
 /// let ada = User { name: "Ada".into() };
 /// users.put(&7, &ada).await?;
 /// assert_eq!(users.get(&7).await?, Some(ada));
@@ -52,6 +52,12 @@ pub struct TypedCache<K: ?Sized, V> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TypedError {
+    /// The name of the space is too long.
+    #[error("the name of a space has {len} bytes; at most 255 are allowed")]
+    Name {
+        /// Bytes of the name.
+        len: usize,
+    },
     /// The key or the value has no encoding.
     #[error("the {what} cannot be encoded: {source}")]
     Encode {
@@ -87,14 +93,17 @@ impl<K: ?Sized, V> fmt::Debug for TypedCache<K, V> {
 }
 
 impl<K: Serialize + ?Sized, V: Serialize + DeserializeOwned> TypedCache<K, V> {
-    /// The space `name` of `cache`. Of a longer name the first 255 bytes count.
-    pub fn new(cache: Cache, name: &str) -> Self {
-        let name = &name.as_bytes()[..name.len().min(usize::from(u8::MAX))];
-        TypedCache {
+    /// The space `name` of `cache`.
+    ///
+    /// # Errors
+    /// [`TypedError::Name`] for a name of more than 255 bytes.
+    pub fn new(cache: Cache, name: &str) -> Result<Self, TypedError> {
+        let length = u8::try_from(name.len()).map_err(|_| TypedError::Name { len: name.len() })?;
+        Ok(TypedCache {
             cache,
-            prefix: [&[name.len() as u8][..], name].concat().into(),
+            prefix: [&[length][..], name.as_bytes()].concat().into(),
             types: PhantomData,
-        }
+        })
     }
 
     /// The value of `key`.

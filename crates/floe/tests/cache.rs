@@ -160,9 +160,8 @@ fn values_expire() {
         config.device.size = Some(ByteSize::mib(64));
         config.device.zone_size = Some(ByteSize::mib(4));
         let device = floe::device::open(&config.device, &clock).unwrap();
-        let cache = Cache::open_on(device, clock.clone(), &config.store)
-            .await
-            .unwrap();
+        let builder = Cache::builder(&config).device(device);
+        let cache = builder.clock(clock.clone()).open().await.unwrap();
         let ttl = PutOptions::default().with_ttl(Duration::from_secs(10));
         cache
             .put_with(b"key", Bytes::from_static(b"1"), ttl)
@@ -190,12 +189,11 @@ fn overwrites_never_fill_the_journal() {
             ..floe::device::DeviceConfig::memory(ByteSize::mib(400))
         };
         let device = floe::device::open(&device, &clock).unwrap();
-        let mut config = floe::StoreConfig::default();
-        config.ram.size = ByteSize(0);
-        config.chunk.flush_delay_ms = 0;
-        let cache = Cache::open_on(device, clock.clone(), &config)
-            .await
-            .unwrap();
+        let mut config = CacheConfig::default();
+        config.store.ram.size = ByteSize(0);
+        config.store.chunk.flush_delay_ms = 0;
+        let builder = Cache::builder(&config).device(device);
+        let cache = builder.clock(clock).open().await.unwrap();
         let value = |n: u32| Bytes::from(n.to_le_bytes().repeat(64));
         for n in 0..60_000u32 {
             cache.put(&(n % 500).to_le_bytes(), value(n)).await.unwrap();
@@ -226,15 +224,11 @@ fn keys_of_the_tiny_engine_are_no_misses() {
             zone_size: Some(ByteSize::mib(1)),
             ..floe::device::DeviceConfig::memory(size)
         };
-        let device = floe::device::open(&memory(ByteSize::mib(64)), &clock).unwrap();
-        let cache = Cache::open_on(device, clock.clone(), &floe::StoreConfig::default())
-            .await
-            .unwrap();
-        let device = floe::device::open(&memory(ByteSize::mib(32)), &clock).unwrap();
-        let tiny = floe::Tiny::open(device, clock, &floe::tiny::TinyConfig::default())
-            .await
-            .unwrap();
-        let cache = cache.with_tiny(tiny, ByteSize::kib(2));
+        let open = |size| floe::device::open(&memory(size), &clock).unwrap();
+        let builder = Cache::builder(&CacheConfig::default())
+            .device(open(ByteSize::mib(64)))
+            .tiny_device(open(ByteSize::mib(32)));
+        let cache = builder.clock(clock.clone()).open().await.unwrap();
         let large = Bytes::from(vec![1; 10_000]);
         cache.put(b"tiny", Bytes::from_static(b"1")).await.unwrap();
         cache.put(b"large", large.clone()).await.unwrap();
@@ -257,6 +251,53 @@ fn keys_of_the_tiny_engine_are_no_misses() {
         assert!(cache.get_range(b"absent", 0..9).await.unwrap().is_none());
         assert_eq!(cache.stats().store.engine.counts.misses, 2);
     });
+}
+
+/// Values that were replaced while the engine for tiny objects was left out, or
+/// was another one, do not come back with it.
+#[tokio::test]
+async fn tiny_objects_that_missed_a_write_are_forgotten() {
+    let memory = |size| {
+        let config = floe::device::DeviceConfig {
+            zone_size: Some(ByteSize::mib(1)),
+            ..floe::device::DeviceConfig::memory(size)
+        };
+        floe::device::open(&config, &Clock::real()).unwrap()
+    };
+    let (chunks, tiny) = (memory(ByteSize::mib(64)), memory(ByteSize::mib(32)));
+    let other = memory(ByteSize::mib(32));
+    let config = CacheConfig::default();
+    let open = async |tiny: Option<&floe::device::SharedDevice>| {
+        let mut builder = Cache::builder(&config).device(chunks.clone());
+        if let Some(tiny) = tiny {
+            builder = builder.tiny_device(tiny.clone());
+        }
+        builder.open().await.unwrap()
+    };
+    for between in [None, Some(&other)] {
+        let cache = open(Some(&tiny)).await;
+        for key in [b"gone", b"kept"] {
+            cache.put(key, Bytes::from_static(b"old")).await.unwrap();
+        }
+        cache.close().await.unwrap();
+        let cache = open(Some(&tiny)).await;
+        assert!(cache.get(b"gone").await.unwrap().is_some(), "it is warm");
+        cache.close().await.unwrap();
+
+        let cache = open(between).await;
+        cache
+            .put(b"gone", Bytes::from(vec![1; 5_000]))
+            .await
+            .unwrap();
+        cache.delete(b"gone").await.unwrap();
+        cache.close().await.unwrap();
+
+        let cache = open(Some(&tiny)).await;
+        for key in [b"gone", b"kept"] {
+            assert_eq!(cache.get(key).await.unwrap(), None);
+        }
+        cache.close().await.unwrap();
+    }
 }
 
 /// Hits in memory take part in tokio's cooperative budget: tasks that do

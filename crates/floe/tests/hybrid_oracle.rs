@@ -9,7 +9,10 @@ use bytes::Bytes;
 use common::{Lives, Subject, in_place, power_switch};
 use floe::admission::{AdmissionConfig, ProbabilisticConfig};
 use floe::tiny::{TinyConfig, TinyEngine};
-use floe::{Cache, CacheError, ChunkConfig, PutOptions, PutOutcome, Store, StoreConfig, Tiny};
+use floe::{
+    Cache, CacheConfig, CacheError, ChunkConfig, PutOptions, PutOutcome, StoreConfig,
+    TinyTierConfig,
+};
 use floe_core::ByteSize;
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -96,13 +99,22 @@ fn run(engine: TinyEngine, count: u64, operations: u64, power_loss: bool) {
         let [chunks, tiny] = &devices[..] else {
             panic!("two devices");
         };
-        let store = Store::open(chunks.clone(), clock.clone(), &store_config())
+        let config = CacheConfig {
+            store: store_config(),
+            tiny: Some(TinyTierConfig {
+                max_object_size: THRESHOLD,
+                engine: tiny_config.clone(),
+                ..TinyTierConfig::default()
+            }),
+            ..CacheConfig::default()
+        };
+        Cache::builder(&config)
+            .device(chunks.clone())
+            .tiny_device(tiny.clone())
+            .clock(clock)
+            .open()
             .await
-            .expect("the store opens");
-        let tiny = Tiny::open(tiny.clone(), clock, &tiny_config)
-            .await
-            .expect("the tiny engine opens");
-        Cache::over(store).with_tiny(tiny, THRESHOLD)
+            .expect("both engines open")
     });
     let tiny_hits = counts.hits - counts.large_hits;
     assert!(tiny_hits > 500 && counts.large_hits > 500, "{counts:?}");

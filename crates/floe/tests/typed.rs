@@ -21,8 +21,8 @@ async fn cache(folder: &tempfile::TempDir) -> Cache {
 async fn values_come_back_in_their_own_space() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = cache(&folder).await;
-    let pages = TypedCache::<str, Page>::new(cache.clone(), "pages");
-    let sizes = TypedCache::<str, u64>::new(cache, "sizes");
+    let pages = TypedCache::<str, Page>::new(cache.clone(), "pages").unwrap();
+    let sizes = TypedCache::<str, u64>::new(cache, "sizes").unwrap();
     let page = Page {
         title: "flash".into(),
         words: (0..1000).collect(),
@@ -39,7 +39,7 @@ async fn values_come_back_in_their_own_space() {
 #[tokio::test]
 async fn a_missing_value_is_fetched_once() {
     let folder = tempfile::tempdir().expect("a folder");
-    let pages = TypedCache::<u32, String>::new(cache(&folder).await, "pages");
+    let pages = TypedCache::<u32, String>::new(cache(&folder).await, "pages").unwrap();
     let fetches = AtomicU32::new(0);
     for _ in 0..3 {
         let fetch = || async {
@@ -56,7 +56,7 @@ async fn a_missing_value_is_fetched_once() {
 async fn bytes_that_do_not_decode_are_a_miss_and_are_replaced() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = cache(&folder).await;
-    let names = TypedCache::<u8, String>::new(cache.clone(), "names");
+    let names = TypedCache::<u8, String>::new(cache.clone(), "names").unwrap();
     names.put(&1, &"a name".to_owned()).await.expect("put");
     // A length that runs past the end, and a value with something behind it.
     for wrong in [&b"\x7fab"[..], b"\x01ab"] {

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::files::Texts;
+use super::files::project_files;
 use super::rust_rules::is_rust;
 use super::violation::Violation;
 
@@ -16,11 +17,11 @@ const TABLES: &[&str] = &["floe_object_", "floe_chunk_", "floe_device_"];
 /// Suffixes that Prometheus adds to a metric's registered name.
 const SUFFIXES: &[&str] = &["_bucket", "_sum", "_count", "_total"];
 
-pub(super) fn check(texts: &Texts, violations: &mut Vec<Violation>) {
-    let Some(text) = texts.get(Path::new(DASHBOARD)) else {
-        return;
+pub(super) fn check(root: &Path, violations: &mut Vec<Violation>) -> Result<()> {
+    let Ok(text) = std::fs::read_to_string(root.join(DASHBOARD)) else {
+        return Ok(());
     };
-    let dashboard: Value = match serde_json::from_str(text) {
+    let dashboard: Value = match serde_json::from_str(&text) {
         Ok(value) => value,
         Err(error) => {
             violations.push(Violation::new(
@@ -28,12 +29,12 @@ pub(super) fn check(texts: &Texts, violations: &mut Vec<Violation>) {
                 error.line(),
                 format!("is not JSON: {error}"),
             ));
-            return;
+            return Ok(());
         }
     };
     let mut queries = Vec::new();
     collect_queries(&dashboard, &mut queries);
-    let code = server_source(texts);
+    let code = server_source(root)?;
     for (index, line) in text.lines().enumerate() {
         for name in metric_names(line) {
             if queries.iter().any(|q| q.contains(name)) && !exported(&code, name) {
@@ -42,6 +43,7 @@ pub(super) fn check(texts: &Texts, violations: &mut Vec<Violation>) {
             }
         }
     }
+    Ok(())
 }
 
 fn collect_queries(value: &Value, queries: &mut Vec<String>) {
@@ -63,17 +65,18 @@ fn collect_queries(value: &Value, queries: &mut Vec<String>) {
 
 /// The sources that export metrics: the frontends by name, and tables of counters
 /// whose identifiers become names.
-fn server_source(texts: &Texts) -> String {
+fn server_source(root: &Path) -> Result<String> {
     let mut code = String::new();
-    for (file, text) in texts {
+    for file in project_files(root)? {
         let frontends = file.starts_with("crates/floe-server/src");
         let counters = file.starts_with("crates/floe") && file.ends_with("stats.rs");
         let device = file.starts_with("crates/floe-device") && file.ends_with("counters.rs");
-        if (frontends || counters || device) && is_rust(file) {
-            code += text;
+        if (frontends || counters || device) && is_rust(&file) {
+            code += &std::fs::read_to_string(root.join(&file))
+                .with_context(|| format!("reading {}", file.display()))?;
         }
     }
-    code
+    Ok(code)
 }
 
 /// The words of `line` that begin with `floe_`.

@@ -10,11 +10,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-use super::files::Texts;
 use super::rust_rules::is_rust;
 use super::violation::Violation;
 
@@ -67,13 +66,15 @@ struct Pair {
 type Place = (usize, usize);
 
 impl<'a> Duplicates<'a> {
-    pub(super) fn find(files: &'a Texts) -> Self {
+    pub(super) fn find(root: &Path, files: &'a [PathBuf]) -> Self {
         let mut shapes = Numbers::default();
         let mut texts = Numbers::default();
         let mut sources = Vec::new();
-        for (file, text) in files.iter().filter(|(file, _)| is_rust(file)) {
-            let lines = counted_lines(text, &mut shapes, &mut texts);
-            sources.push(Source { file, lines });
+        for file in files.iter().filter(|file| is_rust(file)) {
+            if let Ok(text) = std::fs::read_to_string(root.join(file)) {
+                let lines = counted_lines(&text, &mut shapes, &mut texts);
+                sources.push(Source { file, lines });
+            }
         }
         let pairs = pairs(&sources);
         Duplicates { sources, pairs }
@@ -333,14 +334,15 @@ fn shape_of_literal(literal: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
     fn pairs_of(first: &str, second: &str) -> usize {
-        let files = [("a.rs", first), ("b.rs", second)];
-        let texts = files.map(|(file, text)| (PathBuf::from(file), text.to_owned()));
-        Duplicates::find(&Texts::from(texts)).pairs.len()
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let files = [PathBuf::from("a.rs"), PathBuf::from("b.rs")];
+        for (file, text) in files.iter().zip([first, second]) {
+            std::fs::write(folder.path().join(file), text).expect("a file");
+        }
+        Duplicates::find(folder.path(), &files).pairs.len()
     }
 
     const CODE: &str = "use a::b;\nfn read(from: usize) -> usize {\n    let mut all = 1;\n    \

@@ -1,6 +1,5 @@
 //! The files of a project.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -38,22 +37,6 @@ pub(crate) fn project_files(root: &Path) -> Result<Vec<PathBuf>> {
     files.sort();
     files.dedup();
     Ok(files)
-}
-
-/// Texts of the project's files; those with binary data are left out.
-pub(super) type Texts = BTreeMap<PathBuf, String>;
-
-/// Reads `files` of the project at `root`.
-pub(super) fn read_texts(root: &Path, files: &[PathBuf]) -> Result<Texts> {
-    let mut texts = Texts::new();
-    for file in files {
-        let bytes = std::fs::read(root.join(file))
-            .with_context(|| format!("reading {}", file.display()))?;
-        if let Ok(text) = String::from_utf8(bytes) {
-            texts.insert(file.clone(), text);
-        }
-    }
-    Ok(texts)
 }
 
 fn walk_folder(root: &Path, folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {

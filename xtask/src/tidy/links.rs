@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-use super::files::Texts;
 use super::violation::Violation;
 
 /// Folders whose name begins a path that documents may write in backticks.
@@ -22,17 +21,16 @@ const FOLDERS: &[&str] = &[
 const MAPS: &[&str] = &["ARCHITECTURE.md", "docs/internals"];
 
 /// Checks the Markdown files among `files`.
-pub(super) fn check(
-    root: &Path,
-    files: &[PathBuf],
-    texts: &Texts,
-    violations: &mut Vec<Violation>,
-) {
-    let documents = || texts.iter().filter(|(file, _)| is_markdown(file));
-    let anchors: BTreeMap<&Path, BTreeSet<String>> = documents()
-        .map(|(file, text)| (file.as_path(), anchors(text)))
+pub(super) fn check(root: &Path, files: &[PathBuf], violations: &mut Vec<Violation>) {
+    let documents = files.iter().filter(|file| is_markdown(file));
+    let texts: BTreeMap<&Path, String> = documents
+        .filter_map(|file| Some((&**file, std::fs::read_to_string(root.join(file)).ok()?)))
         .collect();
-    for (file, text) in documents() {
+    let anchors: BTreeMap<&Path, BTreeSet<String>> = texts
+        .iter()
+        .map(|(file, text)| (*file, anchors(text)))
+        .collect();
+    for (&file, text) in &texts {
         let is_map = MAPS.iter().any(|map| file.starts_with(map));
         for (number, line) in prose(text) {
             let mut report = |rule| violations.push(Violation::new(file, number, rule));

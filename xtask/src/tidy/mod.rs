@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the house rules that neither the compiler nor clippy
 //! knows, each explained where it is broken. Runs with the tests.
 
+mod api;
 mod arrows;
 mod dashboard;
 mod duplicates;
@@ -22,16 +23,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 pub(crate) use files::project_files;
-use files::{Texts, read_texts};
 pub use violation::Violation;
 
 /// Checks the project at `root` and returns what is broken, in order of file and line.
 pub fn check(root: &Path) -> Result<Vec<Violation>> {
-    let files = project_files(root)?;
-    check_files(root, &files, &read_texts(root, &files)?)
+    check_files(root, &project_files(root)?)
 }
 
-fn check_files(root: &Path, files: &[PathBuf], texts: &Texts) -> Result<Vec<Violation>> {
+fn check_files(root: &Path, files: &[PathBuf]) -> Result<Vec<Violation>> {
     let packages = arrows::packages(root)?;
     let mut violations = arrows::check(root, &packages);
 
@@ -41,39 +40,45 @@ fn check_files(root: &Path, files: &[PathBuf], texts: &Texts) -> Result<Vec<Viol
         rust_rules::check(source, &mut violations);
     }
     module_arrows::check(&reached, &mut violations);
-    text_rules::check(texts, &mut violations);
-    links::check(root, files, texts, &mut violations);
-    renamed::check(root, texts, &mut violations)?;
-    dashboard::check(texts, &mut violations);
-    voice::Voice::read(texts).check(&mut violations);
-    duplicates::Duplicates::find(texts).check(&mut violations);
+    api::check(root, &reached, &mut violations);
+    text_rules::check(root, files, &mut violations)?;
+    links::check(root, files, &mut violations);
+    renamed::check(root, files, &mut violations)?;
+    dashboard::check(root, &mut violations)?;
+    voice::Voice::read(root, files).check(&mut violations);
+    duplicates::Duplicates::find(root, files).check(&mut violations);
 
     violations.sort();
     violations.dedup();
     Ok(violations)
 }
 
+/// Records the public API of the library's crates in `docs/api/`.
+pub fn write_api(root: &Path) -> Result<()> {
+    let packages = arrows::packages(root)?;
+    api::write(root, &modules::walk(root, &packages, &mut Vec::new())?)
+}
+
 /// Prints the places that break the rules of voice.
 pub fn print_voice(root: &Path) -> Result<()> {
-    voice::Voice::read(&read_texts(root, &project_files(root)?)?).print();
+    voice::Voice::read(root, &project_files(root)?).print();
     Ok(())
 }
 
 /// Prints the places that share lines of one shape.
 pub fn print_duplicates(root: &Path) -> Result<()> {
-    duplicates::Duplicates::find(&read_texts(root, &project_files(root)?)?).print();
+    duplicates::Duplicates::find(root, &project_files(root)?).print();
     Ok(())
 }
 
 /// Prints what is broken and fails where anything is.
 pub fn run(root: &Path) -> Result<()> {
     let files = project_files(root)?;
-    let texts = read_texts(root, &files)?;
-    let violations = check_files(root, &files, &texts)?;
+    let violations = check_files(root, &files)?;
     for violation in &violations {
         eprintln!("{violation}");
     }
-    for (file, lines) in text_rules::long_sources(&texts) {
+    for (file, lines) in text_rules::long_sources(root, &files) {
         println!(
             "note: {} has {lines} lines: is it one idea?",
             file.display()

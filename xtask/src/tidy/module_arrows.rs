@@ -22,7 +22,9 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "floe-core",
         &[
-            &["content", "geometry", "hash", "list", "size", "tick"],
+            &[
+                "content", "geometry", "hash", "list", "parse", "size", "tick",
+            ],
             &["policy", "tiny"],
             // Encodes the objects of tiny engines; the chunk engine keeps records of layouts.
             &["layout"],

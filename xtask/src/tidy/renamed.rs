@@ -1,13 +1,11 @@
 //! Old names of settings and metrics: no file may use one, and CHANGELOG.md has
 //! a table of them, which is generated from the same list.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use toml::Table;
 
-use super::files::Texts;
 use super::violation::Violation;
 
 /// The list, which the library reads as well.
@@ -33,15 +31,17 @@ pub fn write_changelog(root: &Path) -> Result<()> {
 }
 
 /// Checks every file for old names, and that the table is up to date.
-pub(super) fn check(root: &Path, texts: &Texts, violations: &mut Vec<Violation>) -> Result<()> {
-    if !texts.contains_key(Path::new(LIST)) {
+pub(super) fn check(root: &Path, files: &[PathBuf], violations: &mut Vec<Violation>) -> Result<()> {
+    if !root.join(LIST).is_file() {
         return Ok(());
     }
     let renamed = Renamed::read(root)?;
-    let others = texts.iter().filter(|(file, _)| *file != Path::new(LIST));
-    for (file, text) in others {
+    for file in files.iter().filter(|file| *file != Path::new(LIST)) {
+        let Ok(text) = std::fs::read_to_string(root.join(file)) else {
+            continue;
+        };
         let is_changelog = file == Path::new(CHANGELOG);
-        if is_changelog && with_table(text, &renamed.table()).as_ref() != Some(text) {
+        if is_changelog && with_table(&text, &renamed.table()).as_ref() != Some(&text) {
             let rule = "the table of old names is not current: `cargo xtask renamed` writes it";
             violations.push(Violation::new(file, 1, rule));
         }
@@ -62,9 +62,6 @@ struct Renamed {
     settings: Vec<(String, String)>,
     labels: Vec<(String, String)>,
     metrics: Vec<(String, String)>,
-    /// Every spelling of an old name, with the pair that it belongs to: settings
-    /// with their flags and variables, and metrics without labels.
-    spellings: BTreeMap<String, (String, String)>,
 }
 
 impl Renamed {
@@ -79,84 +76,35 @@ impl Renamed {
                 .filter_map(|(old, new)| Some((old.clone(), new.as_str()?.to_owned())))
                 .collect()
         };
-        Ok(Renamed::new(
-            pairs("settings"),
-            pairs("labels"),
-            pairs("metrics"),
-        ))
-    }
-
-    fn new(
-        settings: Vec<(String, String)>,
-        labels: Vec<(String, String)>,
-        metrics: Vec<(String, String)>,
-    ) -> Self {
-        let mut spellings = BTreeMap::new();
-        for pair in &settings {
-            let flag = format!("--{}", pair.0.replace(['.', '_'], "-"));
-            let variable = format!("FLOE_{}", pair.0.replace('.', "_").to_uppercase());
-            for spelling in [pair.0.clone(), flag, variable] {
-                spellings.insert(spelling, pair.clone());
-            }
-        }
-        for pair in &metrics {
-            let name = bare(&pair.0);
-            // A name whose labels alone changed is in use.
-            if !metrics.iter().any(|(_, new)| bare(new) == name) {
-                spellings.insert(name.to_owned(), pair.clone());
-            }
-        }
-        Renamed {
-            settings,
-            labels,
-            metrics,
-            spellings,
-        }
-    }
-
-    /// The first old name in `line`, and the present one.
-    fn old_name(&self, line: &str) -> Option<&(String, String)> {
-        let tokens = line.split(|c: char| !(is_word(c) || c == '.' || c == '-'));
-        let found = tokens
-            .filter(|token| !token.is_empty())
-            .find_map(|token| self.old_setting(token).or_else(|| self.old_metric(token)));
-        found.or_else(|| {
-            let of_metric = line.contains("floe_") || line.contains("{{");
-            let mut labels = self.labels.iter().filter(|_| of_metric);
-            labels.find(|(old, _)| line.split(|c: char| !is_word(c)).any(|word| word == old))
+        Ok(Renamed {
+            settings: pairs("settings"),
+            labels: pairs("labels"),
+            metrics: pairs("metrics"),
         })
     }
 
-    /// The setting that `token` or its end names, as in `config.section.key`.
-    fn old_setting(&self, token: &str) -> Option<&(String, String)> {
-        let mut rest = token.trim_end_matches(['.', '-']);
-        loop {
-            if let Some(pair) = self.spellings.get(rest) {
-                return Some(pair);
-            }
-            rest = rest.split_once('.')?.1;
-        }
-    }
-
-    /// The metric that a word of `token` names, with an ending or without.
-    fn old_metric(&self, token: &str) -> Option<&(String, String)> {
-        let words = token.split(['.', '-']);
-        words
-            .filter(|word| word.starts_with("floe_"))
-            .find_map(|word| {
-                let endings = SUFFIXES
-                    .iter()
-                    .filter_map(|suffix| word.strip_suffix(suffix));
-                let mut names = endings.chain([word]);
-                let exact = names.find_map(|name| self.spellings.get(name));
-                exact.or_else(|| {
-                    let groups = self.spellings.range("floe_".to_owned().."floe`".to_owned());
-                    let mut groups =
-                        groups.filter_map(|(name, pair)| Some((name.strip_suffix('*')?, pair)));
-                    let group = groups.find(|(prefix, _)| word.starts_with(prefix))?;
-                    Some(group.1)
-                })
-            })
+    /// The first old name in `line`, and the present one.
+    fn old_name<'a>(&'a self, line: &str) -> Option<(&'a str, &'a str)> {
+        let setting = |(old, _): &&(String, String)| {
+            let flag = format!("--{}", old.replace(['.', '_'], "-"));
+            let variable = format!("FLOE_{}", old.replace('.', "_").to_uppercase());
+            [old.as_str(), &flag, &variable]
+                .iter()
+                .any(|name| has_word(line, name))
+        };
+        let metric = |(old, _): &&(String, String)| {
+            let name = bare(old);
+            let is_used = self.metrics.iter().any(|(_, new)| bare(new) == name);
+            !is_used && words(line).any(|word| matches(word, name))
+        };
+        let label = |(old, _): &&(String, String)| {
+            let of_metric = line.contains("floe_") || line.contains("{{");
+            of_metric && words(line).any(|word| word == old)
+        };
+        let found = self.settings.iter().find(setting);
+        let found = found.or_else(|| self.metrics.iter().find(metric));
+        let found = found.or_else(|| self.labels.iter().find(label));
+        found.map(|(old, new)| (old.as_str(), new.as_str()))
     }
 
     /// The table for CHANGELOG.md.
@@ -192,6 +140,29 @@ fn bare(name: &str) -> &str {
     name.strip_suffix("_total").unwrap_or(name)
 }
 
+/// Whether `word` is the metric `name`, or begins so where that ends in `*`.
+fn matches(word: &str, name: &str) -> bool {
+    match name.strip_suffix('*') {
+        Some(prefix) => word.starts_with(prefix),
+        None => word
+            .strip_prefix(name)
+            .is_some_and(|suffix| suffix.is_empty() || SUFFIXES.contains(&suffix)),
+    }
+}
+
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !is_word(c))
+}
+
+/// `name` with no letter, digit or underscore on either side, nor a dash behind.
+fn has_word(line: &str, name: &str) -> bool {
+    line.match_indices(name).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + name.len()..].chars().next();
+        !before.is_some_and(is_word) && !after.is_some_and(|c| is_word(c) || c == '-')
+    })
+}
+
 fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
@@ -205,15 +176,15 @@ mod tests {
     }
 
     fn renamed() -> Renamed {
-        Renamed::new(
-            vec![pair("s.old_key", "s.new_key")],
-            vec![pair("side", "end")],
-            vec![
+        Renamed {
+            settings: vec![pair("s.old_key", "s.new_key")],
+            labels: vec![pair("side", "end")],
+            metrics: vec![
                 pair("floe_old_seconds", "floe_new_seconds"),
                 pair("floe_kept_total{a=\"b|c\"}", "floe_kept_total{b=\"b|c\"}"),
                 pair("floe_group_*", "floe_part_*"),
             ],
-        )
+        }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Rules on the text of every committed file: leftovers, names of machines,
 //! experiments.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::files::Texts;
+use anyhow::{Context, Result};
+
 use super::rust_rules::is_rust;
 use super::violation::Violation;
 
@@ -37,20 +38,26 @@ const INDEX_SETTINGS: &[&str] = &[
 /// The one index that lock files may name.
 const CRATES_INDEX: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-pub(super) fn check(texts: &Texts, violations: &mut Vec<Violation>) {
-    for (file, text) in texts {
+pub(super) fn check(root: &Path, files: &[PathBuf], violations: &mut Vec<Violation>) -> Result<()> {
+    for file in files {
+        let bytes = std::fs::read(root.join(file))
+            .with_context(|| format!("reading {}", file.display()))?;
+        let Ok(text) = String::from_utf8(bytes) else {
+            continue;
+        }; // binary data
         if file.file_name().is_some_and(|name| name == "Cargo.lock") {
-            check_lock(file, text, violations);
+            check_lock(file, &text, violations);
             continue;
         }
-        check_leftovers(file, text, violations);
+        check_leftovers(file, &text, violations);
         if file
             .extension()
             .is_some_and(|extension| extension == "toml")
         {
-            check_toml(file, text, violations);
+            check_toml(file, &text, violations);
         }
     }
+    Ok(())
 }
 
 fn check_leftovers(file: &Path, text: &str, violations: &mut Vec<Violation>) {
@@ -94,10 +101,14 @@ fn contains_place(line: &str, place: &str) -> bool {
 }
 
 /// Sources that are long enough to ask whether they are one idea.
-pub(super) fn long_sources(texts: &Texts) -> Vec<(&Path, usize)> {
-    let sources = texts.iter().filter(|(file, _)| is_rust(file));
+pub(super) fn long_sources(root: &Path, files: &[PathBuf]) -> Vec<(PathBuf, usize)> {
+    let lines = |file: &PathBuf| {
+        let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
+        (file.clone(), text.lines().count())
+    };
+    let sources = files.iter().filter(|file| is_rust(file));
     sources
-        .map(|(file, text)| (file.as_path(), text.lines().count()))
+        .map(lines)
         .filter(|(_, lines)| *lines > LINES_TO_ASK)
         .collect()
 }

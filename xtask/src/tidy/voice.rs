@@ -1,9 +1,8 @@
 //! The voice of comments and documents: named subjects, plain words, sentences
 //! that end. The limits only shrink; `cargo xtask tidy --voice` lists places.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::files::Texts;
 use super::rust_rules::is_rust;
 use super::violation::Violation;
 
@@ -41,12 +40,15 @@ pub(super) struct Voice {
 
 impl Voice {
     /// Reads the comments of Rust sources, and documents.
-    pub(super) fn read(texts: &Texts) -> Self {
+    pub(super) fn read(root: &Path, files: &[PathBuf]) -> Self {
         let mut voice = Voice::default();
-        for (file, text) in texts {
+        for file in files {
+            let Ok(text) = std::fs::read_to_string(root.join(file)) else {
+                continue;
+            };
             match file.extension().and_then(|e| e.to_str()) {
-                _ if is_rust(file) => voice.comments(file, text),
-                Some("md") => voice.document(file, text),
+                _ if is_rust(file) => voice.comments(file, &text),
+                Some("md") => voice.document(file, &text),
                 _ => {}
             }
         }

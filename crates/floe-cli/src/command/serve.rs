@@ -11,12 +11,12 @@ use clap::ArgMatches;
 use floe::config::Schema;
 use floe::object::ObjectCache;
 use floe::origin::{Origin, OriginKind};
-use floe::store::{Store, StoreConfig};
+use floe::store::StoreConfig;
 use floe::tiny::TinyEngine;
-use floe::{Cache, Tiny};
+use floe::{Cache, CacheBuilder, CacheConfig, OpenCacheError, Tiny};
 use floe_core::ByteSize;
 use floe_device::metered::Meters;
-use floe_device::{Clock, Metered};
+use floe_device::{Clock, Metered, SharedDevice};
 use floe_server::{Address, Addresses, Drained, Server, StartError};
 use serde::Serialize;
 use tokio::runtime::Builder;
@@ -27,7 +27,7 @@ use crate::args::ServeArgs;
 use crate::device::{self, Part};
 use crate::failure::Failure;
 use crate::logging;
-use crate::notify::Supervisor;
+use crate::notify;
 use crate::output;
 use crate::reload::Reloader;
 use crate::settings::{DEFAULT_SIZE, Plan, Request};
@@ -133,31 +133,27 @@ async fn serve(
     reloader: &Reloader<'_>,
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen()?;
-    let supervisor = Supervisor::from_environment();
     let clock = Clock::real();
     let device = device::open_patiently(Part::Chunks, &plan.device, &clock).await?;
     plan.check_chunks(device.geometry())?;
     let description = device.describe();
     let device = Arc::new(Metered::new(device, clock.clone()));
     let meters = Arc::clone(device.meters());
-    let store_config = StoreConfig {
-        chunk: plan.chunk.clone(),
-        admission: plan.admission.clone(),
-        ram: plan.ram.clone(),
-        ..StoreConfig::default()
+    let config = CacheConfig {
+        store: StoreConfig {
+            chunk: plan.chunk.clone(),
+            admission: plan.admission.clone(),
+            ram: plan.ram.clone(),
+            ..StoreConfig::default()
+        },
+        tiny: plan.tiny.clone(),
+        ..CacheConfig::default()
     };
-    let store = Store::open(device, clock.clone(), &store_config)
-        .await
-        .map_err(|error| explain_open(error, &plan.device))?;
-    let recovery = store.recovery().clone();
+    let builder = Cache::builder(&config).device(device).clock(clock.clone());
+    let cache = open_cache(&plan, builder, strict, &clock).await?;
+    let recovery = cache.recovery();
     tracing::info!(?recovery, device = description, "the cache is open");
-    let cache = match add_tiny(&plan, Cache::over(store.clone()), strict, &clock).await {
-        Ok(cache) => cache,
-        Err(failure) => {
-            close(&Cache::over(store)).await;
-            return Err(failure);
-        }
-    };
+    let recovery = recovery.store;
     let started = start_faces(&plan, &cache, meters, &clock).await;
     let server = match started {
         Ok(server) => server,
@@ -177,14 +173,14 @@ async fn serve(
         formatted: recovery.formatted,
     };
     announcement.print(json)?;
-    supervisor.ready("serving");
+    notify::ready();
     let reload = || reloader.reload(&server);
-    let first = wait(&mut signals, &supervisor, &clock, reload).await;
+    let first = wait(&mut signals, &clock, reload).await;
     tracing::info!(
         signal = first.name(),
         "stopping; a second signal stops at once"
     );
-    supervisor.stopping();
+    notify::stopping();
     let end = async {
         if server.shutdown().await == Drained::BrokenOff {
             tracing::warn!("requests were still in progress at the deadline and were broken off");
@@ -232,42 +228,57 @@ async fn start_faces(
         })
 }
 
-/// Adds the engine for tiny objects, if there is to be one. A file that cannot
-/// be opened keeps nothing else from being served, unless `strict`: the items
-/// are chunks then, in a new era, so that nothing comes back from that file.
-async fn add_tiny(
+/// Opens the cache with the engine for tiny objects, if there is to be one. A
+/// file that cannot be opened keeps nothing else from being served, unless
+/// `strict`: the items are chunks then, in a new era, so that nothing comes back
+/// from that file.
+async fn open_cache(
     plan: &Plan,
-    cache: Cache,
+    builder: CacheBuilder,
     strict: bool,
     clock: &Clock,
 ) -> Result<Cache, Failure> {
-    match open_tiny(plan, cache.clone(), clock).await {
-        Err(failure) if !strict && !failure.is_usage() => {
+    let opened = match tiny_device(plan, clock).await {
+        Ok(Some(device)) => open(plan, builder.clone().tiny_device(device)).await,
+        Ok(None) => open(plan, builder.clone()).await,
+        Err(failure) => Err((Part::Tiny, failure)),
+    };
+    match opened {
+        Err((Part::Tiny, failure)) if !strict && !failure.is_usage() => {
             tracing::error!(
                 %failure,
                 "serving without the engine for tiny objects: memcached's items are kept as chunks, \
                  and those from before are forgotten; --strict fails instead"
             );
-            Ok(cache.without_tiny())
+            open(plan, builder.without_tiny()).await
         }
         opened => opened,
     }
+    .map_err(|(_, failure)| failure)
 }
 
-/// Adds the engine for tiny objects, if there is to be one.
-async fn open_tiny(plan: &Plan, cache: Cache, clock: &Clock) -> Result<Cache, Failure> {
+async fn open(plan: &Plan, builder: CacheBuilder) -> Result<Cache, (Part, Failure)> {
+    builder.open().await.map_err(|error| match error {
+        OpenCacheError::Tiny(error) => (Part::Tiny, explain_open_tiny(error)),
+        OpenCacheError::Store(error) => (Part::Chunks, explain_open(error, &plan.device)),
+        other => (
+            Part::Chunks,
+            Failure::environment("the cache cannot be opened").because(other),
+        ),
+    })
+}
+
+/// The device of the engine for tiny objects, if there is to be one.
+async fn tiny_device(plan: &Plan, clock: &Clock) -> Result<Option<SharedDevice>, Failure> {
     let Some(tier) = &plan.tiny else {
-        return Ok(cache);
+        return Ok(None);
     };
     if let Some(folder) = tier.device.path.as_deref().and_then(Path::parent) {
         create_folder(folder)?;
     }
-    let device = device::open_patiently(Part::Tiny, &tier.device, clock).await?;
-    let tiny = Tiny::open(device, clock.clone(), &tier.engine)
-        .await
-        .map_err(explain_open_tiny)?;
-    tracing::info!(recovery = ?tiny.recovery(), "the cache of tiny objects is open");
-    Ok(cache.with_tiny(tiny, tier.max_object_size))
+    Ok(Some(
+        device::open_patiently(Part::Tiny, &tier.device, clock).await?,
+    ))
 }
 
 async fn close(cache: &Cache) {
@@ -277,15 +288,10 @@ async fn close(cache: &Cache) {
     }
 }
 
-/// Waits for a signal to stop. Meanwhile it notifies the watchdog, and reloads at
-/// every SIGHUP.
-async fn wait(
-    signals: &mut Signals,
-    supervisor: &Supervisor,
-    clock: &Clock,
-    reload: impl Fn(),
-) -> Stop {
-    let interval = supervisor.watchdog_interval();
+/// Waits for a signal to stop. Tells systemd meanwhile that we live, and
+/// reloads at every SIGHUP.
+async fn wait(signals: &mut Signals, clock: &Clock, reload: impl Fn()) -> Stop {
+    let interval = notify::watchdog_interval();
     loop {
         let beat = async {
             match interval {
@@ -299,7 +305,7 @@ async fn wait(
                 Event::Stop(stop) => return stop,
                 Event::Reload => reload(),
             },
-            () = beat => supervisor.alive(),
+            () = beat => notify::alive(),
         }
     }
 }

@@ -79,6 +79,8 @@ pub enum LargeReads {
     InTurn,
 }
 
+crate::parse_by_name!(Eviction, ClruLayout, Durability, LargeReads);
+
 /// The chunk engine's settings, as configured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

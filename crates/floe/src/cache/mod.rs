@@ -8,6 +8,7 @@
 //! the other has durably forgotten the key; until then readers may see the
 //! older value or none. Reads ask the chunk engine first, whose index is exact.
 
+mod builder;
 mod flight;
 mod tiny_tier;
 mod writer;
@@ -20,8 +21,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use floe_core::ByteSize;
+use floe_device::OpenDeviceError;
 use floe_device::config::DeviceConfig;
-use floe_device::{Clock, OpenDeviceError, SharedDevice};
 use serde::{Deserialize, Serialize};
 use tokio::task::coop::consume_budget;
 
@@ -32,6 +33,7 @@ use crate::value::{InRam, PutOptions, PutOutcome, Value};
 use flight::{Flights, Turn};
 use tiny_tier::TinyTier;
 
+pub use builder::CacheBuilder;
 pub use flight::SharedError;
 pub use writer::CacheWriter;
 
@@ -77,14 +79,6 @@ impl CacheConfig {
         config.device.path = Some(path.as_ref().to_owned());
         config.device.size = Some(size);
         config
-    }
-}
-
-/// A device that may hold anything if it is going to be formatted.
-fn to_open(device: &DeviceConfig, format: bool) -> DeviceConfig {
-    DeviceConfig {
-        accept_foreign: device.accept_foreign || format,
-        ..device.clone()
     }
 }
 
@@ -168,27 +162,7 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// Opens the device and the cache on it. What a previous process left
-    /// there is warm, whether it was closed or killed; of tiny objects, if
-    /// Nemo is their engine.
-    ///
-    /// # Errors
-    /// [`OpenCacheError`] names the setting or the state of the device, and the cure.
-    pub async fn open(config: &CacheConfig) -> Result<Cache, OpenCacheError> {
-        let clock = Clock::real();
-        let mut device = to_open(&config.device, config.store.format);
-        device.value_size = config.store.chunk.size;
-        let device = floe_device::open(&device, &clock)?;
-        let cache = Cache::open_on(device, clock.clone(), &config.store).await?;
-        let Some(tier) = &config.tiny else {
-            return Ok(cache);
-        };
-        let device = floe_device::open(&to_open(&tier.device, tier.engine.format), &clock)?;
-        let tiny = Tiny::open(device, clock, &tier.engine).await?;
-        Ok(cache.with_tiny(tiny, tier.max_object_size))
-    }
-
-    /// A cache over a store that is open.
+    /// A cache over a store that is open, without an engine for tiny objects.
     pub fn over(store: Store) -> Cache {
         Cache {
             store,
@@ -196,44 +170,6 @@ impl Cache {
             tiny_is_missing: false,
             flights: Arc::default(),
         }
-    }
-
-    /// Sends objects of up to `threshold` bytes of key and value to `tiny`.
-    /// Both must have been used together from the beginning, or be empty:
-    /// otherwise a key may be in both.
-    #[must_use]
-    pub fn with_tiny(self, tiny: Tiny, threshold: ByteSize) -> Cache {
-        Cache {
-            tiny: Some(TinyTier {
-                engine: tiny,
-                threshold: usize::try_from(threshold.bytes()).unwrap_or(usize::MAX),
-            }),
-            ..self
-        }
-    }
-
-    /// Says that the engine for tiny objects was to be there and cannot be
-    /// opened. What was in it must be out of reach from now on, also when it
-    /// can be opened again: [`ItemCache`](crate::ItemCache) sees to that for its items.
-    #[must_use]
-    pub fn without_tiny(self) -> Cache {
-        Cache {
-            tiny: None,
-            tiny_is_missing: true,
-            ..self
-        }
-    }
-
-    /// Opens the cache on a device of the caller's.
-    ///
-    /// # Errors
-    /// As [`Store::open`].
-    pub async fn open_on(
-        device: SharedDevice,
-        clock: Clock,
-        config: &StoreConfig,
-    ) -> Result<Cache, OpenError> {
-        Ok(Cache::over(Store::open(device, clock, config).await?))
     }
 
     /// The value of `key`, or `None`.
@@ -470,6 +406,7 @@ impl Cache {
             tiny.forget(key).await?;
             return Ok(admission);
         }
+        tiny.pairing.note().await?;
         tiny.engine.put(key, &value, options).await?;
         // Also where the store has no such key: what it evicted may still be on
         // flash, and only it knows.
@@ -581,7 +518,8 @@ impl Cache {
         self.tiny_is_missing
     }
 
-    /// The store below.
+    /// The store below, for statistics and [`ObjectCache`](crate::ObjectCache).
+    /// A key of this cache that is changed there may still be among tiny objects.
     pub fn store(&self) -> &Store {
         &self.store
     }

@@ -1,12 +1,17 @@
 //! Tiny objects beside the store.
 
+use std::sync::Arc;
+
 use crate::error::CacheError;
+use crate::store::pairing::Pairing;
 use crate::tiny::Tiny;
 
 /// The engine for tiny objects, and the values that it takes.
 #[derive(Clone, Debug)]
 pub(super) struct TinyTier {
     pub(super) engine: Tiny,
+    /// The store's note of this engine.
+    pub(super) pairing: Arc<Pairing>,
     /// Most bytes of key and value together.
     pub(super) threshold: usize,
 }

@@ -13,6 +13,7 @@ use super::expiry::Expiry;
 use super::item::{Item, NewItem};
 use crate::cache::Cache;
 use crate::error::CacheError;
+use crate::store::ItemsClaim;
 use crate::value::{PutOptions, PutOutcome};
 
 /// The longest key; memcached's.
@@ -35,6 +36,7 @@ pub(super) struct Inner {
     pub(super) turns: Box<[Mutex<()>]>,
     pub(super) accesses: Accesses,
     pub(super) records: Records,
+    pub(super) _claim: ItemsClaim,
 }
 
 /// The records as they were last written.
@@ -68,6 +70,9 @@ pub enum ItemError {
     /// The store did not take the item, and holds none of its key any more.
     #[error("no room could be made for the item")]
     Refused,
+    /// The items of the store are open already.
+    #[error("the items of this store are open already; clone the cache that has them")]
+    AlreadyOpen,
     /// The store could not carry it out.
     #[error(transparent)]
     Cache(#[from] CacheError),

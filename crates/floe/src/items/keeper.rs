@@ -19,13 +19,10 @@ use crate::value::{PutOptions, PutOutcome};
 /// How often it is looked whether the records must be written.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The records are written again after this part of the device was written,
-/// long before their zone is the oldest.
-const CAPACITY_SHARE: u64 = 16;
-
 /// Opens the items of a store.
 pub(super) async fn open(cache: Cache, max_value: u64) -> Result<Arc<Inner>, ItemError> {
     let store = cache.store().clone();
+    let claim = store.claim_items().ok_or(ItemError::AlreadyOpen)?;
     let now = store.clock().unix_seconds();
     let found = newest(&store).await?;
     let entropy = store.clock().now().0;
@@ -51,6 +48,7 @@ pub(super) async fn open(cache: Cache, max_value: u64) -> Result<Arc<Inner>, Ite
             in_use: AtomicBool::new(false),
         },
         cache,
+        _claim: claim,
     });
     // Nothing is written until an item is: opening must not cost a full cache
     // the zone that a record would take. Without a promise no version is issued.
@@ -126,19 +124,13 @@ impl Inner {
         let era = self.era.current(|| now);
         let (_, flush) = self.era.get();
         let written = self.records.written.lock().await;
-        let geometry = self.cache.store().device().geometry();
-        let capacity = geometry.zone_capacity * u64::from(geometry.zone_count);
-        let device_bytes = self
+        let is_old = self
             .cache
             .store()
-            .device()
-            .counters()
-            .snapshot()
-            .written_bytes();
-        let age_bytes = device_bytes.saturating_sub(self.records.written_at_bytes.load(Relaxed));
+            .is_old(self.records.written_at_bytes.load(Relaxed));
         (written.era, written.flush_unix_s) != (era, flush)
             || (self.records.in_use.load(Relaxed) && self.versions.is_low())
-            || age_bytes > capacity / CAPACITY_SHARE
+            || is_old
     }
 
     /// Writes what holds now, with a new promise of versions.
@@ -181,13 +173,7 @@ impl Inner {
         }
         self.versions.promise(record.version_limit);
         self.records.in_use.store(true, Relaxed);
-        let bytes = self
-            .cache
-            .store()
-            .device()
-            .counters()
-            .snapshot()
-            .written_bytes();
+        let bytes = self.cache.store().written_bytes();
         self.records.written_at_bytes.store(bytes, Relaxed);
         Ok(())
     }

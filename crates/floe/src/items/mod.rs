@@ -86,7 +86,7 @@ pub struct Updated<R> {
 /// Items over a [`Cache`]. Cheap to clone.
 ///
 /// Must be used inside a tokio runtime; opening starts a task that ends with
-/// the last clone. Several may not be opened on one cache.
+/// the last clone.
 #[derive(Clone)]
 pub struct ItemCache {
     inner: Arc<Inner>,
@@ -105,7 +105,8 @@ impl ItemCache {
     ///
     /// # Errors
     /// [`ItemError::TooLarge`] if the largest item is longer than a value of the
-    /// store may be, [`ItemError::Cache`] if its records cannot be written.
+    /// store may be, [`ItemError::AlreadyOpen`] while another `ItemCache` has the
+    /// items of this store, [`ItemError::Cache`] if its records cannot be read.
     pub async fn open(cache: Cache, config: &ItemConfig) -> Result<Self, ItemError> {
         let max_value = config.max_value.bytes();
         let limit = cache

@@ -20,6 +20,8 @@ pub enum Consistency {
     Etag,
 }
 
+floe_core::parse_by_name!(Consistency);
+
 /// How objects are cached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]

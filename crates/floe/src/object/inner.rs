@@ -7,7 +7,6 @@ use floe_device::Clock;
 use super::background::Background;
 use super::budget::Budget;
 use super::config::ObjectConfig;
-use super::epoch::WriteEpochs;
 use super::error::ObjectError;
 use super::flight::Flights;
 use super::loads::Loads;
@@ -15,6 +14,7 @@ use super::stats::{Counters, count};
 use super::version::{ObjectVersion, metadata_key};
 use crate::error::CacheError;
 use crate::origin::{ObjectKey, Origin};
+use crate::store::epoch::WriteEpochs;
 use crate::store::{Store, ValueReader};
 
 /// The state of an [`ObjectCache`](super::ObjectCache).

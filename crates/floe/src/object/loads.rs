@@ -6,10 +6,10 @@ use std::sync::Arc;
 use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 
-use super::epoch::Epoch;
 use super::error::ObjectError;
 use super::version::{ObjectVersion, name_hash};
 use crate::origin::ObjectKey;
+use crate::store::epoch::Epoch;
 
 const SHARDS: usize = 64;
 

@@ -11,7 +11,6 @@ use tokio::sync::oneshot;
 use super::answer::Outcome;
 use super::budget::Share;
 use super::config::Consistency;
-use super::epoch::Epoch;
 use super::error::ObjectError;
 use super::fetch::{Run, expect_range};
 use super::flight::FlightReader;
@@ -20,6 +19,7 @@ use super::loads::Loading;
 use super::record::{MetadataRecord, RecordedObject};
 use super::stats::count;
 use super::version::{ObjectVersion, Version, metadata_key, name_hash};
+use crate::store::epoch::Epoch;
 
 use crate::origin::{ByteRange, GetRequest, ObjectKey, ObjectMeta, OriginError, OriginRead};
 use crate::value::PutOptions;

@@ -12,7 +12,6 @@ mod background;
 mod budget;
 mod conditional;
 mod config;
-mod epoch;
 mod error;
 mod fetch;
 mod flight;
@@ -51,7 +50,6 @@ use crate::origin::{
 use crate::store::Store;
 use background::Background;
 use budget::Budget;
-use epoch::WriteEpochs;
 use flight::Flights;
 use inner::Inner;
 use loads::Loads;
@@ -88,11 +86,11 @@ impl ObjectCache {
         config.check_fits(store.value_bytes_max())?;
         Ok(ObjectCache {
             inner: Arc::new(Inner {
+                epochs: store.epochs(),
                 store,
                 origin,
                 clock,
                 stats: Counters::default(),
-                epochs: WriteEpochs::new(),
                 loads: Loads::new(),
                 flights: Flights::new(),
                 budget: Budget::new(config.fetch_memory.bytes()),

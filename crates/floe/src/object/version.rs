@@ -3,8 +3,8 @@
 use xxhash_rust::xxh3::Xxh3;
 
 use super::conditional::is_weak;
-use super::epoch::Epoch;
 use crate::origin::{GetRequest, ObjectKey, ObjectMeta};
+use crate::store::epoch::Epoch;
 
 /// What tells one version of one object from all others: a hash of its name,
 /// entity tag, size, modification time and of how it is cut into chunks.

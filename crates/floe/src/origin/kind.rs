@@ -20,3 +20,5 @@ pub enum OriginKind {
     /// Made-up objects with chosen latencies; see [`EmulatedConfig`](super::emulated::EmulatedConfig).
     Emulated,
 }
+
+floe_core::parse_by_name!(OriginKind);

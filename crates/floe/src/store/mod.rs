@@ -2,9 +2,13 @@
 //!
 //! What it refuses to know: objects, origins, versions, protocols.
 
+pub(crate) mod epoch;
+pub(crate) mod pairing;
+
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 
 use bytes::{Bytes, BytesMut};
 use floe_core::ByteSize;
@@ -21,6 +25,7 @@ use crate::chunk::{
 };
 pub use crate::chunk::{ChunkCounts, OpenError, RecoveryReport};
 use crate::error::CacheError;
+use crate::store::epoch::WriteEpochs;
 use crate::value::{
     InRam, PutOptions, PutOutcome, ReadFault, Tier, Value, check_given, check_whole, clip,
 };
@@ -225,6 +230,19 @@ pub struct Store {
 struct Handle {
     engine: Arc<Engine>,
     recovery: RecoveryReport,
+    /// Shared by all caches of objects over this store, so that none publishes
+    /// what another has replaced.
+    epochs: OnceLock<WriteEpochs>,
+    has_items: AtomicBool,
+}
+
+/// The right to keep items in a store, which one cache of items has at a time.
+pub(crate) struct ItemsClaim(Arc<Handle>);
+
+impl Drop for ItemsClaim {
+    fn drop(&mut self) {
+        self.0.has_items.store(false, SeqCst);
+    }
 }
 
 impl Drop for Handle {
@@ -240,12 +258,9 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the cache on `device`: recovers what it holds, or formats it if
-    /// it is blank.
-    ///
-    /// # Errors
-    /// [`OpenError`] says which setting cannot work, or what the device holds.
-    pub async fn open(
+    /// As [`open`](Store::open), beside the engine for tiny objects that the
+    /// store was used with.
+    pub(crate) async fn open_paired(
         device: SharedDevice,
         clock: Clock,
         config: &StoreConfig,
@@ -263,7 +278,12 @@ impl Store {
         let (engine, recovery) =
             Engine::open(device, clock, plan, ram, admission_control, options).await?;
         Ok(Store {
-            handle: Arc::new(Handle { engine, recovery }),
+            handle: Arc::new(Handle {
+                engine,
+                recovery,
+                epochs: OnceLock::new(),
+                has_items: AtomicBool::new(false),
+            }),
         })
     }
 
@@ -495,6 +515,29 @@ impl Store {
             engine: self.engine().stats(),
             device: self.engine().device().counters().snapshot(),
         }
+    }
+
+    pub(crate) fn epochs(&self) -> WriteEpochs {
+        self.handle.epochs.get_or_init(WriteEpochs::new).clone()
+    }
+
+    /// `None` while another cache keeps its items here.
+    pub(crate) fn claim_items(&self) -> Option<ItemsClaim> {
+        let is_taken = self.handle.has_items.swap(true, SeqCst);
+        (!is_taken).then(|| ItemsClaim(Arc::clone(&self.handle)))
+    }
+
+    /// Bytes that were written to the device since it was opened.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.device().counters().snapshot().written_bytes()
+    }
+
+    /// Whether a record must be written again: long before its zone is the
+    /// oldest, when a sixteenth of the device was written after the record.
+    pub(crate) fn is_old(&self, written_at_bytes: u64) -> bool {
+        let geometry = self.device().geometry();
+        let capacity = geometry.zone_capacity * u64::from(geometry.zone_count);
+        self.written_bytes().saturating_sub(written_at_bytes) > capacity / 16
     }
 
     /// Every data zone.

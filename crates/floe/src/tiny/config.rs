@@ -29,6 +29,8 @@ pub enum LookBeforeFence {
     Always,
 }
 
+floe_core::parse_by_name!(LookBeforeFence);
+
 /// What a tiny store needs besides its device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

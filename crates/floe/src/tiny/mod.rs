@@ -143,6 +143,13 @@ pub struct TinyRecovery {
     pub fences: u64,
 }
 
+impl TinyRecovery {
+    /// Whether no object from before is served.
+    pub fn begins_empty(&self) -> bool {
+        self.formatted || self.cold
+    }
+}
+
 /// The counts of a tiny store at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct TinyStats {

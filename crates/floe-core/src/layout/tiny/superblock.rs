@@ -58,6 +58,8 @@ pub enum TinyEngine {
     FairyWren,
 }
 
+crate::parse_by_name!(TinyEngine);
+
 impl TinyEngine {
     /// All of them.
     pub const ALL: [TinyEngine; 5] = [

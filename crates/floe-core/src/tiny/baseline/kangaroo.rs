@@ -45,6 +45,8 @@ pub enum SetStorage {
     Zoned,
 }
 
+crate::parse_by_name!(SetStorage);
+
 /// Settings of `kangaroo`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -21,6 +21,8 @@ pub enum SetPolicy {
     Rrip,
 }
 
+crate::parse_by_name!(SetPolicy);
+
 /// The prediction of an object that was used `hits` times in the log: long for
 /// those that never were, one step short of the highest.
 pub(super) fn prediction_after(hits: u8) -> u8 {

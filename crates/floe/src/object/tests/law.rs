@@ -88,6 +88,25 @@ async fn a_write_is_seen_through_when_its_caller_leaves() {
 }
 
 #[tokio::test]
+async fn caches_of_objects_over_one_store_see_the_writes_of_each_other() {
+    let origin = GatedOrigin::with(&key(), version(b'a', 10));
+    let (store, backend) = (store().await, Arc::new(origin.clone()));
+    let reader = cache_over(store.clone(), &backend, config(Consistency::Immutable));
+    let writer = cache_over(store, &backend, config(Consistency::Immutable));
+    origin.answers.close();
+    let early = tokio::spawn({
+        let reader = reader.clone();
+        async move { read(&reader, None).await }
+    });
+    settle().await;
+    writer.put(&key(), put(version(b'b', 10))).await.unwrap();
+    origin.answers.reopen();
+    early.await.unwrap().unwrap();
+    settle().await;
+    assert_eq!(read(&reader, None).await.unwrap(), version(b'b', 10));
+}
+
+#[tokio::test]
 async fn ranges_read_at_once_are_of_one_version() {
     let origin = GatedOrigin::with(&key(), version(b'a', 20 * 1024));
     let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;

@@ -18,13 +18,13 @@ const STRIPES: usize = 4096;
 
 /// A moment in the life of a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Epoch {
+pub(crate) struct Epoch {
     stripe: u32,
     number: u64,
 }
 
 #[derive(Clone)]
-pub(super) struct WriteEpochs {
+pub(crate) struct WriteEpochs {
     stripes: Arc<[Stripe]>,
 }
 
@@ -42,13 +42,13 @@ struct State {
 }
 
 impl WriteEpochs {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         WriteEpochs {
             stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
         }
     }
 
-    pub(super) fn current(&self, name_hash: u64) -> Epoch {
+    pub(crate) fn current(&self, name_hash: u64) -> Epoch {
         // The remainder is below 4096.
         let stripe = (name_hash % STRIPES as u64) as u32;
         let number = self.stripe(stripe).state.lock().number;
@@ -56,14 +56,14 @@ impl WriteEpochs {
     }
 
     /// Whether nothing of the stripe was written since.
-    pub(super) fn is_current(&self, epoch: Epoch) -> bool {
+    pub(crate) fn is_current(&self, epoch: Epoch) -> bool {
         let state = self.stripe(epoch.stripe).state.lock();
         state.number == epoch.number && state.writers == 0
     }
 
     /// Leave to store metadata that was asked for in `epoch`; `None` when the
     /// object may have been written since.
-    pub(super) fn publish(&self, epoch: Epoch) -> Option<Publication> {
+    pub(crate) fn publish(&self, epoch: Epoch) -> Option<Publication> {
         let mut state = self.stripe(epoch.stripe).state.lock();
         if state.number != epoch.number || state.writers > 0 {
             return None;
@@ -77,7 +77,7 @@ impl WriteEpochs {
 
     /// Begins a write: from now on nothing is published, and when this
     /// returns nothing is being published.
-    pub(super) async fn write(&self, name_hash: u64) -> Writing {
+    pub(crate) async fn write(&self, name_hash: u64) -> Writing {
         let stripe = self.current(name_hash).stripe;
         {
             let mut state = self.stripe(stripe).state.lock();
@@ -107,7 +107,7 @@ impl WriteEpochs {
 }
 
 /// Leave to publish; ends when dropped.
-pub(super) struct Publication {
+pub(crate) struct Publication {
     epochs: WriteEpochs,
     stripe: u32,
 }
@@ -121,7 +121,7 @@ impl Drop for Publication {
 }
 
 /// A write under way; begins a new epoch when dropped.
-pub(super) struct Writing {
+pub(crate) struct Writing {
     epochs: WriteEpochs,
     stripe: u32,
 }

@@ -1,0 +1,157 @@
+//! The engine for tiny objects that shares the keys of a store.
+//!
+//! A key may be in that engine and in the store, the older copy in the one that
+//! the newer copy replaced. A store that was written without its engine does not
+//! know which keys to forget there. So the store holds a note of the engine's
+//! identity, written before the engine takes its first object: **an engine
+//! counts only while the note is there**, and a store that is opened without it
+//! removes the note first.
+//!
+//! The note may be evicted like any value, so there are two, one after the
+//! other, and both are written again before they grow old. If both are lost the
+//! engine begins empty.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use floe_device::{Clock, SharedDevice};
+use tokio::sync::Mutex;
+
+use super::{OpenError, Store, StoreConfig};
+use crate::error::CacheError;
+use crate::value::PutOptions;
+
+const NOTE_KEYS: [&[u8]; 2] = [b"\0floe tiny 0", b"\0floe tiny 1"];
+
+/// The age of the notes is looked at this often.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Bytes written to the device before the notes were: none were.
+const NEVER: u64 = u64::MAX;
+
+impl Store {
+    /// Opens the cache on `device`: recovers what it holds, or formats it if
+    /// it is blank.
+    ///
+    /// # Errors
+    /// [`OpenError`] says which setting cannot work, or what the device holds.
+    pub async fn open(
+        device: SharedDevice,
+        clock: Clock,
+        config: &StoreConfig,
+    ) -> Result<Store, OpenError> {
+        let store = Store::open_paired(device, clock, config).await?;
+        match unpair(&store).await {
+            Ok(()) => Ok(store),
+            Err(error) => Err(OpenError::Metadata(error.to_string())),
+        }
+    }
+}
+
+/// A store and the engine that its notes name.
+#[derive(Debug)]
+pub(crate) struct Pairing {
+    store: Store,
+    engine_identity: u64,
+    /// Bytes that the device had written when the notes were, or [`NEVER`].
+    noted_at_bytes: AtomicU64,
+    writing: Mutex<()>,
+}
+
+/// Whether the store's notes name this engine. Notes of another are removed:
+/// from now on, its objects may grow stale.
+pub(crate) async fn is_paired(store: &Store, engine_identity: u64) -> Result<bool, CacheError> {
+    for key in NOTE_KEYS {
+        // Not counted as a miss.
+        if !store.contains(key)? {
+            continue;
+        }
+        let note = store.get(key).await?;
+        if note.is_some_and(|note| note.bytes == engine_identity.to_le_bytes()[..]) {
+            return Ok(true);
+        }
+    }
+    unpair(store).await?;
+    Ok(false)
+}
+
+/// Removes the notes durably.
+pub(crate) async fn unpair(store: &Store) -> Result<(), CacheError> {
+    for key in NOTE_KEYS {
+        store.remove(key).await?;
+    }
+    Ok(())
+}
+
+impl Pairing {
+    /// `is_noted` as [`is_paired`] said. The notes are kept until the last
+    /// user is gone.
+    pub(crate) fn new(store: Store, engine_identity: u64, is_noted: bool) -> Arc<Self> {
+        let noted_at_bytes = if is_noted {
+            store.written_bytes()
+        } else {
+            NEVER
+        };
+        let pairing = Arc::new(Pairing {
+            store,
+            engine_identity,
+            noted_at_bytes: noted_at_bytes.into(),
+            writing: Mutex::default(),
+        });
+        tokio::spawn(keep(Arc::downgrade(&pairing)));
+        pairing
+    }
+
+    /// Returns when the notes are durable. The engine takes no object before.
+    pub(crate) async fn note(&self) -> Result<(), CacheError> {
+        if self.noted_at_bytes.load(Relaxed) != NEVER {
+            return Ok(());
+        }
+        let _writing = self.writing.lock().await;
+        if self.noted_at_bytes.load(Relaxed) == NEVER {
+            self.write().await?;
+        }
+        Ok(())
+    }
+
+    /// Writes both notes, one after the other, so that one is whole at any
+    /// time. A note that is dropped only costs the engine its objects, later.
+    async fn write(&self) -> Result<(), CacheError> {
+        let note = Bytes::copy_from_slice(&self.engine_identity.to_le_bytes());
+        for key in NOTE_KEYS {
+            let options = PutOptions::default();
+            self.store.put_unasked(key, note.clone(), options).await?;
+            self.store.flush().await?;
+        }
+        let written = self.store.written_bytes();
+        self.noted_at_bytes.store(written, Relaxed);
+        Ok(())
+    }
+}
+
+async fn keep(pairing: Weak<Pairing>) {
+    loop {
+        let Some(wait) = pairing
+            .upgrade()
+            .map(|pairing| pairing.store.clock().sleep(INTERVAL))
+        else {
+            return;
+        };
+        wait.await;
+        let Some(pairing) = pairing.upgrade() else {
+            return;
+        };
+        let noted_at = pairing.noted_at_bytes.load(Relaxed);
+        if noted_at == NEVER || !pairing.store.is_old(noted_at) {
+            continue;
+        }
+        let _writing = pairing.writing.lock().await;
+        match pairing.write().await {
+            Ok(()) => {}
+            Err(CacheError::Closed) => return,
+            Err(error) => tracing::warn!(%error, "the note of the tiny engine was not written"),
+        }
+    }
+}
