@@ -75,6 +75,23 @@ pub struct Geometry {
 pub struct GeometryError(pub String);
 
 impl Geometry {
+    /// The shape of `zone_count` zones of `zone_bytes` whose blocks of 4 KiB may
+    /// be written in any order, as those of a file or of memory.
+    pub fn in_place(zone_count: u32, zone_bytes: u64) -> Self {
+        Geometry {
+            block_size: 4096,
+            zone_size: zone_bytes,
+            zone_capacity: zone_bytes,
+            zone_count,
+            max_open_zones: None,
+            max_active_zones: None,
+            max_append_bytes: 1 << 20,
+            random_writes: true,
+            native_append: false,
+            placement_handles: 0,
+        }
+    }
+
     /// Bytes that can be written over all zones.
     pub fn total_capacity(&self) -> u64 {
         self.zone_capacity * u64::from(self.zone_count)

@@ -16,21 +16,6 @@ use floe_device::{
     virtual_time,
 };
 
-fn geometry(zone_bytes: u64, zone_count: u32) -> Geometry {
-    Geometry {
-        block_size: 4096,
-        zone_size: zone_bytes,
-        zone_capacity: zone_bytes,
-        zone_count,
-        max_open_zones: None,
-        max_active_zones: None,
-        max_append_bytes: 1 << 20,
-        random_writes: true,
-        native_append: false,
-        placement_handles: 0,
-    }
-}
-
 fn config(chunk: ByteSize) -> StoreConfig {
     let mut config = StoreConfig {
         chunk: ChunkConfig {
@@ -76,7 +61,7 @@ async fn get(store: &Store, key: u64) -> Option<Bytes> {
 
 #[test]
 fn the_layout_follows_device_and_setting() {
-    let device = geometry(4 << 20, 8);
+    let device = Geometry::in_place(8, 4 << 20);
     let zoned = Geometry {
         random_writes: false,
         ..device.clone()
@@ -105,7 +90,7 @@ fn the_layout_follows_device_and_setting() {
 /// Device bytes per byte accepted, over three times the capacity of 64 KiB values.
 #[test]
 fn filling_writes_hardly_more_than_the_values() {
-    let device: SharedDevice = Arc::new(MemoryDevice::new(geometry(8 << 20, 18)));
+    let device: SharedDevice = Arc::new(MemoryDevice::new(Geometry::in_place(18, 8 << 20)));
     virtual_time::run(1, |clock: Clock| async move {
         let store = Store::open(device.clone(), clock, &config(ByteSize::kib(64)))
             .await
@@ -183,7 +168,7 @@ fn a_crash_at_any_operation_contradicts_nothing() {
     let mut crashes = 0;
     for last in (1..).step_by(2) {
         let volatile = WriteCache::Volatile { bytes_max: 8 << 20 };
-        let (_, power) = MemoryDevice::with_power(geometry(1 << 20, 6), volatile);
+        let (_, power) = MemoryDevice::with_power(Geometry::in_place(6, 1 << 20), volatile);
         let mut truth = Truth::new();
         let mut died = false;
         for round in 0..3u64 {
@@ -221,7 +206,7 @@ fn a_crash_at_any_operation_contradicts_nothing() {
 /// One damaged table block forgets its own values, and for good.
 #[test]
 fn a_damaged_table_block_forgets_its_own_slots_and_no_others() {
-    let memory = Arc::new(MemoryDevice::new(geometry(32 << 20, 6)));
+    let memory = Arc::new(MemoryDevice::new(Geometry::in_place(6, 32 << 20)));
     let open = |memory: &Arc<MemoryDevice>, clock| {
         let device: SharedDevice = memory.clone();
         async move {
@@ -263,7 +248,7 @@ fn a_damaged_table_block_forgets_its_own_slots_and_no_others() {
 /// A slot is written while its former value is read: right bytes or a fault.
 #[test]
 fn a_reader_whose_slot_is_given_away_gets_no_wrong_byte() {
-    let memory: SharedDevice = Arc::new(MemoryDevice::new(geometry(16 << 20, 6)));
+    let memory: SharedDevice = Arc::new(MemoryDevice::new(Geometry::in_place(6, 16 << 20)));
     virtual_time::run(1, |clock: Clock| async move {
         let store = Store::open(memory, clock, &config(ByteSize::mib(4)))
             .await
@@ -294,7 +279,7 @@ fn a_reader_whose_slot_is_given_away_gets_no_wrong_byte() {
 /// More large writers than slots, and small values among them: nobody waits for ever.
 #[test]
 fn writers_that_hold_slots_do_not_lock_each_other_out() {
-    let memory: SharedDevice = Arc::new(MemoryDevice::new(geometry(16 << 20, 6)));
+    let memory: SharedDevice = Arc::new(MemoryDevice::new(Geometry::in_place(6, 16 << 20)));
     virtual_time::run(1, |clock: Clock| async move {
         let store = Store::open(memory, clock, &config(ByteSize::mib(4)))
             .await
@@ -341,7 +326,7 @@ fn cpu_time() -> Duration {
 #[ignore = "a measurement"]
 fn a_million_slots_are_recovered_in_half_a_second() {
     const SLOTS: u64 = 1 << 20;
-    let memory = Arc::new(MemoryDevice::new(geometry(256 << 20, 2 + 268)));
+    let memory = Arc::new(MemoryDevice::new(Geometry::in_place(2 + 268, 256 << 20)));
     let config = {
         let mut config = config(ByteSize::kib(64));
         config.chunk.write_buffer = ByteSize::mib(64);

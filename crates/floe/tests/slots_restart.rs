@@ -16,18 +16,7 @@ const VALUE_BYTES: usize = 3000;
 
 /// About 1000 slots of 64 KiB.
 fn device() -> SharedDevice {
-    Arc::new(MemoryDevice::new(Geometry {
-        block_size: 4096,
-        zone_size: 4 << 20,
-        zone_capacity: 4 << 20,
-        zone_count: 18,
-        max_open_zones: None,
-        max_active_zones: None,
-        max_append_bytes: 1 << 20,
-        random_writes: true,
-        native_append: false,
-        placement_handles: 0,
-    }))
+    Arc::new(MemoryDevice::new(Geometry::in_place(18, 4 << 20)))
 }
 
 async fn open(device: &SharedDevice, clock: Clock) -> Store {

@@ -31,7 +31,7 @@ use crate::hash::HashSeed;
 pub const SUPERBLOCK_BYTES: usize = 104;
 
 /// The id its own checksum is taken with.
-pub(super) const NO_ID: CacheId = CacheId([0; 16]);
+const NO_ID: CacheId = CacheId([0; 16]);
 
 /// How the zones for values are organised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,12 +143,75 @@ pub(super) fn validate_zones(
     Ok(())
 }
 
+/// The fields that superblocks of `BYTES` have in common, at the same offsets.
+pub(super) struct Head<const BYTES: usize> {
+    pub(super) id: CacheId,
+    pub(super) hash_seed: HashSeed,
+    pub(super) formatted_unix_s: u64,
+    pub(super) epoch: u64,
+    pub(super) block_size: u32,
+    pub(super) zone_count: u32,
+    pub(super) zone_size: u64,
+    pub(super) zone_capacity: u64,
+}
+
+impl<const BYTES: usize> Head<BYTES> {
+    /// Writes the superblock with its padding and returns the length; `rest`
+    /// writes the fields of its own.
+    pub(super) fn encode(
+        &self,
+        structure: Structure,
+        out: &mut [u8],
+        rest: impl FnOnce(&mut [u8; BYTES]),
+    ) -> Result<usize, LayoutError> {
+        let out = prefix_mut(out, round_up_len(BYTES, self.block_size))?;
+        out.fill(0);
+        let bytes = first_mut::<BYTES>(out)?;
+        bytes[24..40].copy_from_slice(&self.id.0);
+        put_u64(bytes, 40, self.hash_seed.0);
+        put_u64(bytes, 48, self.formatted_unix_s);
+        put_u64(bytes, 56, self.epoch);
+        put_u32(bytes, 64, self.block_size);
+        put_u32(bytes, 68, self.zone_count);
+        put_u64(bytes, 72, self.zone_size);
+        put_u64(bytes, 80, self.zone_capacity);
+        rest(bytes);
+        let frame = Frame {
+            structure,
+            kind: 0,
+            count: 0,
+        };
+        seal(NO_ID, frame, bytes)?;
+        Ok(out.len())
+    }
+
+    /// Reads the common fields; returns all bytes too.
+    pub(super) fn decode(
+        structure: Structure,
+        bytes: &[u8],
+    ) -> Result<(Self, &[u8; BYTES]), LayoutError> {
+        let opened = open_superblock(structure, bytes)?;
+        let bytes = first::<BYTES>(opened.covered)
+            .map_err(|_| LayoutError::Malformed("the superblock ends early"))?;
+        let mut id = [0; 16];
+        id.copy_from_slice(&bytes[24..40]);
+        let head = Head {
+            id: CacheId(id),
+            hash_seed: HashSeed(u64_at(bytes, 40)),
+            formatted_unix_s: u64_at(bytes, 48),
+            epoch: u64_at(bytes, 56),
+            block_size: u32_at(bytes, 64),
+            zone_count: u32_at(bytes, 68),
+            zone_size: u64_at(bytes, 72),
+            zone_capacity: u64_at(bytes, 80),
+        };
+        Ok((head, bytes))
+    }
+}
+
 /// Opens a superblock, which is sealed with an id of zeros because a reader
 /// learns the id from it, in the first block of a metadata zone.
-pub(super) fn open_superblock(
-    structure: Structure,
-    bytes: &[u8],
-) -> Result<Opened<'_>, LayoutError> {
+fn open_superblock(structure: Structure, bytes: &[u8]) -> Result<Opened<'_>, LayoutError> {
     open(NO_ID, structure, bytes).map_err(|error| match error {
         // A whole block was given, so it is the length field that lies.
         LayoutError::TooShort { needed, available } if needed > FRAME_BYTES && available >= 512 => {
@@ -206,28 +269,23 @@ impl Superblock {
     /// [`encoded_bytes`](Self::encoded_bytes); [`LayoutError::Malformed`] if
     /// the plan makes no sense.
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, LayoutError> {
-        self.plan.validate()?;
-        let out = prefix_mut(out, Self::encoded_bytes(self.plan.block_size))?;
-        out.fill(0);
-        let bytes = first_mut::<SUPERBLOCK_BYTES>(out)?;
-        bytes[24..40].copy_from_slice(&self.id.0);
-        put_u64(bytes, 40, self.hash_seed.0);
-        put_u64(bytes, 48, self.created_unix_s);
-        put_u64(bytes, 56, self.epoch);
-        put_u32(bytes, 64, self.plan.block_size);
-        put_u32(bytes, 68, self.plan.zone_count);
-        put_u64(bytes, 72, self.plan.zone_size);
-        put_u64(bytes, 80, self.plan.zone_capacity);
-        put_u64(bytes, 88, self.plan.chunk_bytes);
-        put_u32(bytes, 96, self.plan.piece_bytes);
-        put_u32(bytes, 100, u32::from(self.plan.layout.code()));
-        let frame = Frame {
-            structure: Structure::Superblock,
-            kind: 0,
-            count: 0,
+        let plan = &self.plan;
+        plan.validate()?;
+        let head = Head::<SUPERBLOCK_BYTES> {
+            id: self.id,
+            hash_seed: self.hash_seed,
+            formatted_unix_s: self.created_unix_s,
+            epoch: self.epoch,
+            block_size: plan.block_size,
+            zone_count: plan.zone_count,
+            zone_size: plan.zone_size,
+            zone_capacity: plan.zone_capacity,
         };
-        seal(NO_ID, frame, bytes)?;
-        Ok(out.len())
+        head.encode(Structure::Superblock, out, |bytes| {
+            put_u64(bytes, 88, plan.chunk_bytes);
+            put_u32(bytes, 96, plan.piece_bytes);
+            put_u32(bytes, 100, u32::from(plan.layout.code()));
+        })
     }
 
     /// Reads a superblock from the first block of a metadata zone.
@@ -239,26 +297,22 @@ impl Superblock {
     /// format, and [`LayoutError::BadChecksum`] or [`LayoutError::Malformed`]
     /// for a damaged superblock.
     pub fn decode(bytes: &[u8]) -> Result<Self, LayoutError> {
-        let opened = open_superblock(Structure::Superblock, bytes)?;
-        let bytes = first::<SUPERBLOCK_BYTES>(opened.covered)
-            .map_err(|_| LayoutError::Malformed("the superblock ends early"))?;
-        let mut id = [0; 16];
-        id.copy_from_slice(&bytes[24..40]);
+        let (head, bytes) = Head::<SUPERBLOCK_BYTES>::decode(Structure::Superblock, bytes)?;
         let plan = FormatPlan {
-            block_size: u32_at(bytes, 64),
-            zone_count: u32_at(bytes, 68),
-            zone_size: u64_at(bytes, 72),
-            zone_capacity: u64_at(bytes, 80),
+            block_size: head.block_size,
+            zone_count: head.zone_count,
+            zone_size: head.zone_size,
+            zone_capacity: head.zone_capacity,
             chunk_bytes: u64_at(bytes, 88),
             piece_bytes: u32_at(bytes, 96),
             layout: ZoneLayout::from_code(u32_at(bytes, 100))?,
         };
         plan.validate()?;
         Ok(Superblock {
-            id: CacheId(id),
-            hash_seed: HashSeed(u64_at(bytes, 40)),
-            created_unix_s: u64_at(bytes, 48),
-            epoch: u64_at(bytes, 56),
+            id: head.id,
+            hash_seed: head.hash_seed,
+            created_unix_s: head.formatted_unix_s,
+            epoch: head.epoch,
             plan,
         })
     }

@@ -94,18 +94,7 @@ pub(crate) fn try_rig_with(
 }
 
 async fn store(clock: &Clock, ram: ByteSize) -> Store {
-    let geometry = Geometry {
-        block_size: 4096,
-        zone_size: 8 << 20,
-        zone_capacity: 8 << 20,
-        zone_count: 32,
-        max_open_zones: None,
-        max_active_zones: None,
-        max_append_bytes: 1 << 20,
-        random_writes: true,
-        native_append: false,
-        placement_handles: 0,
-    };
+    let geometry = Geometry::in_place(32, 8 << 20);
     // Chunks are as short as by default: items of a megabyte are longer.
     let mut config = StoreConfig::default();
     config.ram.size = ram;

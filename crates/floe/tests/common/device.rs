@@ -11,16 +11,8 @@ use floe_device::{MemoryDevice, SharedDevice};
 /// may be written again.
 pub(crate) fn in_place(count: u32, bytes: u64) -> Geometry {
     Geometry {
-        block_size: 4096,
-        zone_size: bytes,
-        zone_capacity: bytes,
-        zone_count: count,
-        max_open_zones: None,
-        max_active_zones: None,
         max_append_bytes: 512 << 10,
-        random_writes: true,
-        native_append: false,
-        placement_handles: 0,
+        ..Geometry::in_place(count, bytes)
     }
 }
 

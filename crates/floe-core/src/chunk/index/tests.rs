@@ -9,18 +9,7 @@ use crate::layout::SlotUse;
 const BLOCK: u64 = 4096;
 
 fn geometry() -> Geometry {
-    Geometry {
-        block_size: BLOCK as u32,
-        zone_size: 1 << 20,
-        zone_capacity: 1 << 20,
-        zone_count: 1024,
-        max_open_zones: None,
-        max_active_zones: None,
-        max_append_bytes: 1 << 20,
-        random_writes: true,
-        native_append: false,
-        placement_handles: 0,
-    }
+    Geometry::in_place(1024, 1 << 20)
 }
 
 fn entry(number: u64) -> Entry {

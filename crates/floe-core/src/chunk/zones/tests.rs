@@ -11,18 +11,7 @@ fn table() -> ZoneTable {
 }
 
 fn table_with_reserve(gc_reserve: u32) -> ZoneTable {
-    let geometry = Geometry {
-        block_size: 4096,
-        zone_size: 4 << 20,
-        zone_capacity: 4 << 20,
-        zone_count: ZONES,
-        max_open_zones: None,
-        max_active_zones: None,
-        max_append_bytes: 1 << 20,
-        random_writes: true,
-        native_append: false,
-        placement_handles: 0,
-    };
+    let geometry = Geometry::in_place(ZONES, 4 << 20);
     let plan = Plan::new(&ChunkConfig::default(), &geometry).unwrap();
     ZoneTable::new(&plan, Generation(1), ZonePolicy::Zplru, gc_reserve)
 }

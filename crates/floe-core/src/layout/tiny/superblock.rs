@@ -27,13 +27,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::hash::HashSeed;
 use crate::layout::error::LayoutError;
-use crate::layout::frame::{Frame, seal};
 use crate::layout::ids::CacheId;
 use crate::layout::structure::Structure;
-use crate::layout::superblock::{NO_ID, PlanMismatch, open_superblock, validate_zones};
-use crate::layout::wire::{
-    first, first_mut, prefix_mut, put_u32, put_u64, round_up_len, u32_at, u64_at,
-};
+use crate::layout::superblock::{Head, PlanMismatch, validate_zones};
+use crate::layout::wire::{put_u32, round_up_len, u32_at};
 use crate::tiny::PAGE_BYTES;
 
 /// Encoded length without padding.
@@ -216,29 +213,23 @@ impl TinySuperblock {
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, LayoutError> {
         let plan = &self.plan;
         plan.validate()?;
-        let out = prefix_mut(out, Self::encoded_bytes(plan.block_size))?;
-        out.fill(0);
-        let bytes = first_mut::<TINY_SUPERBLOCK_BYTES>(out)?;
-        bytes[24..40].copy_from_slice(&self.cache_id.0);
-        put_u64(bytes, 40, self.seed.0);
-        put_u64(bytes, 48, self.formatted_at);
-        put_u64(bytes, 56, self.epoch);
-        put_u32(bytes, 64, plan.block_size);
-        put_u32(bytes, 68, plan.zone_count);
-        put_u64(bytes, 72, plan.zone_size);
-        put_u64(bytes, 80, plan.zone_capacity);
-        put_u32(bytes, 88, plan.engine.code());
-        put_u32(bytes, 92, plan.set_group_pages);
-        put_u32(bytes, 96, plan.sets);
-        put_u32(bytes, 100, plan.candidates);
-        put_u32(bytes, 104, plan.instances);
-        let frame = Frame {
-            structure: Structure::TinySuperblock,
-            kind: 0,
-            count: 0,
+        let head = Head::<TINY_SUPERBLOCK_BYTES> {
+            id: self.cache_id,
+            hash_seed: self.seed,
+            formatted_unix_s: self.formatted_at,
+            epoch: self.epoch,
+            block_size: plan.block_size,
+            zone_count: plan.zone_count,
+            zone_size: plan.zone_size,
+            zone_capacity: plan.zone_capacity,
         };
-        seal(NO_ID, frame, bytes)?;
-        Ok(out.len())
+        head.encode(Structure::TinySuperblock, out, |bytes| {
+            put_u32(bytes, 88, plan.engine.code());
+            put_u32(bytes, 92, plan.set_group_pages);
+            put_u32(bytes, 96, plan.sets);
+            put_u32(bytes, 100, plan.candidates);
+            put_u32(bytes, 104, plan.instances);
+        })
     }
 
     /// Reads a superblock from the first block of a metadata zone.
@@ -252,17 +243,14 @@ impl TinySuperblock {
     /// [`LayoutError::BadChecksum`] or [`LayoutError::Malformed`] for a damaged
     /// superblock.
     pub fn decode(bytes: &[u8]) -> Result<Self, LayoutError> {
-        let opened = open_superblock(Structure::TinySuperblock, bytes)?;
-        let bytes = first::<TINY_SUPERBLOCK_BYTES>(opened.covered)
-            .map_err(|_| LayoutError::Malformed("the superblock ends early"))?;
-        let mut id = [0; 16];
-        id.copy_from_slice(&bytes[24..40]);
+        let (head, bytes) =
+            Head::<TINY_SUPERBLOCK_BYTES>::decode(Structure::TinySuperblock, bytes)?;
         let plan = TinyFormatPlan {
             engine: TinyEngine::from_code(u32_at(bytes, 88))?,
-            block_size: u32_at(bytes, 64),
-            zone_count: u32_at(bytes, 68),
-            zone_size: u64_at(bytes, 72),
-            zone_capacity: u64_at(bytes, 80),
+            block_size: head.block_size,
+            zone_count: head.zone_count,
+            zone_size: head.zone_size,
+            zone_capacity: head.zone_capacity,
             set_group_pages: u32_at(bytes, 92),
             sets: u32_at(bytes, 96),
             candidates: u32_at(bytes, 100),
@@ -270,10 +258,10 @@ impl TinySuperblock {
         };
         plan.validate()?;
         Ok(TinySuperblock {
-            cache_id: CacheId(id),
-            seed: HashSeed(u64_at(bytes, 40)),
-            formatted_at: u64_at(bytes, 48),
-            epoch: u64_at(bytes, 56),
+            cache_id: head.id,
+            seed: head.hash_seed,
+            formatted_at: head.formatted_unix_s,
+            epoch: head.epoch,
             plan,
         })
     }

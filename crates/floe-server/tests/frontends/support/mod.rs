@@ -107,18 +107,7 @@ pub(crate) async fn store(clock: &Clock) -> Store {
 }
 
 async fn metered_store(clock: &Clock) -> (Store, Arc<Meters>) {
-    let geometry = Geometry {
-        block_size: 4096,
-        zone_size: 4 << 20,
-        zone_capacity: 4 << 20,
-        zone_count: 32,
-        max_open_zones: None,
-        max_active_zones: None,
-        max_append_bytes: 1 << 20,
-        random_writes: true,
-        native_append: false,
-        placement_handles: 0,
-    };
+    let geometry = Geometry::in_place(32, 4 << 20);
     let mut config = StoreConfig::default();
     config.chunk.size = ByteSize::mib(1);
     let device = Arc::new(MemoryDevice::new(geometry));

@@ -51,16 +51,8 @@ async fn store() -> Store {
 
 fn geometry() -> Geometry {
     Geometry {
-        block_size: 4096,
-        zone_size: 4 << 20,
-        zone_capacity: 4 << 20,
-        zone_count: 14,
-        max_open_zones: None,
-        max_active_zones: None,
         max_append_bytes: 512 << 10,
-        random_writes: true,
-        native_append: false,
-        placement_handles: 0,
+        ..Geometry::in_place(14, 4 << 20)
     }
 }
 
