@@ -12,12 +12,12 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::chunks::Chunks;
 use super::config::{EvictionPolicy, HostConfig, Placement, Waiters};
-use super::moving::Mover;
+use super::mover::Mover;
 use super::plan::{Plan, prepared};
 use super::pool::Pool;
+use super::result::{HostProgress, HostResult};
 use super::series::Series;
 use super::zones::{Place, Written, Zones};
-use super::{HostProgress, HostResult};
 use crate::error::EvalError;
 use crate::metrics::Served;
 use crate::run::RunResult;

@@ -9,18 +9,6 @@ use super::driver::{ABSENT, Driver};
 use super::zones::Place;
 use crate::error::EvalError;
 
-/// The host's garbage collection.
-#[derive(Debug, Default)]
-pub(super) struct Mover {
-    /// The chunk that it moves, or looks at next.
-    from: Option<Place>,
-    /// Whether it waits for a zone to write to, while others are emptied.
-    is_waiting: bool,
-    /// Whether it goes on until enough zones are left.
-    is_cleaning: bool,
-    pub(super) moved_chunks: u64,
-}
-
 impl Driver<'_> {
     /// Evicts, if it is time to look and few places are left; or because a
     /// client needs one now. Whether there may be a place that was not before.

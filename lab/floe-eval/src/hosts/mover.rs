@@ -1,0 +1,15 @@
+//! The state of the host's garbage collection.
+
+use super::zones::Place;
+
+/// The host's garbage collection.
+#[derive(Debug, Default)]
+pub(super) struct Mover {
+    /// The chunk that it moves, or looks at next.
+    pub(super) from: Option<Place>,
+    /// Whether it waits for a zone to write to, while others are emptied.
+    pub(super) is_waiting: bool,
+    /// Whether it goes on until enough zones are left.
+    pub(super) is_cleaning: bool,
+    pub(super) moved_chunks: u64,
+}
