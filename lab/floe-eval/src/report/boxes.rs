@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::chart::{COLOURS, LETTER, STYLE, ScaleKind, end_of, title};
+use super::chart::{COLOURS, LETTER, STYLE, end_of, title};
+use super::scale::ScaleKind;
 use super::scale::{Scale, ticks};
 use super::text::escape;
 

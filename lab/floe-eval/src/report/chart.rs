@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::scale::{Scale, Tick, ticks};
+use super::scale::{Scale, ScaleKind, Tick, ticks};
 use super::text::escape;
 
 /// A line of a chart.
@@ -52,19 +52,6 @@ impl Axis {
         });
         named.collect()
     }
-}
-
-/// How values spread over an axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ScaleKind {
-    /// From zero.
-    Linear,
-    /// From zero to one, shown as percentages.
-    Percent,
-    /// Powers of ten.
-    Log,
-    /// Linear, but not necessarily from zero: for horizontal axes.
-    Free,
 }
 
 /// A chart.

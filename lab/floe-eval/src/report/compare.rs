@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::export;
-use super::figures::{self, Figure};
+use super::figure::Figure;
 use super::html;
 use super::scale::short;
 use super::table::{Table, csv_field};
@@ -341,7 +341,7 @@ impl Comparison {
             }
         }
         let mut figures = panels::all(&both);
-        figures.retain(|figure: &figures::Figure| !figure.is_empty());
+        figures.retain(|figure: &Figure| !figure.is_empty());
         figures
     }
 }

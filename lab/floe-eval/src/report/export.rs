@@ -6,7 +6,8 @@ use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree, fontdb};
 
 use super::chart::{DARK_FROM, LIGHT};
-use super::figures::{self, Figure};
+use super::figure::Figure;
+use super::figures;
 use super::table::{Table, csv_field};
 use super::{ReportData, tables, write};
 use crate::error::EvalError;

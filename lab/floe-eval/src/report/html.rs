@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 
 use super::chart::{self, COLOURS, dashes};
-use super::figures::{self, Figure};
+use super::data::ReportData;
+use super::figure::Figure;
 use super::scale::short;
 use super::table::Table;
 use super::tables::is_timed;
 use super::text::{bytes, escape, percent, rate, time};
-use super::{ReportData, panels, tables, verdicts};
+use super::{figures, panels, tables, verdicts};
 use crate::replay::ReplayResult;
 use crate::run::RunResult;
 

@@ -2,9 +2,10 @@
 //! panels that experiments ask for.
 
 use super::boxes::{BoxChart, BoxMark};
-use super::chart::{Axis, Chart, Line, ScaleKind};
-use super::figures::{Figure, LOG_FROM_SPAN, ValueAxis, slug, time_chart};
-use super::{Panel, ReportData};
+use super::chart::{Axis, Chart, Line};
+use super::data::{Panel, ReportData};
+use super::figure::{Figure, LOG_FROM_SPAN, ValueAxis, slug, time_chart};
+use super::scale::ScaleKind;
 use crate::experiment::PanelKind;
 use crate::metrics::{Distribution, SERIES, Series, SeriesKind};
 use crate::run::{ExtraSeries, RunResult};

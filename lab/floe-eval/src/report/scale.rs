@@ -1,6 +1,17 @@
 //! Scales of axes and where their ticks are.
 
-use super::chart::ScaleKind;
+/// How values spread over an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScaleKind {
+    /// From zero.
+    Linear,
+    /// From zero to one, shown as percentages.
+    Percent,
+    /// Powers of ten.
+    Log,
+    /// Linear, but not necessarily from zero: for horizontal axes.
+    Free,
+}
 
 /// Values mapped to shares of an axis.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 //! The tables of a report.
 
-use super::ReportData;
+use super::data::ReportData;
+use super::figure::slug;
 use super::scale::short;
 use super::table::Table;
 use super::text::{bytes, percent, rate, time, value};
@@ -133,7 +134,7 @@ pub(super) fn extras(runs: &[RunResult]) -> Table {
 
 /// Miss ratios and misses, a row per size, a column per policy.
 pub(super) fn replay(replay: &ReplayResult) -> Vec<Table> {
-    let name = |of: &str| format!("{of}-{}", super::figures::slug(&replay.name));
+    let name = |of: &str| format!("{of}-{}", slug(&replay.name));
     let ratios = pivot(replay, |counts| percent(counts.miss_ratio()));
     let misses = pivot(replay, |counts| counts.misses.to_string());
     vec![

@@ -1,6 +1,9 @@
-use super::chart::{Axis, Chart, Line, ScaleKind};
+use super::chart::{Axis, Chart, Line};
+use super::scale::ScaleKind;
 use super::*;
 use crate::metrics::{Distribution, Distributions, LatencySummary, Measures};
+use crate::results::Provenance;
+use crate::run::RunResult;
 
 fn measures(start_s: f64, ms: f64) -> Measures {
     let latency = LatencySummary {
