@@ -13,9 +13,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::answer::Failure;
 use super::bins::Bins;
 use super::progress::Display;
-use super::target::Failure;
 use super::{
     Arrivals, BenchOptions, Pacing, Planned, RequestSource, RequestStream, RunResult, Target,
 };

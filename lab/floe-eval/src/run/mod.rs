@@ -5,6 +5,7 @@
 //! the clock it is given, so that the same run works in real and in virtual
 //! time.
 
+mod answer;
 mod bins;
 mod charge;
 mod driver;
@@ -28,12 +29,13 @@ use crate::metrics::{Distributions, Measures};
 use crate::trace::TraceOptions;
 use crate::workload::WorkloadSpec;
 
+pub use answer::{BENCH_BUCKET, object_key};
 pub use charge::HostCharge;
 pub use driver::bench;
 pub use probe::OriginProbe;
 pub use remote::{RemoteAddress, RemoteSpec, RemoteTarget};
 pub use requests::{Planned, RequestStream};
-pub use target::{BENCH_BUCKET, ObjectTarget, StoreTarget, Target, object_key};
+pub use target::{ObjectTarget, StoreTarget, Target};
 
 /// Runs something in virtual time; blocks, and must be called outside of any
 /// runtime.

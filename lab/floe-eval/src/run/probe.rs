@@ -13,7 +13,7 @@ use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
 use super::Planned;
-use super::target::{Answer, Failure, failed};
+use super::answer::{Answer, Failure, failed};
 use super::{ExtraFigure, WHOLE_OBJECT};
 use crate::error::EvalError;
 use crate::metrics::{Served, histogram};

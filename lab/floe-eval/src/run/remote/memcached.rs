@@ -2,9 +2,11 @@
 
 use floe::origin::ObjectKey;
 
+use super::ask::Ask;
 use super::pipe::{Broken, Input, Output, Wire, junk};
-use super::{Answer, Ask, EvalError, Failure, other, pieces, written};
+use crate::error::EvalError;
 use crate::metrics::Served;
+use crate::run::answer::{Answer, Failure, other, pieces, written};
 
 /// Longest key of memcached.
 const KEY_BYTES_MAX: usize = 250;

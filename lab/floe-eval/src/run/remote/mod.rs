@@ -2,6 +2,7 @@
 //! memcached. The server may be Floe's or any other that speaks it.
 
 mod address;
+mod ask;
 mod memcached;
 mod oxcache;
 mod pipe;
@@ -14,12 +15,13 @@ use floe::origin::{ObjectKey, OriginConfig};
 use floe_device::Clock;
 use serde::{Deserialize, Serialize};
 
-use super::target::{Answer, BENCH_BUCKET, Check, Failure, failed, other, pieces, written};
+use super::answer::{Answer, BENCH_BUCKET, Check, Failure};
 use super::{BenchOptions, Pacing, Planned, RequestSource};
 use crate::error::EvalError;
 use crate::trace::Op;
 
 pub use address::RemoteAddress;
+use ask::Ask;
 use memcached::Memcached;
 use oxcache::OxCache;
 use pipe::Pool;
@@ -214,21 +216,4 @@ impl RemoteSpec {
             _ => Ok(()),
         }
     }
-}
-
-/// A request to a server.
-#[derive(Debug)]
-enum Ask {
-    Get {
-        offset: u64,
-        length: u64,
-        /// Whether that is all of the object.
-        whole: bool,
-        check: Check,
-    },
-    Put {
-        content: Content,
-        length: u64,
-    },
-    Delete,
 }

@@ -11,9 +11,10 @@
 
 use floe::origin::ObjectKey;
 
+use super::ask::Ask;
 use super::pipe::{Broken, Input, Output, Wire, junk};
-use super::{Answer, Ask, Failure};
 use crate::metrics::Served;
+use crate::run::answer::{Answer, Failure};
 
 const GET: u64 = 0;
 const ERROR: u64 = 0;

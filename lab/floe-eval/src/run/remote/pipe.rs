@@ -16,8 +16,10 @@ use tokio::io::{AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Answer, Ask, Check, Failure, RemoteAddress};
+use super::address::RemoteAddress;
+use super::ask::Ask;
 use crate::error::EvalError;
+use crate::run::answer::{Answer, Check, Failure};
 
 /// Bytes that are gathered before they are written.
 const WRITE_BYTES: usize = 64 << 10;

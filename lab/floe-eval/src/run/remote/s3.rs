@@ -9,8 +9,11 @@ use floe::origin::{
 use floe_device::Clock;
 use futures::StreamExt as _;
 
-use super::{Answer, Ask, EvalError, Failure, RemoteAddress, failed, other, pieces, written};
+use super::address::RemoteAddress;
+use super::ask::Ask;
+use crate::error::EvalError;
 use crate::metrics::Served;
+use crate::run::answer::{Answer, Failure, failed, other, pieces, written};
 
 /// More requests than any run has under way.
 const CONCURRENT_MAX: usize = 1 << 20;

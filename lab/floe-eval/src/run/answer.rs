@@ -1,0 +1,144 @@
+//! Answers to requests, and checks of their bytes.
+
+use floe::origin::ObjectKey;
+use floe::origin::emulated::{Content, verify};
+
+use super::Planned;
+use crate::error::EvalError;
+use crate::metrics::Served;
+
+/// The bucket of all objects of a run.
+pub const BENCH_BUCKET: &str = "bench";
+
+/// Bytes that a client writes at once.
+const PUT_PIECE_BYTES: u64 = 256 << 10;
+
+/// The outcome of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    pub(super) served: Served,
+    pub(super) bytes: u64,
+}
+
+/// Why a request was not served.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    /// The cache lied. The run stops.
+    #[error(transparent)]
+    Lie(EvalError),
+    /// It failed. The run goes on and counts.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// The name of an object in the origin: the size is part of it, so that an
+/// emulated origin whose size rule is `from_key` makes it so large.
+pub fn object_key(request: &Planned) -> ObjectKey {
+    ObjectKey::new(
+        BENCH_BUCKET,
+        format!("{}-{}", request.key, request.object_bytes),
+    )
+}
+
+/// The content of an object of so many bytes, in pieces.
+pub(super) fn pieces(content: Content, bytes: u64) -> impl Iterator<Item = Vec<u8>> {
+    let starts = (0..bytes).step_by(PUT_PIECE_BYTES as usize);
+    starts.map(move |start| {
+        let mut piece = vec![0; PUT_PIECE_BYTES.min(bytes - start) as usize];
+        content.fill(start, &mut piece);
+        piece
+    })
+}
+
+/// Counts an answer's bytes and compares them with what they must be.
+#[derive(Debug)]
+pub(super) struct Check {
+    name: ObjectKey,
+    /// The offset of the bytes in the object.
+    offset: u64,
+    /// Bytes that are expected.
+    length: u64,
+    seed: Option<u64>,
+    seen: u64,
+    /// Whether the bytes come from a server that runs.
+    is_remote: bool,
+}
+
+impl Check {
+    pub(super) fn new(request: &Planned, seed: Option<u64>) -> Self {
+        Check {
+            is_remote: false,
+            ..Check::remote(object_key(request), request, seed)
+        }
+    }
+
+    /// A check of another answer to `request`, after a first one.
+    pub(super) fn anew(&self, request: &Planned) -> Self {
+        Check::new(request, self.seed)
+    }
+
+    /// Of an answer of a server that runs, to a request for an object that is
+    /// called `name`.
+    pub(super) fn remote(name: ObjectKey, request: &Planned, seed: Option<u64>) -> Self {
+        Check {
+            name,
+            offset: request.offset,
+            length: request.length,
+            seed,
+            seen: 0,
+            is_remote: true,
+        }
+    }
+
+    pub(super) fn piece(&mut self, piece: &[u8]) -> Result<(), Failure> {
+        let at = self.offset + self.seen;
+        self.seen += piece.len() as u64;
+        let Some(seed) = self.seed else { return Ok(()) };
+        verify(seed, &self.name, at, piece).map_err(|wrong| {
+            let (key, offset) = (self.name.to_string(), wrong.offset);
+            Failure::Lie(match self.is_remote {
+                true => EvalError::ServerLied {
+                    key,
+                    what: format!("the byte at offset {offset} differs"),
+                },
+                false => EvalError::WrongBytes { key, offset },
+            })
+        })
+    }
+
+    pub(super) fn finish(&self, served: Served) -> Result<Answer, Failure> {
+        if self.seen != self.length {
+            let (key, wanted, given) = (self.name.to_string(), self.length, self.seen);
+            if !self.is_remote {
+                return Err(Failure::Lie(EvalError::WrongLength { key, wanted, given }));
+            }
+            let what = format!("{given} bytes came instead of {wanted}");
+            return Err(match self.seed {
+                Some(_) => Failure::Lie(EvalError::ServerLied { key, what }),
+                None => Failure::Failed(format!("{key}: {what}; is --object-size right?")),
+            });
+        }
+        Ok(Answer {
+            served,
+            bytes: self.seen,
+        })
+    }
+}
+
+pub(super) fn other(bytes: u64) -> Answer {
+    Answer {
+        served: Served::Other,
+        bytes,
+    }
+}
+
+pub(super) fn written(bytes: u64) -> Answer {
+    Answer {
+        served: Served::Write,
+        bytes,
+    }
+}
+
+pub(super) fn failed(error: impl std::error::Error + 'static) -> Failure {
+    Failure::Failed(crate::error::chain(&error))
+}

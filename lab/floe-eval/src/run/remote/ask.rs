@@ -1,0 +1,22 @@
+//! Requests in the terms that all protocols share.
+
+use floe::origin::emulated::Content;
+
+use crate::run::answer::Check;
+
+/// A request to a server.
+#[derive(Debug)]
+pub(super) enum Ask {
+    Get {
+        offset: u64,
+        length: u64,
+        /// Whether that is all of the object.
+        whole: bool,
+        check: Check,
+    },
+    Put {
+        content: Content,
+        length: u64,
+    },
+    Delete,
+}
