@@ -24,6 +24,7 @@ pub mod replay;
 pub mod report;
 pub mod results;
 pub mod run;
+mod shared;
 pub mod tiny;
 pub mod trace;
 pub mod workload;

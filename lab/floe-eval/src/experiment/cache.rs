@@ -14,7 +14,7 @@ use floe_device::config::DeviceKind;
 use floe_device::{Clock, DeviceConfig, Metered, SharedDevice};
 use serde::{Deserialize, Serialize};
 
-use super::host::HostSpec;
+use super::host_spec::HostSpec;
 use crate::error::EvalError;
 use crate::run::{HostCharge, ObjectTarget, RemoteAddress, RemoteSpec, StoreTarget, Target};
 

@@ -2,60 +2,22 @@
 //! result to figures. The hosts are models of others' caches over the simulated
 //! SSD; see [`crate::hosts`].
 
-use std::path::PathBuf;
-
 use floe::origin::emulated::{LatencyPreset, LatencyRule};
 use floe_core::ByteSize;
 use floe_core::ssd::{SsdConfig, Statistics};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::{Deserialize, Serialize};
 
 use super::cache::TargetKind;
 use super::schema::BenchCase;
 use crate::error::EvalError;
 use crate::hosts::{
-    DeviceChoice, EvictionPolicy, HostBehaviour, HostConfig, HostResult, Remote, StartState,
-    overlaid,
+    EvictionPolicy, HostBehaviour, HostConfig, HostResult, Remote, StartState, overlaid,
 };
 use crate::metrics::{Measures, media_figures};
 use crate::run::{ExtraFigure, Pacing, Progress, RunResult};
 
-/// Settings of the papers' hosts beside those of every cache.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct HostSpec {
-    /// The simulated device.
-    pub device: DeviceChoice,
-    /// How it is when the run begins.
-    pub start: StartState,
-    /// A file that keeps this state: read if it is there, otherwise written.
-    pub state: Option<PathBuf>,
-    /// How many zones the cache has.
-    pub zones: u32,
-    /// The size that a zone counts as when there are `ratio` keys per chunk.
-    pub zone_unit: ByteSize,
-    /// How far a fetch may be from its mean latency, as a share.
-    pub jitter: f64,
-    /// Settings of the host that differ from the paper's.
-    pub behaviour: toml::Table,
-}
-
 /// Below this, a chunk is one of the papers' small ones.
 const SMALL_CHUNK: ByteSize = ByteSize::mib(16);
-
-impl Default for HostSpec {
-    fn default() -> Self {
-        HostSpec {
-            device: DeviceChoice::preset("zn540"),
-            start: StartState::default(),
-            state: None,
-            zones: HostConfig::ZONES_512M,
-            zone_unit: ByteSize::gib(1),
-            jitter: 0.02,
-            behaviour: toml::Table::new(),
-        }
-    }
-}
 
 /// The host's configuration of a case; `None` where the target is no host.
 pub(super) fn config(name: &str, driven: &BenchCase) -> Result<Option<HostConfig>, EvalError> {
@@ -310,6 +272,7 @@ pub(super) fn device(config: &HostConfig) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::DeviceChoice;
 
     const HOST: &str = r#"
         ratio = 2.0

@@ -44,6 +44,7 @@ mod cases;
 mod curves;
 mod drive;
 mod host;
+mod host_spec;
 mod known;
 mod published;
 mod records;
@@ -55,13 +56,14 @@ mod tolerance;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::shared::{TraceCase, find_shared};
 pub use cache::{CacheSpec, CacheUnderTest, TargetKind};
-pub use host::HostSpec;
+pub use host_spec::HostSpec;
 pub use known::{Known, KnownToDiffer};
 pub use published::{Expectation, Kind, Published, PublishedTable};
 pub use schema::{
     Adjust, BenchCase, CurveSpec, Experiment, PanelKind, PanelSpec, ReplayCase, Selection,
-    TimeKind, TraceCase, Vary, find_shared,
+    TimeKind, Vary,
 };
 pub use sweep::{ExperimentOptions, are_pieces, merge, run};
 pub use tolerance::{TOLERANCES, Tolerance};

@@ -1,6 +1,6 @@
 //! The keys of an experiment file.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use floe_core::ByteSize;
 use floe_core::policy::object::ObjectPolicyKind;
@@ -8,10 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::cache::CacheSpec;
 use super::published::{Published, PublishedTable};
-use crate::error::EvalError;
 use crate::run::Pacing;
+use crate::shared::TraceCase;
 use crate::tiny::TinyCase;
-use crate::trace::TraceFormat;
 use crate::workload::Distribution;
 
 /// An experiment file.
@@ -172,64 +171,6 @@ fn default_bin_s() -> f64 {
 
 fn default_verify() -> bool {
     true
-}
-
-/// A trace.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct TraceCase {
-    /// The file: as it is, beside the experiment, in `$FLOE_TRACES`, or in
-    /// `../shared/traces`.
-    pub path: PathBuf,
-    /// Its format, if it is not to be recognised.
-    pub format: Option<String>,
-    /// Count and skip bad lines.
-    #[serde(default)]
-    pub skip_bad: bool,
-}
-
-impl TraceCase {
-    /// The format by its name.
-    ///
-    /// # Errors
-    /// When there is no such format.
-    pub fn format(&self) -> Result<Option<TraceFormat>, EvalError> {
-        let parsed = self.format.as_deref().map(str::parse).transpose();
-        parsed.map_err(|error: crate::trace::UnknownFormat| EvalError::Option {
-            option: "format",
-            reason: error.to_string(),
-        })
-    }
-
-    /// Finds the file, for an experiment file at `experiment`.
-    ///
-    /// # Errors
-    /// When none of the possible places has it.
-    pub fn find(&self, experiment: &Path) -> Result<PathBuf, EvalError> {
-        find_shared(&self.path, experiment)
-    }
-}
-
-/// Finds a file, for an experiment file at `experiment`: as it is, beside
-/// the experiment, in `$FLOE_TRACES`, or in `../shared/traces`.
-///
-/// # Errors
-/// [`EvalError::Absent`] when none of them has it.
-pub fn find_shared(path: &Path, experiment: &Path) -> Result<PathBuf, EvalError> {
-    let beside = experiment.parent().unwrap_or(Path::new("."));
-    let shared = std::env::var_os("FLOE_TRACES").map(PathBuf::from);
-    let places = [
-        Some(PathBuf::from(".")),
-        Some(beside.to_owned()),
-        shared,
-        Some(PathBuf::from("../shared/traces")),
-    ];
-    let mut candidates = places.into_iter().flatten().map(|place| place.join(path));
-    candidates
-        .find(|candidate| candidate.is_file())
-        .ok_or_else(|| EvalError::Absent {
-            path: path.to_owned(),
-        })
 }
 
 /// Replays a trace against pure policies.

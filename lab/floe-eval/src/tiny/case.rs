@@ -3,12 +3,27 @@
 use floe_core::ByteSize;
 use floe_core::policy::admission::AdmissionConfig;
 use floe_core::tiny::{Flash, PAGE_BYTES};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::device::{TinyDevice, TinyDeviceKind};
-use super::engines::EngineKind;
 use super::workload::TinyWorkload;
 use crate::error::EvalError;
+
+/// An engine by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EngineKind {
+    /// A FIFO of set-groups.
+    Nemo,
+    /// A log with an exact index.
+    Log,
+    /// Sets in place.
+    Set,
+    /// A log in front of sets.
+    Kangaroo,
+    /// A log in front of sets in two logs.
+    Fairywren,
+}
 
 /// Drives a tiny engine on modelled flash.
 #[derive(Clone, Debug, Deserialize)]

@@ -10,8 +10,8 @@ use floe_core::policy::admission::Admission;
 use floe_core::tiny::model::Model;
 use floe_core::tiny::{Engine, Expiry, Flash, PAGE_BYTES};
 
-use super::TinyProgress;
 use super::case::TinyCase;
+use super::progress::TinyProgress;
 use super::ram::{Held, RamTier};
 use super::series::{Bins, Counts, Snapshot};
 use super::timing::Timing;

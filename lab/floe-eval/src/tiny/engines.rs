@@ -8,31 +8,15 @@ use floe_core::tiny::{
     KangarooPlan, Log, LogConfig, LogPlan, PAGE_BYTES, PlanError, Set, SetConfig, SetPlan,
     SetStorage,
 };
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
-use super::TinyProgress;
-use super::case::TinyCase;
+use super::case::{EngineKind, TinyCase};
 use super::driver::Driver;
 use super::figures;
+use super::progress::TinyProgress;
 use crate::error::EvalError;
 use crate::run::{ExtraFigure, RunResult};
-
-/// An engine by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EngineKind {
-    /// A FIFO of set-groups.
-    Nemo,
-    /// A log with an exact index.
-    Log,
-    /// Sets in place.
-    Set,
-    /// A log in front of sets.
-    Kangaroo,
-    /// A log in front of sets in two logs.
-    Fairywren,
-}
 
 /// A run that is still to be given an engine.
 pub(super) struct Run<'a> {

@@ -17,9 +17,9 @@ use floe_device::{Clock, DeviceConfig, SharedDevice};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use super::case::TinyCase;
+use super::case::{EngineKind, TinyCase};
 use super::driver::{Meter, Outcome};
-use super::engines::{self, EngineKind, Run};
+use super::engines::{self, Run};
 use super::figures;
 use super::series::{Bins, Counts, Snapshot};
 use super::timing::{Latencies, record};

@@ -26,6 +26,7 @@ mod driver;
 mod engines;
 mod figures;
 mod flow;
+mod progress;
 mod ram;
 mod series;
 #[cfg(test)]
@@ -36,24 +37,13 @@ pub mod workload;
 
 use std::path::Path;
 
-pub use case::TinyCase;
+pub use case::{EngineKind, TinyCase};
 pub use device::{TinyDevice, TinyDeviceKind};
-pub use engines::EngineKind;
 pub(crate) use figures::series_names;
+pub use progress::TinyProgress;
 
 use crate::error::EvalError;
 use crate::run::RunResult;
-
-/// How far a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TinyProgress {
-    /// Bytes that the engine accepted.
-    pub bytes_done: u64,
-    /// Of how many.
-    pub bytes: u64,
-    /// Operations so far.
-    pub operations: u64,
-}
 
 /// Runs a case. The same case and seed give the same result, except on a real
 /// device. Blocks, and must be called outside of any runtime. Calls `progress`

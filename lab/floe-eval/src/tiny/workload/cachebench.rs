@@ -20,7 +20,7 @@ use super::alias::Alias;
 use super::sizes::mix;
 use super::{Draw, REQUESTS_PER_SECOND};
 use crate::error::EvalError;
-use crate::experiment::find_shared;
+use crate::shared::find_shared;
 use crate::trace::Op;
 use crate::workload::WorkloadError;
 

@@ -8,6 +8,7 @@
 
 mod alias;
 mod cachebench;
+mod draw;
 mod recorded;
 mod sizes;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
 pub use cachebench::{CacheBench, CacheBenchStream};
+pub use draw::Draw;
 pub use recorded::{Recorded, RecordedStream};
 pub use sizes::SizeModel;
 pub use twitter::{Cluster, PAPER_FLASH_BYTES, PAPER_OBJECT_BYTES, TwitterMix, TwitterStream};
@@ -29,23 +31,9 @@ pub use twitter::{Cluster, PAPER_FLASH_BYTES, PAPER_OBJECT_BYTES, TwitterMix, Tw
 use crate::error::EvalError;
 use crate::trace::Op;
 use crate::workload::{Distribution, Workload, WorkloadError, WorkloadSpec};
+use draw::REQUESTS_PER_SECOND;
 use sizes::Sizes;
 pub(super) use sizes::mix;
-
-/// A request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Draw {
-    /// The key.
-    pub hash: KeyHash,
-    /// The operation.
-    pub op: Op,
-    /// Bytes of the object, key and value together.
-    pub bytes: u32,
-    /// How long a `set` is for, in seconds; zero for ever.
-    pub ttl_seconds: u32,
-    /// When, in seconds of the workload's own time.
-    pub now_seconds: u32,
-}
 
 /// The source of requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -161,9 +149,6 @@ pub struct SyntheticStream {
     delete_upto: f64,
     drawn: u64,
 }
-
-/// Requests per second of the time that a drawn workload lives in.
-const REQUESTS_PER_SECOND: u64 = 100_000;
 
 impl SyntheticStream {
     fn new(from: &Synthetic, flash_bytes: u64, seed: u64) -> Result<Self, WorkloadError> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Draw;
 use super::sizes::{SizeModel, Sizes, mix};
 use crate::error::EvalError;
-use crate::experiment::{TraceCase, find_shared};
+use crate::shared::{TraceCase, find_shared};
 use crate::trace::{Request, Trace, TraceOptions};
 
 /// A trace, possibly several times over.

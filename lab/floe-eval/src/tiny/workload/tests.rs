@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use floe_core::ByteSize;
 
 use super::*;
-use crate::experiment::find_shared;
+use crate::shared::find_shared;
 
 const GIB: u64 = 1 << 30;
 
