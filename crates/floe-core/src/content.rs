@@ -1,20 +1,21 @@
-//! Made-up bytes: streams that follow from one number, can be checked at any
-//! offset without having been kept, and can be recognised when they are met
-//! again.
+//! Synthetic bytes: streams generated from one number. Their bytes can be
+//! checked at any offset without being kept, and a piece of a stream can be
+//! recognised.
 //!
-//! Emulated origins serve them and simulated SSDs keep their numbers in place
-//! of their bytes, so that experiments with terabytes need no terabytes.
+//! Emulated origins serve them. Simulated SSDs keep a stream's state in place
+//! of its bytes, so that experiments with terabytes need no terabytes.
 
-/// The distance between the states of two words: 2^64 over the golden ratio,
-/// so that states near each other are as different as can be.
+/// The distance between the states of two consecutive words: 2^64 divided by
+/// the golden ratio, so that nearby states differ in many bits.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 const WORD: usize = size_of::<u64>();
-/// Words that are compared before the first difference is looked for.
+/// Words compared at once, before the first difference is located.
 const STRIDE: usize = 32;
 
-/// A stream of made-up bytes: a Weyl sequence, its upper halves folded into the
-/// lower, as 64-bit little-endian words. Two streams never agree in a word
-/// unless one is the other shifted; more randomness would only take time.
+/// A stream of synthetic bytes: a Weyl sequence as 64-bit little-endian words,
+/// the upper half of each folded into its lower half. Two streams never agree
+/// in a word unless one is the other shifted. More randomness would only cost
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadeUp {
     /// The state at the first word.
@@ -22,7 +23,7 @@ pub struct MadeUp {
 }
 
 impl MadeUp {
-    /// The least bytes that [`MadeUp::recognise`] needs.
+    /// The fewest bytes that [`MadeUp::recognise`] needs.
     pub const RECOGNISABLE: usize = 2 * WORD;
 
     /// The stream of `seed`.
@@ -31,9 +32,9 @@ impl MadeUp {
     }
 
     /// The stream that begins with `bytes`, if the first
-    /// [`RECOGNISABLE`](Self::RECOGNISABLE) of them are made up. Other bytes
-    /// pass for it once in 2^64: compare all of them with
-    /// [`MadeUp::agreement`].
+    /// [`RECOGNISABLE`](Self::RECOGNISABLE) of them belong to a stream. Other
+    /// bytes are mistaken for a stream with probability 2^-64: compare all of
+    /// them with [`MadeUp::agreement`].
     pub fn recognise(bytes: &[u8]) -> Option<Self> {
         let (first, rest) = bytes.split_first_chunk()?;
         let second = rest.first_chunk()?;
@@ -42,7 +43,8 @@ impl MadeUp {
         (next == u64::from_le_bytes(*second)).then_some(MadeUp { state })
     }
 
-    /// The stream from its byte `words * 8` on; backwards if negative.
+    /// The stream that begins at this one's byte `words * 8`; earlier if
+    /// negative.
     pub fn shifted(&self, words: i64) -> Self {
         let distance = (words as u64).wrapping_mul(GAMMA);
         MadeUp {
@@ -64,7 +66,8 @@ impl MadeUp {
         last.copy_from_slice(&fold(state).to_le_bytes()[..last.len()]);
     }
 
-    /// How many of `bytes`, from the first on, are those that begin at `offset`.
+    /// The length of the longest prefix of `bytes` that equals the stream's
+    /// bytes at `offset`.
     pub fn agreement(&self, offset: u64, bytes: &[u8]) -> usize {
         let (mut state, head) = self.at(offset);
         let (first, rest) = bytes.split_at(head.len().min(bytes.len()));
@@ -91,7 +94,7 @@ impl MadeUp {
     }
 
     /// The state at the first word that begins at or after `offset`, and the
-    /// bytes between the two.
+    /// stream's bytes between `offset` and that word.
     fn at(&self, offset: u64) -> (u64, Head) {
         let word = offset / WORD as u64;
         let state = self.state.wrapping_add(GAMMA.wrapping_mul(word));
@@ -107,7 +110,7 @@ impl MadeUp {
     }
 }
 
-/// The end of a word.
+/// The end of a word: its bytes from `skip` on.
 struct Head {
     word: [u8; WORD],
     skip: usize,
@@ -129,8 +132,8 @@ impl std::ops::Deref for Head {
     }
 }
 
-/// Whether whole words are those from `state` on; without branches, so that it
-/// is quick.
+/// Whether `words`, whole words, are those of the stream from `state` on.
+/// Without branches, for speed.
 fn is_made_up(mut state: u64, words: &[u8]) -> bool {
     let mut difference = 0;
     for word in words.chunks_exact(WORD) {
@@ -142,12 +145,12 @@ fn is_made_up(mut state: u64, words: &[u8]) -> bool {
     difference == 0
 }
 
-/// The length of what both begin with.
+/// The length of the longest common prefix.
 fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// Undoes itself.
+/// Its own inverse.
 const fn fold(z: u64) -> u64 {
     z ^ (z >> 32)
 }

@@ -1,4 +1,4 @@
-//! What a device looks like to a brain: zones of blocks.
+//! A device as an engine core sees it: zones of blocks.
 
 use std::fmt;
 
@@ -62,14 +62,14 @@ pub struct Geometry {
     /// Whether `write` may go to any block of a zone, in any order.
     pub random_writes: bool,
     /// Whether the device itself chooses where an append lands (ZNS zone
-    /// append); otherwise the driver emulates append with a write pointer.
+    /// append). Otherwise the driver emulates append with a write pointer.
     pub native_append: bool,
     /// Number of placement handles (FDP reclaim-unit handles) to choose from;
     /// zero where there are none.
     pub placement_handles: u16,
 }
 
-/// Why a geometry makes no sense.
+/// Why a geometry is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("device geometry: {0}")]
 pub struct GeometryError(pub String);
@@ -118,10 +118,10 @@ impl Geometry {
         offset.is_multiple_of(block) && len.is_multiple_of(block)
     }
 
-    /// Checks that the numbers fit together.
+    /// Checks that the numbers are consistent.
     ///
     /// # Errors
-    /// Names the first number that does not.
+    /// Names the first number that is not.
     pub fn validate(&self) -> Result<(), GeometryError> {
         let fail = |why: String| Err(GeometryError(why));
         let block = u64::from(self.block_size);

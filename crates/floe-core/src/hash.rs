@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The seed of a cache's key hash: random at format time, kept in the
-/// superblock, so that nobody outside can choose colliding keys.
+/// superblock, so that clients cannot choose colliding keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashSeed(pub u64);
 
@@ -21,12 +21,12 @@ impl KeyHash {
     }
 }
 
-/// The hasher of maps whose keys are [`KeyHash`]es. They are seeded hashes
-/// already: nobody outside can choose colliding ones, and a run with a fixed
-/// seed is the same every time.
+/// The hasher of maps keyed by [`KeyHash`]. Key hashes are seeded already, so
+/// clients cannot choose colliding ones, and a run with a fixed seed is
+/// deterministic.
 pub type ByKeyHash = BuildHasherDefault<KeyHasher>;
 
-/// Takes one [`KeyHash`] for what it is.
+/// Passes one [`KeyHash`] through as the hash.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyHasher(u64);
 
@@ -41,8 +41,9 @@ impl Hasher for KeyHasher {
         }
     }
 
-    /// Shards and instances are chosen by the upper bits, and tables tag their
-    /// slots with the uppermost: those of one shard would be alike.
+    /// Rotated, because the upper bits choose shards and instances, and hash
+    /// tables tag their slots with the uppermost bits: within one shard these
+    /// bits are the same for all keys.
     fn write_u64(&mut self, hash: u64) {
         self.0 = hash.rotate_left(32);
     }

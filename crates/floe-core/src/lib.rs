@@ -1,11 +1,11 @@
-//! The brain of Floe: pure, synchronous, deterministic decisions.
+//! The engine cores of Floe: pure, synchronous, deterministic decisions.
 //!
-//! Everything in this crate takes values in and hands decisions out. It does
-//! no I/O, reads no clock, starts no thread, holds no `unsafe` and uses no
-//! randomly seeded map, so that the same input gives the same output on a
-//! production SSD and in a simulation. `cargo xtask tidy` enforces that.
+//! This crate turns values into decisions. It does no I/O, reads no clock,
+//! starts no thread, has no `unsafe` code and uses no randomly seeded map. The
+//! same input therefore gives the same output on a production SSD and in a
+//! simulation. `cargo xtask tidy` enforces that.
 //!
-//! What it refuses to know: devices, runtimes, origins, protocols.
+//! Must not depend on: devices, runtimes, origins, protocols.
 
 #![forbid(unsafe_code)]
 

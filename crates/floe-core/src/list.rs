@@ -1,8 +1,8 @@
-//! Doubly linked lists of elements in one array, by `u32` index: eight bytes
-//! of links per element, whatever the number of lists.
+//! Doubly linked lists of elements in one array, by `u32` index. Links take
+//! eight bytes per element, for any number of lists.
 //!
-//! An element is in one list at most. Neither the list nor the array records
-//! which; the policy that owns both does.
+//! An element is in at most one list. Neither the list nor the array records in
+//! which one; the policy that owns both does.
 
 /// The index of no element.
 pub const NONE: u32 = u32::MAX;
@@ -28,7 +28,7 @@ impl Default for Links {
 pub trait Linked {
     /// The links of element `id`.
     fn links(&self, id: u32) -> Links;
-    /// The same, to change them.
+    /// The links of element `id`, to change them.
     fn links_mut(&mut self, id: u32) -> &mut Links;
 }
 
@@ -56,7 +56,7 @@ impl Default for List {
 }
 
 impl List {
-    /// A list of nothing.
+    /// The empty list.
     pub const EMPTY: List = List {
         newest: NONE,
         oldest: NONE,
@@ -92,7 +92,7 @@ impl List {
         }
     }
 
-    /// Takes `id` out of this list, which must be the one that it is in.
+    /// Removes `id` from this list; `id` must be in it.
     pub fn unlink(&mut self, array: &mut (impl Linked + ?Sized), id: u32) {
         let Links { newer, older } = array.links(id);
         match newer {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     proptest! {
-        /// Two lists over one array against two queues.
+        /// Compares two lists over one array with two queues.
         #[test]
         fn lists_are_queues(steps in prop::collection::vec((0_u32..8, 0_usize..2, 0_u8..3), 0..200)) {
             let mut links = [Links::default(); 8];

@@ -49,7 +49,7 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// Why a text is not a byte size.
+/// A text is not a byte size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a size; write a number with an optional unit, such as 65536, 64KiB, 1.5GiB or 2TB"
@@ -84,7 +84,7 @@ impl FromStr for ByteSize {
         }
         let value: f64 = number.parse().map_err(|_| fail())?;
         let bytes = value * factor as f64;
-        // Above 2^53 a float no longer holds every byte count.
+        // Above 2^53 a float cannot represent every byte count.
         if !(0.0..9_007_199_254_740_992.0).contains(&bytes) {
             return Err(fail());
         }

@@ -1,4 +1,4 @@
-//! Time as brains see it: a number that is handed to them.
+//! Time as an engine core sees it: a number that its driver passes in.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -15,7 +15,7 @@ impl Tick {
     /// Later than every reachable tick.
     pub const MAX: Tick = Tick(u64::MAX);
 
-    /// So many seconds after the start.
+    /// The tick `seconds` after the start.
     pub const fn from_seconds(seconds: u32) -> Tick {
         Tick(seconds as u64 * 1_000_000_000)
     }
