@@ -6,7 +6,7 @@ use super::nand::{Nand, Portions, Program, Work};
 use super::saved::{Reader, StateFault, Writer, check};
 use super::statistics::{Programmed, Wear};
 
-/// The flash array: dies, and what lies in which superblock.
+/// The flash array: dies, and the state of every superblock on them.
 #[derive(Clone, Debug)]
 pub(super) struct Array {
     pub(super) nand: Nand,
@@ -14,15 +14,15 @@ pub(super) struct Array {
     pub(super) superblock_bytes: u64,
     blocks: Vec<Block>,
     pub(super) programmed: Programmed,
-    /// Accepted and not yet programmed.
+    /// Bytes accepted and not yet programmed.
     pub(super) buffered: Programmed,
     pub(super) discarded_bytes: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Block {
-    /// How often it was given up: what is programmed later belongs to another
-    /// life.
+    /// How many times the superblock was erased or abandoned. A program of an
+    /// earlier life does not count as data of this one.
     life: u32,
     programmed: u64,
     erasing_dies: u32,
@@ -46,7 +46,8 @@ pub(super) enum Cause {
     Padding,
 }
 
-/// A stretch that lies together: where, or in no superblock at all.
+/// Consecutive bytes that are stored contiguously: in a superblock from an
+/// offset on, or in none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     pub(super) bytes: u64,
@@ -62,8 +63,8 @@ impl Stream {
         }
     }
 
-    /// One more than its superblock, how far that is filled, and what is in the
-    /// row that is not full; or zero.
+    /// Writes the superblock's number plus one, how far it is filled, and the
+    /// contents of its incomplete row; zero for no stream.
     pub(super) fn save(stream: Option<&Self>, out: &mut Writer) {
         out.option(stream.map(|stream| u64::from(stream.superblock)));
         if let Some(stream) = stream {
@@ -72,7 +73,8 @@ impl Stream {
         }
     }
 
-    /// A stream that was saved; what is in its row is in the buffer again.
+    /// Reads a saved stream. The contents of its incomplete row are in the
+    /// write buffer again.
     pub(super) fn restore(
         from: &mut Reader<'_>,
         flash: &mut Array,
@@ -108,7 +110,7 @@ impl Stream {
         }))
     }
 
-    /// What of the row that is not yet full would be lost.
+    /// The contents of the incomplete row, which a discard would lose.
     pub(super) fn unprogrammed(&self) -> Portions {
         self.row
     }
@@ -186,15 +188,15 @@ impl Array {
         }
     }
 
-    /// Forgets what of a stream is not programmed; how much of it was in the
-    /// write buffer.
+    /// Drops the unprogrammed bytes of a stream. Returns how many of them were
+    /// in the write buffer.
     pub(super) fn discard(&mut self, stream: &Stream) -> u64 {
         self.buffered.subtract(&stream.row.programmed());
         self.discarded_bytes += u64::from(stream.row.host);
         u64::from(stream.row.host) + u64::from(stream.row.rewritten)
     }
 
-    /// Gives up what a superblock holds, and erases it.
+    /// Erases a superblock, and with it all that it holds.
     pub(super) fn erase(&mut self, now: u64, superblock: u32) {
         let block = &mut self.blocks[superblock as usize];
         block.life += 1;
@@ -206,8 +208,8 @@ impl Array {
         }
     }
 
-    /// The page reads for a stretch of a superblock, without what is still in
-    /// the buffer.
+    /// Calls `each` for the page reads of a range of a superblock, except for
+    /// bytes that are still in the buffer.
     pub(super) fn reads(
         &self,
         superblock: u32,
@@ -226,7 +228,8 @@ impl Array {
         }
     }
 
-    /// All programmed, as after a precondition.
+    /// Marks whole rows of `bytes` as programmed, without time passing, for a
+    /// precondition.
     pub(super) fn assume_programmed(&mut self, superblock: u32, bytes: u64) {
         let row = self.layout.row_bytes();
         self.blocks[superblock as usize].programmed = bytes - bytes % row;
@@ -242,20 +245,20 @@ impl Array {
         }
     }
 
-    /// Whether that was the last die.
+    /// Counts a die's erase as done; whether it was the superblock's last.
     pub(super) fn erased(&mut self, superblock: u32) -> bool {
         let block = &mut self.blocks[superblock as usize];
         block.erasing_dies -= 1;
         block.erasing_dies == 0
     }
 
-    /// Whether nothing is under way on the dies.
+    /// Whether the dies are idle and no erase is under way.
     pub(super) fn is_at_rest(&self) -> bool {
         self.nand.next().is_none() && self.blocks.iter().all(|block| block.erasing_dies == 0)
     }
 
-    /// What was programmed, and of every superblock how far and how often it
-    /// was erased.
+    /// Writes the programmed bytes, then how far each superblock is programmed
+    /// and how often it was erased.
     pub(super) fn save(&self, out: &mut Writer) {
         out.numbers(self.programmed.in_order());
         out.number(self.discarded_bytes);
@@ -278,8 +281,8 @@ impl Array {
         self.nand.restore(from)
     }
 
-    /// Whether all whole rows of what a superblock is filled with, and no more,
-    /// are programmed. One that was closed early may hold less.
+    /// Whether exactly the whole rows of the `filled` bytes are programmed. A
+    /// superblock that was closed early may hold fewer.
     pub(super) fn holds_rows(&self, superblock: u32, filled: u64, is_closed: bool) -> bool {
         let programmed = self.blocks[superblock as usize].programmed;
         let row = self.layout.row_bytes();

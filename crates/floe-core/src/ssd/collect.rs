@@ -1,10 +1,12 @@
 //! Garbage collection.
 //!
-//! One superblock at a time is the victim. Its valid units are read, in a
-//! window, and written to a stream of their own; when the last one is in the
-//! buffer, it is erased. Where free superblocks run out, the host may write
-//! only what collection frees: for every byte moved out of a victim that was
-//! valid to the share u, (1 − u) / u bytes.
+//! One superblock at a time is the victim. Collection reads its valid units, in
+//! a window, and writes them to a stream of their own. When the last unit is in
+//! the buffer, the victim is erased.
+//!
+//! When free superblocks run out, the host may write only as much as collection
+//! frees. If the share u of a victim is valid, each byte moved out of it grants
+//! the host (1 − u) / u bytes.
 
 use super::array::{Array, Cause, Stream};
 use super::collector::{Current, Move, read};
@@ -13,7 +15,7 @@ use super::ftl::{Ftl, NONE, Use};
 use super::statistics::{Collected, Collection};
 
 impl Ftl {
-    /// Starts what collection can start.
+    /// Starts whatever collection can start now.
     pub(super) fn collect(&mut self, now: u64, flash: &mut Array, host_bytes: u64) {
         loop {
             if self.collector.victim.is_none() && !self.choose(now, host_bytes) {
@@ -34,7 +36,7 @@ impl Ftl {
         }
     }
 
-    /// A page read of a move is done.
+    /// Handles the end of a page read of a move.
     pub(super) fn move_read(&mut self, now: u64, flash: &mut Array, number: u32) {
         let Some(moved) = self.collector.moves.get_mut(number) else {
             return;
@@ -48,7 +50,7 @@ impl Ftl {
         }
     }
 
-    /// Writes what was read, as far as there is room.
+    /// Writes the units that were read, while there is room.
     pub(super) fn place_landed(&mut self, now: u64, flash: &mut Array) {
         while let Some(&place) = self.collector.landed.front() {
             if !self.place_one(now, flash, place) {
@@ -66,7 +68,7 @@ impl Ftl {
 
     fn place_one(&mut self, now: u64, flash: &mut Array, place: u32) -> bool {
         let Some(unit) = self.valid_owner(place) else {
-            // Overwritten meanwhile.
+            // The host has overwritten it meanwhile.
             self.collector.under_way_bytes -= self.unit;
             return true;
         };
@@ -121,7 +123,7 @@ impl Ftl {
                 }
                 continue;
             }
-            // Still in the buffer.
+            // The unit is still in the write buffer.
             self.collector.moves.remove(number);
             self.collector.victim = Some(*victim);
             self.collector.landed.push_back(place);
@@ -132,7 +134,7 @@ impl Ftl {
         }
     }
 
-    /// Chooses a victim, if one is needed and something can be gained.
+    /// Chooses a victim if free superblocks are short and one has garbage.
     fn choose(&mut self, now: u64, host_bytes: u64) -> bool {
         if self.free.len() >= self.collector.collect_below {
             return false;

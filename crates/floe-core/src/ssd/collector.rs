@@ -1,5 +1,5 @@
-//! The state of garbage collection, and its share of the host's writes. The
-//! translation layer carries collection out.
+//! The state of garbage collection, and the credits that pace the host's
+//! writes. The translation layer carries collection out.
 
 use std::collections::VecDeque;
 
@@ -18,13 +18,13 @@ pub(super) struct Collector {
     pub(super) choice: Victim,
     pub(super) victim: Option<Current>,
     pub(super) moves: Slab<Move>,
-    /// Read, and waiting for a free superblock.
+    /// Units that were read and wait for a free superblock.
     pub(super) landed: VecDeque<u32>,
     pub(super) streams: Vec<Option<Stream>>,
     pub(super) credits: u64,
-    /// Nothing could be gained from any superblock.
+    /// No superblock has garbage.
     pub(super) is_stuck: bool,
-    /// Read or being read, and not yet programmed.
+    /// Bytes being moved: read or being read, and not yet programmed.
     pub(super) under_way_bytes: u64,
     pub(super) collection: Collection,
 }
@@ -32,7 +32,7 @@ pub(super) struct Collector {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Current {
     pub(super) superblock: u32,
-    /// The next place to look at.
+    /// The next unit of the superblock to examine.
     pub(super) cursor: u32,
     /// Moves that are not yet in the buffer.
     pub(super) moving: u32,
@@ -67,8 +67,8 @@ impl Collector {
         }
     }
 
-    /// Its streams, what the host may write, whether it is stuck, and what it
-    /// has moved so far.
+    /// Writes the streams, the host's credits, whether collection is stuck, and
+    /// its totals.
     pub(super) fn save(&self, out: &mut Writer) -> Result<(), Busy> {
         if self.victim.is_some() || !self.landed.is_empty() {
             return Err(Busy);
@@ -81,7 +81,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Takes over what was saved. Returns the streams.
+    /// Restores a saved state. Returns the streams.
     pub(super) fn restore(
         &mut self,
         from: &mut Reader<'_>,
@@ -104,13 +104,13 @@ impl Collector {
         Ok(self.streams.iter().flatten().copied().collect())
     }
 
-    /// Free superblocks that are kept for collection.
+    /// Free superblocks reserved for collection.
     pub(super) fn reserve(&self) -> usize {
         self.streams.len()
     }
 
-    /// Whether the host may write so much with so many superblocks free; if
-    /// so, it is booked.
+    /// Whether the host may write `bytes` while `free` superblocks are free. If
+    /// so, their credits are spent.
     pub(super) fn grants(&mut self, free: usize, bytes: u64) -> bool {
         if free > self.throttle_at || self.is_stuck {
             self.credits = 0;
@@ -124,7 +124,7 @@ impl Collector {
     }
 }
 
-/// Queues the page reads of a stretch behind other work; how many there are.
+/// Queues the page reads of a range behind other work. Returns their number.
 pub(super) fn read(
     now: u64,
     flash: &mut Array,

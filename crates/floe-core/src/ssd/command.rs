@@ -1,8 +1,8 @@
-//! What a host asks of a device and what it is told.
+//! Commands of a host, and the device's answers.
 
 use crate::Tick;
 
-/// A command's name, chosen by whoever submits it; completions carry it.
+/// A command's identifier, chosen by the submitter; its completion carries it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommandId(pub u64);
 
@@ -10,34 +10,35 @@ pub struct CommandId(pub u64);
 /// On a zoned device zone z begins at z times the zone size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Reads a range. What was never written, trimmed or reset reads as zeros.
+    /// Reads a range. Bytes never written, or trimmed or reset since, read as
+    /// zeros.
     Read {
-        /// Where it begins.
+        /// The start of the range.
         offset: u64,
-        /// How long it is; not zero.
+        /// The length of the range; not zero.
         bytes: u64,
     },
     /// Writes a range; on a zoned device, at the zone's write pointer.
     Write {
-        /// Where it begins.
+        /// The start of the range.
         offset: u64,
-        /// How long it is; not zero.
+        /// The length of the range; not zero.
         bytes: u64,
         /// The reclaim-unit handle (FDP); taken modulo their number.
         handle: u16,
     },
-    /// Writes where the zone's write pointer is when the command arrives.
+    /// Writes at the zone's write pointer, as it is when the command arrives.
     Append {
         /// The zone.
         zone: u32,
-        /// How long it is; not zero.
+        /// The length of the data; not zero.
         bytes: u64,
     },
-    /// Gives up a range (NVMe deallocate). Only whole mapping units are freed.
+    /// Deallocates a range (NVMe). Only whole mapping units are freed.
     Trim {
-        /// Where it begins.
+        /// The start of the range.
         offset: u64,
-        /// How long it is.
+        /// The length of the range.
         bytes: u64,
     },
     /// Empties a zone.
@@ -60,8 +61,8 @@ pub enum Command {
         /// The zone.
         zone: u32,
     },
-    /// Makes what was written durable; the buffer is, so it only takes the
-    /// time of a command.
+    /// Makes written data durable. The write buffer already is, so that a flush
+    /// only takes the time of a command.
     Flush,
     /// Points a reclaim-unit handle at an empty reclaim unit (FDP I/O
     /// Management Send).
@@ -74,25 +75,25 @@ pub enum Command {
 /// A finished command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Which command.
+    /// The command.
     pub id: CommandId,
-    /// When it was finished.
+    /// The time of completion.
     pub at: Tick,
-    /// Where an append landed, as a byte offset on the device; `None` for
+    /// The position of an append, as a byte offset on the device; `None` for
     /// other commands.
     pub appended_at: Option<u64>,
 }
 
-/// Why a command was refused, as an NVMe drive says it: the status code type
-/// and code are those of the NVMe base and the Zoned Namespace command set
-/// specifications. A refused command has changed nothing.
+/// Why a drive rejects a command. Status code type and code are those of the
+/// NVMe base and the Zoned Namespace command set specifications. A rejected
+/// command has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The device has no such command.
     #[error("invalid command opcode")]
     InvalidOpcode,
-    /// A length of zero, or not whole blocks, or more than an append may have.
+    /// The length is zero, not whole blocks, or above the maximum of an append.
     #[error("invalid field in command")]
     InvalidField,
     /// The range, zone or handle is not on the device.
@@ -107,13 +108,14 @@ pub enum Refusal {
     /// The write is not at the write pointer.
     #[error("zone invalid write")]
     ZoneInvalidWrite,
-    /// The zone cannot become active: too many are.
+    /// The zone cannot become active: the limit is reached.
     #[error("too many active zones")]
     TooManyActiveZones,
-    /// The zone cannot be opened: too many are explicitly open.
+    /// The zone cannot be opened: the limit is reached by explicitly open
+    /// zones.
     #[error("too many open zones")]
     TooManyOpenZones,
-    /// The zone cannot go from its state to the one asked for.
+    /// The zone's state does not allow the requested transition.
     #[error("invalid zone state transition")]
     InvalidTransition,
 }
@@ -161,7 +163,7 @@ impl ZoneCondition {
         )
     }
 
-    /// Its number in saved states.
+    /// The state's number in saved states.
     pub(super) fn code(self) -> u64 {
         match self {
             ZoneCondition::Empty => 0,
@@ -172,7 +174,7 @@ impl ZoneCondition {
         }
     }
 
-    /// The state with a number.
+    /// The state with that number in saved states.
     pub(super) fn of(code: u64) -> Option<Self> {
         Some(match code {
             0 => ZoneCondition::Empty,
@@ -197,20 +199,19 @@ pub struct ZoneDescriptor {
     pub condition: ZoneCondition,
     /// Bytes from its start that commands have claimed.
     pub write_pointer: u64,
-    /// How often it was reset: the generation of what is written in it.
+    /// Number of resets: the generation of the data in the zone.
     pub resets: u32,
 }
 
-/// What the medium holds at an address: which write's data, so that a lie is
-/// caught although no data is kept.
+/// Identifies the write whose data an address holds. It exposes stale data
+/// although the simulation keeps no data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Where the piece that was written as one begins: a mapping unit or zone.
+    /// The start of the mapping unit or zone that holds the address.
     pub offset: u64,
-    /// How long that piece is.
+    /// The length of that mapping unit or zone.
     pub bytes: u64,
-    /// Which write of the mapping unit (counted from 1) it is from, or how
-    /// often the zone had been reset when it was written (counted from 0);
-    /// `None` reads as zeros.
+    /// For a mapping unit: the number of the write, from 1. For a zone: the
+    /// number of resets before the write, from 0. `None` reads as zeros.
     pub generation: Option<u32>,
 }

@@ -1,5 +1,5 @@
-//! What an SSD is made of. Every number has a unit in its name; sizes read and
-//! print as `96KiB`.
+//! The configuration of an SSD. Every number has a unit in its name; sizes read
+//! and print as `96KiB`.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,13 +9,13 @@ use crate::ByteSize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SsdConfig {
-    /// What the device is called in results.
+    /// The device's name in results.
     pub name: String,
     /// The unit of addresses and lengths of commands.
     pub block: ByteSize,
-    /// How the host reaches it.
+    /// The host's access to the device.
     pub host: HostInterface,
-    /// What it keeps data on.
+    /// The storage medium.
     pub medium: Medium,
 }
 
@@ -27,34 +27,34 @@ pub struct HostInterface {
     pub write_bytes_per_s: u64,
     /// Bytes per second to the host; must be positive.
     pub read_bytes_per_s: u64,
-    /// What every command takes beside its data: queues, doorbells, interrupt
+    /// Latency of every command beside its data: queues, doorbells, interrupt
     /// and firmware. Commands overlap in it.
     pub command_overhead_ns: u64,
-    /// Power-protected write buffer. A write is answered when it is in there.
+    /// Power-protected write buffer. A write is complete once it is in there.
     pub buffer: ByteSize,
-    /// Most bytes of one read command that are under way to the medium at
-    /// once: what a kernel that splits large reads keeps in its queue.
+    /// Most bytes of one read command under way to the medium at once. It
+    /// models the queue of a kernel that splits large reads.
     pub read_window: ByteSize,
 }
 
-/// What a device keeps data on.
+/// The storage medium of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum Medium {
     /// NAND flash, which must be erased in large pieces.
     Flash(FlashConfig),
-    /// Anything that is overwritten where it lies: 3D XPoint, RAM, discs.
+    /// Media that are overwritten in place: 3D XPoint, RAM, discs.
     InPlace(InPlaceConfig),
 }
 
-/// Flash and who manages it.
+/// Flash and its management.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct FlashConfig {
     /// The dies.
     pub nand: NandConfig,
-    /// Bytes of data, without parity, in one erase block of every die: what is
-    /// erased at once. A zone of a zoned device, a reclaim unit with FDP.
+    /// Bytes of data, without parity, in one erase block of every die: the unit
+    /// of erasing. A zone of a zoned device, a reclaim unit with FDP.
     pub superblock: ByteSize,
     /// How many superblocks there are.
     pub superblocks: u32,
@@ -62,7 +62,7 @@ pub struct FlashConfig {
     pub interface: Interface,
 }
 
-/// The dies and how data lies on them.
+/// The dies and the placement of data on them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NandConfig {
@@ -75,29 +75,29 @@ pub struct NandConfig {
     pub page: ByteSize,
     /// The unit of programming one die: pages of all planes and bits per cell.
     pub program_unit: ByteSize,
-    /// To sense a page and move it to the controller.
+    /// Time to sense a page and move it to the controller.
     pub read_page_ns: u64,
-    /// To program a program unit.
+    /// Time to program a program unit.
     pub program_ns: u64,
-    /// To erase a die's part of a superblock.
+    /// Time to erase a die's part of a superblock.
     pub erase_ns: u64,
     /// One program unit of this many holds parity; zero for none.
     pub parity_every: u32,
     /// How often a program may be suspended for reads.
     pub suspends_per_program: u32,
-    /// How long reads may go before what else waits; zero for one read between
-    /// any two other operations and no suspension.
+    /// How long reads may run while other operations wait. With zero, one read
+    /// runs between any two other operations, and no program is suspended.
     pub read_burst_ns: u64,
 }
 
-/// Who manages the flash.
+/// The side that manages the flash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum Interface {
-    /// The device: a translation layer with garbage collection; with more
-    /// than one placement handle it is an FDP drive.
+    /// The device manages it: a translation layer with garbage collection. With
+    /// more than one placement handle it is an FDP drive.
     Conventional(FtlConfig),
-    /// The host: zones.
+    /// The host manages it: zones.
     Zoned(ZonedConfig),
 }
 
@@ -105,45 +105,48 @@ pub enum Interface {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct FtlConfig {
-    /// What the host sees; the rest of the superblocks is over-provisioning.
+    /// Capacity that the host sees; the rest of the superblocks is
+    /// over-provisioning.
     pub capacity: ByteSize,
-    /// The unit of mapping. A write of a part of it reads and writes the rest
-    /// of it too, unless the rest is written while it is still buffered.
+    /// The unit of mapping. A partial write makes the device read and write the
+    /// rest of the unit too, unless the host writes the rest while the part is
+    /// still buffered.
     pub mapping_unit: ByteSize,
     /// Reclaim-unit handles; 1 on a drive without FDP.
     pub handles: u16,
-    /// Whose data garbage collection may mix.
+    /// Whether garbage collection may mix data of different handles.
     pub isolation: Isolation,
     /// Garbage is collected while fewer superblocks than this are free.
     pub collect_below: u32,
     /// With this many free superblocks or fewer, the host may write only as
     /// much as collection frees.
     pub throttle_at: u32,
-    /// Most bytes that collection has under way.
+    /// Most bytes that collection moves at a time.
     pub collect_window: ByteSize,
-    /// Which superblock is collected.
+    /// How collection chooses its victim.
     pub victim: Victim,
 }
 
-/// Whose data garbage collection may mix (NVMe FDP, reclaim-unit handle types).
+/// Whether garbage collection may mix data of different handles (NVMe FDP,
+/// reclaim-unit handle types).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Isolation {
-    /// Data of all handles: one stream for what is collected.
+    /// It may: one stream for all collected data.
     #[default]
     Initial,
-    /// Only data of the same handle: a stream per handle.
+    /// It may not: a stream per handle.
     Persistent,
 }
 
-/// Which superblock is collected next.
+/// How garbage collection chooses the superblock to collect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Victim {
-    /// The highest (1 − u) · √age / 2u, where u is the share of valid data and
-    /// age what was written since the superblock was filled: cost-benefit
-    /// (Rosenblum and Ousterhout, LFS) with the root of the age. Cold data is
-    /// compacted although it has little garbage.
+    /// The highest (1 − u) · √age / 2u. The share of valid data is u, and the
+    /// age is the number of units written since the superblock was filled. This
+    /// is cost-benefit (Rosenblum and Ousterhout, LFS) with the root of the
+    /// age. Cold data is compacted although it has little garbage.
     #[default]
     AgeAware,
     /// The least valid data. Never compacts cold data.
@@ -154,7 +157,7 @@ pub enum Victim {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ZonedConfig {
-    /// How many there are; their capacity is that of a superblock.
+    /// Number of zones; the capacity of each is that of a superblock.
     pub zones: u32,
     /// The distance between the starts of two zones.
     pub zone_size: ByteSize,
@@ -170,18 +173,18 @@ pub struct ZonedConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct InPlaceConfig {
-    /// What it holds.
+    /// Bytes that it stores.
     pub capacity: ByteSize,
     /// Channels, banks or spindles that work at the same time.
     pub lanes: u32,
     /// Consecutive stripes of this size lie on consecutive lanes.
     pub stripe: ByteSize,
-    /// Before the first byte of a read.
+    /// Latency of a read until its first byte.
     pub read_ns: u64,
-    /// Before the first byte of a write.
+    /// Latency of a write until its first byte.
     pub write_ns: u64,
-    /// Added where an access does not continue the lane's last one: seek and
-    /// half a turn of a disc.
+    /// Added latency of an access that does not continue the lane's last one:
+    /// the seek and half a turn of a disc.
     pub seek_ns: u64,
     /// Bytes per second of one lane, reading.
     pub read_bytes_per_s: u64,
@@ -195,16 +198,16 @@ pub struct InPlaceConfig {
 pub struct ConfigFault(pub String);
 
 impl NandConfig {
-    /// Bytes that are programmed together: a stripe of program units.
+    /// Bytes programmed together: a stripe of program units.
     pub fn row_bytes(&self) -> u64 {
         self.program_unit.bytes() * u64::from(self.stripe_dies)
     }
 
-    /// The same flash on fewer dies, each as much wider: the same bandwidth
+    /// The same flash on fewer, proportionally wider dies: the same bandwidth
     /// with fewer operations to simulate. Throughput of accesses of 1 MiB and
     /// more changes by a few percent at most.
     ///
-    /// Does nothing where `dies` does not divide the number of dies.
+    /// Does nothing if `dies` does not divide the number of dies.
     pub fn on_dies(mut self, dies: u32) -> Self {
         if dies == 0 || !self.dies.is_multiple_of(dies) {
             return self;
@@ -220,8 +223,8 @@ impl NandConfig {
 }
 
 impl FlashConfig {
-    /// Makes superblocks of another size, which take as much more or less time
-    /// to erase: with smaller ones there are more erasures of less each.
+    /// Sets the superblocks' size and scales their erase time with it: smaller
+    /// superblocks are erased more often, in less time each.
     pub fn resize_superblocks(&mut self, superblock: ByteSize) {
         let before = u128::from(self.superblock.bytes().max(1));
         let erase_ns = u128::from(self.nand.erase_ns) * u128::from(superblock.bytes()) / before;
@@ -231,8 +234,8 @@ impl FlashConfig {
 }
 
 impl FlashConfig {
-    /// The same drive with superblocks of another size, as many as before: a
-    /// conventional one shows as much more or less capacity, in whole mapping
+    /// The same drive with superblocks of another size, as many as before. The
+    /// capacity of a conventional drive scales with them, in whole mapping
     /// units.
     pub fn resize_drive(&mut self, superblock: ByteSize) {
         let before = u128::from(self.superblock.bytes().max(1));
@@ -272,7 +275,7 @@ impl SsdConfig {
         }
     }
 
-    /// The flash, where there is any.
+    /// The flash configuration, if the medium is flash.
     pub fn flash(&self) -> Option<&FlashConfig> {
         match &self.medium {
             Medium::Flash(flash) => Some(flash),
@@ -280,7 +283,7 @@ impl SsdConfig {
         }
     }
 
-    /// The flash, where there is any, to be changed.
+    /// The flash configuration, to change it.
     pub fn flash_mut(&mut self) -> Option<&mut FlashConfig> {
         match &mut self.medium {
             Medium::Flash(flash) => Some(flash),

@@ -1,5 +1,4 @@
-//! A flash device: the front end, the dies and whoever manages them, moved on
-//! event by event.
+//! A flash device: front end, dies and their manager, advanced event by event.
 
 use super::array::Array;
 use super::command::{Command, CommandId, Completion, Refusal, Stored, ZoneDescriptor};
@@ -19,7 +18,7 @@ pub(super) struct Flash {
     flash: Array,
     manager: Manager,
     piece_bytes: u64,
-    /// Empty; kept for its room.
+    /// Scratch for page reads; empty between calls.
     pages: Vec<Pages>,
 }
 
@@ -174,7 +173,7 @@ impl Flash {
         }
     }
 
-    /// Takes over a state that was saved; the device is as new.
+    /// Restores a saved state into a new device.
     pub(super) fn restore(&mut self, from: &mut Reader<'_>) -> Result<(), StateFault> {
         self.front.restore(from)?;
         self.flash.restore(from)?;
@@ -240,7 +239,7 @@ impl Flash {
         }
     }
 
-    /// Checks every invariant of the manager; for tests.
+    /// Checks every invariant of the manager.
     #[cfg(test)]
     pub(super) fn audit(&self) {
         if let Manager::Ftl(ftl) = &self.manager {
@@ -334,8 +333,8 @@ impl Flash {
         }
     }
 
-    /// Starts whatever can be started: collection, padding, the next piece of
-    /// a write.
+    /// Starts whatever can start now: collection, padding, the next piece of a
+    /// write.
     fn go_on(&mut self, now: u64) {
         match &mut self.manager {
             Manager::Ftl(ftl) => ftl.collect(now, &mut self.flash, self.front.host_written_bytes),
@@ -421,7 +420,8 @@ impl Flash {
         };
         let mut pages = std::mem::take(&mut self.pages);
         while command.next < command.end && command.under_way_bytes < self.front.read_window {
-            // Up to a boundary: no page is read twice for one command.
+            // Pieces end at a boundary, so that one command reads no page
+            // twice.
             let longest = self.piece_bytes - command.next % self.piece_bytes;
             let longest = longest.min(command.end - command.next);
             let extent = match &self.manager {

@@ -1,5 +1,5 @@
-//! The front end: the link in both directions, the write buffer's room, and
-//! commands under way.
+//! The front end: the link in both directions, the space of the write buffer,
+//! and commands under way.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -18,10 +18,10 @@ pub(super) struct Front {
     pub(super) read_window: u64,
     pub(super) buffer_bytes: u64,
     pub(super) buffer_used: u64,
-    /// Writes with data that the device does not have yet, in turn: each gets
-    /// a piece across, then goes to the end of the line.
+    /// Writes whose data is not yet all on the device. Round robin: each sends
+    /// one piece, then goes to the end of the line.
     pub(super) line: VecDeque<u32>,
-    /// The piece that is crossing.
+    /// The piece on the link.
     pub(super) crossing: Option<Crossing>,
     pub(super) writes: Slab<Write>,
     pub(super) reads: Slab<Read>,
@@ -34,7 +34,7 @@ pub(super) struct Front {
     pub(super) buffer_full_ns: u64,
 }
 
-/// One direction of the link: one transfer after another.
+/// One direction of the link: one transfer at a time.
 #[derive(Clone, Debug)]
 struct Link {
     bytes_per_s: u64,
@@ -48,7 +48,7 @@ pub(super) struct Crossing {
     pub(super) until: u64,
 }
 
-/// Why the first write in line does not cross.
+/// Why the first write in line must wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stall {
     Buffer,
@@ -58,30 +58,30 @@ pub(super) enum Stall {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Write {
     pub(super) id: CommandId,
-    /// Where the next piece goes.
+    /// The offset of the next piece.
     pub(super) next: u64,
     pub(super) end: u64,
     pub(super) target: Target,
     pub(super) appended_at: Option<u64>,
 }
 
-/// Which stream of the device a write belongs to.
+/// The stream of the device that a write belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
     Handle(u16),
-    /// A zone, and how often it had been reset.
+    /// A zone, and its number of resets.
     Zone(u32, u32),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
     pub(super) id: CommandId,
-    /// Up to where it was handed to the dies.
+    /// The end of what was handed to the dies.
     pub(super) next: u64,
     pub(super) end: u64,
     pub(super) under_way: u32,
     pub(super) under_way_bytes: u64,
-    /// When the last byte so far is at the host.
+    /// When the last byte so far reaches the host.
     pub(super) delivered: u64,
 }
 
@@ -101,7 +101,7 @@ impl Link {
         }
     }
 
-    /// When `bytes` that are ready at `now` are across.
+    /// The time at which `bytes` that are ready at `now` have been transferred.
     fn cross(&mut self, now: u64, bytes: u64) -> u64 {
         let takes = transfer_ns(bytes, self.bytes_per_s);
         self.free_at = self.free_at.max(now) + takes;
@@ -109,7 +109,7 @@ impl Link {
     }
 }
 
-/// Nanoseconds for `bytes`, rounded up, so that something always takes time.
+/// Nanoseconds to transfer `bytes`, rounded up, so that no transfer is free.
 pub(super) fn transfer_ns(bytes: u64, bytes_per_s: u64) -> u64 {
     let product = u128::from(bytes) * 1_000_000_000;
     product.div_ceil(u128::from(bytes_per_s.max(1))) as u64
@@ -143,7 +143,7 @@ impl Front {
         self.line.is_empty() && self.crossing.is_none() && self.finished.is_empty()
     }
 
-    /// What it counted.
+    /// Writes the counters.
     pub(super) fn save(&self, out: &mut Writer) {
         out.numbers([
             self.host_written_bytes,
@@ -177,17 +177,17 @@ impl Front {
         });
     }
 
-    /// Bytes from the host to the device; when they are there.
+    /// Transfers bytes from the host; returns when they have arrived.
     pub(super) fn receive(&mut self, now: u64, bytes: u64) -> u64 {
         self.to_device.cross(now, bytes)
     }
 
-    /// Bytes from the device to the host; when they are there.
+    /// Transfers bytes to the host; returns when they have arrived.
     pub(super) fn deliver(&mut self, now: u64, bytes: u64) -> u64 {
         self.to_host.cross(now, bytes)
     }
 
-    /// Answers a command whose data and work were done at `at`.
+    /// Completes a command whose data and work were done at `at`.
     pub(super) fn finish(&mut self, at: u64, id: CommandId, appended_at: Option<u64>) {
         self.sequence += 1;
         self.finished.push(Reverse(Finished {
@@ -198,12 +198,12 @@ impl Front {
         }));
     }
 
-    /// When the next answer is due.
+    /// When the next completion is due.
     pub(super) fn next_answer(&self) -> Option<u64> {
         self.finished.peek().map(|Reverse(finished)| finished.at)
     }
 
-    /// Hands out the answers due by `now`.
+    /// Returns the completions due by `now`.
     pub(super) fn answer(&mut self, now: u64, done: &mut Vec<Completion>) {
         while let Some(Reverse(finished)) = self.finished.peek().copied() {
             if finished.at > now {
@@ -218,8 +218,8 @@ impl Front {
         }
     }
 
-    /// Counts the time for which the first write in line has waited, and why
-    /// it waits from now on.
+    /// Counts the time for which the first write in line has waited, and
+    /// records why it waits from now on.
     pub(super) fn stalled(&mut self, now: u64, stall: Option<Stall>) {
         if let Some((why, since)) = self.stall.take() {
             match why {

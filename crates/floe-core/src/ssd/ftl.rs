@@ -1,8 +1,9 @@
-//! A conventional or FDP drive: which mapping unit lies where.
+//! The translation layer of a conventional or FDP drive: a map of mapping units
+//! to places.
 //!
-//! Every unit that was written has one place, and that place knows which unit
-//! and which write of it it holds. **A place has an owner while the map points
-//! at it, and only then.** Garbage collection is in `collect`.
+//! Every unit that was written has one place. The place records its unit and
+//! the number of the write that it holds. **A place has an owner exactly while
+//! the map points at it.** Garbage collection is in `collect`.
 
 mod saved;
 
@@ -14,7 +15,7 @@ use super::statistics::Collection;
 use std::collections::VecDeque;
 
 pub(super) const NONE: u32 = u32::MAX;
-/// Mapping units that may be written in part and wait for the rest.
+/// Most partially written mapping units that wait for the rest of their bytes.
 const STAGED_MAX: usize = 16;
 
 #[derive(Clone, Debug)]
@@ -23,17 +24,18 @@ pub(super) struct Ftl {
     pub(super) units_per_block: u32,
     /// Unit to place.
     map: Vec<u32>,
-    /// How often a unit was written.
+    /// Number of writes of each unit.
     generation: Vec<u32>,
-    /// Place to unit; none where the place is garbage or empty.
+    /// Place to unit; [`NONE`] for a place that is garbage or empty.
     owner: Vec<u32>,
-    /// Which write of its unit a place holds.
+    /// The number of the write of its unit that a place holds.
     stamp: Vec<u32>,
     pub(super) blocks: Vec<BlockState>,
     pub(super) free: VecDeque<u32>,
     handles: Vec<Handle>,
     staged: VecDeque<Staged>,
-    /// Mapping units written by the host so far: the clock of ages.
+    /// Mapping units written by the host so far: the clock by which age is
+    /// measured.
     pub(super) written_units: u64,
     pub(super) collector: Collector,
 }
@@ -43,7 +45,7 @@ pub(super) struct BlockState {
     pub(super) use_: Use,
     /// Valid units.
     pub(super) valid: u32,
-    /// Whose data is in it.
+    /// The handle whose data it holds.
     pub(super) handle: u16,
 }
 
@@ -53,7 +55,7 @@ pub(super) enum Use {
     Free,
     /// Being filled.
     Open,
-    /// Filled, when `written_units` was this.
+    /// Filled; `at` is the value of `written_units` at that time.
     Closed { at: u64 },
     /// Being collected.
     Victim,
@@ -62,16 +64,16 @@ pub(super) enum Use {
 #[derive(Clone, Copy, Debug, Default)]
 struct Handle {
     stream: Option<Stream>,
-    /// Promised to a write that is crossing the link.
+    /// A superblock reserved for a write that is on the link.
     next: Option<u32>,
 }
 
-/// A unit of which a part was written.
+/// A partially written unit.
 #[derive(Clone, Debug)]
 struct Staged {
     unit: u32,
     handle: u16,
-    /// Sorted, disjoint, not adjacent stretches within the unit.
+    /// Sorted, disjoint, not adjacent ranges within the unit.
     covered: Vec<(u64, u64)>,
 }
 
@@ -122,7 +124,8 @@ impl Ftl {
         self.staged.iter().map(Staged::bytes).sum()
     }
 
-    /// Whether `bytes` of a handle may be taken in now; if so, there is room.
+    /// Whether `bytes` of a handle may be accepted now. If so, room is reserved
+    /// for them.
     pub(super) fn admit(&mut self, handle: u16, bytes: u64) -> bool {
         let needed = bytes.next_multiple_of(self.unit) + 2 * self.unit;
         let block_bytes = self.unit * u64::from(self.units_per_block);
@@ -137,7 +140,7 @@ impl Ftl {
         self.collector.grants(self.free.len(), bytes) && (!needs_block || self.promise(handle))
     }
 
-    /// Keeps a free superblock for a handle, if there is one to spare.
+    /// Reserves a free superblock for a handle, if there is one to spare.
     fn promise(&mut self, handle: u16) -> bool {
         if self.free.len() <= self.collector.reserve() {
             return false;
@@ -151,8 +154,8 @@ impl Ftl {
         true
     }
 
-    /// Takes in what has crossed the link. By how much the buffer's fill
-    /// changes beside these bytes.
+    /// Accepts a piece that has crossed the link. Returns the change of the
+    /// buffer's fill beyond these bytes.
     pub(super) fn land(
         &mut self,
         now: u64,
@@ -184,7 +187,8 @@ impl Ftl {
         delta
     }
 
-    /// Unmaps the whole units of a range. How much of the buffer it frees.
+    /// Unmaps the whole units of a range. Returns the bytes freed in the
+    /// buffer.
     pub(super) fn trim(&mut self, flash: &mut Array, offset: u64, bytes: u64) -> u64 {
         let first = offset.div_ceil(self.unit);
         let end = (offset + bytes) / self.unit;
@@ -200,7 +204,8 @@ impl Ftl {
         released
     }
 
-    /// Where a stretch lies, up to the first byte that lies elsewhere.
+    /// Finds the start of a range: its place, and how many bytes from there on
+    /// are stored contiguously.
     pub(super) fn find(&self, offset: u64, bytes: u64) -> Extent {
         let unit = (offset / self.unit) as u32;
         let within = offset % self.unit;
@@ -251,13 +256,13 @@ impl Ftl {
         }
     }
 
-    /// The superblock's last die is erased.
+    /// Frees a superblock whose last die has been erased.
     pub(super) fn erased(&mut self, now: u64, flash: &mut Array, superblock: u32) {
         self.free.push_back(superblock);
         self.place_landed(now, flash);
     }
 
-    /// So much of what was collected has reached flash.
+    /// Counts collected bytes that have reached flash.
     pub(super) fn programmed(&mut self, collected_bytes: u64) {
         self.collector.under_way_bytes -= collected_bytes;
     }
@@ -268,8 +273,8 @@ impl Ftl {
         Some(flash.superblock_bytes - filled)
     }
 
-    /// Abandons the handle's superblock: its rest is padded. While there is no
-    /// other to be had, the handle keeps what it has.
+    /// Abandons the handle's superblock, and pads its rest. If no free
+    /// superblock can replace it, the handle keeps its present one.
     pub(super) fn update_handle(
         &mut self,
         now: u64,
@@ -283,7 +288,7 @@ impl Ftl {
         let Some(mut stream) = self.handles[number].stream else {
             return Ok(());
         };
-        // A write that is crossing the link counts on a place.
+        // A write on the link relies on having a place.
         if self.handles[number].next.is_none() && !self.promise(handle) {
             return Ok(());
         }
@@ -294,7 +299,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Every unit once, in random order, as if nothing else had happened.
+    /// Maps every unit once, in random order, if the drive was never written.
     pub(super) fn precondition(&mut self, flash: &mut Array, seed: u64) {
         if self.generation.iter().any(|&generation| generation != 0) {
             return;
@@ -321,13 +326,13 @@ impl Ftl {
         };
     }
 
-    /// The unit that a place holds, if it is valid.
+    /// The unit that a place holds, if that is the unit's current place.
     pub(super) fn valid_owner(&self, place: u32) -> Option<u32> {
         let unit = self.owner[place as usize];
         (unit != NONE).then_some(unit)
     }
 
-    /// Puts a unit, or a copy of it, at a place; its old one is garbage.
+    /// Maps a unit to a place; its old place becomes garbage.
     pub(super) fn point(&mut self, unit: u32, place: u32) {
         self.unmap(unit);
         self.map[unit as usize] = place;
@@ -336,7 +341,7 @@ impl Ftl {
         self.blocks[(place / self.units_per_block) as usize].valid += 1;
     }
 
-    /// As [`Ftl::point`], but what lies at the old place is copied as it is.
+    /// As [`Ftl::point`], but keeps the write number of the old place.
     pub(super) fn copy(&mut self, unit: u32, place: u32) {
         let stamp = self.stamp[self.map[unit as usize] as usize];
         self.point(unit, place);
@@ -365,7 +370,7 @@ impl Ftl {
     fn write_unit(&mut self, now: u64, flash: &mut Array, handle: u16, unit: u32, host_bytes: u64) {
         let number = usize::from(handle);
         let stream = self.handles[number].stream.take().or_else(|| {
-            // Promised by `admit`, which left room for what it let in.
+            // `admit` has reserved it for the bytes that it accepted.
             let block = self.handles[number].next.take()?;
             Some(Stream::new(block))
         });
@@ -400,8 +405,8 @@ impl Ftl {
         self.staged.remove(position)
     }
 
-    /// Keeps a part of a unit until its rest comes, or others push it out. By
-    /// how much the buffer's fill changes.
+    /// Keeps a part of a unit until the rest arrives, or until other parts push
+    /// it out. Returns the change of the buffer's fill.
     fn stage(
         &mut self,
         now: u64,
@@ -433,7 +438,7 @@ impl Ftl {
         delta
     }
 
-    /// Reads the rest of the unit that has waited longest and writes it.
+    /// Reads the rest of the unit that has waited longest, and writes the unit.
     fn write_oldest_staged(&mut self, now: u64, flash: &mut Array, handle: u16) -> i64 {
         let Some(staged) = self.staged.pop_front() else {
             return 0;
@@ -445,7 +450,7 @@ impl Ftl {
             let offset = u64::from(place % self.units_per_block) * self.unit;
             read(now, flash, block, offset, self.unit, None);
         }
-        // Into the stream that `admit` made room in.
+        // The stream in which `admit` reserved room.
         self.write_unit(now, flash, handle, staged.unit, host_bytes);
         match place {
             NONE => 0,
@@ -473,8 +478,8 @@ impl Staged {
     }
 }
 
-/// Fisher and Yates, with splitmix64 (Steele et al., OOPSLA 2014): the one
-/// place where a device needs chance.
+/// A Fisher–Yates shuffle with splitmix64 (Steele et al., OOPSLA 2014): the
+/// only randomness in a device.
 fn shuffle(values: &mut [u32], seed: u64) {
     let mut state = seed;
     let mut next = || {
@@ -492,7 +497,7 @@ fn shuffle(values: &mut [u32], seed: u64) {
 
 #[cfg(test)]
 impl Ftl {
-    /// Every invariant of the mapping.
+    /// Checks every invariant of the mapping.
     pub(super) fn audit(&self) {
         let mut valid = vec![0u32; self.blocks.len()];
         for (unit, &place) in self.map.iter().enumerate() {

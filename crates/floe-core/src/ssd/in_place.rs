@@ -1,5 +1,5 @@
-//! A medium that is overwritten where it lies. Each lane serves one access
-//! after another; an access is spread over the lanes of its stripes.
+//! A medium that is overwritten in place. Each lane serves one access at a
+//! time; an access is spread over the lanes of its stripes.
 
 use super::command::{Command, CommandId, Completion, Refusal};
 use super::config::{HostInterface, InPlaceConfig};
@@ -17,7 +17,7 @@ pub(super) struct InPlace {
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
     free_at: u64,
-    /// Where the last access ended.
+    /// The end of the lane's last access.
     position: u64,
 }
 
@@ -84,7 +84,7 @@ impl InPlace {
         }
     }
 
-    /// What the front end counted, and where each lane's last access ended.
+    /// Writes the front end's counters, and the end of each lane's last access.
     pub(super) fn save(&self, out: &mut Writer) -> Result<(), Busy> {
         if !self.front.is_at_rest() {
             return Err(Busy);
@@ -102,7 +102,7 @@ impl InPlace {
         Ok(())
     }
 
-    /// Lets the lanes of a range serve it; when the last one has.
+    /// Serves a range on its lanes. Returns when the last lane is done.
     fn access(&mut self, now: u64, offset: u64, bytes: u64, is_read: bool) -> u64 {
         let stripe = self.config.stripe.bytes();
         let lanes = self.lanes.len() as u64;
@@ -118,7 +118,7 @@ impl InPlace {
             if (last - begin).is_multiple_of(lanes) {
                 length -= (last + 1) * stripe - (offset + bytes);
             }
-            // Stripes of one lane lie behind each other on it.
+            // The stripes of one lane are contiguous on it.
             let position = begin / lanes * stripe + if ahead == 0 { offset % stripe } else { 0 };
             let number = (begin % lanes) as usize;
             done = done.max(self.serve(now, number, position, length, is_read));

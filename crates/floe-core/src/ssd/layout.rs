@@ -1,10 +1,11 @@
-//! Where the bytes of a superblock lie on the dies.
+//! The placement of a superblock's bytes on the dies.
 //!
 //! A superblock is a sequence of rows. A row is a program unit on each of
-//! `stripe_dies` dies, and consecutive pages of it alternate over these. Over
-//! all rows of a superblock, program units go from die to die, one in
-//! `parity_every` holding parity; every turn begins one die further, so that
-//! parity does not always hit the same one.
+//! `stripe_dies` dies, and its consecutive pages alternate over these dies.
+//!
+//! Program units go from die to die over all rows of a superblock, and one in
+//! `parity_every` holds parity. Every turn begins one die further, so that
+//! parity does not always hit the same die.
 
 use super::config::NandConfig;
 
@@ -18,8 +19,8 @@ pub(super) struct Layout {
     data_per_parity: u32,
 }
 
-/// A program unit of a row: the die, and the die of the parity that follows
-/// it, if one does.
+/// A program unit of a row: its die, and the die of the parity that follows it,
+/// if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) die: u32,
@@ -66,8 +67,8 @@ impl Layout {
         })
     }
 
-    /// The page reads that fetch `bytes` from `offset` of a superblock; the
-    /// range lies in one row. Adds up to `bytes`.
+    /// Calls `each` for the page reads that fetch `bytes` from `offset` of a
+    /// superblock; the range lies in one row. Their lengths add up to `bytes`.
     pub(super) fn reads(
         &self,
         superblock: u32,
@@ -86,7 +87,7 @@ impl Layout {
             }
             let pages = (last - first - ahead) / stripe + 1;
             let mut length = pages * self.page;
-            // The first and the last page may be wanted in part.
+            // Only a part of the first and of the last page may be read.
             if ahead == 0 {
                 length -= within - first * self.page;
             }
@@ -102,7 +103,7 @@ impl Layout {
         }
     }
 
-    /// The place of a row's member among all program units, parity included,
+    /// The position of a row's member among all program units, parity included,
     /// and whether parity follows it.
     fn raw(&self, row: u32, member: u32) -> (u32, bool) {
         let data = row * self.stripe + member;

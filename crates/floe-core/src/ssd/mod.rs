@@ -1,28 +1,28 @@
-//! An SSD as a pure state machine: commands and time in, completions and the
-//! next wake-up out.
+//! An SSD as a pure state machine: its inputs are commands and time, its
+//! outputs completions and the next wake-up.
 //!
 //! | file | for |
 //! |---|---|
-//! | `config`, `presets` | what a device is made of; devices that exist |
-//! | `command` | what hosts ask and are told, with the status codes of NVMe |
+//! | `config`, `presets` | configurations; real devices |
+//! | `command` | commands and answers, with the status codes of NVMe |
 //! | `flash` | a flash device: front end, dies and their manager together |
 //! | `front` | link, write buffer, commands under way |
 //! | `array` | superblocks over dies |
 //! | `nand` | dies: programs, reads that suspend them, erases |
-//! | `layout` | where bytes of a superblock lie on the dies |
+//! | `layout` | placement of a superblock's bytes on the dies |
 //! | `ftl`, `collect` | a conventional or FDP drive: mapping, garbage collection |
 //! | `zones` | a zoned drive |
 //! | `in_place` | media without erasure: 3D XPoint, RAM, discs |
 //! | `saved` | states as bytes |
-//! | `statistics` | what a device counts |
+//! | `statistics` | counters of a device |
 //!
-//! No data is kept. Every mapping unit, or zone, has a generation instead
-//! ([`Ssd::stored`]), and what is returned is looked up where the data would
-//! physically be, so that a lost or stale mapping shows.
+//! The model keeps no data. Every mapping unit, or zone, has a generation
+//! instead ([`Ssd::stored`]). The model looks it up at the physical place of
+//! the data, so that a lost or stale mapping becomes visible.
 //!
 //! Time is in whole nanoseconds. The same commands at the same times give the
 //! same completions. A device can be cloned in any state, for instance after
-//! [`Ssd::precondition`], and [saved](Ssd::save) in one of rest.
+//! [`Ssd::precondition`], and [saved](Ssd::save) while idle.
 //!
 //! ```
 //! use floe_core::Tick;
@@ -39,9 +39,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What it models follows the findings of SSD simulators that were compared
-//! with drives (FEMU, FAST 2018; Amber, MICRO 2018; ConfZNS, SYSTOR 2023) and
-//! of ZNCache and OxCache, whose results it reproduces.
+//! The model follows findings of SSD simulators that were compared with drives:
+//! FEMU (FAST 2018), Amber (MICRO 2018), ConfZNS (SYSTOR 2023). It reproduces
+//! the results of ZNCache and OxCache.
 
 mod array;
 mod collect;
@@ -92,11 +92,11 @@ enum Device {
 }
 
 impl Ssd {
-    /// A device as it leaves the factory. The seed is that of
-    /// [`Ssd::precondition`]; nothing else is random.
+    /// A new device, never written. The seed is used by [`Ssd::precondition`];
+    /// nothing else is random.
     ///
     /// # Errors
-    /// When the configuration makes no sense.
+    /// If the configuration is invalid.
     pub fn new(config: SsdConfig, seed: u64) -> Result<Self, ConfigFault> {
         config.validate()?;
         let device = match &config.medium {
@@ -115,18 +115,18 @@ impl Ssd {
         })
     }
 
-    /// What the device is made of.
+    /// The device's configuration.
     pub fn config(&self) -> &SsdConfig {
         &self.config
     }
 
-    /// Hands a command to the device at `now`, which must not lie before the
-    /// time of an earlier call (it is taken as that time otherwise), nor after
-    /// [`Ssd::next_wakeup`] (call [`Ssd::advance`] first, else completions
-    /// come later than they would have).
+    /// Submits a command at `now`. A `now` before that of an earlier call
+    /// counts as the time of that call. If `now` is after [`Ssd::next_wakeup`],
+    /// call [`Ssd::advance`] first, or completions come late.
     ///
     /// # Errors
-    /// What a drive would complete the command with at once. It has no effect.
+    /// The status with which a drive would reject the command at once. The
+    /// command then has no effect.
     pub fn submit(&mut self, now: Tick, id: CommandId, command: Command) -> Result<(), Refusal> {
         self.now = self.now.max(now.0);
         self.check(command)?;
@@ -136,7 +136,7 @@ impl Ssd {
         }
     }
 
-    /// When something will happen by itself; `None` while the device is idle.
+    /// The time of the next internal event; `None` while the device is idle.
     pub fn next_wakeup(&self) -> Option<Tick> {
         match &self.device {
             Device::Flash(flash) => flash.next_wakeup().map(Tick),
@@ -144,8 +144,8 @@ impl Ssd {
         }
     }
 
-    /// Lets time pass up to and including `now`. Appends the commands that
-    /// were finished, in the order in which they were.
+    /// Advances time to `now`, inclusive. Appends the completed commands, in
+    /// the order of completion.
     pub fn advance(&mut self, now: Tick, done: &mut Vec<Completion>) {
         self.now = self.now.max(now.0);
         match &mut self.device {
@@ -158,10 +158,9 @@ impl Ssd {
         }
     }
 
-    /// As [`Ssd::advance`], but stops when a command is finished. Returns the
-    /// time that was reached: that of the commands in `done`, or `until`. For
-    /// drivers that have nothing else to do meanwhile; it saves a wake-up for
-    /// everything that happens inside the device.
+    /// As [`Ssd::advance`], but stops at the first completion. Returns the time
+    /// reached: that of the commands in `done`, or `until`. For drivers with
+    /// nothing else to do meanwhile: it saves a wake-up per internal event.
     pub fn advance_to_completion(&mut self, until: Tick, done: &mut Vec<Completion>) -> Tick {
         let until = self.now.max(until.0);
         self.now = match &mut self.device {
@@ -171,22 +170,23 @@ impl Ssd {
         Tick(self.now)
     }
 
-    /// Fills a conventional device with one pass of writes in random order,
-    /// one mapping unit each, in no time, as ZNCache and OxCache do before
-    /// their experiments. Neither statistics nor wear count it. Does nothing
-    /// to zoned devices and those that overwrite in place, nor to one that
-    /// was written before.
+    /// Fills a conventional device with one pass of writes in random order, one
+    /// mapping unit each, in no time, as ZNCache and OxCache do before their
+    /// experiments. Neither statistics nor wear count these writes.
+    ///
+    /// Does nothing to zoned devices, to media that overwrite in place, and to
+    /// a device that was written before.
     pub fn precondition(&mut self) {
         if let Device::Flash(flash) = &mut self.device {
             flash.precondition(self.seed);
         }
     }
 
-    /// What is stored at a byte offset. It tells what a read that is submitted
-    /// now will give.
+    /// Identifies the data stored at a byte offset: the data that a read
+    /// submitted now would return.
     ///
-    /// `None` beyond the device's end, and for media that are overwritten in
-    /// place, which cannot mix anything up.
+    /// `None` beyond the device's end, and for media overwritten in place,
+    /// which have no mapping that could be wrong.
     pub fn stored(&self, offset: u64) -> Option<Stored> {
         if offset >= self.config.address_bytes() {
             return None;
@@ -206,7 +206,7 @@ impl Ssd {
     }
 
     /// Bytes that can still be written to the reclaim unit of a handle (FDP);
-    /// `None` where there is no such handle.
+    /// `None` if there is no such handle.
     pub fn reclaim_unit_rest(&self, handle: u16) -> Option<u64> {
         match &self.device {
             Device::Flash(flash) => flash.reclaim_unit_rest(handle),
@@ -222,7 +222,7 @@ impl Ssd {
         }
     }
 
-    /// Everything counted so far.
+    /// All counters so far.
     pub fn statistics(&self) -> Statistics {
         match &self.device {
             Device::Flash(flash) => flash.statistics(),
@@ -230,7 +230,7 @@ impl Ssd {
         }
     }
 
-    /// What an FDP drive reports of its endurance group.
+    /// The endurance-group statistics of an FDP drive.
     pub fn fdp_statistics(&self) -> FdpStatistics {
         let statistics = self.statistics();
         let superblock = self.config.flash().map_or(0, |f| f.superblock.bytes());
@@ -266,7 +266,7 @@ impl Ssd {
     /// The state as bytes.
     ///
     /// # Errors
-    /// While anything is under way: let time pass until
+    /// While anything is under way: advance time until
     /// [`next_wakeup`](Self::next_wakeup) is `None`.
     pub fn save(&self) -> Result<Vec<u8>, Busy> {
         let mut body = Writer::default();
@@ -279,11 +279,11 @@ impl Ssd {
         Ok(saved::seal(body))
     }
 
-    /// A device of this configuration in a state that was [saved](Self::save),
-    /// at time zero.
+    /// A device of this configuration in a [saved](Self::save) state, at time
+    /// zero.
     ///
     /// # Errors
-    /// When the configuration makes no sense, or the bytes are not a state of it.
+    /// If the configuration is invalid, or the bytes are not a state of it.
     pub fn load(config: SsdConfig, bytes: &[u8]) -> Result<Self, StateFault> {
         let mut from = saved::open(&config, bytes)?;
         let seed = from.number()?;

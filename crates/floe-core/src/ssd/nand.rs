@@ -1,6 +1,6 @@
-//! Dies. Each does one thing at a time. Reads for hosts go first: they suspend
-//! a program, up to so many times, and go on for so long; then what waits is
-//! resumed or begun.
+//! Dies. Each does one operation at a time. Reads for hosts go first: they
+//! suspend a program, up to a limit of suspensions. After a burst of reads, the
+//! operation that waits is resumed or begun.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ const NEVER: u64 = u64::MAX;
 #[derive(Clone, Debug)]
 pub(super) struct Nand {
     dies: Vec<Die>,
-    /// When each die is done with what it does.
+    /// When each die ends its operation.
     due: Vec<u64>,
     read_page_ns: u64,
     program_ns: u64,
@@ -29,11 +29,11 @@ struct Die {
     work: VecDeque<Work>,
     current: Current,
     started: u64,
-    /// A suspended program and what it still takes.
+    /// A suspended program and its remaining time.
     suspended: Option<(Program, u64)>,
-    /// Of the program that runs or is suspended.
+    /// Suspensions of the program that runs or is suspended.
     suspends: u32,
-    /// How long reads have gone while something waits.
+    /// How long reads have run while other operations wait.
     burst_ns: u64,
     busy: DieBusy,
 }
@@ -46,7 +46,7 @@ enum Current {
     Work(Work),
 }
 
-/// A read for a host: which command's, how much.
+/// A read for a host, and the command that it is a part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Read {
     pub(super) command: u32,
@@ -54,7 +54,7 @@ pub(super) struct Read {
     pub(super) bytes: u32,
 }
 
-/// A program: of which life of which superblock, and what is in it.
+/// A program of a superblock in one of its lives, and its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Program {
     pub(super) superblock: u32,
@@ -71,21 +71,22 @@ pub(super) struct Portions {
     pub(super) padding: u32,
 }
 
-/// What waits in line at a die.
+/// An operation in the queue of a die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     Program(Program),
     Erase {
         superblock: u32,
     },
-    /// For garbage collection or a partial write; `None` if nobody waits.
+    /// For garbage collection, or for a partial write, which has no move
+    /// number.
     Read {
         move_number: Option<u32>,
         pages: u32,
     },
 }
 
-/// What a die has finished.
+/// An operation that a die has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finished {
     Read(Read),
@@ -136,7 +137,7 @@ impl Nand {
         self.dies.iter().map(|die| die.busy).collect()
     }
 
-    /// Operations, and how long each die was busy with what.
+    /// Writes the number of operations, and each die's busy times.
     pub(super) fn save(&self, out: &mut Writer) {
         out.number(self.operations);
         for die in &self.dies {
@@ -164,7 +165,7 @@ impl Nand {
         Ok(())
     }
 
-    /// When the next die is done, and which; the lowest of several.
+    /// When the next die is done, and its number; the lowest of several.
     pub(super) fn next(&self) -> Option<(u64, usize)> {
         let mut next = (NEVER, 0);
         for (die, &at) in self.due.iter().enumerate() {
@@ -193,7 +194,7 @@ impl Nand {
         }
     }
 
-    /// Ends what a die does; it is due at `now`.
+    /// Ends the operation of a die, which is due at `now`.
     pub(super) fn finish(&mut self, now: u64, number: usize) -> Option<Finished> {
         let die = &mut self.dies[number];
         let spent = now - die.started;
@@ -219,7 +220,7 @@ impl Nand {
         finished
     }
 
-    /// Stops a program for the read that has just come, if it may.
+    /// Suspends a program for the read that has just arrived, if allowed.
     fn suspend(&mut self, now: u64, number: usize, program: Program) {
         let die = &mut self.dies[number];
         if die.suspends >= self.suspends_max || self.read_burst_ns == 0 {
@@ -237,7 +238,7 @@ impl Nand {
         self.begin(now, number);
     }
 
-    /// Begins what comes next at an idle die.
+    /// Begins the next operation of an idle die.
     fn begin(&mut self, now: u64, number: usize) {
         let die = &mut self.dies[number];
         let others_wait = die.suspended.is_some() || !die.work.is_empty();

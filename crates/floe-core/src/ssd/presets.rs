@@ -1,4 +1,4 @@
-//! Devices that exist.
+//! Real devices.
 
 use super::config::{
     FlashConfig, FtlConfig, HostInterface, InPlaceConfig, Interface, Isolation, Medium, NandConfig,
@@ -21,7 +21,7 @@ impl SsdConfig {
         "hdd-array",
     ];
 
-    /// A device by name; `None` if there is none of that name.
+    /// The device with that name, if there is one.
     pub fn preset(name: &str) -> Option<Self> {
         Some(match name {
             "zn540" => SsdConfig::zn540(),
@@ -38,10 +38,12 @@ impl SsdConfig {
     /// Western Digital Ultrastar DC ZN540, 1 TB, zoned.
     ///
     /// 904 zones of 1077 MiB, 2 GiB apart, at most 14 open and 14 active, as
-    /// the ZNCache and OxCache papers and ZNS+/ConfZNS's measurements of the
-    /// drive report. The NAND's times are those with which this model
-    /// reproduces the two papers' throughputs and latencies; they agree with
-    /// TLC of 96 layers (program 2–3 ms one-shot, 16 KiB pages, two planes).
+    /// the ZNCache and OxCache papers and the measurements of ZNS+ and ConfZNS
+    /// report.
+    ///
+    /// With the NAND's times this model reproduces the two papers' throughputs
+    /// and latencies. They agree with TLC of 96 layers (program 2–3 ms
+    /// one-shot, 16 KiB pages, two planes).
     pub fn zn540() -> Self {
         SsdConfig {
             name: "ZN540".into(),
@@ -63,8 +65,8 @@ impl SsdConfig {
     }
 
     /// Western Digital Ultrastar DC SN540, 960 GB: the ZN540's hardware with a
-    /// conventional firmware (the papers have it from the vendor). 894.3 GiB
-    /// of 991.8 are visible, 10.9 % are over-provisioning.
+    /// conventional firmware (the papers have it from the vendor). 894.3 GiB of
+    /// 991.8 are visible, and 10.9 % are over-provisioning.
     pub fn sn540() -> Self {
         SsdConfig {
             name: "SN540".into(),
@@ -88,10 +90,10 @@ impl SsdConfig {
         }
     }
 
-    /// The SN540's NAND and capacity under flexible data placement: 16
-    /// initially isolated reclaim-unit handles of one superblock each. The
-    /// drives on sale (Samsung PM9D3a, Micron 9550) have 8 to 16 handles and
-    /// reclaim units of 1 to 13 GB.
+    /// The SN540's NAND and capacity under flexible data placement, with 16
+    /// initially isolated reclaim-unit handles of one superblock each. Drives
+    /// on sale (Samsung PM9D3a, Micron 9550) have 8 to 16 handles and reclaim
+    /// units of 1 to 13 GB.
     pub fn fdp() -> Self {
         let mut config = SsdConfig::sn540();
         config.name = "FDP".into();
@@ -100,16 +102,16 @@ impl SsdConfig {
             && let Interface::Conventional(ftl) = &mut flash.interface
         {
             ftl.handles = 16;
-            // A superblock in hand for every handle.
+            // A spare superblock for every handle.
             ftl.collect_below += u32::from(ftl.handles);
             ftl.throttle_at += u32::from(ftl.handles);
         }
         config
     }
 
-    /// A SATA drive for data centres of 960 GB, after Samsung's data sheet of
-    /// the PM893: 550 MB/s reading, 520 MB/s writing, 98 thousand random reads
-    /// and 30 thousand random writes per second.
+    /// A SATA drive of 960 GB for data centres, after Samsung's data sheet of
+    /// the PM893: reads 550 MB/s, writes 520 MB/s, 98,000 random reads/s,
+    /// 30,000 random writes/s.
     pub fn sata() -> Self {
         SsdConfig {
             name: "SATA".into(),
@@ -145,8 +147,8 @@ impl SsdConfig {
         }
     }
 
-    /// Intel Optane DC P5800X, 800 GB, after its data sheet: 7.2 GB/s reading,
-    /// 6.1 GB/s writing, 1.5 million random accesses per second, 5 µs.
+    /// Intel Optane DC P5800X, 800 GB, after its data sheet: reads 7.2 GB/s,
+    /// writes 6.1 GB/s, 1.5 million random accesses/s, latency 5 µs.
     pub fn optane() -> Self {
         SsdConfig {
             name: "Optane".into(),
@@ -171,8 +173,9 @@ impl SsdConfig {
         }
     }
 
-    /// Memory behind a block device: what a cache reaches when the device
-    /// costs nearly nothing. One memory channel's bandwidth, a copy per access.
+    /// Memory behind a block device, with the bandwidth of one memory channel
+    /// and a copy per access. It shows a cache's own limit on a device that
+    /// costs nearly nothing.
     pub fn ram_disk() -> Self {
         SsdConfig {
             name: "RAM disk".into(),
@@ -198,7 +201,7 @@ impl SsdConfig {
     }
 
     /// Twelve discs of 7200 rpm, 18 TB each, after Seagate's data sheet of the
-    /// Exos X18: 270 MB/s, 4.16 ms to turn half way, and 8.5 ms of seeking.
+    /// Exos X18: 270 MB/s, 4.16 ms for half a turn, 8.5 ms for a seek.
     pub fn hdd_array() -> Self {
         SsdConfig {
             name: "HDD array".into(),
@@ -234,13 +237,13 @@ fn western_digital_host() -> HostInterface {
     }
 }
 
-/// 32 dies, raw 1.15 GiB/s writing and 2.8 GiB/s reading.
+/// 32 dies: raw 1.15 GiB/s writing and 2.8 GiB/s reading.
 ///
-/// How reads and programs share a die was calibrated with ZNCache's Table 6
-/// and 7: where reads are plenty (512 MiB, Zipf, twice the cache), writing a
-/// chunk takes 13 s and reading one 4 s, so that reads go first as long as
-/// they come; where they are few (OxCache's 14 readers), they wait for the
-/// program under way. docs/findings.md has what other values do.
+/// The sharing of a die between reads and programs was calibrated with
+/// ZNCache's tables 6 and 7. With many reads (512 MiB, Zipf, twice the cache),
+/// writing a chunk takes 13 s and reading one 4 s: there, reads go first as
+/// long as they come. With few reads (OxCache's 14 readers), they wait for the
+/// program under way. docs/findings.md has the effect of other values.
 fn western_digital_nand() -> NandConfig {
     NandConfig {
         dies: 32,

@@ -1,4 +1,4 @@
-//! A device's state as bytes, so that an expensive one is made once.
+//! A device's state as bytes, so that an expensive state is built once.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -8,17 +8,17 @@
 //! | 16 | 8 | length of the body |
 //! | 24 | … | body |
 //!
-//! Fixed fields are little-endian; the body is a sequence of numbers in LEB128,
-//! seven bits a byte, low ones first. It begins with the configuration, by
-//! which the state of another device is told; then come seed, front end, flash
-//! array and their manager, each as its `save` says. Only a device at rest can
-//! be saved, and its clock begins at zero again: what it counts goes on, but the
-//! timeline of its garbage collection is left behind, as are lives of
-//! superblocks that only commands under way know.
+//! Fixed fields are little-endian. The body is a sequence of numbers in LEB128:
+//! seven bits a byte, low ones first. It begins with the configuration, which
+//! reveals the state of another device. Then come seed, front end, flash array
+//! and its manager; the `save` of each defines its part.
 //!
-//! What is read is believed as little as anything from outside: every number is
-//! checked against the configuration and the other numbers, so that no state
-//! can be loaded that the device could not be in.
+//! Only an idle device can be saved, and a loaded one begins at time zero.
+//! Counters continue. The timeline of garbage collection is not saved, nor are
+//! lives of superblocks, which only commands under way need.
+//! A state is untrusted input: every number is checked against the
+//! configuration and the other numbers, so that no unreachable state can be
+//! loaded.
 
 use super::config::{
     FlashConfig, FtlConfig, HostInterface, InPlaceConfig, Interface, Isolation, Medium, NandConfig,
@@ -29,7 +29,8 @@ use crate::layout::crc32c;
 const MAGIC: [u8; 8] = *b"FLOE-SSD";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 24;
-/// No count of a device comes near it, and sums of a few do not overflow.
+/// Above any count of a device, and low enough that sums of a few counts do not
+/// overflow.
 const COUNT_MAX: u64 = 1 << 56;
 
 /// A device that cannot be saved: commands or work of its own are under way.
@@ -42,28 +43,28 @@ pub struct Busy;
 /// Why bytes are not the state of a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StateFault {
-    /// They are something else.
+    /// The bytes are something else.
     #[error("this is no saved state of a simulated SSD")]
     NotAState,
-    /// They are in a format that this version does not know.
+    /// The format's version is unknown to this program.
     #[error(
         "the saved state has version {0}, of which this program knows only {VERSION}; save it again"
     )]
     Version(u32),
-    /// They are incomplete or changed.
+    /// The bytes are incomplete or changed.
     #[error("the saved state is damaged: its length or checksum is wrong; save it again")]
     Damaged,
-    /// They are the state of another device.
+    /// The state is that of another device.
     #[error(
         "the saved state is of a device with another configuration than {0}; save one of this device"
     )]
     OtherDevice(String),
-    /// They contradict the configuration or each other.
+    /// The numbers contradict the configuration or each other.
     #[error("the saved state makes no sense: {0}")]
     Malformed(&'static str),
 }
 
-/// The bytes of a state whose body is `body`.
+/// The state with a given body, header included.
 pub(super) fn seal(body: Writer) -> Vec<u8> {
     let body = body.0;
     let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
@@ -75,8 +76,8 @@ pub(super) fn seal(body: Writer) -> Vec<u8> {
     bytes
 }
 
-/// The body of a state, if its header and checksum hold, behind the
-/// configuration, which must be `config`.
+/// Checks header, checksum and configuration, which must be `config`. Returns a
+/// reader of the rest of the body.
 pub(super) fn open<'a>(config: &SsdConfig, bytes: &'a [u8]) -> Result<Reader<'a>, StateFault> {
     let mut expected = Writer::default();
     expected.config(config);
@@ -125,12 +126,12 @@ impl Writer {
         numbers.into_iter().for_each(|number| self.number(number));
     }
 
-    /// A number that may be missing: one more than it is, or zero.
+    /// Writes a number plus one, or zero for none.
     pub(super) fn option(&mut self, number: Option<u64>) {
         self.number(number.map_or(0, |number| number + 1));
     }
 
-    /// Every field, so that two devices that differ in any are told apart.
+    /// Writes every field, so that any difference between two devices shows.
     pub(super) fn config(&mut self, config: &SsdConfig) {
         let SsdConfig {
             name,
@@ -257,7 +258,7 @@ impl Writer {
 pub(super) struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
-    /// Fails unless everything was read.
+    /// Fails unless all was read.
     pub(super) fn end(&self) -> Result<(), StateFault> {
         check(self.0.is_empty(), "something follows the state")
     }
@@ -288,7 +289,7 @@ impl Reader<'_> {
         }
     }
 
-    /// As [`Reader::at_most`], of numbers that fit 32 bits.
+    /// As [`Reader::at_most`], for numbers that fit 32 bits.
     pub(super) fn small(&mut self, most: u32, wrong: &'static str) -> Result<u32, StateFault> {
         Ok(self.at_most(u64::from(most), wrong)? as u32)
     }
@@ -306,12 +307,12 @@ impl Reader<'_> {
         Ok(self.at_most(1, "a flag is neither set nor clear")? == 1)
     }
 
-    /// Something counted.
+    /// Reads a counter.
     pub(super) fn count(&mut self) -> Result<u64, StateFault> {
         self.at_most(COUNT_MAX, "a count is impossibly high")
     }
 
-    /// Some counts.
+    /// Reads several counters.
     pub(super) fn counts<const N: usize>(&mut self) -> Result<[u64; N], StateFault> {
         let mut counts = [0; N];
         for count in &mut counts {
@@ -321,7 +322,7 @@ impl Reader<'_> {
     }
 }
 
-/// An error unless `sound`.
+/// Fails unless `sound`.
 pub(super) fn check(sound: bool, wrong: &'static str) -> Result<(), StateFault> {
     match sound {
         true => Ok(()),

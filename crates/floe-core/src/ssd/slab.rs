@@ -1,6 +1,5 @@
-//! Numbered things that come and go.
+//! Values under small numbers, which are reused after a value is removed.
 
-/// Values under small numbers that are used again.
 #[derive(Clone, Debug)]
 pub(super) struct Slab<T> {
     values: Vec<Option<T>>,
@@ -23,7 +22,7 @@ impl<T> Slab<T> {
             }
             None => {
                 self.values.push(Some(value));
-                // Bounded by the commands and moves under way.
+                // The number fits: commands and moves under way are bounded.
                 (self.values.len() - 1) as u32
             }
         }

@@ -1,19 +1,19 @@
-//! What a device knows about itself.
+//! Counters of a device.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Tick;
 
-/// Everything that a device counts, up to now.
+/// All counters of a device, up to now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
     /// Bytes that hosts wrote.
     pub host_written_bytes: u64,
     /// Bytes that hosts read.
     pub host_read_bytes: u64,
-    /// What was programmed, by cause.
+    /// Bytes programmed, by cause.
     pub programmed: Programmed,
-    /// What has been accepted and is not yet programmed: in the buffer.
+    /// Bytes accepted into the buffer and not yet programmed, by cause.
     pub buffered: Programmed,
     /// Bytes that a reset or trim dropped from the buffer before they were
     /// programmed.
@@ -26,8 +26,8 @@ pub struct Statistics {
     pub collection: Collection,
     /// Erases per superblock.
     pub wear: Wear,
-    /// Nanoseconds during which a write waited because the host had to be
-    /// slowed down to the pace of garbage collection.
+    /// Nanoseconds during which a write waited because garbage collection
+    /// throttled the host.
     pub throttled_ns: u64,
     /// Nanoseconds during which a write waited for room in the buffer.
     pub buffer_full_ns: u64,
@@ -36,23 +36,24 @@ pub struct Statistics {
 /// Bytes programmed, by cause; parity not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Programmed {
-    /// What the host wrote.
+    /// Bytes that the host wrote.
     pub host_bytes: u64,
-    /// What garbage collection moved.
+    /// Bytes that garbage collection moved.
     pub collected_bytes: u64,
-    /// What a write smaller than a mapping unit made the device write again.
+    /// Bytes rewritten by the device because a write was smaller than a mapping
+    /// unit.
     pub rewritten_bytes: u64,
-    /// What a finished zone or an abandoned reclaim unit was filled up with.
+    /// Bytes that filled up a finished zone or an abandoned reclaim unit.
     pub padding_bytes: u64,
 }
 
 impl Programmed {
-    /// All causes.
+    /// The sum of all causes.
     pub fn total_bytes(&self) -> u64 {
         self.host_bytes + self.collected_bytes + self.rewritten_bytes + self.padding_bytes
     }
 
-    /// Host, collected, rewritten, padding.
+    /// The counters in the order host, collected, rewritten, padding.
     pub(super) fn in_order(&self) -> [u64; 4] {
         [
             self.host_bytes,
@@ -62,7 +63,7 @@ impl Programmed {
         ]
     }
 
-    /// From the same order.
+    /// The counters from that order.
     pub(super) fn of([host, collected, rewritten, padding]: [u64; 4]) -> Self {
         Programmed {
             host_bytes: host,
@@ -101,7 +102,7 @@ pub struct DieBusy {
 }
 
 impl DieBusy {
-    /// All of it.
+    /// The sum of all operations.
     pub fn total_ns(&self) -> u64 {
         self.host_read_ns + self.internal_read_ns + self.program_ns + self.erase_ns
     }
@@ -114,43 +115,43 @@ pub struct Collection {
     pub victims: u64,
     /// Bytes moved.
     pub moved_bytes: u64,
-    /// When the first began.
+    /// When the first collection began.
     pub first_ns: Option<u64>,
-    /// Host bytes written when the first began.
+    /// Bytes that the host had written when the first collection began.
     pub first_at_host_bytes: Option<u64>,
-    /// The last of them, oldest first; as many as
+    /// The last collections, oldest first; at most
     /// [`Collection::TIMELINE_MAX`].
     pub timeline: std::collections::VecDeque<Collected>,
 }
 
 impl Collection {
-    /// How many collected superblocks the timeline remembers.
+    /// Most collected superblocks in the timeline.
     pub const TIMELINE_MAX: usize = 1 << 14;
 }
 
 /// One collected superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collected {
-    /// When it was chosen.
+    /// When it became the victim.
     pub started_ns: u64,
     /// When its last valid byte was moved.
     pub ended_ns: u64,
-    /// Bytes that were valid when it was chosen.
+    /// Valid bytes when it became the victim.
     pub valid_bytes: u64,
-    /// Superblocks that were free when it was chosen.
+    /// Free superblocks when it became the victim.
     pub free_superblocks: u32,
 }
 
 /// Erases per superblock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wear {
-    /// Of the least erased.
+    /// Erases of the least erased superblock.
     pub erases_min: u32,
-    /// On average.
+    /// Mean erases of a superblock.
     pub erases_mean: f64,
-    /// Of the most erased.
+    /// Erases of the most erased superblock.
     pub erases_max: u32,
-    /// Of all.
+    /// Erases of all superblocks.
     pub erases: u64,
 }
 
@@ -166,8 +167,8 @@ impl Wear {
     }
 }
 
-/// What an FDP drive reports of an endurance group (NVMe "FDP Statistics" log
-/// page).
+/// The statistics that an FDP drive reports of an endurance group (NVMe "FDP
+/// Statistics" log page).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FdpStatistics {
     /// Host bytes with metadata written (HBMW).
@@ -180,15 +181,15 @@ pub struct FdpStatistics {
 
 impl Statistics {
     /// Bytes that reached or will reach flash per byte that the host wrote;
-    /// `None` before it wrote anything.
+    /// `None` before the first write.
     pub fn write_amplification(&self) -> Option<f64> {
         let mut all = self.programmed;
         all.add(&self.buffered);
         (all.host_bytes > 0).then(|| all.total_bytes() as f64 / all.host_bytes as f64)
     }
 
-    /// What was counted since `earlier`; what was accepted into the buffer
-    /// counts as programmed, wear and timeline are those of now.
+    /// The difference between these counters and `earlier`. Buffered bytes
+    /// count as programmed; wear and timeline are those of now.
     pub fn since(&self, earlier: &Statistics) -> Statistics {
         let mut rest = self.clone();
         rest.host_written_bytes -= earlier.host_written_bytes;

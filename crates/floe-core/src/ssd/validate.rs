@@ -1,4 +1,4 @@
-//! Which devices make sense, and smaller ones of the same make.
+//! Validation of device configurations, and scaled versions of a device.
 
 use super::config::{
     ConfigFault, FlashConfig, FtlConfig, HostInterface, InPlaceConfig, Interface, Isolation,
@@ -11,10 +11,10 @@ fn fail<T>(why: impl Into<String>) -> Result<T, ConfigFault> {
 }
 
 impl SsdConfig {
-    /// Checks that the numbers fit together.
+    /// Checks that the numbers are consistent.
     ///
     /// # Errors
-    /// Names the first that does not.
+    /// Names the first number that is not.
     pub fn validate(&self) -> Result<(), ConfigFault> {
         let block = self.block.bytes();
         if !block.is_power_of_two() || !(512..=1 << 20).contains(&block) {
@@ -31,12 +31,12 @@ impl SsdConfig {
     }
 
     /// The same device with another number of superblocks: capacity, zones and
-    /// the thresholds of garbage collection shrink or grow with it. Where few
-    /// superblocks have many handles, capacity shrinks more. A device without
-    /// superblocks is returned as it is.
+    /// the thresholds of garbage collection scale with it. If few superblocks
+    /// have many handles, capacity shrinks more. A device without superblocks
+    /// is returned unchanged.
     ///
     /// # Errors
-    /// When so few superblocks make no device.
+    /// If no device can have so few superblocks.
     pub fn scaled(mut self, superblocks: u32) -> Result<Self, ConfigFault> {
         if let Medium::Flash(flash) = &mut self.medium {
             let (now, before) = (u64::from(superblocks), u64::from(flash.superblocks.max(1)));
@@ -53,12 +53,12 @@ impl SsdConfig {
     }
 
     /// The same device with its superblocks, hence its capacity, shrunk to a
-    /// `part`-th. Their number stays, and with it how garbage collection
-    /// behaves; everything just fills up so much sooner. The mapping unit is
+    /// `part`-th. The number of superblocks stays, so that garbage collection
+    /// behaves the same; the device only fills up sooner. The mapping unit is
     /// halved until it fits.
     ///
     /// # Errors
-    /// When so little makes no device.
+    /// If no device can be so small.
     pub fn shrunk(mut self, part: u32) -> Result<Self, ConfigFault> {
         if let Medium::Flash(flash) = &mut self.medium {
             let row = flash.nand.row_bytes().max(1);
@@ -95,7 +95,8 @@ impl FtlConfig {
         let share = u128::from(self.capacity.bytes()) * u128::from(now) / u128::from(before);
         let spare = now.saturating_sub((share as u64).div_ceil(superblock.bytes().max(1)));
         let handles = u32::from(self.handles);
-        // One collected and one filled beside what is kept for handles.
+        // One collected and one filled superblock, beside the superblocks kept
+        // for handles.
         let least = self.streams().max(handles / 2) + 1;
         let third = u32::try_from(spare / 3).unwrap_or(u32::MAX);
         let below = self.collect_below.min(third.max(least));
@@ -107,13 +108,14 @@ impl FtlConfig {
         self.capacity = ByteSize(capacity - capacity % self.mapping_unit.bytes().max(1));
     }
 
-    /// Open, promised and kept free: each handle may have a superblock open
-    /// and one promised.
+    /// Superblocks that are open, promised or kept free: each handle may have
+    /// one open and one promised.
     fn superblocks_beside_capacity(&self) -> u64 {
         2 * u64::from(self.handles) + 2 * u64::from(self.streams()) + u64::from(self.collect_below)
     }
 
-    /// Streams of what is collected: superblocks that the host cannot have.
+    /// Streams of collected data; each needs a superblock that the host cannot
+    /// use.
     fn streams(&self) -> u32 {
         match self.isolation {
             Isolation::Initial => 1,

@@ -20,9 +20,10 @@ pub(super) struct Zones {
     append_max: u64,
     open: u32,
     active: u32,
-    /// Openings so far: what was opened implicitly longest ago is closed first.
+    /// Number of openings so far. The implicitly open zone with the oldest
+    /// opening is closed first.
     openings: u64,
-    /// Zones whose rest is being padded.
+    /// Zones that are being padded to their end.
     padding: VecDeque<u32>,
     padding_under_way: u64,
     padding_window: u64,
@@ -32,9 +33,9 @@ pub(super) struct Zones {
 #[derive(Clone, Debug)]
 struct Zone {
     condition: Condition,
-    /// Claimed by commands.
+    /// Bytes claimed by commands.
     write_pointer: u64,
-    /// Arrived in the buffer.
+    /// Bytes that have arrived in the buffer.
     landed: u64,
     resets: u32,
     opened: u64,
@@ -43,10 +44,10 @@ struct Zone {
     finishing: Option<CommandId>,
 }
 
-/// What a zone management command did at once.
+/// The immediate outcome of a zone management command.
 pub(super) struct Managed {
     pub(super) is_finished: bool,
-    /// How much of the write buffer it freed.
+    /// Bytes freed in the write buffer.
     pub(super) released_bytes: u64,
 }
 
@@ -115,7 +116,7 @@ impl Zones {
         self.claim(zone, None, bytes)
     }
 
-    /// Zone management.
+    /// Executes a zone management command.
     pub(super) fn manage(
         &mut self,
         now: u64,
@@ -148,8 +149,8 @@ impl Zones {
         Ok(managed)
     }
 
-    /// Takes in what has crossed the link. Whether it belongs to the zone's
-    /// present life.
+    /// Accepts a piece that has crossed the link; whether it belongs to the
+    /// zone's present life.
     pub(super) fn land(
         &mut self,
         now: u64,
@@ -168,7 +169,8 @@ impl Zones {
         true
     }
 
-    /// Pads finished zones while the window has room; whose finish is over.
+    /// Pads finished zones while the window has room. Returns the finish
+    /// command of a zone that is now padded.
     pub(super) fn pad(&mut self, now: u64, flash: &mut Array) -> Option<CommandId> {
         let number = *self.padding.front()?;
         let zone = &mut self.zones[number as usize];
@@ -186,12 +188,13 @@ impl Zones {
         zone.finishing.take()
     }
 
-    /// So much padding has reached flash.
+    /// Counts padding that has reached flash.
     pub(super) fn padded(&mut self, bytes: u64) {
         self.padding_under_way -= bytes;
     }
 
-    /// The zone's last die is erased; whose reset is over.
+    /// Handles the erase of a zone's last die. Returns a command that waited
+    /// for it.
     pub(super) fn erased(&mut self, superblock: u32) -> Option<CommandId> {
         let position = self
             .resetting
@@ -200,8 +203,8 @@ impl Zones {
         Some(self.resetting.remove(position).1)
     }
 
-    /// How often zones were opened; of every zone its state, write pointer,
-    /// resets, when it was opened, and its stream.
+    /// Writes the number of openings, and for every zone its state, write
+    /// pointer, resets, opening and stream.
     pub(super) fn save(&self, out: &mut Writer) -> Result<(), Busy> {
         if !self.padding.is_empty() || !self.resetting.is_empty() || self.padding_under_way > 0 {
             return Err(Busy);
@@ -219,8 +222,8 @@ impl Zones {
         Ok(())
     }
 
-    /// Takes over a state that was saved; the zones are as new. Returns how
-    /// much of the write buffer is used.
+    /// Restores a saved state into new zones. Returns how much of the write
+    /// buffer is used.
     pub(super) fn restore(
         &mut self,
         from: &mut Reader<'_>,
@@ -318,8 +321,8 @@ impl Zones {
         Ok((target, u64::from(number) * self.zone_size + at))
     }
 
-    /// Opens a zone for writing, closing another that was opened by a write
-    /// if too many are open.
+    /// Opens a zone for writing. At the limit it closes the implicitly open
+    /// zone with the oldest opening.
     fn open(&mut self, number: u32, condition: Condition) -> Result<(), Refusal> {
         let before = self.zones[number as usize].condition;
         if before.is_open() {
@@ -359,7 +362,7 @@ impl Zones {
         let zone = &self.zones[number as usize];
         match zone.condition {
             Condition::Closed => Ok(()),
-            // A zone that was opened and never written goes back to empty.
+            // A zone that was opened and never written becomes empty again.
             condition if condition.is_open() && zone.write_pointer == 0 => {
                 self.set(number, Condition::Empty);
                 Ok(())
@@ -372,7 +375,7 @@ impl Zones {
         }
     }
 
-    /// Whether it still has something to do.
+    /// Finishes a zone; whether padding remains to be written.
     fn finish(&mut self, id: CommandId, number: u32) -> bool {
         if self.zones[number as usize].condition == Condition::Full {
             return false;
@@ -388,7 +391,7 @@ impl Zones {
     fn reset(&mut self, now: u64, flash: &mut Array, id: CommandId, number: u32) -> Managed {
         let zone = &self.zones[number as usize];
         if zone.write_pointer == 0 && zone.condition != Condition::Full {
-            // Nothing to erase.
+            // There is nothing to erase.
             self.set(number, Condition::Empty);
             return Managed {
                 is_finished: true,
@@ -406,7 +409,7 @@ impl Zones {
         zone.padding_left = 0;
         let interrupted = zone.finishing.take();
         self.padding.retain(|&padded| padded != number);
-        // A finish that is overtaken by a reset is over when the reset is.
+        // A finish that a reset overtakes completes with the reset.
         self.resetting.extend(interrupted.map(|id| (number, id)));
         self.resetting.push((number, id));
         flash.erase(now, number);

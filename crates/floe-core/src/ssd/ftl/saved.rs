@@ -1,9 +1,12 @@
 //! A translation layer as bytes; see [`super::super::saved`].
 //!
-//! Mapping units written; of every unit its place plus one and how often it
-//! was written; of every superblock what it is used for (0 free, 1 open, from 2
-//! on when it was closed) and its handle; the free ones in their order; the
-//! streams of handles; units written in part; the collector.
+//! In this order:
+//! * the number of mapping units written;
+//! * for every unit, its place plus one and its number of writes;
+//! * for every superblock, its use (0 free, 1 open, from 2 on closed, at that
+//!   time plus 2) and its handle;
+//! * the free superblocks, in order;
+//! * the handles' streams, the partially written units, and the collector.
 
 use super::{Ftl, Handle, NONE, STAGED_MAX, Staged, Use};
 use crate::ssd::array::{Array, Stream};
@@ -43,8 +46,8 @@ impl Ftl {
         self.collector.save(out)
     }
 
-    /// Takes over a state that was saved, into a layer that is as new. Returns
-    /// how much of the write buffer is used.
+    /// Restores a saved state into a new layer. Returns how much of the write
+    /// buffer is used.
     pub(in crate::ssd) fn restore(
         &mut self,
         from: &mut Reader<'_>,
@@ -52,7 +55,7 @@ impl Ftl {
     ) -> Result<u64, StateFault> {
         self.written_units = from.count()?;
         self.restore_map(from)?;
-        // Up to which place each superblock is filled.
+        // How many units of each superblock are filled.
         let mut filled = self.restore_blocks(from)?;
         let mut buffered = 0;
         for number in 0..self.handles.len() {
@@ -80,7 +83,7 @@ impl Ftl {
         }
         check(
             filled.iter().all(Option::is_some),
-            "an open superblock belongs to nobody",
+            "an open superblock has no owner",
         )?;
         self.check_places(&filled, &staged)?;
         for (number, filled) in filled.iter().enumerate() {
@@ -114,8 +117,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// What superblocks are used for. Returns up to where each is filled, none
-    /// for those that are open.
+    /// Restores the uses of superblocks. Returns how far each is filled; none
+    /// for open ones.
     fn restore_blocks(&mut self, from: &mut Reader<'_>) -> Result<Vec<Option<u32>>, StateFault> {
         let mut filled = Vec::with_capacity(self.blocks.len());
         let mut free = 0;
@@ -152,7 +155,8 @@ impl Ftl {
         Ok(filled)
     }
 
-    /// An open superblock has one owner, who has filled it so far.
+    /// Records that an open superblock is filled up to `bytes` by its only
+    /// owner.
     fn claim(&self, block: u32, bytes: u64, filled: &mut [Option<u32>]) -> Result<(), StateFault> {
         let owned = &mut filled[block as usize];
         check(
@@ -167,8 +171,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Units written in part. Returns the ones that lie somewhere, and which
-    /// write of them lies there.
+    /// Restores partially written units. Returns the units that also have a
+    /// place, with the number of the write there.
     fn restore_staged(&mut self, from: &mut Reader<'_>) -> Result<Vec<(u32, u32)>, StateFault> {
         let wrong = "a unit written in part is wrong";
         let count = from.at_most(STAGED_MAX as u64, wrong)?;
@@ -202,8 +206,8 @@ impl Ftl {
         Ok(stamps)
     }
 
-    /// Nothing lies where nothing was written, and what lies under a unit that
-    /// was written in part is an older write of it.
+    /// Checks that every unit's place is filled. Under a partially written unit
+    /// lies an older write of it.
     fn check_places(
         &mut self,
         filled: &[Option<u32>],

@@ -1,4 +1,4 @@
-//! Mapping and garbage collection under any commands.
+//! Mapping and garbage collection under random commands.
 
 use super::*;
 use proptest::prelude::*;
@@ -45,8 +45,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// How often each unit was written and whether it is trimmed, as the host
-/// knows it when nothing is under way.
+/// Each unit's number of writes, and whether the host has trimmed it since.
+/// Valid while no command is under way.
 struct Expected {
     writes: Vec<u32>,
     is_stored: Vec<bool>,
@@ -70,9 +70,9 @@ impl Expected {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// No mapping is lost or stale, bytes are conserved, every command ends,
-    /// whatever is asked in whatever order, preconditioned or not, with any
-    /// number of handles.
+    /// No mapping is lost or stale, bytes are conserved and every command
+    /// completes. That holds for any commands in any order, preconditioned or
+    /// not, with any number of handles.
     #[test]
     fn a_translation_layer_never_lies(
         steps in proptest::collection::vec(step(), 1..400),
@@ -107,7 +107,7 @@ proptest! {
                 Step::Read { offset, bytes } => Command::Read { offset, bytes },
                 Step::Write { offset, bytes, handle } => Command::Write { offset, bytes, handle },
                 Step::Trim { offset, bytes } => {
-                    // What is on its way would come after the trim.
+                    // Writes under way would take effect after the trim.
                     done.extend(settle(&mut ssd));
                     Command::Trim { offset, bytes }
                 }
@@ -131,7 +131,7 @@ proptest! {
             let stored = ssd.stored(unit as u64 * UNIT).unwrap();
             let generation = expected.is_stored[unit].then_some(expected.writes[unit]);
             match generation {
-                // A unit that is written in several pieces counts each.
+                // A unit that is written in several pieces counts each piece.
                 Some(writes) => prop_assert!(
                     stored.generation.is_some_and(|seen| seen >= writes),
                     "unit {} holds {:?}, written {} times", unit, stored.generation, writes
@@ -147,8 +147,8 @@ fn ssd_now(ssd: &Ssd) -> Tick {
     Tick(ssd.now)
 }
 
-/// What the host wrote is programmed, buffered or was dropped; the buffer
-/// holds just what is not programmed.
+/// Every byte that the host wrote is programmed, buffered or dropped, and the
+/// buffer holds exactly the unprogrammed bytes.
 fn conserves_bytes(ssd: &Ssd) {
     let statistics = ssd.statistics();
     let host = statistics.programmed.host_bytes + statistics.buffered.host_bytes;
@@ -192,7 +192,7 @@ fn random_overwrites_amplify_and_throttle() {
     assert!(statistics.throttled_ns > 0);
     assert!(statistics.collection.victims > 100);
     assert!(statistics.wear.erases_min > 0, "{:?}", statistics.wear);
-    // Cold or hot, every superblock takes its turn.
+    // Collection erases every superblock in turn, cold or hot.
     assert!(statistics.wear.erases_max < 6 * statistics.wear.erases_min.max(4));
     let fdp = ssd.fdp_statistics();
     assert_eq!(fdp.host_bytes_written, 4000 * UNIT);
@@ -201,8 +201,8 @@ fn random_overwrites_amplify_and_throttle() {
 
 #[test]
 fn handles_keep_lifetimes_apart() {
-    // Two writers in turn, each overwriting its half in sequence at its own
-    // pace: with a handle each, what dies together lies together.
+    // Two writers overwrite a half each in sequence, at different paces. With a
+    // handle each, data that dies together lies together.
     let amplification = |handles: u16| {
         let mut config = small_config(2);
         if let Some(flash) = config.flash_mut()
@@ -260,7 +260,7 @@ fn parts_of_a_unit_merge_in_the_buffer() {
         statistics.buffered.rewritten_bytes + statistics.programmed.rewritten_bytes,
         0
     );
-    // Far apart, each makes the device write the rest of its unit.
+    // Parts of distant units make the device rewrite the rest of each unit.
     for number in 0..64u64 {
         let write = Command::Write {
             offset: number * 5 * UNIT,

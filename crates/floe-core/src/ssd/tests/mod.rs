@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::*;
 use crate::ByteSize;
 
-/// A drive small enough that garbage is collected all the time: 24 superblocks
-/// of 1.5 MiB behind 16 that the host sees, units of 64 KiB.
+/// A drive so small that it collects garbage all the time: 24 superblocks of
+/// 1.5 MiB, 16 of them visible to the host, and units of 64 KiB.
 fn small_config(handles: u16) -> SsdConfig {
     let mut config = SsdConfig::sn540();
     config.host.buffer = ByteSize::mib(8);
@@ -47,7 +47,8 @@ fn small_zoned() -> SsdConfig {
     config
 }
 
-/// Lets everything finish; panics if that takes more than a virtual hour.
+/// Advances until the device is idle; panics if that takes more than a virtual
+/// hour.
 fn settle(ssd: &mut Ssd) -> Vec<Completion> {
     let mut done = Vec::new();
     while let Some(at) = ssd.next_wakeup() {
@@ -103,12 +104,12 @@ fn a_write_is_answered_from_the_buffer_and_a_read_by_the_dies() {
     ssd.submit(start, CommandId(2), read).unwrap();
     done.clear();
     let at = ssd.advance_to_completion(Tick::MAX, &mut done);
-    // A page on each of four dies, four pages over the link.
+    // A page on each of four dies, then four pages over the link.
     assert_eq!(at.since(start).as_micros(), 175 + 20 + 55);
     assert_eq!(done.len(), 1);
 }
 
-/// How long a read takes that comes while its die is being programmed.
+/// The latency of a read that arrives while its die is programming.
 fn read_during_program(suspends_per_program: u32) -> Duration {
     let mut config = SsdConfig::zn540().scaled(16).unwrap();
     if let Some(flash) = config.flash_mut() {
@@ -124,8 +125,8 @@ fn read_during_program(suspends_per_program: u32) -> Duration {
             .unwrap();
     }
     settle(&mut ssd);
-    // Zone 0 is programmed; others are being programmed on the same dies when
-    // the read comes.
+    // Zone 0 is programmed. Other zones are being programmed on the same dies
+    // when the read arrives.
     let start = Tick(1_000_000_000);
     for zone in 2..10 {
         ssd.submit(start, CommandId(zone.into()), append(zone))

@@ -1,4 +1,4 @@
-//! States that are saved and loaded.
+//! Saving and loading of states.
 
 use proptest::prelude::*;
 
@@ -38,13 +38,13 @@ fn config(kind: u8) -> SsdConfig {
     }
 }
 
-/// Submits what is accepted, from `now` on, and lets all of it end. When what
-/// ended, counted from the beginning.
+/// Submits commands from `from` on, and lets the accepted ones complete.
+/// Returns the completions, with times since `from`.
 fn drive(ssd: &mut Ssd, from: Tick, commands: &[Command]) -> Vec<(u64, u64, Option<u64>)> {
     let mut done = Vec::new();
     let mut now = from;
     for (number, &command) in commands.iter().enumerate() {
-        // A refusal has no effect.
+        // A rejected command has no effect.
         let _ = ssd.submit(now, CommandId(number as u64), command);
         now = now + std::time::Duration::from_micros(300);
         while let Some(at) = ssd.next_wakeup().filter(|&at| at <= now) {
@@ -56,7 +56,7 @@ fn drive(ssd: &mut Ssd, from: Tick, commands: &[Command]) -> Vec<(u64, u64, Opti
     done.into_iter().map(seen).collect()
 }
 
-/// The bytes with the checksum that belongs to them.
+/// The bytes of a state with a valid checksum.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let body = bytes.split_off(24);
     bytes.truncate(12);
@@ -67,7 +67,7 @@ fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 proptest! {
-    /// A loaded device does what the saved one does.
+    /// A loaded device behaves as the saved one.
     #[test]
     fn a_state_comes_back_as_it_was(
         kind in 0..4u8,
@@ -96,7 +96,7 @@ proptest! {
         prop_assert_eq!(loaded.free_superblocks(), ssd.free_superblocks());
     }
 
-    /// Whatever bytes say, they are refused, or are a device that works.
+    /// Random bytes are rejected, or give a device that works.
     #[test]
     fn bad_states_are_refused_or_harmless(
         kind in 0..4u8,

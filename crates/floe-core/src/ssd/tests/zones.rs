@@ -1,4 +1,4 @@
-//! A zoned drive says no as a real one does.
+//! A zoned drive rejects the commands that a real one rejects.
 
 use super::*;
 use proptest::prelude::*;
@@ -76,7 +76,7 @@ fn limits_of_open_and_active_zones() {
     for zone in 0..3 {
         assert_eq!(submit(&mut ssd, append(zone, 4096)), Ok(()));
     }
-    // Two may be open: what was opened first by a write was closed.
+    // At most two may be open: the zone that a write opened first was closed.
     assert_eq!(condition(&ssd, 0), ZoneCondition::Closed);
     assert_eq!(condition(&ssd, 2), ZoneCondition::ImplicitlyOpen);
     assert_eq!(
@@ -90,7 +90,7 @@ fn limits_of_open_and_active_zones() {
     for zone in [0, 1] {
         assert_eq!(submit(&mut ssd, Command::Open { zone }), Ok(()));
     }
-    // Both open ones are explicitly open: nothing can be closed for the third.
+    // Both open zones are explicitly open: neither can be closed for the third.
     assert_eq!(
         submit(&mut ssd, append(2, 4096)),
         Err(Refusal::TooManyOpenZones)
@@ -147,7 +147,7 @@ fn finishing_pads_and_resetting_forgets() {
     assert_eq!(ssd.zone(0).unwrap().resets, 1);
     assert_eq!(submit(&mut ssd, append(0, 4096)), Ok(()));
     assert_eq!(ssd.stored(0).unwrap().generation, Some(1));
-    // A reset drops what is only in the buffer.
+    // A reset drops data that is only in the buffer.
     assert_eq!(submit(&mut ssd, Command::Reset { zone: 0 }), Ok(()));
     assert_eq!(flash(&ssd).buffer_used(), 0);
     assert_eq!(ssd.statistics().discarded_bytes, 4096);
@@ -180,8 +180,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Limits hold at every moment, every accepted command ends, appends land
-    /// one behind the other, and bytes are conserved.
+    /// Limits hold at every moment, every accepted command completes, appends
+    /// are contiguous, and bytes are conserved.
     #[test]
     fn zones_keep_their_promises(steps in proptest::collection::vec(step(), 1..300)) {
         let mut ssd = Ssd::new(small_zoned(), 0).unwrap();
