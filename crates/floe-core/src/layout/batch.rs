@@ -1,12 +1,13 @@
 //! Batches: one device append each, self-describing.
 //!
-//! A batch is a descriptor region of whole blocks, then payloads, each from a
-//! block boundary on. The region starts with this header; what follows it, the
-//! body, depends on the kind: records ([`small`](super::SmallBatch)), nothing
-//! (a piece), or a large descriptor ([`large`](super::LargeDescriptor)).
+//! A batch is a descriptor region of whole blocks, then payloads, each starting
+//! at a block boundary. The region starts with this header. The rest of the
+//! used region, the body, depends on the kind: records
+//! ([`small`](super::SmallBatch)), nothing (a piece), or a large descriptor
+//! ([`large`](super::LargeDescriptor)).
 //!
-//! After the frame, whose kind is 1 small, 2 piece, 3 large, and whose count
-//! is the number of records, the piece's number, or the number of pieces:
+//! The frame comes first. Its kind is 1 small, 2 piece, 3 large. Its count is
+//! the number of records, the piece's number, or the number of pieces. Then:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -21,9 +22,10 @@
 //! | 64 | 4 | length of the body |
 //! | 68 | 4 | CRC-32C of the cache id, then the body |
 //!
-//! The frame covers these 72 bytes alone. So the first block of a batch is
-//! enough to hop to the next one safely, and the header's checksum, which
-//! covers the body's, stands for the whole descriptor.
+//! The frame covers these 72 bytes alone. A reader can therefore step to the
+//! next batch safely after reading only the first block of this one. The
+//! header's checksum covers that of the body, and so stands for the whole
+//! descriptor.
 
 use super::checksum::crc32c;
 use super::error::LayoutError;
@@ -39,12 +41,12 @@ use crate::hash::KeyHash;
 /// Length of the header that every batch starts with.
 pub const BATCH_HEADER_BYTES: usize = 72;
 
-/// What a batch holds.
+/// The contents of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchKind {
     /// Whole small values.
     Small {
-        /// How many.
+        /// Number of records.
         records: u32,
     },
     /// A part of a large value.
@@ -53,12 +55,12 @@ pub enum BatchKind {
     Large {
         /// The key's hash.
         hash: KeyHash,
-        /// How many pieces it lists.
+        /// Number of pieces that it lists.
         pieces: u32,
     },
 }
 
-/// Which part of which large value a piece batch holds.
+/// Identifies the part of a large value that a piece batch holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PieceHeader {
     /// The key's hash.
@@ -74,9 +76,9 @@ pub struct PieceHeader {
 /// The header of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHeader {
-    /// What the batch holds.
+    /// The contents.
     pub kind: BatchKind,
-    /// The life of the zone it was written in.
+    /// The zone, and the life of it in which the batch was written.
     pub life: ZoneLife,
     /// Length of the whole batch: whole blocks, and at least one.
     pub batch_bytes: u32,
@@ -84,7 +86,7 @@ pub struct BatchHeader {
     pub descriptor_bytes: u32,
     /// The first record's sequence, or the large value's.
     pub sequence: Sequence,
-    /// Length of what follows this header in the descriptor region.
+    /// Length of the body, which follows this header.
     pub body_bytes: u32,
     /// The body's checksum, checked when the body is read.
     body_checksum: u32,
@@ -92,7 +94,7 @@ pub struct BatchHeader {
 
 impl BatchHeader {
     /// Reads a batch's header; [`BATCH_HEADER_BYTES`] are enough. The body is
-    /// not looked at.
+    /// not read.
     ///
     /// # Errors
     /// [`LayoutError::Stale`] if the batch is not of the zone's life `life`;
@@ -106,7 +108,7 @@ impl BatchHeader {
         Ok(Self::decode_with_checksum(id, life, block_size, bytes)?.0)
     }
 
-    /// As [`decode`](Self::decode), with the header's checksum.
+    /// As [`decode`](Self::decode), and returns the header's checksum too.
     pub(super) fn decode_with_checksum(
         id: CacheId,
         life: ZoneLife,
@@ -148,7 +150,7 @@ impl BatchHeader {
         Ok((header, opened.checksum))
     }
 
-    /// Checks the lengths against each other.
+    /// Checks that the lengths are consistent.
     fn check(&self, block_size: u32) -> Result<(), LayoutError> {
         let wrong = |why| Err(LayoutError::Malformed(why));
         let block = block_size.max(1);
@@ -164,7 +166,7 @@ impl BatchHeader {
         }
         let payload_bytes = match self.kind {
             BatchKind::Small { records: 0 } => return wrong("a batch of no records"),
-            // Its payloads are checked record by record.
+            // Its payloads are checked one by one with its records.
             BatchKind::Small { .. } => {
                 if self.batch_bytes < self.descriptor_bytes {
                     return wrong("the batch is shorter than its descriptor region");
@@ -204,7 +206,7 @@ impl BatchHeader {
     }
 }
 
-/// What an encoder says about the batch whose descriptor region it filled.
+/// The header of a batch whose descriptor region an encoder has filled.
 pub(super) struct NewHeader {
     pub(super) kind: BatchKind,
     pub(super) life: ZoneLife,
@@ -213,8 +215,8 @@ pub(super) struct NewHeader {
     pub(super) body_bytes: usize,
 }
 
-/// Writes the header in front of a body that is final. `region` is the whole
-/// descriptor region. Returns the header's checksum.
+/// Writes the header in front of a final body. `region` is the whole descriptor
+/// region. Returns the header's checksum.
 pub(super) fn seal_header(
     id: CacheId,
     new: &NewHeader,
@@ -263,12 +265,13 @@ pub fn piece_batch_bytes(payload_bytes: u32, block_size: u32) -> u64 {
 }
 
 /// The largest piece whose batch fits one append of `append_bytes`, or `None`
-/// if not even one block of payload does.
+/// if not even one block of payload fits.
 pub fn piece_bytes_max(append_bytes: u32, block_size: u32) -> Option<u32> {
     let header = u32::try_from(round_up_len(BATCH_HEADER_BYTES, block_size)).ok()?;
     let room = append_bytes.checked_sub(header)?;
     let unit = super::ids::UNIT_BYTES;
-    // Below one unit a piece is its own unit, of any whole number of blocks.
+    // A piece shorter than one unit is its own unit, of any whole number of
+    // blocks.
     let granule = if room >= unit {
         unit
     } else {
@@ -277,8 +280,8 @@ pub fn piece_bytes_max(append_bytes: u32, block_size: u32) -> Option<u32> {
     Some(room - room % granule).filter(|&bytes| bytes > 0)
 }
 
-/// Writes the descriptor region of a piece batch and returns its length: the
-/// payload goes right behind it, padded to whole blocks.
+/// Writes the descriptor region of a piece batch and returns its length. The
+/// payload follows it, padded to whole blocks.
 ///
 /// # Errors
 /// [`LayoutError::TooShort`] if `out` is shorter than the region, which is

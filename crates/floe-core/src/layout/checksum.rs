@@ -1,16 +1,16 @@
-//! CRC-32C (Castagnoli) over several parts, by the widest instructions the
-//! processor has. Every hit is checked, so this is most of a hit's cost that
-//! is not the kernel's.
+//! CRC-32C (Castagnoli) over several parts, with the widest instructions that
+//! the processor has. Every hit verifies a checksum: most of a hit's CPU time
+//! outside the kernel is spent here.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// The CRC-32C of `parts` one behind the other.
+/// The CRC-32C of the concatenation of `parts`.
 pub(crate) fn crc32c<const N: usize>(parts: [&[u8]; N]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     for part in parts {
         digest.update(part);
     }
-    // The crate returns every width in 64 bits; this one has 32.
+    // The crate returns checksums of every width in 64 bits; this one has 32.
     digest.finalize() as u32
 }
 

@@ -1,4 +1,4 @@
-//! Why bytes are not what they were taken for.
+//! Errors of decoders and encoders.
 
 use super::ids::ZoneLife;
 use super::structure::Structure;
@@ -10,13 +10,12 @@ pub enum LayoutError {
     /// The buffer ends before the structure does.
     #[error("{available} bytes given where {needed} are needed")]
     TooShort {
-        /// Bytes the structure takes, as far as could be told.
+        /// Bytes that the structure takes, as far as is known.
         needed: usize,
-        /// Bytes that were given.
+        /// Bytes in the buffer.
         available: usize,
     },
-    /// Every byte given is zero: nothing was ever written here, or it was
-    /// discarded.
+    /// Every byte is zero: nothing was ever written here, or it was discarded.
     #[error("blank: every byte is zero")]
     Blank,
     /// The bytes start with no magic of Floe's.
@@ -33,25 +32,25 @@ pub enum LayoutError {
         /// The only version this build reads.
         supported: u16,
     },
-    /// The checksum does not match: the bytes are damaged, torn, or of a cache
-    /// with another id.
+    /// The checksum does not match: the bytes are damaged or torn, or belong to
+    /// a cache with another id.
     #[error("checksum mismatch: damaged, torn, or of another cache")]
     BadChecksum,
     /// Sound, but written in another zone or in another life of this one.
     #[error("belongs to {found}, not to {wanted}")]
     Stale {
-        /// Whose it is.
+        /// The zone and life that the structure belongs to.
         found: ZoneLife,
-        /// Whose it should be.
+        /// The zone and life that it should belong to.
         wanted: ZoneLife,
     },
-    /// A sound page of tiny objects, but another than was looked for: an
-    /// earlier one at this place, or one that was written to the wrong place.
+    /// A sound page of tiny objects, but not the expected one: an earlier page
+    /// at this place, or one that was written to the wrong place.
     #[error("this is {found}, not {wanted}")]
     Misplaced {
-        /// What it is.
+        /// The page that was found.
         found: PageId,
-        /// What was looked for.
+        /// The page that was expected.
         wanted: PageId,
     },
     /// The checksum matches but the contents contradict each other, or, on

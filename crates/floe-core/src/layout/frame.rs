@@ -1,5 +1,5 @@
-//! The frame every structure starts with: magic, checksum, version, kind,
-//! covered length, count. The byte table stands in the module above.
+//! The frame at the start of every structure: magic, checksum, version, kind,
+//! covered length, count. The module above has its byte table.
 
 use super::checksum::crc32c;
 use super::error::LayoutError;
@@ -10,7 +10,7 @@ use super::wire::{first, first_mut, narrow, put_u16, put_u32, u16_at, u32_at};
 /// Length of the frame.
 pub const FRAME_BYTES: usize = 24;
 
-/// Where the checksummed part starts: after the magic and the checksum.
+/// Start of the checksummed part: after the magic and the checksum.
 const CHECKED_FROM: usize = 12;
 
 /// The parts of a frame that its structure chooses.
@@ -27,12 +27,12 @@ pub(super) struct Opened<'a> {
     pub(super) kind: u16,
     pub(super) count: u32,
     pub(super) checksum: u32,
-    /// From offset 0 to the covered length, the frame included.
+    /// The bytes from offset 0 to the covered length, the frame included.
     pub(super) covered: &'a [u8],
 }
 
 /// Writes the frame over the start of `covered`, whose other bytes must be
-/// final, and returns the checksum.
+/// final. Returns the checksum.
 pub(super) fn seal(id: CacheId, frame: Frame, covered: &mut [u8]) -> Result<u32, LayoutError> {
     let len = narrow(covered.len())?;
     let head = first_mut::<FRAME_BYTES>(covered)?;
@@ -46,7 +46,7 @@ pub(super) fn seal(id: CacheId, frame: Frame, covered: &mut [u8]) -> Result<u32,
     Ok(checksum)
 }
 
-/// Checks magic, checksum and version of what `bytes` start with.
+/// Checks magic, checksum and version of the structure at the start of `bytes`.
 pub(super) fn open(
     id: CacheId,
     structure: Structure,
@@ -55,7 +55,7 @@ pub(super) fn open(
     match identify(bytes) {
         Identified::Claims(found) if found == structure => {}
         Identified::Claims(found) => return Err(LayoutError::Unexpected(found)),
-        // A few zero bytes say nothing about what a whole structure would hold.
+        // A few zero bytes do not show that a whole structure is blank.
         _ if bytes.len() < FRAME_BYTES => {
             return Err(LayoutError::TooShort {
                 needed: FRAME_BYTES,
@@ -78,7 +78,8 @@ pub(super) fn open(
     if checksum != crc32c([&id.0, &covered[CHECKED_FROM..]]) {
         return Err(LayoutError::BadChecksum);
     }
-    // Only now: a flipped bit in the version is damage, not a newer format.
+    // Checked after the checksum: a flipped bit in the version is damage, not a
+    // newer format.
     let (found, supported) = (u16_at(head, 12), structure.version());
     if found != supported {
         return Err(LayoutError::UnsupportedVersion { found, supported });

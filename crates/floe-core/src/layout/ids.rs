@@ -11,20 +11,20 @@ pub const KEY_MAX_BYTES: usize = 2048;
 /// pieces with a descriptor of their own.
 pub const SMALL_MAX_BYTES: usize = 256 << 10;
 
-/// Longest value at all.
+/// Longest value.
 pub const LARGE_MAX_BYTES: u64 = 1 << 30;
 
-/// The bytes of a large value that one checksum covers: the least that a range
-/// read fetches to verify what it returns.
+/// Bytes of a large value that one checksum covers. A range read fetches at
+/// least so many, to verify what it returns.
 pub const UNIT_BYTES: u32 = 64 << 10;
 
 /// A cache's identity, random at format time. It is mixed into every checksum,
-/// so that what another cache left on the device is never believed.
+/// so that data that another cache left on the device is never served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CacheId(pub [u8; 16]);
 
 impl fmt::Display for CacheId {
-    /// As a UUID is written: `8-4-4-4-12` hexadecimal digits.
+    /// Formats as a UUID: `8-4-4-4-12` hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, byte) in self.0.iter().enumerate() {
             if matches!(i, 4 | 6 | 8 | 10) {
@@ -37,8 +37,8 @@ impl fmt::Display for CacheId {
 }
 
 /// The life of a zone. One counter serves all zones of a cache, so that no two
-/// lives of any zones share a number. A zone that was never opened
-/// has none; the first life is 1.
+/// lives of any zones share a number. The first life is 1; a zone that was
+/// never opened has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u32);
 
@@ -46,8 +46,8 @@ impl Generation {
     /// A zone's first life.
     pub const FIRST: Generation = Generation(1);
 
-    /// The life after this one, or `None` after four billion lives: no flash
-    /// survives that many, so the zone is to be retired.
+    /// The next life, or `None` after four billion lives. No flash survives
+    /// that many: the zone must be retired.
     pub fn next(self) -> Option<Generation> {
         self.0.checked_add(1).map(Generation)
     }
@@ -59,8 +59,8 @@ impl fmt::Display for Generation {
     }
 }
 
-/// A place in the order of all writes of a cache. Of two records with the same
-/// key the one with the higher sequence is newer.
+/// A position in the order of all writes of a cache. Of two records with the
+/// same key the one with the higher sequence is newer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(pub u64);
 
@@ -70,12 +70,12 @@ impl fmt::Display for Sequence {
     }
 }
 
-/// One life of one zone: what a structure inside a zone belongs to.
+/// One life of one zone; every structure inside a zone belongs to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ZoneLife {
     /// The zone.
     pub zone: ZoneId,
-    /// Which of its lives.
+    /// The number of its life.
     pub generation: Generation,
 }
 
@@ -92,13 +92,13 @@ impl fmt::Display for ZoneLife {
     }
 }
 
-/// How a value lies on flash, and so what its checksum covers.
+/// The placement of a value on flash. It decides what the value's checksum
+/// covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ValueKind {
-    /// Whole, in one place; the checksum is
-    /// [`small_checksum`](super::small_checksum).
+    /// In one place. The checksum is [`small_checksum`](super::small_checksum).
     Small,
-    /// In pieces, found through a large descriptor; the checksum is that
+    /// In pieces, found through a large descriptor. The checksum is that
     /// descriptor's.
     Large,
 }

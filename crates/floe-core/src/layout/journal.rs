@@ -1,8 +1,8 @@
-//! The journal of a metadata zone: blocks of records, each linked to the one
-//! before, and the records of a chunk cache, its notes.
+//! The journal of a metadata zone: blocks of records, each linked to the block
+//! before it; and the records of a chunk cache, its notes.
 //!
-//! Behind the superblock come blocks, each padded to whole device blocks.
-//! After the frame, whose count is the records:
+//! The blocks follow the superblock, each padded to whole device blocks. After
+//! the frame, whose count is the number of records:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -23,7 +23,7 @@
 //! | 16 | 8 | summary offset | key hash | number of notes before it | generation | end offset | low bits | sequence |
 //! | 24 | 8 | zero | sequence | zero | zero | zero | high bits | zero |
 //!
-//! A reader stops at the first block that is not the next of this epoch.
+//! A reader stops at the first block that is not the next block of this epoch.
 
 use super::error::LayoutError;
 use super::frame::{Frame, Opened, open, seal};
@@ -53,28 +53,28 @@ pub trait JournalRecord: Clone {
     /// [`LayoutError`] if the record has no representation.
     fn encode(&self, out: &mut [u8]) -> Result<(), LayoutError>;
 
-    /// The record that `bytes` start with and the bytes behind it; `None` if
-    /// they start with no record.
+    /// Splits the first record off `bytes`; `None` if they do not start with a
+    /// record.
     fn decode(bytes: &[u8]) -> Option<(Self, &[u8])>;
 
-    /// The record that ends a checkpoint of so many others. A metadata zone
-    /// without one does not count: its predecessor does.
+    /// The record that ends a checkpoint of `records` others. A metadata zone
+    /// without one does not count: the other metadata zone does.
     fn checkpoint_end(records: u64) -> Self;
 
-    /// The number of records that stand before this one, if it ends a checkpoint.
+    /// The number of records before this one, if it ends a checkpoint.
     fn as_checkpoint_end(&self) -> Option<u64>;
 }
 
-/// Something the journal remembers.
+/// A durable note about a zone or the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Note {
     /// This life of a zone is full and its summary is durable.
     ZoneFull {
         /// The zone's life.
         life: ZoneLife,
-        /// Where its summary starts, in bytes from the zone's start.
+        /// Start of the summary, in bytes from the zone's start.
         summary_offset: u64,
-        /// How many entries the summary has.
+        /// Number of entries of the summary.
         records: u32,
     },
     /// In this life of a zone, records with this key hash and this sequence or
@@ -84,62 +84,63 @@ pub enum Note {
         life: ZoneLife,
         /// The key's hash.
         hash: KeyHash,
-        /// The highest sequence that is dead.
+        /// The highest dead sequence.
         sequence: Sequence,
     },
-    /// All notes that were live when this metadata zone was started stand
-    /// before this one. A metadata zone without it does not count: its
-    /// predecessor does.
+    /// All notes that were live when this metadata zone was begun are before
+    /// this one. A metadata zone without it does not count: the other metadata
+    /// zone does.
     CheckpointEnd {
-        /// How many notes stand before it in this metadata zone.
+        /// Number of notes before it in this metadata zone.
         notes: u64,
     },
-    /// Generations below this one may have been used. Journaled before the
-    /// first of them is, so that no generation is ever used twice, whatever
-    /// zone headers are lost.
+    /// Generations below this one may have been used. The note is durable
+    /// before the first of them is used, so that no generation is ever used
+    /// twice, whatever zone headers are lost.
     GenerationFloor {
-        /// The least generation that was certainly never used.
+        /// The lowest generation that was certainly never used.
         generation: Generation,
     },
-    /// This life of a zone takes no more batches, and any summary of it is void.
-    /// Only batches that start below `end_offset` are believed: what stands
-    /// behind could not be read when this was noted, and must not come back
-    /// later. Of several notes for one life the lowest offset counts.
+    /// This life of a zone takes no more batches, and any summary of it is
+    /// void. Only batches that start below `end_offset` count. Data behind it
+    /// could not be read when this was noted, and must not be served if it
+    /// becomes readable again. Of several notes for one life the lowest offset
+    /// counts.
     ZoneClosed {
         /// The zone's life.
         life: ZoneLife,
-        /// Bytes from the zone's start.
+        /// The end of the valid batches, in bytes from the zone's start.
         end_offset: u64,
     },
-    /// How recently the values of some slots were used: a hint that only says
-    /// what is evicted first. Of several notes for the same slots the last counts.
+    /// How recently the values of some slots were used: a hint for the order of
+    /// eviction. Of several notes for the same slots the last one counts.
     SlotUse {
         /// The zone's life.
         life: ZoneLife,
         /// The first of the [`SLOTS_PER_NOTE`] slots; a multiple of that.
         first_slot: u32,
-        /// What is known of them.
+        /// Their uses.
         uses: SlotUses,
     },
-    /// The slot-use notes before this one know the records with this sequence
-    /// or a lower one; younger ones were used later than all of those.
+    /// The slot-use notes before this one cover records up to this sequence.
+    /// Records with a higher sequence were used later than all of those.
     UseNoted {
-        /// The highest sequence that they know.
+        /// The highest sequence that they cover.
         sequence: Sequence,
     },
 }
 
-/// Slots that one note tells the use of.
+/// Slots that one note covers.
 pub const SLOTS_PER_NOTE: u32 = 64;
 
 /// How recently the value in a slot was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SlotUse {
-    /// Not served: the slot is free, whatever its table says.
+    /// Not served: the slot counts as free, whatever its table says.
     Evicted = 0,
     /// Among the first to be evicted.
     Cold = 1,
-    /// In between.
+    /// Between cold and hot.
     Warm = 2,
     /// Among the last to be evicted.
     Hot = 3,
@@ -150,12 +151,12 @@ pub enum SlotUse {
 pub struct SlotUses {
     /// The low bit of each slot's use.
     pub low: u64,
-    /// The high bit of each.
+    /// The high bit of each slot's use.
     pub high: u64,
 }
 
 impl SlotUses {
-    /// The use of the slot with this number among them, below [`SLOTS_PER_NOTE`].
+    /// The use of slot number `slot` among them, below [`SLOTS_PER_NOTE`].
     pub fn get(&self, slot: u32) -> SlotUse {
         let bit = |bits: u64| bits >> (slot % SLOTS_PER_NOTE) & 1 != 0;
         match (bit(self.high), bit(self.low)) {
@@ -166,7 +167,7 @@ impl SlotUses {
         }
     }
 
-    /// Sets that slot's use.
+    /// Sets the use of slot number `slot` among them.
     pub fn set(&mut self, slot: u32, slot_use: SlotUse) {
         let mask = 1 << (slot % SLOTS_PER_NOTE);
         let with = |bits: u64, bit: bool| if bit { bits | mask } else { bits & !mask };
@@ -275,9 +276,9 @@ impl Note {
     }
 }
 
-/// A position in a journal: decodes or encodes the block that comes next.
+/// A position in a journal: decodes or encodes the next block.
 ///
-/// Reading a journal leaves the chain where writing may go on.
+/// After a journal was read, the chain is at the position for the next write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalChain {
     id: CacheId,
@@ -287,7 +288,7 @@ pub struct JournalChain {
 }
 
 impl JournalChain {
-    /// The start of the journal behind the superblock with this epoch.
+    /// The start of a journal, behind the superblock of this epoch.
     pub fn new(id: CacheId, epoch: u64) -> Self {
         JournalChain {
             id,
@@ -297,29 +298,29 @@ impl JournalChain {
         }
     }
 
-    /// The number of the block that comes next.
+    /// The number of the next block.
     pub fn next_block(&self) -> u64 {
         self.next
     }
 
-    /// The epoch it belongs to.
+    /// The journal's epoch.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Bytes that [`encode`](Self::encode) writes for these records: as many
-    /// device blocks as they take, at least one.
+    /// Bytes that [`encode`](Self::encode) writes for these records: whole
+    /// device blocks, at least one.
     pub fn encoded_bytes<R: JournalRecord>(records: &[R], block_size: u32) -> usize {
         let bytes: usize = records.iter().map(R::encoded_bytes).sum();
         round_up_len(JOURNAL_HEADER_BYTES.saturating_add(bytes), block_size)
     }
 
-    /// Writes the next journal block and steps past it. Returns its length.
+    /// Writes the next journal block and advances past it. Returns its length.
     ///
     /// # Errors
     /// [`LayoutError::TooShort`] if `out` is shorter than
-    /// [`encoded_bytes`](Self::encoded_bytes), or what a record answers; the
-    /// chain is then as before.
+    /// [`encoded_bytes`](Self::encoded_bytes), or the error of a record. The
+    /// chain then does not advance.
     pub fn encode<R: JournalRecord>(
         &mut self,
         block_size: u32,
@@ -349,13 +350,14 @@ impl JournalChain {
         Ok(out.len())
     }
 
-    /// Reads the next journal block, which `bytes` start with, and steps past it.
+    /// Reads the next journal block from the start of `bytes`, and advances
+    /// past it.
     ///
     /// # Errors
-    /// Any error means that the journal ended before these bytes, except
-    /// [`LayoutError::TooShort`], which may mean that a longer block is cut off;
-    /// the chain is then as before. [`LayoutError::Malformed`] for a block of
-    /// another epoch or not the next one.
+    /// [`LayoutError::Malformed`] for a block of another epoch or not the next
+    /// one. Any error means that the journal ended before these bytes, except
+    /// for [`LayoutError::TooShort`], which may also mean that a longer block
+    /// is cut off. The chain then does not advance.
     pub fn decode<R: JournalRecord>(
         &mut self,
         block_size: u32,
@@ -388,8 +390,8 @@ impl JournalChain {
         })
     }
 
-    /// Whether `bytes` start with a block of this journal that comes after the
-    /// next one. Then the next one is not missing but damaged.
+    /// Whether `bytes` start with a block of this journal that follows the next
+    /// one. Then the next one is not missing but damaged.
     pub fn is_behind_next<R: JournalRecord>(&self, bytes: &[u8]) -> bool {
         open(self.id, R::BLOCK, bytes)
             .and_then(|opened| {
@@ -413,8 +415,8 @@ fn split_header<'a>(
 /// A checked journal block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalBlock<R> {
-    /// Its records, in order.
+    /// The records, in order.
     pub records: Vec<R>,
-    /// Its length, padding included: the next one starts behind it.
+    /// The block's length, padding included: the next one starts behind it.
     pub encoded_bytes: usize,
 }

@@ -1,7 +1,8 @@
-//! The descriptor of a large value: where its pieces are and what every unit
-//! of 64 KiB sums to, so that a range read verifies only what it returns.
+//! The descriptor of a large value. It has the position of every piece and the
+//! checksum of every unit of 64 KiB, so that a range read verifies only what it
+//! returns.
 //!
-//! It is a batch of kind large without payloads. Its body:
+//! It is a batch of kind large without payloads, and its body is:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -15,13 +16,13 @@
 //! | … | 4 × units | each unit's checksum |
 //! | … | key length | key |
 //!
-//! A unit is 64 KiB, or a whole piece where pieces are shorter; the last unit
-//! ends with the value. A unit's checksum is CRC-32C of generation (4), key
-//! hash (8), stream (8), unit number (4), then its bytes.
+//! A unit is 64 KiB, or a whole piece if pieces are shorter; the last unit ends
+//! with the value. A unit's checksum is CRC-32C of generation (4), key hash
+//! (8), stream (8), unit number (4), then its bytes.
 //!
-//! A value has two sequences because it is long in coming: its pieces are
-//! written under the one it was started with, and its descriptor, which decides
-//! what is newest, under the one at which it was complete.
+//! A value has two sequences because it takes long to arrive. Its pieces carry
+//! the sequence at which it was begun. Its descriptor carries the sequence at
+//! which it was complete, which orders it among other writes.
 
 use std::ops::Range;
 
@@ -46,8 +47,8 @@ pub fn unit_bytes(piece_bytes: u32) -> u32 {
     piece_bytes.clamp(1, UNIT_BYTES)
 }
 
-/// Length of the descriptor of such a value, padding included: what a reader
-/// that knows its key and length has to fetch.
+/// Length of the descriptor of such a value, padding included. A reader that
+/// knows key length and value length fetches this much.
 pub fn large_descriptor_bytes(
     key_bytes: usize,
     value_bytes: u64,
@@ -85,12 +86,12 @@ pub fn unit_checksum(
     crc32c([&prefix, bytes])
 }
 
-/// What is known about a large value.
+/// The descriptor of a large value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LargeDescriptor {
     /// The key's hash.
     pub hash: KeyHash,
-    /// The value's place in the order of writes.
+    /// The value's position in the order of writes.
     pub sequence: Sequence,
     /// The sequence that its pieces carry.
     pub stream: Sequence,
@@ -100,7 +101,7 @@ pub struct LargeDescriptor {
     pub value_bytes: u64,
     /// Seconds since 1970 when it expires; 0 for never.
     pub expiry_unix_s: u32,
-    /// What else there is to say.
+    /// The record's flags.
     pub flags: RecordFlags,
     /// Payload bytes of every piece but the last.
     pub piece_bytes: u32,
@@ -121,8 +122,8 @@ impl LargeDescriptor {
         )
     }
 
-    /// Writes the whole batch and returns its length and the descriptor's
-    /// checksum, by which an index knows it.
+    /// Writes the whole batch. Returns its length and the descriptor's
+    /// checksum, by which an index identifies it.
     ///
     /// # Errors
     /// [`LayoutError::TooShort`] if `out` is shorter than
@@ -172,8 +173,9 @@ impl LargeDescriptor {
         Ok((region.len(), checksum))
     }
 
-    /// Reads a descriptor and its checksum. Whether it is the one looked for,
-    /// the caller tells by the checksum it remembers and by the key.
+    /// Reads a descriptor and its checksum. The caller compares the checksum
+    /// with the one in its index, and the key, to see whether this is the right
+    /// one.
     ///
     /// # Errors
     /// [`LayoutError::Malformed`] for a batch of another kind or parts that
@@ -222,7 +224,7 @@ impl LargeDescriptor {
         Ok((descriptor, checksum))
     }
 
-    /// Checks the parts against each other.
+    /// Checks that the parts are consistent.
     fn check(&self, block_size: u32) -> Result<(), LayoutError> {
         let wrong = |why| Err(LayoutError::Malformed(why));
         if self.value_bytes == 0 || self.value_bytes > LARGE_MAX_BYTES {
@@ -243,8 +245,8 @@ impl LargeDescriptor {
         Ok(())
     }
 
-    /// The reads that together hold the bytes `range` of the value, in order:
-    /// at most one per piece, each widened to whole units so that it can be
+    /// The reads that cover the bytes `range` of the value, in order. There is
+    /// at most one per piece, widened to whole units so that it can be
     /// verified. Bytes beyond the value's end are left out.
     pub fn reads(&self, range: Range<u64>, block_size: u32) -> PieceReads<'_> {
         let unit = u64::from(unit_bytes(self.piece_bytes));
@@ -255,7 +257,7 @@ impl LargeDescriptor {
             block_size,
             next: start - start % unit,
             end: if start == end {
-                // Nothing is asked for, so nothing is read.
+                // An empty range needs no read.
                 start - start % unit
             } else {
                 end.next_multiple_of(unit).min(self.value_bytes)
@@ -270,7 +272,7 @@ impl LargeDescriptor {
         self.value_bytes.saturating_sub(start).min(size) as usize
     }
 
-    /// Whether `bytes` are the unit number `unit` of this value, written in
+    /// Whether `bytes` are unit number `unit` of this value, written in
     /// generation `generation`.
     pub fn verify(&self, generation: Generation, unit: u32, bytes: &[u8]) -> bool {
         self.unit_checksums
@@ -281,8 +283,8 @@ impl LargeDescriptor {
             })
     }
 
-    /// Whether `bytes`, a whole [`PieceRead`]'s without padding, are this
-    /// value's.
+    /// Whether `bytes`, those of a whole [`PieceRead`] without padding, belong
+    /// to this value.
     pub fn verify_read(&self, generation: Generation, read: &PieceRead, bytes: &[u8]) -> bool {
         let size = unit_bytes(self.piece_bytes) as usize;
         bytes.len() == read.bytes as usize
@@ -300,14 +302,15 @@ fn split_numbers(bytes: &[u8], count: usize) -> Option<(&[[u8; 4]], &[u8])> {
 /// One read of whole units from one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PieceRead {
-    /// Where to read, from the zone's start; a block boundary. As it comes from
-    /// flash, the caller checks it against the zone's capacity.
+    /// Start of the read, in bytes from the zone's start; a block boundary. It
+    /// comes from flash: the caller checks it against the zone's capacity.
     pub zone_offset: u64,
-    /// Bytes to use, without padding. To read, round up to whole blocks.
+    /// Bytes to use, without padding. The read itself is rounded up to whole
+    /// blocks.
     pub bytes: u32,
-    /// Where they stand in the value.
+    /// Position of these bytes in the value.
     pub value_offset: u64,
-    /// The unit they start with.
+    /// The first unit among them.
     pub first_unit: u32,
 }
 

@@ -1,29 +1,30 @@
-//! Everything the engines put on flash, as pure encoders and decoders: the
-//! chunk engine's here, the tiny engines' in [`tiny`].
+//! All structures that the engines write to flash, as pure encoders and
+//! decoders: the chunk engine's here, the tiny engines' in [`tiny`].
 //!
-//! `docs/format.md` is the same knowledge as prose: media assumptions,
-//! invariants, recovery. A test holds its numbers against the ones here.
+//! `docs/format.md` describes the same structures in prose, with media
+//! assumptions, invariants and recovery. A test compares its numbers with
+//! these.
 //!
-//! Encoders write into a buffer of the caller's and say how long it must be;
-//! decoders take any bytes whatsoever and return what they hold or a
-//! [`LayoutError`]. Neither panics, and neither knows where the bytes come
-//! from or go to.
+//! An encoder writes into a buffer of its caller and returns the length that it
+//! used. A decoder takes arbitrary bytes and returns their contents or a
+//! [`LayoutError`]. Neither panics, and neither knows the source or the target
+//! of the bytes.
 //!
 //! All numbers are little-endian and of fixed width. Every structure starts at
-//! a block boundary with the frame described in [`frame`](self::Structure):
+//! a block boundary with the frame of [`frame`](self::Structure):
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | magic, one per structure |
 //! | 8 | 4 | CRC-32C of the cache id, then of bytes 12 to the covered length |
 //! | 12 | 2 | format version, [`Structure::version`] |
-//! | 14 | 2 | kind, where a structure has several; otherwise 0 |
-//! | 16 | 4 | covered length: the bytes the checksum vouches for, from offset 0 |
-//! | 20 | 4 | count: how many elements follow the header; otherwise 0 |
+//! | 14 | 2 | kind, for structures that have several; otherwise 0 |
+//! | 16 | 4 | covered length: the bytes that the checksum covers, from offset 0 |
+//! | 20 | 4 | count: number of elements after the header; otherwise 0 |
 //!
-//! The frame itself never changes between versions, so that any version can
-//! tell damage from a newer format. What follows the covered length up to the
-//! next block boundary is padding, written as zeros and never read.
+//! The frame never changes between versions, so that any version can tell
+//! damage from a newer format. The bytes from the covered length to the next
+//! block boundary are padding, written as zeros and never read.
 
 mod batch;
 mod checksum;

@@ -1,8 +1,10 @@
-//! Zones of slots: one chunk each, rewritten in place, described by a table.
+//! Zones of slots: each slot holds one chunk and is rewritten in place; a table
+//! describes them.
 //!
-//! A zone is its header block, the table, then the slots. A slot is room for a
-//! large descriptor, where chunks are longer than small values may be, then for
-//! a chunk's payload. After a table block's frame, whose count is the entries:
+//! A zone is its header block, the table, then the slots. A slot has space for
+//! a chunk's payload. If chunks may be longer than small values, space for a
+//! large descriptor comes first. After a table block's frame, whose count is
+//! the number of entries:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -24,7 +26,8 @@
 //! | 28 | 2 | kind: 0 empty, 1 small, 2 large |
 //! | 30 | 2 | key length |
 //!
-//! A block is the unit of rewriting: a torn one forgets its slots and no other.
+//! A block is the unit of rewriting: a torn block loses its own slots and no
+//! others.
 
 use super::error::LayoutError;
 use super::frame::{Frame, open, seal};
@@ -46,12 +49,12 @@ pub const SLOT_HEADER_BYTES: usize = 40;
 /// Length of an entry.
 pub const SLOT_ENTRY_BYTES: usize = 32;
 
-/// What a slot holds.
+/// The contents of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotEntry {
     /// The key's hash.
     pub hash: KeyHash,
-    /// The value's place in the order of writes.
+    /// The value's position in the order of writes.
     pub sequence: Sequence,
     /// Length of the value.
     pub value_bytes: u32,
@@ -59,7 +62,7 @@ pub struct SlotEntry {
     pub checksum: u32,
     /// Seconds since 1970 when it expires; 0 for never.
     pub expiry_unix_s: u32,
-    /// How the value lies in the slot.
+    /// The placement of the value in the slot.
     pub kind: ValueKind,
     /// Length of the key.
     pub key_bytes: u16,
@@ -95,38 +98,38 @@ impl SlotEntry {
     }
 }
 
-/// The piece size of a cache with slots: a value lies in one piece, so the
-/// whole chunk, rounded up to whole units and blocks.
+/// The piece size of a cache with slots. A value is in one piece, so this is
+/// the whole chunk, rounded up to whole units and blocks.
 pub fn slot_piece_bytes(chunk_bytes: u64, block_size: u32) -> Option<u32> {
     let granule = UNIT_BYTES.max(block_size);
     u32::try_from(round_up(chunk_bytes, granule)).ok()
 }
 
-/// Where everything lies in a zone of slots. Lengths are in bytes, offsets
-/// from the zone's start; all are whole blocks.
+/// The layout of a zone of slots. Lengths are in bytes, offsets from the zone's
+/// start; all are whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotGeometry {
     /// Number of slots.
     pub slots: u32,
-    /// Entries that one table block holds.
+    /// Entries per table block.
     pub entries_per_block: u32,
-    /// Where the table starts.
+    /// Start of the table.
     pub table_offset: u64,
     /// Length of the table in blocks.
     pub table_blocks: u32,
-    /// Where the first slot starts.
+    /// Start of the first slot.
     pub slots_offset: u64,
     /// Length of a slot.
     pub slot_bytes: u64,
-    /// Length of the room for a large descriptor at a slot's start.
+    /// Length of the space for a large descriptor at a slot's start.
     pub descriptor_bytes: u64,
     /// Length of a block.
     pub block_size: u32,
 }
 
 impl SlotGeometry {
-    /// Divides a zone into as many slots as fit, or `None` if not one does or
-    /// the numbers make no sense.
+    /// Divides a zone into as many slots as fit. `None` if not even one does,
+    /// or if the numbers are invalid.
     pub fn new(zone_capacity: u64, block_size: u32, chunk_bytes: u64) -> Option<Self> {
         let block = u64::from(block_size);
         let entries_per_block =
@@ -165,12 +168,12 @@ impl SlotGeometry {
         })
     }
 
-    /// Where slot number `slot` starts, and with it a large value's descriptor.
+    /// Start of slot number `slot`, and so of a large value's descriptor.
     pub fn slot_offset(&self, slot: u32) -> u64 {
         self.slots_offset + u64::from(slot) * self.slot_bytes
     }
 
-    /// Where the payload in slot number `slot` starts.
+    /// Start of the payload in slot number `slot`.
     pub fn payload_offset(&self, slot: u32) -> u64 {
         self.slot_offset(slot) + self.descriptor_bytes
     }
@@ -180,7 +183,7 @@ impl SlotGeometry {
         slot / self.entries_per_block.max(1)
     }
 
-    /// Where table block number `table_block` starts.
+    /// Start of table block number `table_block`.
     pub fn table_block_offset(&self, table_block: u32) -> u64 {
         self.table_offset + u64::from(table_block) * u64::from(self.block_size)
     }
@@ -194,11 +197,11 @@ impl SlotGeometry {
     }
 }
 
-/// Writes table block number `table_block`, whose slots hold `entries`, and
-/// returns its length: one block.
+/// Writes table block number `table_block` with the entries of its slots.
+/// Returns its length: one block.
 ///
 /// # Errors
-/// [`LayoutError::Malformed`] if the entries are not as many as
+/// [`LayoutError::Malformed`] if the number of entries is not that of
 /// [`SlotGeometry::slots_of_block`]; [`LayoutError::TooShort`] if `out` is
 /// shorter than a block.
 pub fn encode_slot_block(
@@ -236,13 +239,13 @@ pub fn encode_slot_block(
     Ok(out.len())
 }
 
-/// Reads table block number `table_block`: each of its slots with what it
-/// holds, `None` for empty ones.
+/// Reads table block number `table_block`: each of its slots with its entry,
+/// `None` for an empty slot.
 ///
 /// # Errors
 /// [`LayoutError::Stale`] if it is of another zone or life;
 /// [`LayoutError::Malformed`] if it is another block of the table or an entry
-/// cannot be; otherwise as every decoder.
+/// is invalid; otherwise as every decoder.
 pub fn decode_slot_block(
     id: CacheId,
     life: ZoneLife,

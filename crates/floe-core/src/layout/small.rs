@@ -28,20 +28,21 @@ use crate::hash::KeyHash;
 /// Length of a record's descriptor without its key.
 pub const RECORD_FIXED_BYTES: usize = 36;
 
-/// The checksum of a small value: what comes back from flash is accepted only
-/// if it is the bytes of this key from this life of its zone.
+/// The checksum of a small value. It binds the bytes to their key and to one
+/// life of their zone, so that nothing else that flash returns passes for them.
 pub fn small_checksum(key: &[u8], generation: Generation, payload: &[u8]) -> u32 {
     let mut prefix = [0; 6];
     put_u32(&mut prefix, 0, generation.0);
-    // Keys are limited to 2048 bytes; a longer one still has its own checksum.
+    // Keys have at most 2048 bytes; a longer one would still have a checksum of
+    // its own.
     put_u16(&mut prefix, 4, key.len() as u16);
     crc32c([&prefix, key, payload])
 }
 
-/// What a record says about itself besides its numbers.
+/// The flags of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordFlags {
-    /// The record was deleted or overwritten before it was written: recovery
+    /// The record was deleted or overwritten before it was written. Recovery
     /// must not index it.
     pub void: bool,
 }
@@ -51,11 +52,11 @@ pub struct RecordFlags {
 pub struct NewRecord<'a> {
     /// The key's hash.
     pub hash: KeyHash,
-    /// The record's place in the order of writes.
+    /// The record's position in the order of writes.
     pub sequence: Sequence,
     /// Seconds since 1970 when it expires; 0 for never.
     pub expiry_unix_s: u32,
-    /// What else there is to say.
+    /// Its flags.
     pub flags: RecordFlags,
     /// The key; at most [`KEY_MAX_BYTES`].
     pub key: &'a [u8],
@@ -63,7 +64,7 @@ pub struct NewRecord<'a> {
     pub payload: &'a [u8],
 }
 
-/// Where a record was put.
+/// The position and checksum of a written record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacedRecord {
     /// The payload's offset from the batch's start.
@@ -72,7 +73,7 @@ pub struct PlacedRecord {
     pub checksum: u32,
 }
 
-/// The size of a batch while records are added to it. Holds no record.
+/// The size of a batch while it is planned. It holds no records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmallBatchPlan {
     block_size: u32,
@@ -94,8 +95,8 @@ impl SmallBatchPlan {
         }
     }
 
-    /// Adds a record, or returns `false` and changes nothing if the batch
-    /// would grow beyond its limit or the record is longer than any may be.
+    /// Adds a record. Returns `false` and changes nothing if the batch would
+    /// exceed its limit, or if the record is too long.
     #[must_use]
     pub fn try_add(&mut self, key_bytes: usize, payload_bytes: usize) -> bool {
         match self.with(key_bytes, payload_bytes) {
@@ -156,8 +157,8 @@ impl SmallBatchPlan {
 
 /// Writes a planned batch into a buffer, record by record.
 ///
-/// The records pushed must be those the plan was made of, in any order; a
-/// different set is an error, never a batch that lies.
+/// The records pushed must be those of the plan, in any order. Other records
+/// give an error, never a wrong batch.
 #[derive(Debug)]
 pub struct SmallBatchEncoder<'a> {
     id: CacheId,
@@ -202,8 +203,8 @@ impl<'a> SmallBatchEncoder<'a> {
     /// padding.
     ///
     /// # Errors
-    /// [`LayoutError::Malformed`] if the record was not planned for; the batch
-    /// is then as before.
+    /// [`LayoutError::Malformed`] if the record was not planned for. The batch
+    /// is then unchanged.
     pub fn push(&mut self, record: &NewRecord<'_>) -> Result<PlacedRecord, LayoutError> {
         let unplanned = LayoutError::Malformed("a record that the batch was not planned for");
         if record.key.len() > KEY_MAX_BYTES || record.payload.len() > SMALL_MAX_BYTES {
@@ -286,7 +287,7 @@ impl<'a> SmallBatchEncoder<'a> {
 pub struct RecordRef<'a> {
     /// The key's hash, as it was when written.
     pub hash: KeyHash,
-    /// The record's place in the order of writes.
+    /// The record's position in the order of writes.
     pub sequence: Sequence,
     /// The payload's offset from the batch's start.
     pub payload_offset: u32,
@@ -296,14 +297,14 @@ pub struct RecordRef<'a> {
     pub checksum: u32,
     /// Seconds since 1970 when it expires; 0 for never.
     pub expiry_unix_s: u32,
-    /// What else there is to say.
+    /// Its flags.
     pub flags: RecordFlags,
     /// The key.
     pub key: &'a [u8],
 }
 
 impl<'a> RecordRef<'a> {
-    /// Takes one record off the front of `body`.
+    /// Splits one record off the front of `body`.
     fn split_off(body: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (fixed, rest) = body.split_first_chunk::<RECORD_FIXED_BYTES>()?;
         let (key, rest) = rest.split_at_checked(usize::from(u16_at(fixed, 32)))?;
@@ -322,13 +323,14 @@ impl<'a> RecordRef<'a> {
         Some((record, rest))
     }
 
-    /// The record's payload within its whole batch, if `batch` reaches so far.
+    /// The record's payload in its whole batch, if `batch` is long enough.
     pub fn payload_in<'b>(&self, batch: &'b [u8]) -> Option<&'b [u8]> {
         let start = self.payload_offset as usize;
         batch.get(start..start.checked_add(self.payload_bytes as usize)?)
     }
 
-    /// Whether `payload` is this record's, written in generation `generation`.
+    /// Whether `payload` belongs to this record, written in generation
+    /// `generation`.
     pub fn verify(&self, generation: Generation, payload: &[u8]) -> bool {
         payload.len() == self.payload_bytes as usize
             && small_checksum(self.key, generation, payload) == self.checksum
@@ -344,9 +346,9 @@ pub struct SmallBatch<'a> {
 }
 
 impl<'a> SmallBatch<'a> {
-    /// Reads the descriptor region that `bytes` start with. How long it is, its
-    /// [`BatchHeader`] tells. Payloads are not looked at: each has a checksum
-    /// of its own.
+    /// Reads the descriptor region at the start of `bytes`; its length is in
+    /// its [`BatchHeader`]. Payloads are not read: each has a checksum of its
+    /// own.
     ///
     /// # Errors
     /// [`LayoutError::Malformed`] for a batch of another kind or records that

@@ -1,4 +1,5 @@
-//! The structures on flash, their versions, and the magic that tells them apart.
+//! The structures on flash, their versions, and the magics that distinguish
+//! them.
 
 use std::fmt;
 
@@ -31,7 +32,7 @@ pub enum Structure {
 }
 
 impl Structure {
-    /// All of them.
+    /// All structures.
     pub const ALL: [Structure; 8] = [
         Structure::Superblock,
         Structure::ZoneHeader,
@@ -43,7 +44,7 @@ impl Structure {
         Structure::Fences,
     ];
 
-    /// The eight bytes it starts with.
+    /// The structure's first eight bytes.
     pub const fn magic(self) -> [u8; 8] {
         match self {
             Structure::Superblock => *b"FloeSup\x91",
@@ -81,18 +82,18 @@ impl fmt::Display for Structure {
     }
 }
 
-/// The structure that bytes claim to be, by their magic alone.
+/// The structure that bytes appear to be, by their magic alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identified {
     /// All zeros, or no bytes at all.
     Blank,
-    /// They start with this structure's magic; nothing else was checked.
+    /// The bytes start with this structure's magic; nothing else was checked.
     Claims(Structure),
     /// Anything else.
     Foreign,
 }
 
-/// Says what `bytes` claim to be, without checking the claim.
+/// Identifies `bytes` by their magic, without further checks.
 pub fn identify(bytes: &[u8]) -> Identified {
     if let Some(magic) = bytes.first_chunk::<8>()
         && let Some(structure) = Structure::ALL.into_iter().find(|s| s.magic() == *magic)

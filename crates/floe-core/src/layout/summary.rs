@@ -1,9 +1,9 @@
 //! The list of a full zone's records, at the zone's end.
 //!
-//! A summary is a row of pages of up to 64 KiB, each with a checksum of its
-//! own: it is written and read page by page in bounded memory, and damage
-//! costs one page. After a page's frame, whose count is the entries in it:
-//!
+//! A summary is a sequence of pages of up to 64 KiB, each with a checksum of
+//! its own. It is written and read page by page in bounded memory, and damage
+//! costs one page. After a page's frame, whose count is the number of its
+//! entries:
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 24 | 4 | zone |
@@ -51,10 +51,10 @@ pub const SUMMARY_PAGE_BYTES: usize = 64 << 10;
 pub struct SummaryEntry {
     /// The key's hash.
     pub hash: KeyHash,
-    /// The record's place in the order of writes.
+    /// The record's position in the order of writes.
     pub sequence: Sequence,
-    /// The block in the zone where the payload starts (small) or the
-    /// descriptor (large).
+    /// The block in the zone that the payload (small) or the descriptor (large)
+    /// starts at.
     pub block: u32,
     /// Length of the value.
     pub value_bytes: u32,
@@ -62,7 +62,7 @@ pub struct SummaryEntry {
     pub checksum: u32,
     /// Seconds since 1970 when it expires; 0 for never.
     pub expiry_unix_s: u32,
-    /// How the value lies on flash.
+    /// The placement of the value on flash.
     pub kind: ValueKind,
     /// Length of the key.
     pub key_bytes: u16,
@@ -80,7 +80,7 @@ impl SummaryEntry {
         put_u16(bytes, 34, self.key_bytes);
     }
 
-    /// `None` for a kind that this format has not.
+    /// `None` for a kind that this format does not have.
     fn read(bytes: &[u8; SUMMARY_ENTRY_BYTES]) -> Option<Self> {
         Some(SummaryEntry {
             hash: KeyHash(u64_at(bytes, 0)),
@@ -95,7 +95,7 @@ impl SummaryEntry {
     }
 }
 
-/// How a summary of so many entries falls into pages.
+/// The division of a summary into pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SummaryShape {
     entries: usize,
@@ -103,7 +103,7 @@ pub struct SummaryShape {
 }
 
 impl SummaryShape {
-    /// Of a summary of `entries` entries.
+    /// The shape of a summary of `entries` entries.
     pub fn new(entries: usize, block_size: u32) -> Self {
         SummaryShape {
             entries,
@@ -116,7 +116,7 @@ impl SummaryShape {
         self.entries.div_ceil(self.page_entries_max()).max(1)
     }
 
-    /// Which of the entries page number `page` holds.
+    /// The entries that page number `page` holds.
     pub fn page_entries(&self, page: usize) -> Range<usize> {
         let start = page
             .saturating_mul(self.page_entries_max())
@@ -127,7 +127,7 @@ impl SummaryShape {
         start..end
     }
 
-    /// Where page number `page` starts, from the summary's start.
+    /// Start of page number `page`, from the summary's start.
     pub fn page_offset(&self, page: usize) -> usize {
         page.saturating_mul(self.page_bytes_max())
     }
@@ -181,13 +181,13 @@ pub fn encode_summary(
     Ok(out.len())
 }
 
-/// Writes page number `page` of the summary of all `entries` and returns its
+/// Writes page number `page` of the summary of all `entries`. Returns its
 /// length.
 ///
 /// # Errors
 /// [`LayoutError::TooShort`] if `out` is shorter than the page;
-/// [`LayoutError::Malformed`] if there is no such page or `shape` is not that
-/// of `entries`.
+/// [`LayoutError::Malformed`] if there is no such page or `shape` does not
+/// match `entries`.
 pub fn encode_summary_page(
     id: CacheId,
     life: ZoneLife,
@@ -229,8 +229,8 @@ pub struct SummaryPage<'a> {
 }
 
 impl<'a> SummaryPage<'a> {
-    /// Reads page number `page` of a summary whose whole number of entries the
-    /// journal told (`shape`), from bytes that start with it.
+    /// Reads page number `page` of a summary from the start of `bytes`. The
+    /// journal has the summary's number of entries, and so its `shape`.
     ///
     /// # Errors
     /// [`LayoutError::Stale`] if it is of another zone or life;
@@ -272,7 +272,7 @@ impl<'a> SummaryPage<'a> {
         })
     }
 
-    /// Which page it is.
+    /// The page's number.
     pub fn number(&self) -> u32 {
         self.page
     }
@@ -295,7 +295,7 @@ impl Iterator for SummaryEntries<'_> {
     type Item = SummaryEntry;
 
     fn next(&mut self) -> Option<SummaryEntry> {
-        // Every kind was checked when the page was.
+        // Every kind was checked when the page was decoded.
         self.entries.next().and_then(SummaryEntry::read)
     }
 

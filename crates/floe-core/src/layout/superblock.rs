@@ -1,12 +1,13 @@
-//! What a cache is: its identity and the plan its flash was laid out by.
+//! The superblock: a cache's identity, and the plan by which its flash was laid
+//! out.
 //!
-//! The first block of each of the two metadata zones. After the frame:
+//! It is the first block of each of the two metadata zones. After the frame:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 24 | 16 | cache id |
 //! | 40 | 8 | seed of the key hash |
-//! | 48 | 8 | when it was formatted, seconds since 1970 |
+//! | 48 | 8 | time of formatting, seconds since 1970 |
 //! | 56 | 8 | epoch: of two metadata zones the higher is newer |
 //! | 64 | 4 | block size |
 //! | 68 | 4 | zone count |
@@ -16,7 +17,8 @@
 //! | 96 | 4 | piece size: payload bytes of one piece of a large value |
 //! | 100 | 4 | zone layout: 1 log, 2 slots |
 //!
-//! Its checksum is taken with an id of zeros: a reader learns the id from it.
+//! Its checksum is taken with an id of zeros, because a reader learns the id
+//! from it.
 
 use std::fmt;
 
@@ -33,7 +35,7 @@ pub const SUPERBLOCK_BYTES: usize = 104;
 /// The id its own checksum is taken with.
 const NO_ID: CacheId = CacheId([0; 16]);
 
-/// How the zones for values are organised.
+/// The organisation of the zones for values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ZoneLayout {
     /// Batches one after another, freed by zone.
@@ -68,7 +70,7 @@ impl fmt::Display for ZoneLayout {
     }
 }
 
-/// The numbers that a cache's flash was laid out by and that cannot change
+/// The settings by which a cache's flash was laid out. They cannot change
 /// without formatting it anew. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatPlan {
@@ -80,21 +82,21 @@ pub struct FormatPlan {
     pub zone_size: u64,
     /// Writable bytes of a zone.
     pub zone_capacity: u64,
-    /// The unit that objects are cut into, over slots also the longest value;
+    /// The unit into which objects are cut, and with slots the longest value;
     /// at most [`LARGE_MAX_BYTES`].
     pub chunk_bytes: u64,
-    /// Payload bytes of one piece of a large value, except the last, which may
-    /// be shorter; whole blocks, and above [`UNIT_BYTES`] a multiple of it.
+    /// Payload bytes of every piece of a large value but the last, which may be
+    /// shorter. Whole blocks, and above [`UNIT_BYTES`] a multiple of it.
     pub piece_bytes: u32,
-    /// How the zones for values are organised.
+    /// The organisation of the zones for values.
     pub layout: ZoneLayout,
 }
 
 impl FormatPlan {
-    /// Checks that the numbers fit together.
+    /// Checks that the numbers are consistent.
     ///
     /// # Errors
-    /// [`LayoutError::Malformed`] names the first that does not.
+    /// [`LayoutError::Malformed`] names the first number that is not.
     pub fn validate(&self) -> Result<(), LayoutError> {
         let wrong = |why| Err(LayoutError::Malformed(why));
         validate_zones(
@@ -113,7 +115,8 @@ impl FormatPlan {
     }
 }
 
-/// Checks the shape of a device that holds two metadata zones and more.
+/// Checks the shape of a device with two metadata zones and at least one more
+/// zone.
 pub(super) fn validate_zones(
     block_size: u32,
     zone_count: u32,
@@ -213,7 +216,7 @@ impl<const BYTES: usize> Head<BYTES> {
 /// learns the id from it, in the first block of a metadata zone.
 fn open_superblock(structure: Structure, bytes: &[u8]) -> Result<Opened<'_>, LayoutError> {
     open(NO_ID, structure, bytes).map_err(|error| match error {
-        // A whole block was given, so it is the length field that lies.
+        // The buffer has a whole block, so the length field is wrong.
         LayoutError::TooShort { needed, available } if needed > FRAME_BYTES && available >= 512 => {
             LayoutError::BadChecksum
         }
@@ -221,14 +224,14 @@ fn open_superblock(structure: Structure, bytes: &[u8]) -> Result<Opened<'_>, Lay
     })
 }
 
-/// Whether pieces may carry `piece_bytes` each.
+/// Whether `piece_bytes` is a valid piece size.
 pub(super) fn is_piece_size(piece_bytes: u32, block_size: u32) -> bool {
     piece_bytes > 0
         && piece_bytes.is_multiple_of(block_size.max(1))
         && (piece_bytes <= UNIT_BYTES || piece_bytes.is_multiple_of(UNIT_BYTES))
 }
 
-/// A setting that differs between what is on flash and what is wanted.
+/// A setting that differs between the flash and the plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the {field} on flash is {on_flash}, but {wanted} is wanted")]
 pub struct PlanMismatch {
@@ -236,7 +239,7 @@ pub struct PlanMismatch {
     pub field: &'static str,
     /// Its value on flash, with its unit.
     pub on_flash: String,
-    /// The value that is wanted, with its unit.
+    /// The planned value, with its unit.
     pub wanted: String,
 }
 
@@ -247,12 +250,12 @@ pub struct Superblock {
     pub id: CacheId,
     /// The seed of its key hash.
     pub hash_seed: HashSeed,
-    /// When it was formatted, in seconds since 1970.
+    /// Time of formatting, in seconds since 1970.
     pub created_unix_s: u64,
-    /// Which life of the metadata this starts. A new one is higher than any
-    /// that was ever read from either metadata zone.
+    /// The life of the metadata that starts here. A new epoch is higher than
+    /// any that was ever read from either metadata zone.
     pub epoch: u64,
-    /// How the flash is laid out.
+    /// The layout of the flash.
     pub plan: FormatPlan,
 }
 
@@ -267,7 +270,7 @@ impl Superblock {
     /// # Errors
     /// [`LayoutError::TooShort`] if `out` is shorter than
     /// [`encoded_bytes`](Self::encoded_bytes); [`LayoutError::Malformed`] if
-    /// the plan makes no sense.
+    /// the plan is invalid.
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, LayoutError> {
         let plan = &self.plan;
         plan.validate()?;
@@ -291,11 +294,12 @@ impl Superblock {
     /// Reads a superblock from the first block of a metadata zone.
     ///
     /// # Errors
-    /// [`LayoutError::Blank`] where nothing was written,
-    /// [`LayoutError::Foreign`] where something else was (which must not be
-    /// overwritten unasked), [`LayoutError::UnsupportedVersion`] for a newer
-    /// format, and [`LayoutError::BadChecksum`] or [`LayoutError::Malformed`]
-    /// for a damaged superblock.
+    /// * [`LayoutError::Blank`] if nothing was written there;
+    /// * [`LayoutError::Foreign`] if it was written by other software, which
+    ///   must not be overwritten without consent;
+    /// * [`LayoutError::UnsupportedVersion`] for a newer format;
+    /// * [`LayoutError::BadChecksum`] or [`LayoutError::Malformed`] for a
+    ///   damaged superblock.
     pub fn decode(bytes: &[u8]) -> Result<Self, LayoutError> {
         let (head, bytes) = Head::<SUPERBLOCK_BYTES>::decode(Structure::Superblock, bytes)?;
         let plan = FormatPlan {
@@ -317,8 +321,8 @@ impl Superblock {
         })
     }
 
-    /// The first setting in which the flash differs from the plan `wanted`, or
-    /// `None` if it can be opened with it.
+    /// The first setting in which the flash differs from the plan `wanted`;
+    /// `None` if that plan can open it.
     pub fn mismatch(&self, wanted: &FormatPlan) -> Option<PlanMismatch> {
         let found = &self.plan;
         let bytes = |field, on_flash: u64, wanted: u64| {

@@ -1,7 +1,7 @@
-//! Little-endian numbers at fixed places of fixed-size arrays.
+//! Little-endian numbers at fixed offsets of fixed-size arrays.
 //!
-//! Offsets are literals at every call, so a wrong one fails on the first
-//! round trip and none depends on what is read.
+//! Offsets are literals at every call. A wrong one fails in the first round
+//! trip, and none depends on the data.
 
 macro_rules! numbers {
     ($($get:ident $put:ident $type:ty),*) => {$(
@@ -29,7 +29,7 @@ pub(super) fn first<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], LayoutErro
     })
 }
 
-/// The first `N` bytes, to write to.
+/// The first `N` bytes, mutable.
 pub(super) fn first_mut<const N: usize>(bytes: &mut [u8]) -> Result<&mut [u8; N], LayoutError> {
     let available = bytes.len();
     bytes.first_chunk_mut().ok_or(LayoutError::TooShort {
@@ -38,7 +38,7 @@ pub(super) fn first_mut<const N: usize>(bytes: &mut [u8]) -> Result<&mut [u8; N]
     })
 }
 
-/// The first `len` bytes, to write to.
+/// The first `len` bytes, mutable.
 pub(super) fn prefix_mut(bytes: &mut [u8], len: usize) -> Result<&mut [u8], LayoutError> {
     let available = bytes.len();
     bytes.get_mut(..len).ok_or(LayoutError::TooShort {
@@ -47,7 +47,7 @@ pub(super) fn prefix_mut(bytes: &mut [u8], len: usize) -> Result<&mut [u8], Layo
     })
 }
 
-/// A length as the format's 32-bit field.
+/// A length as a 32-bit field of the format.
 pub(super) fn narrow(len: usize) -> Result<u32, LayoutError> {
     u32::try_from(len).map_err(|_| LayoutError::Malformed("a length exceeds 32 bits"))
 }

@@ -1,4 +1,4 @@
-//! The first block of every zone that holds values: whose life this is.
+//! The first block of every zone for values: it names the zone's current life.
 //!
 //! After the frame:
 //!
@@ -24,12 +24,12 @@ pub const ZONE_HEADER_BYTES: usize = 48;
 /// The start of a zone's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneHeader {
-    /// The zone, and which of its lives this is.
+    /// The zone and its current life.
     pub life: ZoneLife,
-    /// How the zone is organised.
+    /// The organisation of the zone.
     pub layout: ZoneLayout,
-    /// The sequence that was next when the zone was opened: every record in it
-    /// has this one or a higher one.
+    /// The next sequence at the time when the zone was opened: every record in
+    /// the zone has this sequence or a higher one.
     pub opened_sequence: Sequence,
 }
 
@@ -103,7 +103,7 @@ pub(super) fn read_life<const N: usize>(
     Ok(ZoneLife::new(ZoneId(u32_at(bytes, at)), generation))
 }
 
-/// As [`read_life`], and it must be `wanted`.
+/// As [`read_life`], but fails unless it is `wanted`.
 pub(super) fn expect_life<const N: usize>(
     bytes: &[u8; N],
     at: usize,

@@ -1,5 +1,5 @@
-//! Bytes that are damaged, cut off, foreign, of another cache or of an earlier
-//! life: refused, whatever they are, and without a panic.
+//! Decoders reject bytes that are damaged, cut off, foreign, of another cache
+//! or of an earlier life, and never panic.
 
 use super::*;
 use crate::layout::frame::{Frame, seal};
@@ -8,8 +8,8 @@ use crate::layout::wire::{first_mut, put_u16};
 
 const BLOCK: u32 = 512;
 
-/// Decodes all that can be checked in some bytes, to a text that is the same
-/// only if everything in it is.
+/// Decodes everything that can be checked in some bytes. Two results are equal
+/// only if everything in them is equal.
 type Decode = fn(CacheId, ZoneLife, &[u8]) -> Result<String, LayoutError>;
 
 struct Sample {
@@ -54,7 +54,8 @@ fn decode_piece(id: CacheId, life: ZoneLife, bytes: &[u8]) -> Result<String, Lay
 
 fn decode_large(id: CacheId, life: ZoneLife, bytes: &[u8]) -> Result<String, LayoutError> {
     let (descriptor, checksum) = LargeDescriptor::decode(id, life, BLOCK, bytes)?;
-    // Whatever it says, its reads are finite and its units are not verified.
+    // Whatever its contents, its reads are finite and a wrong unit is not
+    // verified.
     let reads = descriptor.reads(0..u64::MAX, BLOCK).count();
     assert!(reads <= descriptor.piece_blocks.len());
     assert!(!descriptor.verify(life.generation, 0, b"not this"));
@@ -100,7 +101,7 @@ fn samples() -> Vec<Sample> {
     };
     header.encode(ID, BLOCK, &mut zone_header).unwrap();
 
-    // Payloads of whole blocks, so that no byte of theirs is padding.
+    // Payloads of whole blocks, so that they have no padding.
     let mut records = sample(prop::collection::vec(records(1), 3), &mut runner);
     for (i, record) in records.iter_mut().enumerate() {
         record.payload = vec![i as u8; BLOCK as usize];
@@ -261,7 +262,7 @@ fn blank_foreign_and_newer_are_told_apart() {
                 Err(LayoutError::Unexpected(other.structure))
             );
         }
-        // Neither a newer nor an older format is read.
+        // Neither a newer nor an older format is readable.
         for found in [FORMAT_VERSION + 1, FORMAT_VERSION - 1] {
             assert_eq!(
                 decode(&resealed(sample, found)),
@@ -281,7 +282,7 @@ fn blank_foreign_and_newer_are_told_apart() {
     );
 }
 
-/// The sample with another version and the checksum to match.
+/// The sample with another version and a matching checksum.
 fn resealed(sample: &Sample, version: u16) -> Vec<u8> {
     let mut bytes = sample.bytes.clone();
     let len = u32::from_le_bytes(*bytes[16..].first_chunk().unwrap()) as usize;
@@ -308,7 +309,7 @@ fn a_journal_goes_on_only_with_its_own_next_block() {
     let after_first = chain;
     let second = write(&mut chain, 1);
     let third = write(&mut chain, 2);
-    // What an earlier attempt left at the third block's place.
+    // A leftover of an earlier attempt in the place of the third block.
     let mut other = after_first;
     write(&mut other, 77);
     let leftover = write(&mut other, 78);
@@ -336,8 +337,8 @@ fn a_journal_goes_on_only_with_its_own_next_block() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(800))]
 
-    /// Sound checksums over nonsense: whatever reaches the deep parts of a
-    /// decoder, it answers.
+    /// Random contents with a valid checksum reach the deep parts of a decoder,
+    /// which must not panic.
     #[test]
     fn sealed_nonsense_never_panics(
         index in 0usize..8, kind in 0u16..5, count in 0u32..20,

@@ -1,4 +1,4 @@
-//! `docs/format.md` says what the code does.
+//! Compares `docs/format.md` with the code.
 
 use super::*;
 use crate::tiny::object::{
@@ -8,8 +8,8 @@ use crate::tiny::object::{
 
 const DOCUMENT: &str = include_str!("../../../../../docs/format.md");
 
-/// A table of the document: its title, the length it announces, and its rows'
-/// offsets and widths, where they are numbers.
+/// A table of the document: its title, the length it announces, and offset and
+/// width of each row that has numbers.
 struct Table {
     title: &'static str,
     bytes: usize,
@@ -197,7 +197,7 @@ fn the_numbers_in_the_text_are_those_of_the_code() {
     }
 }
 
-/// A number as the document writes it.
+/// A number with thousands separators, as in the document.
 fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

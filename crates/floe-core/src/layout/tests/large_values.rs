@@ -1,9 +1,9 @@
 //! Large descriptors: round trips, and range reads that return and verify
-//! exactly what was asked for.
+//! exactly the requested range.
 
 use super::*;
 
-/// The values' bytes, by a cheap formula.
+/// Cheap deterministic contents.
 fn value(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect()
 }
@@ -55,7 +55,7 @@ proptest! {
             prop_assert_eq!(read.value_offset, at);
             prop_assert_eq!(u64::from(read.first_unit) * unit, at);
             prop_assert!(read.zone_offset.is_multiple_of(4096));
-            // Within one piece, where that piece is.
+            // Within one piece, at that piece's position.
             let piece = (at / u64::from(piece_bytes)) as usize;
             let within = at % u64::from(piece_bytes);
             prop_assert_eq!(
@@ -83,7 +83,8 @@ fn a_unit_with_one_wrong_bit_is_refused() {
         value[unit + bit / 8] ^= 1 << (bit % 8);
     }
     assert!(descriptor.verify(LIFE.generation, 1, &value[unit..2 * unit]));
-    // The right bytes in another unit's place, or cut short, are wrong too.
+    // The right bytes at another unit's position, or cut short, are rejected
+    // too.
     assert!(!descriptor.verify(LIFE.generation, 0, &value[unit..2 * unit]));
     assert!(!descriptor.verify(LIFE.generation, 1, &value[unit..2 * unit - 1]));
     assert!(!descriptor.verify(LIFE.generation, 3, &[]));

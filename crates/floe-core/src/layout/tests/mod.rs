@@ -1,5 +1,5 @@
-//! Tests of the layouts: what is written is read back, what is damaged,
-//! foreign or stale is refused, and nothing panics.
+//! Tests of the layouts. Written structures can be read back; damaged, foreign
+//! or stale ones are rejected; nothing panics.
 
 mod damage;
 mod format_document;
@@ -19,7 +19,7 @@ const LIFE: ZoneLife = ZoneLife {
     generation: Generation(3),
 };
 
-/// A record as a test owns it.
+/// A record with owned bytes.
 #[derive(Clone, Debug)]
 struct Record {
     hash: u64,
@@ -65,7 +65,7 @@ fn records(payload_bytes_max: usize) -> impl Strategy<Value = Record> {
         )
 }
 
-/// Encodes records that are known to fit one batch, over old contents.
+/// Encodes records that fit one batch, into a buffer with old contents.
 fn small_batch(records: &[Record], block_size: u32) -> Vec<u8> {
     let mut plan = SmallBatchPlan::new(block_size, u32::MAX);
     for record in records {
@@ -183,7 +183,7 @@ fn notes() -> impl Strategy<Value = Note> {
     ]
 }
 
-/// A sound descriptor of a value with these bytes.
+/// A valid descriptor of a value with these bytes.
 fn large_descriptor(value: &[u8], key: &[u8], piece_bytes: u32) -> LargeDescriptor {
     let (hash, sequence, stream) = (KeyHash(11), Sequence(13), Sequence(12));
     let pieces = value.len().div_ceil(piece_bytes as usize) as u32;
@@ -197,7 +197,7 @@ fn large_descriptor(value: &[u8], key: &[u8], piece_bytes: u32) -> LargeDescript
         expiry_unix_s: 17,
         flags: RecordFlags::default(),
         piece_bytes,
-        // Not adjacent, and not in order.
+        // The pieces are neither adjacent nor in order.
         piece_blocks: (0..pieces).rev().map(|i| 1000 * (i + 1)).collect(),
         unit_checksums: (0..)
             .zip(units)

@@ -1,4 +1,4 @@
-//! What is written is read back, and lengths are as announced.
+//! Written structures are read back unchanged, with the announced lengths.
 
 use super::*;
 
@@ -176,7 +176,7 @@ proptest! {
     ) {
         let capacity = capacity - capacity % u64::from(block_size);
         let Some(geometry) = SlotGeometry::new(capacity, block_size, chunk_bytes) else {
-            // Not even one slot behind the header and one table block.
+            // Not even one slot fits behind the header and one table block.
             prop_assert!(capacity < chunk_bytes + 3 * u64::from(block_size) + 16384);
             return Ok(());
         };
@@ -188,7 +188,7 @@ proptest! {
         prop_assert!(geometry.payload_offset(last) + chunk_bytes <= geometry.slot_offset(last + 1));
         prop_assert!(geometry.slots_of_block(geometry.table_block_of(last)).contains(&last));
         prop_assert!(geometry.slot_offset(last).is_multiple_of(u64::from(block_size)));
-        // One more would not fit.
+        // One more slot would not fit.
         let more = u64::from(geometry.slots) + 1;
         let table = more.div_ceil(u64::from(geometry.entries_per_block));
         let needed = (1 + table) * u64::from(block_size) + more * geometry.slot_bytes;

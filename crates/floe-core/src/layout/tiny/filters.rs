@@ -1,7 +1,7 @@
-//! The filters that a set-group brings along, in pages behind its sets.
+//! The filters of one set-group, in pages behind its sets.
 //!
-//! Recovery needs them for the set-groups that no index group covers yet; with
-//! them it need not read their sets. A body, cut into the pages' bodies:
+//! Recovery needs them for set-groups that no index group covers yet: with them
+//! it need not read the sets. The body is split over the pages:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -12,10 +12,10 @@
 //! | 28 | 4 | columns: filters of an index page |
 //! | 32 | 4 | rows: bits of a filter |
 //! | 36 | 4 | probes: bits that a key sets |
-//! | 40 | 8 | bytes that follow; zero where there is no room for them |
+//! | 40 | 8 | length of the filters; zero if they were left out |
 //!
-//! then, set after set and without gaps, the rows of its filter: bit *i* of
-//! the whole is bit *i* mod 8 of byte *i* / 8. Bits behind the last are zero.
+//! The filters follow, set after set and without gaps. Bit *i* of the whole is
+//! bit *i* mod 8 of byte *i* / 8. Bits behind the last are zero.
 
 use super::page::{open_expected, seal_page};
 use super::page_id::{PageId, PageKind};
@@ -27,13 +27,13 @@ use crate::tiny::{PAGE_BYTES, PAGE_HEADER_BYTES, PAGE_ROOM_BYTES};
 /// Bytes of the head, at the start of the first page's body.
 pub const TRAILER_HEAD_BYTES: usize = 48;
 
-/// What the filters are of.
+/// Describes a set-group's filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrailerHead {
     /// Sequence of the set-group.
     pub sequence: u64,
-    /// Sequence of the oldest set-group that lived when this was written:
-    /// those before it are gone, whatever can still be read of them.
+    /// Sequence of the oldest set-group that lived when this was written. Older
+    /// ones are gone, even if they can still be read.
     pub oldest_live: u64,
     /// Objects in the set-group.
     pub objects: u64,
@@ -43,10 +43,10 @@ pub struct TrailerHead {
     pub columns: u32,
     /// Bits of a filter.
     pub rows: u32,
-    /// Bits of it that a key sets.
+    /// Bits that a key sets in it.
     pub probes: u32,
-    /// Whether the filters follow. Where they do not, there was no room for
-    /// them, and they are made from the sets again.
+    /// Whether the filters follow. If there was no room for them, recovery
+    /// builds them from the sets.
     pub has_filters: bool,
 }
 
@@ -99,7 +99,7 @@ impl TrailerHead {
     }
 }
 
-/// Checks how filters are laid out.
+/// Checks the shape of filters.
 pub(super) fn validate_shape(
     sets: u32,
     columns: u32,
@@ -122,15 +122,15 @@ pub fn trailer_body_bytes(sets: u32, rows: u32) -> u64 {
     (u64::from(sets) * u64::from(rows)).div_ceil(8)
 }
 
-/// Pages that they take.
+/// Pages of the head and the filters.
 pub fn trailer_pages(sets: u32, rows: u32) -> u32 {
     let bytes = TRAILER_HEAD_BYTES as u64 + trailer_body_bytes(sets, rows);
     u32::try_from(bytes.div_ceil(PAGE_ROOM_BYTES as u64)).unwrap_or(u32::MAX)
 }
 
-/// Makes the pages of a set-group's filters. `bits` is
-/// [`trailer_body_bytes`] long, or empty where there is no room for it; pages made of any other length, or with a head
-/// that makes no sense, are refused when they are read.
+/// Encodes the pages of a set-group's filters. `bits` has
+/// [`trailer_body_bytes`], or is empty if there is no room for the filters.
+/// Decoders reject pages with any other length or with an invalid head.
 pub fn encode_trailer(cache: CacheId, head: &TrailerHead, bits: &[u8]) -> Vec<Box<[u8]>> {
     let mut head_bytes = [0; TRAILER_HEAD_BYTES];
     head.put(bits.len() as u64, &mut head_bytes);
@@ -143,7 +143,7 @@ pub fn encode_trailer(cache: CacheId, head: &TrailerHead, bits: &[u8]) -> Vec<Bo
             used += part.len();
         }
         let id = page_id(head.sequence, number);
-        // The page is whole, and its parts fitted.
+        // The page is whole, and its parts fit.
         let sealed = seal_page(cache, id, 0, used, &mut page);
         debug_assert_eq!(sealed, Ok(()));
         page
@@ -165,12 +165,12 @@ fn page_id(sequence: u64, number: usize) -> PageId {
     }
 }
 
-/// Reads what a set-group's filters are of, from their first page.
+/// Reads the description of a set-group's filters from their first page.
 ///
 /// # Errors
-/// [`LayoutError::Misplaced`] if it is another page, such as that of an
-/// earlier set-group; [`LayoutError::Malformed`] if it contradicts itself;
-/// otherwise as [`read_page_id`](super::read_page_id).
+/// [`LayoutError::Misplaced`] if it is another page, such as that of an earlier
+/// set-group; [`LayoutError::Malformed`] if it contradicts itself; otherwise as
+/// [`read_page_id`](super::read_page_id).
 pub fn decode_trailer_head(
     cache: CacheId,
     sequence: u64,
@@ -197,7 +197,7 @@ fn open_first(
     Ok((head, bits))
 }
 
-/// Reads a set-group's filters; pages behind their last are not looked at.
+/// Reads a set-group's filters; later pages are ignored.
 ///
 /// # Errors
 /// As [`decode_trailer_head`], for any of the pages, and
@@ -217,7 +217,7 @@ pub fn decode_trailer(
         needed: needed.saturating_mul(PAGE_BYTES),
         available: pages.len().saturating_mul(PAGE_BYTES),
     })?;
-    // Not more than the pages that were given.
+    // Bounded by the pages in the buffer, because the head comes from flash.
     let body_bytes = usize::try_from(head.body_bytes())
         .unwrap_or(usize::MAX)
         .min(pages.len().saturating_mul(PAGE_ROOM_BYTES));

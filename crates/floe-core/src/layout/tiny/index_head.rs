@@ -1,13 +1,13 @@
-//! What an index group is, in a page behind its pages: recovery believes them
-//! once it has found this. A page's body:
+//! The head of an index group, in a page behind the group's other pages.
+//! Recovery accepts an index group only if it finds its head. A page's body:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | sequence of the oldest set-group that lived when this was written |
 //! | 8 | 4 | sets, each with one page of index |
 //! | 12 | 4 | columns: set-groups of the index group |
-//! | 16 | 4 | rows: bits of a filter; of fingerprints, their buckets |
-//! | 20 | 4 | probes: bits that a key sets; of fingerprints, zero |
+//! | 16 | 4 | rows: bits of a filter; with fingerprints, their buckets |
+//! | 20 | 4 | probes: bits that a key sets; with fingerprints, zero |
 
 use super::filters::validate_shape;
 use super::page::{open_page, seal_page};
@@ -21,26 +21,26 @@ use crate::tiny::{PAGE_BYTES, PAGE_HEADER_BYTES};
 /// Bytes of the page's body.
 pub const INDEX_HEAD_BYTES: usize = 24;
 
-/// What an index group is.
+/// Describes an index group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexHead {
     /// Sequence of its first set-group; it is in the page's header.
     pub sequence: u64,
-    /// Sequence of the oldest set-group that lived when this was written:
-    /// those before it are gone, whatever can still be read of them.
+    /// Sequence of the oldest set-group that lived when this was written. Older
+    /// ones are gone, even if they can still be read.
     pub oldest_live: u64,
     /// Sets, each with one page of index.
     pub sets: u32,
     /// Set-groups of the index group: filters of a page.
     pub columns: u32,
-    /// Bits of a filter. Of fingerprints, their buckets.
+    /// Bits of a filter; with fingerprints, their buckets.
     pub rows: u32,
-    /// Bits of it that a key sets. Of fingerprints, zero.
+    /// Bits that a key sets in it; with fingerprints, zero.
     pub probes: u32,
 }
 
 impl IndexHead {
-    /// Whether the filters are fingerprints.
+    /// Whether the index group has fingerprints in place of filters.
     pub fn of_fingerprints(&self) -> bool {
         self.probes == 0
     }
@@ -60,8 +60,8 @@ impl IndexHead {
     /// Writes the page.
     ///
     /// # Errors
-    /// [`LayoutError::TooShort`] if `out` is no whole page;
-    /// [`LayoutError::Malformed`] for filters of a shape that cannot be.
+    /// [`LayoutError::TooShort`] if `out` is shorter than a page;
+    /// [`LayoutError::Malformed`] for filters of an invalid shape.
     pub fn encode(&self, cache: CacheId, out: &mut [u8]) -> Result<(), LayoutError> {
         const USED: usize = PAGE_HEADER_BYTES + INDEX_HEAD_BYTES;
         self.validate()?;
@@ -82,7 +82,7 @@ impl IndexHead {
         seal_page(cache, id, 0, USED, page)
     }
 
-    /// Reads the page, of whichever index group it is.
+    /// Reads the head of any index group.
     ///
     /// # Errors
     /// [`LayoutError::Misplaced`] if it is another kind of page;

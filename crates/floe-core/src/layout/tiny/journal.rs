@@ -1,9 +1,9 @@
-//! The journal of a cache of tiny objects: which hashes are dead in older
-//! set-groups while only memory holds what replaced them, and which set-groups
-//! of an instance there are.
+//! The journal of a cache of tiny objects. It records key hashes that are dead
+//! in older set-groups while their newer value is only in memory, and the
+//! set-groups that each instance has.
 //!
-//! Behind the superblock come blocks of notes, linked as the chunk engine's
-//! journal is ([`JournalChain`](crate::layout::JournalChain)). A note:
+//! The blocks of notes follow the superblock and are linked as in the chunk
+//! engine's journal ([`JournalChain`](crate::layout::JournalChain)). A note:
 //!
 //! | offset | bytes | fence | gone | written | checkpoint end |
 //! |---|---|---|---|---|---|
@@ -20,45 +20,46 @@ use crate::layout::wire::{first_mut, put_u64, u64_at};
 /// Length of a note.
 pub const TINY_NOTE_BYTES: usize = 16;
 
-/// Bits of a sequence; the kind stands above them.
+/// Bits of a sequence; the kind is above them.
 const SEQUENCE_BITS: u32 = 56;
 
-/// The objects and tombstones of a hash count for nothing in all set-groups
-/// with a sequence below this one.
+/// Objects and tombstones of a hash are void in all set-groups with a sequence
+/// below this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence {
     /// The key's hash.
     pub hash: KeyHash,
-    /// The lowest sequence in which it may live.
+    /// The lowest sequence of a set-group that may have a valid object of the
+    /// hash.
     pub below: u64,
 }
 
-/// Something the journal remembers. Sequences are below 2^56.
+/// A durable note about a key hash or an instance. Sequences are below 2^56.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TinyNote {
-    /// The objects and tombstones of a hash in older set-groups are dead.
+    /// Objects and tombstones of a hash in older set-groups are dead.
     Fence(Fence),
-    /// Set-groups of this instance with a lower sequence are gone, though
-    /// their zone could not be emptied, or they are not believed.
+    /// Set-groups of this instance with a lower sequence are gone or not
+    /// trusted, although their zone could not be reset.
     Gone {
         /// The instance.
         instance: u32,
-        /// The lowest sequence that may be there.
+        /// The lowest sequence that may still be on flash.
         below: u64,
     },
-    /// Set-groups of this instance with a lower sequence were written. If the
-    /// newest cannot be found after a crash, then it cannot be read, and what
-    /// it outdates must not be taken for the newest.
+    /// Set-groups of this instance with a lower sequence were written. If
+    /// recovery cannot find the newest of them, it is unreadable, and objects
+    /// that it supersedes must not be served.
     Written {
         /// The instance.
         instance: u32,
-        /// The lowest sequence that was not written.
+        /// The lowest sequence not yet written.
         below: u64,
     },
-    /// All notes that counted when this metadata zone was begun stand before
-    /// this one.
+    /// All notes that counted when this metadata zone was begun are before this
+    /// one.
     CheckpointEnd {
-        /// How many notes stand before it in this metadata zone.
+        /// Number of notes before it in this metadata zone.
         notes: u64,
     },
 }

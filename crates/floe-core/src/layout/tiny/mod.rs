@@ -1,20 +1,20 @@
-//! What the tiny engines put on flash.
+//! The structures that the tiny engines write to flash.
 //!
-//! Objects, index and filters lie in pages of 4,096 bytes, each checked by
-//! itself and each naming what it is, so that a page that was lost, left over
-//! or written to the wrong place is never taken for another. Superblock and
-//! fences are framed as the chunk engine's structures are. `docs/format.md`,
-//! chapter "Tiny objects", is the same knowledge as prose.
+//! Objects, index and filters are in pages of 4,096 bytes. Each page has its
+//! own checksum and identity, so that a lost, leftover or misplaced write is
+//! never mistaken for another page. Superblock and fences are framed as the
+//! chunk engine's structures are. `docs/format.md`, chapter "Tiny objects",
+//! describes the same in prose.
 //!
 //! | file | structure |
 //! |---|---|
-//! | `page_id` | the name of a page |
-//! | `page` | what every page begins with; pages whose body is an engine's |
+//! | `page_id` | the identity of a page |
+//! | `page` | the header of every page; pages whose body belongs to an engine |
 //! | `objects` | objects in a page |
-//! | `filters` | the filters that a set-group brings along |
-//! | `index_head` | what an index group is |
-//! | `superblock` | what a cache is |
-//! | `journal` | hashes that are dead in older set-groups; which of these there are |
+//! | `filters` | the filters of one set-group |
+//! | `index_head` | the head of an index group |
+//! | `superblock` | identity and plan of a cache |
+//! | `journal` | key hashes that are dead in older set-groups; the set-groups of each instance |
 
 mod filters;
 mod index_head;

@@ -1,4 +1,4 @@
-//! Objects in a page, one right behind another.
+//! Objects in a page, without gaps.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -7,9 +7,9 @@
 //! | | key length | key |
 //! | | value length | value |
 //!
-//! A tombstone has neither expiry, key nor value, but 8 bytes: the hash that
-//! is dead. In memory an object's bytes are its [`record`]: one byte of key
-//! length, key, value.
+//! A tombstone has no expiry, key or value. It has 8 bytes: the dead key hash.
+//! In memory an object's bytes are its [`record`]: one byte of key length, key,
+//! value.
 
 use super::page::{open_expected, seal_page};
 use super::page_id::{PageId, PageKind};
@@ -33,8 +33,8 @@ const SPARE_AT: u32 = 25;
 
 /// The bytes of an object in memory ([`Object::record`]).
 ///
-/// A key above [`KEY_BYTES_MAX`] has no record: the box is empty, and an
-/// object with it is refused by [`encode_objects`].
+/// A key above [`KEY_BYTES_MAX`] has no record: the box is empty, and
+/// [`encode_objects`] rejects an object with it.
 pub fn record(key: &[u8], value: &[u8]) -> Box<[u8]> {
     match u8::try_from(key.len()) {
         Ok(key_bytes) => [&[key_bytes], key, value].concat().into_boxed_slice(),
@@ -42,7 +42,8 @@ pub fn record(key: &[u8], value: &[u8]) -> Box<[u8]> {
     }
 }
 
-/// The key and the value of a record, or `None` if it is none.
+/// The key and the value of a record, or `None` for bytes that are not a
+/// record.
 pub fn split_record(record: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&key_bytes, rest) = record.split_first()?;
     rest.split_at_checked(usize::from(key_bytes))
@@ -50,13 +51,13 @@ pub fn split_record(record: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// Writes a page of objects, each of which takes [`Object::stored_bytes`].
 ///
-/// A tombstone's expiry is not kept: a hash stays dead.
+/// A tombstone's expiry is dropped: a dead hash stays dead.
 ///
 /// # Errors
-/// [`LayoutError::TooShort`] if `out` is no whole page;
-/// [`LayoutError::Malformed`] if the objects do not fit, one of them is
-/// without its bytes, or `id` is not of a page of objects. The page is then
-/// one that no decoder accepts.
+/// [`LayoutError::TooShort`] if `out` is shorter than a page;
+/// [`LayoutError::Malformed`] if the objects do not fit, one of them lacks its
+/// bytes, or `id` is not of a page of objects. No decoder accepts the page
+/// then.
 pub fn encode_objects(
     cache: CacheId,
     id: PageId,
@@ -77,12 +78,12 @@ pub fn encode_objects(
         put_object(object, room)?;
         used = end;
     }
-    // Each took four bytes of the page, so they are few.
+    // An object takes at least four bytes of the page, so the count fits.
     let count = objects.len() as u16;
     seal_page(cache, id, count, used, page)
 }
 
-/// Writes an object over `room`, which is as long as it takes.
+/// Writes an object over `room`, which has exactly its length.
 fn put_object(object: &Object, room: &mut [u8]) -> Result<(), LayoutError> {
     let prediction = u32::from(object.prediction.min(PREDICTION_MAX)) << PREDICTION_AT;
     if object.tombstone {
@@ -93,7 +94,7 @@ fn put_object(object: &Object, room: &mut [u8]) -> Result<(), LayoutError> {
     let (key, value) = split_record(&object.record)
         .filter(|(key, value)| key.len() + value.len() == object.bytes as usize)
         .ok_or(LayoutError::Malformed("an object without its bytes"))?;
-    // The room, part of a page, is longer than the value.
+    // The value is shorter than a page, so the cast is exact.
     let mut header = key.len() as u32 | (value.len() as u32) << VALUE_LENGTH_AT | prediction;
     let expires = object.expires.0.to_le_bytes();
     let mut expiry: &[u8] = &[];
@@ -107,7 +108,7 @@ fn put_object(object: &Object, room: &mut [u8]) -> Result<(), LayoutError> {
 
 fn put_parts<const N: usize>(parts: [&[u8]; N], mut room: &mut [u8]) {
     for part in parts {
-        // The room is as long as the parts are together.
+        // The room has the length of all parts.
         if let Some(here) = room.split_off_mut(..part.len()) {
             here.copy_from_slice(part);
         }
@@ -130,7 +131,7 @@ pub fn decode_objects(
     Ok(objects)
 }
 
-/// A checked page of objects, to look in.
+/// A checked page of objects, for lookups.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectsPage<'a> {
     count: u16,
@@ -142,8 +143,8 @@ impl<'a> ObjectsPage<'a> {
     ///
     /// # Errors
     /// [`LayoutError::Misplaced`] if it is another page;
-    /// [`LayoutError::Malformed`] if its objects are not what the format
-    /// allows; otherwise as [`read_page_id`](super::read_page_id).
+    /// [`LayoutError::Malformed`] if its objects are invalid; otherwise as
+    /// [`read_page_id`](super::read_page_id).
     pub fn open(cache: CacheId, expected: PageId, bytes: &'a [u8]) -> Result<Self, LayoutError> {
         let opened = open_expected(cache, expected, bytes)?;
         if expected.kind != PageKind::Objects {
@@ -162,31 +163,31 @@ impl<'a> ObjectsPage<'a> {
         })
     }
 
-    /// How many objects it holds, tombstones included.
+    /// Number of objects, tombstones included.
     pub fn len(&self) -> usize {
         usize::from(self.count)
     }
 
-    /// Whether it holds none.
+    /// Whether the page has no object.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Its objects, in their order: the slots.
+    /// The objects, in the order of their slots.
     pub fn objects(&self) -> impl Iterator<Item = ObjectRef<'a>> + use<'a> {
         let mut rest = self.body;
         std::iter::from_fn(move || {
             if rest.is_empty() {
                 return None;
             }
-            // Every object was checked when the page was.
+            // Every object was checked when the page was opened.
             let (object, behind) = take_object(rest).ok()?;
             rest = behind;
             Some(object)
         })
     }
 
-    /// Whether any object has this hash, whatever its key.
+    /// Whether any object or tombstone has this hash, whatever its key.
     pub fn knows(&self, hash: KeyHash, seed: HashSeed) -> bool {
         self.objects().any(|object| match object.content {
             Content::Tombstone(dead) => dead == hash,
@@ -215,37 +216,37 @@ impl<'a> ObjectsPage<'a> {
 /// An object found in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit<'a> {
-    /// Which of the page's objects.
+    /// The object's number in the page.
     pub slot: usize,
-    /// When it is gone.
+    /// The object's expiry.
     pub expires: Expiry,
-    /// Whether it says that the object is dead.
+    /// Whether it is a tombstone.
     pub tombstone: bool,
-    /// The value; empty if it is dead.
+    /// The value; empty for a tombstone.
     pub value: &'a [u8],
 }
 
 /// An object in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectRef<'a> {
-    /// When it is gone; a tombstone never is.
+    /// Its expiry; never for a tombstone.
     pub expires: Expiry,
-    /// As [`Object::prediction`].
+    /// See [`Object::prediction`].
     pub prediction: u8,
-    /// What it holds.
+    /// Its contents.
     pub content: Content<'a>,
 }
 
-/// What an object in a page holds.
+/// The contents of an object in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
     /// Older objects of this hash are dead.
     Tombstone(KeyHash),
     /// An object.
     Object {
-        /// Its key.
+        /// The key.
         key: &'a [u8],
-        /// Its value.
+        /// The value.
         value: &'a [u8],
     },
 }
@@ -259,14 +260,14 @@ impl ObjectRef<'_> {
         }
     }
 
-    /// The object, as engines hold it.
+    /// The object in the engines' representation.
     pub fn to_object(&self, seed: HashSeed) -> Object {
         let hash = self.hash(seed);
         let object = match self.content {
             Content::Tombstone(_) => Object::tombstone(hash),
             Content::Object { key, value } => Object {
                 record: record(key, value),
-                // Both lie in one page.
+                // Both lengths fit: key and value are in one page.
                 ..Object::sized(hash, (key.len() + value.len()) as u32)
             },
         };
@@ -278,7 +279,7 @@ impl ObjectRef<'_> {
     }
 }
 
-/// The object that `bytes` start with, and what follows it.
+/// Splits the first object off `bytes`.
 fn take_object(bytes: &[u8]) -> Result<(ObjectRef<'_>, &[u8]), LayoutError> {
     const ENDS_EARLY: LayoutError = LayoutError::Malformed("an object ends behind the page");
     let (header, rest) = bytes

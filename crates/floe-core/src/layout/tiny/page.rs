@@ -1,4 +1,4 @@
-//! What every page begins with.
+//! The header of every page.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -7,10 +7,11 @@
 //! | 6 | 2 | format version, [`TINY_FORMAT_VERSION`] |
 //! | 8 | 8 | sequence of the set-group; of an index group's first |
 //! | 16 | 4 | number: the set, or the page of the filters |
-//! | 20 | 2 | used length: the bytes the checksum vouches for, from offset 0 |
+//! | 20 | 2 | used length: the bytes that the checksum covers, from offset 0 |
 //! | 22 | 2 | count of objects; otherwise 0 |
 //!
-//! What follows the used length is padding, written as zeros and never read.
+//! The bytes after the used length are padding, written as zeros and never
+//! read.
 
 use super::page_id::{PageId, PageKind};
 use crate::layout::checksum::crc32c;
@@ -20,15 +21,15 @@ use crate::layout::structure::{Identified, TINY_FORMAT_VERSION, identify};
 use crate::layout::wire::{first, first_mut, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::tiny::{PAGE_BYTES, PAGE_HEADER_BYTES};
 
-/// Where the checksummed part starts: after the checksum.
+/// Start of the checksummed part: after the checksum.
 const CHECKED_FROM: usize = 4;
 
-/// Puts a header in front of an index page's body, which is bytes
-/// [`PAGE_HEADER_BYTES`] to [`PAGE_BYTES`] and the engine's own.
+/// Writes the header of an index page. Its body, bytes [`PAGE_HEADER_BYTES`] to
+/// [`PAGE_BYTES`], belongs to the engine.
 ///
 /// # Errors
-/// [`LayoutError::TooShort`] if it is no whole page; [`LayoutError::Malformed`]
-/// if `id` is not an index page's.
+/// [`LayoutError::TooShort`] if `page` is shorter than a page;
+/// [`LayoutError::Malformed`] if `id` is not an index page's.
 pub fn seal_index(cache: CacheId, id: PageId, page: &mut [u8]) -> Result<(), LayoutError> {
     if id.kind != PageKind::Index {
         return Err(LayoutError::Malformed("not the id of an index page"));
@@ -48,13 +49,14 @@ pub fn open_index(cache: CacheId, expected: PageId, bytes: &[u8]) -> Result<(), 
     Ok(())
 }
 
-/// Says which page `bytes` start with, after checking it.
+/// Checks the page at the start of `bytes`, and returns its id.
 ///
 /// # Errors
-/// [`LayoutError::Blank`] where nothing was written, [`LayoutError::Foreign`]
-/// or [`LayoutError::Unexpected`] where something else was,
-/// [`LayoutError::BadChecksum`] for a damaged page or another cache's,
-/// [`LayoutError::UnsupportedVersion`] for another format's.
+/// * [`LayoutError::Blank`] if nothing was written there;
+/// * [`LayoutError::Foreign`] or [`LayoutError::Unexpected`] if it is something
+///   else;
+/// * [`LayoutError::BadChecksum`] for a damaged page, or one of another cache;
+/// * [`LayoutError::UnsupportedVersion`] for another format.
 pub fn read_page_id(cache: CacheId, bytes: &[u8]) -> Result<PageId, LayoutError> {
     Ok(open_page(cache, bytes)?.id)
 }
@@ -64,11 +66,11 @@ pub fn read_page_id(cache: CacheId, bytes: &[u8]) -> Result<PageId, LayoutError>
 pub(super) struct OpenedPage<'a> {
     pub(super) id: PageId,
     pub(super) count: u16,
-    /// From the header to the used length.
+    /// The bytes from the header to the used length.
     pub(super) body: &'a [u8],
 }
 
-/// Writes the header of a page whose body, up to `used`, is final.
+/// Writes the header of a page. The body, up to `used`, must be final.
 pub(super) fn seal_page(
     cache: CacheId,
     id: PageId,
@@ -92,7 +94,7 @@ pub(super) fn seal_page(
     Ok(())
 }
 
-/// Opens the page that is `expected` and no other.
+/// Opens a page that must be `expected`.
 pub(super) fn open_expected(
     cache: CacheId,
     expected: PageId,
@@ -108,7 +110,7 @@ pub(super) fn open_expected(
     Ok(opened)
 }
 
-/// Opens a page, whichever it is.
+/// Opens any page.
 pub(super) fn open_page(cache: CacheId, bytes: &[u8]) -> Result<OpenedPage<'_>, LayoutError> {
     let page = first::<PAGE_BYTES>(bytes)?;
     let magic = [page[4], page[5]];
@@ -125,7 +127,8 @@ pub(super) fn open_page(cache: CacheId, bytes: &[u8]) -> Result<OpenedPage<'_>, 
     {
         return Err(LayoutError::BadChecksum);
     }
-    // Only now: a flipped bit in the version is damage, not a newer format.
+    // Checked after the checksum: a flipped bit in the version is damage, not a
+    // newer format.
     let (found, supported) = (u16_at(page, 6), TINY_FORMAT_VERSION);
     if found != supported {
         return Err(LayoutError::UnsupportedVersion { found, supported });

@@ -1,8 +1,8 @@
-//! The names of pages: kind, life and number.
+//! The identities of pages: kind, sequence and number.
 
 use std::fmt;
 
-/// What a page holds.
+/// The contents of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PageKind {
     /// Objects of one set, or of a log.
@@ -11,12 +11,12 @@ pub enum PageKind {
     Index,
     /// Part of the filters of a single set-group.
     Filters,
-    /// What an index group is.
+    /// The head of an index group.
     IndexHead,
 }
 
 impl PageKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [PageKind; 4] = [
         PageKind::Objects,
         PageKind::Index,
@@ -24,7 +24,8 @@ impl PageKind {
         PageKind::IndexHead,
     ];
 
-    /// The two bytes that tell it apart from other pages and from anything else.
+    /// The two bytes that distinguish its pages from others and from foreign
+    /// data.
     pub const fn magic(self) -> [u8; 2] {
         match self {
             PageKind::Objects => *b"\xf1o",
@@ -46,16 +47,16 @@ impl fmt::Display for PageKind {
     }
 }
 
-/// Which page it is; no two pages that a cache ever writes share it, except
-/// one that an engine rewrites in place.
+/// The identity of a page. No two pages that a cache ever writes share one,
+/// except for pages that an engine rewrites in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageId {
-    /// What it holds.
+    /// The page's contents.
     pub kind: PageKind,
-    /// The sequence of its set-group; of an index page or an index group's
+    /// The sequence of its set-group. For an index page and an index group's
     /// head, that of the index group's first set-group.
     pub sequence: u64,
-    /// The set; of a page of filters, its number among them, from zero.
+    /// The set. For a page of filters, its number among them, from zero.
     pub number: u32,
 }
 

@@ -1,12 +1,12 @@
-//! What a cache of tiny objects is: its identity and plan.
+//! The superblock of a cache of tiny objects: its identity and plan.
 //!
-//! The first block of each of the two metadata zones. After the frame:
+//! It is the first block of each of the two metadata zones. After the frame:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 24 | 16 | cache id |
 //! | 40 | 8 | seed of the key hash |
-//! | 48 | 8 | when it was formatted, seconds since 1970; expiries count from it |
+//! | 48 | 8 | time of formatting, seconds since 1970; expiries count from it |
 //! | 56 | 8 | epoch: of two metadata zones the higher is newer |
 //! | 64 | 4 | block size |
 //! | 68 | 4 | zone count |
@@ -15,11 +15,12 @@
 //! | 88 | 4 | engine: 1 nemo, 2 log, 3 set, 4 kangaroo, 5 fairywren |
 //! | 92 | 4 | pages of a set-group |
 //! | 96 | 4 | sets |
-//! | 100 | 4 | candidates: sets that an object may lie in |
+//! | 100 | 4 | candidates: sets that may hold an object |
 //! | 104 | 4 | instances |
 //! | 108 | 4 | zero |
 //!
-//! Its checksum is taken with an id of zeros: a reader learns the id from it.
+//! Its checksum is taken with an id of zeros, because a reader learns the id
+//! from it.
 
 use std::fmt;
 
@@ -36,7 +37,7 @@ use crate::tiny::PAGE_BYTES;
 /// Encoded length without padding.
 pub const TINY_SUPERBLOCK_BYTES: usize = 112;
 
-/// The engine that a cache's flash was laid out by.
+/// The engine by which a cache's flash was laid out.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -47,9 +48,9 @@ pub enum TinyEngine {
     Nemo,
     /// A FIFO log with an exact index.
     Log,
-    /// Sets in place.
+    /// Sets rewritten in place.
     Set,
-    /// A small log in front of sets in place.
+    /// A small log in front of sets rewritten in place.
     Kangaroo,
     /// A small log in front of sets in logs.
     FairyWren,
@@ -58,7 +59,7 @@ pub enum TinyEngine {
 crate::parse_by_name!(TinyEngine);
 
 impl TinyEngine {
-    /// All of them.
+    /// All engines.
     pub const ALL: [TinyEngine; 5] = [
         TinyEngine::Nemo,
         TinyEngine::Log,
@@ -67,7 +68,7 @@ impl TinyEngine {
         TinyEngine::FairyWren,
     ];
 
-    /// Its number on flash.
+    /// The engine's number on flash.
     pub const fn code(self) -> u32 {
         match self {
             TinyEngine::Nemo => 1,
@@ -78,7 +79,7 @@ impl TinyEngine {
         }
     }
 
-    /// Its name in settings and reports.
+    /// The engine's name in settings and reports.
     pub const fn name(self) -> &'static str {
         match self {
             TinyEngine::Nemo => "nemo",
@@ -103,7 +104,7 @@ impl fmt::Display for TinyEngine {
     }
 }
 
-/// The numbers that a cache's flash was laid out by and that cannot change
+/// The settings by which a cache's flash was laid out. They cannot change
 /// without formatting it anew. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TinyFormatPlan {
@@ -124,17 +125,17 @@ pub struct TinyFormatPlan {
     /// Sets of a set-group, or of the cache for an engine without set-groups;
     /// 0 for one without sets.
     pub sets: u32,
-    /// Sets that an object may lie in: 1 or 2; 0 for an engine without sets.
+    /// Sets that may hold an object: 1 or 2; 0 for an engine without sets.
     pub candidates: u32,
     /// Independent engines that share the zones.
     pub instances: u32,
 }
 
 impl TinyFormatPlan {
-    /// Checks that the numbers fit together.
+    /// Checks that the numbers are consistent.
     ///
     /// # Errors
-    /// [`LayoutError::Malformed`] names the first that does not.
+    /// [`LayoutError::Malformed`] names the first number that is not.
     pub fn validate(&self) -> Result<(), LayoutError> {
         let wrong = |why| Err(LayoutError::Malformed(why));
         validate_zones(
@@ -165,7 +166,7 @@ impl TinyFormatPlan {
         Ok(())
     }
 
-    /// Settings by name, as a mismatch reports them.
+    /// The settings with their names, for the report of a mismatch.
     fn settings(&self) -> [(&'static str, String); 9] {
         [
             ("engine", self.engine.to_string()),
@@ -188,13 +189,13 @@ pub struct TinySuperblock {
     pub cache_id: CacheId,
     /// The seed of its key hash.
     pub seed: HashSeed,
-    /// When it was formatted, in seconds since 1970: the epoch from which
+    /// Time of formatting, in seconds since 1970: the epoch from which
     /// [`Expiry`](crate::tiny::Expiry) counts.
     pub formatted_at: u64,
-    /// Which life of the metadata this starts. A new one is higher than any
-    /// that was ever read from either metadata zone.
+    /// The life of the metadata that starts here. A new epoch is higher than
+    /// any that was ever read from either metadata zone.
     pub epoch: u64,
-    /// How the flash is laid out.
+    /// The layout of the flash.
     pub plan: TinyFormatPlan,
 }
 
@@ -209,7 +210,7 @@ impl TinySuperblock {
     /// # Errors
     /// [`LayoutError::TooShort`] if `out` is shorter than
     /// [`encoded_bytes`](Self::encoded_bytes); [`LayoutError::Malformed`] if
-    /// the plan makes no sense.
+    /// the plan is invalid.
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, LayoutError> {
         let plan = &self.plan;
         plan.validate()?;
@@ -235,13 +236,14 @@ impl TinySuperblock {
     /// Reads a superblock from the first block of a metadata zone.
     ///
     /// # Errors
-    /// [`LayoutError::Blank`] where nothing was written,
-    /// [`LayoutError::Foreign`] where something else was (which must not be
-    /// overwritten unasked), [`LayoutError::Unexpected`] for another structure
-    /// of Floe's, such as a chunk cache's superblock,
-    /// [`LayoutError::UnsupportedVersion`] for another format, and
-    /// [`LayoutError::BadChecksum`] or [`LayoutError::Malformed`] for a damaged
-    /// superblock.
+    /// * [`LayoutError::Blank`] if nothing was written there;
+    /// * [`LayoutError::Foreign`] if it was written by other software, which
+    ///   must not be overwritten without consent;
+    /// * [`LayoutError::Unexpected`] for another structure of Floe's, such as a
+    ///   chunk cache's superblock;
+    /// * [`LayoutError::UnsupportedVersion`] for another format;
+    /// * [`LayoutError::BadChecksum`] or [`LayoutError::Malformed`] for a
+    ///   damaged superblock.
     pub fn decode(bytes: &[u8]) -> Result<Self, LayoutError> {
         let (head, bytes) =
             Head::<TINY_SUPERBLOCK_BYTES>::decode(Structure::TinySuperblock, bytes)?;
@@ -266,8 +268,8 @@ impl TinySuperblock {
         })
     }
 
-    /// The first setting in which the flash differs from the plan `wanted`, or
-    /// `None` if it can be opened with it.
+    /// The first setting in which the flash differs from the plan `wanted`;
+    /// `None` if that plan can open it.
     pub fn mismatch(&self, wanted: &TinyFormatPlan) -> Option<PlanMismatch> {
         if self.plan == *wanted {
             return None;

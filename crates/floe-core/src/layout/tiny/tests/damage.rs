@@ -1,5 +1,5 @@
-//! Bytes that are damaged, cut off, foreign, of another cache or of another
-//! place: refused, whatever they are, and without a panic.
+//! Decoders reject bytes that are damaged, cut off, foreign, of another cache
+//! or misplaced, and never panic.
 
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -10,8 +10,8 @@ use crate::layout::{Note, Structure, Superblock, TINY_FORMAT_VERSION};
 const BLOCK: u32 = 512;
 const EPOCH: u64 = 21;
 
-/// Decodes all that can be checked in some bytes, to a text that is the same
-/// only if everything in it is.
+/// Decodes everything that can be checked in some bytes. Two results are equal
+/// only if everything in them is equal.
 type Decode = fn(CacheId, &[u8]) -> Result<String, LayoutError>;
 
 struct Sample {
@@ -190,14 +190,14 @@ fn blank_foreign_newer_and_others_are_told_apart() {
         TinySuperblock::decode(&damaged),
         Err(LayoutError::BadChecksum)
     );
-    // And the other way round.
+    // A chunk cache's decoder rejects a tiny superblock, too.
     assert_eq!(
         Superblock::decode(&samples[3].bytes),
         Err(LayoutError::Unexpected(Structure::TinySuperblock))
     );
 }
 
-/// The sample with another version and the checksum to match.
+/// The sample with another version and a matching checksum.
 fn of_version(sample: &Sample, version: u16) -> Vec<u8> {
     let mut bytes = sample.bytes.clone();
     let id = if sample.name == "superblock" {
@@ -252,7 +252,7 @@ fn a_page_of_another_place_is_refused() {
         assert_eq!(decode_objects(CACHE, wanted, page, SEED), refused.clone());
         assert_eq!(open_index(CACHE, wanted, page), refused.clone().map(|_| ()));
     }
-    // The right page, but of a kind that this decoder is not for.
+    // The right page, but of a kind for another decoder.
     assert!(open_index(CACHE, OBJECTS, &samples[0].bytes).is_err());
     assert!(decode_objects(CACHE, INDEX, &samples[1].bytes, SEED).is_err());
     // Filters in another order, or of another set-group.
@@ -278,7 +278,7 @@ fn a_page_of_another_place_is_refused() {
     );
 }
 
-/// The chain's own rules are tested with the chunk engine's notes.
+/// The chunk engine's tests cover the rules of the chain.
 #[test]
 fn a_chunk_caches_journal_is_none_of_tiny_notes() {
     let mut chain = JournalChain::new(CACHE, EPOCH);
@@ -306,7 +306,7 @@ fn notes_have_a_kind_of_their_own_and_sequences_an_end() {
         out[15] = kind;
         assert_eq!(TinyNote::decode(&out), None);
     }
-    // No instance has a number of more than 32 bits.
+    // An instance's number has at most 32 bits.
     out[15] = 2;
     assert_eq!(TinyNote::decode(&out), None);
 }
@@ -314,8 +314,8 @@ fn notes_have_a_kind_of_their_own_and_sequences_an_end() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(800))]
 
-    /// Sound checksums over nonsense: whatever reaches the deep parts of a
-    /// decoder, it answers.
+    /// Random contents with a valid checksum reach the deep parts of a decoder,
+    /// which must not panic.
     #[test]
     fn sealed_nonsense_never_panics(
         index in 0usize..6,
@@ -338,7 +338,7 @@ proptest! {
         }
         let bytes = of_version(&changed, TINY_FORMAT_VERSION);
         if let Ok(objects) = decode_objects(CACHE, OBJECTS, &bytes, SEED) {
-            // What is accepted has one representation.
+            // Accepted objects have one representation.
             let mut out = vec![0; PAGE_BYTES];
             encode_objects(CACHE, OBJECTS, &objects, &mut out).unwrap();
             prop_assert_eq!(decode_objects(CACHE, OBJECTS, &out, SEED), Ok(objects));

@@ -1,5 +1,5 @@
-//! Tests of the tiny layouts: what is written is read back, what is damaged,
-//! foreign or misplaced is refused, and nothing panics.
+//! Tests of the tiny layouts. Written structures can be read back; damaged,
+//! foreign or misplaced ones are rejected; nothing panics.
 
 mod damage;
 mod round_trips;
@@ -51,7 +51,7 @@ fn objects(value_bytes_max: usize) -> impl Strategy<Value = Object> {
     prop_oneof![1 => dead, 4 => alive]
 }
 
-/// As many of them as a page holds.
+/// As many of `objects` as a page holds.
 fn that_fit(objects: Vec<Object>) -> Vec<Object> {
     let mut room = PAGE_ROOM_BYTES;
     let fits = |object: &Object| match room.checked_sub(object.stored_bytes()) {
@@ -99,7 +99,7 @@ fn trailer_heads() -> impl Strategy<Value = TrailerHead> {
         })
 }
 
-/// The head of an index group of such filters.
+/// The head of an index group with such filters.
 fn index_head(filters: &TrailerHead) -> IndexHead {
     IndexHead {
         sequence: filters.sequence,
@@ -111,7 +111,7 @@ fn index_head(filters: &TrailerHead) -> IndexHead {
     }
 }
 
-/// Filters of the right length, from some bytes repeated.
+/// Filters of the right length, from a repeated pattern.
 fn bits(head: &TrailerHead, pattern: &[u8]) -> Vec<u8> {
     let len = trailer_body_bytes(head.sets, head.rows) as usize;
     let mut bits: Vec<u8> = pattern.iter().copied().cycle().take(len).collect();

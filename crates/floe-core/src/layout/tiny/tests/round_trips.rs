@@ -1,4 +1,4 @@
-//! What is written is read back, and lengths are as announced.
+//! Written structures are read back unchanged, with the announced lengths.
 
 use super::*;
 use crate::tiny::OBJECT_BYTES_MAX;
@@ -20,7 +20,7 @@ proptest! {
         prop_assert_eq!(&page[PAGE_BYTES..], [0xee; 9]);
         prop_assert_eq!(read_page_id(CACHE, &page), Ok(id));
         prop_assert_eq!(decode_objects(CACHE, id, &page, SEED), Ok(written.clone()));
-        // Each takes what was announced.
+        // Each object takes its announced length.
         let used = written.iter().map(Object::stored_bytes).sum::<usize>() + PAGE_HEADER_BYTES;
         prop_assert_eq!(u16::from_le_bytes([page[20], page[21]]) as usize, used);
 
@@ -30,7 +30,7 @@ proptest! {
         for object in &written {
             let key = split_record(&object.record).map_or(&b"of the dead"[..], |(key, _)| key);
             let hit = opened.find(object.hash, key).unwrap();
-            // The first that matches wins.
+            // The first match wins.
             let first = written.iter().position(|o| o.hash == object.hash).unwrap();
             prop_assert_eq!(hit.slot, first);
             prop_assert_eq!(hit.tombstone, written[first].tombstone);
@@ -80,7 +80,7 @@ proptest! {
             let id = PageId { kind: PageKind::Filters, sequence: head.sequence, number };
             prop_assert_eq!(read_page_id(CACHE, page), Ok(id));
         }
-        // What lies behind them is not looked at.
+        // Later pages are ignored.
         read.extend(std::iter::repeat_n(&[][..], behind));
         prop_assert_eq!(decode_trailer(CACHE, head.sequence, &read), Ok((head, bits)));
         let too_few = decode_trailer(CACHE, head.sequence, &read[..pages.len() - 1]);
@@ -156,7 +156,7 @@ fn an_object_that_fills_a_page_fits_it() {
     );
     let one_more = [largest, object(b"", b"", Expiry::NEVER, 0)];
     assert!(encode_objects(CACHE, OBJECTS, &one_more, &mut page).is_err());
-    // As many as there can be.
+    // The most objects that a page can hold.
     let empty = vec![object(b"", b"", Expiry::NEVER, 0); PAGE_ROOM_BYTES / 4];
     encode_objects(CACHE, OBJECTS, &empty, &mut page).unwrap();
     assert_eq!(decode_objects(CACHE, OBJECTS, &page, SEED), Ok(empty));
@@ -167,7 +167,7 @@ fn what_has_no_representation_is_refused() {
     let mut page = [0xee; PAGE_BYTES];
     let sized = [Object::sized(KeyHash(1), 20)];
     assert!(encode_objects(CACHE, OBJECTS, &sized, &mut page).is_err());
-    // What is left in the buffer is no page.
+    // The buffer does not hold a valid page.
     assert!(read_page_id(CACHE, &page).is_err());
     let mut short = object(b"key", b"value", Expiry::NEVER, 0);
     short.bytes -= 1;
@@ -227,13 +227,13 @@ fn filters_of_another_length_than_their_head_says_are_refused() {
         change(&mut head);
         assert!(refused(head, &bits), "{head:?}");
     }
-    // Filters for which there is no room are left out, as a whole.
+    // Filters without room are left out as a whole.
     let pages = encode_trailer(CACHE, &head, &[]);
     let (read, none) = decode_trailer(CACHE, head.sequence, &[&pages[0]]).expect("is whole");
     assert!(none.is_empty() && !read.has_filters);
     assert_eq!((pages.len(), read.pages()), (1, 1));
     let mut page = vec![0; PAGE_BYTES];
-    // Without probes it would be one of fingerprints.
+    // Without probes the head would be one of fingerprints.
     for change in [changes[0], changes[1], changes[2], changes[4]] {
         let mut head = head;
         change(&mut head);
