@@ -1,4 +1,4 @@
-//! Policies of replacement and admission: values in, a decision out.
+//! Policies for replacement and admission. They turn values into decisions.
 
 pub mod admission;
 pub mod object;

@@ -1,4 +1,4 @@
-//! Everything is written: the default, and what the others are compared with.
+//! Admits every value: the default, and the baseline for the other policies.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct AllConfig {}
 
-/// Admits whatever it is asked about. No memory.
+/// Admits every value. No memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct All;
 

@@ -1,34 +1,34 @@
-//! At most so many bytes are written in any day, spread over the day, and
-//! all of them where enough is offered.
+//! Writes at most a fixed number of bytes in any day, spread over the day, and
+//! uses the whole budget if enough is offered.
 //!
-//! CacheLib's `DynamicRandomAP` steers a probability towards a rate of writes
-//! that it observes, which holds on average. Here three things work together,
-//! of which two are limits that hold always:
+//! CacheLib's `DynamicRandomAP` steers a probability towards an observed write
+//! rate; its limit holds on average. This policy has three parts, and the first
+//! two are limits that always hold:
 //!
 //! * **The day.** Admitted bytes are summed in slots of five minutes. The
-//!   current slot and the 288 before it hold every window of 24 hours that
-//!   ends now, and may not exceed `bytes_per_day`. So no day, wherever it
-//!   begins, has more, with nothing added for bursts.
-//! * **The bucket.** Bytes become available evenly, the budget in 24 hours and
-//!   a slot (so that a steady stream just fits into the sum of the day: 0.35 %
-//!   is the price of summing by slots). What is not used is saved up to
-//!   `burst`, so that within any time `t` no more than
-//!   `burst + bytes_per_day * t / day` is written. It begins empty.
-//! * **The probability** decides among what is offered, so that the bucket
-//!   does not serve whoever comes just when it has something, and small values
-//!   alone. It is what makes the offered bytes of the last intervals, by
-//!   classes of size, add up to the rate that the bucket's level asks for:
-//!   the even rate at a tenth full, up to twice that when it is full, but no
-//!   more than the day's sum can bear for the next two hours, given what leaves
-//!   it in that time.
+//!   current slot and the 288 before it cover every window of 24 hours that
+//!   ends now, and their sum may not exceed `bytes_per_day`. So no day,
+//!   wherever it begins, has more, and bursts add nothing.
+//! * **The bucket.** Bytes become available evenly: one budget per 24 hours and
+//!   one slot, so that a steady stream just fits the day's sum. Summing by
+//!   slots costs 0.35 %. Unused bytes are saved up to `burst`, so that within
+//!   any time `t` at most `burst + bytes_per_day * t / day` are written. The
+//!   bucket begins empty.
+//! * **The probability** selects among the offered values, so that the bucket
+//!   serves neither small values alone nor only those that arrive while it has
+//!   bytes. It is set so that the bytes offered in the last intervals, by
+//!   classes of size, add up to a rate. That rate follows the bucket's level:
+//!   the even rate at a tenth full, up to twice that when full. It is capped by
+//!   the rate that the day's sum allows for the next two hours, given the slots
+//!   that leave it in that time.
 //!
-//! As with CacheLib (`probabilitySizeDecay`), large values can be admitted with
-//! less probability than small ones, since hits count per object: with
+//! As in CacheLib (`probabilitySizeDecay`), large values can be admitted with a
+//! lower probability than small ones, since hits count per object. With
 //! `size_bias` `b`, probability falls with the `b`-th power of the size, and
-//! what is taken from large values is given to small ones.
+//! small values gain the bytes that large ones lose.
 //!
 //! A policy forgets its day when the process ends. Since the bucket begins
-//! empty, a day with restarts in it has at most `bytes_per_day + burst`.
+//! empty, a day with restarts has at most `bytes_per_day + burst`.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,23 +38,23 @@ use crate::{ByteSize, Tick};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const SLOT_NS: u64 = 300 * SECOND_NS;
-/// Slots of a day, and the one that is being filled.
+/// Slots of a day, and the slot that is being filled.
 const SLOTS: usize = 288 + 1;
-/// The time in which the bucket is given the budget.
+/// The time in which the bucket receives one budget.
 const PERIOD_NS: u64 = SLOTS as u64 * SLOT_NS;
-/// How full the bucket is kept where more is offered than may be written: room
-/// above for what is saved, enough below to serve what is admitted by chance.
+/// The bucket's level while more is offered than may be written. It leaves room
+/// above for savings, and enough below to serve random admissions.
 const FILL: f64 = 0.1;
-/// Slots that the day's sum is looked ahead: two hours, so that a budget spent
-/// early ends in a slope and not at a wall.
+/// Slots of the day's sum to look ahead: two hours, so that a budget spent
+/// early ends gradually.
 const LOOK_AHEAD: u64 = 24;
 /// Intervals in the time that fills the bucket.
 const INTERVALS_PER_BURST: u128 = 360;
 const INTERVAL_NS_MIN: u64 = 1_000_000;
 const INTERVAL_NS_MAX: u64 = 60 * SECOND_NS;
-/// Intervals that the rate of offers is averaged over.
+/// Intervals over which the rate of offers is averaged.
 const INTERVALS_AVERAGED: f64 = 4.0;
-/// A class for each power of two.
+/// One class per power of two.
 const CLASSES: usize = 64;
 
 /// `{ kind = "write-budget", bytes_per_day = "500GiB" }`.
@@ -77,7 +77,7 @@ pub struct WriteBudgetConfig {
 }
 
 impl WriteBudgetConfig {
-    /// A budget with defaults for the rest.
+    /// A budget with defaults for the other settings.
     pub fn new(bytes_per_day: ByteSize) -> Self {
         WriteBudgetConfig {
             bytes_per_day,
@@ -106,27 +106,27 @@ impl WriteBudgetConfig {
     }
 }
 
-/// Why a budget refused values.
+/// Rejected values by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BudgetRefusals {
-    /// Larger than `burst`: never admitted.
+    /// Values larger than `burst`, which are never admitted.
     pub too_large: u64,
-    /// By chance, with the probability that fits the rate.
+    /// Values rejected at random, to match the rate.
     pub chance: u64,
-    /// The bucket did not hold as many bytes.
+    /// Values for which the bucket had too few bytes.
     pub pace: u64,
-    /// The day would have had more than its budget.
+    /// Values that would have exceeded the day's budget.
     pub day: u64,
 }
 
-/// Admits what a budget allows. 4 KiB, whatever is offered.
+/// Admits values within a budget. Takes 4 KiB.
 #[derive(Clone, Debug)]
 pub struct WriteBudget {
     day: Day,
     bucket: Bucket,
     odds: Odds,
     coin: Coin,
-    /// The latest time seen; `None` before the first question.
+    /// The latest time seen; `None` before the first call.
     now: Option<Tick>,
     refusals: BudgetRefusals,
 }
@@ -182,7 +182,7 @@ impl WriteBudget {
         }
     }
 
-    /// With which probability a value of `bytes` is admitted now, if bucket
+    /// The probability with which a value of `bytes` is admitted now, if bucket
     /// and day allow it.
     pub fn probability(&self, bytes: u64) -> f64 {
         self.odds.probability(bytes)
@@ -193,12 +193,12 @@ impl WriteBudget {
         self.bucket.level_bytes().min(self.day.left_bytes())
     }
 
-    /// Bytes admitted in the last 24 hours and up to five minutes more.
+    /// Bytes admitted in the last 24 hours, and up to five minutes more.
     pub fn day_bytes(&self) -> u64 {
         self.day.sum
     }
 
-    /// Why values were refused.
+    /// Rejected values by reason.
     pub fn refusals(&self) -> BudgetRefusals {
         self.refusals
     }
@@ -209,15 +209,15 @@ impl WriteBudget {
     }
 }
 
-/// What was admitted in the last day, by slots.
+/// Bytes admitted in the last day, by slots.
 #[derive(Clone, Debug)]
 struct Day {
     budget: u64,
-    /// A ring: slot `n` of all time is at `n % SLOTS`.
+    /// A ring: slot number `n` is at `n % SLOTS`.
     slots: Box<[u64]>,
-    /// Their sum, at most `budget`.
+    /// The sum of the slots, at most `budget`.
     sum: u64,
-    /// The slot of all time that is being filled.
+    /// The number of the slot that is being filled.
     slot: u64,
 }
 
@@ -250,8 +250,8 @@ impl Day {
         self.sum += bytes;
     }
 
-    /// Bytes per second that can be kept up for [`LOOK_AHEAD`] slots without
-    /// ever exceeding the budget, given what leaves the window meanwhile.
+    /// Bytes per second that can be sustained for [`LOOK_AHEAD`] slots within
+    /// the budget, given the slots that leave the window in that time.
     fn rate_left(&self) -> f64 {
         let mut room = self.left_bytes();
         let mut rate = f64::INFINITY;
@@ -263,8 +263,8 @@ impl Day {
     }
 }
 
-/// Bytes that may be written, growing evenly. Counted exactly, in parts of
-/// `1 / PERIOD_NS` bytes, of which the budget yields whole ones each nanosecond.
+/// Bytes that may be written, growing evenly. Counted exactly, in parts of `1 /
+/// PERIOD_NS` bytes: each nanosecond adds `budget` such parts.
 #[derive(Clone, Debug)]
 struct Bucket {
     budget: u64,
@@ -294,13 +294,13 @@ impl Bucket {
         (self.level / u128::from(PERIOD_NS)) as u64
     }
 
-    /// Takes `bytes`, of which the level has as many.
+    /// Takes `bytes`, which must not exceed the level.
     fn take(&mut self, bytes: u64) {
         self.level -= u128::from(bytes) * u128::from(PERIOD_NS);
     }
 
     /// Bytes per second to admit so that the level settles at [`FILL`]: the
-    /// even rate there, less below, up to twice as much above.
+    /// even rate there, less below it, up to twice as much above it.
     fn rate_wanted(&self) -> f64 {
         let even = self.budget as f64 * SECOND_NS as f64 / PERIOD_NS as f64;
         let level = self.level as f64 / self.full() as f64;
@@ -312,23 +312,23 @@ impl Bucket {
     }
 }
 
-/// Values whose sizes lie between two powers of two.
+/// Values with sizes between two powers of two.
 #[derive(Clone, Copy, Debug)]
 struct Class {
-    /// Probability relative to that of other classes.
+    /// Probability relative to other classes.
     weight: f64,
     /// Bytes offered in this interval.
     offered_bytes: f64,
-    /// Bytes offered per second, lately.
+    /// Averaged rate of offers in bytes per second.
     rate: f64,
 }
 
-/// Probabilities by class, set once in an interval.
+/// Probabilities by class, set once per interval.
 #[derive(Clone, Debug)]
 struct Odds {
-    /// By size, so by falling weight.
+    /// By size, hence by falling weight.
     classes: Box<[Class]>,
-    /// The probability of a class is its weight times this, at most one.
+    /// The probability of a class is its weight times this factor, at most one.
     factor: f64,
     interval_ns: u64,
     elapsed_ns: u64,
@@ -346,7 +346,7 @@ impl Odds {
         };
         Odds {
             classes: (0..CLASSES).map(class).collect(),
-            // Nothing is known yet: the bucket alone decides.
+            // No offers are known yet: the bucket alone decides.
             factor: f64::INFINITY,
             interval_ns: interval_ns.clamp(INTERVAL_NS_MIN, INTERVAL_NS_MAX),
             elapsed_ns: 0,
@@ -370,8 +370,8 @@ impl Odds {
         self.elapsed_ns >= self.interval_ns
     }
 
-    /// Ends the interval: sets probabilities that admit `rate` bytes per second
-    /// of what is expected to be offered.
+    /// Ends the interval: sets probabilities with which `rate` bytes per second
+    /// of the expected offers are admitted.
     fn set(&mut self, rate: f64) {
         let seconds = self.elapsed_ns as f64 / SECOND_NS as f64;
         let intervals = self.elapsed_ns as f64 / self.interval_ns as f64;
@@ -384,9 +384,9 @@ impl Odds {
         self.factor = self.solve(rate);
     }
 
-    /// The factor with which the classes' rates add up to `rate`; infinite
-    /// where all of them together do not reach it. Classes of high weight reach
-    /// the probability one first and then give all they have.
+    /// The factor with which the classes' rates add up to `rate`; infinite if
+    /// all of them together do not reach it. Classes of high weight reach
+    /// probability one first, and then contribute all of their bytes.
     fn solve(&self, mut rate: f64) -> f64 {
         for (at, class) in self.classes.iter().enumerate() {
             let rest = &self.classes[at..];

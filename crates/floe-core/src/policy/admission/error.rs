@@ -1,4 +1,4 @@
-//! Settings that cannot work.
+//! Errors of settings.
 
 use std::fmt;
 

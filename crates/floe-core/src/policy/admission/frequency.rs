@@ -1,28 +1,31 @@
-//! What was seen often enough lately is written: a count-min sketch with
+//! Admits keys that were seen often enough lately, by a count-min sketch with
 //! ageing.
 //!
-//! The sketch (Cormode and Muthukrishnan, "An improved data stream summary:
-//! the count-min sketch and its applications", 2005) has four counters of four
-//! bits for each key, of which the least is the estimate: collisions only add.
-//! An increment raises only the counters that hold the least ("conservative
-//! update", Estan and Varghese, "New directions in traffic measurement and
-//! accounting", SIGCOMM 2002). Counters are halved so that the past fades, as
-//! in TinyLFU (Einziger, Friedman and Manes, "TinyLFU: a highly efficient
-//! cache admission policy", ACM TOS 2017).
+//! The sketch (Cormode and Muthukrishnan, "An improved data stream summary: the
+//! count-min sketch and its applications", 2005) has four counters of four bits
+//! for each key. The least of them is the estimate, because collisions only
+//! add. An increment raises only the counters that hold the least
+//! ("conservative update", Estan and Varghese, "New directions in traffic
+//! measurement and accounting", SIGCOMM 2002). Counters are halved so that the
+//! past fades, as in TinyLFU (Einziger, Friedman and Manes, "TinyLFU: a highly
+//! efficient cache admission policy", ACM TOS 2017).
 //!
-//! Two things differ from TinyLFU, which compares a newcomer with the victim
-//! that would leave for it. A flash cache that frees whole zones has no victim
-//! to compare with, so an estimate is compared with a fixed `threshold`; and
-//! since that makes errors count, the sketch has two counters in each row for
-//! every sighting of the window: of keys never seen before, less than 1 in 100
-//! look as if they had been, in a stream of nothing but such keys. And halving is spread out: one
-//! block of counters after another, so that each is halved exactly once in
-//! `window` sightings and no call pays for all.
+//! The differences to TinyLFU:
 //!
-//! All counters of a key lie in one block of 64 bytes, a cache line: one memory
-//! access for each question, and all four are halved together. So the estimate
-//! is never below the count that an exact counter would show which is halved
-//! at the same moments (up to the greatest count, 15).
+//! * TinyLFU compares a new key with the victim that would leave for it. A
+//!   flash cache that frees whole zones has no such victim, so an estimate is
+//!   compared with a fixed `threshold`.
+//! * A fixed threshold makes errors count. The sketch therefore has two
+//!   counters in each row for every sighting of the window. In a stream of
+//!   nothing but new keys, less than 1 in 100 appears to have been seen before.
+//! * Halving is incremental, one block of counters at a time. Each block is
+//!   halved exactly once in `window` sightings, and no call pays for all of
+//!   them.
+//!
+//! All counters of a key are in one block of 64 bytes, a cache line: one memory
+//! access per call, and all four are halved together. An exact counter that is
+//! halved at the same times is therefore never above the estimate, up to the
+//! greatest count, 15.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +37,7 @@ use crate::hash::{KeyHash, fast_range};
 const COUNT_MAX: u64 = 15;
 const ROWS: usize = 4;
 const WORDS_PER_BLOCK: usize = 8;
-/// Counters that one row has in a block: 128 in all.
+/// Counters of one row in a block; a block has 128.
 const COUNTERS_PER_ROW: u64 = 32;
 /// Four bytes for each sighting of the window.
 const SIGHTINGS_PER_BLOCK: u64 = 16;
@@ -85,9 +88,9 @@ pub struct Frequency {
     threshold: u64,
     seed: u64,
     blocks: Vec<[u64; WORDS_PER_BLOCK]>,
-    /// The block that is halved next.
+    /// The next block to halve.
     hand: usize,
-    /// Sightings until then.
+    /// Sightings until it is halved.
     sightings_left: u64,
 }
 
@@ -110,7 +113,7 @@ impl Frequency {
         self.see(hash);
     }
 
-    /// How often `hash` was seen lately: never too few, up to 15. Changes
+    /// How often `hash` was seen lately: never too low, up to 15. Changes
     /// nothing.
     pub fn estimate(&self, hash: KeyHash) -> u32 {
         let place = Place::new(hash, self.seed, self.blocks.len());
@@ -134,7 +137,7 @@ impl Frequency {
         least + 1
     }
 
-    /// Halves a block when it is its turn.
+    /// Counts a sighting; halves a block when it is due.
     fn age(&mut self) {
         self.sightings_left -= 1;
         if self.sightings_left > 0 {
@@ -152,17 +155,17 @@ impl Frequency {
     }
 }
 
-/// Where a key's counters are.
+/// The position of a key's counters.
 struct Place {
     block: usize,
-    /// For each row the word of the block and the counter's shift in it.
+    /// For each row, the word of the block and the counter's shift in it.
     counters: [(usize, u32); ROWS],
 }
 
 impl Place {
     fn new(hash: KeyHash, seed: u64, blocks: usize) -> Self {
         let spread = mix(hash.0 ^ seed);
-        // Of a second mix, so that keys of a block differ in all five bits.
+        // From a second mix, so that keys of one block differ in all five bits.
         let mut choice = mix(spread);
         let counters = std::array::from_fn(|row| {
             let counter = (choice % COUNTERS_PER_ROW) as usize;

@@ -1,19 +1,20 @@
-//! Which values are worth a write to flash.
+//! Admission policies: whether a value is worth a write to flash.
 //!
-//! An admission policy is asked before a value is written, and says yes or
-//! no. It sees a key's hash, the bytes that the write would cost, and the
-//! time; it keeps no values and knows no engine. A "no" is a value forgotten
-//! early, which a cache may always do. What lay on flash under the key must
-//! then be deleted by whoever asked, as for any refused write: an old value
-//! must not outlive a newer one that was not stored.
+//! An engine asks the policy before it writes a value. The policy sees a key's
+//! hash, the bytes that the write would cost, and the time. It keeps no values
+//! and knows no engine.
+//!
+//! A rejected value is forgotten early, which a cache may always do. The caller
+//! must then delete any value of the key on flash, as for every rejected write:
+//! an old value must not outlive a newer one that was not stored.
 //!
 //! Every policy has a fixed size that follows from its settings
-//! ([`AdmissionConfig::memory_bytes`]) and gives the same answers for the same
-//! seed and questions. Hashes are expected to be seeded by the cache's secret
-//! ([`crate::hash::HashSeed`]), so that nobody outside can aim at a sketch.
+//! ([`AdmissionConfig::memory_bytes`]). It gives the same answers for the same
+//! seed and calls. Hashes must be seeded by the cache's secret
+//! ([`crate::hash::HashSeed`]), so that clients cannot attack a sketch.
 //!
-//! Adding a policy is a file here and an arm of each enum. `docs/admission.md`
-//! says when to choose which.
+//! Adding a policy takes a file here and an arm of each enum.
+//! `docs/admission.md` says when to choose which policy.
 
 mod all;
 mod budget;
@@ -45,15 +46,16 @@ use crate::hash::KeyHash;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdmissionKind {
-    /// Everything is written.
+    /// Every value is written.
     All,
     /// Each value is written with the same probability.
     Probabilistic,
-    /// At most so many bytes are written in any day, spread over it.
+    /// At most a fixed number of bytes is written in any day, spread over it.
     WriteBudget,
-    /// What was seen often enough lately is written.
+    /// Values of keys that were seen often enough lately are written.
     Frequency,
-    /// What was seen before, within a window of time, is written.
+    /// Values of keys that were seen before, within a window of time, are
+    /// written.
     RejectFirst,
 }
 
@@ -85,7 +87,7 @@ impl fmt::Display for AdmissionKind {
     }
 }
 
-/// Why a text names no admission policy.
+/// A text names no admission policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not an admission policy; choose one of all, probabilistic, write-budget, frequency, reject-first"
@@ -122,7 +124,7 @@ pub enum AdmissionConfig {
 }
 
 impl Default for AdmissionConfig {
-    /// Everything is written.
+    /// Every value is written.
     fn default() -> Self {
         AdmissionConfig::All(AllConfig {})
     }
@@ -154,8 +156,8 @@ impl AdmissionConfig {
         }
     }
 
-    /// Bytes of RAM that the policy will take beside [`Admission`] itself, if
-    /// the settings pass [`AdmissionConfig::check`].
+    /// Bytes of RAM that the policy takes beside [`Admission`] itself, if the
+    /// settings pass [`AdmissionConfig::check`].
     pub fn memory_bytes(&self) -> u64 {
         match self {
             AdmissionConfig::All(_) | AdmissionConfig::Probabilistic(_) => 0,
@@ -166,14 +168,14 @@ impl AdmissionConfig {
     }
 }
 
-/// Decides which values are written, and counts what it decided.
+/// Decides whether values are written, and counts its decisions.
 #[derive(Clone, Debug)]
 pub struct Admission {
     policy: AdmissionPolicy,
     statistics: AdmissionStatistics,
 }
 
-/// A policy and what it remembers.
+/// A policy and its state.
 #[derive(Clone, Debug)]
 pub enum AdmissionPolicy {
     /// See [`All`].
@@ -189,8 +191,8 @@ pub enum AdmissionPolicy {
 }
 
 impl Admission {
-    /// A policy that has seen nothing yet. Whatever it draws at random follows
-    /// from `seed`. A cache of several shards gives each its own policy, with
+    /// A policy that has seen nothing yet. All of its random choices follow
+    /// from `seed`. In a cache of several shards each has its own policy, with
     /// its own seed and its share of a budget.
     ///
     /// # Errors
@@ -218,9 +220,9 @@ impl Admission {
         })
     }
 
-    /// Whether the value of `hash`, which costs `bytes` on flash, shall be
-    /// written. Ask once for each write; the answer is taken as followed. A
-    /// `now` earlier than the last one counts as the last one.
+    /// Whether to write the value of `hash`, which costs `bytes` on flash. Call
+    /// it once per write: the policy assumes that its answer is followed. A
+    /// `now` before that of an earlier call counts as that earlier time.
     pub fn admit(&mut self, hash: KeyHash, bytes: u64, now: Tick) -> bool {
         let admitted = match &mut self.policy {
             AdmissionPolicy::All(policy) => policy.admit(),
@@ -233,10 +235,10 @@ impl Admission {
         admitted
     }
 
-    /// Tells the policy that the key's value was asked for and found, in RAM
-    /// or on flash. What remembers keys counts it as a sighting, as CacheLib's
-    /// reject-first may; the others do not care. Misses are not told: the write
-    /// that follows one is a sighting itself.
+    /// Notes a lookup that found the key's value, in RAM or on flash. Policies
+    /// that remember keys count it as a sighting, as CacheLib's reject-first
+    /// may; others ignore it. Misses are not noted: the write that follows a
+    /// miss is a sighting itself.
     pub fn note_hit(&mut self, hash: KeyHash, now: Tick) {
         match &mut self.policy {
             AdmissionPolicy::Frequency(policy) => policy.note(hash),
@@ -247,12 +249,12 @@ impl Admission {
         }
     }
 
-    /// What was decided so far.
+    /// The decisions so far.
     pub fn statistics(&self) -> AdmissionStatistics {
         self.statistics
     }
 
-    /// The policy, for what only it can tell.
+    /// The policy, for its own statistics.
     pub fn policy(&self) -> &AdmissionPolicy {
         &self.policy
     }
@@ -268,7 +270,8 @@ impl Admission {
         }
     }
 
-    /// Bytes of RAM that the policy takes beside itself; fixed for its life.
+    /// Bytes of RAM that the policy takes beside itself; constant over its
+    /// life.
     pub fn memory_bytes(&self) -> u64 {
         match &self.policy {
             AdmissionPolicy::All(_) | AdmissionPolicy::Probabilistic(_) => 0,

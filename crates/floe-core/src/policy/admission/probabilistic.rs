@@ -1,10 +1,10 @@
-//! A coin for every value: what CacheLib calls `RejectRandomAP`.
+//! Admits each value with a fixed probability, as CacheLib's `RejectRandomAP`.
 //!
-//! Writes shrink to the share `probability` of what is offered. A key that is
-//! offered again and again gets in sooner or later, after `1 / probability`
-//! times on average, so that what is popular is written and most of what is
-//! seen once is not: a frequency filter without memory (Berg et al., "The
-//! CacheLib Caching Engine", OSDI 2020).
+//! Writes shrink to the share `probability` of the offered values. A key that
+//! is offered repeatedly is admitted after `1 / probability` offers on average.
+//! Popular values are therefore written, and most values seen once are not: a
+//! frequency filter without memory (Berg et al., "The CacheLib Caching Engine",
+//! OSDI 2020).
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -16,7 +16,7 @@ use super::error::AdmissionConfigError;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProbabilisticConfig {
-    /// The share of values that is written: above 0, at most 1. Default 0.5.
+    /// The share of values that are written: above 0, at most 1. Default 0.5.
     pub probability: f64,
 }
 
@@ -71,7 +71,7 @@ impl Coin {
 
     /// Heads with `probability`: always for 1 and more, never for 0 and less.
     pub(super) fn falls(&mut self, probability: f64) -> bool {
-        // 53 bits, as many as fit between 0 and 1 evenly: never 1 itself.
+        // 53 bits, the most that are even between 0 and 1; the draw is never 1.
         let draw = (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         draw < probability
     }

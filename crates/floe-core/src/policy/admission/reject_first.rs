@@ -1,26 +1,26 @@
-//! The first sight of a key is rejected, the second admitted: what CacheLib
-//! calls `RejectFirstAP` over its `ApproxSplitSet`, a ring of Bloom filters.
+//! Rejects the first sighting of a key and admits the second, as CacheLib's
+//! `RejectFirstAP` over its `ApproxSplitSet`, a ring of Bloom filters.
 //!
-//! Keys go into the newest of `SPLITS + 1` filters. When it has taken
-//! `keys / SPLITS` of them, or is `window_seconds / SPLITS` old, the oldest is
-//! emptied and becomes the newest. CacheLib's ring turns by count alone and
-//! has no spare filter; with both, promises can be kept:
+//! Keys go into the newest of `SPLITS + 1` filters. When it holds `keys /
+//! SPLITS` keys, or is `window_seconds / SPLITS` old, the oldest filter is
+//! emptied and becomes the newest. CacheLib's ring turns by count alone and has
+//! no spare filter. Turning by count and time gives these guarantees:
 //!
-//! * **A key is remembered** for as long as the share of `window_seconds` that
-//!   has passed since its last sighting and the share of `keys` that were
-//!   remembered since are together below one. Where `keys` is ample, that is
-//!   the window.
-//! * **It is forgotten** at the latest after `window_seconds` and a quarter.
-//! * **A new key is taken for a known one** with a probability below 0.3 %
-//!   even when all filters are full (16 bits and 8 probes per key: 0.06 % for
-//!   each of five filters; Bloom, "Space/time trade-offs in hash coding with
-//!   allowable errors", 1970).
+//! * **A key is remembered** while two shares add up to less than one: the
+//!   share of `window_seconds` that has passed since its last sighting, and the
+//!   share of `keys` that were added since. If `keys` is ample, it is
+//!   remembered for the window.
+//! * **A key is forgotten** at the latest after `window_seconds` and a quarter.
+//! * **A new key is mistaken for a known one** with a probability below 0.3 %
+//!   even when all filters are full. With 16 bits and 8 probes per key it is
+//!   0.06 % for each of five filters (Bloom, "Space/time trade-offs in hash
+//!   coding with allowable errors", 1970).
 //!
-//! A sighting of a remembered key puts it into the newest filter again, so
-//! that what stays in use stays admissible.
+//! A sighting of a remembered key adds it to the newest filter again, so that
+//! keys in use stay admissible.
 //!
 //! Turning the ring empties one filter at once: half a byte per key of `keys`,
-//! 0.5 MiB at the default.
+//! or 0.5 MiB at the default.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ use super::error::{AdmissionConfigError, check_range};
 use crate::Tick;
 use crate::hash::{KeyHash, fast_range};
 
-/// Filters that a key is certain to outlive.
+/// Filters for which a key is certain to be remembered.
 const SPLITS: u64 = 4;
 const BITS_PER_KEY: u64 = 16;
 const PROBES: u32 = 8;
@@ -80,14 +80,14 @@ impl RejectFirstConfig {
 #[derive(Clone, Debug)]
 pub struct RejectFirst {
     seed: u64,
-    /// The filters one after another.
+    /// The filters, one after another.
     words: Vec<u64>,
     words_per_filter: usize,
     newest: usize,
     /// Keys in the newest filter.
     keys: u64,
     keys_per_filter: u64,
-    /// When the ring was last turned; `None` before the first question.
+    /// When the ring last turned; `None` before the first call.
     turned_at: Option<Tick>,
     turn_ns: u64,
 }
@@ -117,7 +117,7 @@ impl RejectFirst {
         self.see(hash, now);
     }
 
-    /// Remembers `hash`; says whether it was remembered already.
+    /// Remembers `hash`; returns whether it was remembered already.
     fn see(&mut self, hash: KeyHash, now: Tick) -> bool {
         let probes = Probes::new(hash, self.seed, self.words_per_filter);
         if self.holds(self.newest, &probes) {
@@ -127,8 +127,8 @@ impl RejectFirst {
         let known = older.any(|filter| self.holds(filter, &probes));
         if self.keys >= self.keys_per_filter {
             self.turn();
-            // The next filter has its full time before it, and a clock that
-            // went back does not shorten it.
+            // The next filter gets its full time, and a clock that went back
+            // does not shorten it.
             self.turned_at = self.turned_at.max(Some(now));
         }
         self.insert(&probes);
@@ -152,14 +152,14 @@ impl RejectFirst {
         self.keys += 1;
     }
 
-    /// Turns the ring as often as time asks for.
+    /// Turns the ring as often as the time that has passed requires.
     fn advance(&mut self, now: Tick) {
         let turned_at = *self.turned_at.get_or_insert(now);
         let turns = now.0.saturating_sub(turned_at.0) / self.turn_ns;
         for _ in 0..turns.min(SPLITS + 1) {
             self.turn();
         }
-        // No more than `now`, so it cannot overflow.
+        // At most `now`, so it cannot overflow.
         self.turned_at = Some(Tick(turned_at.0 + turns * self.turn_ns));
     }
 
@@ -187,7 +187,7 @@ impl Probes {
         let first = mix(hash.0 ^ seed);
         Probes {
             first,
-            // Never zero, which would make all probes one.
+            // Never zero, or all probes would be one.
             step: mix(first ^ hash.0) | 1,
             bits: words * 64,
         }
@@ -206,7 +206,8 @@ impl Probes {
 
 /// The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable
 /// pseudorandom number generators", 2014): every bit of the result depends on
-/// every bit of `word`. A shard's hashes agree in the bits that chose it.
+/// every bit of `word`. It is needed because all hashes of a shard agree in the
+/// bits that chose the shard.
 pub(super) fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,19 +1,19 @@
-//! What an admission policy decided, counted.
+//! Counters of an admission policy's decisions.
 
 use std::ops::AddAssign;
 
 use serde::Serialize;
 
-/// Values and bytes, admitted and rejected, since the policy began.
+/// Admitted and rejected values and bytes, since the policy began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AdmissionStatistics {
-    /// Values to be written.
+    /// Admitted values.
     pub admitted: u64,
-    /// Their bytes.
+    /// Bytes of admitted values.
     pub admitted_bytes: u64,
-    /// Values not to be written.
+    /// Rejected values.
     pub rejected: u64,
-    /// Their bytes.
+    /// Bytes of rejected values.
     pub rejected_bytes: u64,
 }
 
@@ -27,19 +27,19 @@ impl AdmissionStatistics {
         *sum_bytes = sum_bytes.saturating_add(bytes);
     }
 
-    /// Values that the policy was asked about.
+    /// All values offered.
     pub fn offered(&self) -> u64 {
         self.admitted + self.rejected
     }
 
-    /// Their bytes.
+    /// Bytes of all values offered.
     pub fn offered_bytes(&self) -> u64 {
         self.admitted_bytes.saturating_add(self.rejected_bytes)
     }
 }
 
 impl AddAssign for AdmissionStatistics {
-    /// Sums over the policies of several shards.
+    /// Sums the counters of several shards.
     fn add_assign(&mut self, other: AdmissionStatistics) {
         self.admitted += other.admitted;
         self.admitted_bytes = self.admitted_bytes.saturating_add(other.admitted_bytes);

@@ -1,5 +1,5 @@
 //! CLOCK: a FIFO whose oldest object gets a second chance if it was hit since
-//! it entered or had its last chance.
+//! it entered, or since its last chance.
 
 use super::resident::Eviction;
 use super::slab::Slab;

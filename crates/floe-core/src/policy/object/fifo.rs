@@ -1,4 +1,4 @@
-//! FIFO: the oldest goes, whatever was hit.
+//! FIFO: evicts the oldest object and ignores hits.
 
 use super::resident::Eviction;
 use super::slab::Slab;

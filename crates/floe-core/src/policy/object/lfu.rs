@@ -1,5 +1,5 @@
-//! LFU: the object hit least often goes; among equals, the one that reached
-//! its frequency first.
+//! LFU: evicts the object with the fewest hits, and among equals the one that
+//! reached its frequency first.
 
 use std::collections::BTreeMap;
 

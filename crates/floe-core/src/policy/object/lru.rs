@@ -1,4 +1,4 @@
-//! LRU: a hit makes an object the newest; the oldest goes.
+//! LRU: a hit makes an object the newest; the oldest object is evicted.
 
 use super::resident::Eviction;
 use super::slab::Slab;

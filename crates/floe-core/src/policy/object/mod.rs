@@ -1,14 +1,15 @@
 //! Object-granular eviction policies with a capacity in bytes.
 //!
-//! They decide which *objects* a cache keeps; the zone policies next door
-//! decide which *zones* it gives up. Here no bytes are stored: a policy sees
-//! keys and sizes, and says hit or miss. That is what miss-ratio curves are
-//! computed with, and what the published counts are checked against.
+//! These policies decide which *objects* a cache keeps; zone policies decide
+//! which *zones* it evicts. A policy here stores no bytes: it sees keys and
+//! sizes, and answers hit or miss. Miss-ratio curves are computed with them,
+//! and checked against published counts.
 //!
-//! All policies follow the same rules: an object costs its size and nothing
-//! else, an object larger than the cache is never admitted, any other miss
-//! inserts the object after evicting until it fits, and a hit keeps the size
-//! the object was inserted with.
+//! All policies follow the same rules:
+//! * An object costs its size and nothing else.
+//! * An object larger than the cache is never admitted. Any other miss evicts
+//!   until the object fits, and inserts it.
+//! * A hit keeps the size with which the object was inserted.
 
 mod clock;
 mod fifo;
@@ -83,7 +84,7 @@ impl fmt::Display for ObjectPolicyKind {
     }
 }
 
-/// Why a text names no policy.
+/// A text names no eviction policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an eviction policy; choose one of lru, fifo, clock, sieve, s3fifo, lfu")]
 pub struct UnknownPolicy(String);
@@ -140,12 +141,12 @@ impl ObjectPolicy {
         })
     }
 
-    /// Looks `key` up and, on a miss, inserts it with `size` bytes.
+    /// Looks `key` up; on a miss inserts it with `size` bytes.
     pub fn access(&mut self, key: u64, size: u64) -> Access {
         each!(&mut self.0, policy => policy.access(key, size))
     }
 
-    /// Forgets `key`; says whether it was there.
+    /// Removes `key`; returns whether it was there.
     pub fn remove(&mut self, key: u64) -> bool {
         each!(&mut self.0, policy => policy.remove(key))
     }
@@ -165,7 +166,7 @@ impl ObjectPolicy {
         each!(&self.0, policy => policy.len())
     }
 
-    /// Whether nothing is held.
+    /// Whether no object is held.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

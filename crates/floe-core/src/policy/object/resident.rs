@@ -1,4 +1,4 @@
-//! The objects that a cache holds, and what every eviction policy does alike.
+//! The objects of a cache, and the parts that all eviction policies share.
 
 use super::slab::Slab;
 
@@ -7,9 +7,10 @@ use super::slab::Slab;
 pub enum Access {
     /// The object was there.
     Hit,
-    /// It was not; it is now.
+    /// The object was not there; it has been inserted.
     Miss,
-    /// It was not, and it is not admitted: it is larger than the cache.
+    /// The object was not there. It is larger than the cache and was not
+    /// inserted.
     Refused,
 }
 
@@ -21,14 +22,15 @@ pub(super) trait Eviction {
     /// Object `id` was hit.
     fn hit(&mut self, slab: &mut Slab, id: u32);
 
-    /// Says whether the policy remembers `key`, which is not held, and forgets
-    /// it. Comes before the evictions that make room for the object.
+    /// Returns whether the policy remembers `key`, which is not held, and
+    /// forgets it. Called before the evictions that make room for the object.
     fn recall(&mut self, key: u64) -> bool {
         let _ = key;
         false
     }
 
-    /// Adds an object for which there is room, and which was `recalled` or not.
+    /// Adds an object, for which there is room. `recalled` is the answer of
+    /// [`recall`](Self::recall).
     fn insert(&mut self, slab: &mut Slab, key: u64, size: u64, recalled: bool);
 
     /// Removes one object, or moves at least one towards its removal. The slab
@@ -57,7 +59,7 @@ impl<P: Eviction> Resident<P> {
         }
     }
 
-    /// Looks `key` up and, on a miss, inserts it with `size` bytes.
+    /// Looks `key` up; on a miss inserts it with `size` bytes.
     pub(super) fn access(&mut self, key: u64, size: u64) -> Access {
         if let Some(id) = self.slab.find(key) {
             self.policy.hit(&mut self.slab, id);
@@ -74,7 +76,7 @@ impl<P: Eviction> Resident<P> {
         Access::Miss
     }
 
-    /// Forgets `key`; says whether it was held.
+    /// Removes `key`; returns whether it was held.
     pub(super) fn remove(&mut self, key: u64) -> bool {
         self.policy.recall(key);
         let found = self.slab.find(key);

@@ -1,10 +1,10 @@
 //! S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction",
-//! SOSP 2023): new objects enter a small queue; those hit there often enough
-//! move to the main queue when their turn comes, the others leave, remembered
-//! by a ghost queue. An object whose ghost is met enters the main queue. The
-//! main queue reinserts what was hit, with one hit less.
+//! SOSP 2023). New objects enter a small queue. At its end, objects with enough
+//! hits move to the main queue; the others are evicted, and a ghost queue
+//! remembers their keys. A new object with a ghost enters the main queue at
+//! once. The main queue reinserts objects that were hit, with one hit less.
 //!
-//! An object larger than the small queue, which the paper does not speak of,
+//! An object larger than the small queue, which the paper does not mention,
 //! enters the main queue.
 
 use super::fifo::Fifo;
@@ -12,21 +12,20 @@ use super::resident::{Eviction, Resident};
 use super::slab::Slab;
 use crate::list::List;
 
-/// Share of the capacity that new objects share, in percent.
+/// The small queue's share of the capacity, in percent.
 const SMALL_PERCENT: u64 = 10;
-/// Hits in the small queue that earn a place in the main queue.
+/// Hits in the small queue that promote an object to the main queue.
 const PROMOTE_HITS: u32 = 2;
-/// Hits that are remembered when the main queue reinserts.
+/// Most hits that count when the main queue reinserts an object.
 const MAIN_HITS_MAX: u32 = 3;
 
 /// Small, main and ghost FIFO queues.
 #[derive(Debug)]
 pub(super) struct S3Fifo {
-    /// The mark of an entry says which queue it is in ([`IN_MAIN`]) and how
-    /// often it was hit.
+    /// An entry's mark has its queue ([`IN_MAIN`]) and its number of hits.
     small: Queue,
     main: Queue,
-    /// As many bytes' worth of keys as the main queue has of objects.
+    /// Keys of as many bytes of objects as the main queue holds.
     ghost: Resident<Fifo>,
 }
 
@@ -89,8 +88,9 @@ impl Eviction for S3Fifo {
 }
 
 impl S3Fifo {
-    /// Removes the small queue's oldest object, after moving those that earned
-    /// it to the main queue. May find none to evict: then main is larger now.
+    /// Moves promoted objects from the end of the small queue to the main
+    /// queue, then evicts the next. May find none to evict; then the main queue
+    /// has grown.
     fn evict_from_small(&mut self, slab: &mut Slab) {
         while !self.small.list.is_empty() {
             let oldest = self.small.list.oldest();

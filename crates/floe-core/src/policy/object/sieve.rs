@@ -1,6 +1,6 @@
-//! SIEVE (Zhang et al., "SIEVE is Simpler than LRU", NSDI 2024): a FIFO in
-//! which a hand walks from old to new, clears the marks of objects that were
-//! hit, and evicts the first that was not. Objects never move.
+//! SIEVE (Zhang et al., "SIEVE is Simpler than LRU", NSDI 2024): a FIFO with a
+//! hand that moves from old to new. The hand clears the marks of objects that
+//! were hit, and evicts the first object without a mark. Objects never move.
 
 use super::resident::Eviction;
 use super::slab::Slab;

@@ -1,5 +1,5 @@
-//! Objects in one array, found by key through a fixed hash and linked into
-//! lists by index. The slab does not choose which object is evicted.
+//! Objects in one array, found by key through a fixed hash, and linked into
+//! lists by index. The slab does not choose the object to evict.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -11,7 +11,7 @@ use crate::list::{Linked, Links, List, NONE};
 pub(super) struct Entry {
     pub(super) key: u64,
     pub(super) size: u64,
-    /// The policy's: a reference bit, a frequency.
+    /// State of the policy: a reference bit, a frequency.
     pub(super) mark: u32,
     links: Links,
 }
@@ -56,7 +56,7 @@ impl Slab {
         self.index.len()
     }
 
-    /// Adds an object that is not there yet as the newest of `list`.
+    /// Adds an absent object as the newest of `list`.
     pub(super) fn insert(&mut self, list: &mut List, key: u64, size: u64, mark: u32) {
         let entry = Entry {
             key,
@@ -81,7 +81,7 @@ impl Slab {
         list.push_newest(self, id);
     }
 
-    /// Takes `id` out of `list` and forgets it.
+    /// Removes `id` from `list` and from the slab.
     pub(super) fn remove(&mut self, list: &mut List, id: u32) -> Entry {
         list.unlink(self, id);
         let entry = self.entries[id as usize].clone();
@@ -92,7 +92,7 @@ impl Slab {
     }
 }
 
-/// Mixes a 64-bit key the same way in every run and process.
+/// Hashes a 64-bit key identically in every run and process.
 #[derive(Default)]
 pub(super) struct FixedHasher(u64);
 
@@ -102,8 +102,8 @@ impl Hasher for FixedHasher {
     }
 
     fn write_u64(&mut self, key: u64) {
-        // The 128-bit product folded: every input bit reaches high and low
-        // output bits, which is what the table uses.
+        // The 128-bit product, folded: every input bit reaches high and low
+        // output bits, and the table uses both.
         let product = u128::from(key ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
         self.0 = (product as u64) ^ (product >> 64) as u64;
     }

@@ -20,7 +20,7 @@ fn names_parse() {
 
 #[test]
 fn lru_keeps_what_was_used() {
-    // 1 is refreshed, so 2 goes for 3.
+    // Object 1 is refreshed, so 3 evicts 2.
     let missed = misses(ObjectPolicyKind::Lru, 2, &[1, 2, 1, 3, 1, 2]);
     assert_eq!(missed, [true, true, false, true, false, true]);
 }
@@ -33,14 +33,15 @@ fn fifo_ignores_hits() {
 
 #[test]
 fn clock_gives_one_second_chance() {
-    // Where FIFO loses 1 to 3, its mark spares it and 2 goes.
+    // FIFO would evict 1 for 3. Here 1 has a mark, so 2 is evicted.
     let missed = misses(ObjectPolicyKind::Clock, 2, &[1, 2, 1, 3, 1]);
     assert_eq!(missed, [true, true, false, true, false]);
 }
 
 #[test]
 fn sieve_evicts_the_unmarked_and_leaves_the_marked_in_place() {
-    // The paper's picture: the hand passes marked objects, clearing them.
+    // The paper's figure: the hand passes marked objects and clears their
+    // marks.
     let missed = misses(ObjectPolicyKind::Sieve, 3, &[1, 2, 3, 1, 4, 1, 2]);
     assert_eq!(missed, [true, true, true, false, true, false, true]);
 }
@@ -77,8 +78,9 @@ fn objects_larger_than_the_cache_are_refused_and_evict_nothing() {
 }
 
 proptest! {
-    /// Bytes are counted exactly, the capacity holds, what was just accessed is
-    /// there, and a hit is reported exactly when the object was held.
+    /// Bytes are counted exactly and the capacity holds. An object is held
+    /// after its access, and a hit is reported exactly for objects that are
+    /// held.
     #[test]
     fn every_policy_keeps_its_accounts(
         capacity in 0u64..300,
@@ -111,7 +113,7 @@ proptest! {
         }
     }
 
-    /// LRU against the obvious implementation.
+    /// Compares LRU with a plain list.
     #[test]
     fn lru_equals_a_plain_list(
         capacity in 1u64..200,

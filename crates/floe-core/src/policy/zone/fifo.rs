@@ -1,4 +1,4 @@
-//! FIFO: the zone that was filled first.
+//! FIFO: evicts the zone that was filled first.
 
 use super::candidate::Candidate;
 use crate::ZoneId;

@@ -1,8 +1,8 @@
-//! Which zone is evicted next.
+//! Zone policies: the choice of the next zone to evict.
 //!
-//! A zone policy sees a list of full zones with the order in which they were
-//! filled and when each was last used; it names one. Adding a policy is a file
-//! here and an arm of [`ZonePolicy`].
+//! A zone policy sees a list of full zones, with their order of filling and the
+//! time of their last use. It names one. Adding a policy takes a file here and
+//! an arm of [`ZonePolicy`].
 
 mod candidate;
 mod fifo;
@@ -30,7 +30,7 @@ impl ZonePolicy {
         ZonePolicy::Sieve(sieve::Sieve::default())
     }
 
-    /// Names the zone to evict, or `None` if there is no candidate.
+    /// Chooses the zone to evict; `None` if there is no candidate.
     pub fn choose(&mut self, candidates: &[Candidate]) -> Option<ZoneId> {
         match self {
             ZonePolicy::Zplru => zplru::choose(candidates),

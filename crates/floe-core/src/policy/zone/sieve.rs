@@ -1,22 +1,22 @@
 //! SIEVE over zones (Zhang et al., "SIEVE is Simpler than LRU", NSDI '24).
 //!
-//! A hand walks from the oldest zone to the newest. A zone that was used since
-//! the hand last passed it (or since it was filled) is spared once; the first
-//! that was not goes. Unlike LRU, zones keep their place, so a scan that
-//! touches every zone once cannot push the popular ones out.
+//! A hand moves from the oldest zone to the newest. A zone that was used since
+//! the hand last passed it, or since it was filled, is spared once. The first
+//! zone that was not used is evicted. Unlike in LRU, zones keep their order, so
+//! that a scan which touches every zone once cannot evict popular ones.
 
 use std::collections::BTreeMap;
 
 use super::candidate::Candidate;
 use crate::ZoneId;
 
-/// The hand, and when it last passed each zone.
+/// The hand, and the use of each zone when the hand last passed it.
 #[derive(Clone, Debug, Default)]
 pub struct Sieve {
-    /// Order number of the zone at which the next walk starts.
+    /// Order number of the zone at which the next search starts.
     hand: u64,
-    /// For zones that the hand has spared: their last access at that moment,
-    /// with the order number that tells one life of a zone from the next.
+    /// For zones that the hand has spared: their order number, which
+    /// distinguishes a zone's lives, and their last access at that moment.
     spared: BTreeMap<ZoneId, (u64, u64)>,
 }
 
@@ -25,7 +25,8 @@ impl Sieve {
         let mut order: Vec<&Candidate> = candidates.iter().collect();
         order.sort_unstable_by_key(|c| c.filled);
         let start = order.partition_point(|c| c.filled < self.hand);
-        // Two rounds: the first may spare everything, the second finds the first spared again.
+        // Two rounds: the first may spare every zone, and the second then
+        // evicts the zone that was spared first.
         for step in 0..2 * order.len() {
             let candidate = order[(start + step) % order.len()];
             if self.visited(candidate) {
@@ -67,12 +68,12 @@ mod tests {
             sieve.choose(&[zone(1, 5), zone(2, 0), zone(3, 0)]),
             Some(ZoneId(2))
         );
-        // The hand stands at zone 3, unvisited.
+        // The hand is at zone 3, which was not used.
         assert_eq!(
             sieve.choose(&[zone(1, 5), zone(3, 0), zone(4, 0)]),
             Some(ZoneId(3))
         );
-        // Past the end it wraps; zone 1 was not used since it was spared.
+        // The hand wraps at the end; zone 1 was not used since it was spared.
         assert_eq!(sieve.choose(&[zone(1, 5), zone(4, 9)]), Some(ZoneId(1)));
     }
 

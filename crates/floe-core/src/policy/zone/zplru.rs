@@ -1,8 +1,8 @@
 //! Zone promotion LRU (ZNCache §3.3): any use of a chunk promotes its whole
-//! zone; the least recently used zone goes.
+//! zone. The least recently used zone is evicted.
 //!
-//! The flow keeps one time stamp per zone, so promotion costs a relaxed store
-//! and no list; the price is this scan, once per evicted zone.
+//! The driver keeps one time stamp per zone, so that a promotion is a relaxed
+//! store and needs no list. The cost is this scan, once per evicted zone.
 
 use super::candidate::Candidate;
 use crate::ZoneId;

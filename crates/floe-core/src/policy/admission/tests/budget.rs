@@ -18,8 +18,8 @@ fn inside(policy: &Admission) -> &WriteBudget {
     budget
 }
 
-/// Offers `values(second)` values of `bytes` in each second; returns what was
-/// admitted in each hour, in shares of the even one.
+/// Offers `values(second)` values of `bytes` in each second. Returns the bytes
+/// admitted in each hour, relative to an even spread.
 fn hours(
     policy: &mut Admission,
     per_day: u64,
@@ -42,7 +42,7 @@ fn hours(
 
 #[test]
 fn the_whole_day_is_used_and_evenly() {
-    // Five times the budget, and just it.
+    // Offers five times the budget, then exactly the budget.
     let (per_day, least) = (DAY * 64 * KIB, 0.985);
     for values in [5, 1] {
         let mut policy = budget(WriteBudgetConfig::new(ByteSize(per_day)), 1);
@@ -60,7 +60,7 @@ fn the_whole_day_is_used_and_evenly() {
 
 #[test]
 fn a_saved_burst_is_spent_at_the_peak() {
-    // A third of the even rate for twelve hours, then much more than it.
+    // A third of the even rate for twelve hours, then far more than it.
     let per_day = 8 << 30;
     let config = WriteBudgetConfig {
         burst: Some(ByteSize(per_day / 4)),
@@ -90,8 +90,9 @@ fn a_saved_burst_is_spent_at_the_peak() {
 fn less_than_the_budget_is_all_admitted() {
     let per_day = 6 << 30;
     let mut policy = budget(WriteBudgetConfig::new(ByteSize(per_day)), 1);
-    // Half of it, after an hour in which the bucket fills. It fills from the
-    // first question on, which here is for more than it will ever hold.
+    // Offers half of the budget, after an hour in which the bucket fills. The
+    // bucket begins to fill at the first call, whose value is larger than it
+    // will ever hold.
     policy.admit(KeyHash(0), u64::MAX, Tick::ZERO);
     hours(&mut policy, per_day, 1, 64 * KIB, |at| {
         u64::from(at > HOUR && at % 2 == 0)
@@ -113,7 +114,7 @@ fn less_than_the_budget_is_all_admitted() {
 fn the_probability_follows_the_offers() {
     let per_day = 864 * (100 << 10);
     let mut policy = budget(WriteBudgetConfig::new(ByteSize(per_day)), 1);
-    // 1 KiB/s is the budget.
+    // The budget is 1 KiB/s.
     for (times, probability) in [(2, 0.5), (4, 0.25), (20, 0.05)] {
         let from = 10 * HOUR * times;
         for at in from..from + 2 * HOUR {
@@ -195,9 +196,10 @@ fn a_bucket_of_a_day_does_not_make_two_days_of_one() {
     };
     let whole = (1 << 30) / (64 * KIB);
     assert_eq!(flood(0, 1), 0);
-    // Three quarters are spent at once, saved the day before.
+    // Three quarters of the budget, saved the day before, are spent at once.
     assert_eq!(flood(DAY + 300, whole * 3 / 4), whole * 3 / 4);
-    // Half a day later the bucket has as much again, but the day a quarter.
+    // Half a day later the bucket is full again, but the day allows only a
+    // quarter.
     assert_eq!(flood(DAY + DAY / 2, whole), whole / 4);
     assert_eq!(flood(2 * DAY, whole), 0);
     // A slot later the first three quarters have left the window.
@@ -212,9 +214,9 @@ fn nothing_is_saved_from_before_the_first_question() {
     assert!(policy.admit(KeyHash(0), KIB, second(30 * DAY + 1)));
 }
 
-/// A pause before and a size of each of many offers.
+/// A pause before, and the size of, each of many offers.
 fn offers() -> impl Strategy<Value = Vec<(u64, u64)>> {
-    // Mostly close together, sometimes hours apart.
+    // Pauses are mostly short and sometimes hours long.
     let pause = prop_oneof![
         8 => 0u64..2 * SECOND_NS,
         2 => 0u64..600 * SECOND_NS,

@@ -174,7 +174,7 @@ fn values_out_of_range_name_the_nearest_that_works() {
             "{text}"
         );
         assert!(error.to_string().contains(&error.limit), "{error}");
-        // Even of what was not checked, the size can be asked.
+        // The size of unchecked settings can be computed too.
         config.memory_bytes();
     }
 }

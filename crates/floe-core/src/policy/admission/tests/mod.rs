@@ -14,7 +14,7 @@ fn admission(config: AdmissionConfig, seed: u64) -> Admission {
     Admission::new(&config, seed).unwrap()
 }
 
-/// One of every kind, small.
+/// A small configuration of every kind.
 fn one_of_each() -> [AdmissionConfig; 5] {
     [
         AdmissionConfig::default(),

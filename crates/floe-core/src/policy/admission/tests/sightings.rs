@@ -18,15 +18,15 @@ fn frequency(threshold: u32, window: u64) -> Admission {
     )
 }
 
-/// A key of its own for each `n`.
+/// A distinct key for each `n`.
 fn key(n: u64) -> KeyHash {
     KeyHash::of(HashSeed(1), &n.to_le_bytes())
 }
 
 #[test]
 fn reject_first_turns_by_time() {
-    // Seconds after the first sight, and whether the second is admitted; a
-    // quarter of the window is what may be added to it.
+    // Seconds after the first sighting, and whether the second is admitted. A
+    // key may be remembered for up to a quarter of the window longer.
     for (after, expected) in [
         (0, true),
         (1, true),
@@ -130,7 +130,7 @@ fn what_was_popular_fades() {
     for _ in 0..15 {
         policy.admit(key(1), 1, Tick::ZERO);
     }
-    // Halved four times, 15 is nothing.
+    // Four halvings turn 15 into 0.
     for n in 0..5 << 10 {
         policy.admit(key(1_000 + n), 1, Tick::ZERO);
     }
@@ -141,7 +141,8 @@ fn what_was_popular_fades() {
 }
 
 proptest! {
-    /// Against every sighting since: the promise of `reject_first.rs`.
+    /// Compares with an exact record of sightings: the guarantee of
+    /// `reject_first.rs`.
     #[test]
     fn reject_first_admits_the_second_sight_within_its_window(
         steps in proptest::collection::vec((0u64..400, 0u64..40_000_000_000), 1..8000),
@@ -152,7 +153,7 @@ proptest! {
         let mut now = Tick::ZERO;
         let mut seen: std::collections::BTreeMap<u64, (Tick, u64)> = Default::default();
         for (at, (name, pause_ns)) in steps.into_iter().enumerate() {
-            // Three of four keys never come again.
+            // Three of four keys never recur.
             let name = if name < 100 { name } else { 1_000 + at as u64 };
             now = Tick(now.0 + pause_ns);
             let admitted = policy.admit(key(name), 1, now);
