@@ -20,7 +20,7 @@ use shuttle::thread;
 
 const KEYS: u64 = 300;
 const READS: u64 = 150;
-/// Of every put a new length, by which it is known.
+/// Every put has a new length, which identifies it.
 const BYTES_LEAST: u32 = 700;
 const PUTS: u32 = 600;
 
@@ -32,10 +32,11 @@ struct World<E: Engine> {
     turned: Condvar,
     flash: Mutex<BTreeMap<u32, Page>>,
     zone_pages: u32,
-    /// Of each key, the length of the last put that was acknowledged.
+    /// The length of each key's last acknowledged put.
     acknowledged: Mutex<BTreeMap<u64, u32>>,
     is_over: Mutex<bool>,
-    /// Searches end before they have read: what must not be.
+    /// Ends searches before they have read, to show that the checker detects
+    /// it.
     ends_early: bool,
 }
 
@@ -45,7 +46,7 @@ fn hash(key: u64) -> KeyHash {
 }
 
 impl<E: Engine> World<E> {
-    /// Puts keys in turn, longer and longer values.
+    /// Puts keys in turn, with ever longer values.
     fn write(&self) {
         for put in 0..PUTS {
             let key = u64::from(put * 37) % KEYS;
@@ -117,7 +118,8 @@ impl<E: Engine> World<E> {
         page.expect("a zone was emptied under a reader")
     }
 
-    /// Looks for keys, and compares what it finds with what it must not miss.
+    /// Searches for keys, and compares the results with the acknowledged
+    /// values.
     fn read(&self, from: u64) {
         let (mut search, mut scratch) = (Search::new(), E::Scratch::default());
         for read in 0..READS {
@@ -188,8 +190,8 @@ impl<E: Engine> World<E> {
     }
 }
 
-/// Interleavings that are tried. One in twenty-five shows what ends early: then
-/// as many as it takes.
+/// Interleavings per test. Early ends show in about one of twenty-five, so that
+/// test runs until it finds one.
 const ROUNDS: usize = 60;
 const ROUNDS_UNTIL_FOUND: usize = 100 * ROUNDS;
 
@@ -256,7 +258,7 @@ fn log_empties_no_zone_under_a_reader() {
 
 #[test]
 fn nemo_empties_no_zone_under_a_reader() {
-    // Nothing of the index in memory, so that searches read and pin it, too.
+    // No index in memory, so that searches read and pin it, too.
     let config = NemoConfig {
         index_cache_share: 0.0,
         filter_false_positive_rate: 0.3,
@@ -283,7 +285,7 @@ fn fairywren_empties_no_zone_under_a_reader() {
     });
 }
 
-/// The checker sees what it is there to see.
+/// The checker detects a missing pin.
 #[test]
 #[should_panic(expected = "a zone was emptied under a reader")]
 fn without_pins_a_zone_would_be_emptied_under_a_reader() {

@@ -3,17 +3,18 @@
 //! `cargo bench -p floe-core --bench tiny [-- --quick] [--json] [--only <engine>]`
 //!
 //! * Operations per second and core of the five engines on modelled flash, by
-//!   the processor time of the thread; the median of batches. An operation is a
-//!   get or an insert that memory in front did not answer; a get that misses is
-//!   followed by an insert, which is another. The model (it keeps pages and hands
-//!   them back) is part of it; what it costs alone, with the engine's answers
-//!   read from a tape, is beside it; the median of replays.
+//!   CPU time of the thread; the median of batches. An operation is a get or an
+//!   insert that the memory tier did not answer; a get that misses is followed
+//!   by an insert, which counts as another.
+//! * The CPU time of the model alone, with the engine's answers read from a
+//!   tape; the median of replays. The model keeps pages and returns them, and
+//!   is part of the figure above.
 //! * Requests of the whole mix per second: Nemo behind its memory tier, which
 //!   answers most gets.
-//! * The filters of 1,000 sets asked for one key: by bit slices in pages, as
-//!   Nemo has them here, or by fingerprints, and one after another, as published.
-//! * A hit in the memory tier in front, a hit in a set-group in memory, and a
-//!   miss that the filters tell.
+//! * The filters of 1,000 sets searched for one key: as bit slices in pages or
+//!   fingerprints, as Nemo has them here, and one by one, as published.
+//! * A hit in the memory tier, a hit in a set-group in memory, and a miss that
+//!   the filters find.
 //!
 //! Every row is one JSON object or, without `--json`, one line of text.
 
@@ -40,15 +41,15 @@ struct Options {
     json: bool,
     only: Option<String>,
     flash: Flash,
-    /// Operations measured, and taped.
+    /// Operations measured, and operations taped.
     operations: usize,
     taped: usize,
-    /// Bytes inserted before, as a share of the flash.
+    /// Bytes inserted before the measurement, as a share of the flash.
     warm_up: f64,
     rounds: usize,
 }
 
-/// Any time: nothing expires.
+/// A fixed time: nothing expires.
 const NOW: u32 = 1;
 
 /// True of every plan here.
@@ -61,7 +62,7 @@ fn main() {
     let options = Options {
         json: given("--json"),
         only: after("--only"),
-        // As many zones as in 360 GB with zones of the ZN540, about, and as much
+        // About as many zones as 360 GB has in zones of the ZN540, and as much
         // flash as in the experiments.
         flash: Flash {
             zones: 334,
@@ -98,13 +99,13 @@ impl Options {
     }
 }
 
-/// Processor time of this thread, in seconds.
+/// CPU time of this thread, in seconds.
 fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Nanoseconds of processor time for each of `count`.
+/// Nanoseconds of CPU time for each of `count` operations.
 fn ns_each(count: usize, work: impl FnOnce()) -> f64 {
     let began = cpu_seconds();
     work();
@@ -171,7 +172,7 @@ impl Options {
         mix.fill(&mut requests, self.taped);
         let pages = counted.bytes_written() / PAGE_BYTES as u64;
         let model_ns = model_alone(model, &requests);
-        // Of an engine that takes next to nothing there is nothing to tell.
+        // The engine's own time is too small a difference to report.
         let alone = Some(ns - model_ns).filter(|alone| *alone > ns / 10.0);
         self.show(&json!({
             "engine": name,
@@ -187,8 +188,8 @@ impl Options {
 }
 
 impl Options {
-    /// Inserts until the flash has been written. Only what writes is asked for:
-    /// that takes the least of requests.
+    /// Inserts until the flash has been written. Gets are dropped, because only
+    /// inserts write.
     fn fill_flash<E: Engine>(&self, model: &mut Model<E>, mut draw: impl FnMut(&mut Vec<Request>)) {
         let flash_bytes = self.flash.pages() * PAGE_BYTES as u64;
         let goal = (self.warm_up * flash_bytes as f64) as u64;
@@ -202,8 +203,8 @@ impl Options {
     }
 }
 
-/// Requests between two looks at the clock: some set-groups are filled and
-/// written in that time.
+/// Requests between two readings of the clock: several set-groups are filled
+/// and written in that time.
 const BATCH: usize = 1 << 16;
 
 /// Of batches or replays: other processes that share the caches slow some of them.
@@ -212,7 +213,7 @@ fn median(mut all: Vec<f64>) -> f64 {
     all[all.len() / 2]
 }
 
-/// Asks for what is requested; says how many operations that were.
+/// Executes requests. Returns the number of operations.
 fn ask<E: Engine>(model: &mut Model<E>, requests: &[Request]) -> usize {
     let mut operations = 0;
     for request in requests {
@@ -227,8 +228,8 @@ fn ask<E: Engine>(model: &mut Model<E>, requests: &[Request]) -> usize {
     operations
 }
 
-/// Nemo behind its memory tier, as in a cache: what is read from flash stays in
-/// memory for a while, and what is written leaves it.
+/// Nemo behind its memory tier, as in a cache: objects read from flash stay in
+/// memory for a while, and written keys leave it.
 fn behind_memory(options: &Options) {
     let flash_bytes = options.flash.pages() * PAGE_BYTES as u64;
     let mut mix = Mix::new(flash_bytes);
@@ -314,11 +315,11 @@ fn model_alone<E: Engine>(model: Model<E>, requests: &[Request]) -> f64 {
 /// Replays of a tape.
 const REPLAYS: usize = 9;
 
-/// Filters that are asked for one key.
+/// Filters searched for one key.
 const FILTERS: usize = 1000;
 /// Objects of 246 bytes in a full set.
 const OBJECTS: u64 = 16;
-/// Sets whose filters are asked in turn, so that they do not all stay in the
+/// Sets whose filters are searched in turn, so that they do not all stay in the
 /// nearest cache.
 const ASKED_SETS: u64 = 64;
 
@@ -358,7 +359,7 @@ fn filters(options: &Options) {
             row_of_filters(options, name, bits, is_there, ns, found);
         }
     }
-    // Published: 72 bytes for 40 objects, 50 filters to a page.
+    // As published: 72 bytes for 40 objects, 50 filters to a page.
     for (name, bytes, expected) in [
         ("one by one, 72 bytes", 72, 40),
         ("one by one, 32 bytes", 32, 16),
@@ -398,7 +399,7 @@ fn row_of_filters(options: &Options, name: &str, bits: f64, is_there: bool, ns: 
     }));
 }
 
-/// Objects that the lookups are among.
+/// Objects among which lookups search.
 const RESIDENT: u64 = 100_000;
 
 fn lookups(options: &Options) {
@@ -429,7 +430,7 @@ fn lookups(options: &Options) {
         show(name, ns);
     }
 
-    // A set-group of 64 MiB, of which a third is filled.
+    // A set-group of 64 MiB, filled to a third.
     let flash = Flash {
         zones: 16,
         zone_pages: 16_384,

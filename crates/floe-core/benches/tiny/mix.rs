@@ -18,13 +18,13 @@ pub(crate) struct Request {
     pub(crate) is_get: bool,
 }
 
-/// Share of the flash that the memory tier has.
+/// The memory tier's size, as a share of the flash.
 const TIER_SHARE: f64 = 0.02;
 /// Bytes that an object takes there beside its own.
 const TIER_ENTRY_BYTES: f64 = 160.0;
 /// The mean object of Nemo's evaluation.
 pub(crate) const OBJECT_BYTES: f64 = 246.0;
-/// Its flash.
+/// Flash bytes of Nemo's evaluation.
 const PAPER_FLASH_BYTES: f64 = 360e9;
 const KEY_SPACES: u64 = 4;
 
@@ -44,7 +44,7 @@ pub(crate) struct Mix {
 }
 
 struct Part {
-    /// Up to which draw it is this one's turn.
+    /// Draws below this value, and above the previous part's, go to this part.
     up_to: f64,
     number: u64,
     popularity: Zipf,
@@ -52,7 +52,7 @@ struct Part {
 }
 
 impl Mix {
-    /// For so many bytes of flash.
+    /// The mix for `flash_bytes` of flash.
     pub(crate) fn new(flash_bytes: u64) -> Self {
         let scale = flash_bytes as f64 / PAPER_FLASH_BYTES;
         let mut up_to = 0.0;
@@ -85,8 +85,8 @@ impl Mix {
         Request::new(scatter(rank ^ part.number << 56 ^ space << 48), is_get)
     }
 
-    /// Adds the next requests that memory in front does not answer to
-    /// `requests`, until there are `count` of them.
+    /// Adds requests that the memory tier does not answer to `requests`, until
+    /// there are `count` of them.
     pub(crate) fn fill(&mut self, requests: &mut Vec<Request>, count: usize) {
         while requests.len() < count {
             let request = self.draw();
@@ -115,18 +115,18 @@ impl Request {
     }
 }
 
-/// Objects in a memory tier in front of so much flash.
+/// Objects in a memory tier in front of `flash_bytes` of flash.
 pub(crate) fn tier_objects(flash_bytes: u64) -> usize {
     let tier_bytes = flash_bytes as f64 * TIER_SHARE;
     (tier_bytes / (OBJECT_BYTES + TIER_ENTRY_BYTES)) as usize
 }
 
-/// 32 to 460 bytes, 246 on average, each key its own.
+/// 32 to 460 bytes, 246 on average, fixed for each key.
 fn bytes_of(hash: u64) -> u32 {
     32 + (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 % 429
 }
 
-/// A mixed number.
+/// Mixes the bits of a number.
 pub(crate) fn scatter(number: u64) -> u64 {
     let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -134,7 +134,7 @@ pub(crate) fn scatter(number: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Zipf's law by inversion of its continuous form; near enough for a mix.
+/// Zipf's law by inversion of its continuous form; accurate enough for a mix.
 struct Zipf {
     exponent: f64,
     span: f64,
@@ -154,7 +154,7 @@ impl Zipf {
     }
 }
 
-/// A memory tier: small sets, in each a second chance for what was used.
+/// A memory tier: small sets with a second chance for used objects.
 struct Tier {
     ways: Vec<Way>,
     sets: usize,
@@ -162,7 +162,7 @@ struct Tier {
 
 #[derive(Clone, Copy, Default)]
 struct Way {
-    /// Zero for none.
+    /// Zero for an empty way.
     hash: u64,
     is_used: bool,
     is_dirty: bool,
@@ -192,7 +192,7 @@ impl Tier {
         })
     }
 
-    /// Keeps an object; names one that must be written for it.
+    /// Keeps an object. Returns the evicted object if it must be written.
     fn keep(&mut self, hash: u64, is_dirty: bool) -> Option<u64> {
         let set = self.set(hash);
         if let Some(way) = set.iter_mut().find(|way| way.hash == hash) {

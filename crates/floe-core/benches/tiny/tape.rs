@@ -15,7 +15,8 @@ use floe_core::tiny::{
 enum Answer {
     Accepted,
     Busy,
-    /// Of a search: how it goes on, with so many pages of index and of objects.
+    /// The next step of a search, with its numbers of index pages and pages of
+    /// objects.
     Step(Step, usize, usize),
     Task(Option<Task>),
 }
@@ -48,7 +49,7 @@ impl Tape {
     }
 }
 
-/// An engine whose answers are taped.
+/// An engine whose answers are recorded on a tape.
 #[derive(Debug)]
 pub(crate) struct Recorded<E> {
     engine: E,
@@ -56,7 +57,7 @@ pub(crate) struct Recorded<E> {
 }
 
 impl<E: Engine> Recorded<E> {
-    /// Tapes what `engine` answers from now on.
+    /// Records the answers of `engine` from now on.
     pub(crate) fn new(engine: E) -> Self {
         Recorded {
             engine,
@@ -138,7 +139,7 @@ impl<E: Engine> Engine for Recorded<E> {
     }
 }
 
-/// An engine that says what another one said.
+/// An engine that repeats the answers of another one.
 #[derive(Debug)]
 pub(crate) struct Player {
     tape: RefCell<Tape>,
