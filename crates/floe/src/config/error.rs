@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, said so that it can be put right.
+//! Configuration errors. Each says how to correct it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,16 +14,16 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },
     /// The file is not TOML.
     #[error("{place}: not valid TOML: {message}")]
     Syntax {
-        /// Where.
+        /// The file and line.
         place: Place,
-        /// What the parser said.
+        /// The parser's message.
         message: String,
     },
     /// A key that does not exist.
@@ -33,7 +33,7 @@ pub enum ConfigError {
         place: String,
         /// The key as written.
         key: String,
-        /// The known key nearest to it, if one is near.
+        /// The nearest known key, if one is similar.
         nearest: Option<String>,
     },
     /// A key that has another name now.
@@ -53,19 +53,19 @@ pub enum ConfigError {
         setting: String,
         /// The value as given.
         value: String,
-        /// Where the value came from, in words.
+        /// The source of the value, in words.
         source_text: String,
         /// The limit it breaks.
         problem: String,
         /// The nearest value that works.
         nearest: Option<String>,
     },
-    /// A section whose values do not fit together.
+    /// A section whose values contradict each other.
     #[error("[{section}]: {message}")]
     Section {
         /// The section.
         section: String,
-        /// What does not fit.
+        /// The contradiction.
         message: String,
     },
 }

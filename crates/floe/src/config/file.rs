@@ -1,4 +1,4 @@
-//! Reading a file: settings with the line each stands on.
+//! Reading a file: settings with their lines.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::error::ConfigError;
 use super::schema::Schema;
 use super::source::Place;
 
-/// A setting as a file gives it.
+/// A setting of a file.
 pub(super) struct FileSetting {
     /// `section.key`.
     pub(super) setting: String,
@@ -19,7 +19,7 @@ pub(super) struct FileSetting {
     pub(super) line: usize,
 }
 
-/// Reads `text`, the contents of `file`, and finds every setting of `schema`.
+/// Finds every setting of `schema` in `text`, the contents of `file`.
 ///
 /// # Errors
 /// The first syntax error or unknown key, with its line.

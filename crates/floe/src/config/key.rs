@@ -1,4 +1,4 @@
-//! Keys: what a setting is called, takes, means and defaults to.
+//! Keys: a setting's name, values, limits, documentation and default.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,16 +7,16 @@ use floe_core::ByteSize;
 use serde::Serialize;
 use toml::{Table, Value};
 
-/// One of the words a setting takes, and what it means.
+/// One of the words that a setting accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The word.
     pub word: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub doc: &'static str,
 }
 
-/// What values a setting takes.
+/// The kind of values that a setting accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `true` or `false`.
@@ -63,7 +63,7 @@ impl Kind {
     }
 }
 
-/// Bounds that hold whatever the device is.
+/// Bounds that hold for every device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Least value, for numbers and sizes.
@@ -97,7 +97,7 @@ impl Limits {
             multiple_of: None,
         }
     }
-    /// And a multiple of `unit`.
+    /// The same limits, and a multiple of `unit`.
     pub const fn multiple_of(self, unit: u64) -> Limits {
         Limits {
             multiple_of: Some(unit),
@@ -111,13 +111,14 @@ impl Limits {
 pub struct Key {
     /// Its name inside the section, such as `open_zones`.
     pub name: &'static str,
-    /// What it takes.
+    /// The kind of its values.
     pub kind: Kind,
-    /// Within which bounds.
+    /// The bounds of its values.
     pub limits: Limits,
-    /// The value when nothing is said; `None` if it is then unset or derived.
+    /// The value if no source sets one; `None` if the setting is then unset or
+    /// derived.
     pub default: Option<Value>,
-    /// What it is for; the first line is a summary.
+    /// Its documentation; the first line is a summary.
     pub doc: String,
     /// Whether its value is kept out of output.
     pub secret: bool,
@@ -166,19 +167,19 @@ impl Key {
 pub struct Section {
     /// Its name, such as `chunk`.
     pub name: &'static str,
-    /// What it is about.
+    /// Its documentation.
     pub doc: String,
-    /// Its keys in the order in which they are documented.
+    /// Its keys, in the order of documentation.
     pub keys: Vec<Key>,
 }
 
 impl Section {
-    /// A section whose struct is declared elsewhere: documentation from
-    /// `keys`, defaults from `defaults` as serde writes it. Fields named in
-    /// `without` are no settings.
+    /// A section whose struct is declared elsewhere. `keys` has the
+    /// documentation, and `defaults`, as serde writes it, the defaults. Fields
+    /// named in `without` are not settings.
     ///
     /// # Errors
-    /// The names on which table and struct disagree.
+    /// The names on which keys and struct disagree.
     pub fn adopt<T: Serialize>(
         name: &'static str,
         doc: &str,
@@ -209,8 +210,8 @@ impl Section {
     }
 }
 
-/// Takes `table` apart down to the values that `keys` name; what none of them
-/// names is kept too, so that the caller notices.
+/// Splits `table` into the values that `keys` name. Values that no key names
+/// are kept too, so that the caller can report them.
 fn flatten(prefix: &str, table: Table, keys: &[Key], leaves: &mut BTreeMap<String, Value>) {
     for (name, value) in table {
         let path = match prefix {
@@ -230,9 +231,9 @@ fn flatten(prefix: &str, table: Table, keys: &[Key], leaves: &mut BTreeMap<Strin
 
 /// A type that a setting can have.
 pub trait Setting {
-    /// What values it takes.
+    /// The kind of its values.
     const KIND: Kind;
-    /// The value as TOML; `None` if it stands for "not set".
+    /// The value as TOML; `None` for an unset one.
     fn to_toml(&self) -> Option<Value>;
 }
 
@@ -270,7 +271,7 @@ impl<T: Setting> Setting for Option<T> {
     }
 }
 
-/// Joins doc-comment lines: trims them, keeps paragraphs.
+/// Joins the lines of a doc comment into paragraphs.
 #[doc(hidden)]
 pub fn join_doc(lines: &[&str]) -> String {
     let mut text = String::new();
@@ -288,8 +289,8 @@ pub fn join_doc(lines: &[&str]) -> String {
     text.trim().to_owned()
 }
 
-/// Declares a section of the configuration: the struct that serde reads, its
-/// defaults, and the table of keys, from one place.
+/// Declares a section of the configuration in one place: the struct that serde
+/// reads, its defaults, and the table of keys.
 ///
 /// ```
 /// floe::section! {
@@ -353,7 +354,7 @@ macro_rules! section {
     };
 }
 
-/// Declares a setting that takes one of a few words.
+/// Declares a setting that accepts one of a few words.
 #[macro_export]
 macro_rules! choices {
     (

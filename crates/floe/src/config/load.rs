@@ -1,4 +1,4 @@
-//! Putting settings together: default, file, environment, flag.
+//! Combining settings: default, file, environment, flag.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,36 +13,36 @@ use super::schema::Schema;
 use super::source::{Place, Source};
 use super::value;
 
-/// One setting from outside the file.
+/// A setting from a source other than the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overlay {
     /// `section.key`.
     pub setting: String,
     /// The value as text.
     pub text: String,
-    /// Where it came from.
+    /// The source.
     pub source: Source,
 }
 
-/// Everything that is said about the settings, least to most important.
+/// All sources of settings, the least important first.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// Defaults that depend on how the program was started.
     pub derived: Vec<Overlay>,
     /// The configuration file.
     pub file: Option<PathBuf>,
-    /// The environment, as name and value.
+    /// The environment variables, as name and value.
     pub environment: Vec<(String, String)>,
     /// Flags in the order given.
     pub flags: Vec<Overlay>,
 }
 
 impl Schema {
-    /// Reads all sources and checks every value by itself.
+    /// Reads all sources and checks every value on its own.
     ///
     /// # Errors
-    /// The first thing that is wrong: an unreadable file, a key that does not
-    /// exist, a value that cannot be used.
+    /// The first error: an unreadable file, an unknown key, or an invalid
+    /// value.
     pub fn load(&self, sources: &Sources) -> Result<Effective<'_>, ConfigError> {
         let text = match &sources.file {
             Some(path) => {
@@ -57,7 +57,7 @@ impl Schema {
         self.load_text(file, &text, sources)
     }
 
-    /// As [`load`](Schema::load), with the file's contents at hand.
+    /// As [`load`](Schema::load), with the contents of the file.
     ///
     /// # Errors
     /// As [`load`](Schema::load).
@@ -120,16 +120,16 @@ impl Schema {
     }
 }
 
-/// A value and where it came from.
+/// A value and its source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// The value.
     pub value: Value,
-    /// Where it came from.
+    /// The source.
     pub source: Source,
 }
 
-/// The settings that hold, each with its source.
+/// The effective settings, each with its source.
 #[derive(Clone)]
 pub struct Effective<'a> {
     schema: &'a Schema,
@@ -137,7 +137,7 @@ pub struct Effective<'a> {
 }
 
 impl fmt::Debug for Effective<'_> {
-    /// Where each value comes from, without the values: some are secret.
+    /// Prints the source of each value and no values: some are secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sources = self.entries.iter().map(|(key, entry)| (key, &entry.source));
         f.debug_map().entries(sources).finish()
@@ -155,13 +155,13 @@ impl<'a> Effective<'a> {
         self.entries.get(setting)
     }
 
-    /// Whether anybody but the defaults said what `setting` is.
+    /// Whether a source other than the defaults sets `setting`.
     pub fn is_given(&self, setting: &str) -> bool {
         self.get(setting)
             .is_some_and(|entry| !matches!(entry.source, Source::Default | Source::Derived(_)))
     }
 
-    /// Whether `setting` has another value than its default.
+    /// Whether the value of `setting` differs from its default.
     pub fn is_changed(&self, setting: &str) -> bool {
         let default = self
             .schema
@@ -173,7 +173,7 @@ impl<'a> Effective<'a> {
     /// The settings of `section` as its type.
     ///
     /// # Errors
-    /// [`ConfigError::Section`] where the values do not fit together, such as a
+    /// [`ConfigError::Section`] if the values contradict each other, such as a
     /// key that belongs to another kind of origin.
     pub fn section<T: DeserializeOwned>(&self, section: &str) -> Result<T, ConfigError> {
         let mut table = Table::new();
@@ -193,7 +193,7 @@ impl<'a> Effective<'a> {
             })
     }
 
-    /// An error about the present value of `setting`.
+    /// An error about the current value of `setting`.
     pub fn refuse(
         &self,
         setting: &str,

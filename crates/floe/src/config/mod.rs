@@ -1,16 +1,16 @@
-//! Configuration: one table of keys, from which come the file's schema, the
-//! environment variables, the flags, the commented default file and the
-//! reference page.
+//! Configuration: one table of keys. The file's schema, the environment
+//! variables, the flags, the commented default file and the reference page all
+//! follow from it.
 //!
-//! A [`Section`] is declared once, with the [`section!`](crate::section)
-//! macro: its struct, each key's default, limits and documentation. A
-//! [`Schema`] is the list of sections a program understands. It
-//! [loads](Schema::load) a file, the environment and flags, in that order of
-//! precedence, and answers with [`Effective`] settings that know where each
-//! value came from; [`Effective::section`] turns them into the typed struct.
+//! The [`section!`](crate::section) macro declares a [`Section`] once: its
+//! struct, and each key's default, limits and documentation. A [`Schema`] is
+//! the list of sections that a program understands. It [loads](Schema::load) a
+//! file, the environment and flags, each of which overrides the one before. The
+//! result is [`Effective`] settings, which know the source of each value;
+//! [`Effective::section`] turns them into the typed struct.
 //!
-//! Whether settings fit each other and the device is not decided here: each
-//! engine validates its own plan, and the device its own geometry.
+//! This module does not decide whether settings fit each other and the device:
+//! each engine validates its own plan, and the device its own geometry.
 
 mod error;
 mod file;

@@ -1,5 +1,5 @@
-//! What the table of keys looks like to people: the commented default file,
-//! the effective settings, the reference page.
+//! Renders the table of keys: the commented default file, the effective
+//! settings, the reference page.
 
 use std::fmt::Write as _;
 
@@ -9,8 +9,8 @@ use super::{Effective, Key, Kind, Schema};
 const COMMENT_WIDTH: usize = 78;
 
 impl Schema {
-    /// A file with every key, its documentation and its default. Keys without
-    /// a default are commented out; read back, it changes nothing.
+    /// A file with every key, its documentation and its default. Keys without a
+    /// default are commented out. Loading the file changes nothing.
     pub fn default_file(&self) -> String {
         let mut out = String::from(
             "# Every setting of Floe with its default. Each is also a flag and a variable:\n\
@@ -70,8 +70,8 @@ impl Schema {
 }
 
 impl Effective<'_> {
-    /// The settings that hold as TOML, each with a comment that says where it
-    /// came from. Secrets are left out.
+    /// The effective settings as TOML, each with its source in a comment.
+    /// Secrets are left out.
     pub fn show(&self) -> String {
         let mut out = String::new();
         for section in self.schema().sections() {

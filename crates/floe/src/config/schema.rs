@@ -1,18 +1,18 @@
-//! The settings that there are.
+//! The settings that a program understands.
 
 use super::error::ConfigError;
 use super::key::{Key, Section};
 use super::renamed::{renamed, renamed_as};
 use super::value::nearest;
 
-/// The sections that a program understands.
+/// An ordered list of sections.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schema {
     sections: Vec<Section>,
 }
 
 impl Schema {
-    /// A schema of these sections, in the order in which they are documented.
+    /// A schema of these sections, in the order of documentation.
     pub fn new(sections: Vec<Section>) -> Self {
         Schema { sections }
     }
@@ -32,7 +32,7 @@ impl Schema {
         })
     }
 
-    /// The key called `setting`.
+    /// The key with the name `setting`.
     pub fn key(&self, setting: &str) -> Option<&Key> {
         self.sections.iter().find_map(|section| {
             let name = setting.strip_prefix(section.name)?.strip_prefix('.')?;
@@ -54,8 +54,8 @@ impl Schema {
     }
 
     /// Variables that start with `FLOE_` and name no setting, each with the
-    /// variable nearest to it. Reported, not refused: orchestrators set
-    /// variables of their own making, such as `FLOE_SERVICE_HOST`.
+    /// nearest variable. The caller reports them without failing, because
+    /// orchestrators set variables of their own, such as `FLOE_SERVICE_HOST`.
     pub fn unknown_variables(
         &self,
         environment: &[(String, String)],
@@ -91,7 +91,7 @@ impl Schema {
             })
     }
 
-    /// The error for a key that does not exist.
+    /// The error for an unknown key.
     pub(super) fn unknown(&self, place: String, setting: &str) -> ConfigError {
         if let Some(name) = renamed(setting) {
             return ConfigError::RenamedKey {
@@ -105,7 +105,7 @@ impl Schema {
             .map(|(name, _)| name)
             .chain(self.sections.iter().map(|s| s.name.to_owned()))
             .collect();
-        // A key under the wrong section is recognised by its own name first.
+        // A key in the wrong section is recognised by its own name first.
         let own_name = setting.rsplit('.').next().unwrap_or(setting);
         let same_name: Vec<&String> = known
             .iter()

@@ -1,4 +1,4 @@
-//! The places that a value can come from.
+//! The sources of values.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,16 +18,16 @@ impl fmt::Display for Place {
     }
 }
 
-/// Where a value came from; later ones win.
+/// The source of a value; later ones override earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Nobody said otherwise.
+    /// No source sets the value.
     Default,
-    /// A default that depends on how the program was started, and why.
+    /// A default that depends on how the program was started, with the reason.
     Derived(String),
     /// A line of the configuration file.
     File(Place),
-    /// An environment variable, by name.
+    /// An environment variable, with its name.
     Environment(String),
     /// A flag, as written.
     Flag(String),

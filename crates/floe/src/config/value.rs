@@ -1,4 +1,5 @@
-//! Values: from text to TOML, and against a key's kind and limits.
+//! Values: parsing text into TOML, and checking it against a key's kind and
+//! limits.
 
 use std::net::SocketAddr;
 
@@ -9,7 +10,7 @@ use super::error::ConfigError;
 use super::key::{Key, Kind};
 use super::source::Source;
 
-/// Reads `text`, from a flag or a variable, as a value of `key`.
+/// Parses `text`, from a flag or a variable, as a value of `key`.
 pub(super) fn parse_text(
     setting: &str,
     key: &Key,
@@ -127,7 +128,7 @@ pub(super) fn check(
                 nearest,
             )
         }
-        // Some choices are written as booleans too.
+        // Some choices may also be written as booleans.
         (Kind::Choice(choices), Value::Boolean(flag))
             if choices.iter().any(|choice| choice.word == flag.to_string()) =>
         {
@@ -206,7 +207,7 @@ fn wanted(kind: Kind) -> &'static str {
     }
 }
 
-/// `value` as it may be printed: a secret is not.
+/// `value` for output; secrets are masked.
 pub(super) fn shown(key: &Key, value: &Value) -> String {
     if key.secret {
         return "(secret)".to_owned();
@@ -219,7 +220,7 @@ pub(super) fn toml_text(value: &Value) -> String {
     value.to_string()
 }
 
-/// The candidate most like `word`, if one is like it at all.
+/// The candidate most similar to `word`, if one is similar at all.
 pub(super) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,

@@ -1,4 +1,4 @@
-//! The keys by which a section says what is written to flash.
+//! The admission keys, which several sections share.
 
 use floe_core::ByteSize;
 use floe_core::policy::admission::{AdmissionConfig, ProbabilisticConfig, WriteBudgetConfig};
@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Key, Kind, Limits, Setting};
 
 crate::choices! {
-    /// Which values are written to flash.
+    /// The values that are written to flash.
     pub enum AdmissionChoice, default All {
-        /// All of them.
+        /// Every value.
         All = "all",
-        /// A share of them, by chance.
+        /// A share of the values, at random.
         Probabilistic = "probabilistic",
-        /// As many as a number of bytes in 24 hours allows.
+        /// As many values as a number of bytes in 24 hours allows.
         WriteBudget = "write-budget",
-        /// Those that were asked for or written several times of late.
+        /// Values of keys that were read or written several times recently.
         Frequency = "frequency",
-        /// Those that are written for the second time of late.
+        /// Values of keys that were seen before recently.
         RejectFirst = "reject-first",
     }
 }
 
-/// Which values are written to flash, as flat keys of a section.
+/// The admission policy, as flat keys of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AdmissionSettings {
     /// The policy.
     #[serde(rename = "admission")]
     pub choice: AdmissionChoice,
-    /// With `probabilistic`: the share of values that is written.
+    /// With `probabilistic`: the share of values that are written.
     #[serde(rename = "admission_probability")]
     pub probability: f64,
     /// With `write-budget`: most bytes written in any 24 hours.
@@ -73,7 +73,7 @@ impl AdmissionSettings {
             Key::new(
                 "admission_probability",
                 Kind::Float,
-                "With `probabilistic`: the share of values that is written.",
+                "With `probabilistic`: the share of values that are written.",
             ),
             Key::new(
                 "admission_bytes_per_day",

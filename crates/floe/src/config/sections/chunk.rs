@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use super::admission::AdmissionSettings;
 use crate::config::{Choice, Key, Kind, Limits, Section};
 
-/// The chunk engine, and what is written to its flash.
+/// The chunk engine, and its admission policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChunkSettings {
-    /// How values are laid out on flash and forgotten.
+    /// Layout and eviction.
     #[serde(flatten)]
     pub engine: ChunkConfig,
-    /// Which values are written.
+    /// Admission to flash.
     #[serde(flatten)]
     pub admission: AdmissionSettings,
 }
@@ -58,7 +58,7 @@ const LARGE_READS: &[Choice] = &[
     },
     Choice {
         word: "in_turn",
-        doc: "When the values have begun to stream in that came before: hits and misses take about as long, and the slowest are faster.",
+        doc: "After the values before them have begun to stream in: hits and misses take about as long, and the slowest are faster.",
     },
 ];
 
@@ -79,7 +79,7 @@ pub(super) fn section() -> Result<Section, String> {
     let [admission, probability, bytes_per_day] = AdmissionSettings::keys();
     Section::adopt(
         "chunk",
-        "The chunk engine: how values are laid out on flash and forgotten.",
+        "The chunk engine: layout of values on flash, and eviction.",
         &ChunkSettings::default(),
         &[],
         vec![
@@ -92,7 +92,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "eviction",
                 Kind::Choice(EVICTION),
-                "Who is forgotten when flash is full. Changing to or from `clru` may need a reformat.",
+                "The order of eviction when flash is full. Changing to or from `clru` may need a reformat.",
             ),
             count(
                 "open_zones",
@@ -131,7 +131,7 @@ pub(super) fn section() -> Result<Section, String> {
             ),
             count(
                 "shards",
-                "In how many parts the index is locked; 1 is a single coarse lock. When not set, derived from the capacity.",
+                "Number of parts of the index with a lock of their own; 1 is a single coarse lock. When not set, derived from the capacity.",
             )
             .limits(Limits::between(1, 4096)),
             count(
@@ -143,12 +143,12 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "large_reads",
                 Kind::Choice(LARGE_READS),
-                "When values of more than 256 KiB are read while others stream in.",
+                "The order of reads of values of more than 256 KiB while others stream in.",
             ),
             key(
                 "read_ahead",
                 Kind::Size,
-                "Most memory for parts of such values that are read before they are asked for, of all readers together; each may use 2 MiB of it. A reader that finds none reads 256 KiB at a time.",
+                "Most memory for parts of values of more than 256 KiB that are read ahead, over all readers; each may use 2 MiB of it. A reader that gets none reads 256 KiB at a time.",
             ),
             admission,
             probability,

@@ -71,7 +71,7 @@ const MODEL: &[Choice] = &[
 const KEEPING: &[Choice] = &[
     Choice {
         word: "elided",
-        doc: "what an emulated origin made up as the numbers it follows from: terabytes fit.",
+        doc: "bytes of emulated origins as the numbers that generate them: terabytes fit.",
     },
     Choice {
         word: "whole",
@@ -183,7 +183,7 @@ fn keys() -> Vec<Key> {
             key(
                 "preallocate",
                 Kind::Bool,
-                "Whether to allocate all space when opening, so that a full file system shows then and not later. Only useful without `discard`.",
+                "Whether to allocate all space when opening, so that a full file system is reported then and not later. Only useful without `discard`.",
             ),
             key("io", Kind::Choice(IO), "How operations reach the kernel."),
             key(
@@ -206,7 +206,7 @@ fn sim_keys() -> Vec<Key> {
         key(
             "sim.model",
             Kind::Choice(MODEL),
-            "`sim`: what is simulated: plain queues or a whole SSD.",
+            "`sim`: the model: plain queues or a whole SSD.",
         ),
         key(
             "sim.zoned",
@@ -227,7 +227,7 @@ fn sim_keys() -> Vec<Key> {
         key(
             "sim.units",
             Kind::Integer,
-            "`sim`, queues: commands that are worked on at once; each is a first-in, first-out queue.",
+            "`sim`, queues: commands that are processed at once; each is a first-in, first-out queue.",
         )
         .limits(Limits::at_least(1)),
         key(
@@ -267,7 +267,7 @@ fn sim_keys() -> Vec<Key> {
         key(
             "sim.volatile_cache_bytes",
             Kind::Size,
-            "`sim`, queues: most bytes that can be lost so.",
+            "`sim`, queues: most bytes that can be lost in this way.",
         ),
         key(
             "sim.dies",
@@ -278,7 +278,7 @@ fn sim_keys() -> Vec<Key> {
         key(
             "sim.superblock",
             Kind::Size,
-            "`sim`, whole SSDs: what a conventional drive erases at once, on an FDP drive its reclaim unit. When not set, as small a part of the drive's own as `size` is of its capacity.",
+            "`sim`, whole SSDs: the unit of erasing of a conventional drive; on an FDP drive its reclaim unit. When not set, the drive's own, scaled down as `size` is from its capacity.",
         )
         .limits(Limits::at_least(4096)),
         key(
@@ -290,7 +290,7 @@ fn sim_keys() -> Vec<Key> {
         key(
             "sim.precondition",
             Kind::Bool,
-            "`sim`, whole SSDs: whether a conventional drive begins with one pass of random writes behind it, as one that has been in use.",
+            "`sim`, whole SSDs: whether a conventional drive starts after one pass of random writes, like a drive that has been in use.",
         ),
         key(
             "sim.state",

@@ -40,12 +40,12 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "serve_stale",
                 Kind::Bool,
-                "Serve what was cached when the origin is ill and cannot confirm it.",
+                "Serve cached objects when the origin fails and cannot confirm them.",
             ),
             key(
                 "negative_ttl_seconds",
                 Kind::Integer,
-                "Remember for this many seconds that an object does not exist; 0 does not.",
+                "Seconds for which the absence of an object is remembered; 0 turns that off.",
             ),
             key(
                 "fetch_parallelism",
@@ -80,7 +80,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "cancel_abandoned",
                 Kind::Bool,
-                "Stop a fetch that nobody waits for any more. Otherwise it completes, for the next reader.",
+                "Stop a fetch when its last reader leaves. Otherwise it completes, for the next reader.",
             ),
             key(
                 "max_restarts",

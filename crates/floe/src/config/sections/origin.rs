@@ -12,7 +12,7 @@ const ORIGIN_KINDS: &[Choice] = &[
     },
     Choice {
         word: "s3",
-        doc: "Amazon S3 and whatever speaks its protocol.",
+        doc: "Amazon S3 and compatible stores.",
     },
     Choice {
         word: "gcs",
@@ -28,7 +28,7 @@ const ORIGIN_KINDS: &[Choice] = &[
     },
     Choice {
         word: "emulated",
-        doc: "Made-up objects with chosen latencies, for experiments.",
+        doc: "Synthetic objects with chosen latencies, for experiments.",
     },
 ];
 
@@ -38,7 +38,7 @@ pub(super) fn section() -> Result<Section, String> {
         key(
             "kind",
             Kind::Choice(ORIGIN_KINDS),
-            "Which kind of store misses go to. Settings that belong to another kind are refused.",
+            "The kind of store that answers misses. Settings that belong to another kind are refused.",
         ),
         key(
             "root",
@@ -48,7 +48,7 @@ pub(super) fn section() -> Result<Section, String> {
         key(
             "endpoint",
             Kind::Text,
-            "`s3`, `gcs`, `azure`: where the service is, if not at its usual place. `http`: the URL below which the objects are.",
+            "`s3`, `gcs`, `azure`: the service's URL, if not the usual one. `http`: the URL below which the objects are.",
         ),
         key(
             "region",
@@ -121,7 +121,7 @@ pub(super) fn section() -> Result<Section, String> {
     keys.extend(emulated_keys());
     Section::adopt(
         "origin",
-        "Where misses go.",
+        "The origin: the store that answers misses.",
         &OriginConfig::default(),
         &[],
         keys,
@@ -189,7 +189,7 @@ fn emulated_keys() -> Vec<Key> {
         key(
             "emulated.size",
             Kind::Toml,
-            "`emulated`: how big objects are: `{ rule = \"fixed\", bytes = \"1MiB\" }`, `{ rule = \"uniform\", min = …, max = … }`, `{ rule = \"from_key\", otherwise = … }` or `{ rule = \"table\", path = … }`.",
+            "`emulated`: size of objects: `{ rule = \"fixed\", bytes = \"1MiB\" }`, `{ rule = \"uniform\", min = …, max = … }`, `{ rule = \"from_key\", otherwise = … }` or `{ rule = \"table\", path = … }`.",
         ),
         key(
             "emulated.latency",
@@ -236,7 +236,7 @@ fn emulated_keys() -> Vec<Key> {
         key(
             "emulated.max_overrides",
             Kind::Integer,
-            "`emulated`: most objects that were written, deleted or changed and are remembered as such.",
+            "`emulated`: most written, deleted or changed objects to remember.",
         ),
     ]
 }

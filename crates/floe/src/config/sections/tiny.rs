@@ -43,11 +43,11 @@ const ENGINE: &[Choice] = &[
 const LOOK_BEFORE_FENCE: &[Choice] = &[
     Choice {
         word: "never",
-        doc: "Never: fewest reads. Where most fences hold that may, set-groups are flushed before they are full.",
+        doc: "Never: fewest reads. When the fences in force reach their limit, set-groups are flushed before they are full.",
     },
     Choice {
         word: "many",
-        doc: "Once half of the fences hold that may.",
+        doc: "Once half as many fences are in force as there may be.",
     },
     Choice {
         word: "always",
@@ -55,7 +55,7 @@ const LOOK_BEFORE_FENCE: &[Choice] = &[
     },
 ];
 
-/// A page of tiny objects: blocks are no longer.
+/// A block is at most a page of tiny objects.
 const BLOCK_SIZE_MAX: ByteSize = ByteSize::kib(4);
 
 /// The engine for tiny objects: memcached's items up to [`max_object_size`](Self::max_object_size).
@@ -64,7 +64,7 @@ const BLOCK_SIZE_MAX: ByteSize = ByteSize::kib(4);
 pub struct TinySettings {
     /// Whether tiny objects have an engine of their own.
     pub enabled: bool,
-    /// Which engine that is.
+    /// The engine.
     pub engine: TinyEngine,
     /// File or block device.
     pub path: Option<PathBuf>,
@@ -85,7 +85,7 @@ pub struct TinySettings {
     pub durability: Durability,
     /// When a write looks for its key on flash before it makes a fence.
     pub look_before_fence: LookBeforeFence,
-    /// Which values are written to flash.
+    /// Admission to flash.
     #[serde(flatten)]
     pub admission: AdmissionSettings,
     /// `[tiny.nemo]`
@@ -145,7 +145,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "engine",
                 Kind::Choice(ENGINE),
-                "Which engine that is (docs/tiny.md). Part of the format: changing it needs a reformat.",
+                "The engine (docs/tiny.md). Part of the format: changing it needs a reformat.",
             ),
             key(
                 "path",
@@ -160,12 +160,12 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "zone_size",
                 Kind::Size,
-                "Size of a zone: what is emptied at once and, with `nemo`, the set-group that is filled in memory and written at once (three of them are in memory). Part of the format: changing it needs a reformat.",
+                "Size of a zone, the unit of reclaim. With `nemo`, also that of a set-group, which is filled in memory and written at once (three of them are in memory). Part of the format: changing it needs a reformat.",
             ),
             key(
                 "block_size",
                 Kind::Size,
-                "The smallest unit that is written, from 512 bytes to 4 KiB: what the notes of overwrites and deletes that are acknowledged together take, as a rule. When not set: that of the cache that the device holds; for a new cache the largest of the block device's logical block, physical block and unit of atomic writes, at most 4 KiB, and 4 KiB for a file or where the kernel does not tell. Set less than that only where the drive keeps what it acknowledged when power fails. Part of the format: changing it needs a reformat.",
+                "The smallest unit of writing, from 512 bytes to 4 KiB. The notes of overwrites and deletes that are acknowledged together usually take one. When not set: that of the cache that the device holds; for a new cache the largest of the block device's logical block, physical block and unit of atomic writes, at most 4 KiB, and 4 KiB for a file or where the kernel does not report them. Set less than that only where the drive keeps what it acknowledged when power fails. Part of the format: changing it needs a reformat.",
             ),
             key(
                 "max_object_size",
@@ -175,7 +175,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "ram_size",
                 Kind::Size,
-                "Memory for what was read from flash of late; 0 turns the tier off.",
+                "Memory for objects that were recently read from flash; 0 turns the tier off.",
             ),
             key(
                 "instances",
@@ -191,7 +191,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "look_before_fence",
                 Kind::Choice(LOOK_BEFORE_FENCE),
-                "When a write of a key of which the filters in memory know nothing looks for it on flash first. A key that is not there needs no fence, which takes up to a block on flash; the lookup reads some pages.",
+                "When a write searches for its key on flash first, if the filters in memory do not know the key. A key that is not there needs no fence, which takes up to a block on flash; the lookup reads some pages.",
             ),
             admission,
             probability,
@@ -201,8 +201,8 @@ pub(super) fn section() -> Result<Section, String> {
 }
 
 impl TinySettings {
-    /// The settings of the engine and its device, which is at `path` unless
-    /// they name another; `None` if it is turned off.
+    /// The settings of the engine and its device. The device is at `path`
+    /// unless the settings name another. `None` if the engine is turned off.
     pub fn tier(&self, path: PathBuf, default_size: ByteSize) -> Option<TinyTierConfig> {
         self.enabled.then(|| TinyTierConfig {
             device: DeviceConfig {

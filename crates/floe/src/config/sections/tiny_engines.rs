@@ -27,33 +27,33 @@ const FILTER_KIND: &[Choice] = &[
     },
     Choice {
         word: "fingerprints",
-        doc: "Fingerprints of eight bits and more, in shared room. Wrong in 0.3 % at most, whatever is asked for.",
+        doc: "Fingerprints of eight bits and more, in shared space. At most 0.3 % false positives, whatever the setting.",
     },
 ];
 
 const FILTER_SIZING: &[Choice] = &[
     Choice {
         word: "measured",
-        doc: "For the objects that sets of late really held, some of them far more than others.",
+        doc: "The numbers that recent sets really held, some of them far more than others.",
     },
     Choice {
         word: "mean",
-        doc: "For as many objects as those sets held on average.",
+        doc: "The mean of those numbers.",
     },
     Choice {
         word: "published",
-        doc: "For 40 objects in every set.",
+        doc: "40 objects in every set.",
     },
 ];
 
 const INDEX_CACHE: &[Choice] = &[
     Choice {
         word: "fifo",
-        doc: "Those that came first.",
+        doc: "Those that were cached first.",
     },
     Choice {
         word: "clock",
-        doc: "Those that came first and were not asked since.",
+        doc: "Those that were cached first and not used since.",
     },
 ];
 
@@ -109,7 +109,7 @@ fn nemo() -> Result<Section, String> {
                 "object_bytes",
                 1,
                 4000,
-                "Bytes of key and value of an object, about: the first filters are made for it. Part of the format.",
+                "Approximate bytes of key and value of an object; the first filters are sized for it. Part of the format.",
             ),
             count(
                 "memory_set_groups",
@@ -119,11 +119,11 @@ fn nemo() -> Result<Section, String> {
             ),
             share(
                 "flush_threshold",
-                "Objects that are turned out of full sets before a set-group is flushed, for each of its sets.",
+                "Objects that full sets evict before their set-group is flushed, per set of it.",
             ),
             share(
                 "flush_fill",
-                "Share of a set-group from which on it is flushed, and nothing turned out: with two candidate sets, and lengths that do not vary widely, nothing ever is.",
+                "Fill of a set-group from which on it is flushed instead of evicting objects. With two candidate sets, and lengths that do not vary widely, sets never evict.",
             ),
             count(
                 "candidates",
@@ -148,12 +148,12 @@ fn nemo() -> Result<Section, String> {
             Key::new(
                 "filter_kind",
                 Kind::Choice(FILTER_KIND),
-                "What filters are: Bloom filters as published, or fingerprints, which are as rarely wrong with less memory, or more rarely with as much, for some more time of the processor.",
+                "The kind of filters: Bloom filters as published, or fingerprints. Fingerprints have as few false positives with less memory, or fewer with as much, for some more CPU time.",
             ),
             Key::new(
                 "filter_sizing",
                 Kind::Choice(FILTER_SIZING),
-                "For how many objects filters are made.",
+                "The number of objects that filters are sized for.",
             ),
             share(
                 "filter_false_positive_rate",
@@ -166,13 +166,13 @@ fn nemo() -> Result<Section, String> {
             Key::new(
                 "index_cache_eviction",
                 Kind::Choice(INDEX_CACHE),
-                "Which sets' filters leave that cache.",
+                "The filters that leave that cache first.",
             ),
             count(
                 "index_cache_admit_one_in",
                 1,
                 1024,
-                "Of the sets whose filters had to be read, one in so many is cached.",
+                "One in this many of the sets whose filters had to be read is cached.",
             ),
             share(
                 "hotness_window",
@@ -227,7 +227,7 @@ fn set() -> Result<Section, String> {
             Key::new(
                 "eviction",
                 Kind::Choice(POLICY),
-                "Which objects of a full set go.",
+                "The objects that a full set evicts first.",
             ),
             count(
                 "writes_buffered",
@@ -273,7 +273,7 @@ fn fairywren() -> Result<Section, String> {
             "hot_rewrite_interval",
             1,
             1000,
-            "The hot half of a set is rewritten one time in so many.",
+            "The hot half of a set is rewritten at one in this many rewrites.",
         ),
         filter_bytes("Bytes of the filter in memory of each half of a set."),
         count(
@@ -292,7 +292,7 @@ fn fairywren() -> Result<Section, String> {
     )
 }
 
-/// What `kangaroo` and `fairywren` have in common.
+/// The keys that `kangaroo` and `fairywren` share.
 fn log_and_sets() -> Vec<Key> {
     vec![
         count(
