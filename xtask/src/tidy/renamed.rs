@@ -45,10 +45,11 @@ pub(super) fn check(root: &Path, files: &[PathBuf], violations: &mut Vec<Violati
             let rule = "the table of old names is not current: `cargo xtask renamed` writes it";
             violations.push(Violation::new(file, 1, rule));
         }
+        let suspects = renamed.within(&text);
         let mut in_table = false;
         for (index, line) in text.lines().enumerate() {
             in_table = is_changelog && (line == BEGIN || in_table && line != END);
-            if !in_table && let Some((old, new)) = renamed.old_name(line) {
+            if !in_table && let Some((old, new)) = suspects.old_name(line) {
                 let rule = format!("`{old}` is called `{new}` now");
                 violations.push(Violation::new(file, index + 1, rule));
             }
@@ -83,20 +84,34 @@ impl Renamed {
         })
     }
 
-    /// The first old name in `line`, and the present one.
+    /// The names that may stand in `text`: few of many files have one.
+    fn within(&self, text: &str) -> Renamed {
+        let select = |pairs: &[(String, String)], may_stand: &dyn Fn(&str) -> bool| {
+            let selected = pairs.iter().filter(|(old, _)| may_stand(old));
+            selected.cloned().collect()
+        };
+        let has = |name: &String| text.contains(name.as_str());
+        let is_used = |name: &str| self.metrics.iter().any(|(_, new)| bare(new) == name);
+        let metric = |old: &str| {
+            let name = bare(old);
+            !is_used(name) && text.contains(name.strip_suffix('*').unwrap_or(name))
+        };
+        Renamed {
+            settings: select(&self.settings, &|old| spellings(old).iter().any(has)),
+            labels: select(&self.labels, &|old| text.contains(old)),
+            metrics: select(&self.metrics, &metric),
+        }
+    }
+
+    /// The first old name in `line`, and the present one, of names that may
+    /// stand in the text of the line.
     fn old_name<'a>(&'a self, line: &str) -> Option<(&'a str, &'a str)> {
         let setting = |(old, _): &&(String, String)| {
-            let flag = format!("--{}", old.replace(['.', '_'], "-"));
-            let variable = format!("FLOE_{}", old.replace('.', "_").to_uppercase());
-            [old.as_str(), &flag, &variable]
-                .iter()
-                .any(|name| has_word(line, name))
+            let spellings = spellings(old);
+            spellings.iter().any(|name| has_word(line, name))
         };
-        let metric = |(old, _): &&(String, String)| {
-            let name = bare(old);
-            let is_used = self.metrics.iter().any(|(_, new)| bare(new) == name);
-            !is_used && words(line).any(|word| matches(word, name))
-        };
+        let metric =
+            |(old, _): &&(String, String)| words(line).any(|word| matches(word, bare(old)));
         let label = |(old, _): &&(String, String)| {
             let of_metric = line.contains("floe_") || line.contains("{{");
             of_metric && words(line).any(|word| word == old)
@@ -132,6 +147,13 @@ fn with_table(text: &str, table: &str) -> Option<String> {
     let (before, rest) = text.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
     Some(format!("{before}{BEGIN}\n\n{table}\n{END}{after}"))
+}
+
+/// A setting as a key, a flag and a variable.
+fn spellings(setting: &str) -> [String; 3] {
+    let flag = format!("--{}", setting.replace(['.', '_'], "-"));
+    let variable = format!("FLOE_{}", setting.replace('.', "_").to_uppercase());
+    [setting.to_owned(), flag, variable]
 }
 
 /// A metric's name without its labels and the ending that Prometheus adds.
@@ -199,7 +221,7 @@ mod tests {
             "floe_kept{side=\"a\"}",
             "\"legend\": \"{{side}}\"",
         ] {
-            assert!(renamed().old_name(line).is_some(), "{line}");
+            assert!(renamed().within(line).old_name(line).is_some(), "{line}");
         }
         for line in [
             "s.old_keys",
@@ -207,7 +229,7 @@ mod tests {
             "floe_new_seconds floe_old_seconds_more floe_kept_total",
             "the other side",
         ] {
-            assert_eq!(renamed().old_name(line), None, "{line}");
+            assert_eq!(renamed().within(line).old_name(line), None, "{line}");
         }
     }
 
