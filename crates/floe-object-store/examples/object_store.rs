@@ -4,6 +4,7 @@
 //! `cargo run -p floe-object-store --example object_store`
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use floe::object::Consistency;
 use floe::{ByteSize, CacheConfig, ObjectConfig};
@@ -26,11 +27,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let path = Path::from("data/part-0");
     store.put(&path, vec![7; 10_000_000].into()).await?;
-    for _ in 0..2 {
+    // The first read fetches the range, and the cache stores it meanwhile.
+    for _ in 0..100 {
         let bytes = store.get_range(&path, 5_000_000..5_100_000).await?;
         assert_eq!(bytes, vec![7; 100_000]);
         let stats = store.objects().stats();
         println!("{} reads hit, {} missed", stats.reads_hit, stats.reads_miss);
+        if stats.reads_hit > 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(store.objects().stats().reads_hit, 1);
     store.close().await?;
