@@ -90,9 +90,9 @@ fn arrows_point_down_only() {
 fn modules_import_from_lower_layers_only() {
     let project = Project::new();
     project.package("floe", "");
-    let root = "pub mod error;\nmod store;\nmod value;\npub use store::Store;\n";
+    let root = "mod error;\nmod store;\nmod value;\npub(crate) use store::Store;\n";
     project.write("crates/floe/src/lib.rs", root);
-    project.write("crates/floe/src/error.rs", "pub struct E;\n");
+    project.write("crates/floe/src/error.rs", "pub(crate) struct E;\n");
     project.write("crates/floe/src/store.rs", "use crate::value::Value;\n");
     project.write("crates/floe/src/value.rs", "use crate::error::E;\n");
     assert_eq!(project.broken(), Vec::<String>::new());
