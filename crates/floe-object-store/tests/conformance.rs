@@ -32,21 +32,26 @@ async fn over(
 
 const MODES: [Consistency; 3] = [Consistency::Immutable, Consistency::Ttl, Consistency::Etag];
 
+/// The tests that hold over every origin.
+async fn is_a_store(store: &CachedStore) {
+    integration::put_get_delete_list(store).await;
+    integration::get_opts(store).await;
+    integration::list_uses_directories_correctly(store).await;
+    integration::list_with_delimiter(store).await;
+    integration::list_with_offset_exclusivity(store).await;
+    integration::rename_and_copy(store).await;
+    integration::copy_if_not_exists(store).await;
+    integration::copy_rename_nonexistent_object(store).await;
+    integration::stream_get(store).await;
+}
+
 #[tokio::test]
 async fn a_cached_store_in_memory_is_a_store() {
     for mode in MODES {
         let (store, _folder) = over(Arc::new(InMemory::new()), mode).await;
-        integration::put_get_delete_list(&store).await;
+        is_a_store(&store).await;
         integration::put_get_attributes(&store).await;
-        integration::get_opts(&store).await;
         integration::put_opts(&store, true).await;
-        integration::list_uses_directories_correctly(&store).await;
-        integration::list_with_delimiter(&store).await;
-        integration::list_with_offset_exclusivity(&store).await;
-        integration::rename_and_copy(&store).await;
-        integration::copy_if_not_exists(&store).await;
-        integration::copy_rename_nonexistent_object(&store).await;
-        integration::stream_get(&store).await;
         integration::multipart_race_condition(&store, true).await;
         integration::multipart_out_of_order(&store).await;
         assert!(store.objects().stats().reads_hit > 0);
@@ -60,15 +65,7 @@ async fn a_cached_directory_is_a_store() {
         let root = tempfile::tempdir().unwrap();
         let origin = LocalFileSystem::new_with_prefix(root.path()).unwrap();
         let (store, _folder) = over(Arc::new(origin), mode).await;
-        integration::put_get_delete_list(&store).await;
-        integration::get_opts(&store).await;
-        integration::list_uses_directories_correctly(&store).await;
-        integration::list_with_delimiter(&store).await;
-        integration::list_with_offset_exclusivity(&store).await;
-        integration::rename_and_copy(&store).await;
-        integration::copy_if_not_exists(&store).await;
-        integration::copy_rename_nonexistent_object(&store).await;
-        integration::stream_get(&store).await;
+        is_a_store(&store).await;
         integration::put_opts(&store, false).await;
         store.close().await.unwrap();
     }
