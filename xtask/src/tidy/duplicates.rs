@@ -18,7 +18,7 @@ use super::rust_rules::is_rust;
 use super::violation::Violation;
 
 /// Pairs that the project may still have. The limit only shrinks.
-const PAIRS_MAX: usize = 140;
+const PAIRS_MAX: usize = 120;
 
 /// Lines that two places must share to be a pair.
 const RUN_LINES: usize = 6;
