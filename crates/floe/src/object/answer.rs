@@ -1,4 +1,4 @@
-//! Answers of an [`ObjectCache`](super::ObjectCache).
+//! Results of reads through an [`ObjectCache`](super::ObjectCache).
 
 use std::fmt;
 use std::ops::Range;
@@ -11,25 +11,25 @@ use super::error::ObjectError;
 use crate::origin::ObjectMeta;
 use crate::value::Tier;
 
-/// The bytes of an object as they become available.
+/// An object's bytes as they arrive.
 pub type ObjectBody = BoxStream<'static, Result<Bytes, ObjectError>>;
 
-/// Where the first bytes of an answer come from. What the whole answer came to
-/// is counted in [`ObjectStats`](super::ObjectStats) when it ends.
+/// The source of a read's first bytes. [`ObjectStats`](super::ObjectStats)
+/// counts the whole read when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The cache.
     Hit(Tier),
-    /// The origin, fetched for this request.
+    /// The origin, fetched for this read.
     Miss,
-    /// The origin, fetched already for another request.
+    /// The origin, in a fetch that another read had begun.
     Joined,
     /// The cached metadata alone: an empty body, or no body at all.
     Metadata,
 }
 
 impl Outcome {
-    /// Whether the cache had it.
+    /// Whether the cache served it.
     pub fn is_hit(self) -> bool {
         matches!(self, Outcome::Hit(_) | Outcome::Metadata)
     }
@@ -46,32 +46,32 @@ impl Outcome {
 
 /// An object, or a range of it, being read.
 pub struct ObjectRead {
-    /// The object's metadata.
+    /// The metadata.
     pub meta: ObjectMeta,
-    /// The bytes that the body holds, half-open.
+    /// The bytes of the object in the body, half-open.
     pub range: Range<u64>,
     /// Where the first bytes come from.
     pub outcome: Outcome,
-    /// The bytes. An error ends it; what came before the error is right.
+    /// The bytes. An error ends the body; the bytes before it are valid.
     pub body: ObjectBody,
 }
 
 impl ObjectRead {
-    /// Whether the answer is a part of the object (HTTP 206).
+    /// Whether the body is a part of the object (HTTP 206).
     pub fn is_partial(&self) -> bool {
         self.range != (0..self.meta.size)
     }
 
-    /// Reads the body to its end. Meant for small ranges: all of it is held in memory.
+    /// Reads the body to its end. For small ranges: all bytes are in memory at once.
     ///
     /// # Errors
-    /// The body's.
+    /// The error that ended the body.
     pub async fn bytes(self) -> Result<Bytes, ObjectError> {
         gather(self.body, self.range.end - self.range.start).await
     }
 }
 
-/// `length` bytes that arrive piece by piece; a single piece is not copied.
+/// Collects `length` bytes from `pieces`. A single piece is not copied.
 pub(super) async fn gather(
     pieces: impl Stream<Item = Result<Bytes, ObjectError>>,
     length: u64,
@@ -103,17 +103,18 @@ impl fmt::Debug for ObjectRead {
 pub struct ObjectHead {
     /// The metadata.
     pub meta: ObjectMeta,
-    /// [`Outcome::Metadata`] where the cache answered, else [`Outcome::Miss`] or [`Outcome::Joined`].
+    /// [`Outcome::Metadata`] for cached metadata, otherwise [`Outcome::Miss`]
+    /// or [`Outcome::Joined`].
     pub outcome: Outcome,
 }
 
-/// The answer to a conditional read.
+/// The result of a conditional read.
 #[derive(Debug)]
 pub enum Answer {
-    /// The conditions hold: 200 or 206.
+    /// The conditions hold: status 200 or 206.
     Read(ObjectRead),
-    /// 304.
+    /// Status 304.
     NotModified(ObjectMeta),
-    /// 412.
+    /// Status 412.
     PreconditionFailed(ObjectMeta),
 }

@@ -1,6 +1,6 @@
-//! Work that outlives the reader who began it: fetches, and questions to the
-//! origin. At the end it is waited for, so that nothing is forgotten of which a
-//! reader has had the bytes.
+//! Tasks that outlive the reader who started them: fetches and metadata
+//! requests. [`stop`](Background::stop) waits for them, so the store keeps
+//! every chunk that a reader has received.
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -18,7 +18,7 @@ impl Background {
         self.tasks.spawn(task);
     }
 
-    /// Waits for the origin, but not once everything is to stop.
+    /// Waits for `step`, or fails with [`ObjectError::Stopped`] at shutdown.
     pub(super) async fn unless_stopping<T>(
         &self,
         step: impl Future<Output = T>,
@@ -30,7 +30,7 @@ impl Background {
         }
     }
 
-    /// Ends whatever waits for the origin, then waits for all the rest.
+    /// Cancels all waits for the origin, then waits for the tasks to end.
     pub(super) async fn stop(&self) {
         self.stopping.cancel();
         self.tasks.close();

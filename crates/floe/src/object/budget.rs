@@ -1,9 +1,9 @@
-//! The memory that all fetches together may hold.
+//! The memory of all fetches together.
 //!
-//! A fetch takes its share before it asks the origin. Flights that have landed
-//! keep theirs until their readers are done; when somebody waits, they are
-//! shed, and their readers read the store instead. So a slow reader cannot keep
-//! others from fetching.
+//! A fetch takes its share before it sends a request to the origin. A flight
+//! that has landed keeps its bytes for its readers. When another fetch waits
+//! for memory, such flights release their bytes and their readers read the
+//! store instead, so a slow reader cannot block other fetches.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::flight::Flight;
 
-/// What one permit of the semaphore stands for.
+/// Bytes of one semaphore permit.
 const UNIT_BYTES: u64 = 1024;
 
 pub(super) struct Budget {
@@ -25,7 +25,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// At most 1 TiB, which the configuration sees to.
+    /// The configuration limits `bytes` to 1 TiB.
     pub(super) fn new(bytes: u64) -> Self {
         let total = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
         let total = total.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
@@ -37,7 +37,7 @@ impl Budget {
         }
     }
 
-    /// Waits for a share of `bytes`; given back when dropped.
+    /// Waits for a share of `bytes`, which returns to the budget when dropped.
     pub(super) async fn acquire(&self, bytes: u64) -> Share {
         let units = units(bytes).min(self.total);
         if let Ok(share) = Arc::clone(&self.units).try_acquire_many_owned(units) {
@@ -47,11 +47,11 @@ impl Budget {
         self.shed();
         let share = Arc::clone(&self.units).acquire_many_owned(units).await;
         drop(waiting);
-        // The semaphore is never closed, so there always is a share.
+        // The semaphore is never closed, so `share` is always `Ok`.
         Share(share.ok())
     }
 
-    /// Notes a flight whose bytes may be let go when memory is short.
+    /// Registers a flight that may release its bytes when memory is short.
     pub(super) fn retired(&self, flight: &Arc<Flight>) {
         let mut retired = self.retired.lock();
         while retired.front().is_some_and(|f| f.strong_count() == 0) {
@@ -74,18 +74,18 @@ impl Budget {
         }
     }
 
-    /// Bytes that are taken.
+    /// Bytes in use.
     pub(super) fn used_bytes(&self) -> u64 {
         let free = self.units.available_permits() as u64;
         u64::from(self.total).saturating_sub(free) * UNIT_BYTES
     }
 }
 
-/// A part of the memory.
+/// A part of the budget.
 pub(super) struct Share(Option<OwnedSemaphorePermit>);
 
 impl Share {
-    /// Gives back what is more than `bytes`.
+    /// Returns the excess over `bytes` to the budget.
     pub(super) fn shrink_to(&mut self, bytes: u64) {
         if let Some(permit) = &mut self.0 {
             let surplus = permit.num_permits().saturating_sub(units(bytes) as usize);

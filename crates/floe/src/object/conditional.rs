@@ -1,4 +1,4 @@
-//! Conditional requests: RFC 9110 §13, with its order of precedence.
+//! Conditional requests (RFC 9110 §13), in its order of precedence.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,14 +9,14 @@ use crate::origin::ObjectMeta;
 pub enum EtagCondition {
     /// `*`: any object.
     Any,
-    /// These entity tags, as HTTP writes them.
+    /// These entity tags, in HTTP syntax.
     Tags(Vec<String>),
 }
 
 /// `If-Range`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeCondition {
-    /// An entity tag, as HTTP writes it.
+    /// An entity tag, in HTTP syntax.
     Tag(String),
     /// A date.
     Date(SystemTime),
@@ -27,29 +27,29 @@ pub enum RangeCondition {
 pub struct Conditions {
     /// `If-Match`.
     pub if_match: Option<EtagCondition>,
-    /// `If-Unmodified-Since`; ignored where there is an `If-Match`.
+    /// `If-Unmodified-Since`; ignored when there is an `If-Match`.
     pub if_unmodified_since: Option<SystemTime>,
     /// `If-None-Match`.
     pub if_none_match: Option<EtagCondition>,
-    /// `If-Modified-Since`; ignored where there is an `If-None-Match`.
+    /// `If-Modified-Since`; ignored when there is an `If-None-Match`.
     pub if_modified_since: Option<SystemTime>,
-    /// `If-Range`: when it does not hold, the whole object is sent.
+    /// `If-Range`: if it fails, the response is the whole object.
     pub if_range: Option<RangeCondition>,
 }
 
-/// What conditions come to.
+/// The result of evaluating conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Answer the request.
+    /// Serve the request.
     Proceed,
-    /// Answer 304.
+    /// Respond with 304.
     NotModified,
-    /// Answer 412.
+    /// Respond with 412.
     PreconditionFailed,
 }
 
 impl Conditions {
-    /// Judges a GET or HEAD (RFC 9110 §13.2.2).
+    /// Evaluates the conditions of a GET or HEAD (RFC 9110 §13.2.2).
     pub fn evaluate(&self, meta: &ObjectMeta) -> Verdict {
         match (&self.if_match, self.if_unmodified_since) {
             (Some(condition), _) if !condition.matches(meta, strong_match) => {
@@ -69,7 +69,7 @@ impl Conditions {
         }
     }
 
-    /// Whether a `Range` header counts: false when an `If-Range` does not hold.
+    /// Whether a `Range` header applies: false if an `If-Range` fails.
     pub fn range_applies(&self, meta: &ObjectMeta) -> bool {
         match &self.if_range {
             None => true,
@@ -112,7 +112,7 @@ fn opaque(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag)
 }
 
-/// HTTP dates have whole seconds, so fractions do not make an object newer.
+/// HTTP dates have whole seconds, so this ignores fractions of a second.
 fn modified_after(meta: &ObjectMeta, date: SystemTime) -> bool {
     meta.last_modified
         .is_some_and(|own| unix_seconds(own) > unix_seconds(date))
@@ -183,7 +183,7 @@ mod tests {
                 Verdict::Proceed,
             ),
             (
-                // If-Match outweighs If-Unmodified-Since.
+                // If-Match takes precedence over If-Unmodified-Since.
                 Conditions {
                     if_match: tags("\"a\""),
                     if_unmodified_since: Some(at(1)),
@@ -198,7 +198,7 @@ mod tests {
                 },
                 Verdict::PreconditionFailed,
             ),
-            // A date has no fractions.
+            // An HTTP date has no fractions.
             (
                 Conditions {
                     if_unmodified_since: Some(at(100)),
@@ -228,7 +228,7 @@ mod tests {
                 Verdict::NotModified,
             ),
             (
-                // If-None-Match outweighs If-Modified-Since.
+                // If-None-Match takes precedence over If-Modified-Since.
                 Conditions {
                     if_none_match: tags("\"b\""),
                     if_modified_since: Some(at(200)),
@@ -251,7 +251,7 @@ mod tests {
                 Verdict::Proceed,
             ),
             (
-                // A failed If-Match is told before If-None-Match is looked at.
+                // A failed If-Match decides before If-None-Match is evaluated.
                 Conditions {
                     if_match: tags("\"b\""),
                     if_none_match: tags("\"a\""),

@@ -1,4 +1,4 @@
-//! What to write in `[object]`.
+//! The settings of `[object]`.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,52 +6,53 @@ use std::time::Duration;
 use floe_core::ByteSize;
 use serde::{Deserialize, Serialize};
 
-/// When cached metadata may be used without asking the origin. Writes that go
-/// through the cache are seen at once in every mode.
+/// When cached metadata is used without a request to the origin. In every mode
+/// a write through the cache is visible at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Consistency {
-    /// Always: objects never change once they are written.
+    /// Always: objects never change.
     Immutable,
     /// For [`ObjectConfig::ttl_seconds`] seconds.
     Ttl,
-    /// Never: every request is preceded by a conditional request to the origin.
+    /// Never: each request sends a conditional request to the origin.
     #[default]
     Etag,
 }
 
 floe_core::parse_by_name!(Consistency);
 
-/// How objects are cached.
+/// The settings of an object cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct ObjectConfig {
     /// Bytes of a chunk, the piece of an object that is fetched, stored and evicted as one.
     pub chunk_size: ByteSize,
-    /// When cached metadata may be used without asking the origin.
+    /// When cached metadata is used without a request to the origin.
     pub consistency: Consistency,
-    /// `ttl`: for how long, in seconds.
+    /// Lifetime of metadata in mode `ttl`, in seconds.
     pub ttl_seconds: u64,
-    /// Serve what was cached when the origin is ill and cannot confirm it.
+    /// Serve cached objects when the origin fails to confirm them.
     pub serve_stale: bool,
-    /// Remember for this many seconds that an object does not exist; 0 does not.
+    /// Lifetime of a cached "no such object", in seconds; 0 caches none.
     pub negative_ttl_seconds: u64,
-    /// Requests to the origin that one reader may have under way ahead of itself.
+    /// Most requests to the origin that one reader has pending ahead of its position.
     pub fetch_parallelism: usize,
-    /// Adjacent missing chunks are fetched by one request up to this size.
+    /// Most bytes of adjacent missing chunks in one request.
     pub coalesce_size: ByteSize,
-    /// Bytes of one fetch that are kept in memory for its readers.
+    /// Bytes of one fetch that stay in memory for its readers.
     pub fetch_window: ByteSize,
-    /// Bytes that all fetches together may keep in memory.
+    /// Bytes of memory for all fetches together.
     pub fetch_memory: ByteSize,
-    /// How long a fetch waits for its readers when its window is full; then
-    /// it goes on without them, and they read the rest on their own.
+    /// How long a fetch with a full window waits for its readers. After that it
+    /// continues without them, and they read the store or the origin.
     pub reader_timeout_ms: u64,
-    /// Stop a fetch that nobody waits for any more. Else it completes, for the next reader.
+    /// Whether to stop a fetch that has lost all its readers. Otherwise it
+    /// completes for later ones.
     pub cancel_abandoned: bool,
-    /// How often a read begins anew when the object changes under it, before its first byte.
+    /// How often a read restarts when the object changes before the read's first byte.
     pub max_restarts: u32,
-    /// How often a fetch whose body broke off is continued at that point.
+    /// How often a fetch continues after its body broke off.
     pub max_resumes: u32,
 }
 
@@ -75,7 +76,7 @@ impl Default for ObjectConfig {
     }
 }
 
-/// Why an object cache's configuration cannot be used.
+/// An invalid setting of an object cache.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("object.{key} = {value} {cure}")]
 pub struct ObjectConfigError {
@@ -83,7 +84,7 @@ pub struct ObjectConfigError {
     pub key: &'static str,
     /// Its value.
     pub value: String,
-    /// What is wrong and what would work.
+    /// The error and its remedy.
     pub cure: String,
 }
 
@@ -150,7 +151,7 @@ impl ObjectConfig {
         Ok(())
     }
 
-    /// A chunk is one value of the store.
+    /// A chunk is one value of the store, so it must not exceed the store's largest.
     pub(crate) fn check_fits(&self, value_bytes_max: u64) -> Result<(), ObjectConfigError> {
         if self.chunk_size.bytes() <= value_bytes_max {
             return Ok(());
@@ -169,7 +170,7 @@ impl ObjectConfig {
         Duration::from_millis(self.reader_timeout_ms)
     }
 
-    /// Chunks that one request to the origin may bring.
+    /// Most chunks of one request to the origin.
     pub(crate) fn chunks_per_fetch(&self) -> u64 {
         (self.coalesce_size.min(self.fetch_window).bytes() / self.chunk_size.bytes()).max(1)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong when an object is read or written through the cache.
+//! Errors of reads and writes through the object cache.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::origin::OriginError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {
-    /// The origin said no, or said nothing.
+    /// The origin rejected the request or failed.
     #[error(transparent)]
     Origin(#[from] OriginError),
-    /// The cache could not do what the law needs, such as make an invalidation durable.
+    /// The cache failed at a step that correctness needs, such as a durable invalidation.
     #[error(transparent)]
     Cache(Arc<CacheError>),
-    /// The object changed at the origin while it was read. Ask again.
+    /// The object changed at the origin during the read. Retry.
     #[error("the object changed at the origin while it was read; read it again")]
     Changed,
     /// The range begins past the end of the object.
@@ -24,13 +24,13 @@ pub enum ObjectError {
         /// Bytes of the object.
         size: u64,
     },
-    /// The fetch was stopped, such as by a shutdown.
+    /// A shutdown stopped the fetch.
     #[error("the fetch was stopped before it ended")]
     Stopped,
 }
 
 impl ObjectError {
-    /// Whether this is an answer rather than a failure: no such object, no such range.
+    /// Whether the origin's state, not a failure, caused this: no such object, no such range.
     pub fn is_negative(&self) -> bool {
         matches!(
             self,

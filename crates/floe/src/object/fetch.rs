@@ -1,5 +1,5 @@
-//! Brings missing chunks in: one request to the origin, its bytes to the
-//! readers and into the store at once.
+//! Fetches missing chunks: one request to the origin, whose bytes go to the
+//! readers and into the store as they arrive.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -18,23 +18,23 @@ use crate::origin::{ObjectMeta, OriginBody, OriginError, OriginRead};
 use crate::store::ValueWriter;
 use crate::value::{PutOptions, PutOutcome};
 
-/// A fetch of adjacent chunks. Runs as a task of its own, so that it outlives
-/// the reader who began it. Dropped early, it fails its flights.
+/// A fetch of adjacent chunks. It runs as a task, so it outlives the reader who
+/// started it. Dropping it early fails its flights.
 pub(super) struct Run {
     cache: Arc<Inner>,
     object: Arc<ObjectVersion>,
     first_chunk: u64,
-    /// One for each chunk; `None` where somebody else brings it, and its bytes are passed over.
+    /// One per chunk. `None` if another fetch brings that chunk; this one skips its bytes.
     flights: Vec<Option<Arc<Flight>>>,
     /// Offset in the object of the next byte.
     position: u64,
-    /// Where the last chunk ends.
+    /// Offset in the object of the last chunk's end.
     end: u64,
     writer: Option<ValueWriter>,
 }
 
 impl Run {
-    /// A fetch of the chunks from `first_chunk` on, of which at least one is there.
+    /// A fetch of the chunks from `first_chunk` on. At least one flight must be `Some`.
     pub(super) fn new(
         cache: &Arc<Inner>,
         object: &Arc<ObjectVersion>,
@@ -53,15 +53,15 @@ impl Run {
         }
     }
 
-    /// Fetches the chunks, as a task.
+    /// Starts the fetch as a task.
     pub(super) fn spawn(self) {
         self.begin(None);
     }
 
-    /// Takes the chunks from an answer that has begun, as a task. `memory` is
-    /// the share it may hold.
+    /// Starts the fetch as a task on a response that has begun. `memory` is its
+    /// share of the budget.
     pub(super) fn spawn_with(self, body: OriginBody, mut memory: Share) {
-        // It was taken before the object's size was known.
+        // The share was taken before the object's size was known.
         memory.shrink_to(self.end - self.position);
         self.charge(memory);
         self.begin(Some(body));
@@ -117,9 +117,9 @@ impl Run {
         self.pump(body).await
     }
 
-    /// Flights begin after a look in the store that found nothing, but an
-    /// earlier flight may have landed in between. So the store is asked again,
-    /// now that newcomers wait for this one.
+    /// Another flight may have landed between the reader's lookup and the start
+    /// of this flight. New readers now join this flight, so a second lookup is
+    /// conclusive.
     fn skip_what_is_stored(&mut self) {
         for index in 0..self.flights.len() {
             let chunk = self.first_chunk + index as u64;
@@ -153,9 +153,9 @@ impl Run {
         }
     }
 
-    /// Reads bodies until all bytes are there, each going on where the one
-    /// before broke off. Only a version with a validator can be continued:
-    /// without one nobody could tell that the rest is of the same version.
+    /// Reads bodies until all bytes have arrived; each continues at the end of
+    /// the one before. Without a validator a body cannot be continued: the rest
+    /// might belong to another version.
     async fn pump(&mut self, mut open: Option<OriginBody>) -> Result<(), ObjectError> {
         let mut resumes = match self.object.meta.has_validator() {
             true => self.cache.config.max_resumes,
@@ -167,7 +167,7 @@ impl Run {
                 None => self.request().await?.body,
             };
             match self.drain(body).await {
-                // The origin noticed that the object was written in place.
+                // The object was overwritten in place; the origin reports it.
                 Err(ObjectError::Origin(OriginError::PreconditionFailed)) => {
                     self.cache.forget_metadata(&self.object.key).await;
                     return Err(ObjectError::Changed);
@@ -182,7 +182,7 @@ impl Run {
         }
     }
 
-    /// Borrows nothing: a writer in `self` cannot be shared between threads.
+    /// The future must not borrow `self`: a borrowed writer is not `Sync`.
     fn request(&self) -> impl Future<Output = Result<OriginRead, ObjectError>> + use<> {
         let cache = Arc::clone(&self.cache);
         let object = Arc::clone(&self.object);
@@ -209,7 +209,7 @@ impl Run {
         Ok(())
     }
 
-    /// Hands bytes on, cut at the chunks' ends.
+    /// Passes bytes on, split at chunk boundaries.
     async fn take(&mut self, mut piece: Bytes) -> Result<(), ObjectError> {
         while !piece.is_empty() && self.position < self.end {
             self.cache.check_unwritten(&self.object)?;
@@ -233,8 +233,8 @@ impl Run {
         Ok(())
     }
 
-    /// Adds bytes to the chunk's record. What goes wrong here only costs the
-    /// cache the chunk.
+    /// Appends bytes to the chunk's record. An error here only means that the
+    /// cache drops the chunk.
     async fn store(&mut self, chunk: u64, first: bool, bytes: Bytes) {
         if !self.object.cacheable {
             return;
@@ -242,7 +242,8 @@ impl Run {
         if first {
             let options = PutOptions {
                 ttl: None,
-                // A chunk of a version has the same bytes whenever it was stored.
+                // All records of a version's chunk have the same bytes, so an
+                // older one is valid too.
                 relaxed: true,
             };
             let key = self.object.chunk_key(chunk);
@@ -258,8 +259,8 @@ impl Run {
         }
     }
 
-    /// Waits for the store, whose buffers may be full, but no longer than for a
-    /// reader: flash that stands still must not hold up whoever reads from the origin.
+    /// Waits for room in the store, at most the reader timeout: stalled flash
+    /// must not stall readers of the origin.
     async fn patiently<T>(&self, step: impl Future<Output = Result<T, CacheError>>) -> Option<T> {
         let mut step = std::pin::pin!(step);
         if let Poll::Ready(result) = futures::poll!(step.as_mut()) {
@@ -276,8 +277,9 @@ impl Run {
         }
     }
 
-    /// Ends the chunk's flight: readers first, then the record, and only then
-    /// newcomers, who will find the record.
+    /// Ends the chunk's flight for its readers, then stores the record, then
+    /// retires the flight. So a new reader finds either the flight or the
+    /// record.
     async fn land(&mut self, index: usize) {
         let Some(flight) = self.flights[index].take() else {
             return;
@@ -297,7 +299,8 @@ impl Run {
     fn fail(&mut self, error: &ObjectError) {
         self.writer = None;
         for flight in self.flights.iter_mut().filter_map(Option::take) {
-            // Newcomers try again; only those who waited are told.
+            // Retired before it fails: only readers in the flight get the
+            // error, and new ones start another fetch.
             self.cache.flights.retire(&flight);
             flight.land(Landing::Failed(error.clone()));
         }
@@ -323,7 +326,7 @@ async fn all_unwatched(flights: &[Arc<Flight>]) {
 }
 
 impl Inner {
-    /// Asks the origin for a range of this very version.
+    /// Requests a range of this version from the origin.
     pub(super) async fn read_version(
         &self,
         object: &ObjectVersion,
@@ -349,8 +352,8 @@ impl Inner {
         Err(ObjectError::Changed)
     }
 
-    /// Without a validator, a write through the cache is the only change that
-    /// can be noticed while the size stays the same.
+    /// Without a validator, only writes through this cache reveal a change that
+    /// keeps the object's size.
     pub(super) fn check_unwritten(&self, object: &ObjectVersion) -> Result<(), ObjectError> {
         if object.meta.has_validator() || self.epochs.is_current(object.epoch) {
             Ok(())
@@ -365,7 +368,7 @@ impl Inner {
     }
 }
 
-/// An answer is used only if it is exactly the range that was asked for.
+/// Rejects a response whose range is not the requested one.
 pub(super) fn expect_range(
     read: OriginRead,
     range: &std::ops::Range<u64>,
@@ -376,12 +379,12 @@ pub(super) fn expect_range(
         return Ok(read);
     }
     Err(ObjectError::Origin(OriginError::Protocol(format!(
-        "asked for bytes {expected:?} of {size}, got {:?}",
+        "requested bytes {expected:?} of {size}, received {:?}",
         read.range
     ))))
 }
 
-/// Goes at the pace of the fastest reader, but not slower than patience allows.
+/// Waits for the fastest reader, at most the reader timeout.
 async fn wait_for_readers(cache: &Inner, flight: &Flight, len: u64) {
     let mut room = std::pin::pin!(flight.room(len));
     if futures::poll!(room.as_mut()).is_ready() {

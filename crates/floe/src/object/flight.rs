@@ -1,14 +1,14 @@
-//! Single-flight: one fetch for a missing chunk, however many wait for it.
+//! Single-flight: one fetch per missing chunk, shared by all its readers.
 //!
-//! A [`Flight`] is a chunk on its way: a bounded window of its latest bytes, the
-//! readers with their positions, and how it ended. Everything is behind one
-//! short lock per flight, and whoever waits registers under that lock in the
-//! same step in which it finds nothing, so no wake-up is lost. Readers and the
-//! fetch itself may leave at any time.
+//! A [`Flight`] is a chunk that is being fetched: a bounded window of its
+//! latest bytes, its readers with their positions, and its result. One short
+//! lock guards a flight. A reader that finds nothing registers its waker under
+//! the same lock acquisition, so no wake-up is lost. Readers and the fetch may
+//! leave at any time.
 //!
-//! `tests/flight_model.rs` runs this very file under a model checker.
+//! `tests/flight_model.rs` runs this file under a model checker.
 //!
-//! What it refuses to know: stores, origins, tasks.
+//! Must not depend on stores, origins or tasks.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -23,7 +23,7 @@ use super::version::ChunkId;
 
 const SHARDS: usize = 64;
 
-/// The chunks on their way.
+/// The chunks that are being fetched.
 pub(super) struct Flights {
     shards: [Mutex<HashMap<ChunkId, Arc<Flight>>>; SHARDS],
 }
@@ -35,8 +35,8 @@ impl Flights {
         }
     }
 
-    /// The flight of `id`: the one under way, or a new one (`true`) that the
-    /// caller must bring in and [`retire`](Flights::retire).
+    /// The flight of `id`: the existing one, or a new one (`true`), which the
+    /// caller must fetch and [`retire`](Flights::retire).
     pub(super) fn join_or_begin(&self, id: ChunkId, window: u64) -> (Arc<Flight>, bool) {
         let mut shard = self.shards[id.shard(SHARDS)].lock();
         if let Some(flight) = shard.get(&id) {
@@ -51,7 +51,7 @@ impl Flights {
         (flight, true)
     }
 
-    /// From now on newcomers do not find this flight.
+    /// Hides the flight from new readers.
     pub(super) fn retire(&self, flight: &Arc<Flight>) {
         let mut shard = self.shards[flight.id.shard(SHARDS)].lock();
         if shard
@@ -68,13 +68,13 @@ impl Flights {
         }
     }
 
-    /// Chunks on their way.
+    /// Chunks that are being fetched.
     pub(super) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 }
 
-/// A chunk on its way.
+/// A chunk that is being fetched.
 pub(super) struct Flight {
     id: ChunkId,
     window: u64,
@@ -86,16 +86,16 @@ struct State {
     pieces: VecDeque<Bytes>,
     /// Offset in the chunk of the first byte in `pieces`.
     begin: u64,
-    /// Bytes received.
+    /// Bytes of the chunk received so far.
     end: u64,
     landed: Option<Landing>,
-    /// Newcomers no longer find the flight.
+    /// Whether the flight is hidden from new readers.
     retired: bool,
     readers: Vec<Option<Seat>>,
-    /// The furthest position a reader reached.
+    /// The furthest position of any reader.
     furthest: u64,
     pump: Option<Waker>,
-    /// What the window counts against, given back when the bytes are let go.
+    /// The share of the budget for `pieces`, released with them.
     memory: Option<Arc<dyn Send + Sync>>,
 }
 
@@ -104,34 +104,34 @@ struct Seat {
     waker: Option<Waker>,
 }
 
-/// How a flight ended.
+/// The result of a flight.
 #[derive(Clone, Debug)]
 pub(super) enum Landing {
-    /// All bytes came.
+    /// All bytes arrived.
     Complete,
-    /// The store had the chunk after all.
+    /// The store already had the chunk.
     Stored,
     /// The fetch failed.
     Failed(ObjectError),
 }
 
-/// What a reader finds next.
+/// The result of a reader's next step.
 #[derive(Debug)]
 pub(super) enum Next {
     /// The next bytes.
     Bytes(Bytes),
-    /// The range was read to its end.
+    /// The reader has its whole range.
     End,
-    /// The window went on without this reader: look in the store, then at the origin.
+    /// The window has moved past the reader: read the store, then the origin.
     Behind,
-    /// The store had the chunk after all.
+    /// The store already had the chunk.
     Stored,
     /// The fetch failed.
     Failed(ObjectError),
 }
 
 impl Flight {
-    /// Takes a seat for the bytes `from..to` of the chunk.
+    /// Adds a reader of the bytes `from..to` of the chunk.
     pub(super) fn reader(self: &Arc<Self>, from: u64, to: u64) -> FlightReader {
         let mut state = self.state.lock();
         let seat = Seat::default();
@@ -152,19 +152,18 @@ impl Flight {
         }
     }
 
-    /// Holds on to `memory` until the bytes are let go.
+    /// Keeps `memory` until the bytes are released.
     pub(super) fn charge(&self, memory: Arc<dyn Send + Sync>) {
         self.state.lock().memory = Some(memory);
     }
 
-    /// Adds bytes and wakes the readers. What no longer fits the window is
-    /// dropped from its beginning.
+    /// Appends bytes and wakes the readers. The oldest bytes beyond the window are dropped.
     pub(super) fn push(&self, bytes: Bytes) {
         let mut state = self.state.lock();
         state.end += bytes.len() as u64;
         state.pieces.push_back(bytes);
         while state.end - state.begin > self.window {
-            // The last piece stays even if it alone is longer than the window.
+            // The last piece stays even if it is longer than the window.
             if state.pieces.len() == 1 {
                 break;
             }
@@ -174,12 +173,13 @@ impl Flight {
         state.wake_readers();
     }
 
-    /// Waits until the next bytes would not push anything out of the window
-    /// that the furthest reader still needs, or nobody reads.
+    /// Waits until `len` more bytes push nothing out of the window that the
+    /// furthest reader still needs, or until there are no readers.
     pub(super) async fn room(&self, len: u64) {
         poll_fn(|context| {
             let mut state = self.state.lock();
-            // A piece longer than the window fits once everything before it was read.
+            // A piece longer than the window fits once the furthest reader has
+            // all bytes before it.
             let fits = state.end + len <= state.furthest.saturating_add(self.window)
                 || state.end <= state.furthest;
             if fits || !state.is_watched() {
@@ -191,7 +191,7 @@ impl Flight {
         .await;
     }
 
-    /// Ready when nobody reads.
+    /// Ready when there are no readers.
     pub(super) fn poll_unwatched(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
         if !state.is_watched() {
@@ -201,8 +201,7 @@ impl Flight {
         Poll::Pending
     }
 
-    /// Ends the flight. What readers have not read yet stays for them, unless
-    /// it failed.
+    /// Ends the flight. Unread bytes stay available if it is complete.
     pub(super) fn land(&self, landing: Landing) {
         let mut state = self.state.lock();
         if state.landed.is_none() {
@@ -218,8 +217,7 @@ impl Flight {
         self.state.lock().landed.is_some()
     }
 
-    /// Lets go of the bytes of a flight that has landed and was retired; its
-    /// readers look in the store.
+    /// Releases the bytes of a landed and retired flight; its readers read the store instead.
     pub(super) fn shed(&self) {
         let mut state = self.state.lock();
         if state.landed.is_some() && state.retired {
@@ -239,7 +237,7 @@ impl Flight {
             _ => {}
         }
         if reader.position < state.begin {
-            // A reader that is left behind no longer holds the window up.
+            // This reader no longer holds back the window.
             state.stand_up(reader);
             return Poll::Ready(Next::Behind);
         }
@@ -256,13 +254,13 @@ impl Flight {
 }
 
 impl State {
-    /// The rest of the piece that holds `position`.
+    /// The rest, up to `to`, of the piece at `position`.
     fn bytes_from(&self, position: u64, to: u64) -> Option<Bytes> {
         let mut start = self.begin;
         for piece in &self.pieces {
             let end = start + piece.len() as u64;
             if position < end {
-                // Both are within the piece, whose length is a usize.
+                // Both offsets are within the piece, whose length is a usize.
                 let from = (position - start) as usize;
                 let until = (to.min(end) - start) as usize;
                 return Some(piece.slice(from..until));
@@ -281,7 +279,7 @@ impl State {
             self.readers[index] = None;
         }
         if self.retired && self.landed.is_some() && !self.is_watched() {
-            // Nobody reads it any more; whoever comes finds it in the store.
+            // No reader is left, and new ones find the record in the store.
             self.let_go();
         }
         self.wake_pump();
@@ -319,7 +317,7 @@ impl State {
     }
 }
 
-/// A reader's seat in a flight. Dropping it leaves nothing behind.
+/// A reader of a flight. Dropping it removes it from the flight.
 pub(super) struct FlightReader {
     flight: Arc<Flight>,
     seat: Option<usize>,
@@ -328,7 +326,7 @@ pub(super) struct FlightReader {
 }
 
 impl FlightReader {
-    /// The next bytes, as they arrive.
+    /// Waits for the next bytes.
     pub(super) async fn next(&mut self) -> Next {
         poll_fn(|context| {
             let flight = Arc::clone(&self.flight);

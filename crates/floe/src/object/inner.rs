@@ -1,4 +1,4 @@
-//! The state of a cache of objects, and how its store is asked.
+//! The state of an object cache, and its access to the store.
 
 use std::ops::Range;
 
@@ -32,17 +32,17 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    /// Forgets an object's metadata durably.
+    /// Deletes an object's metadata record durably.
     pub(super) async fn invalidate(&self, key: &ObjectKey) -> Result<(), ObjectError> {
         count(&self.stats.invalidations);
         match self.store.delete(&metadata_key(key)).await {
-            // What cannot be stored is not there.
+            // A record with too long a key was never stored.
             Ok(_) | Err(CacheError::KeyTooLong { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// A chunk that is in the store with exactly the length it must have.
+    /// A chunk's record in the store, if it has the chunk's length.
     pub(super) async fn stored(
         &self,
         object: &ObjectVersion,
@@ -57,12 +57,12 @@ impl Inner {
         (reader.value_len() == object.chunk_len(chunk)).then_some(reader)
     }
 
-    /// Whether a chunk is in the store, without reading it.
+    /// Whether the store has the chunk, without reading it.
     pub(super) fn has_stored(&self, object: &ObjectVersion, chunk: u64) -> bool {
         object.cacheable && self.note(self.store.contains(&object.chunk_key(chunk))) == Some(true)
     }
 
-    /// The store's failures are counted and cost the request nothing but time.
+    /// Counts and hides an error of the store: the request goes on without the cache.
     pub(super) fn note<T>(&self, result: Result<T, CacheError>) -> Option<T> {
         result
             .inspect_err(|error| {

@@ -1,4 +1,4 @@
-//! Metadata requests under way.
+//! Pending metadata requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::store::epoch::Epoch;
 
 const SHARDS: usize = 64;
 
-/// A request under way that several callers wait for.
+/// A pending request, shared by its callers.
 pub(super) type Loading = Shared<BoxFuture<'static, Result<Arc<ObjectVersion>, ObjectError>>>;
 
-/// Metadata requests under way. The epoch is part of the key: who comes after
-/// a write must not be told what was true before it.
+/// Pending metadata requests. The epoch is part of the key: a caller that comes
+/// after a write must not join a request from before it.
 pub(super) struct Loads {
     shards: [Mutex<HashMap<(ObjectKey, Epoch), Loading>>; SHARDS],
 }

@@ -1,4 +1,3 @@
-//! The lock of the single-flight kernel, apart so that a model checker can put
-//! its own in place.
+//! The lock of `flight.rs`, in its own file so that a model checker can replace it.
 
 pub(super) use parking_lot::Mutex;

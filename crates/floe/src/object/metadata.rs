@@ -1,5 +1,5 @@
-//! Finds out which version of an object is current: from the cache where the
-//! consistency mode allows it, else from the origin.
+//! Resolves an object's current version: from the cache where the consistency
+//! mode allows it, otherwise from the origin.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,24 +24,24 @@ use crate::store::epoch::Epoch;
 use crate::origin::{ByteRange, GetRequest, ObjectKey, ObjectMeta, OriginError, OriginRead};
 use crate::value::PutOptions;
 
-/// What a request wants besides the metadata.
+/// The bytes that a request needs besides the metadata.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wanted {
-    /// Nothing.
+    /// None.
     Metadata,
-    /// The object, or this range of it: a cold read asks the origin for
-    /// metadata and first bytes in one request.
+    /// The object, or this range of it. On a miss one request to the origin
+    /// brings metadata and first bytes.
     Bytes(Option<ByteRange>),
 }
 
-/// The current version, and seats in the flights that were begun to learn it.
+/// The current version, and seats in the flights that resolving it started.
 pub(super) struct Resolved {
     pub(super) object: Arc<ObjectVersion>,
     pub(super) outcome: Outcome,
     pub(super) seats: Vec<FlightReader>,
 }
 
-/// A metadata request: why, and what comes along.
+/// A metadata request to the origin.
 struct Load {
     key: ObjectKey,
     epoch: Epoch,
@@ -51,14 +51,14 @@ struct Load {
 }
 
 impl Inner {
-    /// The current version of an object. With `force`, whatever is cached is not believed.
+    /// Resolves the current version of an object. `force` ignores the cached record.
     pub(super) async fn resolve(
         self: &Arc<Self>,
         key: &ObjectKey,
         wanted: Wanted,
         force: bool,
     ) -> Result<Resolved, ObjectError> {
-        // Before anything is looked at: see `epoch`.
+        // The epoch must be read first: see `epoch`.
         let epoch = self.epochs.current(name_hash(key));
         let record = if force {
             None
@@ -109,7 +109,7 @@ impl Inner {
         }
     }
 
-    /// Asks the origin, or joins somebody who does.
+    /// Sends a request to the origin, or joins a pending one.
     async fn load(
         self: &Arc<Self>,
         key: &ObjectKey,
@@ -118,8 +118,8 @@ impl Inner {
         wanted: Wanted,
         force: bool,
     ) -> Result<Resolved, ObjectError> {
-        // What somebody asked before this request began does not count as
-        // asking on every request.
+        // In `etag` mode each request needs a response that the origin gave
+        // after the request began, so it must not join an earlier one.
         let may_join = self.config.consistency != Consistency::Etag && !force;
         let (seats, seats_taken) = oneshot::channel();
         let load = Load {
@@ -139,7 +139,7 @@ impl Inner {
             } else {
                 outcome
             },
-            // Whoever joined has no seats waiting, and the sender is gone.
+            // Only the first caller of a request receives seats; for others the sender is gone.
             seats: seats_taken.await.unwrap_or_default(),
         })
     }
@@ -152,8 +152,7 @@ impl Inner {
                 count(&self.stats.metadata_joined);
                 return (loading.clone(), Outcome::Joined);
             }
-            // Somebody fetches the first bytes already: ask for metadata only,
-            // then join the chunks' flights.
+            // The first chunk is being fetched: request only metadata, then join that flight.
             Some(_) => load.wanted = Wanted::Metadata,
             None => {}
         }
@@ -174,17 +173,17 @@ impl Inner {
         let cache = Arc::clone(self);
         self.background.spawn(async move {
             let result = cache.ask(load).await;
-            // Unlisted before it is told, so that nobody joins a result that
-            // is older than their request.
+            // Removed from the list before the result is sent, so that no later
+            // caller joins it.
             drop(listing);
-            // Whoever asked may have left.
+            // Fails if all callers have left.
             let _ = told.send(result);
         });
         (loading, Outcome::Miss)
     }
 
     async fn ask(self: &Arc<Self>, load: Load) -> Result<Arc<ObjectVersion>, ObjectError> {
-        // The moment from which the answer is certainly true.
+        // The response is certainly valid as of this moment.
         let asked_unix_s = self.clock.unix_seconds();
         let asked = self.background.unless_stopping(self.ask_origin(&load));
         let result = asked.await.flatten();
@@ -223,7 +222,7 @@ impl Inner {
                     let object = self.new_version(&load.key, load.epoch, read.meta.clone());
                     return Ok((Arc::new(object), Some((read, memory))));
                 }
-                // An empty object, or one that ends before the range.
+                // The object is empty, or ends before the range.
                 Err(OriginError::RangeNotSatisfiable { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -255,8 +254,8 @@ impl Inner {
         Ok((Arc::new(object), None))
     }
 
-    /// The bytes to ask for together with the metadata: whole chunks from the
-    /// first one wanted, as many as one fetch may bring.
+    /// The bytes to request together with the metadata: whole chunks from the
+    /// first wanted one, up to the size of one fetch.
     fn opening(&self, wanted: Wanted) -> Option<Range<u64>> {
         let chunk = self.config.chunk_size.bytes();
         let most = self.config.chunks_per_fetch().saturating_mul(chunk);
@@ -272,8 +271,8 @@ impl Inner {
         (start < end && first <= last).then_some(start..end)
     }
 
-    /// Registers the chunks of an answer that has begun, with seats for the
-    /// reader who asked, and lets it run.
+    /// Starts flights for the chunks of a response that has begun, and sends
+    /// seats in them to the reader.
     fn begin_run(
         self: &Arc<Self>,
         object: &Arc<ObjectVersion>,
@@ -308,7 +307,7 @@ impl Inner {
         if flights.iter().any(Option::is_some) {
             Run::new(self, object, first, flights).spawn_with(read.body, memory);
         }
-        // Whoever asked may have left; the seats go with the message.
+        // Fails if the reader has left; that drops the seats.
         let _ = seats.send(taken);
     }
 
@@ -319,9 +318,8 @@ impl Inner {
             (Some(_), Consistency::Ttl) => self.config.ttl_seconds,
             (Some(_), Consistency::Etag) => return false,
         };
-        // Both moments are rounded down, so a record may be believed a little
-        // shorter than its lifetime, never longer. A clock that went backwards
-        // makes it stale.
+        // Both times are rounded down, so a record may expire up to a second
+        // early, never late. A clock that stepped back makes the record stale.
         let now = self.clock.unix_seconds();
         now.checked_sub(record.validated_unix_s)
             .is_some_and(|age| age < lifetime_s)
@@ -356,8 +354,8 @@ impl Inner {
         };
         let options = PutOptions {
             ttl: None,
-            // An older record of the same version may come back after a
-            // crash: it says the same, with an earlier date.
+            // After a crash an older record of the same version may return: it
+            // differs only by an earlier validation time.
             relaxed: same || previous.is_none(),
         };
         self.publish_record(&object.key, object.epoch, &record, options)
@@ -398,7 +396,7 @@ impl Inner {
         drop(publication);
     }
 
-    /// Forgets the record; a record that stays only costs another request.
+    /// Deletes the metadata record. If that fails, the record costs one more request.
     pub(super) async fn forget_metadata(&self, key: &ObjectKey) {
         self.note(self.store.delete(&metadata_key(key)).await);
     }
@@ -417,7 +415,7 @@ impl Inner {
         ObjectVersion {
             key: key.clone(),
             version: Version::new(key, &meta, chunk_size, instance),
-            // Without a validator nobody can confirm a version on every request.
+            // In `etag` mode a version without a validator cannot be confirmed.
             cacheable: meta.has_validator() || self.config.consistency != Consistency::Etag,
             meta,
             instance,
@@ -434,7 +432,7 @@ fn same(one: &ObjectMeta, other: &ObjectMeta) -> bool {
         && one.last_modified == other.last_modified
 }
 
-/// A load that newcomers may join; ends when dropped.
+/// A pending request that other callers may join. Dropping it removes it from the list.
 struct Listing {
     cache: Arc<Inner>,
     id: (ObjectKey, Epoch),

@@ -1,11 +1,11 @@
 //! Objects of an origin, read through the cache.
 //!
-//! [`ObjectCache`] keeps two kinds of records in a [`Store`]: one with an
+//! [`ObjectCache`] keeps two kinds of records in a [`Store`]: one for an
 //! object's metadata, and one for each of its chunks. A chunk's key contains
 //! the object's version, a hash of its entity tag, size and modification time,
-//! so chunks of different versions never mix in one answer.
+//! so one response never mixes chunks of different versions.
 //!
-//! What it refuses to know: protocols of clients, where values lie.
+//! Must not depend on client protocols or the layout of the store.
 
 mod answer;
 mod background;
@@ -58,8 +58,9 @@ use reader::Reader;
 use stats::{Counters, count};
 use version::name_hash;
 
-/// Objects of an origin, read through a [`Store`]. Cheap to clone. Lives in a
-/// tokio runtime: fetches and writes go on as tasks when their callers leave.
+/// Objects of an origin, read through a [`Store`]. Cheap to clone. Requires a
+/// tokio runtime: fetches and writes continue as tasks when their callers
+/// leave.
 #[derive(Clone)]
 pub struct ObjectCache {
     inner: Arc<Inner>,
@@ -72,10 +73,10 @@ impl fmt::Debug for ObjectCache {
 }
 
 impl ObjectCache {
-    /// Puts a cache in front of an origin.
+    /// Creates a cache in front of an origin.
     ///
     /// # Errors
-    /// When a setting cannot be used.
+    /// A setting is invalid.
     pub fn new(
         store: Store,
         origin: Origin,
@@ -100,20 +101,20 @@ impl ObjectCache {
         })
     }
 
-    /// Stops fetching, and waits until what was fetched whole is in the store,
-    /// as a reader has its bytes before. To be called at the end, before the
-    /// store is closed. What is missing is not brought in any more: who reads
-    /// it has it from the origin or fails with [`ObjectError::Stopped`]. Writes
-    /// to the origin are not waited for.
+    /// Stops all fetches, then waits until the store has every completely
+    /// fetched chunk. Call it before closing the store. Later reads of missing
+    /// chunks read the origin directly or fail with [`ObjectError::Stopped`].
+    /// Writes to the origin are not waited for.
     pub async fn stop(&self) {
         self.inner.background.stop().await;
     }
 
-    /// An object's metadata.
+    /// Reads an object's metadata.
     ///
     /// # Errors
-    /// [`ObjectError::Origin`] with [`NotFound`](crate::origin::OriginError::NotFound) where
-    /// there is no such object, and with whatever else the origin answers.
+    /// [`ObjectError::Origin`]:
+    /// [`NotFound`](crate::origin::OriginError::NotFound) for a missing object,
+    /// or any other error of the origin.
     pub async fn head(&self, key: &ObjectKey) -> Result<ObjectHead, ObjectError> {
         let resolved = self.inner.resolve(key, Wanted::Metadata, false).await?;
         Ok(ObjectHead {
@@ -122,12 +123,13 @@ impl ObjectCache {
         })
     }
 
-    /// An object, or a range of it. Returns when its first bytes are at hand,
-    /// so that an error of the origin is known before anything is sent.
+    /// Reads an object, or a range of it. Returns when the first bytes are
+    /// available, so that an origin's error is known before the response
+    /// begins.
     ///
     /// # Errors
     /// As [`head`](ObjectCache::head); [`ObjectError::RangeNotSatisfiable`];
-    /// [`ObjectError::Changed`] when the object changes again and again.
+    /// [`ObjectError::Changed`] if the object keeps changing.
     pub async fn get(
         &self,
         key: &ObjectKey,
@@ -135,13 +137,12 @@ impl ObjectCache {
     ) -> Result<ObjectRead, ObjectError> {
         match self.get_if(key, range, &Conditions::default()).await? {
             Answer::Read(read) => Ok(read),
-            // No condition was given, so none failed.
+            // Unreachable: there was no condition that could fail.
             Answer::NotModified(_) | Answer::PreconditionFailed(_) => Err(ObjectError::Changed),
         }
     }
 
-    /// [`get`](ObjectCache::get) on conditions, which are judged on the very
-    /// version that is read.
+    /// [`get`](ObjectCache::get) with conditions, evaluated on the version that is read.
     ///
     /// # Errors
     /// As [`get`](ObjectCache::get).
@@ -155,8 +156,8 @@ impl ObjectCache {
             .await
     }
 
-    /// Ranges of one version of an object, in the order in which they are
-    /// given, each clipped to the object's end. All of it is held in memory.
+    /// Reads ranges of one version of an object, in the given order, each
+    /// clipped to the object's end. All bytes are in memory at once.
     ///
     /// # Errors
     /// As [`get`](ObjectCache::get).
@@ -169,7 +170,7 @@ impl ObjectCache {
             .await
     }
 
-    /// Reads again, as often as configured, when the object changed under the read.
+    /// Repeats a read whose object changed, up to `max_restarts` times.
     async fn restarting<T, Read>(&self, read: impl Fn(bool) -> Read) -> Result<T, ObjectError>
     where
         Read: Future<Output = Result<T, ObjectError>>,
@@ -199,8 +200,7 @@ impl ObjectCache {
         conditions: &Conditions,
         force: bool,
     ) -> Result<Answer, ObjectError> {
-        // Bytes are asked for together with the metadata only where they are
-        // certainly wanted.
+        // A request with conditions may need no bytes, so it asks for metadata only.
         let wanted = match *conditions == Conditions::default() {
             true => Wanted::Bytes(range),
             false => Wanted::Metadata,
@@ -257,12 +257,12 @@ impl ObjectCache {
             .await
     }
 
-    /// Writes an object to the origin. When it returns, no read gives an older
-    /// version. The write is seen through even if the caller leaves.
+    /// Writes an object to the origin. After it returns, no read gives an older
+    /// version. The write completes even if the caller leaves.
     ///
     /// # Errors
-    /// The origin's; [`ObjectError::Cache`] when the older version could not
-    /// be forgotten durably, in which case nothing was sent.
+    /// The origin's; [`ObjectError::Cache`] if the older version could not be
+    /// invalidated durably, in which case the origin received nothing.
     pub async fn put(
         &self,
         key: &ObjectKey,
@@ -273,7 +273,7 @@ impl ObjectCache {
             .await
     }
 
-    /// Deletes an object at the origin, with the same promises as [`put`](ObjectCache::put).
+    /// Deletes an object at the origin, with the guarantees of [`put`](ObjectCache::put).
     ///
     /// # Errors
     /// As [`put`](ObjectCache::put).
@@ -283,10 +283,10 @@ impl ObjectCache {
             .await
     }
 
-    /// Forgets what is known of an object, such as after it was changed past the cache.
+    /// Invalidates an object's cached metadata, for instance after a change past the cache.
     ///
     /// # Errors
-    /// [`ObjectError::Cache`] when that could not be made durable.
+    /// [`ObjectError::Cache`] if the invalidation could not be made durable.
     pub async fn invalidate(&self, key: &ObjectKey) -> Result<(), ObjectError> {
         self.write(key, async { Ok(()) }).await
     }
@@ -299,17 +299,17 @@ impl ObjectCache {
         Ok(self.change(vec![key.clone()], write).await??)
     }
 
-    /// Runs `change`, which changes `keys` at the origin by other means than
-    /// this cache, with the same promises as [`put`](ObjectCache::put).
+    /// Runs `change`, which changes `keys` at the origin without this cache,
+    /// with the guarantees of [`put`](ObjectCache::put).
     ///
-    /// The change and its invalidations run as a task, so that both complete
-    /// when the caller leaves. The order is the law: forget, change, forget
+    /// The change and its invalidations run as a task and complete even if the
+    /// caller leaves. The order keeps the law: invalidate, change, invalidate
     /// again, and publish nothing in between.
     ///
     /// # Errors
-    /// [`ObjectError::Cache`] when an older version could not be forgotten
-    /// durably, in which case `change` did not run; [`ObjectError::Stopped`]
-    /// when it panicked.
+    /// [`ObjectError::Cache`] if the older version could not be invalidated
+    /// durably, in which case `change` did not run; [`ObjectError::Stopped`] if
+    /// `change` panicked.
     pub async fn change<T: Send + 'static>(
         &self,
         keys: Vec<ObjectKey>,
@@ -323,7 +323,8 @@ impl ObjectCache {
             }
             try_join_all(keys.iter().map(|key| inner.invalidate(key))).await?;
             let result = change.await;
-            // Nothing was published since, so a failure here leaves no lie.
+            // Nothing was published since the first invalidation, so a failure
+            // here is harmless.
             join_all(keys.iter().map(|key| inner.forget_metadata(key))).await;
             drop(writing);
             Ok(result)
@@ -347,7 +348,7 @@ impl ObjectCache {
         Ok(self.inner.origin.list_buckets().await?)
     }
 
-    /// Whether a bucket is there and may be used.
+    /// Checks that a bucket exists and is accessible.
     ///
     /// # Errors
     /// The origin's.
@@ -355,7 +356,7 @@ impl ObjectCache {
         Ok(self.inner.origin.head_bucket(bucket).await?)
     }
 
-    /// Makes a bucket at the origin, where that can.
+    /// Creates a bucket at the origin, if the origin supports it.
     ///
     /// # Errors
     /// The origin's.
@@ -363,7 +364,7 @@ impl ObjectCache {
         Ok(self.inner.origin.create_bucket(bucket).await?)
     }
 
-    /// The parts of an upload so far, in ascending order of their numbers.
+    /// Lists an upload's parts in ascending order of their numbers.
     ///
     /// # Errors
     /// The origin's.
@@ -375,7 +376,7 @@ impl ObjectCache {
         Ok(self.inner.origin.list_parts(key, upload).await?)
     }
 
-    /// The uploads under way in a bucket, in byte order of key and id.
+    /// Lists the pending uploads of a bucket in byte order of key and id.
     ///
     /// # Errors
     /// The origin's.
@@ -395,8 +396,8 @@ impl ObjectCache {
         Ok(self.inner.origin.create_upload(key, attributes).await?)
     }
 
-    /// Waits for a turn to upload, for a body that is read through this cache:
-    /// taken before the read begins, it keeps no other reader waiting.
+    /// Waits for an upload turn, for a body that is read through this cache.
+    /// Taken before that read begins, the turn cannot block other readers.
     ///
     /// # Errors
     /// The origin's.
@@ -405,7 +406,7 @@ impl ObjectCache {
     }
 
     /// Uploads part `number` (1 to 10,000) of an upload; a part may be sent
-    /// again. `turn` is as in [`PutRequest`].
+    /// again. For `turn` see [`PutRequest`].
     ///
     /// # Errors
     /// The origin's.
@@ -424,7 +425,7 @@ impl ObjectCache {
             .await?)
     }
 
-    /// Makes an object of an upload's parts, with the same promises as [`put`](ObjectCache::put).
+    /// Completes an upload into an object, with the guarantees of [`put`](ObjectCache::put).
     ///
     /// # Errors
     /// As [`put`](ObjectCache::put).
@@ -441,7 +442,7 @@ impl ObjectCache {
         .await
     }
 
-    /// Forgets an upload and its parts.
+    /// Aborts an upload and deletes its parts.
     ///
     /// # Errors
     /// The origin's.
@@ -449,7 +450,7 @@ impl ObjectCache {
         Ok(self.inner.origin.abort_upload(key, upload).await?)
     }
 
-    /// What the requests so far came to.
+    /// Counts since the cache was created.
     pub fn stats(&self) -> ObjectStats {
         self.inner.stats.snapshot()
     }
@@ -459,7 +460,7 @@ impl ObjectCache {
         self.inner.flights.len()
     }
 
-    /// Bytes of memory that fetches hold or have claimed.
+    /// Bytes of memory that fetches hold.
     pub fn fetch_memory_used(&self) -> u64 {
         self.inner.budget.used_bytes()
     }

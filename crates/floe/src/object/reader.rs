@@ -1,5 +1,5 @@
-//! Reads a range of one version of an object, chunk by chunk, from wherever
-//! each chunk is.
+//! Reads a range of one version of an object: each chunk from the store, a
+//! flight or the origin.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,12 +20,11 @@ use crate::origin::OriginBody;
 use crate::store::ValueReader;
 use crate::value::Tier;
 
-/// Chunks in the cache that a reader opens ahead of itself: few, because an
-/// open one pins its zone.
+/// Stored chunks that a reader opens ahead; few, because each pins its zone.
 const STORED_AHEAD: usize = 2;
 
-/// How often one chunk is sought anew after a fetch was stopped or a stored
-/// chunk vanished, before it is read past the cache.
+/// Most sources to try for one chunk, after failed reads and stopped fetches,
+/// before the reader bypasses the cache.
 const SEEKS_PER_CHUNK: u32 = 3;
 
 pub(super) struct Reader {
@@ -34,11 +33,11 @@ pub(super) struct Reader {
     /// Offset in the object of the next byte.
     position: u64,
     end: u64,
-    /// Where the next chunks come from, the current one first.
+    /// The sources of the next chunks, the current one first.
     sources: VecDeque<Source>,
-    /// The first chunk that has no source yet.
+    /// The first chunk without a source.
     planned: u64,
-    /// Seats that were taken when the metadata was asked for.
+    /// Seats from resolving the metadata.
     seats: VecDeque<FlightReader>,
     seeks: u32,
     resumes: u32,
@@ -48,7 +47,7 @@ pub(super) struct Reader {
 enum Source {
     Stored {
         reader: ValueReader,
-        /// It was fetched for this read, who then came too late for the flight.
+        /// Whether this read's fetch stored it: the reader fell behind that flight.
         fetched: bool,
     },
     Flight {
@@ -79,7 +78,7 @@ impl Reader {
         }
     }
 
-    /// The first bytes and where they come from, or the error that keeps them away.
+    /// The first bytes and their source.
     pub(super) async fn first(&mut self) -> Result<(Option<Bytes>, Outcome), ObjectError> {
         let first = self.next().await?;
         let outcome = self.tally.first.unwrap_or(Outcome::Metadata);
@@ -108,7 +107,7 @@ impl Reader {
         }
     }
 
-    /// All of the range.
+    /// The whole range.
     pub(super) async fn whole(self) -> Result<Bytes, ObjectError> {
         let length = self.end - self.position;
         let pieces = futures::stream::try_unfold(self, |mut reader| async {
@@ -123,7 +122,7 @@ impl Reader {
         match &result {
             Ok(Some(bytes)) => self.position += bytes.len() as u64,
             Ok(None) => self.tally.ended = true,
-            // Counted by whoever cannot make it good.
+            // The caller counts an error that it cannot recover from.
             Err(_) => {}
         }
         result
@@ -141,12 +140,12 @@ impl Reader {
                     Self::next_in_flight(reader, *joined, &mut self.tally).await
                 }
                 Some(Source::Direct(body)) => Self::next_direct(body, &mut self.tally).await,
-                // `plan` gives every chunk of the range a source.
+                // Unreachable: `plan` gives every chunk of the range a source.
                 None => return Err(ObjectError::Stopped),
             };
             match found {
                 Found::Bytes(bytes) if self.position + bytes.len() as u64 > to => {
-                    // More than was asked for can only be a fault of the store.
+                    // A source longer than its range is a fault of the store.
                     self.seek_elsewhere(true).await?;
                 }
                 Found::Bytes(bytes) if bytes.is_empty() => {}
@@ -172,7 +171,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// Where the current source ends: with its chunk, or with the range.
+    /// The end of the current source: of its chunk or of the range, whichever comes first.
     fn source_end(&self) -> u64 {
         let chunk = self.object.chunk_of(self.position);
         let chunk_end = self.object.chunk_start(chunk) + self.object.chunk_len(chunk);
@@ -189,7 +188,7 @@ impl Reader {
                 }
                 Found::Bytes(bytes)
             }
-            // A record shorter than its chunk is as good as an unreadable one.
+            // A record shorter than its chunk counts as unreadable.
             None | Some(Err(_)) => Found::Fault,
         }
     }
@@ -217,8 +216,8 @@ impl Reader {
         }
     }
 
-    /// Gives the rest of the current chunk another source: the store, a
-    /// flight where one makes sense, else the origin itself.
+    /// Switches the current chunk to another source: the store, a flight if
+    /// `may_fetch` and near the chunk's start, otherwise the origin.
     async fn seek_elsewhere(&mut self, may_fetch: bool) -> Result<(), ObjectError> {
         self.sources.pop_front();
         let to = self.source_end();
@@ -238,8 +237,8 @@ impl Reader {
                 });
                 return Ok(());
             }
-            // A flight begins at the chunk's beginning: far into a big chunk
-            // that is too long a wait.
+            // A flight begins at the chunk's start; further into a large chunk,
+            // waiting for it takes too long.
             if may_fetch && within.start <= self.cache.config.fetch_window.bytes() {
                 for source in self.fetch(chunk..chunk + 1) {
                     self.sources.push_front(source);
@@ -259,8 +258,8 @@ impl Reader {
         Ok(())
     }
 
-    /// A reader past the cache goes on where its body broke off; everybody
-    /// else was served by a fetch that tried that already.
+    /// Resumes a direct read where its body broke off. A fetch has already
+    /// retried for its readers.
     async fn resume_or_fail(&mut self, error: ObjectError) -> Result<(), ObjectError> {
         let retriable = matches!(&error, ObjectError::Origin(origin) if origin.is_retriable());
         let direct = matches!(self.sources.front(), Some(Source::Direct(_)));
@@ -273,19 +272,20 @@ impl Reader {
     }
 
     /// Gives the current chunk a source, and those ahead as far as the
-    /// configuration allows: what is missing is fetched before it is needed,
-    /// adjacent chunks together.
+    /// configuration allows. Missing chunks are fetched before they are needed,
+    /// adjacent ones together.
     async fn plan(&mut self) {
         let last = self.object.chunk_of(self.end - 1);
         let config = &self.cache.config;
         let per_fetch = config.chunks_per_fetch();
         let most = match config.chunk_size <= config.fetch_window {
             true => per_fetch.saturating_mul(config.fetch_parallelism as u64),
-            // The window of a big chunk waits for its reader anyway.
+            // A fetch of a chunk larger than its window waits for its reader,
+            // so fetching further ahead gains nothing.
             false => 1,
         };
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        // Planning in batches keeps the requests to the origin big.
+        // Planning in batches makes requests to the origin large.
         if !self.sources.is_empty() && self.sources.len() * 2 > most {
             return;
         }
@@ -303,7 +303,7 @@ impl Reader {
         }
     }
 
-    /// Plans the next chunk if it is stored, else it and the missing ones after it.
+    /// Plans the next chunk if it is stored, otherwise it and the missing chunks after it.
     async fn plan_stored_or_missing(&mut self, last: u64, per_fetch: u64) {
         let first_missing = self.planned;
         let mut missing = first_missing;
@@ -333,9 +333,9 @@ impl Reader {
         }
     }
 
-    /// Takes seats in the flights of `chunks`, and begins those that nobody
-    /// has begun, adjacent ones as one fetch. Nothing is awaited in between,
-    /// so a reader who leaves cannot leave a flight that nobody brings in.
+    /// Joins the flights of `chunks` and begins the missing ones, adjacent ones
+    /// as one fetch. There is no await point, so a reader that leaves cannot
+    /// abandon a flight that has no fetch.
     fn fetch(&self, chunks: Range<u64>) -> VecDeque<Source> {
         let mut sources = VecDeque::new();
         let mut run: Vec<Option<Arc<Flight>>> = Vec::new();
@@ -370,7 +370,7 @@ impl Reader {
         sources
     }
 
-    /// The part of a chunk, as offsets in it, that is still to be read.
+    /// The unread part of a chunk, as offsets in the chunk.
     fn part_of(&self, chunk: u64) -> Range<u64> {
         let start = self.object.chunk_start(chunk);
         let end = start + self.object.chunk_len(chunk);
@@ -401,16 +401,16 @@ impl Reader {
 
 enum Found {
     Bytes(Bytes),
-    /// The store could not read the chunk back.
+    /// The store could not read the chunk.
     Fault,
-    /// The flight went on without this reader.
+    /// The flight's window has moved past this reader.
     Behind,
-    /// Look again: the store has it after all, or the fetch was stopped.
+    /// Look again: the store has the chunk, or the fetch was stopped.
     Again,
     Failed(ObjectError),
 }
 
-/// What a read came to; counted when it is dropped.
+/// The sources of a read's bytes; counted when dropped.
 struct Tally {
     cache: Arc<Inner>,
     first: Option<Outcome>,
@@ -464,7 +464,7 @@ impl Drop for Tally {
         let counter = match (self.failed, self.from_cache, self.from_origin) {
             (true, ..) => &stats.reads_failed,
             (false, _, 0) if self.from_cache > 0 || self.ended => &stats.reads_hit,
-            // Left before the first byte.
+            // The reader left before the first byte.
             (false, 0, 0) => return,
             (false, 0, _) => &stats.reads_miss,
             (false, ..) => &stats.reads_partial,

@@ -13,8 +13,8 @@
 //!   4         number of user headers, then name and value of each: length (u32), UTF-8
 //! ```
 //!
-//! Anything else is no record. Damage is caught by the store; this decoder
-//! only must not be fooled or brought down by whatever bytes it is given.
+//! All other bytes are no record. The store detects damage; this decoder must
+//! accept any bytes without a panic.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -26,12 +26,12 @@ const FORMAT: u8 = 1;
 /// S3 allows 2 KiB of user metadata; other origins a little more.
 const USER_HEADERS_MAX: usize = 1024;
 
-/// What is known about an object.
+/// The cached knowledge of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetadataRecord {
     /// When the origin confirmed it, seconds since 1970, rounded down.
     pub validated_unix_s: u64,
-    /// The object; `None` where it does not exist.
+    /// The object, or `None` if it does not exist.
     pub object: Option<RecordedObject>,
 }
 

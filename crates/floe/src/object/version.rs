@@ -1,4 +1,4 @@
-//! Versions of objects, and the keys of their records in the store.
+//! Versions of objects, and the store's keys of their records.
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -6,17 +6,16 @@ use super::conditional::is_weak;
 use crate::origin::{GetRequest, ObjectKey, ObjectMeta};
 use crate::store::epoch::Epoch;
 
-/// What tells one version of one object from all others: a hash of its name,
-/// entity tag, size, modification time and of how it is cut into chunks.
+/// Identifies one version of one object: a hash of its name, entity tag, size,
+/// modification time and chunk size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Version(u128);
 
 impl Version {
-    /// `instance` tells versions apart that have no validator; 0 where there is one.
+    /// `instance` distinguishes versions without a validator; 0 if there is one.
     pub(super) fn new(key: &ObjectKey, meta: &ObjectMeta, chunk_size: u64, instance: u128) -> Self {
         let mut hasher = Xxh3::new();
-        // Every text is preceded by its length, so that no two lists of fields
-        // give the same bytes.
+        // Each text follows its length, so different fields never give the same bytes.
         let mut text = |text: Option<&str>| {
             let length = text.map_or(u64::MAX, |t| t.len() as u64);
             hasher.update(&length.to_le_bytes());
@@ -47,7 +46,7 @@ pub(super) struct ObjectVersion {
     pub(super) meta: ObjectMeta,
     pub(super) version: Version,
     pub(super) instance: u128,
-    /// The object's write epoch from before its metadata was asked for.
+    /// The object's write epoch from before its metadata was requested.
     pub(super) epoch: Epoch,
     /// Whether records of this version may be stored.
     pub(super) cacheable: bool,
@@ -59,7 +58,7 @@ impl ObjectVersion {
         offset / self.chunk_size
     }
 
-    /// Where a chunk begins in the object. Only for chunks the object has.
+    /// Offset of a chunk in the object, which must have that chunk.
     pub(super) fn chunk_start(&self, chunk: u64) -> u64 {
         chunk * self.chunk_size
     }
@@ -86,7 +85,7 @@ impl ObjectVersion {
         key
     }
 
-    /// A request for a range of this very version.
+    /// A request for a range of this version.
     pub(super) fn request(&self, range: std::ops::Range<u64>, if_match: bool) -> GetRequest {
         GetRequest {
             range: Some(range),
@@ -100,7 +99,7 @@ impl ObjectVersion {
         }
     }
 
-    /// Whether an answer is of this version, as far as its metadata tells.
+    /// Whether metadata matches this version.
     pub(super) fn is_same(&self, meta: &ObjectMeta) -> bool {
         meta.size == self.meta.size
             && meta.etag == self.meta.etag
@@ -135,7 +134,7 @@ pub(super) fn metadata_key(key: &ObjectKey) -> Vec<u8> {
     bytes
 }
 
-/// Bucket names hold no NUL, so the first one ends the bucket.
+/// A bucket name has no NUL, so the first NUL ends it.
 fn push_name(bytes: &mut Vec<u8>, key: &ObjectKey) {
     bytes.extend_from_slice(key.bucket().as_bytes());
     bytes.push(0);

@@ -1,4 +1,4 @@
-//! Single-flight: one fetch, whoever comes and goes.
+//! Single-flight: readers share one fetch and may leave at any time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -27,7 +27,7 @@ async fn many_readers_cause_one_fetch_and_see_bytes_as_they_arrive() {
     assert_eq!(origin.gets(), 1);
     origin.answers.reopen();
     origin.pieces.admit(1);
-    // All have their first bytes while the body stands still after its first piece.
+    // All readers have the first bytes while the origin holds back the second piece.
     let mut reads = Vec::new();
     for reader in join_all(readers).await {
         reads.push(reader.unwrap().unwrap());
@@ -157,7 +157,7 @@ async fn adjacent_missing_chunks_are_one_request_and_only_what_is_touched_is_fet
     let range = |first, last| Some(ByteRange::Inclusive { first, last });
     read(&cache, range(5 * 1024 + 10, 6 * 1024)).await.unwrap();
     assert_eq!(origin.ranges.lock()[0], 5 * 1024..7 * 1024);
-    // Chunks 4 and 7 are missing, 5 and 6 are there.
+    // Chunks 4 and 7 are missing, 5 and 6 are stored.
     let bytes = read(&cache, range(4 * 1024, 8 * 1024 - 1)).await.unwrap();
     assert_eq!(bytes, pattern(20 * 1024).slice(4 * 1024..8 * 1024));
     assert_eq!(
@@ -186,7 +186,7 @@ async fn a_slow_reader_neither_stalls_others_nor_holds_memory() {
     let first = slow.body.next().await.unwrap().unwrap();
     // The second reader runs to the end although the first one stands still.
     assert_eq!(read(&cache, None).await.unwrap(), big);
-    // The slow reader's window is all the memory there is; it is shed for another fetch.
+    // The slow reader's window takes all memory; another fetch makes it release the bytes.
     let other = ObjectKey::new("bucket", "other");
     origin.set(&other, big.clone());
     let read = cache.get(&other, None).await.unwrap();

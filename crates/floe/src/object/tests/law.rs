@@ -1,4 +1,4 @@
-//! The law: newest acknowledged version or a miss, and never a mixture.
+//! The law: the newest acknowledged version or a miss, never a mixture.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -26,21 +26,21 @@ async fn a_fetch_that_read_the_old_version_does_not_outlive_a_write() {
         origin.set(&key(), version(b'a', 3000));
         let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
         origin.answers.close();
-        // The origin has read the old version and holds the answer back …
+        // The origin has read the old version and holds back its response …
         let early = tokio::spawn({
             let cache = cache.clone();
             async move { read(&cache, None).await }
         });
         settle().await;
-        // … while a write goes through …
+        // … while a write completes …
         cache.put(&key(), put(version(b'b', 3000))).await.unwrap();
         origin.answers.reopen();
-        // … so the early reader may see the old version or be told to come again,
+        // … so the early reader may get the old version or an error,
         if let Ok(bytes) = early.await.unwrap() {
             assert!(bytes == version(b'a', 3000) || bytes == version(b'b', 3000));
         }
         settle().await;
-        // … but whoever comes after the write sees the new one.
+        // … but a reader after the write gets the new one.
         assert_eq!(read(&cache, None).await.unwrap(), version(b'b', 3000));
         assert!(cache.stats().metadata_writes_skipped >= 1);
     }
@@ -80,7 +80,7 @@ async fn a_write_is_seen_through_when_its_caller_leaves() {
     });
     settle().await;
     caller.abort();
-    // Until the write took effect the old version is right, and is not stored as the current one.
+    // Before the write takes effect the old version is valid, but is not cached as current.
     assert_eq!(read(&cache, None).await.unwrap(), version(b'a', 10));
     origin.puts.reopen();
     settle().await;
@@ -111,7 +111,7 @@ async fn ranges_read_at_once_are_of_one_version() {
     let origin = GatedOrigin::with(&key(), version(b'a', 20 * 1024));
     let cache = cache(&Arc::new(origin.clone()), config(Consistency::Immutable)).await;
     cache.head(&key()).await.unwrap();
-    // The first range is cached, the second was not read before the change.
+    // The first range is cached; the second was not read before the change.
     let first = ByteRange::Inclusive { first: 0, last: 9 };
     assert_eq!(read(&cache, Some(first)).await.unwrap(), version(b'a', 10));
     origin.set(&key(), version(b'b', 20 * 1024));
@@ -137,7 +137,7 @@ async fn a_completed_upload_replaces_what_was_cached() {
     let body = put(version(b'b', 20)).body;
     let part = cache.upload_part(&key, &upload, 1, None, body, None);
     let etag = part.await.unwrap().etag.unwrap();
-    // A part alone changes nothing.
+    // An uploaded part alone changes nothing.
     assert_eq!(read(&cache, None).await.unwrap(), version(b'a', 10));
     let parts = vec![UploadedPart { number: 1, etag }];
     cache.complete_upload(&key, &upload, parts).await.unwrap();
@@ -273,7 +273,7 @@ async fn objects_without_validators_are_not_stored_in_etag_mode() {
 }
 
 /// Random reads, writes, deletes and changes past the cache, each checked
-/// against what the origin holds.
+/// against the origin's state.
 #[tokio::test]
 async fn ten_thousand_random_operations_obey_the_law() {
     for consistency in [Consistency::Etag, Consistency::Immutable] {
@@ -342,8 +342,8 @@ async fn check(
     }
 }
 
-/// Readers and writers at once: a read gives one version whole, and none older
-/// than the newest acknowledged before it began.
+/// Concurrent readers and writers: a read gives one whole version, none older
+/// than the newest acknowledged before the read began.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_reads_never_go_back() {
     let origin = Arc::new(GatedOrigin::new());

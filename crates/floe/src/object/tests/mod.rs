@@ -1,4 +1,4 @@
-//! Tests of the object cache against an origin that can be stopped at will.
+//! Tests of the object cache with an origin whose requests can be held back.
 
 mod flights;
 mod law;
@@ -82,7 +82,7 @@ async fn read(cache: &ObjectCache, range: Option<ByteRange>) -> Result<Bytes, Ob
     cache.get(&key(), range).await?.bytes().await
 }
 
-/// Lets every task that can go on go on. Only for runtimes with one thread.
+/// Yields until every runnable task has run. Only for single-threaded runtimes.
 async fn settle() {
     for _ in 0..200 {
         tokio::task::yield_now().await;

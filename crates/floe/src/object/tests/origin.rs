@@ -18,7 +18,7 @@ use crate::origin::{
     PutResponse,
 };
 
-/// A gate that lets everybody pass until it is closed.
+/// A gate that is open until closed.
 pub(super) struct Gate {
     closed: AtomicBool,
     passes: Semaphore,
@@ -34,11 +34,11 @@ impl Gate {
     pub(super) fn close(&self) {
         self.closed.store(true, SeqCst);
     }
-    /// Lets `n` of those who wait, or will, pass.
+    /// Lets `n` present or future waiters pass.
     pub(super) fn admit(&self, n: usize) {
         self.passes.add_permits(n);
     }
-    /// Lets everybody pass from now on.
+    /// Opens the gate.
     pub(super) fn reopen(&self) {
         self.closed.store(false, SeqCst);
         self.passes.add_permits(1_000_000);
@@ -61,7 +61,7 @@ pub(super) struct GatedOrigin {
     writes: AtomicU64,
     pub(super) validators: bool,
     pub(super) piece: usize,
-    /// Passed after a GET has read its version and before it answers.
+    /// Passed after a GET has read its version and before it responds.
     pub(super) answers: Gate,
     /// Passed before each piece of a body.
     pub(super) pieces: Gate,
@@ -70,11 +70,11 @@ pub(super) struct GatedOrigin {
     pub(super) gets: AtomicUsize,
     pub(super) heads: AtomicUsize,
     pub(super) ranges: Mutex<Vec<Range<u64>>>,
-    /// So many of the next requests fail.
+    /// Requests that will fail next.
     pub(super) failures: AtomicUsize,
-    /// While set, every request meets a server error.
+    /// While set, every request fails with a server error.
     pub(super) outage: AtomicBool,
-    /// So many of the next bodies end after half.
+    /// Bodies that will break off halfway next.
     pub(super) cuts: AtomicUsize,
 }
 
@@ -103,7 +103,7 @@ impl GatedOrigin {
         origin
     }
 
-    /// Writes past the cache.
+    /// Writes an object past the cache.
     pub(super) fn set(&self, key: &ObjectKey, bytes: Bytes) {
         let written = self.writes.fetch_add(1, SeqCst);
         self.objects
@@ -161,7 +161,7 @@ fn take_one(counter: &AtomicUsize) -> bool {
         .is_ok()
 }
 
-/// The body shares the origin, to pass its gate.
+/// The body shares the origin's gate.
 #[async_trait]
 impl Backend for Arc<GatedOrigin> {
     async fn get(&self, key: &ObjectKey, request: GetRequest) -> Result<OriginRead, OriginError> {

@@ -1,4 +1,4 @@
-//! Every range gives exactly its bytes, cold, warm and half warm.
+//! Every range gives exactly its bytes: all missing, all cached, partly cached.
 
 use std::sync::Arc;
 

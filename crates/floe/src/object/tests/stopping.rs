@@ -1,4 +1,4 @@
-//! The end: what was fetched is stored, and nothing is waited for in vain.
+//! Shutdown: fetched chunks are stored, and no wait is endless.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use floe_device::{Faults, Faulty, virtual_time};
 use super::origin::GatedOrigin;
 use super::*;
 
-/// On flash that is slower than the origin: a reader has the last bytes while
-/// the store still has no room for them.
+/// Flash is slower than the origin: a reader has the last bytes while the store
+/// has no room for them.
 #[test]
 fn what_a_reader_has_had_is_there_after_the_end() {
     const CHUNKS: u64 = 24;
@@ -49,7 +49,7 @@ fn what_a_reader_has_had_is_there_after_the_end() {
     });
 }
 
-/// Virtual time names a wait that nothing ends.
+/// Virtual time detects a wait that never ends.
 #[test]
 fn an_origin_that_does_not_answer_is_not_waited_for() {
     for gate_of in [

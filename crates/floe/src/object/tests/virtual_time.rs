@@ -1,5 +1,5 @@
-//! In virtual time: expiry, latency, ill flash and ill origins, thousands of
-//! operations at once.
+//! Tests in virtual time: expiry, latency, faulty flash and origins, thousands
+//! of concurrent operations.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -108,14 +108,15 @@ fn chunks_ahead_are_fetched_while_the_ones_before_are_read() {
         let begun = clock.now();
         read(&cache, None).await.unwrap();
         let took = Duration::from_nanos(clock.now().0 - begun.0);
-        // 16 requests of 4 KiB: one for the beginning, then four at a time.
+        // 16 requests of 4 KiB: the first one alone, then four at a time.
         assert!(took <= Duration::from_millis(80), "{took:?}");
         assert_eq!(cache.stats().fetches, 16);
     });
 }
 
-/// Flash that lies or fails, an origin that fails, cuts bodies short and
-/// changes objects at any moment: every answer is one version's bytes, whole, or an error.
+/// Flash corrupts and fails; the origin fails, cuts bodies short and changes
+/// objects at any moment. Every response has one version's bytes, whole, or is
+/// an error.
 #[test]
 fn with_everything_ill_an_answer_is_right_or_an_error() {
     for (seed, validators) in [(1, true), (2, true), (3, true), (4, false)] {
@@ -190,7 +191,7 @@ async fn ill_client(cache: ObjectCache, origin: Arc<EmulatedOrigin>, seed: u64, 
         let Ok(answer) = cache.get(&key, range).await else {
             continue;
         };
-        // The entity tag ends in the generation whose bytes these must be.
+        // The entity tag ends in the generation of the expected bytes.
         let generation = match &answer.meta.etag {
             Some(tag) => tag
                 .trim_matches('"')
@@ -232,7 +233,7 @@ fn retries_back_off_with_jitter_and_stop() {
             .await;
         assert!(matches!(error, Err(OriginError::Unreachable(_))));
         let took = Duration::from_nanos(clock.now().0 - begun.0);
-        // 100 + 200 + 250 ms, each between half and whole.
+        // 100 + 200 + 250 ms, each scaled by 0.5 to 1.
         let bounds = Duration::from_millis(275)..=Duration::from_millis(550);
         assert!(bounds.contains(&took), "{took:?}");
         let stats = origin.stats();
@@ -277,7 +278,7 @@ fn the_queue_for_an_origin_is_bounded_in_length_and_in_time() {
     });
 }
 
-/// Readers do not wait for uploads, and a body of which little has come takes no turn.
+/// Uploads do not block readers, and a body that has barely begun takes no turn.
 #[test]
 fn uploads_have_turns_of_their_own() {
     virtual_time::run(SEED, |clock| async move {
