@@ -1,21 +1,22 @@
-//! When items were last read: a hint in memory of fixed size. It forgets at
-//! restarts and where two items share a place.
+//! Access times of items: a hint in a table of fixed size, lost on restart and
+//! when another item takes the entry.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Items remembered at once; half a MiB.
+/// Entries of the table, 8 bytes each.
 const PLACES: usize = 1 << 16;
 
-/// What is known of an item's reads.
+/// The last access of an item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// Whether it was read since it was stored.
     pub was_read: bool,
-    /// When it was last read, or else stored; seconds since 1970.
+    /// The last read, or the time of storing if there was none; seconds since 1970.
     pub last_unix_s: u64,
 }
 
-/// The last reads, by version, which is unique: who stores a key anew begins anew.
+/// Last reads by item version. A version is unique, so storing a key again
+/// starts without reads.
 #[derive(Debug)]
 pub(super) struct Accesses(Box<[AtomicU64]>);
 
@@ -38,7 +39,7 @@ impl Accesses {
     }
 
     fn place(&self, version: u64) -> (&AtomicU64, u64) {
-        // Fibonacci hashing: versions are close to each other.
+        // Fibonacci hashing spreads consecutive versions.
         let mixed = version.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let place = (mixed >> 48) as usize % PLACES;
         (&self.0[place], (mixed >> 8) & 0xffff_ffff)
@@ -56,7 +57,7 @@ mod tests {
         accesses.note(7, 1_700_000_000);
         assert_eq!(accesses.last(7), Some(1_700_000_000));
         assert_eq!(accesses.last(8), None);
-        // Another item may take the place; it is never taken for this one.
+        // Another item may replace the entry, but a lookup never returns its time.
         for version in 8..500_000 {
             accesses.note(version, 1);
         }

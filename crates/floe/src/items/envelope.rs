@@ -1,11 +1,11 @@
-//! How an item lies in a value of the store: a short head, then its bytes.
-//! `docs/format.md` has the table.
+//! The encoding of an item in a value of the store: a short head, then its
+//! bytes. `docs/format.md` has the table.
 
 use bytes::{Buf, Bytes};
 
 use super::item::{HEAD_BYTES_MAX, Item, ItemState, NewItem};
 
-/// The upper half of the first byte: which form the head has.
+/// The upper half of the first byte: the form of the head.
 const FORM: u8 = 0x10;
 const FORM_MASK: u8 = 0xf0;
 const HAS_FLAGS: u8 = 0x01;
@@ -13,7 +13,7 @@ const HAS_EXPIRY: u8 = 0x02;
 const IS_STALE: u8 = 0x04;
 const IS_CLAIMED: u8 = 0x08;
 
-/// The value of the store that holds `item` as `version`.
+/// Encodes `item` with `version` as a value of the store.
 pub(super) fn encode(item: NewItem, version: u64, expiry_unix_s: u32) -> Bytes {
     let mut head = [0; HEAD_BYTES_MAX];
     let mut len = 9;
@@ -37,7 +37,7 @@ pub(super) fn encode(item: NewItem, version: u64, expiry_unix_s: u32) -> Bytes {
     bytes.freeze().slice(start..)
 }
 
-/// The item that `value` holds; `None` if it holds none.
+/// Decodes an item; `None` if `value` is not one.
 pub(super) fn decode(mut value: Bytes) -> Option<Item> {
     let (&form, mut rest) = value.split_first()?;
     if form & FORM_MASK != FORM {
@@ -51,7 +51,7 @@ pub(super) fn decode(mut value: Bytes) -> Option<Item> {
         }
         let (number, after) = rest.split_first_chunk::<4>()?;
         rest = after;
-        // A zero is left out, so one that is there is damage or another's bytes.
+        // A zero is never encoded, so a stored zero is damage or another record.
         Some(u32::from_le_bytes(*number)).filter(|&number| number != 0)
     };
     let flags = number(HAS_FLAGS)?;

@@ -1,17 +1,17 @@
-//! Eras and versions: what makes `flush_all` O(1) and versions unique.
+//! Eras and versions: `flush_all` takes O(1), and versions are unique.
 //!
 //! Every item's key in the store begins with the *era* in which it was stored.
-//! Flushing begins a new era: what older ones left is out of reach at once and
-//! ages out. A delayed flush is the promise to begin a new era at some second.
+//! A flush begins a new era: no read finds items of older ones, and eviction
+//! removes them. A delayed flush begins the new era at a given second.
 //!
-//! Versions are numbers that only grow, also across restarts: microseconds
-//! since 1970 where the clock has gone on, else one more than the last.
+//! Versions grow, also across restarts: microseconds since 1970, or one more
+//! than the last version if that is greater.
 //!
-//! The era, the promise and a bound that versions stay below are kept in the
-//! store itself, as a record that may be evicted like any value. So there are
-//! two of it, both written before anything that depends on them is
-//! acknowledged, and written again before they grow old. **If both are lost,
-//! everything is forgotten**: a new era begins that no item was stored in.
+//! The store keeps the era, the delayed flush and an upper bound of the
+//! versions in a record that may be evicted like any value. So there are two
+//! records. Both are written before an operation that depends on them is
+//! acknowledged, and rewritten before they grow old. **If both are lost, so are
+//! all items**: a new era begins.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -21,27 +21,27 @@ use xxhash_rust::xxh3::xxh3_64;
 /// The keys of the two records.
 pub(super) const RECORD_KEYS: [&[u8]; 2] = [b"I0", b"I1"];
 
-/// Versions promised at once: those of ten minutes.
+/// Versions, in microseconds, that one record allows: ten minutes of them.
 pub(super) const VERSIONS_PROMISED: u64 = 600_000_000;
 
-/// How far versions are ever ahead of the clock: restarts in quick succession
-/// skip what was promised. A day's, which is 144 of them.
+/// How far versions may be ahead of the clock, in microseconds: a day, which
+/// 144 restarts in a row use up by each skipping its allowance.
 const VERSIONS_AHEAD_MAX: u64 = 86_400_000_000;
 
-/// What the records say.
+/// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EraRecord {
-    /// Grows with every record written; of two records the higher is valid.
+    /// Grows with every record written; the record with the higher serial is valid.
     pub(super) serial: u64,
     pub(super) era: u32,
-    /// The second at which the next era begins; 0 if none was ordered.
+    /// The second of the delayed flush; 0 if there is none.
     pub(super) flush_unix_s: u32,
-    /// Items with a lower version are not of this cache's life.
+    /// Items with a lower version predate the first record.
     pub(super) version_first: u64,
-    /// No version at or above this was ever issued.
+    /// Every version issued so far is below this.
     pub(super) version_limit: u64,
-    /// The engine for tiny objects that items lay in, 0 without one. With
-    /// another, values that were outdated meanwhile could come back.
+    /// The identity of the tiny engine in use, 0 without one. Another engine
+    /// may hold stale values.
     pub(super) tiny: u64,
 }
 
@@ -49,9 +49,9 @@ const RECORD_FORM: u8 = 2;
 const RECORD_BYTES: usize = 1 + 8 + 4 + 4 + 8 + 8 + 8;
 
 impl EraRecord {
-    /// The first record of a cache that has none, because it is new or
-    /// because its records were lost. Versions that were issued before a loss
-    /// may have been ahead of the clock.
+    /// The first record of a cache without records: a new one, or one that has
+    /// lost them. Versions issued before a loss may be ahead of the clock, so
+    /// new ones skip a day.
     pub(super) fn first(now_unix_s: u64, entropy: u64, is_new: bool, tiny: u64) -> Self {
         let mut seed = [0; 16];
         seed[..8].copy_from_slice(&now_unix_s.to_le_bytes());
@@ -101,7 +101,7 @@ impl EraRecord {
     }
 }
 
-/// The era in force and the flush that was ordered, read with every operation.
+/// The current era and the delayed flush, read by every operation.
 #[derive(Debug)]
 pub(super) struct Era(AtomicU64);
 
@@ -114,7 +114,7 @@ impl Era {
         u64::from(era) << 32 | u64::from(flush_unix_s)
     }
 
-    /// The era and the ordered flush, 0 if there is none.
+    /// The era and the second of the delayed flush, 0 if there is none.
     pub(super) fn get(&self) -> (u32, u32) {
         let packed = self.0.load(SeqCst);
         ((packed >> 32) as u32, packed as u32)
@@ -124,8 +124,8 @@ impl Era {
         self.0.store(Self::pack(era, flush_unix_s), SeqCst);
     }
 
-    /// The era at `now`. An ordered flush whose second has come is carried
-    /// out, for good: a clock that goes back brings nothing back.
+    /// The era at `now_unix_s`. A due flush takes effect once and for all: a
+    /// clock that steps back does not undo it.
     pub(super) fn current(&self, now_unix_s: impl Fn() -> u64) -> u32 {
         loop {
             let packed = self.0.load(SeqCst);
@@ -146,7 +146,7 @@ impl Era {
     }
 }
 
-/// Issues versions.
+/// Issues versions up to a durable limit.
 #[derive(Debug)]
 pub(super) struct Versions {
     next: AtomicU64,
@@ -161,7 +161,7 @@ impl Versions {
         }
     }
 
-    /// A version above all issued so far; `None` when the promise is used up.
+    /// A version above all earlier ones; `None` at the limit.
     pub(super) fn issue(&self, now_unix_s: u64) -> Option<u64> {
         let now = now_unix_s.saturating_mul(1_000_000);
         let issued = self
@@ -174,15 +174,15 @@ impl Versions {
         Some(issued.max(now))
     }
 
-    /// Where the next promise should end.
+    /// The next limit to make durable.
     pub(super) fn wanted_limit(&self, now_unix_s: u64) -> u64 {
         let now = now_unix_s.saturating_mul(1_000_000);
         let from = self.next.load(SeqCst).max(now);
         from.saturating_add(VERSIONS_PROMISED)
     }
 
-    /// Whether half of the promise is used up. While nothing is stored it
-    /// stays as it is, so that an idle cache writes nothing.
+    /// Whether half of the allowance is used up. An idle cache uses none, so it
+    /// writes no records.
     pub(super) fn is_low(&self) -> bool {
         let half = self
             .limit
@@ -196,7 +196,7 @@ impl Versions {
     }
 }
 
-/// The second in which a version was issued, as far as its clock was right.
+/// The second in which a version was issued, by the clock of that time.
 pub(super) fn issued_unix_s(version: u64) -> u64 {
     version / 1_000_000
 }

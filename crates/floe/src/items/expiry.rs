@@ -1,23 +1,24 @@
-//! When an item ends, in all the forms that memcached's clients write.
+//! Expiry times, in all forms of memcached's `exptime`.
 
-/// Up to this many seconds a time to live counts from now; more is a moment.
+/// An `exptime` up to this many seconds is relative; a larger one is an absolute time.
 const RELATIVE_SECONDS_MAX: i64 = 30 * 24 * 3600;
 
-/// When an item ends.
+/// When an item expires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Expiry {
-    /// Not by itself.
+    /// The item never expires.
     #[default]
     Never,
     /// At this second since 1970.
     At(u32),
-    /// It has ended: such an item is never found.
+    /// The item has expired: no read finds it.
     Past,
 }
 
 impl Expiry {
-    /// Reads memcached's `exptime`: 0 is never, up to 30 days count from
-    /// `now_unix_s`, more is a second since 1970, and a negative number is past.
+    /// Parses memcached's `exptime`: 0 is never, up to 30 days are relative to
+    /// `now_unix_s`, more is a second since 1970, and a negative number is
+    /// past.
     pub fn from_exptime(exptime: i64, now_unix_s: u64) -> Self {
         let now = i64::try_from(now_unix_s).unwrap_or(i64::MAX);
         let at = match exptime {
@@ -29,11 +30,11 @@ impl Expiry {
         if at <= now {
             return Expiry::Past;
         }
-        // A time beyond 2106 is as good as never, but stays a time.
+        // A time beyond 2106 is clamped, not turned into `Never`.
         Expiry::At(u32::try_from(at).unwrap_or(u32::MAX))
     }
 
-    /// The expiry that an item carries: 0 is none.
+    /// Decodes a stored expiry: 0 is never.
     pub fn from_unix(expiry_unix_s: u32) -> Self {
         match expiry_unix_s {
             0 => Expiry::Never,

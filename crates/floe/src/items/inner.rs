@@ -1,4 +1,4 @@
-//! The state of a cache of items: keys of the store, turns, and versions.
+//! The state of an item cache: store keys, update locks, and versions.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::error::CacheError;
 use crate::store::ItemsClaim;
 use crate::value::{PutOptions, PutOutcome};
 
-/// The longest key; memcached's.
+/// The longest key, as in memcached.
 pub const ITEM_KEY_BYTES_MAX: usize = 250;
 
-/// Updates of keys that share a turn wait for each other.
+/// Locks that serialise the updates of one key; keys may share a lock.
 pub(super) const TURNS: usize = 4096;
 
 /// The kind of the store's key, then the era.
@@ -39,17 +39,17 @@ pub(super) struct Inner {
     pub(super) _claim: ItemsClaim,
 }
 
-/// The records as they were last written.
+/// The era records as last written.
 pub(super) struct Records {
-    /// Held while they are being written.
+    /// The last record; locked while records are written.
     pub(super) written: Mutex<EraRecord>,
-    /// Bytes that the device had written then.
+    /// Bytes that the device had written by then.
     pub(super) written_at_bytes: AtomicU64,
-    /// Whether they were written since the items were opened.
+    /// Whether records were written since the items were opened.
     pub(super) in_use: AtomicBool,
 }
 
-/// Why an item could not be read or changed.
+/// Errors of reading or changing an item.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ItemError {
@@ -67,18 +67,18 @@ pub enum ItemError {
         /// Most bytes allowed.
         limit: u64,
     },
-    /// The store did not take the item, and holds none of its key any more.
-    #[error("no room could be made for the item")]
+    /// The store dropped the item, and has no older one of its key.
+    #[error("the cache has no room for the item")]
     Refused,
-    /// The items of the store are open already.
-    #[error("the items of this store are open already; clone the cache that has them")]
+    /// Another cache has this store's items open.
+    #[error("the items of this store are already open; clone the cache that opened them")]
     AlreadyOpen,
-    /// The store could not carry it out.
+    /// The store failed.
     #[error(transparent)]
     Cache(#[from] CacheError),
 }
 
-/// A key of the store, on the stack.
+/// A key of the store, built on the stack.
 pub(super) struct StoreKey {
     bytes: [u8; KEY_HEAD_BYTES + ITEM_KEY_BYTES_MAX],
     len: usize,
@@ -95,7 +95,7 @@ impl Inner {
         self.cache.store().clock().unix_seconds()
     }
 
-    /// The key of the store in the era of now.
+    /// The store's key in the current era.
     pub(super) fn key(&self, key: &[u8]) -> Result<StoreKey, ItemError> {
         if key.is_empty() || key.len() > ITEM_KEY_BYTES_MAX {
             return Err(ItemError::Key { len: key.len() });
@@ -109,7 +109,7 @@ impl Inner {
         Ok(StoreKey { bytes, len })
     }
 
-    /// The item in `value`, unless it has ended.
+    /// Decodes an item that has not expired and does not predate the first record.
     pub(super) fn live(&self, value: Bytes) -> Option<Item> {
         let item = envelope::decode(value)?;
         let has_ended =
@@ -123,8 +123,7 @@ impl Inner {
         self.turns[(hash % TURNS as u64) as usize].lock().await
     }
 
-    /// Stores an item; the turn of its key is held. `version` is the present
-    /// one where it stays.
+    /// Stores an item; the caller holds the key's lock. Some `version` keeps the present one.
     pub(super) async fn put(
         &self,
         key: &StoreKey,

@@ -1,31 +1,31 @@
-//! Items, and the buffers that they are gathered in.
+//! Items, and the buffers that receive their bytes.
 
 use bytes::{Bytes, BytesMut};
 
 use super::expiry::Expiry;
 
-/// An item that was found.
+/// An item in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// The client's flags, not interpreted.
+    /// The client's flags, opaque to the cache.
     pub flags: u32,
-    /// Unique among all versions of all items, and larger than that of
-    /// whatever was stored before; memcached calls it CAS.
+    /// Unique, and larger than the version of every item stored earlier;
+    /// memcached calls it CAS.
     pub version: u64,
-    /// When it ends, in seconds since 1970; 0 is never.
+    /// The expiry in seconds since 1970; 0 is never.
     pub expiry_unix_s: u32,
-    /// Marks of the protocol against stampedes.
+    /// The protocol's marks against stampedes.
     pub state: ItemState,
-    /// The bytes.
+    /// The value.
     pub value: Bytes,
 }
 
-/// Marks against stampedes: who may refill an item that is stale or about to end.
+/// Marks against stampedes: they choose one client to refill a stale or expiring item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ItemState {
-    /// It was marked as stale, and is served until somebody replaces it.
+    /// The item is stale, and is served until a client replaces it.
     pub is_stale: bool,
-    /// Somebody was told to replace it.
+    /// A client was chosen to replace it.
     pub is_claimed: bool,
 }
 
@@ -34,16 +34,16 @@ pub struct ItemState {
 pub struct NewItem {
     /// The client's flags.
     pub flags: u32,
-    /// When it ends.
+    /// The expiry.
     pub expiry: Expiry,
     /// Marks against stampedes.
     pub state: ItemState,
-    /// The bytes.
+    /// The value.
     pub value: ItemBuffer,
 }
 
 impl NewItem {
-    /// An item without flags that never ends.
+    /// An item without flags that never expires.
     pub fn new(value: ItemBuffer) -> Self {
         NewItem {
             flags: 0,
@@ -67,25 +67,25 @@ impl NewItem {
 /// Bytes of the longest head: form, version, flags, expiry.
 pub(super) const HEAD_BYTES_MAX: usize = 1 + 8 + 4 + 4;
 
-/// An item's bytes being gathered, with room for the head in front, so that
-/// they are copied once at most on their way to the store.
+/// A buffer that receives an item's bytes, with room for the head in front: the
+/// store needs at most one copy.
 #[derive(Debug)]
 pub struct ItemBuffer {
-    /// Room for the head, then the bytes.
+    /// Room for the head, then the bytes received so far.
     pub(super) bytes: BytesMut,
     len: usize,
-    /// Bytes that there is room for; at most `len`.
+    /// Bytes that the buffer has room for; at most `len`.
     limit: usize,
 }
 
 impl ItemBuffer {
-    /// A buffer for `len` bytes.
+    /// A buffer with room for `len` bytes.
     pub fn new(len: usize) -> Self {
         Self::growing(len, len)
     }
 
-    /// A buffer for `len` bytes of which the first `room` may come now:
-    /// [`grow`](ItemBuffer::grow) makes room for more.
+    /// A buffer for `len` bytes with room for the first `room` of them;
+    /// [`grow`](ItemBuffer::grow) adds more.
     pub fn growing(len: usize, room: usize) -> Self {
         let mut bytes = BytesMut::with_capacity(HEAD_BYTES_MAX + room.min(len));
         bytes.resize(HEAD_BYTES_MAX, 0);
@@ -96,41 +96,40 @@ impl ItemBuffer {
         }
     }
 
-    /// Bytes that are still missing.
+    /// Bytes that have not been received.
     pub fn missing(&self) -> usize {
         self.len - self.bytes().len()
     }
 
-    /// Bytes that may come before the buffer must [`grow`](ItemBuffer::grow).
+    /// Bytes that fit before the buffer must [`grow`](ItemBuffer::grow).
     pub fn room(&self) -> usize {
         self.limit - self.bytes().len()
     }
 
-    /// Makes room for `more` bytes, and for no byte besides.
+    /// Adds room for exactly `more` bytes, up to the item's length.
     pub fn grow(&mut self, more: usize) {
         self.limit = self.limit.saturating_add(more).min(self.len);
-        // `reserve` would take up to twice as much.
+        // `reserve` might allocate twice as much.
         let mut bytes = BytesMut::with_capacity(HEAD_BYTES_MAX + self.limit);
         bytes.extend_from_slice(&self.bytes);
         self.bytes = bytes;
     }
 
-    /// Adds bytes; what exceeds the room is left, and the number of bytes
-    /// taken returned.
+    /// Appends the bytes that fit, and returns their number.
     pub fn fill(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.room());
         self.bytes.extend_from_slice(&bytes[..taken]);
         taken
     }
 
-    /// Where the next bytes may be put directly: give it to a reader that
-    /// fills what [`room`](ItemBuffer::room) says at most.
+    /// The unfilled part, up to [`room`](ItemBuffer::room) bytes, for a reader
+    /// to fill directly.
     pub fn rest(&mut self) -> bytes::buf::Limit<&mut BytesMut> {
         let room = self.room();
         bytes::BufMut::limit(&mut self.bytes, room)
     }
 
-    /// What was gathered so far.
+    /// The bytes received so far.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[HEAD_BYTES_MAX..]
     }

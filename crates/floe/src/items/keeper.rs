@@ -1,5 +1,4 @@
-//! Keeps the era records: reads them at the start, writes them when something
-//! changes and before they grow old.
+//! Reads the era records at opening. Writes them on a change and before they grow old.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -16,7 +15,7 @@ use crate::store::Store;
 use crate::tiny::Tiny;
 use crate::value::{PutOptions, PutOutcome};
 
-/// How often it is looked whether the records must be written.
+/// How often to check whether the records are due.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Opens the items of a store.
@@ -26,13 +25,14 @@ pub(super) async fn open(cache: Cache, max_value: u64) -> Result<Arc<Inner>, Ite
     let now = store.clock().unix_seconds();
     let found = newest(&store).await?;
     let entropy = store.clock().now().0;
-    // What an engine still holds may be of any era.
+    // A formatted store starts at the clock; other stores may hold items with
+    // versions ahead of it.
     let is_new = cache.recovery().is_new();
     let tiny = cache.tiny().map_or(0, Tiny::identity);
     let found = found.filter(|record| record.tiny == tiny);
     let record = found.unwrap_or_else(|| EraRecord::first(now, entropy, is_new, tiny));
     if found.is_none() {
-        tracing::debug!("the store holds no items, or none that can be believed");
+        tracing::debug!("the store has no valid record of items");
     }
     let versions = Versions::new(record.version_limit, record.version_limit);
     let inner = Arc::new(Inner {
@@ -50,13 +50,14 @@ pub(super) async fn open(cache: Cache, max_value: u64) -> Result<Arc<Inner>, Ite
         cache,
         _claim: claim,
     });
-    // Nothing is written until an item is: opening must not cost a full cache
-    // the zone that a record would take. Without a promise no version is issued.
+    // The first item writes the records: if opening did, a full cache would
+    // lose a zone to them. Until then the version limit is used up, so no
+    // version can be issued.
     tokio::spawn(keep(Arc::downgrade(&inner)));
     Ok(inner)
 }
 
-/// The valid record: the newer of the two that can be read.
+/// The valid record: of the two, the readable one with the higher serial.
 async fn newest(store: &Store) -> Result<Option<EraRecord>, CacheError> {
     let mut newest: Option<EraRecord> = None;
     for key in RECORD_KEYS {
@@ -71,7 +72,7 @@ async fn newest(store: &Store) -> Result<Option<EraRecord>, CacheError> {
     Ok(newest)
 }
 
-/// Until the last user of the items is gone or the store is closed.
+/// Writes due records until the last item cache is dropped or the store is closed.
 async fn keep(inner: Weak<Inner>) {
     loop {
         let wait = match inner.upgrade() {
@@ -87,14 +88,14 @@ async fn keep(inner: Weak<Inner>) {
             Ok(()) => {}
             Err(ItemError::Cache(CacheError::Closed)) => return,
             Err(error) => {
-                tracing::warn!(%error, "the record of the items' versions was not written; trying again");
+                tracing::warn!(%error, "the record of items' versions was not written; retrying");
             }
         }
     }
 }
 
 impl Inner {
-    /// A new version; waits for a promise to be written if none is left.
+    /// A new version; at the limit, first makes a higher one durable.
     pub(super) async fn version(&self) -> Result<u64, ItemError> {
         loop {
             if let Some(version) = self.versions.issue(self.now_unix_s()) {
@@ -113,8 +114,8 @@ impl Inner {
             None => (era.wrapping_add(1), 0),
         };
         self.write(&mut written, era, flush).await?;
-        // Only now, so that nothing is acknowledged in an era that a restart
-        // would not know.
+        // The era changes only when its record is durable: a restart must know
+        // the era of every acknowledged item.
         self.era.set(era, flush);
         Ok(())
     }
@@ -133,7 +134,7 @@ impl Inner {
             || is_old
     }
 
-    /// Writes what holds now, with a new promise of versions.
+    /// Writes the current era and a higher version limit.
     pub(super) async fn write_records(&self) -> Result<(), ItemError> {
         let mut written = self.records.written.lock().await;
         let era = self.era.current(|| self.now_unix_s());
@@ -141,7 +142,7 @@ impl Inner {
         self.write(&mut written, era, flush).await
     }
 
-    /// Writes both records, one after the other, so that one is whole at any time.
+    /// Writes both records, one after the other, so that one of them is always intact.
     async fn write(
         &self,
         written: &mut EraRecord,
@@ -156,7 +157,7 @@ impl Inner {
         };
         for _ in RECORD_KEYS {
             record.serial += 1;
-            // Alternating: the key that holds the older one.
+            // Serials alternate between the keys, so this replaces the older record.
             let key = RECORD_KEYS[(record.serial % 2) as usize];
             let options = PutOptions::default();
             if self

@@ -1,11 +1,11 @@
-//! Items as memcached has them: bytes with flags, a version, an expiry, and
-//! updates that depend on what is there.
+//! Items as in memcached: bytes with flags, a version and an expiry, and
+//! conditional updates.
 //!
-//! An item is a value of a [`Cache`], behind a short head (`docs/format.md`,
-//! "Items"). Reads go straight to the cache; updates of one key take turns, so
-//! that of two that compare the same version exactly one wins.
+//! An item is a value of a [`Cache`] with a short head (`docs/format.md`,
+//! "Items"). Reads go straight to the cache. Updates of one key are serialised:
+//! of two that compare the same version, exactly one succeeds.
 //!
-//! What it refuses to know: protocols, connections.
+//! Must not depend on protocols or connections.
 
 mod access;
 mod envelope;
@@ -30,7 +30,7 @@ use crate::cache::Cache;
 use crate::value::InRam;
 use inner::Inner;
 
-/// How items are kept.
+/// The settings of an item cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ItemConfig {
@@ -46,40 +46,39 @@ impl Default for ItemConfig {
     }
 }
 
-/// What [`ItemCache::get_ram`] finds.
+/// The result of [`ItemCache::get_ram`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// The item, from memory.
     Hit(Item),
-    /// It is on flash: [`ItemCache::get`] reads it.
+    /// The item is on flash: [`ItemCache::get`] reads it.
     OnFlash {
-        /// Bytes that it takes there.
+        /// Bytes of its value there, with the head.
         len: u64,
     },
-    /// There is none.
+    /// No item.
     Miss,
 }
 
-/// What an update does with its key.
+/// An update's action on its key.
 #[derive(Debug)]
 pub enum Decision<R> {
-    /// Nothing.
+    /// None.
     Keep(R),
     /// Stores an item as a new version.
     Put(NewItem, R),
-    /// Stores an item with the version that the present one has; for changes
-    /// of what does not belong to the value, such as its expiry.
+    /// Stores an item and keeps the present version, to change metadata such as the expiry.
     Amend(NewItem, R),
     /// Removes the item.
     Delete(R),
 }
 
-/// What an update did.
+/// The result of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Updated<R> {
-    /// What the decision said.
+    /// The decision's result.
     pub result: R,
-    /// The version of the item that was stored, if one was.
+    /// The version of the stored item, if the update stored one.
     pub version: Option<u64>,
 }
 
@@ -101,12 +100,13 @@ impl fmt::Debug for ItemCache {
 }
 
 impl ItemCache {
-    /// Opens the items of `cache`; they have a key space of their own in it.
+    /// Opens the items of `cache`, which have a key space of their own.
     ///
     /// # Errors
-    /// [`ItemError::TooLarge`] if the largest item is longer than a value of the
-    /// store may be, [`ItemError::AlreadyOpen`] while another `ItemCache` has the
-    /// items of this store, [`ItemError::Cache`] if its records cannot be read.
+    /// [`ItemError::TooLarge`] if the largest item is longer than the store's
+    /// longest value, [`ItemError::AlreadyOpen`] while another `ItemCache` has
+    /// this store's items open, [`ItemError::Cache`] if the records cannot be
+    /// read.
     pub async fn open(cache: Cache, config: &ItemConfig) -> Result<Self, ItemError> {
         let max_value = config.max_value.bytes();
         let limit = cache
@@ -124,7 +124,7 @@ impl ItemCache {
         })
     }
 
-    /// The cache below.
+    /// The underlying cache.
     pub fn cache(&self) -> &Cache {
         &self.inner.cache
     }
@@ -134,7 +134,7 @@ impl ItemCache {
         self.inner.max_value
     }
 
-    /// The item of `key`, from memory or flash.
+    /// Reads the item of `key` from memory or flash.
     ///
     /// # Errors
     /// [`ItemError::Key`], [`ItemError::Cache`] once the store is closed.
@@ -144,7 +144,7 @@ impl ItemCache {
         Ok(value.and_then(|value| self.inner.live(value.bytes)))
     }
 
-    /// The item of `key` if it is in memory, without waiting for anything.
+    /// Reads the item of `key` if it is in memory, without waiting.
     ///
     /// # Errors
     /// As [`get`](ItemCache::get).
@@ -160,7 +160,7 @@ impl ItemCache {
         })
     }
 
-    /// What is known of the reads of an item: a hint.
+    /// The item's last access; a hint.
     pub fn access(&self, item: &Item) -> Access {
         let last = self.inner.accesses.last(item.version);
         Access {
@@ -169,29 +169,29 @@ impl ItemCache {
         }
     }
 
-    /// Notes that an item was read now.
+    /// Records a read of `item`.
     pub fn note_read(&self, item: &Item) {
         self.note_version_read(item.version);
     }
 
-    /// Notes that the item of this version was read now.
+    /// Records a read of the item with this version.
     pub fn note_version_read(&self, version: u64) {
         let now = self.inner.now_unix_s();
         self.inner.accesses.note(version, now);
     }
 
-    /// Stores an item whatever is there; the version it got.
+    /// Stores an item unconditionally, and returns its version.
     ///
     /// # Errors
     /// [`ItemError::Key`], [`ItemError::TooLarge`], [`ItemError::Refused`];
-    /// [`ItemError::Cache`] if the store could not forget the old item durably.
+    /// [`ItemError::Cache`] if the store could not invalidate the old item durably.
     pub async fn put(&self, key: &[u8], item: NewItem) -> Result<u64, ItemError> {
         let key = self.inner.key(key)?;
         let _turn = self.inner.turn(&key).await;
         self.inner.put(&key, item, None).await
     }
 
-    /// Removes an item; says whether there was one.
+    /// Removes an item, and returns whether there was one.
     ///
     /// # Errors
     /// As [`put`](ItemCache::put).
@@ -199,7 +199,7 @@ impl ItemCache {
         let key = self.inner.key(key)?;
         let inner = &self.inner;
         let _turn = inner.turn(&key).await;
-        // The store may see the end of an item a little later than its head says.
+        // The store may expire an item slightly later than its head says.
         let has_ended = match inner.cache.get_ram(key.as_slice())? {
             InRam::Hit(value) => inner.live(value.bytes).is_none(),
             InRam::OnFlash { .. } | InRam::Miss => false,
@@ -207,8 +207,8 @@ impl ItemCache {
         Ok(inner.cache.remove(key.as_slice()).await? && !has_ended)
     }
 
-    /// Looks at the item of `key` and does what `decide` says, before anybody
-    /// else changes that key. Reads go on meanwhile.
+    /// Passes the item of `key` to `decide` and carries the decision out, while
+    /// other updates of the key wait. Reads do not wait.
     ///
     /// # Errors
     /// As [`put`](ItemCache::put).
@@ -235,12 +235,12 @@ impl ItemCache {
         Ok(Updated { result, version })
     }
 
-    /// Forgets every item: at once, or all that is stored until `at_unix_s`.
-    /// A later call replaces one that has not been carried out. When it
-    /// returns, no restart brings back what was flushed.
+    /// Invalidates all items: those stored so far, or at `at_unix_s` those
+    /// stored by then. A later call replaces a pending one. After it returns,
+    /// no restart brings back a flushed item.
     ///
     /// # Errors
-    /// [`ItemError::Cache`] if that could not be promised.
+    /// [`ItemError::Cache`] if the flush could not be made durable.
     pub async fn flush_all(&self, at_unix_s: Option<u32>) -> Result<(), ItemError> {
         self.inner.flush_all(at_unix_s).await
     }
