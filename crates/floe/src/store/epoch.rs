@@ -1,13 +1,14 @@
-//! Write epochs: what keeps a fetch that read the old version from leaving it
+//! Write epochs: they prevent a fetch that read an old version from storing it
 //! as the current one.
 //!
-//! Objects are spread over stripes. A write holds its stripe from before it
-//! forgets the old metadata until after the origin has the new version; while
-//! it does, nothing is published on the stripe. A publication whose fetch began
-//! before the write ended carries an older epoch and is refused. A write that
-//! begins waits for publications under way, so none can land after it.
+//! Objects hash to stripes. A write locks its stripe against publication from
+//! before it invalidates the old metadata until the origin has the new version.
+//! A fetch that began before the write ended has an older epoch, and its
+//! publication is rejected. A new write waits for running publications, so none
+//! completes after it began.
 //!
-//! Objects that share a stripe only cost each other a publication.
+//! A write to one object may reject a publication of another in the same
+//! stripe.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use tokio::sync::Notify;
 
 const STRIPES: usize = 4096;
 
-/// A moment in the life of a stripe.
+/// A stripe's state when an operation began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Epoch {
     stripe: u32,
@@ -55,14 +56,14 @@ impl WriteEpochs {
         Epoch { stripe, number }
     }
 
-    /// Whether nothing of the stripe was written since.
+    /// Whether the stripe had no write since `epoch`.
     pub(crate) fn is_current(&self, epoch: Epoch) -> bool {
         let state = self.stripe(epoch.stripe).state.lock();
         state.number == epoch.number && state.writers == 0
     }
 
-    /// Leave to store metadata that was asked for in `epoch`; `None` when the
-    /// object may have been written since.
+    /// Permission to store metadata requested in `epoch`; `None` if the object
+    /// may have been written since.
     pub(crate) fn publish(&self, epoch: Epoch) -> Option<Publication> {
         let mut state = self.stripe(epoch.stripe).state.lock();
         if state.number != epoch.number || state.writers > 0 {
@@ -75,8 +76,7 @@ impl WriteEpochs {
         })
     }
 
-    /// Begins a write: from now on nothing is published, and when this
-    /// returns nothing is being published.
+    /// Begins a write: blocks new publications, then waits for the running ones.
     pub(crate) async fn write(&self, name_hash: u64) -> Writing {
         let stripe = self.current(name_hash).stripe;
         {
@@ -84,7 +84,7 @@ impl WriteEpochs {
             state.number += 1;
             state.writers += 1;
         }
-        // Made before waiting, so that a caller who leaves ends the write too.
+        // Created before the wait, so dropping this future also ends the write.
         let writing = Writing {
             epochs: self.clone(),
             stripe,
@@ -92,7 +92,7 @@ impl WriteEpochs {
         let own = self.stripe(stripe);
         loop {
             let mut published = std::pin::pin!(own.published.notified());
-            // Registered before checking: no wake-up is lost in between.
+            // Registered before the check, so no wake-up is lost.
             published.as_mut().enable();
             if own.state.lock().publishers == 0 {
                 return writing;
@@ -106,7 +106,7 @@ impl WriteEpochs {
     }
 }
 
-/// Leave to publish; ends when dropped.
+/// Permission to publish, until dropped.
 pub(crate) struct Publication {
     epochs: WriteEpochs,
     stripe: u32,
@@ -120,7 +120,7 @@ impl Drop for Publication {
     }
 }
 
-/// A write under way; begins a new epoch when dropped.
+/// A running write. Dropping it begins a new epoch.
 pub(crate) struct Writing {
     epochs: WriteEpochs,
     stripe: u32,

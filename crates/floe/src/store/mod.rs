@@ -1,6 +1,6 @@
 //! Keys to values: the RAM tier over the chunk engine on flash.
 //!
-//! What it refuses to know: objects, origins, versions, protocols.
+//! Must not depend on objects, origins, versions or protocols.
 
 pub(crate) mod epoch;
 pub(crate) mod pairing;
@@ -30,13 +30,13 @@ use crate::value::{
     InRam, PutOptions, PutOutcome, ReadFault, Tier, Value, check_given, check_whole, clip,
 };
 
-/// The RAM tier's settings.
+/// The settings of the RAM tier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RamConfig {
-    /// Bytes of keys, values and their overhead that the RAM tier may hold; 0 turns it off.
+    /// Most bytes of keys, values and their overhead in the RAM tier; 0 turns it off.
     pub size: ByteSize,
-    /// Longest value that it takes.
+    /// Bytes of the longest value in the RAM tier.
     pub max_value_size: ByteSize,
 }
 
@@ -49,26 +49,25 @@ impl Default for RamConfig {
     }
 }
 
-/// What a store needs besides its device.
+/// The settings of a store, except for its device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreConfig {
     /// The chunk engine.
     pub chunk: ChunkConfig,
-    /// Which values are written to flash; the others stay in the RAM tier only.
+    /// The admission policy: values that it declines stay in the RAM tier only.
     pub admission: AdmissionConfig,
     /// The RAM tier.
     pub ram: RamConfig,
-    /// Wipe whatever the device holds. Without it a device is only formatted
-    /// if it is blank.
+    /// Format the device whatever it holds. Otherwise only a blank device is formatted.
     pub format: bool,
-    /// Makes the identity and the key hash of a newly formatted cache
-    /// deterministic, for simulations. Leave it out in production: with a
-    /// known hash anyone can craft keys that collide.
+    /// Makes identity and key hash of a newly formatted cache deterministic,
+    /// for simulations. Leave it `None` in production: with a known hash,
+    /// clients can choose keys that collide.
     pub seed: Option<u64>,
 }
 
-/// A stored range, read piece by piece.
+/// Reads a range of a stored value piece by piece.
 #[derive(Debug)]
 pub struct ValueReader {
     value_len: u64,
@@ -83,7 +82,7 @@ enum Source {
 }
 
 impl ValueReader {
-    /// The bytes `range` of a value that is at hand, clipped to its length.
+    /// Reads `range`, clipped to the value's length, of a value in memory.
     pub(crate) fn whole(value: Value, range: &Range<u64>) -> Self {
         let value_len = value.bytes.len() as u64;
         let range = clip(range, value_len);
@@ -95,22 +94,21 @@ impl ValueReader {
         }
     }
 
-    /// Bytes of the whole value (not of the range).
+    /// Bytes of the whole value, not of the range.
     pub fn value_len(&self) -> u64 {
         self.value_len
     }
 
-    /// Where the value was found.
+    /// The tier that holds the value.
     pub fn tier(&self) -> Tier {
         self.tier
     }
 
-    /// The next piece of the range in order, or `None` at its end.
+    /// The next piece of the range, or `None` at its end.
     ///
     /// # Errors
-    /// [`ReadFault`] if flash does not give back what was written, or the
-    /// value was evicted between two pieces. Nothing wrong is ever returned:
-    /// what came before is good.
+    /// [`ReadFault`] if flash fails or returns wrong bytes, or the value was
+    /// evicted during the read. Pieces before the error are valid.
     pub async fn next(&mut self) -> Option<Result<Bytes, ReadFault>> {
         match &mut self.source {
             Source::Whole(bytes) => bytes.take().filter(|b| !b.is_empty()).map(Ok),
@@ -119,8 +117,8 @@ impl ValueReader {
     }
 }
 
-/// A value being written piece by piece. Dropping it without
-/// [`finish`](ValueWriter::finish) forgets what was written.
+/// Writes a value piece by piece. Dropping it without
+/// [`finish`](ValueWriter::finish) discards the pieces.
 #[derive(Debug)]
 pub struct ValueWriter(Sink);
 
@@ -134,7 +132,7 @@ enum Sink {
         options: PutOptions,
     },
     Large(Box<LargeWriter>),
-    /// A large value that admission keeps off flash.
+    /// A large value that the admission policy declined.
     Declined {
         engine: Arc<Engine>,
         key: Box<[u8]>,
@@ -148,8 +146,9 @@ impl ValueWriter {
     /// Adds the next bytes. Waits while the write buffers are full.
     ///
     /// # Errors
-    /// [`CacheError::WrongLength`] for more bytes than were announced;
-    /// [`CacheError::Closed`]. A device failure shows when the value is finished.
+    /// [`CacheError::WrongLength`] for more bytes than announced;
+    /// [`CacheError::Closed`]. [`finish`](ValueWriter::finish) reports device
+    /// failures.
     pub async fn write(&mut self, bytes: Bytes) -> Result<(), CacheError> {
         match &mut self.0 {
             Sink::Small { len, buf, .. } => {
@@ -169,8 +168,8 @@ impl ValueWriter {
     ///
     /// # Errors
     /// [`CacheError::WrongLength`] if bytes are missing;
-    /// [`CacheError::NotDurable`] if the value that it replaces could not be
-    /// noted as dead; [`CacheError::Closed`].
+    /// [`CacheError::NotDurable`] if the replaced value could not be
+    /// invalidated durably; [`CacheError::Closed`].
     pub async fn finish(self) -> Result<PutOutcome, CacheError> {
         match self.0 {
             Sink::Small {
@@ -198,7 +197,7 @@ impl ValueWriter {
     }
 }
 
-/// Everything that a store counts, at one moment.
+/// Counts and gauges of a store at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StoreStats {
     /// The chunk engine and the RAM tier.
@@ -209,7 +208,8 @@ pub struct StoreStats {
 
 impl StoreStats {
     /// Application-level write amplification: bytes written to the device per
-    /// byte of keys and values accepted. `None` before the first.
+    /// byte of keys and values accepted. `None` until the store has accepted a
+    /// byte.
     pub fn alwa(&self) -> Option<f64> {
         let accepted = self.engine.counts.put_bytes;
         (accepted > 0).then(|| self.device.written_bytes() as f64 / accepted as f64)
@@ -218,25 +218,23 @@ impl StoreStats {
 
 /// Keys to values: the newest acknowledged value or a miss. Cheap to clone.
 ///
-/// Must be used inside a tokio runtime. When the last clone is dropped the
-/// background tasks end; call [`close`](Store::close) first to lose nothing
-/// that was accepted.
+/// Requires a tokio runtime. Dropping the last clone ends the background tasks;
+/// [`close`](Store::close) first, so that all accepted values reach flash.
 #[derive(Clone)]
 pub struct Store {
     handle: Arc<Handle>,
 }
 
-/// Stops the engine's tasks when the last store is gone.
+/// Stops the engine's tasks when the last clone is dropped.
 struct Handle {
     engine: Arc<Engine>,
     recovery: RecoveryReport,
-    /// Shared by all caches of objects over this store, so that none publishes
-    /// what another has replaced.
+    /// Shared by all object caches over this store: each must see the others' writes.
     epochs: OnceLock<WriteEpochs>,
     has_items: AtomicBool,
 }
 
-/// The right to keep items in a store, which one cache of items has at a time.
+/// Exclusive permission to keep items in a store.
 pub(crate) struct ItemsClaim(Arc<Handle>);
 
 impl Drop for ItemsClaim {
@@ -258,8 +256,7 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// As [`open`](Store::open), beside the engine for tiny objects that the
-    /// store was used with.
+    /// As [`open`](Store::open), but keeps the notes of the tiny engine.
     pub(crate) async fn open_paired(
         device: SharedDevice,
         clock: Clock,
@@ -287,9 +284,9 @@ impl Store {
         })
     }
 
-    /// Changes the size of the RAM tier. Where it shrinks, values that are used
-    /// least leave it. `false` if there is no RAM tier, or `size` leaves none:
-    /// that needs the store to be opened again.
+    /// Resizes the RAM tier; a smaller one evicts its least used values.
+    /// Returns `false`, without effect, if there is no RAM tier or `size` is
+    /// too small for one: that requires reopening the store.
     pub fn resize_ram(&self, size: ByteSize) -> bool {
         self.engine().resize_ram(size.bytes())
     }
@@ -298,11 +295,11 @@ impl Store {
         &self.handle.engine
     }
 
-    /// The whole value of `key`.
+    /// Reads the whole value of `key`.
     ///
     /// # Errors
-    /// [`CacheError::KeyTooLong`], [`CacheError::Closed`]. Flash that cannot be
-    /// read is a miss.
+    /// [`CacheError::KeyTooLong`], [`CacheError::Closed`]. A value that flash
+    /// cannot return is a miss.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Value>, CacheError> {
         consume_budget().await;
         Ok(self
@@ -312,13 +309,13 @@ impl Store {
             .map(|(bytes, tier)| Value { bytes, tier }))
     }
 
-    /// The whole value of `key` if it is in the RAM tier or on its way to
-    /// flash, without a future and without waiting: for frontends that answer most
-    /// requests from memory and start a task only for the rest.
+    /// Reads the whole value of `key` if it is in the RAM tier or the write
+    /// buffer, synchronously. A frontend can serve most requests this way, and
+    /// start a task only for the rest.
     ///
-    /// A hit or a miss is counted, and a hit tracked, as by [`get`](Store::get);
-    /// [`InRam::OnFlash`] leaves that to the `get` that follows, which may still
-    /// miss.
+    /// Hits and misses count, and a hit updates the eviction policy, as in
+    /// [`get`](Store::get). [`InRam::OnFlash`] counts nothing: the `get` that
+    /// follows does, and may miss.
     ///
     /// # Errors
     /// As [`get`](Store::get).
@@ -330,8 +327,8 @@ impl Store {
         Ok(found)
     }
 
-    /// As [`get_ram`](Store::get_ram), for whoever looks elsewhere before it is
-    /// a miss, and then [counts](Store::count_miss) it.
+    /// As [`get_ram`](Store::get_ram), but leaves it to the caller to
+    /// [count](Store::count_miss) a miss.
     pub(crate) fn find_in_ram(&self, key: &[u8]) -> Result<InRam, CacheError> {
         Ok(match self.engine().lookup_ram(key)? {
             RamLookup::Found(bytes, tier) => InRam::Hit(Value { bytes, tier }),
@@ -344,7 +341,7 @@ impl Store {
         self.engine().count_miss();
     }
 
-    /// The bytes `range` of the value of `key`, clipped to its length and streamed.
+    /// Streams the bytes `range` of the value of `key`, clipped to its length.
     ///
     /// # Errors
     /// As [`get`](Store::get).
@@ -375,7 +372,7 @@ impl Store {
         Ok(Some(ValueReader::whole(Value { bytes, tier }, &range)))
     }
 
-    /// Whether `key` would be found, without reading flash.
+    /// Whether the index has `key`; reads no flash.
     ///
     /// # Errors
     /// As [`get`](Store::get).
@@ -383,9 +380,9 @@ impl Store {
         self.engine().contains(key)
     }
 
-    /// Stores `value`, replacing what `key` had. Returns as soon as the value
-    /// is served (it may still be on its way to flash) and anything it
-    /// replaced is durably dead. Waits while the write buffer is full.
+    /// Stores `value` in place of an older one. Returns when reads find it,
+    /// perhaps still in the write buffer, and the older value is durably
+    /// invalid. Waits while the write buffer is full.
     ///
     /// # Errors
     /// [`CacheError::KeyTooLong`], [`CacheError::ValueTooLarge`],
@@ -401,8 +398,7 @@ impl Store {
         self.engine().offer(key, value, options).await
     }
 
-    /// As [`put`](Store::put), past the admission policy: for the cache's own
-    /// records, which others could not do without.
+    /// As [`put`](Store::put) without asking the admission policy, for the cache's own records.
     pub(crate) async fn put_unasked(
         &self,
         key: &[u8],
@@ -413,8 +409,8 @@ impl Store {
         self.engine().put(key, value, options).await
     }
 
-    /// Starts to store a value of `len` bytes that arrives piece by piece.
-    /// Nothing is held on the device until the first bytes are written.
+    /// Starts writing a value of `len` bytes piece by piece. It reserves no
+    /// flash before the first bytes are written.
     ///
     /// # Errors
     /// [`CacheError::KeyTooLong`], [`CacheError::ValueTooLarge`], [`CacheError::Closed`].
@@ -448,18 +444,18 @@ impl Store {
         }))
     }
 
-    /// Forgets `key`; says whether it was there, which the index in memory
-    /// tells. When it returns, no crash brings the value back.
+    /// Removes `key`, and returns whether the index had it. After it returns,
+    /// no crash brings the value back.
     ///
     /// # Errors
-    /// [`CacheError::NotDurable`] if that could not be promised;
+    /// [`CacheError::NotDurable`] if the removal could not be made durable;
     /// [`CacheError::KeyTooLong`], [`CacheError::Closed`].
     pub async fn remove(&self, key: &[u8]) -> Result<bool, CacheError> {
         consume_budget().await;
         self.engine().remove(key).await
     }
 
-    /// As [`remove`](Store::remove), without the answer.
+    /// As [`remove`](Store::remove), without the result.
     ///
     /// # Errors
     /// As [`remove`](Store::remove).
@@ -467,16 +463,16 @@ impl Store {
         self.remove(key).await.map(drop)
     }
 
-    /// Waits until everything accepted so far is on flash and stable.
+    /// Waits until all values accepted so far are durable on flash.
     ///
     /// # Errors
-    /// [`CacheError::NotDurable`] if the device failed to.
+    /// [`CacheError::NotDurable`] if the device failed.
     pub async fn flush(&self) -> Result<(), CacheError> {
         self.engine().flush().await
     }
 
-    /// Flushes, summarises open zones for a quick next start, and stops.
-    /// Calls on other clones fail with [`CacheError::Closed`] from then on.
+    /// Flushes, writes summaries of open zones for a fast restart, and stops.
+    /// Later calls on other clones fail with [`CacheError::Closed`].
     ///
     /// # Errors
     /// As [`flush`](Store::flush).
@@ -484,27 +480,27 @@ impl Store {
         self.engine().close().await
     }
 
-    /// What opening found.
+    /// The result of recovery.
     pub fn recovery(&self) -> &RecoveryReport {
         &self.handle.recovery
     }
 
-    /// The longest value that fits: what a zone of a log holds, or a slot.
+    /// Bytes of the longest value: the capacity of a log's zone or of a slot.
     pub fn value_bytes_max(&self) -> u64 {
         self.engine().plan().value_bytes_max
     }
 
-    /// The plan that it runs by.
+    /// The validated configuration.
     pub fn plan(&self) -> &Plan {
         self.engine().plan()
     }
 
-    /// Its clock.
+    /// The clock.
     pub fn clock(&self) -> &Clock {
         self.engine().clock()
     }
 
-    /// Its device.
+    /// The device.
     pub fn device(&self) -> &SharedDevice {
         self.engine().device()
     }
@@ -521,32 +517,32 @@ impl Store {
         self.handle.epochs.get_or_init(WriteEpochs::new).clone()
     }
 
-    /// `None` while another cache keeps its items here.
+    /// `None` while another item cache holds the claim.
     pub(crate) fn claim_items(&self) -> Option<ItemsClaim> {
         let is_taken = self.handle.has_items.swap(true, SeqCst);
         (!is_taken).then(|| ItemsClaim(Arc::clone(&self.handle)))
     }
 
-    /// Bytes that were written to the device since it was opened.
+    /// Bytes written to the device since it was opened.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.device().counters().snapshot().written_bytes()
     }
 
-    /// Whether a record must be written again: long before its zone is the
-    /// oldest, when a sixteenth of the device was written after the record.
+    /// Whether a record must be rewritten: a sixteenth of the device was
+    /// written since, so its zone is still far from eviction.
     pub(crate) fn is_old(&self, written_at_bytes: u64) -> bool {
         let geometry = self.device().geometry();
         let capacity = geometry.zone_capacity * u64::from(geometry.zone_count);
         self.written_bytes().saturating_sub(written_at_bytes) > capacity / 16
     }
 
-    /// Every data zone.
+    /// The state of every data zone.
     pub fn zone_stats(&self) -> Vec<ZoneStats> {
         self.engine().zone_stats()
     }
 }
 
-/// The admission policy of a store.
+/// Creates the admission policy.
 fn admission_control(config: &StoreConfig) -> Result<AdmissionControl, ConfigError> {
     let seed = config.seed.unwrap_or_else(rand::random);
     AdmissionControl::new(&config.admission, seed).map_err(|error| ConfigError {

@@ -1,15 +1,15 @@
-//! The engine for tiny objects that shares the keys of a store.
+//! Pairs a store with the tiny engine that shares its keys.
 //!
-//! A key may be in that engine and in the store, the older copy in the one that
-//! the newer copy replaced. A store that was written without its engine does not
-//! know which keys to forget there. So the store holds a note of the engine's
-//! identity, written before the engine takes its first object: **an engine
-//! counts only while the note is there**, and a store that is opened without it
+//! The engine and the store may both hold a key, one of them a stale copy. A
+//! store that was written without its engine does not know which of the
+//! engine's keys are stale. So the store keeps a note of the engine's identity,
+//! durable before the engine accepts its first object: **an engine's content is
+//! valid only while the note exists**. Opening a store without its engine
 //! removes the note first.
 //!
-//! The note may be evicted like any value, so there are two, one after the
-//! other, and both are written again before they grow old. If both are lost the
-//! engine begins empty.
+//! The note may be evicted like any value, so there are two, written one after
+//! the other and rewritten before they grow old. If both are lost, the engine
+//! starts empty.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -25,18 +25,17 @@ use crate::value::PutOptions;
 
 const NOTE_KEYS: [&[u8]; 2] = [b"\0floe tiny 0", b"\0floe tiny 1"];
 
-/// The age of the notes is looked at this often.
+/// How often to check the age of the notes.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Bytes written to the device before the notes were: none were.
+/// The notes have not been written.
 const NEVER: u64 = u64::MAX;
 
 impl Store {
-    /// Opens the cache on `device`: recovers what it holds, or formats it if
-    /// it is blank.
+    /// Opens the store on `device`: recovers it, or formats a blank device.
     ///
     /// # Errors
-    /// [`OpenError`] says which setting cannot work, or what the device holds.
+    /// [`OpenError`] names the setting that cannot work, or describes the device's content.
     pub async fn open(
         device: SharedDevice,
         clock: Clock,
@@ -50,7 +49,7 @@ impl Store {
     }
 }
 
-/// A store and the engine that its notes name.
+/// A store and the engine named in its notes.
 #[derive(Debug)]
 pub(crate) struct Pairing {
     store: Store,
@@ -60,11 +59,11 @@ pub(crate) struct Pairing {
     writing: Mutex<()>,
 }
 
-/// Whether the store's notes name this engine. Notes of another are removed:
-/// from now on, its objects may grow stale.
+/// Whether the store's notes name this engine. Removes notes that name another,
+/// because its objects may become stale.
 pub(crate) async fn is_paired(store: &Store, engine_identity: u64) -> Result<bool, CacheError> {
     for key in NOTE_KEYS {
-        // Not counted as a miss.
+        // Unlike `get`, `contains` counts no miss.
         if !store.contains(key)? {
             continue;
         }
@@ -86,8 +85,8 @@ pub(crate) async fn unpair(store: &Store) -> Result<(), CacheError> {
 }
 
 impl Pairing {
-    /// `is_noted` as [`is_paired`] said. The notes are kept until the last
-    /// user is gone.
+    /// `is_noted` is the result of [`is_paired`]. A task rewrites the notes
+    /// until the pairing is dropped.
     pub(crate) fn new(store: Store, engine_identity: u64, is_noted: bool) -> Arc<Self> {
         let noted_at_bytes = if is_noted {
             store.written_bytes()
@@ -104,7 +103,7 @@ impl Pairing {
         pairing
     }
 
-    /// Returns when the notes are durable. The engine takes no object before.
+    /// Makes the notes durable. The engine must not accept an object before.
     pub(crate) async fn note(&self) -> Result<(), CacheError> {
         if self.noted_at_bytes.load(Relaxed) != NEVER {
             return Ok(());
@@ -116,8 +115,8 @@ impl Pairing {
         Ok(())
     }
 
-    /// Writes both notes, one after the other, so that one is whole at any
-    /// time. A note that is dropped only costs the engine its objects, later.
+    /// Writes both notes, one after the other, so that one is always intact.
+    /// Losing both notes only costs the engine its objects.
     async fn write(&self) -> Result<(), CacheError> {
         let note = Bytes::copy_from_slice(&self.engine_identity.to_le_bytes());
         for key in NOTE_KEYS {
@@ -151,7 +150,9 @@ async fn keep(pairing: Weak<Pairing>) {
         match pairing.write().await {
             Ok(()) => {}
             Err(CacheError::Closed) => return,
-            Err(error) => tracing::warn!(%error, "the note of the tiny engine was not written"),
+            Err(error) => {
+                tracing::warn!(%error, "the note of the tiny engine was not written; retrying")
+            }
         }
     }
 }
