@@ -1,4 +1,4 @@
-//! Opens a cache from a configuration and parts that the caller has.
+//! Opens a cache from its settings and, optionally, the caller's devices and clock.
 
 use std::sync::Arc;
 
@@ -13,8 +13,7 @@ use crate::store::{OpenError, Store};
 use crate::tiny::{Tiny, TinyConfig};
 
 impl Cache {
-    /// Opens the device and the cache on it; [`builder`](Cache::builder) with
-    /// nothing added.
+    /// Opens a cache with its devices: [`builder`](Cache::builder) without additions.
     ///
     /// # Errors
     /// As [`CacheBuilder::open`].
@@ -22,13 +21,13 @@ impl Cache {
         Cache::builder(config).open().await
     }
 
-    /// Opens a cache as `config` says, on devices or a clock of the caller's.
+    /// A builder that opens a cache as `config` says, on the caller's devices or clock.
     pub fn builder(config: &CacheConfig) -> CacheBuilder {
         CacheBuilder::new(config.clone())
     }
 }
 
-/// Opens a [`Cache`] on devices or a clock of one's own; see [`Cache::builder`].
+/// Opens a [`Cache`] on the caller's devices or clock; see [`Cache::builder`].
 #[derive(Clone, Debug)]
 pub struct CacheBuilder {
     config: CacheConfig,
@@ -49,7 +48,7 @@ impl CacheBuilder {
         }
     }
 
-    /// A device that is open, instead of [`CacheConfig::device`].
+    /// Uses an open device instead of [`CacheConfig::device`].
     #[must_use]
     pub fn device(self, device: SharedDevice) -> Self {
         CacheBuilder {
@@ -58,9 +57,9 @@ impl CacheBuilder {
         }
     }
 
-    /// A device for tiny objects that is open, instead of
-    /// [`TinyTierConfig::device`]; the other settings of [`CacheConfig::tiny`]
-    /// hold, or their defaults.
+    /// Uses an open device for tiny objects instead of
+    /// [`TinyTierConfig::device`]. Without [`CacheConfig::tiny`], its other
+    /// settings have their defaults.
     #[must_use]
     pub fn tiny_device(mut self, device: SharedDevice) -> Self {
         self.config.tiny.get_or_insert_default();
@@ -68,8 +67,8 @@ impl CacheBuilder {
         self
     }
 
-    /// Leaves out the engine for tiny objects because it cannot be opened, which
-    /// [`Cache::tiny_is_missing`] reports. What it holds is forgotten.
+    /// Opens the cache without its tiny engine, which cannot be opened;
+    /// [`Cache::tiny_is_missing`] reports it. The engine's objects are lost.
     #[must_use]
     pub fn without_tiny(mut self) -> Self {
         self.config.tiny = None;
@@ -78,18 +77,18 @@ impl CacheBuilder {
         self
     }
 
-    /// The clock that everything waits by. The default is the machine's.
+    /// Uses `clock` instead of the system's.
     #[must_use]
     pub fn clock(self, clock: Clock) -> Self {
         CacheBuilder { clock, ..self }
     }
 
-    /// Opens the devices that were not given, and the cache on them. Values of
-    /// a previous process are warm, whether it was closed or killed; tiny
-    /// objects are if Nemo is their engine and was used whenever the rest was.
+    /// Opens the remaining devices and the cache. Values survive a restart,
+    /// clean or not. Tiny objects do if the engine is Nemo and the cache was
+    /// never opened without it.
     ///
     /// # Errors
-    /// [`OpenCacheError`] names the setting or the state of the device, and the cure.
+    /// [`OpenCacheError`] names the setting or the device's state, and the remedy.
     pub async fn open(self) -> Result<Cache, OpenCacheError> {
         let CacheBuilder { config, clock, .. } = self;
         let device = match self.device {
@@ -139,10 +138,10 @@ async fn open_tier(
         .map_err(|error| OpenError::Metadata(error.to_string()))?;
     if !is_paired && !engine.recovery().begins_empty() {
         tracing::warn!(
-            "the cache was used without its engine for tiny objects, or with another; \
-             the engine begins empty, since newer values may have replaced its own"
+            "the cache was used without this tiny engine, so its objects may be stale; \
+             the engine starts empty"
         );
-        // Whatever it leaves is formatted next.
+        // The next step formats the device, so an error does not matter.
         let _ = engine.close().await;
         let blank = TinyConfig {
             format: true,
@@ -161,7 +160,7 @@ fn threshold(size: ByteSize) -> usize {
     usize::try_from(size.bytes()).unwrap_or(usize::MAX)
 }
 
-/// A device that may hold anything if it is going to be formatted.
+/// A device to be formatted may hold anything.
 fn to_open(device: &DeviceConfig, format: bool) -> DeviceConfig {
     DeviceConfig {
         accept_foreign: device.accept_foreign || format,

@@ -1,4 +1,4 @@
-//! Single-flight: one fetch per missing key, its outcome shared by all who wait.
+//! Single-flight: one fetch per missing key, whose result all its callers share.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
-/// An error that several callers get.
+/// An error that several callers receive.
 #[derive(Clone)]
 pub struct SharedError(Arc<dyn Error + Send + Sync>);
 
@@ -44,38 +44,37 @@ type Outcome = Result<Bytes, SharedError>;
 #[derive(Debug)]
 struct Flight {
     outcome: watch::Sender<Option<Outcome>>,
-    /// The key was put or deleted since the fetch began: what it fetched may be older.
+    /// The key was put or deleted since the fetch began, so the fetched value may be stale.
     overtaken: AtomicBool,
-    /// Held while the outcome is stored, so that a put that comes then waits
-    /// and is the newer one.
+    /// Held while the result is stored: a put waits, and so replaces it.
     publishing: Semaphore,
 }
 
-/// The fetches that are running.
+/// The running fetches.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     running: Mutex<HashMap<Box<[u8]>, Arc<Flight>>>,
 }
 
-/// What a caller who misses does.
+/// A caller's part after a miss.
 pub(super) enum Turn {
     Lead(Lead),
     Wait(Waiting),
 }
 
-/// The right and duty to fetch a key. Dropping it lets somebody else.
+/// The obligation to fetch a key. Dropping it passes it to a waiting caller.
 pub(super) struct Lead {
     flights: Arc<Flights>,
     key: Box<[u8]>,
     flight: Arc<Flight>,
 }
 
-/// A place among those who wait for a fetch.
+/// A caller that waits for another's fetch.
 pub(super) struct Waiting(watch::Receiver<Option<Outcome>>);
 
 impl Flights {
-    /// Takes the lead for `key`, or joins those who wait. The place is taken
-    /// under the lock that ends flights, so no outcome is missed.
+    /// Starts a fetch of `key`, or joins the running one. The lock that ends
+    /// flights covers the subscription, so no result is missed.
     pub(super) fn join(self: &Arc<Self>, key: &[u8]) -> Turn {
         let mut running = self.running.lock();
         if let Some(flight) = running.get(key) {
@@ -94,19 +93,19 @@ impl Flights {
         })
     }
 
-    /// Keeps a fetch of `key` that is running from being stored.
+    /// Prevents a running fetch of `key` from being stored.
     pub(super) async fn overtake(&self, key: &[u8]) {
         let flight = self.running.lock().get(key).cloned();
         if let Some(flight) = flight {
             flight.overtaken.store(true, SeqCst);
-            // If its value is being stored right now, ours must come after.
+            // A result that is being stored must be stored before the caller goes on.
             let _ = flight.publishing.acquire().await;
         }
     }
 }
 
 impl Lead {
-    /// Runs `store` unless the key was overtaken.
+    /// Runs `store` unless a put or delete overtook the fetch.
     pub(super) async fn publish<F: Future<Output = ()>>(&self, store: impl FnOnce() -> F) {
         if let Ok(_publishing) = self.flight.publishing.acquire().await
             && !self.flight.overtaken.load(SeqCst)
@@ -126,13 +125,13 @@ impl Lead {
 
 impl Drop for Lead {
     fn drop(&mut self) {
-        // With the flight goes the last sender: those who wait see an outcome or its end.
+        // This drops the last sender, so waiting callers see a result or the end.
         self.flights.running.lock().remove(&self.key);
     }
 }
 
 impl Waiting {
-    /// The outcome, or `None` if whoever fetched was dropped.
+    /// The result, or `None` if the fetching caller was dropped.
     pub(super) async fn outcome(mut self) -> Option<Outcome> {
         self.0
             .wait_for(Option::is_some)

@@ -1,10 +1,14 @@
-//! The embedded cache: keys and values, with fetching of what is missing.
+//! The embedded cache: keys and values, with single-flight fetches of missing
+//! ones.
 //!
-//! [`Cache`] is what most Rust programs want. It opens its own devices from a
-//! configuration, sends what is small to the tiny engine and the rest to the
-//! chunk engine, and adds single-flight fetching.
+//! [`Cache`] is the entry point for most Rust programs. It opens its devices
+//! from a configuration and routes by size: small values to the tiny engine,
+//! the rest to the chunk engine.
 //!
-//! **A key lives in one engine only.** A write to one is acknowledged after
+//! **A key lives in one engine only.** A write to one is acknowledged after the
+//! other has durably invalidated the key; until then a read gets the older
+//! value or a miss. Reads ask the chunk engine first, because its index is
+//! exact.
 //! the other has durably forgotten the key; until then readers may see the
 //! older value or none. Reads ask the chunk engine first, whose index is exact.
 
@@ -37,28 +41,28 @@ pub use builder::CacheBuilder;
 pub use flight::SharedError;
 pub use writer::CacheWriter;
 
-/// What a cache needs: a device and a store on it.
+/// The settings of a cache: a device and the store on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
-    /// Where the flash is.
+    /// The device.
     pub device: DeviceConfig,
-    /// How it is used.
+    /// The store.
     #[serde(flatten)]
     pub store: StoreConfig,
-    /// The engine for tiny objects; without it everything is chunks.
+    /// The tiny engine. Without it, the chunk engine keeps all values.
     pub tiny: Option<TinyTierConfig>,
 }
 
-/// The part of a cache that keeps tiny objects.
+/// The settings of the engine for tiny objects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TinyTierConfig {
-    /// Where its flash is: a device or file of its own.
+    /// Its own device or file.
     pub device: DeviceConfig,
-    /// Most bytes of key and value together of an object that goes there.
+    /// Most bytes of key and value together that go to the tiny engine.
     pub max_object_size: ByteSize,
-    /// How it is used.
+    /// The engine.
     pub engine: TinyConfig,
 }
 
@@ -73,7 +77,7 @@ impl Default for TinyTierConfig {
 }
 
 impl CacheConfig {
-    /// A cache in the file `path` of `size` bytes, everything else by default.
+    /// A cache of `size` bytes in the file `path`, with default settings.
     pub fn file(path: impl AsRef<Path>, size: ByteSize) -> Self {
         let mut config = CacheConfig::default();
         config.device.path = Some(path.as_ref().to_owned());
@@ -82,14 +86,14 @@ impl CacheConfig {
     }
 }
 
-/// Why a cache could not be opened.
+/// Errors of opening a cache.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenCacheError {
     /// The device could not be opened.
     #[error(transparent)]
     Device(#[from] OpenDeviceError),
-    /// The store on it could not be opened.
+    /// The store could not be opened.
     #[error(transparent)]
     Store(#[from] OpenError),
     /// The engine for tiny objects could not be opened.
@@ -97,15 +101,14 @@ pub enum OpenCacheError {
     Tiny(#[from] OpenTinyError),
 }
 
-/// Why [`Cache::get_or_fetch`] returned no value.
+/// Errors of [`Cache::get_or_fetch`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
-    /// The cache refused the key or is closed.
+    /// The cache rejected the key or is closed.
     #[error(transparent)]
     Cache(Arc<CacheError>),
-    /// The fetch failed. Everyone who waited for it gets the same error; it is
-    /// not remembered.
+    /// The fetch failed. All callers that waited for it get this error; it is not cached.
     #[error("the value could not be fetched: {0}")]
     Fetch(#[source] SharedError),
 }
@@ -126,27 +129,27 @@ pub struct CacheStats {
     pub tiny: Option<TinyStats>,
 }
 
-/// The state that opening a [`Cache`] found.
+/// The result of recovery in each engine.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CacheRecovery {
-    /// The chunk engine's.
+    /// The chunk engine.
     pub store: RecoveryReport,
-    /// The tiny engine's, if there is one.
+    /// The tiny engine, if there is one.
     pub tiny: Option<TinyRecovery>,
 }
 
 impl CacheRecovery {
-    /// Whether every engine began empty, on a device that was formatted.
+    /// Whether every engine's device was formatted.
     pub fn is_new(&self) -> bool {
         self.store.formatted && self.tiny.as_ref().is_none_or(|tiny| tiny.formatted)
     }
 }
 
-/// A flash cache of keys and values. Cheap to clone; use it inside a tokio runtime.
+/// A flash cache of keys and values. Cheap to clone. Requires a tokio runtime.
 ///
-/// Values may be as long as [`Store::value_bytes_max`]. For objects of any
-/// length from an object store use [`ObjectCache`](crate::ObjectCache).
+/// A value has at most [`Store::value_bytes_max`] bytes. For objects of any
+/// size in an object store, use [`ObjectCache`](crate::ObjectCache).
 #[derive(Clone)]
 pub struct Cache {
     store: Store,
@@ -162,7 +165,7 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// A cache over a store that is open, without an engine for tiny objects.
+    /// A cache over an open store, without a tiny engine.
     pub fn over(store: Store) -> Cache {
         Cache {
             store,
@@ -172,16 +175,16 @@ impl Cache {
         }
     }
 
-    /// The value of `key`, or `None`.
+    /// Reads the value of `key`.
     ///
     /// # Errors
-    /// As [`Store::get`]. A value that flash does not give back is `None`.
+    /// As [`Store::get`]. A value that flash cannot return is a miss.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Bytes>, CacheError> {
         Ok(self.get_value(key).await?.map(|value| value.bytes))
     }
 
-    /// The bytes `range` of the value of `key`, clipped to its length; only
-    /// the parts of a large value that are needed are read.
+    /// Reads the bytes `range` of the value of `key`, clipped to its length. Of
+    /// a large value, only the necessary parts are read from flash.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -197,7 +200,7 @@ impl Cache {
         while let Some(part) = reader.next().await {
             match part {
                 Ok(part) => parts.push(part),
-                // A value that cannot be read back is a miss.
+                // An unreadable value is a miss.
                 Err(_) => return Ok(None),
             }
         }
@@ -207,7 +210,7 @@ impl Cache {
         }))
     }
 
-    /// The value with the tier it was found in.
+    /// Reads a value, with the tier that held it.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -225,7 +228,7 @@ impl Cache {
         }
     }
 
-    /// The value of a key that the store does not have.
+    /// Reads a key that the store does not have from the tiny engine.
     async fn get_tiny(&self, tiny: &TinyTier, key: &[u8]) -> Result<Option<Value>, CacheError> {
         let value = tiny.engine.get(key).await?;
         if value.is_none() {
@@ -234,9 +237,8 @@ impl Cache {
         Ok(value)
     }
 
-    /// The value if it is in memory, without a future and without waiting: for
-    /// frontends that answer most requests from memory and start a task only for
-    /// the rest.
+    /// Reads a value if it is in memory, synchronously. A frontend can serve
+    /// most requests this way, and start a task only for the rest.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -253,7 +255,7 @@ impl Cache {
         Ok(found)
     }
 
-    /// The bytes `range` of a value as a stream of pieces.
+    /// Streams the bytes `range` of a value.
     ///
     /// # Errors
     /// As [`Store::read`].
@@ -278,16 +280,17 @@ impl Cache {
         }
     }
 
-    /// The value of `key`, fetched by `fetch` if it is not cached. However
-    /// many callers miss the same key at once, one fetch runs; the others wait
-    /// for its outcome. If its caller is dropped, one of those waiting fetches instead.
+    /// Reads the value of `key`, or runs `fetch` if it is missing. Of
+    /// concurrent callers that miss the same key, one fetches and the others
+    /// wait for its result. If that caller is dropped, a waiting one fetches
+    /// instead.
     ///
-    /// A fetched value is not stored if the key was put or deleted while the
-    /// fetch ran: it may be older. A value longer than the store takes is
-    /// returned and not stored.
+    /// The fetched value is not stored if the key was put or deleted during the
+    /// fetch, since it may be stale. A value longer than the store's longest is
+    /// returned but not stored.
     ///
     /// # Errors
-    /// [`FetchError::Fetch`] with `fetch`'s error, for everyone who waited;
+    /// [`FetchError::Fetch`] with `fetch`'s error, for all callers that waited;
     /// [`FetchError::Cache`] for a bad key or a closed cache.
     pub async fn get_or_fetch<Fetch, Fetched, E>(
         &self,
@@ -303,7 +306,7 @@ impl Cache {
             .await
     }
 
-    /// As [`get_or_fetch`](Cache::get_or_fetch), storing the value with `options`.
+    /// As [`get_or_fetch`](Cache::get_or_fetch), but stores the value with `options`.
     ///
     /// # Errors
     /// As [`get_or_fetch`](Cache::get_or_fetch).
@@ -326,16 +329,16 @@ impl Cache {
             match self.flights.join(key) {
                 Turn::Wait(waiting) => match waiting.outcome().await {
                     Some(outcome) => return outcome.map_err(FetchError::Fetch),
-                    // Whoever fetched is gone; look again, and perhaps fetch.
+                    // The fetching caller was dropped: look again, and fetch if necessary.
                     None => continue,
                 },
                 Turn::Lead(lead) => {
-                    // It may have been stored between the look and the turn.
+                    // Another fetch may have stored it since the lookup.
                     if let Some(value) = self.get(key).await? {
                         lead.succeed(value.clone());
                         return Ok(value);
                     }
-                    // The loop ends in the round in which it is taken.
+                    // Always present: the iteration that takes it ends the loop.
                     let Some(fetch) = fetch.take() else { continue };
                     return match fetch().await {
                         Ok(value) => {
@@ -355,7 +358,7 @@ impl Cache {
         }
     }
 
-    /// Stores a fetched value; that it could not be stored is no reason not to return it.
+    /// Stores a fetched value. A failure is ignored: the caller still gets the value.
     async fn keep(&self, key: &[u8], value: Bytes, options: PutOptions) {
         if value.len() as u64 > self.store.value_bytes_max() {
             return;
@@ -365,8 +368,7 @@ impl Cache {
         }
     }
 
-    /// Stores `value`. It is served from now on; a value it replaces never
-    /// comes back, not even after a crash.
+    /// Stores `value`. Reads find it from now on, and no crash brings back an older one.
     ///
     /// # Errors
     /// As [`Store::put`].
@@ -386,12 +388,12 @@ impl Cache {
     ) -> Result<PutOutcome, CacheError> {
         self.flights.overtake(key).await;
         let admission = self.route(key, value, options).await;
-        // A fetch that began before the value was stored may still carry an older one.
+        // A fetch that began before the value was stored may bring a stale one.
         self.flights.overtake(key).await;
         admission
     }
 
-    /// Stores `value` in one engine, and has the other forget the key.
+    /// Stores `value` in one engine, and invalidates the key in the other.
     async fn route(
         &self,
         key: &[u8],
@@ -408,13 +410,13 @@ impl Cache {
         }
         tiny.pairing.note().await?;
         tiny.engine.put(key, &value, options).await?;
-        // Also where the store has no such key: what it evicted may still be on
-        // flash, and only it knows.
+        // Needed even if the index lacks the key: an evicted copy may still be
+        // on flash, and only the store knows.
         self.store.remove(key).await?;
         Ok(PutOutcome::Stored)
     }
 
-    /// Starts to store a value of `len` bytes that arrives piece by piece.
+    /// Starts writing a value of `len` bytes piece by piece.
     ///
     /// # Errors
     /// As [`Store::writer`].
@@ -428,8 +430,7 @@ impl Cache {
         Ok(CacheWriter::new(self.tiny.clone(), key, writer))
     }
 
-    /// Forgets `key`. When it returns, no crash brings the value back. Reads
-    /// no flash.
+    /// Removes `key`. After it returns, no crash brings the value back. Reads no flash.
     ///
     /// # Errors
     /// As [`Store::remove`].
@@ -440,8 +441,8 @@ impl Cache {
         forgotten.map(drop)
     }
 
-    /// As [`delete`](Cache::delete), and says whether the value was there. A
-    /// tiny object that is not in memory is looked for on flash.
+    /// As [`delete`](Cache::delete), and returns whether the value existed. May
+    /// read flash to find a tiny object.
     ///
     /// # Errors
     /// As [`Store::remove`].
@@ -459,7 +460,7 @@ impl Cache {
         removed
     }
 
-    /// Has both engines forget `key`; says whether the store had it.
+    /// Removes `key` from both engines, and returns whether the store had it.
     async fn forget(&self, key: &[u8]) -> Result<bool, CacheError> {
         let in_store = self.store.remove(key).await?;
         if let Some(tiny) = &self.tiny {
@@ -468,7 +469,7 @@ impl Cache {
         Ok(in_store)
     }
 
-    /// Waits until everything accepted so far is on stable flash.
+    /// Waits until all values accepted so far are durable on flash.
     ///
     /// # Errors
     /// As [`Store::flush`].
@@ -479,7 +480,7 @@ impl Cache {
         self.store.flush().await
     }
 
-    /// Flushes and stops, leaving a cache that opens quickly.
+    /// Flushes and stops, for a fast restart.
     ///
     /// # Errors
     /// As [`Store::close`].
@@ -500,7 +501,7 @@ impl Cache {
         }
     }
 
-    /// The state that each engine was found in.
+    /// The result of recovery in each engine.
     pub fn recovery(&self) -> CacheRecovery {
         CacheRecovery {
             store: self.store.recovery().clone(),
@@ -508,18 +509,19 @@ impl Cache {
         }
     }
 
-    /// The engine for tiny objects, if there is one.
+    /// The tiny engine, if there is one.
     pub fn tiny(&self) -> Option<&Tiny> {
         self.tiny.as_ref().map(|tiny| &tiny.engine)
     }
 
-    /// Whether the engine for tiny objects was to be there and is not.
+    /// Whether the tiny engine is configured but was left out.
     pub fn tiny_is_missing(&self) -> bool {
         self.tiny_is_missing
     }
 
-    /// The store below, for statistics and [`ObjectCache`](crate::ObjectCache).
-    /// A key of this cache that is changed there may still be among tiny objects.
+    /// The underlying store, for statistics and
+    /// [`ObjectCache`](crate::ObjectCache). A change there leaves the key's
+    /// copy in the tiny engine.
     pub fn store(&self) -> &Store {
         &self.store
     }

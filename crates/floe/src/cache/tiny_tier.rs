@@ -1,4 +1,4 @@
-//! Tiny objects beside the store.
+//! The tiny engine beside the store.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use crate::error::CacheError;
 use crate::store::pairing::Pairing;
 use crate::tiny::Tiny;
 
-/// The engine for tiny objects, and the values that it takes.
+/// The tiny engine and its share of the values.
 #[derive(Clone, Debug)]
 pub(super) struct TinyTier {
     pub(super) engine: Tiny,
-    /// The store's note of this engine.
+    /// The store's notes of this engine.
     pub(super) pairing: Arc<Pairing>,
     /// Most bytes of key and value together.
     pub(super) threshold: usize,
@@ -21,12 +21,12 @@ impl TinyTier {
         key.len() + value_bytes <= self.threshold && self.engine.fits(key.len(), value_bytes)
     }
 
-    /// Whether it could hold `key` at all.
+    /// Whether `key` is short enough for the engine.
     pub(super) fn may_hold(&self, key: &[u8]) -> bool {
         self.engine.fits(key.len(), 0)
     }
 
-    /// Forgets `key` durably, where the engine may hold it.
+    /// Removes `key` durably if the engine may hold it.
     pub(super) async fn forget(&self, key: &[u8]) -> Result<(), CacheError> {
         match self.may_hold(key) {
             true => self.engine.delete(key).await,

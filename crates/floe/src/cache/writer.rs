@@ -1,4 +1,4 @@
-//! Storing a value that arrives piece by piece.
+//! Writes a value piece by piece.
 
 use bytes::Bytes;
 
@@ -7,8 +7,8 @@ use crate::error::CacheError;
 use crate::store::ValueWriter;
 use crate::value::PutOutcome;
 
-/// A value being written piece by piece. Dropping it without
-/// [`finish`](CacheWriter::finish) forgets what was written.
+/// Writes a value piece by piece. Dropping it without
+/// [`finish`](CacheWriter::finish) discards the pieces.
 #[derive(Debug)]
 pub struct CacheWriter {
     tiny: Option<TinyTier>,
@@ -25,7 +25,7 @@ impl CacheWriter {
         }
     }
 
-    /// Adds the next bytes. Waits while the write buffers are full.
+    /// Appends the next bytes. Waits while the write buffers are full.
     ///
     /// # Errors
     /// As [`ValueWriter::write`].
