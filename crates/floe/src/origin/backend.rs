@@ -1,4 +1,4 @@
-//! What a kind of origin must be able to do.
+//! The operations that each kind of origin implements.
 
 use async_trait::async_trait;
 
@@ -8,14 +8,15 @@ use super::types::{
     PartInfo, PutRequest, PutResponse, UploadBody, UploadInfo, UploadedPart,
 };
 
-/// One kind of origin: a single attempt of each operation, without retries,
-/// limits or statistics, which [`Origin`](super::Origin) adds around it.
+/// One kind of origin: a single attempt of each operation, without the retries,
+/// limits and statistics of [`Origin`](super::Origin).
 ///
-/// Implement this to put Floe in front of a store it does not know. The
-/// contract:
-/// - the metadata in [`OriginRead`] describes the very version whose bytes the body holds;
+/// Implement this to put Floe in front of another store. The contract:
+/// - the metadata in [`OriginRead`] describes the version whose bytes the body
+///   holds;
 /// - two versions of one object never have the same entity tag, modification time and size;
-/// - a dropped future or body stops the request and leaves nothing half-written visible;
+/// - a dropped future or body stops the request and leaves no partial write
+///   visible;
 /// - a write is visible to every read that begins after the write returned.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
@@ -25,8 +26,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Reads an object's metadata. The request's range is ignored.
     async fn head(&self, key: &ObjectKey, request: GetRequest) -> Result<ObjectMeta, OriginError>;
 
-    /// Whether [`GetRequest::if_match`] is honoured. Where it is not, callers
-    /// compare the metadata that came with the bytes.
+    /// Whether the origin honours [`GetRequest::if_match`]. Otherwise callers
+    /// compare the metadata that comes with the bytes.
     fn honours_if_match(&self) -> bool {
         true
     }
@@ -37,7 +38,7 @@ pub trait Backend: Send + Sync + 'static {
         Err(OriginError::Unsupported("store objects".into()))
     }
 
-    /// Deletes an object. Deleting what is not there is no error.
+    /// Deletes an object. A missing object is no error.
     async fn delete(&self, key: &ObjectKey) -> Result<(), OriginError> {
         let _ = key;
         Err(OriginError::Unsupported("delete objects".into()))
@@ -54,7 +55,7 @@ pub trait Backend: Send + Sync + 'static {
         Err(OriginError::Unsupported("list buckets".into()))
     }
 
-    /// Whether a bucket is there and may be used.
+    /// Checks that a bucket exists and is accessible.
     async fn head_bucket(&self, bucket: &str) -> Result<(), OriginError> {
         let request = ListRequest {
             max_keys: 1,
@@ -63,7 +64,7 @@ pub trait Backend: Send + Sync + 'static {
         self.list(bucket, request).await.map(drop)
     }
 
-    /// Makes a bucket. One that is there already is [`OriginError::BucketExists`].
+    /// Creates a bucket. An existing one is [`OriginError::BucketExists`].
     async fn create_bucket(&self, bucket: &str) -> Result<(), OriginError> {
         let _ = bucket;
         Err(OriginError::Unsupported(
@@ -71,7 +72,7 @@ pub trait Backend: Send + Sync + 'static {
         ))
     }
 
-    /// The parts of an upload so far, in ascending order of their numbers.
+    /// Lists an upload's parts in ascending order of their numbers.
     async fn list_parts(
         &self,
         key: &ObjectKey,
@@ -83,7 +84,7 @@ pub trait Backend: Send + Sync + 'static {
         ))
     }
 
-    /// The uploads under way in a bucket, in byte order of key and id.
+    /// Lists the pending uploads of a bucket in byte order of key and id.
     async fn list_uploads(&self, bucket: &str) -> Result<Vec<UploadInfo>, OriginError> {
         let _ = bucket;
         Err(OriginError::Unsupported(
@@ -114,7 +115,7 @@ pub trait Backend: Send + Sync + 'static {
         Err(OriginError::Unsupported("take multipart uploads".into()))
     }
 
-    /// Makes an object of the parts, which are in ascending order of their numbers.
+    /// Completes an upload from its parts, which are in ascending order of their numbers.
     async fn complete_upload(
         &self,
         key: &ObjectKey,
@@ -125,7 +126,7 @@ pub trait Backend: Send + Sync + 'static {
         Err(OriginError::Unsupported("take multipart uploads".into()))
     }
 
-    /// Forgets an upload and its parts.
+    /// Aborts an upload and deletes its parts.
     async fn abort_upload(&self, key: &ObjectKey, upload: &str) -> Result<(), OriginError> {
         let _ = (key, upload);
         Err(OriginError::Unsupported("take multipart uploads".into()))

@@ -1,4 +1,4 @@
-//! What to write in `[origin]`.
+//! The settings of `[origin]`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,17 +13,17 @@ use super::emulated::EmulatedConfig;
 use super::kind::OriginKind;
 use super::remote::redirect::origin_of;
 
-/// Where misses go. Settings that do not belong to the chosen kind are refused.
+/// The origin's settings. A setting that does not apply to the chosen kind is rejected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct OriginConfig {
-    /// Which kind of store.
+    /// The kind of origin.
     pub kind: OriginKind,
-    /// `directory`: the directory that holds the buckets.
+    /// `directory`: the directory of the buckets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root: Option<PathBuf>,
-    /// `s3`, `gcs`, `azure`: where the service is, if not at its usual place.
-    /// `http`: the URL below which the objects are.
+    /// `s3`, `gcs`, `azure`: the URL of the service, if not the usual one.
+    /// `http`: the URL that object names are appended to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// `s3`: the region; else from `AWS_REGION`, else `us-east-1`.
@@ -48,25 +48,24 @@ pub struct OriginConfig {
     pub anonymous: bool,
     /// Allow `http://` endpoints.
     pub allow_http: bool,
-    /// `s3`, `gcs`, `azure`, `http`: other origins (`https://host:port`) to
-    /// which answers may redirect. Redirects within the endpoint's own scheme,
+    /// `s3`, `gcs`, `azure`, `http`: other origins (`https://host:port`) that
+    /// responses may redirect to. Redirects within the endpoint's own scheme,
     /// host and port are always followed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub redirects: Vec<String>,
     /// `s3`: put the bucket in the host name rather than in the path.
     pub virtual_host_style: bool,
-    /// Names clients use for buckets → names at the origin. When any is given,
-    /// other buckets do not exist.
+    /// Maps clients' bucket names to the origin's. If not empty, no other bucket exists.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub buckets: BTreeMap<String, String>,
-    /// `s3`, `gcs`, `azure`: uploads longer than this are sent in parts of
-    /// this size, each held in memory while it is sent.
+    /// `s3`, `gcs`, `azure`: bytes of one part; longer uploads are sent in
+    /// parts, each in memory while it is sent.
     pub part_size: ByteSize,
-    /// `s3`, `gcs`, `azure`: the longest part of a multipart upload that is taken.
+    /// `s3`, `gcs`, `azure`: bytes of the longest part that a client may upload.
     pub max_part_size: ByteSize,
-    /// `s3`, `gcs`, `azure`: the memory all uploads together may hold.
+    /// `s3`, `gcs`, `azure`: bytes of memory for all uploads together.
     pub upload_memory: ByteSize,
-    /// `emulated`: what to make up.
+    /// `emulated`: the emulated objects and latencies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emulated: Option<EmulatedConfig>,
     /// Limits, time-outs and retries.
@@ -116,7 +115,7 @@ impl OriginConfig {
         }
     }
 
-    /// Checks what can be checked without reaching the origin.
+    /// Checks the settings without a request to the origin.
     pub fn validate(&self) -> Result<(), OriginConfigError> {
         use OriginKind::{Azure, Directory, Emulated, Gcs, Http, S3};
         let only = |set: bool, key: &'static str, kinds: &[OriginKind]| {
@@ -195,7 +194,7 @@ impl OriginConfig {
     }
 
     fn validate_uploads(&self) -> Result<(), OriginConfigError> {
-        // S3 refuses parts below 5 MiB other than the last.
+        // S3 rejects parts below 5 MiB other than the last.
         if self.part_size < ByteSize::mib(5) {
             return Err(invalid(
                 "part_size",
@@ -232,27 +231,27 @@ impl OriginConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct RequestConfig {
-    /// Most requests at once other than uploads, bodies included.
+    /// Most concurrent requests other than uploads, bodies included.
     pub max_concurrent: usize,
-    /// Most uploads at once. One begins when its body is complete or 16 KiB of
-    /// it have arrived.
+    /// Most concurrent uploads. An upload begins when its body is complete or
+    /// 16 KiB of it have arrived.
     pub max_uploads: usize,
-    /// Most requests waiting for their turn; further ones fail at once.
+    /// Most requests in the queue; further ones fail at once.
     pub max_queued: usize,
-    /// Longest wait for a turn.
+    /// Longest wait in the queue.
     pub queue_timeout_ms: u64,
     /// Longest wait for a connection.
     pub connect_timeout_ms: u64,
-    /// Longest wait for the beginning of an answer.
+    /// Longest wait for the first byte of a response.
     pub response_timeout_ms: u64,
     /// Longest pause in a body.
     pub idle_timeout_ms: u64,
-    /// How often a request is tried altogether. Uploads, whose bodies can be
-    /// sent once only, are not retried.
+    /// Most attempts of a request. Uploads have one attempt, since their bodies
+    /// can be read only once.
     pub max_attempts: u32,
-    /// Wait before the second try; doubled for each further one, with jitter.
+    /// Wait before the second attempt; doubled for each further one, with jitter.
     pub backoff_ms: u64,
-    /// Longest wait between tries.
+    /// Longest wait between attempts.
     pub max_backoff_ms: u64,
     /// Seed of the jitter.
     pub seed: u64,
@@ -324,7 +323,7 @@ impl RequestConfig {
     }
 }
 
-/// A text that does not show up in logs.
+/// A text that `Debug` and logs hide.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);

@@ -1,22 +1,22 @@
-//! Settings of an origin that cannot be used.
+//! Errors of an origin's settings.
 
 use std::fmt;
 
 use super::kind::OriginKind;
 
-/// Why an origin's configuration cannot be used.
+/// An invalid setting of an origin.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OriginConfigError {
-    /// A setting is needed and not there.
+    /// A required setting is missing.
     #[error("origin.{key} is missing: set it to {meaning}")]
     Missing {
         /// The setting.
         key: &'static str,
-        /// What it says.
+        /// The setting's meaning.
         meaning: &'static str,
     },
-    /// A setting has no meaning for this kind of origin.
+    /// The setting does not apply to this kind of origin.
     #[error(
         "origin.{key} has no meaning for an origin of kind {kind:?}; remove it, or change origin.kind"
     )]
@@ -26,14 +26,14 @@ pub enum OriginConfigError {
         /// The kind.
         kind: OriginKind,
     },
-    /// A setting's value cannot be used.
+    /// The value is invalid.
     #[error("origin.{key} = {value} {cure}")]
     Invalid {
         /// The setting.
         key: &'static str,
         /// Its value.
         value: String,
-        /// What is wrong and what would work.
+        /// The error and its remedy.
         cure: String,
     },
     /// The origin cannot be opened with these settings.

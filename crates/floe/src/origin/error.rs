@@ -1,66 +1,66 @@
-//! What can go wrong at an origin, kept apart so that frontends can say what it means.
+//! Errors of an origin, in as many kinds as frontends have responses.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why an origin did not do what was asked. Cheap to clone: one failed fetch
-/// is told to everybody who waited for it.
+/// An error of an origin. Cheap to clone: all waiting callers of one fetch receive it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OriginError {
-    /// There is no such object.
+    /// The object does not exist.
     #[error("the origin has no object {0:?}")]
     NotFound(String),
-    /// There is no such bucket.
+    /// The bucket does not exist.
     #[error("the origin has no bucket {0:?}")]
     NoSuchBucket(String),
-    /// The bucket that is to be made is there already.
-    #[error("the origin has a bucket {0:?} already")]
+    /// The bucket to create exists already.
+    #[error("the origin already has a bucket {0:?}")]
     BucketExists(String),
-    /// The name cannot be a bucket's.
+    /// The name is not a valid bucket name.
     #[error(
-        "{0:?} cannot be a bucket: 3 to 63 lower-case letters, digits, dots and hyphens can, \
+        "{0:?} is not a valid bucket name: use 3 to 63 lower-case letters, digits, dots and hyphens, \
          with a letter or digit at both ends"
     )]
     InvalidBucketName(String),
-    /// There is no such multipart upload.
-    #[error("the origin knows no upload {0:?}")]
+    /// The multipart upload does not exist.
+    #[error("the origin has no upload {0:?}")]
     NoSuchUpload(String),
     /// A part of a finished upload is missing, out of order, or has another entity tag.
-    #[error("the parts of the upload do not fit: {0}")]
+    #[error("the parts of the upload are invalid: {0}")]
     InvalidPart(String),
-    /// The object is what the caller has already ([`if_none_match`](super::GetRequest::if_none_match)).
+    /// The caller already has this version
+    /// ([`if_none_match`](super::GetRequest::if_none_match)).
     #[error("the object was not modified")]
     NotModified,
-    /// A condition on the request does not hold.
-    #[error("the condition of the request does not hold at the origin")]
+    /// A condition of the request failed.
+    #[error("the condition of the request failed at the origin")]
     PreconditionFailed,
-    /// The range lies past the end of the object.
+    /// The range begins past the end of the object.
     #[error("the range begins past the end of the object")]
     RangeNotSatisfiable {
-        /// Bytes of the object, where known.
+        /// Bytes of the object, if known.
         size: Option<u64>,
     },
-    /// The origin refuses the credentials or the operation (HTTP 401, 403).
+    /// The origin rejected the credentials or the operation (HTTP 401, 403).
     #[error("the origin denies access: {0}")]
     AccessDenied(String),
-    /// The key cannot be an object at this kind of origin.
-    #[error("{key:?} cannot be an object at this origin: {reason}")]
+    /// The key is invalid at this kind of origin.
+    #[error("{key:?} is not a valid key at this origin: {reason}")]
     InvalidKey {
         /// The key.
         key: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// The origin refuses the request for another reason (HTTP 4xx).
-    #[error("the origin refuses the request ({status}): {message}")]
+    /// The origin rejected the request for another reason (HTTP 4xx).
+    #[error("the origin rejected the request ({status}): {message}")]
     Refused {
         /// HTTP status.
         status: u16,
-        /// What the origin says.
+        /// The origin's message.
         message: String,
     },
-    /// This kind of origin cannot do that.
+    /// This kind of origin does not support the operation.
     #[error("this origin cannot {0}")]
     Unsupported(String),
     /// The origin failed (HTTP 5xx, 429).
@@ -68,21 +68,21 @@ pub enum OriginError {
     Server {
         /// HTTP status.
         status: u16,
-        /// What the origin says.
+        /// The origin's message.
         message: String,
     },
-    /// No answer, or no progress of the body, in time.
-    #[error("the origin did not answer within {0:?}")]
+    /// No response, or no progress of the body, in time.
+    #[error("the origin did not respond within {0:?}")]
     Timeout(Duration),
-    /// The origin cannot be reached: connection refused or reset, name not resolved.
+    /// The origin is unreachable: connection refused or reset, name not resolved.
     #[error("the origin cannot be reached: {0}")]
     Unreachable(String),
-    /// The body ended too early.
+    /// The body ended early.
     #[error("the origin sent {received} bytes of {expected}")]
     ShortBody {
         /// Bytes announced.
         expected: u64,
-        /// Bytes that came.
+        /// Bytes received.
         received: u64,
     },
     /// The queue for this origin is full, or the wait in it was too long.
@@ -91,19 +91,19 @@ pub enum OriginError {
          in [origin.requests]"
     )]
     Overloaded(&'static str),
-    /// The client's upload broke off, or had another length than announced.
+    /// The client's upload broke off, or did not have the announced length.
     #[error("the upload is incomplete: {0}")]
     BadUpload(String),
     /// The origin's files failed.
     #[error("the origin's storage failed: {0}")]
     Io(Arc<std::io::Error>),
-    /// The origin's answer makes no sense.
-    #[error("the origin's answer cannot be understood: {0}")]
+    /// The origin's response is invalid.
+    #[error("the origin's response is invalid: {0}")]
     Protocol(String),
 }
 
 impl OriginError {
-    /// Whether the same request may succeed when it is made again.
+    /// Whether the same request may succeed if repeated.
     pub fn is_retriable(&self) -> bool {
         match self {
             OriginError::Server { .. }
@@ -121,7 +121,7 @@ impl OriginError {
         }
     }
 
-    /// Whether this says that the origin is ill, rather than that the request is wrong.
+    /// Whether the origin failed, rather than rejected the request.
     pub fn is_outage(&self) -> bool {
         self.is_retriable() || matches!(self, OriginError::Overloaded(_) | OriginError::Io(_))
     }

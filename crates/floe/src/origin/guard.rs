@@ -1,8 +1,7 @@
-//! What every request to every kind of origin goes through: a turn in a
-//! bounded queue, a time-out, retries with back-off, and the books.
+//! Wraps every request to an origin: a bounded queue, a timeout, retries with
+//! backoff, and counters.
 //!
-//! Uploads have turns of their own, so that no reader waits for clients that
-//! send slowly.
+//! Uploads have their own queue, so that slow clients do not block readers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,7 +23,8 @@ use super::turn::{Turn, UploadTurn};
 use super::types::{OriginBody, OriginRead, UploadBody};
 use crate::limit::Limit;
 
-/// Bytes of a body that arrive before it gets a turn, unless it is shorter.
+/// Bytes of an upload's body that must arrive before the upload takes a turn;
+/// fewer if the body is shorter.
 const PRIMED_BYTES: usize = 16 << 10;
 
 pub(super) struct Guard {
@@ -48,7 +48,7 @@ impl Guard {
         }
     }
 
-    /// Takes over limits, time-outs and retries, for requests from now on.
+    /// Replaces limits, timeouts and retries for later requests.
     pub(super) fn reload(&self, config: RequestConfig) {
         self.requests.set(config.max_concurrent);
         self.uploads.set(config.max_uploads);
@@ -63,7 +63,7 @@ impl Guard {
         self.counters.snapshot()
     }
 
-    /// A request whose answer is complete when the future is.
+    /// Runs a request whose response is complete when the future is ready.
     pub(super) async fn run<T, F>(
         &self,
         operation: OriginOperation,
@@ -76,7 +76,7 @@ impl Guard {
         self.retry(operation, attempt).await
     }
 
-    /// A request that must not be repeated.
+    /// Runs a request that must not be retried.
     pub(super) async fn once<T>(
         &self,
         operation: OriginOperation,
@@ -86,7 +86,7 @@ impl Guard {
         self.attempt(operation, attempt).await
     }
 
-    /// A read: the turn is kept until the body ends.
+    /// Runs a read, which keeps its turn until the body ends.
     pub(super) async fn read<F>(&self, attempt: impl Fn() -> F) -> Result<OriginRead, OriginError>
     where
         F: Future<Output = Result<OriginRead, OriginError>>,
@@ -106,13 +106,12 @@ impl Guard {
         Ok(read)
     }
 
-    /// A turn for an upload whose body does not come from a client.
+    /// Waits for a turn of an upload whose body does not come from a client.
     pub(super) async fn upload_turn(&self) -> Result<UploadTurn, OriginError> {
         Ok(UploadTurn(self.turn(Queue::Uploads).await?))
     }
 
-    /// Admits an upload: unless it has its turn, waits for the beginning of
-    /// its body, then for a turn.
+    /// Admits an upload: without a turn, waits for the beginning of its body, then for a turn.
     pub(super) async fn admit(
         &self,
         body: UploadBody,
@@ -138,7 +137,7 @@ impl Guard {
         })
     }
 
-    /// An upload: takes as long as its body does, as long as the body moves.
+    /// Runs an upload, which may take any time while its body makes progress.
     pub(super) async fn upload<T>(
         &self,
         operation: OriginOperation,
@@ -154,8 +153,7 @@ impl Guard {
         result
     }
 
-    /// Gives up when neither the body moves nor the answer comes for the
-    /// response time-out.
+    /// Fails when neither the body progresses nor a response arrives within the limit.
     async fn while_moving<T>(
         &self,
         progress: Progress,
@@ -220,7 +218,7 @@ impl Guard {
             match self.attempt(operation, attempt()).await {
                 Err(error) if error.is_retriable() && tried < self.config().max_attempts => {
                     let pause = self.backoff(tried);
-                    tracing::debug!(%error, tried, ?pause, "trying the origin again");
+                    tracing::debug!(%error, tried, ?pause, "retrying a request to the origin");
                     self.counters.retried(operation);
                     self.clock.sleep(pause).await;
                     tried += 1;
@@ -248,8 +246,8 @@ impl Guard {
         result
     }
 
-    /// Between half and the whole of the doubled pause, so that clients that
-    /// failed together do not come back together.
+    /// Half to all of the doubled pause: clients that failed together should
+    /// not retry together.
     fn backoff(&self, tried: u32) -> Duration {
         let config = self.config();
         let full = config
@@ -261,20 +259,20 @@ impl Guard {
     }
 }
 
-/// How many pieces of an upload were taken.
+/// Pieces of an upload that were sent.
 pub(super) struct Progress(Arc<AtomicU64>);
 
-/// An upload that may begin.
+/// An upload with its turn.
 pub(super) struct Admitted {
-    /// The body, which [`Guard::upload`] sees moving.
+    /// The body; [`Guard::upload`] observes its progress.
     pub(super) body: UploadBody,
     pub(super) progress: Progress,
     pub(super) turn: Turn,
 }
 
-/// Waits until a body is complete or enough of it has arrived to be sent: a
-/// client that announces much and sends little takes no turn. Pieces are
-/// copied, as each may hold on to a larger buffer.
+/// Waits until a body is complete or has enough bytes to send: a client that
+/// sends little takes no turn. Pieces are copied, because each may keep a
+/// larger buffer alive.
 async fn primed(body: UploadBody) -> UploadBody {
     let mut body = body.fuse();
     let mut beginning = BytesMut::new();
@@ -293,8 +291,8 @@ async fn primed(body: UploadBody) -> UploadBody {
     futures::stream::iter(arrived).chain(body).boxed()
 }
 
-/// A body that ends with an error unless it brings exactly the bytes it
-/// announced, each piece in time.
+/// A body that ends with an error unless it has exactly the announced bytes,
+/// each piece within the idle timeout.
 struct GuardedBody {
     body: OriginBody,
     remaining: u64,
@@ -328,7 +326,7 @@ impl GuardedBody {
         let mut sleep = None;
         let clock = &self.clock;
         let body = &mut self.body;
-        // The timer is made only for pieces that have to be waited for.
+        // The timer is created only when a piece is not ready.
         let timeout = std::future::poll_fn(move |context| {
             Pin::new(sleep.get_or_insert_with(|| clock.sleep(limit))).poll(context)
         });

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Which kind of store the origin is.
+/// The kind of origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OriginKind {
     /// Files: `<root>/<bucket>/<key>`.
     #[default]
     Directory,
-    /// Amazon S3 and whatever speaks its protocol.
+    /// Amazon S3 and compatible stores.
     S3,
     /// Google Cloud Storage.
     Gcs,
@@ -17,7 +17,8 @@ pub enum OriginKind {
     Azure,
     /// A web server; an object is `<endpoint>/<bucket>/<key>`. Read only.
     Http,
-    /// Made-up objects with chosen latencies; see [`EmulatedConfig`](super::emulated::EmulatedConfig).
+    /// Generated objects with configured latencies; see
+    /// [`EmulatedConfig`](super::emulated::EmulatedConfig).
     Emulated,
 }
 

@@ -1,9 +1,9 @@
 //! Origins: the stores behind the cache, where misses go.
 //!
-//! [`Origin`] is what the rest of Floe sees: a [`Backend`] for the kind of
-//! store, wrapped in bounded concurrency, time-outs, retries and statistics.
+//! [`Origin`] is a [`Backend`] for one kind of store with bounded concurrency,
+//! timeouts, retries and statistics.
 //!
-//! What it refuses to know: caching, chunks, versions, protocols of clients.
+//! Must not depend on caching, chunks, versions or client protocols.
 
 mod backend;
 mod config;
@@ -62,7 +62,7 @@ impl Origin {
     /// Opens an origin.
     ///
     /// # Errors
-    /// When a setting cannot be used; a remote origin is not contacted yet.
+    /// A setting is invalid. Remote origins are not contacted.
     pub fn open(config: &OriginConfig, clock: Clock) -> Result<Self, OriginConfigError> {
         config.validate()?;
         let (backend, kind) = open_backend(config, &clock)?;
@@ -73,10 +73,10 @@ impl Origin {
         })
     }
 
-    /// Puts limits, time-outs, retries and statistics around a back end of your own.
+    /// Adds limits, timeouts, retries and statistics to the caller's backend.
     ///
     /// # Errors
-    /// When a setting of `requests` cannot be used.
+    /// A setting of `requests` is invalid.
     pub fn from_backend(
         backend: Arc<dyn Backend>,
         requests: RequestConfig,
@@ -90,21 +90,21 @@ impl Origin {
         })
     }
 
-    /// The kind, as written in the configuration; `custom` for a back end of one's own.
+    /// The kind as in the configuration; `custom` for the caller's backend.
     pub fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// What the requests so far came to.
+    /// Counts of requests since the origin was opened.
     pub fn stats(&self) -> OriginStats {
         self.guard.stats()
     }
 
-    /// Takes over limits, time-outs and retries of requests, for those from
-    /// now on; all but `connect_timeout_ms`, which the client was made with.
+    /// Replaces limits, timeouts and retries for later requests, except for
+    /// `connect_timeout_ms`, which is fixed when the client is created.
     ///
     /// # Errors
-    /// When a setting cannot be used. Nothing is taken over then.
+    /// A setting is invalid; all settings stay as they were.
     pub fn reload(&self, requests: &RequestConfig) -> Result<(), OriginConfigError> {
         requests.validate()?;
         self.guard.reload(requests.clone());
@@ -128,7 +128,7 @@ impl Origin {
             .await
     }
 
-    /// Reads an object's metadata, on the request's conditions.
+    /// Reads an object's metadata, subject to the request's conditions.
     pub async fn head(
         &self,
         key: &ObjectKey,
@@ -141,7 +141,7 @@ impl Origin {
             .await
     }
 
-    /// Writes a whole object. Not retried: a body can be read once only.
+    /// Writes a whole object. Not retried, since a body can be read only once.
     pub async fn put(
         &self,
         key: &ObjectKey,
@@ -163,7 +163,7 @@ impl Origin {
             .await
     }
 
-    /// Deletes an object. Deleting what is not there is no error.
+    /// Deletes an object. A missing object is no error.
     pub async fn delete(&self, key: &ObjectKey) -> Result<(), OriginError> {
         self.guard
             .run(OriginOperation::Delete, || self.backend.delete(key))
@@ -186,22 +186,22 @@ impl Origin {
             .await
     }
 
-    /// Whether a bucket is there and may be used.
+    /// Checks that a bucket exists and is accessible.
     pub async fn head_bucket(&self, bucket: &str) -> Result<(), OriginError> {
         self.guard
             .run(OriginOperation::Head, || self.backend.head_bucket(bucket))
             .await
     }
 
-    /// Makes a bucket. One that is there already is an error.
+    /// Creates a bucket. An existing one is an error.
     pub async fn create_bucket(&self, bucket: &str) -> Result<(), OriginError> {
-        // Not retried: a second try would find the first one's bucket.
+        // Not retried: a second attempt might find the first one's bucket.
         self.guard
             .once(OriginOperation::Put, self.backend.create_bucket(bucket))
             .await
     }
 
-    /// The parts of an upload so far, in ascending order of their numbers.
+    /// Lists an upload's parts in ascending order of their numbers.
     pub async fn list_parts(
         &self,
         key: &ObjectKey,
@@ -214,7 +214,7 @@ impl Origin {
             .await
     }
 
-    /// The uploads under way in a bucket, in byte order of key and id.
+    /// Lists the pending uploads of a bucket in byte order of key and id.
     pub async fn list_uploads(&self, bucket: &str) -> Result<Vec<UploadInfo>, OriginError> {
         self.guard
             .run(OriginOperation::List, || self.backend.list_uploads(bucket))
@@ -227,7 +227,7 @@ impl Origin {
         key: &ObjectKey,
         attributes: Attributes,
     ) -> Result<String, OriginError> {
-        // Not retried: a second try would leave the first one's upload behind.
+        // Not retried: a second attempt would leave the first one's upload behind.
         self.guard
             .once(
                 OriginOperation::Multipart,
@@ -236,7 +236,7 @@ impl Origin {
             .await
     }
 
-    /// Waits for a turn to upload, for a body that is read from this origin.
+    /// Waits for an upload turn, for a body that is read from this origin.
     ///
     /// # Errors
     /// [`OriginError::Overloaded`].
@@ -245,7 +245,7 @@ impl Origin {
     }
 
     /// Uploads part `number` (1 to 10,000) of an upload; a part may be sent
-    /// again. `turn` is as in [`PutRequest`].
+    /// again. For `turn` see [`PutRequest`].
     pub async fn upload_part(
         &self,
         key: &ObjectKey,
@@ -271,7 +271,7 @@ impl Origin {
             .await
     }
 
-    /// Makes an object of the parts, which must ascend by number.
+    /// Completes an upload from its parts, in ascending order of their numbers.
     pub async fn complete_upload(
         &self,
         key: &ObjectKey,
@@ -297,7 +297,7 @@ impl Origin {
             .await
     }
 
-    /// Forgets an upload and its parts.
+    /// Aborts an upload and deletes its parts.
     pub async fn abort_upload(&self, key: &ObjectKey, upload: &str) -> Result<(), OriginError> {
         self.guard
             .run(OriginOperation::Multipart, || {
@@ -318,7 +318,7 @@ fn open_backend(
             (Arc::new(backend), "emulated")
         }
         OriginKind::Directory => {
-            // `validate` saw that it is there.
+            // `validate` has checked that it is set.
             let root = config.root.as_deref().unwrap_or(Path::new("."));
             (Arc::new(DirectoryOrigin::open(root)?), "directory")
         }

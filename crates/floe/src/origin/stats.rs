@@ -1,11 +1,11 @@
-//! Counters of requests to an origin: atomics, read when somebody asks.
+//! Counters of requests to an origin.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::error::OriginError;
 
-/// Kinds of requests that are counted apart.
+/// Kinds of requests with separate counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OriginOperation {
     /// Reads of objects and ranges.
@@ -46,35 +46,34 @@ impl OriginOperation {
     }
 }
 
-/// Upper bounds of the latency buckets, in milliseconds; one more bucket
-/// holds what is slower.
+/// Upper bounds of the latency buckets, in milliseconds; the last bucket is unbounded.
 pub const LATENCY_BOUNDS_MS: [u64; 14] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000,
 ];
 
-/// What the requests of one kind came to. Attempts are counted, not calls: a
-/// call that succeeds at its second try counts as one failure and one success.
+/// Counters of one kind of request. They count attempts: a call that succeeds
+/// on its second attempt counts as one failure and one success.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OperationStats {
     /// Attempts that succeeded.
     pub succeeded: u64,
-    /// Answers that there is no such thing, or it was not modified, or a condition does not hold.
+    /// Responses that nothing exists, that it was not modified, or that a condition failed.
     pub negative: u64,
-    /// Requests that the origin refused: access, bad key, bad request.
+    /// Requests that the origin rejected: access, bad key, bad request.
     pub refused: u64,
-    /// Attempts that failed for want of an answer or with a server error.
+    /// Attempts without a response or with a server error.
     pub failed: u64,
-    /// Time-outs among the failed ones.
+    /// Timeouts among the failed attempts.
     pub timed_out: u64,
-    /// Further attempts made.
+    /// Retries.
     pub retried: u64,
-    /// Attempts by the time until their answer began; see [`LATENCY_BOUNDS_MS`].
+    /// Attempts by the time to their response; see [`LATENCY_BOUNDS_MS`].
     pub latency_buckets: [u64; LATENCY_BOUNDS_MS.len() + 1],
     /// The sum of those times.
     pub latency_sum_ns: u64,
 }
 
-/// What all requests to an origin came to.
+/// Counters of all requests to an origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OriginStats {
     /// By kind, in the order of [`OriginOperation::ALL`].
@@ -85,15 +84,15 @@ pub struct OriginStats {
     pub bytes_sent: u64,
     /// Bodies that broke off or stalled.
     pub broken_bodies: u64,
-    /// Requests under way other than uploads, bodies included.
+    /// Pending requests other than uploads, bodies included.
     pub in_flight: u64,
-    /// Requests other than uploads that wait for their turn.
+    /// Requests other than uploads in the queue.
     pub queued: u64,
-    /// Uploads under way.
+    /// Pending uploads.
     pub uploads_in_flight: u64,
-    /// Uploads that wait for their turn.
+    /// Uploads in the queue.
     pub uploads_queued: u64,
-    /// Requests and uploads turned away because the queue was full or the wait too long.
+    /// Requests and uploads rejected because the queue was full or the wait too long.
     pub overloaded: u64,
 }
 
@@ -115,7 +114,7 @@ pub(super) struct Counters {
     pub(super) overloaded: AtomicU64,
 }
 
-/// Which turns a request takes.
+/// The queue that a request waits in.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Queue {
     Requests,
@@ -219,7 +218,7 @@ impl OperationCounters {
     }
 }
 
-/// Counts something that is going on for as long as it lives.
+/// Increments a gauge while it lives.
 pub(super) struct Gauge<'a>(&'a AtomicU64);
 
 impl<'a> Gauge<'a> {

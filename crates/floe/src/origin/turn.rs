@@ -1,4 +1,4 @@
-//! Turns in the queues of an origin.
+//! Turns: permits of an origin's queues.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::stats::{Counters, Queue};
 use crate::limit::Held;
 
-/// One of the uploads that may run at once, before it begins. What reads the
-/// body from this origin takes its turn first: a read that waits for a turn to
-/// upload would keep other readers from theirs.
+/// A permit for one upload, before it begins. A caller that reads the body from
+/// this origin takes it first: a read that waited for it would hold a request's
+/// turn meanwhile.
 pub struct UploadTurn(pub(super) Turn);
 
 impl fmt::Debug for UploadTurn {
@@ -18,7 +18,7 @@ impl fmt::Debug for UploadTurn {
     }
 }
 
-/// One of the requests that may run at once.
+/// A permit for one request.
 pub(super) struct Turn {
     counters: Arc<Counters>,
     queue: Queue,

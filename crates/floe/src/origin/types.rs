@@ -1,4 +1,4 @@
-//! What origins and the object cache talk about: keys, ranges, metadata, pages.
+//! The vocabulary of origins and the object cache: keys, ranges, metadata, pages.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use super::turn::UploadTurn;
 /// The bytes of an object as they arrive from an origin.
 pub type OriginBody = BoxStream<'static, Result<Bytes, OriginError>>;
 
-/// Why the source of an upload failed.
+/// An error of an upload's source.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The bytes of an upload as they arrive from a client.
@@ -29,8 +29,8 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// Names an object. Nothing is checked here: an origin refuses what it
-    /// cannot hold with [`OriginError::InvalidKey`].
+    /// Names an object, without checks: an origin rejects an invalid key with
+    /// [`OriginError::InvalidKey`].
     pub fn new(bucket: impl Into<Arc<str>>, key: impl Into<Arc<str>>) -> Self {
         ObjectKey {
             bucket: bucket.into(),
@@ -59,7 +59,7 @@ impl fmt::Debug for ObjectKey {
     }
 }
 
-/// A part of an object as a client asks for it (RFC 9110 §14.1.2, one range).
+/// A part of an object in a client's request (RFC 9110 §14.1.2, one range).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteRange {
     /// `bytes=first-last`; both ends are included, as in HTTP.
@@ -76,8 +76,8 @@ pub enum ByteRange {
 }
 
 impl ByteRange {
-    /// The half-open range this means for an object of `size` bytes; `None`
-    /// where it cannot be satisfied (HTTP 416).
+    /// The half-open range in an object of `size` bytes; `None` if it cannot be
+    /// satisfied (HTTP 416).
     pub fn resolve(self, size: u64) -> Option<Range<u64>> {
         match self {
             ByteRange::Inclusive { first, last } => {
@@ -91,27 +91,27 @@ impl ByteRange {
     }
 }
 
-/// What is known about an object besides its bytes.
+/// An object's metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectMeta {
     /// Bytes of the whole object.
     pub size: u64,
-    /// The entity tag exactly as HTTP writes it, with quotes: `"abc"` or `W/"abc"`.
+    /// The entity tag in HTTP syntax, with quotes: `"abc"` or `W/"abc"`.
     pub etag: Option<String>,
-    /// When the origin says it was written.
+    /// The modification time that the origin reports.
     pub last_modified: Option<SystemTime>,
     /// Content type and other headers that were stored with it.
     pub attributes: Attributes,
 }
 
 impl ObjectMeta {
-    /// Whether a changed object can be told from an unchanged one.
+    /// Whether a change of the object is detectable.
     pub fn has_validator(&self) -> bool {
         self.etag.is_some() || self.last_modified.is_some()
     }
 }
 
-/// Headers that are stored with an object and given back with it.
+/// Headers that are stored with an object and returned with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Attributes {
@@ -130,7 +130,7 @@ pub struct Attributes {
     /// `Cache-Control`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_control: Option<String>,
-    /// S3's storage class and its likes.
+    /// The storage class, as in S3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_class: Option<String>,
     /// User metadata (`x-amz-meta-*`), names without the prefix, sorted by name.
@@ -141,28 +141,28 @@ pub struct Attributes {
 /// A read from an origin.
 #[derive(Clone, Debug, Default)]
 pub struct GetRequest {
-    /// The bytes wanted, half-open; an end past the object is clipped. `None`
+    /// The bytes to read, half-open; an end past the object is clipped. `None`
     /// is the whole object.
     pub range: Option<Range<u64>>,
     /// Fail with [`OriginError::PreconditionFailed`] unless the object has this entity tag.
     pub if_match: Option<String>,
     /// Fail with [`OriginError::NotModified`] if the object has this entity tag.
     pub if_none_match: Option<String>,
-    /// Fail with [`OriginError::NotModified`] unless the object is newer. Used
-    /// for objects without an entity tag.
+    /// Fail with [`OriginError::NotModified`] unless the object is newer. For
+    /// objects without an entity tag.
     pub if_modified_since: Option<SystemTime>,
 }
 
-/// The answer to a [`GetRequest`].
+/// The response to a [`GetRequest`].
 pub struct OriginRead {
-    /// The object's metadata as this very answer gave it.
+    /// The object's metadata from this response.
     pub meta: ObjectMeta,
-    /// The bytes that the body holds.
+    /// The bytes in the body.
     pub range: Range<u64>,
-    /// Whether a cache on the way had the first of them, where the answer says
+    /// Whether an intermediate cache had the first bytes, if the response says
     /// so (`x-floe-cache`, `x-cache`).
     pub from_cache: Option<bool>,
-    /// The bytes. A body that ends before `range` does gives
+    /// The bytes. A body that ends before `range` yields
     /// [`OriginError::ShortBody`] as its last item.
     pub body: OriginBody,
 }
@@ -176,12 +176,12 @@ impl fmt::Debug for OriginRead {
     }
 }
 
-/// A condition on what an upload replaces.
+/// A condition on the object that an upload replaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PutCondition {
-    /// `If-None-Match: *`: only where there is no object.
+    /// `If-None-Match: *`: there is no object.
     Absent,
-    /// `If-Match`: only over the object with this entity tag.
+    /// `If-Match`: the object has this entity tag.
     Matches(String),
 }
 
@@ -189,19 +189,19 @@ pub enum PutCondition {
 pub struct PutRequest {
     /// Headers to store with the object.
     pub attributes: Attributes,
-    /// Bytes of the body, where the client said so. A body of another length
-    /// is refused and stores nothing.
+    /// Bytes of the body, if the client announced them. A body of another
+    /// length is rejected and stores nothing.
     pub length: Option<u64>,
-    /// What must hold for the object that is replaced.
+    /// The condition on the replaced object.
     pub condition: Option<PutCondition>,
     /// The bytes.
     pub body: UploadBody,
-    /// The turn to upload, where it was taken before the body was begun.
+    /// The upload turn, if it was taken before the body began.
     pub turn: Option<UploadTurn>,
 }
 
 impl PutRequest {
-    /// An upload of bytes that are at hand.
+    /// An upload of bytes in memory.
     pub fn from_bytes(bytes: Bytes) -> Self {
         PutRequest {
             attributes: Attributes::default(),
@@ -223,25 +223,25 @@ impl fmt::Debug for PutRequest {
     }
 }
 
-/// What an origin says about a write.
+/// The response to a write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PutResponse {
-    /// The new entity tag, as HTTP writes it.
+    /// The new entity tag, in HTTP syntax.
     pub etag: Option<String>,
 }
 
-/// Which keys to list.
+/// A request for a page of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListRequest {
-    /// Only keys that begin so.
+    /// List only keys that begin with this.
     pub prefix: String,
-    /// Fold keys that have this after the prefix into common prefixes.
+    /// Fold keys with this text after the prefix into common prefixes.
     pub delimiter: Option<String>,
-    /// Only keys after this one, in byte order.
+    /// List only keys after this one, in byte order.
     pub start_after: Option<String>,
-    /// Most keys and common prefixes in the answer.
+    /// Most keys and common prefixes of the page.
     pub max_keys: usize,
-    /// Where the page before ended: [`ListPage::next`].
+    /// The end of the page before: [`ListPage::next`].
     pub continuation: Option<String>,
 }
 
@@ -264,7 +264,7 @@ pub struct ListPage {
     pub objects: Vec<ListedObject>,
     /// Folded prefixes, each ending in the delimiter, in byte order.
     pub common_prefixes: Vec<String>,
-    /// What to pass as [`ListRequest::continuation`] for the next page; `None` at the end.
+    /// The [`ListRequest::continuation`] of the next page; `None` at the end.
     pub next: Option<String>,
 }
 
@@ -275,18 +275,18 @@ pub struct ListedObject {
     pub key: String,
     /// Its bytes.
     pub size: u64,
-    /// Its entity tag, as HTTP writes it.
+    /// Its entity tag, in HTTP syntax.
     pub etag: Option<String>,
-    /// When it was written.
+    /// Its modification time.
     pub last_modified: Option<SystemTime>,
 }
 
 /// A bucket of an origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketInfo {
-    /// Its name, as clients ask for it.
+    /// Its name in requests of clients.
     pub name: String,
-    /// When it was made, where known.
+    /// Its creation time, if known.
     pub created: Option<SystemTime>,
 }
 
@@ -295,16 +295,16 @@ pub struct BucketInfo {
 pub struct UploadedPart {
     /// The part's number, 1 to 10,000.
     pub number: u32,
-    /// The entity tag that [`upload_part`](super::Origin::upload_part) gave.
+    /// The entity tag that [`upload_part`](super::Origin::upload_part) returned.
     pub etag: String,
 }
 
-/// A part of a multipart upload that is under way.
+/// A part of a pending multipart upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartInfo {
     /// The part's number, 1 to 10,000.
     pub number: u32,
-    /// Its entity tag, as HTTP writes it.
+    /// Its entity tag, in HTTP syntax.
     pub etag: Option<String>,
     /// Its bytes.
     pub size: u64,
@@ -312,13 +312,13 @@ pub struct PartInfo {
     pub last_modified: Option<SystemTime>,
 }
 
-/// A multipart upload that is under way.
+/// A pending multipart upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadInfo {
-    /// The key that its object will have.
+    /// The key of its object.
     pub key: String,
     /// Its id.
     pub upload: String,
-    /// When it was begun.
+    /// Its creation time.
     pub initiated: Option<SystemTime>,
 }

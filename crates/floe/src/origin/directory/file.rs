@@ -1,4 +1,4 @@
-//! What a file says about the object it holds.
+//! Metadata of an object, read from its file.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -12,10 +12,10 @@ use crate::origin::types::{Attributes, ObjectMeta};
 
 /// The extended attribute that holds headers, as JSON.
 const XATTR: &str = "user.floe.attributes";
-/// Extended attributes are at most 64 KiB; most file systems take less.
+/// Linux limits extended attributes to 64 KiB; most file systems to less.
 const XATTR_BYTES_MAX: usize = 64 * 1024;
 
-/// An object's metadata, from its open file.
+/// Reads an object's metadata from its open file.
 pub(super) fn meta(file: &File, key: &str) -> Result<ObjectMeta, OriginError> {
     let metadata = file.metadata()?;
     let mut attributes = read_attributes(file);
@@ -28,9 +28,10 @@ pub(super) fn meta(file: &File, key: &str) -> Result<ObjectMeta, OriginError> {
     })
 }
 
-/// Size, entity tag and modification time. The tag is made of the size, the
-/// modification time in nanoseconds and the inode: a write through Floe is a new
-/// file with a modification time of its own, and one past it changes at least the time.
+/// Size, entity tag and modification time. The tag contains the size, the
+/// modification time in nanoseconds and the inode. A write through Floe creates
+/// a new file with its own modification time; a write past it changes at least
+/// the time.
 pub(super) fn stat_meta(metadata: &std::fs::Metadata) -> ObjectMeta {
     etag_meta(
         metadata.size(),
@@ -40,7 +41,7 @@ pub(super) fn stat_meta(metadata: &std::fs::Metadata) -> ObjectMeta {
     )
 }
 
-/// [`stat_meta`] from the numbers themselves.
+/// As [`stat_meta`], from the values.
 pub(super) fn etag_meta(size: u64, mtime_s: i64, mtime_ns: i64, inode: u64) -> ObjectMeta {
     let whole = Duration::from_secs(mtime_s.unsigned_abs());
     let base = match mtime_s < 0 {
@@ -66,11 +67,11 @@ fn read_attributes(file: &File) -> Attributes {
         Ok(read) => read,
         Err(_) => return Attributes::default(),
     };
-    // Somebody else's attribute of this name says nothing to us.
+    // Another program's attribute of this name is ignored.
     serde_json::from_slice(&buffer[..read]).unwrap_or_default()
 }
 
-/// Refuses a storage class that files do not have.
+/// Rejects every storage class but `STANDARD`.
 pub(super) fn require_standard(attributes: &Attributes) -> Result<(), OriginError> {
     match attributes.storage_class.as_deref() {
         None | Some("STANDARD") => Ok(()),
@@ -80,8 +81,9 @@ pub(super) fn require_standard(attributes: &Attributes) -> Result<(), OriginErro
     }
 }
 
-/// Stores headers with a file. Where the file system cannot, a content type
-/// is left to be guessed from the name, but nothing else is lost silently.
+/// Stores headers as an extended attribute. On a file system without them, a
+/// content type that the name implies is dropped, and other headers are an
+/// error.
 pub(super) fn write_attributes(
     file: &File,
     key: &str,
@@ -118,8 +120,8 @@ fn has_only_a_type(attributes: &Attributes) -> bool {
     *attributes == only_type
 }
 
-/// Gives a file the present time to the nanosecond. The kernel's own stamps
-/// move in ticks of milliseconds, in which an object can be written twice.
+/// Sets a file's modification time in nanoseconds. The kernel's own timestamps
+/// advance in milliseconds, so two writes could share one.
 pub(super) fn stamp(file: &File) -> Result<(), OriginError> {
     Ok(file.set_modified(SystemTime::now())?)
 }

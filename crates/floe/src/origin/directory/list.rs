@@ -9,8 +9,7 @@ use super::path::open_beneath;
 use crate::origin::error::OriginError;
 use crate::origin::types::{ListPage, ListRequest, ListedObject};
 
-/// One page. Directories are read one by one, and only those that can hold
-/// keys of the page.
+/// Lists one page. Only directories that may contain keys of the page are read.
 pub(super) fn list(bucket: &OwnedFd, request: &ListRequest) -> Result<ListPage, OriginError> {
     let mut pager = Pager::new(request)?;
     if request.max_keys > 0 {
@@ -21,9 +20,9 @@ pub(super) fn list(bucket: &OwnedFd, request: &ListRequest) -> Result<ListPage, 
 
 struct Pager<'a> {
     request: &'a ListRequest,
-    /// Only keys after this one.
+    /// The page has only keys after this one.
     after: String,
-    /// No keys that begin so: their common prefix was given already.
+    /// The last common prefix of the page before; keys below it are skipped.
     folded: Option<String>,
     page: ListPage,
     full: bool,
@@ -56,7 +55,7 @@ impl<'a> Pager<'a> {
         })
     }
 
-    /// Whether keys that begin with `path` and a slash may be on the page.
+    /// Whether the page may have keys below `path`.
     fn wants_directory(&self, path: &str) -> bool {
         let below = format!("{path}/");
         let prefix = &self.request.prefix;
@@ -104,7 +103,7 @@ impl<'a> Pager<'a> {
         key.get(..end).map(str::to_owned)
     }
 
-    /// Keys and prefixes come in order, so the greater of the two is the last.
+    /// Keys and prefixes are in order, so the greater of the two is the last.
     fn continuation(&self) -> String {
         let key = self.page.objects.last().map(|object| object.key.as_str());
         match (key, self.page.common_prefixes.last()) {
@@ -116,7 +115,7 @@ impl<'a> Pager<'a> {
 }
 
 struct Entry {
-    /// The name; of a directory, with a slash behind, which is where its keys sort.
+    /// The name; a directory's ends in a slash, because its keys sort there.
     name: String,
     is_directory: bool,
 }
@@ -124,7 +123,7 @@ struct Entry {
 fn walk(bucket: &OwnedFd, path: &str, pager: &mut Pager<'_>) -> Result<(), OriginError> {
     let own = if path.is_empty() { "." } else { path };
     let Ok(directory) = open_beneath(bucket, own, OFlags::RDONLY | OFlags::DIRECTORY) else {
-        // Removed meanwhile, or not ours to see.
+        // Removed since the parent was read, or not accessible.
         return Ok(());
     };
     for entry in entries(bucket, path, &directory)? {
@@ -146,8 +145,7 @@ fn walk(bucket: &OwnedFd, path: &str, pager: &mut Pager<'_>) -> Result<(), Origi
     Ok(())
 }
 
-/// What is in a directory, in the order of the keys. Names that are no UTF-8
-/// cannot be keys.
+/// A directory's entries in the order of keys. A name that is not UTF-8 cannot be a key.
 fn entries(bucket: &OwnedFd, path: &str, directory: &OwnedFd) -> Result<Vec<Entry>, OriginError> {
     let mut entries = Vec::new();
     for entry in Dir::read_from(directory).map_err(std::io::Error::from)? {
@@ -178,8 +176,8 @@ fn entries(bucket: &OwnedFd, path: &str, directory: &OwnedFd) -> Result<Vec<Entr
     Ok(entries)
 }
 
-/// What a symbolic link leads to. A link to a directory is not followed here:
-/// it could lead in a circle.
+/// The type of a symbolic link's target. Links to directories are not followed,
+/// since they could form a cycle.
 fn target_type(bucket: &OwnedFd, key: &str) -> Option<FileType> {
     let target = open_beneath(bucket, key, OFlags::PATH).ok()?;
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&target).ok()?.st_mode);

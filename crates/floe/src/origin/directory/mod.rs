@@ -1,8 +1,8 @@
 //! Files as an origin: `<root>/<bucket>/<key>`.
 //!
-//! Not `object_store`'s local file system, because that follows symbolic links
-//! out of its root, stores no headers, percent-encodes keys into file names,
-//! and cannot page a listing.
+//! The `object_store` crate's local file system is unsuitable: it follows
+//! symbolic links out of its root, stores no headers, percent-encodes keys into
+//! file names, and cannot page a listing.
 
 mod file;
 mod list;
@@ -34,10 +34,10 @@ use super::types::{
 };
 use upload::{Staged, Staging};
 
-/// Bytes of a body that are read from a file at a time.
+/// Most bytes of one read from a file.
 const PIECE_BYTES: u64 = 256 * 1024;
 
-/// Bytes of an upload that are gathered before they are written.
+/// Bytes of an upload that are collected before a write.
 const WRITE_BYTES: usize = 1024 * 1024;
 
 /// A directory of buckets.
@@ -48,15 +48,15 @@ pub struct DirectoryOrigin {
 struct Shared {
     root: OwnedFd,
     staging: Staging,
-    /// Held over looking and writing where a write depends on what is there.
+    /// Held during the check and the write of a conditional write.
     conditional: Mutex<()>,
 }
 
 impl DirectoryOrigin {
-    /// Opens `root`, and makes `.floe` in it for unfinished writes.
+    /// Opens `root`, and creates `.floe` in it for unfinished writes.
     ///
     /// # Errors
-    /// When the directory is not there or cannot be written.
+    /// The directory is missing or not writable.
     pub fn open(root: &Path) -> Result<Self, OriginConfigError> {
         let cannot = |error: std::io::Error, cure: &str| {
             invalid("root", root.display(), &format!("{cure}: {error}"))
@@ -76,7 +76,7 @@ impl DirectoryOrigin {
         })
     }
 
-    /// File operations block, so they run where that does no harm.
+    /// Runs blocking file operations outside the async threads.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Shared) -> Result<T, OriginError> + Send + 'static,
@@ -85,7 +85,7 @@ impl DirectoryOrigin {
         blocking(move || work(&shared)).await
     }
 
-    /// Writes a body to a file that nobody sees yet.
+    /// Writes a body to a file that has no key yet.
     async fn stage(
         &self,
         mut staged: Staged,
@@ -125,7 +125,7 @@ impl Shared {
         path::open_beneath(&self.root, bucket, flags).map_err(|_| unknown())
     }
 
-    /// Whether an object can be written here at all, asked before its body is read.
+    /// Whether the object's name allows a write, checked before the body is read.
     fn check_writable(&self, key: &ObjectKey) -> Result<(), OriginError> {
         self.bucket(key.bucket())?;
         match path::objection(key.key()) {
@@ -168,7 +168,7 @@ impl Shared {
     }
 }
 
-/// The nearest thing to a creation time that every file system has.
+/// The modification time, because not every file system records a creation time.
 fn made(bucket: &OwnedFd) -> Option<SystemTime> {
     let stat = rustix::fs::fstat(bucket).ok()?;
     let nanoseconds = i64::try_from(stat.st_mtime_nsec).ok()?;
@@ -230,7 +230,7 @@ impl Backend for DirectoryOrigin {
         self.blocking(move |shared| {
             let bucket = shared.bucket(name.bucket())?;
             match path::objection(name.key()) {
-                // There never was such an object.
+                // Such an object cannot exist.
                 Some(_) => Ok(()),
                 None => upload::delete(&bucket, name.key()),
             }
@@ -338,8 +338,8 @@ impl Backend for DirectoryOrigin {
     }
 }
 
-/// The bytes of an open file. It is looked at again after every piece: a file
-/// that was written in place is not passed off as one version.
+/// The bytes of an open file. The file's metadata is checked after every piece,
+/// so a file that changes in place is an error.
 fn body(file: File, meta: &ObjectMeta, range: std::ops::Range<u64>) -> OriginBody {
     let state = (Arc::new(file), meta.etag.clone(), range);
     Box::pin(futures::stream::unfold(Some(state), |state| async move {
@@ -351,7 +351,7 @@ fn body(file: File, meta: &ObjectMeta, range: std::ops::Range<u64>) -> OriginBod
         let at = range.start;
         let (own, expected) = (Arc::clone(&file), etag.clone());
         match blocking(move || read_piece(&own, expected.as_deref(), at, len)).await {
-            // Cut short by somebody; the guard around this origin tells.
+            // The file was truncated; the guard reports a short body.
             Ok(piece) if piece.is_empty() => None,
             Ok(piece) => {
                 range.start += piece.len() as u64;
@@ -363,7 +363,7 @@ fn body(file: File, meta: &ObjectMeta, range: std::ops::Range<u64>) -> OriginBod
 }
 
 fn read_piece(file: &File, etag: Option<&str>, at: u64, len: u64) -> Result<Bytes, OriginError> {
-    // At most PIECE_BYTES.
+    // At most `PIECE_BYTES`.
     let mut bytes = BytesMut::zeroed(len as usize);
     let mut read = 0;
     while read < bytes.len() {

@@ -1,10 +1,9 @@
-//! From keys, which are somebody's input, to files that are surely below the
-//! root.
+//! Maps untrusted keys to files below the root.
 //!
 //! Every file is opened relative to its bucket's directory with
-//! `openat2(RESOLVE_BENEATH)`: the kernel refuses `..`, absolute paths and
-//! symbolic links that lead out, without a race. Where the call is not
-//! available, the path is walked and no symbolic link is followed at all.
+//! `openat2(RESOLVE_BENEATH)`: the kernel rejects `..`, absolute paths and
+//! symbolic links that leave the directory, without a race. On a kernel without
+//! that call, the path is walked and no symbolic link is followed.
 
 use std::fs::File;
 use std::io;
@@ -15,10 +14,10 @@ use rustix::io::Errno;
 
 use crate::origin::error::OriginError;
 
-/// Longest name of a file on the file systems of Linux.
+/// Bytes of the longest file name on Linux.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Why a key cannot be a file; `None` where it can.
+/// The reason why a key cannot be a file, if any.
 pub(super) fn objection(key: &str) -> Option<&'static str> {
     if key.is_empty() {
         return Some("it is empty");
@@ -37,7 +36,7 @@ pub(super) fn objection(key: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether a name can be a bucket: no name of Floe's own, nothing that is a path.
+/// Whether a name can be a bucket: not a path, and not one of Floe's own directories.
 pub(super) fn is_bucket(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= NAME_BYTES_MAX
@@ -45,8 +44,8 @@ pub(super) fn is_bucket(name: &str) -> bool {
         && !name.contains(['/', '\0'])
 }
 
-/// Makes the directory of a bucket. Only names that S3 allows: what is made
-/// here can be moved to any other origin.
+/// Creates a bucket's directory. The name must be valid in S3, so that the
+/// bucket can move to any other origin.
 pub(super) fn create_bucket(root: &OwnedFd, name: &str) -> Result<(), OriginError> {
     let at_the_ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let inside = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-';
@@ -73,7 +72,7 @@ pub(super) fn invalid(key: &str, reason: impl Into<String>) -> OriginError {
     }
 }
 
-/// Opens what lies at `path` below `directory`.
+/// Opens the file or directory `path` below `directory`.
 pub(super) fn open_beneath(
     directory: impl AsFd,
     path: &str,
@@ -84,7 +83,7 @@ pub(super) fn open_beneath(
     loop {
         match rustix::fs::openat2(&directory, path, flags, Mode::empty(), resolve) {
             Err(Errno::NOSYS) => return walk(directory, path, flags),
-            // A rename elsewhere disturbed the walk through `..` in a link.
+            // A concurrent rename disturbed the resolution of `..` in a link.
             Err(Errno::AGAIN | Errno::INTR) => {}
             result => return result,
         }
@@ -113,17 +112,17 @@ fn walk(directory: impl AsFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errn
     }
 }
 
-/// The directory of a key and the key's last part.
+/// A key's directory and file name.
 pub(super) fn parent_and_name(key: &str) -> (&str, &str) {
     key.rsplit_once('/').unwrap_or((".", key))
 }
 
-/// Opens the directory that a key is in.
+/// Opens a key's directory.
 pub(super) fn open_parent(bucket: impl AsFd, parent: &str) -> Result<OwnedFd, Errno> {
     open_beneath(bucket, parent, OFlags::PATH | OFlags::DIRECTORY)
 }
 
-/// Opens the directory that a key is in, and makes what is missing of it.
+/// Opens a key's directory, and creates missing parts of it.
 pub(super) fn make_parent(bucket: &OwnedFd, key: &str) -> Result<OwnedFd, OriginError> {
     let (parent, _) = parent_and_name(key);
     let mut made = 0;
@@ -143,7 +142,7 @@ fn make_directories(bucket: &OwnedFd, key: &str, parent: &str) -> Result<(), Ori
         let (above, name) = parent_and_name(&parent[..end]);
         let above = match open_parent(bucket, above) {
             Ok(above) => above,
-            // Somebody removed it again; the caller tries anew.
+            // Another process removed it again; the caller retries.
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(cannot_be(key, errno)),
         };
@@ -155,8 +154,7 @@ fn make_directories(bucket: &OwnedFd, key: &str, parent: &str) -> Result<(), Ori
     Ok(())
 }
 
-/// Removes the directories of a key that hold nothing any more, so that their
-/// names can be keys again.
+/// Removes a key's empty directories, so that their names can be keys.
 pub(super) fn remove_empty_parents(bucket: &OwnedFd, key: &str) {
     let mut path = parent_and_name(key).0;
     while path != "." {
@@ -171,7 +169,7 @@ pub(super) fn remove_empty_parents(bucket: &OwnedFd, key: &str) {
     }
 }
 
-/// What an error means for a key that is to be written.
+/// Converts an error of writing a key.
 pub(super) fn cannot_be(key: &str, errno: Errno) -> OriginError {
     match errno {
         Errno::NOTDIR => invalid(
@@ -190,7 +188,7 @@ pub(super) fn cannot_be(key: &str, errno: Errno) -> OriginError {
     }
 }
 
-/// What an error means for a key that is to be read.
+/// Converts an error of reading a key.
 pub(super) fn not_there(key: &str, errno: Errno) -> OriginError {
     match errno {
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::ISDIR | Errno::INVAL => {
@@ -212,7 +210,7 @@ fn failed(key: &str, errno: Errno) -> OriginError {
     }
 }
 
-/// Opens a regular file for reading; anything else is not there.
+/// Opens a regular file for reading; other types count as missing.
 pub(super) fn open_file(bucket: &OwnedFd, key: &str) -> Result<File, OriginError> {
     if objection(key).is_some() {
         return Err(OriginError::NotFound(key.to_owned()));

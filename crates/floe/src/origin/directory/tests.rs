@@ -147,7 +147,7 @@ async fn a_write_gives_a_new_entity_tag_and_keeps_its_headers() {
                 .unwrap();
             assert_eq!(meta.attributes, attributes);
         }
-        // A file system without extended attributes says so.
+        // The file system has no extended attributes.
         Err(error) => assert!(matches!(error, OriginError::Unsupported(_))),
     }
 }
@@ -317,7 +317,7 @@ async fn a_file_that_changes_under_a_reader_is_not_passed_off_as_one_version() {
         .await
         .unwrap();
     read.body.next().await.unwrap().unwrap();
-    // A rename leaves the open file as it was.
+    // A rename does not affect the open file.
     f.put("a", "new").await.unwrap();
     assert!(read.body.next().await.unwrap().is_ok());
     assert_eq!(f.get("a").await.unwrap(), "new");

@@ -1,4 +1,4 @@
-//! Writes: into a file that nobody sees, then renamed to its key.
+//! Writes: into a file without a key, which is then renamed.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,25 +20,25 @@ use crate::origin::types::{
     Attributes, ObjectKey, PartInfo, PutCondition, PutResponse, UploadInfo, UploadedPart,
 };
 
-/// How often a rename is tried whose directory another delete removes.
+/// Most attempts of a rename while deletes remove its directory.
 const RENAMES_MAX: u32 = 16;
 
-/// How long an unfinished write may stand still.
+/// Age of an unfinished write that counts as abandoned.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Where unfinished writes are: below the root, so that a rename moves them
-/// to their key, and under a name that is no bucket.
+/// The directory of unfinished writes: below the root, so that a rename moves
+/// them to their key, and with a name that no bucket can have.
 pub(super) struct Staging {
     directory: PathBuf,
 }
 
-/// A file that vanishes unless it is given a key.
+/// A file that is removed on drop unless it is committed.
 pub(super) struct Staged {
     pub(super) file: File,
     path: PathBuf,
 }
 
-/// What is known about a multipart upload.
+/// The object of a multipart upload.
 #[derive(Serialize, Deserialize)]
 struct About {
     bucket: String,
@@ -85,7 +85,7 @@ impl Staging {
         Ok(upload)
     }
 
-    /// Begins a part. It is seen by [`complete`](Staging::complete) when it was kept.
+    /// Begins a part. [`complete`](Staging::complete) finds it once it is kept.
     pub(super) fn begin_part(&self, key: &ObjectKey, upload: &str) -> Result<Staged, OriginError> {
         self.about(key, upload)?;
         self.begin()
@@ -106,7 +106,7 @@ impl Staging {
         Ok(PutResponse { etag })
     }
 
-    /// Puts the parts together.
+    /// Concatenates the parts.
     pub(super) fn complete(
         &self,
         key: &ObjectKey,
@@ -128,7 +128,7 @@ impl Staging {
         Ok((whole, about.attributes))
     }
 
-    /// The parts that were kept, in ascending order of their numbers.
+    /// Lists the kept parts in ascending order of their numbers.
     pub(super) fn parts(
         &self,
         key: &ObjectKey,
@@ -142,7 +142,7 @@ impl Staging {
                 .file_name()
                 .to_str()
                 .and_then(|name| name.parse().ok());
-            // One that was replaced meanwhile is told the next time.
+            // A part that was just replaced is missing from this list.
             let (Some(number), Ok(metadata)) = (number, entry.metadata()) else {
                 continue;
             };
@@ -158,12 +158,12 @@ impl Staging {
         Ok(parts)
     }
 
-    /// The uploads under way in a bucket, in byte order of key and id.
+    /// Lists the pending uploads of a bucket in byte order of key and id.
     pub(super) fn uploads(&self, bucket: &str) -> Result<Vec<UploadInfo>, OriginError> {
         let mut uploads = Vec::new();
         for entry in std::fs::read_dir(self.directory.join("uploads"))? {
             let entry = entry?;
-            // One that is being begun or ended is not under way.
+            // An upload that is being created or removed is not listed.
             let Ok(json) = std::fs::read(entry.path().join("about.json")) else {
                 continue;
             };
@@ -191,8 +191,8 @@ impl Staging {
         Ok(std::fs::remove_dir_all(directory)?)
     }
 
-    /// The upload's directory. Ids are somebody's input: only those that this
-    /// could have made are looked for.
+    /// The upload's directory. An id is untrusted: only ids of the form that
+    /// this type creates are looked up.
     fn about(&self, key: &ObjectKey, upload: &str) -> Result<(PathBuf, About), OriginError> {
         let unknown = || OriginError::NoSuchUpload(upload.to_owned());
         let hexadecimal = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
@@ -209,8 +209,8 @@ impl Staging {
     }
 }
 
-/// Removes what a process that was killed left behind. Others may be writing
-/// here now, so only what nobody wrote to for a day is taken for abandoned.
+/// Removes the files of a killed process. Other processes may be writing here,
+/// so only files without a write for a day count as abandoned.
 fn remove_abandoned(unfinished: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(unfinished)? {
         let entry = entry?;
@@ -242,7 +242,7 @@ impl Staged {
         Ok(self.file.write_all(bytes)?)
     }
 
-    /// Makes the file the object `key`, durably.
+    /// Renames the file to `key`, durably.
     pub(super) fn commit(
         self,
         bucket: &OwnedFd,
@@ -274,7 +274,7 @@ impl Staged {
             match rustix::fs::renameat_with(rustix::fs::CWD, &self.path, &parent, name, flags) {
                 Ok(()) => return sync_directory(&parent),
                 Err(Errno::NOENT) if renames < RENAMES_MAX => renames += 1,
-                // A directory of that name that holds nothing is in nobody's way.
+                // An empty directory of that name may be removed.
                 Err(Errno::ISDIR | Errno::EXIST)
                     if renames < RENAMES_MAX
                         && rustix::fs::unlinkat(&parent, name, rustix::fs::AtFlags::REMOVEDIR)
@@ -294,7 +294,7 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // After a rename there is nothing under this name any more.
+        // After a rename this path no longer exists.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! What an emulated origin makes up.
+//! The settings of an emulated origin.
 
 use std::path::PathBuf;
 
@@ -7,34 +7,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::origin::config_error::{OriginConfigError, invalid};
 
-/// Objects that exist only as a rule: which sizes, which bytes, how slow, how
-/// unreliable. Everything random comes from `seed`.
+/// Rules for the sizes, contents, latencies and faults of emulated objects. All
+/// randomness comes from `seed`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct EmulatedConfig {
     /// Seed of contents, latencies and faults.
     pub seed: u64,
-    /// How big objects are.
+    /// The sizes of objects.
     pub size: SizeRule,
-    /// How long a request takes until its body begins.
+    /// The time from a request to the first byte of its body.
     pub latency: LatencyRule,
-    /// Whether metadata requests take `latency` too; else they take none.
+    /// Whether metadata requests take `latency` too; otherwise they take none.
     pub head_latency: bool,
     /// Bytes per second of one body; unlimited if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bandwidth_per_stream: Option<ByteSize>,
-    /// Bytes per item of a body.
+    /// Bytes of one piece of a body.
     pub piece_size: ByteSize,
-    /// Share of requests that fail with a server error.
+    /// Fraction of requests that fail with a server error.
     pub error_rate: f64,
-    /// Share of bodies that end too early.
+    /// Fraction of bodies that end early.
     pub short_body_rate: f64,
-    /// Share of requests before which the object changes: another entity tag,
-    /// other bytes.
+    /// Fraction of requests before which the object changes its entity tag and bytes.
     pub change_rate: f64,
     /// Whether objects carry an entity tag and modification time.
     pub validators: bool,
-    /// Most objects that were written, deleted or changed and are remembered as such.
+    /// Most written, deleted or changed objects that the origin keeps track of.
     pub max_overrides: usize,
 }
 
@@ -58,7 +57,7 @@ impl Default for EmulatedConfig {
     }
 }
 
-/// How big an emulated object is.
+/// The sizes of emulated objects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SizeRule {
@@ -74,12 +73,12 @@ pub enum SizeRule {
         /// Largest size.
         max: ByteSize,
     },
-    /// The last number in the key, behind its last `.` or `-` (`photo-17-4096` has 4096 bytes).
+    /// The last number in the key, after its last `.` or `-` (`photo-17-4096` has 4096 bytes).
     FromKey {
         /// For keys that do not end in a number.
         otherwise: ByteSize,
     },
-    /// A CSV file of `key,bytes` (or `bucket/key,bytes`), such as a trace was turned into.
+    /// A CSV file of `key,bytes` (or `bucket/key,bytes`), for instance made from a trace.
     Table {
         /// The file.
         path: PathBuf,
@@ -89,19 +88,19 @@ pub enum SizeRule {
     },
 }
 
-/// How long an emulated request takes until its body begins.
+/// The time from a request to the first byte of its body.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "snake_case", deny_unknown_fields)]
 pub enum LatencyRule {
-    /// No wait at all.
+    /// No wait.
     #[default]
     None,
-    /// Always the same: what the papers' experiments use.
+    /// A constant, as in the papers' experiments.
     Constant {
         /// Milliseconds.
         ms: f64,
     },
-    /// Normal distribution, cut off at both ends.
+    /// A normal distribution, truncated at both ends.
     Normal {
         /// Mean.
         mean_ms: f64,
@@ -114,8 +113,8 @@ pub enum LatencyRule {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         max_ms: Option<f64>,
     },
-    /// A least latency plus a log-normal share, so that the mean and the
-    /// standard deviation of the whole are as given; cut off at `max_ms`.
+    /// `min_ms` plus a log-normal part; the whole has the given mean and
+    /// standard deviation, and is truncated at `max_ms`.
     LogNormal {
         /// Mean.
         mean_ms: f64,
@@ -128,24 +127,26 @@ pub enum LatencyRule {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         max_ms: Option<f64>,
     },
-    /// Linear interpolation between quantiles that were measured.
+    /// Linear interpolation between measured quantiles.
     Empirical {
-        /// Pairs of a share (0 to 1, ascending, first 0 and last 1) and milliseconds (ascending).
+        /// Pairs of a fraction (0 to 1, ascending, first 0 and last 1) and
+        /// milliseconds (ascending).
         quantiles: Vec<(f64, f64)>,
     },
-    /// What `floe bench --origin` measured, by the size of reads; see
+    /// Latencies measured by `floe bench --origin`, by the size of reads; see
     /// [`LatencyFile`](super::LatencyFile). Bodies take the measured time too,
     /// unless `bandwidth_per_stream` is set.
     File {
         /// The file.
         path: PathBuf,
     },
-    /// What OxCache's authors measured of S3 (us-west-2), appendix A.
+    /// The latencies that OxCache's authors measured for S3 (us-west-2), appendix A.
     Measured {
-        /// Size of the objects that were read.
+        /// Size of the objects that they read.
         preset: LatencyPreset,
-        /// Take the mean always, as the papers' experiments do, rather than a
-        /// log-normal distribution with the measured mean, deviation, least and greatest value.
+        /// Whether to use the mean as a constant, as the papers' experiments
+        /// do. Otherwise the distribution is log-normal with the measured mean,
+        /// deviation, minimum and maximum.
         #[serde(default)]
         constant: bool,
     },
@@ -284,12 +285,12 @@ impl LatencyRule {
     }
 }
 
-/// Whether latencies of up to a day are meant.
+/// Whether a latency is at most a day.
 pub(super) fn sane_ms(ms: f64) -> bool {
     ms.is_finite() && (0.0..=86_400_000.0).contains(&ms)
 }
 
-/// Whether shares ascend from 0 to 1, and milliseconds with them.
+/// Whether fractions ascend from 0 to 1, and milliseconds with them.
 pub(super) fn check_quantiles(quantiles: &[(f64, f64)]) -> bool {
     let ascending = quantiles
         .windows(2)

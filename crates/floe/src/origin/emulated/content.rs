@@ -1,5 +1,5 @@
-//! Bytes that are a function of seed, key, generation and offset, so that any
-//! piece of any object can be checked without having the object.
+//! Bytes that are a function of seed, key, generation and offset, so that a
+//! reader can check any piece of any object.
 
 use floe_core::content::MadeUp;
 use xxhash_rust::xxh3::Xxh3;
@@ -11,8 +11,8 @@ use crate::origin::types::ObjectKey;
 pub struct Content(MadeUp);
 
 impl Content {
-    /// The content of `key` in its `generation`: 0 until it is written or
-    /// changes, then one more each time.
+    /// The content of `key` in its `generation`: 0 at first, one more after
+    /// each write or change.
     pub fn new(seed: u64, key: &ObjectKey, generation: u64) -> Self {
         let mut hasher = Xxh3::with_seed(seed);
         hasher.update(key.bucket().as_bytes());
@@ -22,31 +22,31 @@ impl Content {
         Content(MadeUp::new(hasher.digest()))
     }
 
-    /// Writes the bytes that begin at `offset`.
+    /// Fills `bytes` with the content from `offset` on.
     pub fn fill(&self, offset: u64, bytes: &mut [u8]) {
         self.0.fill(offset, bytes);
     }
 
-    /// The offset in the object of the first byte that is wrong, if any.
+    /// The offset in the object of the first wrong byte, if any.
     pub fn mismatch(&self, offset: u64, bytes: &[u8]) -> Option<u64> {
         let right = self.0.agreement(offset, bytes);
         (right < bytes.len()).then_some(offset + right as u64)
     }
 }
 
-/// Bytes that are not what the emulated origin gave.
+/// Bytes that differ from the emulated object's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the byte at offset {offset} is not the origin's")]
 pub struct WrongBytes {
-    /// Where the first wrong byte is in the object.
+    /// Offset in the object of the first wrong byte.
     pub offset: u64,
 }
 
-/// Checks bytes that were read from `key` at `offset`, for an object that was
-/// never written and never changed.
+/// Checks bytes that were read from `key` at `offset`; the object must never
+/// have been written or changed.
 ///
 /// # Errors
-/// With the place of the first wrong byte.
+/// With the offset of the first wrong byte.
 pub fn verify(seed: u64, key: &ObjectKey, offset: u64, bytes: &[u8]) -> Result<(), WrongBytes> {
     match Content::new(seed, key, 0).mismatch(offset, bytes) {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! Draws latencies from the distribution that was chosen.
+//! Draws latencies from the configured distribution.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::config::LatencyRule;
 use super::recorded::LatencyFile;
 use crate::origin::config_error::OriginConfigError;
 
-/// A latency rule, ready to draw from.
+/// A validated latency rule with its parameters.
 #[derive(Clone, Debug)]
 pub(super) enum Latency {
     None,
@@ -32,7 +32,7 @@ pub(super) enum Latency {
 
 impl Latency {
     /// # Errors
-    /// When a file of latencies cannot be used.
+    /// A file of latencies is invalid.
     pub(super) fn new(rule: &LatencyRule) -> Result<Self, OriginConfigError> {
         Ok(match rule {
             LatencyRule::None => Latency::None,
@@ -67,7 +67,7 @@ impl Latency {
         })
     }
 
-    /// Moments of the log-normal share: its mean is `mean - min`, its deviation `sd`.
+    /// The log-normal part has the mean `mean - min` and the deviation `sd`.
     fn log_normal(mean: f64, sd: f64, min: f64, max: f64) -> Self {
         let share = mean - min;
         if share <= 0.0 || sd <= 0.0 {
@@ -82,8 +82,7 @@ impl Latency {
         }
     }
 
-    /// Time until a read of `bytes` bytes gives its first; `None` where there
-    /// is nothing to wait for.
+    /// Time until the first byte of a read of `bytes` bytes; `None` for no wait.
     pub(super) fn draw(&self, random: &mut impl Rng, bytes: u64) -> Option<Duration> {
         match self {
             Latency::None => None,
@@ -109,7 +108,7 @@ impl Latency {
         .filter(|latency| !latency.is_zero())
     }
 
-    /// Time from the first byte of `bytes` to the last, where it was measured.
+    /// Time from the first byte to the last of `bytes`, if it was measured.
     pub(super) fn draw_body(&self, random: &mut impl Rng, bytes: u64) -> Option<Duration> {
         let Latency::Recorded(file) = self else {
             return None;
@@ -185,7 +184,7 @@ mod tests {
                 preset,
                 constant: false,
             });
-            // The cut at the greatest value takes a little from the mean.
+            // The truncation at the maximum reduces the mean slightly.
             assert!((mean / row.mean_ms - 1.0).abs() < 0.04, "{preset:?} {mean}");
             assert!(min >= row.min_ms - 1e-6 && max <= row.max_ms + 1e-6);
             let (mean, sd, ..) = moments(&LatencyRule::Measured {

@@ -1,4 +1,4 @@
-//! An origin that is made up: deterministic bytes, chosen latencies and faults.
+//! An emulated origin: deterministic bytes, configured latencies and faults.
 
 mod config;
 mod content;
@@ -35,14 +35,14 @@ use super::types::{
 use latency::Latency;
 use size::Sizes;
 
-/// Shards of the table of objects that are not as the rule says.
+/// Shards of the table of changed objects.
 const OVERRIDE_SHARDS: usize = 64;
 
-/// Generation 0 of every object was written then.
+/// The modification time of every object's generation 0.
 const FIRST_WRITE_UNIX_SECONDS: u64 = 1_700_000_000;
 
 /// An emulated origin. A write sets an object's size and begins a new
-/// generation of its content; the bytes that were given are read and not kept.
+/// generation of its content; the written bytes are discarded.
 pub struct EmulatedOrigin {
     config: EmulatedConfig,
     sizes: Sizes,
@@ -52,30 +52,29 @@ pub struct EmulatedOrigin {
     overrides: [Mutex<HashMap<ObjectKey, Override>>; OVERRIDE_SHARDS],
 }
 
-/// What happened to an object since the origin was made.
+/// The changes of an object since the origin was created.
 #[derive(Clone, Copy, Debug)]
 struct Override {
     generation: u64,
     size: Option<u64>,
 }
 
-/// What one request meets.
+/// The random outcome of one request.
 struct Fate {
     latency: Option<Duration>,
     fails: bool,
     changes: bool,
-    /// The share of the body that is sent.
+    /// The fraction of the body that is sent before it breaks off.
     cut: Option<f64>,
-    /// Time that the whole body takes, where it was measured.
+    /// Time for the whole body, if it was measured.
     body: Option<Duration>,
 }
 
 impl EmulatedOrigin {
-    /// Makes an origin up.
+    /// Creates an emulated origin.
     ///
     /// # Errors
-    /// When a setting cannot be used, or the table of sizes or the file of
-    /// latencies cannot be read.
+    /// A setting is invalid, or the table of sizes or the file of latencies cannot be read.
     pub fn new(config: EmulatedConfig, clock: Clock) -> Result<Self, OriginConfigError> {
         config.validate()?;
         Ok(EmulatedOrigin {
@@ -88,17 +87,16 @@ impl EmulatedOrigin {
         })
     }
 
-    /// Changes an object past the cache: the next request sees another
-    /// generation of its content.
+    /// Changes an object past the cache: it begins a new generation of its content.
     ///
     /// # Errors
-    /// When too many objects were changed already.
+    /// Too many objects were changed already.
     pub fn change(&self, key: &ObjectKey) -> Result<(), OriginError> {
         let size = self.current(key).and_then(|(_, size)| size);
         self.write(key, size)
     }
 
-    /// The content and the size of an object as it is now; `None` where there is none.
+    /// The present content and size of an object, if it exists.
     pub fn content(&self, key: &ObjectKey) -> Option<(Content, u64)> {
         let (generation, size) = self.current(key)?;
         Some((Content::new(self.config.seed, key, generation), size?))
@@ -130,9 +128,9 @@ impl EmulatedOrigin {
         &self.overrides[(size::hash(self.config.seed, key) % OVERRIDE_SHARDS as u64) as usize]
     }
 
-    /// Draws the fate of a request for so many bytes from the seed and the
-    /// request's number, so that no lock orders the requests and the same order
-    /// gives the same fates.
+    /// Draws the outcome of a request for `bytes` bytes from the seed and the
+    /// request's number. So no lock serialises requests, and the same order
+    /// gives the same outcomes.
     fn fate(&self, bytes: u64) -> Fate {
         let number = self.requests.fetch_add(1, Relaxed);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(
@@ -185,7 +183,7 @@ impl EmulatedOrigin {
         Ok((generation, meta))
     }
 
-    /// Bytes that a request asks for, as things are.
+    /// Bytes that a request would read now.
     fn asked_bytes(&self, key: &ObjectKey, range: Option<&Range<u64>>) -> u64 {
         let size = self.current(key).and_then(|(_, size)| size).unwrap_or(0);
         range.map_or(size, |range| {
@@ -285,7 +283,7 @@ impl Backend for EmulatedOrigin {
     }
 }
 
-/// The bytes of a body that are still to come.
+/// The remaining bytes of a body.
 struct Pieces {
     content: Content,
     at: u64,
@@ -319,7 +317,7 @@ impl Pieces {
 }
 
 impl Pace {
-    /// Waits until a stream at this rate has brought everything before `offset`.
+    /// Waits until a stream of this rate would have sent all bytes before `offset`.
     async fn wait_until_sent(&self, offset: u64) {
         let bytes = u128::from(offset - self.begun_at);
         let due = bytes * 1_000_000_000 / u128::from(self.bytes_per_second);
@@ -335,7 +333,7 @@ fn last_modified(generation: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(FIRST_WRITE_UNIX_SECONDS.saturating_add(generation))
 }
 
-/// The part of `range` that an object of `size` bytes has.
+/// Clips `range` to an object of `size` bytes.
 pub(crate) fn clip(range: Option<Range<u64>>, size: u64) -> Result<Range<u64>, OriginError> {
     match range {
         None => Ok(0..size),
@@ -346,7 +344,7 @@ pub(crate) fn clip(range: Option<Range<u64>>, size: u64) -> Result<Range<u64>, O
     }
 }
 
-/// What a store that has the metadata at hand answers to a request's conditions.
+/// Evaluates a request's conditions on the metadata.
 pub(crate) fn check_conditions(meta: &ObjectMeta, request: &GetRequest) -> Result<(), OriginError> {
     if request.if_match.is_some() && request.if_match != meta.etag {
         return Err(OriginError::PreconditionFailed);

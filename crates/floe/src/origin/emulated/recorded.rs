@@ -1,5 +1,5 @@
-//! Latencies that were measured of an origin, as a file: written by
-//! `floe bench --origin`, replayed by the rule `file`.
+//! A file of latencies measured at an origin: written by `floe bench --origin`,
+//! replayed by the rule `file`.
 //!
 //! ```toml
 //! format = 1
@@ -22,23 +22,22 @@ use serde::{Deserialize, Serialize};
 use super::config::{check_quantiles, sane_ms};
 use crate::origin::config_error::{OriginConfigError, invalid};
 
-/// Pairs of a share, ascending from 0 to 1, and milliseconds.
+/// Pairs of a fraction, ascending from 0 to 1, and milliseconds.
 pub type Quantiles = Vec<(f64, f64)>;
 
 /// The version of the format.
 pub const LATENCY_FILE_FORMAT: u32 = 1;
 
-/// Measured latencies of an origin by the size of what was read.
+/// Measured latencies of an origin by the size of reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LatencyFile {
     /// [`LATENCY_FILE_FORMAT`].
     pub format: u32,
-    /// Where the figures come from; free text.
+    /// The source of the figures; free text.
     #[serde(default)]
     pub about: String,
-    /// Classes of sizes, ascending. What is larger than the last is taken for
-    /// the last.
+    /// Size classes, ascending. A read above the last class counts as the last class.
     pub class: Vec<LatencyClass>,
 }
 
@@ -48,9 +47,9 @@ pub struct LatencyFile {
 pub struct LatencyClass {
     /// Most bytes of a read.
     pub at_most: ByteSize,
-    /// Requests that were measured.
+    /// Requests measured.
     pub requests: u64,
-    /// What they read on average; the body's time is in proportion to it.
+    /// Mean size of their reads; the body's time is proportional to the size.
     pub mean_bytes: u64,
     /// Milliseconds until the first byte.
     pub first_byte: Quantiles,
@@ -65,7 +64,7 @@ impl LatencyFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, or is no such file.
+    /// The file cannot be read or is invalid.
     pub fn read(path: &Path) -> Result<Self, OriginConfigError> {
         let wrong = |why: String| {
             let cure = format!("{why}; `floe bench --origin` writes such files");
@@ -80,7 +79,7 @@ impl LatencyFile {
         Ok(file)
     }
 
-    /// The file's text.
+    /// The file as text.
     ///
     /// # Errors
     /// Never for what [`validate`](Self::validate) accepts.
@@ -88,10 +87,10 @@ impl LatencyFile {
         toml::to_string(self)
     }
 
-    /// Checks what a reader relies on.
+    /// Checks the file.
     ///
     /// # Errors
-    /// With what is wrong.
+    /// A description of the error.
     pub fn validate(&self) -> Result<(), String> {
         if self.format != LATENCY_FILE_FORMAT {
             return Err(format!(
@@ -116,7 +115,7 @@ impl LatencyFile {
         Ok(())
     }
 
-    /// The class of a read of so many bytes.
+    /// The class of a read of `bytes` bytes.
     pub(super) fn class(&self, bytes: u64) -> Option<&LatencyClass> {
         let fits = |class: &&LatencyClass| bytes <= class.at_most.bytes();
         self.class.iter().find(fits).or(self.class.last())

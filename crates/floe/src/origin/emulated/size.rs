@@ -1,4 +1,4 @@
-//! How big an emulated object is.
+//! The sizes of emulated objects.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -45,7 +45,7 @@ impl Sizes {
         })
     }
 
-    /// `None` where there is no such object.
+    /// The size of an object, if it exists.
     pub(super) fn of(&self, key: &ObjectKey) -> Option<u64> {
         match self {
             Sizes::Fixed(size) => Some(*size),

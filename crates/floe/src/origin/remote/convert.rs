@@ -1,4 +1,4 @@
-//! Between Floe's types and those of `object_store`.
+//! Converts between Floe's types and those of `object_store`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use object_store::{Attribute, GetOptions, GetRange};
 use crate::origin::error::OriginError;
 use crate::origin::types::{Attributes, GetRequest, ObjectKey, ObjectMeta};
 
-/// The path of a key, if it is a path that means exactly this key.
+/// Converts a key to a path that stands for exactly this key.
 pub(super) fn path(key: &ObjectKey) -> Result<Path, OriginError> {
     let invalid = |reason: String| OriginError::InvalidKey {
         key: key.key().to_owned(),
@@ -27,7 +27,7 @@ pub(super) fn options(request: &GetRequest, head: bool) -> GetOptions {
     GetOptions {
         if_match: request.if_match.clone(),
         if_none_match: request.if_none_match.clone(),
-        // Ignored by servers where there is an If-None-Match.
+        // Servers ignore it if there is an If-None-Match.
         if_modified_since: request
             .if_modified_since
             .filter(|_| request.if_none_match.is_none())
@@ -42,7 +42,7 @@ pub(super) fn options(request: &GetRequest, head: bool) -> GetOptions {
     }
 }
 
-/// `object_store` writes 1970 where a server gave no modification time.
+/// `object_store` returns 1970 when a server gave no modification time.
 pub(super) fn last_modified(meta: &object_store::ObjectMeta) -> Option<SystemTime> {
     let time = SystemTime::from(meta.last_modified);
     (time != UNIX_EPOCH).then_some(time)
@@ -79,8 +79,8 @@ fn attributes_from_store(from: &object_store::Attributes) -> Attributes {
     to
 }
 
-/// The headers to store. Other stores change what is not ASCII or cannot give
-/// it back, so it is refused.
+/// Converts headers to store. Non-ASCII values are rejected: some stores change
+/// them or cannot return them.
 pub(super) fn attributes_to_store(
     from: &Attributes,
 ) -> Result<object_store::Attributes, OriginError> {
@@ -116,7 +116,7 @@ pub(super) fn attributes_to_store(
     Ok(to)
 }
 
-/// What `object_store` reads of a header.
+/// Whether `object_store` accepts this byte in a header.
 pub(super) fn is_visible(byte: u8) -> bool {
     matches!(byte, b' '..=b'~' | b'\t')
 }

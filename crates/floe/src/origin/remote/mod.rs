@@ -1,6 +1,6 @@
-//! Remote stores: S3 and its likes, Google Cloud Storage, Azure, web servers,
-//! through the `object_store` crate. Its own retries are off: those of
-//! [`Origin`](super::Origin) wait through the clock and are counted.
+//! Remote stores: S3 and compatible ones, Google Cloud Storage, Azure and web
+//! servers, through the `object_store` crate. Its own retries are off:
+//! [`Origin`](super::Origin) retries, with the cache's clock and counters.
 
 mod bucket;
 mod convert;
@@ -35,7 +35,7 @@ use bucket::Bucket;
 use service::{is_not_partial, meaning};
 use upload::{Leftover, UploadLimits};
 
-/// Clients that are kept, one for each bucket.
+/// Most clients to keep, one per bucket.
 const BUCKETS_MAX: usize = 1024;
 
 /// A remote store.
@@ -46,10 +46,10 @@ pub(super) struct RemoteOrigin {
 }
 
 impl RemoteOrigin {
-    /// Checks the settings. Nothing is contacted yet.
+    /// Checks the settings without contacting the store.
     ///
     /// # Errors
-    /// When a client cannot be made with these settings.
+    /// The settings do not allow a client.
     pub(super) fn open(config: &OriginConfig) -> Result<Self, OriginConfigError> {
         let origin = RemoteOrigin {
             limits: UploadLimits::new(
@@ -60,7 +60,7 @@ impl RemoteOrigin {
             config: config.clone(),
             buckets: Mutex::new(HashMap::new()),
         };
-        // Any bucket does: what can be wrong is the same for all.
+        // The bucket's name does not matter for the check.
         open::bucket(&origin.config, "bucket")
             .map_err(|error| OriginConfigError::Open(error.to_string()))?;
         Ok(origin)
@@ -75,7 +75,7 @@ impl RemoteOrigin {
         };
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
         let is_name = (1..=255).contains(&name.len()) && name.bytes().all(plain);
-        // `.` and `..` would be taken for steps in a URL's path.
+        // In a URL's path `.` and `..` are relative segments.
         if !is_name || name == "." || name == ".." {
             return Err(unknown());
         }
@@ -91,8 +91,8 @@ impl RemoteOrigin {
         Ok(bucket)
     }
 
-    /// A web server that knows no ranges gives the whole object; the range is
-    /// cut out of it.
+    /// Reads a range from a web server without range support, by skipping the
+    /// rest of the object.
     async fn get_without_range(
         &self,
         bucket: &Bucket,
@@ -128,13 +128,13 @@ fn stream(result: object_store::GetResult, key: &ObjectKey) -> OriginBody {
     Box::pin(body.map_err(move |error| meaning(error, &name)))
 }
 
-/// The bytes `range` of a body that begins at 0.
+/// The part `range` of a body that begins at offset 0.
 fn cut(body: OriginBody, range: std::ops::Range<u64>) -> OriginBody {
     let pieces = body.scan(0u64, move |position, item| {
         let piece = item.map(|bytes: Bytes| {
             let begin = *position;
             *position += bytes.len() as u64;
-            // Both are within the piece, whose length is a usize.
+            // Both offsets are within the piece, whose length is a usize.
             let from = range.start.clamp(begin, *position) - begin;
             let to = range.end.clamp(begin, *position) - begin;
             (begin < range.end).then(|| bytes.slice(from as usize..to.max(from) as usize))
@@ -283,7 +283,7 @@ impl Backend for RemoteOrigin {
             return Err(too_long());
         }
         let mut body = Leftover::new(body);
-        // One byte more, to see whether there is more.
+        // One byte more, to detect a body that is too long.
         let limit = length.unwrap_or(most).saturating_add(1);
         let part = self.limits.gather(&mut body, limit.min(most)).await?;
         if length.is_none() && part.bytes == most {
@@ -366,7 +366,7 @@ fn list_page(page: object_store::list::PaginatedListResult, delimiter: Option<&s
         size: object.size,
         etag: object.e_tag,
     });
-    // A path has lost its last slash.
+    // A `Path` drops its last slash.
     let end = if delimiter == Some("/") { "/" } else { "" };
     let prefixes = page.result.common_prefixes.into_iter();
     let mut listed = ListPage {

@@ -1,4 +1,4 @@
-//! Makes clients of remote stores from the configuration.
+//! Creates clients of remote stores from the configuration.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -56,7 +56,7 @@ pub(super) fn bucket(config: &OriginConfig, name: &str) -> object_store::Result<
                 uploads: None,
             }
         }
-        // The other kinds are no remote stores.
+        // The other kinds are not remote.
         OriginKind::S3 | OriginKind::Directory | OriginKind::Emulated => {
             let store = Arc::new(s3(config, name)?);
             Bucket {
@@ -68,7 +68,7 @@ pub(super) fn bucket(config: &OriginConfig, name: &str) -> object_store::Result<
     })
 }
 
-/// Waiting and trying again is the guard's, not the client's.
+/// The guard waits and retries, not the client.
 fn no_retries() -> RetryConfig {
     RetryConfig {
         max_retries: 0,
@@ -163,7 +163,7 @@ fn azure(config: &OriginConfig, container: &str) -> MicrosoftAzureBuilder {
     builder
 }
 
-/// S3's ListBuckets, which `object_store` does not have.
+/// S3's ListBuckets, which `object_store` lacks.
 pub(super) async fn list_buckets(config: &OriginConfig) -> Result<Vec<BucketInfo>, OriginError> {
     let failed = |error| meaning(error, "");
     let region = region(config);

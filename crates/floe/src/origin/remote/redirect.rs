@@ -1,6 +1,6 @@
-//! Where answers of an origin may send its client: to the origin itself, and to
-//! those that the configuration lists. Another target, such as a port that only
-//! this machine can reach, is not asked.
+//! Limits redirects to the origin itself and the origins listed in the
+//! configuration. Another target may be a port that only this machine can
+//! reach.
 
 use std::net::SocketAddr;
 
@@ -16,14 +16,14 @@ const REDIRECTS_MAX: usize = 10;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RedirectRefused {
     #[error(
-        "it redirects to {0}, which is another origin; if that is meant, add {0:?} to origin.redirects"
+        "it redirects to {0}, which is another origin; to allow that, add {0:?} to origin.redirects"
     )]
     Elsewhere(String),
     #[error("it redirects more than {REDIRECTS_MAX} times, at last to {0}")]
     TooOften(String),
 }
 
-/// Scheme, host and port of a URL that names nothing else.
+/// Scheme, host and port of a URL without path, query or user.
 pub(crate) fn origin_of(text: &str) -> Option<String> {
     let url = Url::parse(text).ok()?;
     let is_web = matches!(url.scheme(), "http" | "https");
@@ -35,7 +35,7 @@ pub(crate) fn origin_of(text: &str) -> Option<String> {
     (is_web && is_bare).then(|| url.origin().ascii_serialization())
 }
 
-/// Follows redirects to the first URL's own origin and to `allowed` ones.
+/// Follows redirects to the first URL's origin and to `allowed` ones.
 pub(super) fn policy(allowed: &[String]) -> Policy {
     let allowed: Vec<String> = allowed.iter().filter_map(|text| origin_of(text)).collect();
     Policy::custom(move |attempt| decide(&allowed, attempt))
@@ -57,7 +57,7 @@ fn decide(allowed: &[String], attempt: Attempt<'_>) -> Action {
     attempt.follow()
 }
 
-/// Spreads connections over the addresses of a name, as `object_store` does.
+/// Spreads connections over a name's addresses, as `object_store` does.
 pub(super) struct Shuffled;
 
 impl Resolve for Shuffled {

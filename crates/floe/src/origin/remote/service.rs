@@ -1,5 +1,5 @@
-//! Between `object_store` and the network: keeps what the origin said when it
-//! refused, so that errors keep their meaning.
+//! An HTTP client for `object_store` that keeps the origin's error response, so
+//! that errors keep their meaning.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use super::redirect::{self, RedirectRefused, Shuffled};
 
 use crate::origin::error::OriginError;
 
-/// What is read of the body of a refusal.
+/// Most bytes to read of an error response's body.
 const REFUSAL_BYTES_MAX: usize = 16 * 1024;
 
 /// Connects as `object_store` does with the options of [`client_options`],
-/// limits redirects, and puts [`Explaining`] in between.
+/// limits redirects, and wraps the client in [`Explaining`].
 ///
 /// [`client_options`]: super::open::client_options
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub(super) struct Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        // Services of the machine's own, which give out credentials, are asked over HTTP.
+        // The instance metadata services that issue credentials use HTTP.
         let allow_http = options.get_config_value(&ClientConfigKey::AllowHttp);
         let client = reqwest::Client::builder()
             .user_agent(concat!("floe/", env!("CARGO_PKG_VERSION")))
@@ -62,10 +62,10 @@ impl HttpConnector for Connector {
 #[derive(Debug)]
 struct Explaining(HttpClient);
 
-/// An answer that is not what was asked for.
+/// A response without the requested bytes.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    /// The origin said no.
+    /// An error status.
     #[error("{status}: {message}")]
     Status {
         status: u16,
@@ -73,7 +73,7 @@ pub(super) enum Refusal {
         code: String,
         message: String,
     },
-    /// The server gave the whole object where a range was asked for.
+    /// The server sent the whole object instead of a range.
     #[error("the server does not serve ranges")]
     NotPartial,
 }
@@ -113,7 +113,7 @@ impl HttpService for Explaining {
     }
 }
 
-/// Whether a cache on the way said that it had what was asked for.
+/// Whether an intermediate cache reported a hit.
 #[derive(Clone, Copy, Debug)]
 struct FromCache(bool);
 
@@ -121,19 +121,19 @@ fn cache_said(headers: &HeaderMap) -> Option<FromCache> {
     let value = headers.get("x-floe-cache").or(headers.get("x-cache"))?;
     let value = value.to_str().ok()?.to_ascii_lowercase();
     let is_hit = value.contains("hit");
-    // Fetched for another request, `joined`, is no hit.
+    // `joined` means fetched for another request: not a hit.
     let is_known = is_hit || value.contains("miss") || value == "joined";
     is_known.then_some(FromCache(is_hit))
 }
 
-/// What a cache on the way said of an answer.
+/// Whether an intermediate cache reported a hit, if it reported anything.
 pub(super) fn from_cache(result: &object_store::GetResult) -> Option<bool> {
     let said = result.extensions.get::<FromCache>();
     said.map(|FromCache(is_hit)| *is_hit)
 }
 
-/// Writes values that are not ASCII as encoded words (RFC 2047), as Amazon
-/// does. `object_store` could not read them, and with them the object.
+/// Encodes non-ASCII values as encoded words (RFC 2047), as Amazon does.
+/// Otherwise `object_store` could not read the object.
 fn encode_texts(headers: &mut HeaderMap) {
     for value in headers.values_mut() {
         if value.as_bytes().iter().copied().all(is_visible) {
@@ -151,21 +151,21 @@ fn encode_texts(headers: &mut HeaderMap) {
                 byte => format!("={byte:02X}"),
             })
             .collect();
-        // Letters, digits and signs only.
+        // The text is ASCII.
         if let Ok(encoded) = HeaderValue::try_from(format!("=?{charset}?Q?{letters}?=")) {
             *value = encoded;
         }
     }
 }
 
-/// The text of an XML element without children, as error documents have them.
+/// The text of an XML element without children, as in error documents.
 fn element(document: &str, name: &str) -> Option<String> {
     let (_, rest) = document.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once(&format!("</{name}>"))?;
     Some(text.to_owned())
 }
 
-/// Finds what the origin said in the chain of causes.
+/// Finds an error of type `T` in the chain of causes.
 fn cause<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
     let mut current = Some(error);
     while let Some(error) = current {
@@ -181,7 +181,7 @@ pub(super) fn is_not_partial(error: &object_store::Error) -> bool {
     matches!(cause::<Refusal>(error), Some(Refusal::NotPartial))
 }
 
-/// What an error means; `name` is what was asked for.
+/// Converts an error; `name` is the object or bucket requested.
 pub(super) fn meaning(error: object_store::Error, name: &str) -> OriginError {
     if let Some(Refusal::Status {
         status,
@@ -236,7 +236,7 @@ fn status_meaning(status: u16, code: &str, message: &str, name: &str) -> OriginE
         (404, "NoSuchUpload") => OriginError::NoSuchUpload(name.to_owned()),
         (404 | 410, _) => OriginError::NotFound(name.to_owned()),
         (304, _) => OriginError::NotModified,
-        // Conflicting conditional writes are told as 409.
+        // S3 reports conflicting conditional writes as 409.
         (412, _) | (409, "ConditionalRequestConflict") => OriginError::PreconditionFailed,
         (416, _) => OriginError::RangeNotSatisfiable { size: None },
         (401 | 403, _) => OriginError::AccessDenied(said()),
@@ -254,7 +254,7 @@ fn status_meaning(status: u16, code: &str, message: &str, name: &str) -> OriginE
     }
 }
 
-/// The last cause says most, and has no URL in it.
+/// The innermost cause is the most specific, and contains no URL.
 fn innermost(error: &(dyn StdError + 'static)) -> String {
     let mut current = error;
     while let Some(source) = current.source() {

@@ -1,5 +1,5 @@
-//! Against a small web server of canned answers, so that what goes over the
-//! wire and what comes back of errors is pinned.
+//! Tests against a small web server with prepared responses: they pin requests
+//! on the wire and the meaning of errors.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::origin::{Origin, RequestConfig, Secret};
 
-/// Answers each request with the next of its answers and keeps what was asked.
+/// Sends its responses in order and records the requests.
 struct Server {
     address: String,
     seen: Arc<Mutex<Vec<String>>>,
@@ -218,7 +218,7 @@ async fn outages_are_told_apart_and_retried() {
     let stats = origin.stats();
     let heads = stats.operation(crate::origin::OriginOperation::Head);
     assert_eq!((heads.failed, heads.retried), (2, 1));
-    // A server that accepts and says nothing.
+    // A server that accepts connections and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     config.endpoint = Some(format!("http://{}", silent.local_addr().unwrap()));
     config.requests.response_timeout_ms = 30;
@@ -401,7 +401,7 @@ async fn a_web_server_without_ranges_and_validators_still_serves() {
     assert!(matches!(error, OriginError::Unsupported(_)));
 }
 
-/// A redirect to another port of the same machine is not even asked.
+/// A redirect to another port of the same machine is not followed.
 #[tokio::test]
 async fn redirects_stay_at_the_origin() {
     let elsewhere = serve(vec![answer("200 OK", &[DATED], "secret"); 2]).await;
@@ -442,7 +442,8 @@ async fn redirects_stay_at_the_origin() {
     }
 }
 
-/// An object that others stored with metadata which no client can read is served all the same.
+/// An object with metadata that clients cannot read, written by another
+/// program, is still served.
 #[tokio::test]
 async fn metadata_that_is_not_ascii_is_encoded_or_refused() {
     let name = "x-amz-meta-name: gr\u{fc}n";

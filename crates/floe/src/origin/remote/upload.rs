@@ -1,5 +1,4 @@
-//! Uploads to remote stores: in one request if short, else in parts, with
-//! bounded memory.
+//! Uploads to remote stores: short ones in one request, others in parts, with bounded memory.
 
 use std::sync::Arc;
 
@@ -16,21 +15,21 @@ use super::service::meaning;
 use crate::origin::error::OriginError;
 use crate::origin::types::{PutCondition, PutRequest, PutResponse, UploadBody};
 
-/// What one permit of the memory semaphore stands for.
+/// Bytes of one permit of the memory semaphore.
 const UNIT_BYTES: u64 = 1024;
 
-/// How uploads are cut and how much memory they may hold.
+/// The sizes of parts and the memory for all uploads.
 pub(super) struct UploadLimits {
     pub(super) part_bytes: u64,
     pub(super) part_bytes_max: u64,
     memory: Arc<Semaphore>,
 }
 
-/// A part's bytes, and the memory they are counted against.
+/// A part's bytes, and its share of the memory.
 pub(super) struct Part {
     pieces: Vec<Bytes>,
     pub(super) bytes: u64,
-    /// The body has more.
+    /// Whether the body has more bytes.
     more: bool,
     _memory: OwnedSemaphorePermit,
 }
@@ -51,7 +50,7 @@ impl UploadLimits {
         }
     }
 
-    /// Reads up to `limit` bytes, with memory set aside before the first one.
+    /// Reads up to `limit` bytes. Reserves memory before the first one.
     pub(super) async fn gather(
         &self,
         body: &mut Leftover,
@@ -82,7 +81,7 @@ impl UploadLimits {
     }
 }
 
-/// A body of which a piece may be handed back.
+/// A body that takes back a piece.
 pub(super) struct Leftover {
     body: UploadBody,
     kept: Option<Bytes>,
@@ -118,7 +117,7 @@ impl Leftover {
         }
     }
 
-    /// A body of another length than announced stores nothing.
+    /// Rejects a body that does not have the announced length.
     pub(super) fn check_length(&self, announced: Option<u64>) -> Result<(), OriginError> {
         match announced.filter(|&announced| announced != self.received) {
             None => Ok(()),
@@ -147,7 +146,7 @@ pub(super) async fn put(
                 .map_or(part_bytes, |l| l.clamp(1, part_bytes)),
         )
         .await?;
-    // A body of just the announced length ends here, but has not said so.
+    // A body of exactly the announced length may not have signalled its end yet.
     let more = first.more && request.length.is_none_or(|length| length > first.bytes);
     let attributes = attributes_to_store(&request.attributes)?;
     if !more {
@@ -193,7 +192,7 @@ pub(super) async fn put(
         .await
 }
 
-/// Parts are as configured, or bigger where 10,000 of them would not suffice.
+/// Parts have the configured size, or more if 10,000 of them would not suffice.
 fn part_bytes(request: &PutRequest, limits: &UploadLimits) -> Result<u64, OriginError> {
     let needed = request.length.unwrap_or(0).div_ceil(PART_NUMBER_MAX);
     let part_bytes = limits.part_bytes.max(needed);
@@ -220,7 +219,7 @@ fn mode(condition: Option<PutCondition>) -> PutMode {
     }
 }
 
-/// A multipart upload of Floe's own, aborted unless it is completed.
+/// A multipart upload started by this origin, aborted unless completed.
 struct Upload {
     store: Arc<dyn MultipartStore>,
     path: Path,
