@@ -1,4 +1,4 @@
-//! Settings of the tiny engine, and what follows from them on a device.
+//! Settings of the tiny engine, validated against a device.
 
 use floe_core::chunk::{Durability, METADATA_ZONES};
 use floe_core::hash::KeyHash;
@@ -15,36 +15,36 @@ use serde::{Deserialize, Serialize};
 use super::engine::EnginePlan;
 use super::fences::FenceLimits;
 
-/// When a write of a key that flash may hold looks for it there before it makes
-/// a fence. A key that is not there needs none; the lookup reads some pages.
+/// When a write first looks its key up on flash, if flash may hold the key. A
+/// key without a copy there needs no fence; the lookup reads some pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LookBeforeFence {
-    /// Never. Where most fences hold, set-groups are flushed before they are full.
+    /// Never. At the limit of fences, set-groups are flushed before they are full.
     Never,
-    /// Once half of the most fences hold.
+    /// When the number of fences in force has reached half its limit.
     #[default]
     Many,
-    /// Whenever filters in memory do not tell.
+    /// Whenever the filters in memory cannot rule the key out.
     Always,
 }
 
 floe_core::parse_by_name!(LookBeforeFence);
 
-/// What a tiny store needs besides its device.
+/// The settings of a tiny store, except for its device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TinyConfig {
     /// Independent engines that share the device's zones, each with a part of
-    /// the keys: more of them let more writes run at once, and keep the number
-    /// of set-groups that a search must consider small on big devices.
+    /// the keys. More of them allow more concurrent writes, and limit the
+    /// set-groups per search on large devices.
     pub instances: Option<u32>,
-    /// What an acknowledged delete or overwrite survives.
+    /// The failure that an acknowledged delete or overwrite survives.
     pub durability: Durability,
-    /// When a write looks for its key on flash before it makes a fence.
+    /// When a write first looks its key up on flash.
     pub look_before_fence: LookBeforeFence,
-    /// Which engine keeps the objects. Only `nemo` finds them again after a
-    /// restart; the others, with which it is compared, begin empty.
+    /// The engine. Only `nemo` recovers its objects after a restart; the
+    /// others, which it is compared with, start empty.
     pub engine: TinyEngine,
     /// Settings of `nemo`.
     pub nemo: NemoConfig,
@@ -56,17 +56,16 @@ pub struct TinyConfig {
     pub kangaroo: KangarooConfig,
     /// Settings of `fairywren`.
     pub fairywren: FairyWrenConfig,
-    /// Bytes of keys, values and their overhead that the RAM tier may hold: what
-    /// was read from flash of late. 0 turns it off.
+    /// Bytes of keys, values and overhead in the RAM tier, which holds objects
+    /// recently read from flash. 0 turns it off.
     pub ram: ByteSize,
-    /// Which values are written to flash. The others stay in the RAM tier only.
+    /// The admission policy: values that it declines stay in the RAM tier only.
     pub admission: AdmissionConfig,
-    /// Wipe whatever the device holds. Without it a device is only formatted
-    /// if it is blank.
+    /// Format the device whatever it holds. Otherwise only a blank device is formatted.
     pub format: bool,
-    /// Makes the identity and the key hash of a newly formatted cache
-    /// deterministic, for simulations. Leave it out in production: with a
-    /// known hash anyone can craft keys that collide.
+    /// Makes identity and key hash of a newly formatted cache deterministic,
+    /// for simulations. Leave it `None` in production: with a known hash,
+    /// clients can choose keys that collide.
     pub seed: Option<u64>,
 }
 
@@ -90,14 +89,14 @@ impl Default for TinyConfig {
     }
 }
 
-/// A configuration that fits its device.
+/// A validated configuration for a device.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TinyPlan {
     pub(super) geometry: Geometry,
     pub(super) durability: Durability,
     pub(super) look_before_fence: LookBeforeFence,
     pub(super) instances: u32,
-    /// What each instance lives on.
+    /// The flash of each instance.
     pub(super) flash: Flash,
     pub(super) engine: EnginePlan,
     pub(super) writes_in_place: bool,
@@ -108,7 +107,7 @@ pub(super) struct TinyPlan {
     pub(super) object_bytes: u32,
 }
 
-/// What of an admission policy each of `instances` gets.
+/// One instance's share of the admission policy.
 fn share(admission: &AdmissionConfig, instances: u32) -> AdmissionConfig {
     match admission {
         AdmissionConfig::WriteBudget(budget) => AdmissionConfig::WriteBudget(WriteBudgetConfig {
@@ -119,33 +118,34 @@ fn share(admission: &AdmissionConfig, instances: u32) -> AdmissionConfig {
     }
 }
 
-/// Fences that an instance remembers, for each set of a set-group: they take
-/// a tenth of the memory of one.
+/// Entries in an instance's table of fences, per set of a set-group; the table
+/// takes a tenth of a set-group's memory.
 const FENCES_PER_SET: u32 = 16;
 
-/// What share of the set-groups on flash a fence holds longer than it must,
-/// and how many at most.
+/// Set-groups that a fence stays in force beyond its need: their share of all
+/// on flash, and their maximum.
 const FENCES_LONGER_SHARE: u32 = 16;
 const FENCES_LONGER_MAX: u32 = 8;
 
 /// Fewest fences that an instance can work with.
 const FENCES_MIN: u64 = 64;
 
-/// Where nothing outlives the process.
+/// For engines whose objects are lost when the process ends.
 const NO_FENCES: FenceLimits = FenceLimits {
     slots: 0,
     longer: 0,
     held_max: usize::MAX,
 };
 
-/// How many fences an instance may have.
+/// The limits on an instance's fences.
 fn fence_limits(
     nemo: &NemoPlan,
     geometry: &Geometry,
     instances: u32,
 ) -> Result<FenceLimits, PlanError> {
-    // Recovered ones are tombstones in memory: twice the most in half of it,
-    // for there may be as many again that a crash kept from being dropped.
+    // Recovery inserts fences into memory as tombstones. Half of it must take
+    // twice `held_max`, because a crash may leave as many stale fences in the
+    // journal.
     let pages = u64::from(nemo.sets()) * u64::from(nemo.memory_set_groups());
     let tombstone = Object::tombstone(KeyHash(0)).stored_bytes();
     let recovered = pages * (PAGE_ROOM_BYTES / tombstone / 4) as u64;
@@ -157,8 +157,8 @@ fn fence_limits(
     })
 }
 
-/// Most fences that an instance may have in the journal: the checkpoint of all
-/// leaves most of a metadata zone for others, and with as many again it fits.
+/// Most fences of an instance in the journal: their checkpoint leaves most of a
+/// metadata zone free, and twice as many still fit.
 fn journaled_fences(geometry: &Geometry, instances: u32) -> Result<u64, PlanError> {
     let zone = geometry.zone_capacity;
     let head = TinySuperblock::encoded_bytes(geometry.block_size) as u64;
@@ -187,14 +187,14 @@ fn journaled_fences(geometry: &Geometry, instances: u32) -> Result<u64, PlanErro
     Ok(room / u64::from(instances))
 }
 
-/// Zones below which two instances would leave each too few.
+/// Fewest zones of an instance.
 const ZONES_PER_INSTANCE_MIN: u32 = 4;
 
 impl TinyConfig {
-    /// Whether an engine can run like this on a device of this shape.
+    /// Checks whether an engine can run with these settings on a device of this geometry.
     ///
     /// # Errors
-    /// Names the setting that cannot work, and what would.
+    /// Names the setting, its limit, and a value that works.
     pub fn check(&self, geometry: &Geometry) -> Result<(), PlanError> {
         TinyPlan::new(self, geometry).map(|_| ())
     }

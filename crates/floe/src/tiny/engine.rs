@@ -1,10 +1,10 @@
-//! The five engines as one. A sixth is a line of `engines!` and an arm of
-//! `EnginePlan::format`.
+//! The five engines as one type. Another engine is a line of `engines!` and an
+//! arm of `EnginePlan::format`.
 //!
-//! | | an acknowledged value after the process died | work under way at a time |
+//! | | an acknowledged value after the process died | concurrent tasks |
 //! |---|---|---|
-//! | `nemo` | is found again, or outlived by what replaced it | one task: its order is what makes that true |
-//! | the others | is forgotten: what lies where only their memory knows | as many as they ask for |
+//! | `nemo` | is recovered, or superseded by a recovered fence | one: the guarantee relies on their order |
+//! | the others | is lost: their index is in memory only | as many as the engine asks for |
 
 use floe_core::Geometry;
 use floe_core::hash::KeyHash;
@@ -18,8 +18,8 @@ use floe_core::tiny::{
 
 use super::config::TinyConfig;
 
-/// Calls a macro with the list of engines: the name of each, which is its
-/// [`TinyEngine`], too; its plan; and its section of [`TinyConfig`].
+/// Calls a macro with the list of engines: each one's name, which is also its
+/// [`TinyEngine`], its plan, and its section of [`TinyConfig`].
 macro_rules! engines {
     ($macro:ident $($arguments:tt)*) => {
         $macro! {
@@ -37,7 +37,7 @@ macro_rules! engines {
 
 macro_rules! define {
     ([$(($engine:ident, $plan:ident, $section:ident))*]) => {
-        /// The plan of an engine that fits its flash.
+        /// The validated plan of an engine.
         #[derive(Clone, Debug, PartialEq)]
         pub(super) enum EnginePlan {
             $($engine($plan),)*
@@ -89,7 +89,7 @@ macro_rules! define {
             $($engine(<$engine as Engine>::Stripe),)*
         }
 
-        /// The scratch of every engine, of which one is used. Only Nemo's takes room.
+        /// The scratch space of every engine, of which one is used. Only Nemo's takes memory.
         #[derive(Clone, Debug, Default)]
         pub(super) struct AnyScratch {
             $($section: <$engine as Engine>::Scratch,)*
@@ -99,13 +99,13 @@ macro_rules! define {
 engines!(define);
 
 impl EnginePlan {
-    /// As [`Engine::durability`] of its engine.
+    /// The engine's [`Engine::durability`].
     pub(super) fn durability(&self) -> Durability {
         self.recovery()
             .map_or(Durability::Volatile, NemoPlan::durability)
     }
 
-    /// The plan that recovery reads flash by; `None` where nothing is recovered.
+    /// The plan that recovery needs; `None` if the engine recovers nothing.
     pub(super) fn recovery(&self) -> Option<&NemoPlan> {
         match self {
             EnginePlan::Nemo(plan) => Some(plan),
@@ -113,7 +113,7 @@ impl EnginePlan {
         }
     }
 
-    /// Sets of a set-group; zero where there are no set-groups.
+    /// Sets of a set-group; 0 if the engine has no set-groups.
     pub(super) fn set_group_sets(&self) -> u32 {
         self.recovery().map_or(0, NemoPlan::sets)
     }
@@ -146,7 +146,7 @@ impl EnginePlan {
     }
 }
 
-/// Does the same with any directory; with its stripe; with its scratch, too.
+/// Calls the same code for each engine's directory, optionally with its stripe and scratch.
 macro_rules! each {
     ([$(($name:ident, $plan:ident, $section:ident))*] $any:expr, $engine:ident => $does:expr) => {
         match $any {
@@ -184,7 +184,7 @@ macro_rules! each {
     };
 }
 
-/// The driver keeps the two parts of an engine together.
+/// The driver never pairs parts of different engines.
 #[cold]
 fn another_engines() -> ! {
     unreachable!("a directory was given the stripe of another engine")

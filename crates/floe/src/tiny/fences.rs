@@ -1,69 +1,67 @@
-//! Which fences still hold, so that what one covers needs no other, and so
-//! that no more of them hold than a crash can be recovered from.
+//! Tracks the fences in force, to reuse them and to limit their number.
 //!
-//! Who is overwritten is overwritten again soon. Until the set-group that its
-//! newest copy lies in is on flash, a fence keeps everything older from coming
-//! back; an overwrite that is durable before the fence ends only has to know
-//! that it is. So fences are made to hold for some set-groups longer than
-//! whoever sends them needs: on the mix of Twitter's clusters three of four
-//! overwrites find one. The price is paid after a crash only, which forgets
-//! what was overwritten that much earlier.
+//! A fence keeps older copies of its key invalid until the set-group of the
+//! key's newest copy is on flash. An overwrite that will be on flash before the
+//! fence ends needs no fence of its own: it waits for the existing one to be
+//! durable. A recently overwritten key is likely to be overwritten again, so
+//! fences stay in force for some set-groups beyond their need: on a mix of
+//! Twitter's clusters, three of four overwrites reuse one. The cost arises only
+//! after a crash, which loses the copies that those fences cover.
 
 use std::collections::BTreeMap;
 
 use floe_core::hash::KeyHash;
 
-/// A fence that was sent to the journal.
+/// A fence that was queued in the journal.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     hash: KeyHash,
     below: u64,
-    /// The journal's.
+    /// The journal's number of it.
     number: u64,
 }
 
-/// A place that is free. Nothing is durable before set-group zero.
+/// An empty entry. No set-group is below zero, so it covers nothing.
 const FREE: Sent = Sent {
     hash: KeyHash(0),
     below: 0,
     number: 0,
 };
 
-/// With less than this part of the most fences there are few.
+/// Below `held_max / FEW` fences in force, a new one stays in force beyond its need.
 const FEW: usize = 4;
 
-/// With more than this part of the most fences there are many.
+/// Above `held_max / MANY` fences in force, a lookup is cheaper than a fence.
 const MANY: usize = 2;
 
-/// How many fences an instance remembers and has.
+/// Limits on an instance's fences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FenceLimits {
-    /// Places of the table.
+    /// Entries of the table.
     pub(super) slots: usize,
-    /// Set-groups that a fence holds longer than it must, while there are few:
-    /// the checkpoint of a journal has all that hold.
+    /// Set-groups that a fence stays in force beyond its need, while few are in
+    /// force: a checkpoint of the journal contains all of them.
     pub(super) longer: u64,
-    /// Most fences that hold at once: what the journal has room for, and
-    /// memory when they are recovered.
+    /// Most fences in force, limited by the journal, and by memory at recovery.
     pub(super) held_max: usize,
 }
 
-/// The fences of an instance. Behind the same lock as the engine.
+/// The fences of an instance, under the engine's lock.
 #[derive(Debug)]
 pub(super) struct Fences {
     limits: FenceLimits,
-    /// The last ones, in a table of fixed size: one that comes takes the place
-    /// of another.
+    /// Recently sent fences, a direct-mapped table by key hash: a new fence
+    /// replaces the entry in its slot.
     slots: Box<[Sent]>,
-    /// How many hold, by where they end.
+    /// The number of fences in force, by the set-group at which they end.
     ends: BTreeMap<u64, usize>,
     held: usize,
-    /// How many were sent, and how many were not, as others cover them.
+    /// Fences sent, and fences spared because an existing one covers the write.
     pub(super) sent: u64,
     pub(super) spared: u64,
-    /// How often a write waited, as too many held.
+    /// Writes that waited because too many fences were in force.
     pub(super) delays: u64,
-    /// How often a key was looked for first, as many held.
+    /// Writes that first looked their key up because many fences were in force.
     pub(super) lookups: u64,
 }
 
@@ -81,15 +79,16 @@ impl Fences {
         }
     }
 
-    /// The number of a fence that holds until everything below `until`, which
-    /// is at least one, is on flash.
+    /// The number of a fence on `hash` that is in force until all set-groups
+    /// below `until` (at least 1) are on flash.
     pub(super) fn covering(&self, hash: KeyHash, until: u64) -> Option<u64> {
         let sent = self.slots.get(self.slot(hash)?)?;
         (sent.hash == hash && sent.below >= until).then_some(sent.number)
     }
 
-    /// Has a fence sent that holds until everything below `until` is on flash,
-    /// at least. `send` is told where it ends, and says its number.
+    /// Sends a fence that is in force at least until all set-groups below
+    /// `until` are on flash. `send` receives its end, and returns a result and
+    /// the fence's number.
     pub(super) fn send<Sent>(
         &mut self,
         hash: KeyHash,
@@ -105,20 +104,18 @@ impl Fences {
         sent
     }
 
-    /// Counts fences that hold already.
+    /// Counts `count` recovered fences that end at `below`.
     pub(super) fn hold(&mut self, below: u64, count: usize) {
         *self.ends.entry(below).or_default() += count;
         self.held += count;
     }
 
-    /// Whether so many hold that it pays to read what could make another
-    /// needless.
+    /// Whether so many fences are in force that a lookup is cheaper than another.
     pub(super) fn are_many(&self) -> bool {
         self.held > self.limits.held_max / MANY
     }
 
-    /// Whether no other may be sent, when everything below `durable` is on
-    /// flash.
+    /// Whether the limit is reached, once fences that end at or before `durable` are dropped.
     pub(super) fn are_too_many(&mut self, durable: u64) -> bool {
         while let Some(end) = self.ends.first_entry()
             && *end.key() <= durable
@@ -128,7 +125,7 @@ impl Fences {
         self.held >= self.limits.held_max
     }
 
-    /// None of them holds any more, or none is relied on.
+    /// Drops all fences: none is in force, or none is needed.
     pub(super) fn forget(&mut self) {
         self.slots.fill(FREE);
         self.ends.clear();
@@ -151,7 +148,7 @@ impl Fences {
     }
 
     fn slot(&self, hash: KeyHash) -> Option<usize> {
-        // The low bits: the high ones chose the instance.
+        // The low bits; the high ones select the instance.
         (hash.0 as usize).checked_rem(self.slots.len())
     }
 }
@@ -168,7 +165,7 @@ mod tests {
         held_max: 8,
     };
 
-    /// Sends a fence with this number; returns where it ends.
+    /// Sends fence `number`; returns its end.
     fn send(fences: &mut Fences, hash: KeyHash, until: u64, number: u64) -> u64 {
         fences.send(hash, until, |below| (below, number))
     }

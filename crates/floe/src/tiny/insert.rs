@@ -1,4 +1,4 @@
-//! Writes: into the engine, with what they outdate fenced off.
+//! Writes into the engine, with fences for superseded copies on flash.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -11,25 +11,25 @@ use super::instance::{Instance, State};
 use super::journal::{Journal, Place, Wait};
 use crate::error::CacheError;
 
-/// An object that is to be taken in.
+/// An object to insert.
 enum Write {
-    /// Whether it is admitted has not been asked.
+    /// The admission policy has not decided yet.
     Asked(Object),
-    /// The object that goes to flash, and the one for the RAM tier instead.
+    /// The object that goes to flash, and the declined one that stays in the RAM tier.
     Decided(Object, Option<Object>),
 }
 
-/// The result of an attempt to take in an object.
+/// The result of an attempt to insert.
 enum Tried {
     Over(Result<Wait, CacheError>),
-    /// There is no room now.
+    /// The engine has no room now.
     Again(Write),
 }
 
 impl Instance {
-    /// Takes in an object; waits while there is no room. With a `journal`
-    /// what it outdates is fenced off; without one nothing outlives the
-    /// process. Returns what must be waited for before it is acknowledged.
+    /// Inserts an object, once there is room. With a `journal`, a copy on flash
+    /// that it supersedes gets a fence; volatile engines need none. Returns
+    /// what must become durable before the acknowledgement.
     pub(super) async fn insert(
         &self,
         object: Object,
@@ -41,14 +41,15 @@ impl Instance {
         }
         let mut write = Write::Asked(object);
         loop {
-            // Before the engine changes: from then on nothing may wait until
-            // the fence is on its way, for this future may be dropped. And not
-            // while there is no room: who makes it needs a place, too.
+            // Taken before the engine changes: after that nothing may wait
+            // until the fence is queued, because this future may be dropped.
+            // Not kept while waiting for room: the task that makes room may
+            // need a place too.
             let place = match journal {
                 Some(journal) => Some(journal.place().await?),
                 None => None,
             };
-            // Before the engine is asked: a wake-up in between must not be lost.
+            // Registered before the attempt, so no wake-up is lost.
             let room = self.room.notified();
             write = match self.try_insert(write, now_seconds, place) {
                 Tried::Over(result) => return result,
@@ -59,13 +60,13 @@ impl Instance {
         }
     }
 
-    /// Looks whether flash holds the key of an object that is to be taken in. What
-    /// is not there needs no fence, which costs a write and a place in the journal.
+    /// Looks the key up on flash if that pays: a key without a copy there needs
+    /// no fence, which costs a write and an entry in the journal.
     async fn look_before(&self, object: &Object, now_seconds: u32) {
         if let Some((key, _)) = split_record(&object.record)
             && self.pays_to_look(object.hash)
         {
-            // The value that it finds is about to be replaced.
+            // The write replaces the value, so only the lookup's effect on filters matters.
             let _ = self.get(object.hash, key, now_seconds).await;
         }
     }
@@ -81,7 +82,7 @@ impl Instance {
             LookBeforeFence::Many => {
                 state.fences.are_many() && engine.could_be_absent(stripe, hash)
             }
-            // Filters that are wrong cost a fence, too, unless an earlier one covers.
+            // A false positive costs a fence too, unless an existing one covers the write.
             LookBeforeFence::Always => {
                 let covering = state.fences.covering(hash, engine.durable_when(stripe));
                 covering.is_none()
@@ -95,13 +96,13 @@ impl Instance {
 
     fn try_insert(&self, write: Write, now_seconds: u32, place: Option<Place<'_>>) -> Tried {
         let mut state = self.state.lock();
-        // Under the lock: after `stop`, its next holder has seen every write.
+        // Checked under the lock: its next holder after `stop` has seen every write.
         if self.stopping.load(SeqCst) {
             return Tried::Over(Err(CacheError::Closed));
         }
         let (object, ram_only) = match write {
             Write::Asked(object) if !state.admits(&object, now_seconds) => {
-                // The copy on flash is outdated all the same.
+                // The write supersedes the copy on flash even if it is declined.
                 (Object::tombstone(object.hash), Some(object))
             }
             Write::Asked(object) => (object, None),
@@ -147,20 +148,19 @@ impl Instance {
         }
     }
 
-    /// Whether no further fence may be sent before some have ended. Then
-    /// everything in memory is on its way to flash.
+    /// Whether fences must end before another may be sent. If so, starts to
+    /// flush all objects in memory.
     fn has_too_many_fences(&self, state: &mut State) -> bool {
         if !state.fences.are_too_many(self.durable.load(SeqCst)) {
             return false;
         }
-        // Nothing to flush, and not all of it flushed: zones are worn out, and
-        // what they did not take is forgotten. Its fences hold for good.
+        // If there is nothing to flush but not all was flushed, the zones are
+        // worn out and objects were lost: their fences stay in force for good.
         state.drain() || state.engine.is_drained(&state.stripe)
     }
 
-    /// If all that was ever taken in is on flash, then no fence up to number
-    /// `last`, the last one that was sent, holds any more; says whether that
-    /// is so.
+    /// If every object ever inserted is on flash, ends all fences up to number
+    /// `last`, the last one sent. Returns whether that is so.
     pub(super) fn retire_fences(&self, state: &mut State, last: u64) -> bool {
         let is_drained = state.engine.is_drained(&state.stripe);
         if is_drained {

@@ -1,4 +1,4 @@
-//! One engine: searches and writes.
+//! One engine and its state: searches.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
@@ -26,43 +26,43 @@ use crate::value::Tier;
 /// An engine on its part of the device.
 #[derive(Debug)]
 pub(super) struct Instance {
-    /// Its number among the instances.
+    /// Its index among the instances.
     pub(super) number: u32,
     pub(super) state: Mutex<State>,
     pub(super) medium: Medium,
-    /// As the engine's, read without the lock.
+    /// The engine's durability, readable without the lock.
     pub(super) durability: Durability,
-    /// Sets of a set-group; zero where there are no set-groups.
+    /// Sets of a set-group; 0 if the engine has no set-groups.
     pub(super) set_group_sets: u32,
     pub(super) look_before_fence: LookBeforeFence,
-    /// There may be something to do.
+    /// Notified when there may be a task to run.
     pub(super) work: Notify,
-    /// There may be room, or less to wait for.
+    /// Notified when there may be room, or a flush may be done.
     pub(super) room: Notify,
-    /// As [`Engine::durable`](floe_core::tiny::Engine::durable), read without the lock.
+    /// The engine's [`Engine::durable`](floe_core::tiny::Engine::durable),
+    /// readable without the lock.
     pub(super) durable: AtomicU64,
-    /// Fences with smaller numbers hold no more: all that was taken in before
-    /// is on flash.
+    /// Fences with lower numbers have ended: every object inserted before is on flash.
     pub(super) moot_before: AtomicU64,
     pub(super) stopping: AtomicBool,
 }
 
-/// State that changes together.
+/// The state under the instance's lock.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) engine: AnyEngine,
     pub(super) stripe: AnyStripe,
-    /// A task that the engine has handed out and that has not begun.
+    /// A task that the engine has issued and that has not begun.
     pub(super) next: Option<Task>,
-    /// Searches that may read flash.
+    /// Searches that may be reading flash.
     pub(super) searching: u32,
     /// An insert was rejected since the engine's state last changed.
     pub(super) refused: bool,
     pub(super) ram: Ram,
     pub(super) fences: Fences,
-    /// `None` admits everything.
+    /// `None` admits every value.
     pub(super) admission: Option<Admission>,
-    /// Searches that found an object whose time was over.
+    /// Searches that found an expired object.
     pub(super) expired: u64,
 }
 
@@ -86,7 +86,7 @@ impl State {
         }
     }
 
-    /// Whether the engine has something to do now.
+    /// Whether the engine has a task now.
     pub(super) fn has_work(&mut self) -> bool {
         match self.engine.due(&self.stripe) {
             Due::Yes => true,
@@ -98,28 +98,28 @@ impl State {
         }
     }
 
-    /// The task that was asked for and not begun, or the engine's next one.
+    /// The task in `next`, or the engine's next one.
     pub(super) fn next_task(&mut self) -> Option<Task> {
         let next = self.next.take();
         next.or_else(|| self.engine.next_task(&mut self.stripe))
     }
 
-    /// As the engine's `insert`.
+    /// Calls the engine's `insert`.
     pub(super) fn insert(&mut self, object: Object, now_seconds: u32) -> Insert {
         self.engine.insert(&mut self.stripe, object, now_seconds)
     }
 
-    /// As the engine's `drain`.
+    /// Calls the engine's `drain`.
     pub(super) fn drain(&mut self) -> bool {
         self.engine.drain(&mut self.stripe)
     }
 
-    /// Whether a search that ended was waited for.
+    /// Whether the engine waited for a search to end.
     fn awaits_readers(&mut self) -> bool {
         self.engine.waits_for_readers() && self.has_work()
     }
 
-    /// Whether a value is to be written to flash. Asked once for each write.
+    /// Whether the admission policy admits a value. Called once per write.
     pub(super) fn admits(&mut self, object: &Object, now_seconds: u32) -> bool {
         let bytes = object.stored_bytes() as u64;
         object.tombstone
@@ -128,7 +128,8 @@ impl State {
             })
     }
 
-    /// Fences off what a write outdates; returns what it must wait for.
+    /// Sends or reuses a fence for a copy that a write supersedes. Returns what
+    /// the write must wait for.
     pub(super) fn fence(
         &mut self,
         instance: u32,
@@ -166,29 +167,28 @@ impl State {
     }
 }
 
-/// A value found.
+/// The value that a lookup found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hit {
     pub(super) value: Bytes,
     pub(super) tier: Tier,
 }
 
-/// Ends its search whatever becomes of the future that it is part of.
+/// A running search. Dropping it ends the search, wherever its future stopped.
 struct Searching<'a> {
     instance: &'a Instance,
     search: Search,
     scratch: AnyScratch,
     step: Step,
-    /// The labels that the pages to read must have.
+    /// The expected labels of the pages to read.
     labels: Vec<Label>,
     found: Found,
-    /// Another key with the same hash was in one of the pages: to the engine
-    /// they are one object.
+    /// Whether a page had another key with the same hash: to the engine they are one object.
     met_another: bool,
     key: &'a [u8],
     now_seconds: u32,
     mark: Mark,
-    /// The value that was found, for the RAM tier.
+    /// The found value, to copy to the RAM tier.
     promote: Option<Promote>,
 }
 
@@ -197,7 +197,7 @@ struct Promote {
     expires: Expiry,
 }
 
-/// The place of a value among pages.
+/// A found value and its place among the pages.
 struct Newest {
     rank: usize,
     slot: usize,
@@ -234,31 +234,31 @@ impl Drop for Searching<'_> {
     }
 }
 
-/// The verdict of a search's pages.
+/// The result of a search's pages.
 enum Verdict {
     /// The newest copy.
     Found(Newest),
-    /// The object is dead, or may be.
+    /// The key is deleted or expired, or a page is unreadable.
     Nothing,
-    /// If anywhere, it is in older pages.
+    /// Only older pages may have the key.
     Older,
 }
 
-/// How a search begins.
+/// The first step of a search.
 #[expect(
     clippy::large_enum_variant,
     reason = "it is taken apart where it is made; a box would cost every search an allocation"
 )]
 enum Began<'a> {
-    /// Memory knows.
+    /// Memory has decided.
     Over(Option<Hit>),
-    /// Flash must be asked.
+    /// The search must read flash.
     OnFlash(Searching<'a>),
 }
 
 impl Instance {
-    /// The newest value of `key`, or nothing. What flash does not give back is
-    /// not there, and neither is anything older.
+    /// The newest value of `key`. An unreadable page is a miss: it might hide a
+    /// newer copy than the pages after it.
     pub(super) async fn get(&self, hash: KeyHash, key: &[u8], now_seconds: u32) -> Option<Hit> {
         let mut searching = match self.begin(hash, key, now_seconds) {
             Began::Over(hit) => return hit,
@@ -288,8 +288,7 @@ impl Instance {
         })
     }
 
-    /// The page on flash in which a get of `key` finds its value, if it is in
-    /// none of the tiers above. That counts as no hit.
+    /// The page on flash from which a get of `key` would read its value. Counts no hit.
     pub(super) async fn page_of(
         &self,
         hash: KeyHash,
@@ -306,8 +305,7 @@ impl Instance {
         }
     }
 
-    /// As [`get`](Instance::get), as far as memory goes: `None` if flash must
-    /// be asked.
+    /// The part of [`get`](Instance::get) that needs only memory; `None` if it must read flash.
     pub(super) fn get_ram(
         &self,
         hash: KeyHash,
@@ -333,7 +331,7 @@ impl Instance {
         self.begin_below(&mut state, hash, key, now_seconds)
     }
 
-    /// Begins below the RAM tier.
+    /// Begins a search below the RAM tier.
     fn begin_below<'a>(
         &'a self,
         state: &mut State,
@@ -372,7 +370,7 @@ impl Instance {
         })
     }
 
-    /// Reads what a search asked for.
+    /// Reads the pages of a search.
     async fn find(&self, searching: &mut Searching<'_>) -> Verdict {
         let labels = match searching.step {
             Step::Index => self.read_index(searching).await,
@@ -381,8 +379,7 @@ impl Instance {
         self.read_waves(searching, &labels).await
     }
 
-    /// Goes on with the index pages that a search asked for; returns the
-    /// labels of the pages to read then.
+    /// Reads a search's index pages, and returns the labels of the object pages to read next.
     async fn read_index(&self, searching: &mut Searching<'_>) -> Vec<Label> {
         let Searching {
             search,
@@ -403,7 +400,7 @@ impl Instance {
         }
     }
 
-    /// Reads pages until one of them decides.
+    /// Reads pages, newest first, until one has the key.
     async fn read_waves(&self, searching: &mut Searching<'_>, labels: &[Label]) -> Verdict {
         for wave in waves(searching.search.pages.len()) {
             searching.search.read = wave.end;
@@ -423,7 +420,7 @@ impl Instance {
         Verdict::Older
     }
 
-    /// The first of `pages` that knows the key decides.
+    /// Looks for the key in `pages`; the first one that has it decides.
     fn newest(
         &self,
         searching: &mut Searching<'_>,
@@ -435,7 +432,7 @@ impl Instance {
                 .as_ref()
                 .and_then(|page| self.medium.searched(*label, page));
             let Some(opened) = opened else {
-                // A page that cannot be read may have held the newest.
+                // An unreadable page may hold the newest copy.
                 return Verdict::Nothing;
             };
             let hash = searching.search.hash;
@@ -458,7 +455,7 @@ impl Instance {
         Verdict::Older
     }
 
-    /// The labels that pages must have.
+    /// The expected labels of pages.
     pub(super) fn labels(&self, engine: &AnyEngine, pages: &[PageAddress]) -> Vec<Label> {
         if self.durability.is_persistent() {
             return pages.iter().map(|page| engine.label(*page)).collect();
@@ -466,22 +463,21 @@ impl Instance {
         pages.iter().map(|page| self.medium.label(*page)).collect()
     }
 
-    /// Ends its task, and the waits of others.
+    /// Stops the instance's task and wakes all waiting writes.
     pub(super) fn stop(&self) {
         self.stopping.store(true, SeqCst);
         self.work.notify_one();
         self.room.notify_waiters();
     }
 
-    /// If all that it ever took in is on flash, then no fence of it holds
-    /// any more.
+    /// If every object ever inserted is on flash, ends all fences.
     pub(super) fn settle(&self, journal: &Journal) {
         let mut state = self.state.lock();
-        // Under the lock, which every sender of a fence holds.
+        // Under the lock, since fences are sent under it.
         self.retire_fences(&mut state, journal.last());
     }
 
-    /// Flushes what memory holds, and waits for it.
+    /// Flushes the objects in memory, and waits for that.
     pub(super) async fn drain(&self) {
         loop {
             let room = self.room.notified();
@@ -501,7 +497,7 @@ fn in_buffer(object: &Object, key: &[u8], now_seconds: u32) -> Option<Hit> {
     })
 }
 
-/// The value of an object in memory, if it is the one of `key` and alive.
+/// The value of an object in memory, if it is of `key`, not deleted and not expired.
 fn live_value<'a>(object: &'a Object, key: &[u8], now_seconds: u32) -> Option<&'a [u8]> {
     if object.tombstone || object.expires.is_over(now_seconds) {
         return None;

@@ -1,20 +1,17 @@
 //! Pages of one instance on the device: addresses, checksums, labels.
 //!
-//! **No page is taken for another.** Its checksum covers the cache's id, and
-//! its header says which page it is. For Nemo the engine knows what that must
-//! be: set-groups are numbered, and no number is used twice. The other engines
-//! number nothing, so the medium does: a page says in which *life of the cache*
-//! it was written (the epoch of the superblock, a new one each time the cache
-//! is opened), in which *life of its zone* (how often that was emptied since),
-//! how often it was *written in place* since, and where it is. A page that is
-//! torn, was left over by another life, lies elsewhere than it should, or is
-//! still what it was before a write that the drive lost, is therefore
-//! unreadable, and what is unreadable is a miss. Beyond that, a cold start
-//! takes a new id.
+//! **No page is taken for another.** A page's checksum covers the cache's id,
+//! and its header has a *label*. Nemo numbers its set-groups and never reuses a
+//! number, so it knows each page's label. For the other engines the medium
+//! makes labels: the *life of the cache* (the epoch of the superblock, which
+//! each opening increases), the *life of the zone* (resets in this life of the
+//! cache), the *version* of the page (writes in place), and its address. So a
+//! page is unreadable, which is a miss, if it is torn, misplaced, from an
+//! earlier life, or unchanged because the drive lost a write. A cold start also
+//! takes a new cache id.
 //!
-//! **A zone of which nothing is believed is emptied when it is first written,**
-//! not when the cache is opened: on a new file that would be thousands of
-//! resets for nothing.
+//! **A zone whose content is unknown is reset at its first write,** not at
+//! opening: a new file would need thousands of resets.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::SeqCst};
 
@@ -30,12 +27,12 @@ use floe_core::{Address, ZoneId};
 use floe_device::{DeviceError, IoBuf, OpFuture, Placement, SharedDevice};
 use futures::future::join_all;
 
-/// Placement handles: what lives long apart from what lives short.
+/// Placement handles, which separate data of different lifetimes.
 const APPENDED: Placement = Placement(1);
 const INDEX: Placement = Placement(2);
 const IN_PLACE: Placement = Placement(2);
 
-/// Why something could not be written.
+/// Errors of a write.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
     #[error(transparent)]
@@ -47,7 +44,7 @@ pub(super) enum WriteError {
 }
 
 impl WriteError {
-    /// Whether there was no space left below the device.
+    /// Whether the storage below the device is full.
     pub(super) fn is_no_space(&self) -> bool {
         matches!(self, WriteError::Device(error) if error.is_no_space())
     }
@@ -59,27 +56,26 @@ pub(super) struct Medium {
     pub(super) device: SharedDevice,
     pub(super) id: CacheId,
     pub(super) seed: HashSeed,
-    /// Which life of the cache this is.
+    /// The life of the cache: its superblock's epoch.
     pub(super) life: u64,
     pub(super) first_zone: u32,
     pub(super) flash: Flash,
-    /// Of each zone: how often it was emptied in this life, one more if it was
-    /// empty when that began. Zero: something may lie there.
+    /// Resets of each zone in this life, plus one if the zone was empty at the
+    /// start. 0 means that the zone may hold old data.
     pub(super) lives: Box<[AtomicU32]>,
-    /// Of each page: how often it was written in place in this life. Empty
-    /// where the engine does not do that.
+    /// Writes in place of each page in this life. Empty if the engine does not write in place.
     pub(super) versions: Box<[AtomicU16]>,
 }
 
-/// In a label, the life of the cache stands above that of the zone, and that
-/// above the page's version, of 16 bits.
+/// The bits of a label's sequence: the cache's life, the zone's life, then 16
+/// bits of the page's version.
 const LIFE_SHIFT: u32 = 32;
 const ZONE_LIFE_SHIFT: u32 = 16;
-/// More often than that no zone is emptied in one life of a cache.
+/// No zone is reset more often than this in one life of a cache.
 const ZONE_LIFE_MAX: u32 = u16::MAX as u32;
 
 impl Medium {
-    /// Memory of what is known of each zone and page.
+    /// Memory for the lives of zones and versions of pages.
     pub(super) fn memory_bytes(&self) -> u64 {
         (size_of_val(&*self.lives) + size_of_val(&*self.versions)) as u64
     }
@@ -93,8 +89,8 @@ impl Medium {
         Address::new(self.zone(self.flash.zone_of(page)), offset)
     }
 
-    /// What a page says of itself where the engine numbers nothing. It does
-    /// not change while somebody is in its zone, unless it is written in place.
+    /// The label of a page of an engine without set-groups. It does not change
+    /// while a search pins the zone, except by a write in place.
     pub(super) fn label(&self, page: PageAddress) -> Label {
         let zone = self.flash.zone_of(page) as usize;
         let of_zone = self.lives.get(zone).map_or(0, |life| life.load(SeqCst));
@@ -110,8 +106,8 @@ impl Medium {
         version.map_or(0, |version| version.load(SeqCst))
     }
 
-    /// The objects of a page that said `label` of itself when a search began.
-    /// One that was written in place since, or is right now, may be newer.
+    /// Decodes a page that had `label` when the search began. A write in place
+    /// since then, even an unfinished one, may have raised its version.
     pub(super) fn searched<'a>(&self, label: Label, bytes: &'a [u8]) -> Option<ObjectsPage<'a>> {
         let mut id = page_id(PageKind::Objects, label);
         if !self.versions.is_empty() {
@@ -127,13 +123,13 @@ impl Medium {
         ObjectsPage::open(self.id, id, bytes).ok()
     }
 
-    /// Starts to read a page.
+    /// Starts the read of a page.
     pub(super) fn read(&self, page: PageAddress) -> OpFuture<IoBuf> {
         let buf = self.device.allocate(PAGE_BYTES);
         self.device.read(self.address(page), buf)
     }
 
-    /// Reads many pages at once; `None` for one that could not be read.
+    /// Reads pages concurrently; `None` for an unreadable one.
     pub(super) async fn read_all(&self, pages: &[PageAddress]) -> Vec<Option<IoBuf>> {
         if let [page] = pages {
             return vec![self.read(*page).await.ok()];
@@ -142,22 +138,21 @@ impl Medium {
         reads.into_iter().map(Result::ok).collect()
     }
 
-    /// A page of index, checked.
+    /// Verifies a page of index.
     pub(super) fn index<'a>(&self, label: Label, bytes: Option<&'a IoBuf>) -> Option<&'a [u8]> {
         let bytes = bytes?;
         open_index(self.id, page_id(PageKind::Index, label), bytes).ok()?;
         Some(bytes)
     }
 
-    /// A page of objects, decoded.
+    /// Verifies and decodes a page of objects.
     pub(super) fn objects(&self, label: Label, bytes: Option<IoBuf>) -> Option<Page> {
         let id = page_id(PageKind::Objects, label);
         let objects = decode_objects(self.id, id, &bytes?, self.seed).ok()?;
         Some(Page::Objects(objects))
     }
 
-    /// Appends pages, of which the first says `label` of itself, or what
-    /// [`label`](Medium::label) says.
+    /// Appends pages. The first one's label is `label`, or by default the medium's.
     pub(super) async fn append(
         &self,
         first: PageAddress,
@@ -199,7 +194,7 @@ impl Medium {
         self.encode(label, page, &mut buf)?;
         let written = self.device.write(self.address(at), buf.freeze(), IN_PLACE);
         let written = written.await;
-        // Also after a failure, which may have reached flash.
+        // Counted after a failure too, since the write may have reached flash.
         if let Some(version) = self.versions.get(at.index()) {
             version.fetch_add(1, SeqCst);
         }
@@ -218,7 +213,7 @@ impl Medium {
         }
     }
 
-    /// Writes a summary of `count` pages behind what is durable by then.
+    /// Writes a summary of `count` pages after a flush, so that it covers durable pages only.
     pub(super) async fn seal(
         &self,
         first: PageAddress,
@@ -265,7 +260,7 @@ impl Medium {
         self.device.flush().await?;
         let end = PageAddress(first.0 + count);
         if self.flash.zone_of(end) == self.flash.zone_of(first) && ends_zone {
-            // The rest of the zone stays empty; zones may be short of being open.
+            // The rest of the zone stays unused. Finishing it frees an open zone.
             self.device.finish(self.address(first).zone).await?;
         }
         Ok(())
@@ -296,8 +291,7 @@ impl Medium {
         Ok(())
     }
 
-    /// Empties the zone that is about to be written from its beginning, if
-    /// something may lie there.
+    /// Resets a zone before the first write to it, if it may hold old data.
     async fn make_writable(&self, first: PageAddress) -> Result<(), DeviceError> {
         let zone = self.flash.zone_of(first);
         let begins = first == self.flash.first_page(zone);
@@ -307,22 +301,22 @@ impl Medium {
         Ok(())
     }
 
-    /// Ends a zone that is not written again in this life: few may be open.
+    /// Finishes a zone without further writes in this life, because few may be open.
     pub(super) async fn give_up(&self, first: PageAddress) {
         let zone = self.address(first).zone;
         if let Err(error) = self.device.finish(zone).await {
-            tracing::warn!(%error, "a zone that is given up stays open");
+            tracing::warn!(%error, "a zone out of use could not be finished and stays open");
         }
     }
 
-    /// Empties a zone.
+    /// Resets a zone.
     pub(super) async fn reset(&self, zone: u32) -> Result<(), DeviceError> {
         self.device.reset(self.zone(zone)).await?;
         self.lives[zone as usize].fetch_add(1, SeqCst);
         Ok(())
     }
 
-    /// Empties a zone for good: no crash brings back what was there.
+    /// Resets a zone durably: no crash brings back its content.
     pub(super) async fn reset_durably(&self, zone: u32) -> Result<(), DeviceError> {
         self.reset(zone).await?;
         self.device.flush().await

@@ -1,17 +1,17 @@
-//! Tiny objects on a device: `floe_core::tiny` carried out.
+//! Tiny objects on a device: the driver of `floe_core::tiny`.
 //!
-//! | file | what happens there |
+//! | file | content |
 //! |---|---|
-//! | `config.rs` | settings, and what follows from them |
-//! | `engine.rs` | the five engines as one |
-//! | `instance.rs`, `insert.rs` | one engine: searches; writes |
-//! | `tasks.rs` | the task that carries out what an engine asks for |
+//! | `config.rs` | settings and the validated plan |
+//! | `engine.rs` | the five engines as one type |
+//! | `instance.rs`, `insert.rs` | one engine: searches and writes |
+//! | `tasks.rs` | runs the tasks that an engine issues |
 //! | `ram.rs` | the RAM tier |
 //! | `medium.rs` | pages: addresses, checksums, labels |
-//! | `journal.rs`, `order.rs` | fences: what must not come back after a crash |
-//! | `fences.rs` | which of them still hold |
-//! | `open.rs` | from flash to running engines |
-//! | `survey.rs` | how many of the copies that it found a get finds |
+//! | `journal.rs`, `order.rs` | fences: superseded copies that a crash must not bring back |
+//! | `fences.rs` | the fences in force |
+//! | `open.rs` | opening: format or recovery |
+//! | `survey.rs` | estimates the share of live copies after a restart |
 //!
 //! **No lock is held across an await; every pool and queue is bounded.**
 
@@ -22,8 +22,7 @@ mod insert;
 mod instance;
 mod journal;
 mod lock {
-    //! The lock of `order.rs`, apart so that a model checker can put its own in
-    //! place.
+    //! The lock of `order.rs`, in its own module so that a model checker can replace it.
     pub(super) use parking_lot::Mutex;
 }
 mod medium;
@@ -64,27 +63,27 @@ pub use floe_core::tiny::{
     FairyWrenConfig, KangarooConfig, LogConfig, SetConfig, SetPolicy, SetStorage,
 };
 
-/// Why a tiny store could not be opened.
+/// Errors of opening a tiny store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenTinyError {
-    /// A setting cannot work on this device.
+    /// A setting is invalid on this device.
     #[error(transparent)]
     Config(#[from] PlanError),
     /// The device failed.
     #[error("the cache device failed: {0}")]
     Device(#[from] DeviceError),
-    /// The device holds something that is not a cache of tiny objects.
+    /// The device holds other data than a cache of tiny objects.
     #[error(
-        "{device} holds something else than a cache of tiny objects ({source}); `floe format --tiny --force` wipes it, or choose another path or device"
+        "{device} does not hold a cache of tiny objects ({source}); `floe format --tiny --force` wipes it, or choose another path or device"
     )]
     ForeignData {
         /// The device.
         device: String,
-        /// Its content, as far as it can be told.
+        /// Its content, as far as it is recognised.
         source: LayoutError,
     },
-    /// The device holds a cache of another shape.
+    /// The device holds a cache with another plan.
     #[error(
         "{device} holds a cache of another plan: {mismatch}; change the setting back, or reformat with `floe format --tiny --force` (the cached data is lost, nothing else)"
     )]
@@ -104,10 +103,10 @@ pub enum OpenTinyError {
         /// The versions.
         source: LayoutError,
     },
-    /// The metadata zones could not be written.
+    /// Writing the metadata zones failed.
     #[error("the cache's metadata could not be written: {0}")]
     Metadata(String),
-    /// More was outdated when the process died than memory takes in.
+    /// The journal has more fences in force than memory has room for.
     #[error(
         "the journal has more fences than set-groups in memory have room for; set tiny.nemo.memory_set_groups to what it was, or reformat with `floe format --tiny --force`"
     )]
@@ -123,79 +122,79 @@ impl From<LogError> for OpenTinyError {
     }
 }
 
-/// The result of opening.
+/// The result of recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TinyRecovery {
-    /// The device was blank and was formatted.
+    /// Whether the device was blank and was formatted.
     pub formatted: bool,
-    /// A cache was there, and nothing of it was kept: its engine keeps what it
-    /// knows in memory only, or its journal was damaged.
+    /// Whether an existing cache was discarded, because its engine is volatile
+    /// or its journal was damaged.
     pub cold: bool,
-    /// The journal was damaged: to be safe everything was forgotten.
+    /// Whether the journal was damaged, so that all objects had to be discarded.
     pub journal_damaged: bool,
-    /// Set-groups that are served again.
+    /// Recovered set-groups.
     pub set_groups: u64,
-    /// Objects in them, those included that newer ones outdate.
+    /// Objects in them, superseded ones included.
     pub objects: u64,
-    /// Summaries that were not believed.
+    /// Rejected summaries.
     pub disbelieved: u64,
-    /// Keys whose value on flash is outdated, for the newer was lost.
+    /// Keys whose copies on flash are superseded, although the newer copy was lost.
     pub fences: u64,
 }
 
 impl TinyRecovery {
-    /// Whether no object from before is served.
+    /// Whether no earlier object was recovered.
     pub fn begins_empty(&self) -> bool {
         self.formatted || self.cold
     }
 }
 
-/// The counts of a tiny store at one moment.
+/// Counts and gauges of a tiny store at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct TinyStats {
-    /// The engines, together.
+    /// The sum over the engines.
     pub engine: Statistics,
-    /// Memory that they hold, and what is known of each zone and page.
+    /// Memory of the engines and of the tables of zones and pages.
     pub memory: Memory,
-    /// Keys that a get finds in memory or on flash. With Nemo an estimate:
-    /// exact up to 2,048 keys, then within 10 % of the most keys that there
-    /// were at once. Just after a restart, and with the other engines, some
-    /// copies count that newer ones replaced.
+    /// Keys that a get finds in memory or on flash. For Nemo an estimate: exact
+    /// up to 2,048 keys, then within 10 % of the largest number so far. Soon
+    /// after a restart, and for the other engines, it includes some superseded
+    /// copies.
     pub living: Living,
-    /// Values admitted to flash.
+    /// The admission policy's counts.
     pub admission: AdmissionStatistics,
     /// Bytes in the RAM tier.
     pub ram_bytes: u64,
-    /// Gets that the RAM tier answered.
+    /// Gets served from the RAM tier.
     pub ram_hits: u64,
-    /// Searches that found an object whose time was over: each time, until it
-    /// is replaced or evicted.
+    /// Searches that found an expired object. It counts each time until it is
+    /// replaced or evicted.
     pub expired: u64,
-    /// Fences that overwrites and deletes made durable.
+    /// Fences that overwrites and deletes sent to the journal.
     pub fences: u64,
-    /// Overwrites and deletes that needed none, as an earlier one covers them.
+    /// Overwrites and deletes that an existing fence covered.
     pub fences_spared: u64,
-    /// How often a write waited for set-groups to be flushed, as more fences
-    /// held than the journal, or memory after a crash, has room for.
+    /// Writes that waited for set-groups to be flushed, because the number of
+    /// fences in force was at its limit.
     pub fences_delays: u64,
-    /// Writes before which the key was looked for on flash, as many fences
-    /// held: what is not there needs none.
+    /// Writes that first looked their key up on flash, because many fences were
+    /// in force or the settings say so.
     pub fences_lookups: u64,
-    /// Memory of the fences that may hold, and of the tables that know them.
+    /// Memory of the fences in force and their tables.
     pub fences_bytes: u64,
     /// The device, since it was opened.
     pub device: CounterSnapshot,
 }
 
-/// Keys to values of up to about four thousand bytes, at near-1 write
-/// amplification and a few bits of memory each. Cheap to clone.
+/// Keys to values of up to about four thousand bytes each, with write
+/// amplification near 1 and a few bits of memory per object. Cheap to clone.
 ///
-/// The newest acknowledged value or a miss. Must be used inside a tokio runtime.
+/// A get returns the newest acknowledged value or a miss. Requires a tokio
+/// runtime.
 ///
-/// Of the five engines ([`TinyConfig::engine`]) only Nemo finds its objects
-/// again when the cache is opened anew. The others keep what they know in
-/// memory only, as those of their papers do: they begin empty each time, under
-/// a new id, so that nothing on flash can be taken for theirs.
+/// Of the five engines ([`TinyConfig::engine`]) only Nemo recovers its objects.
+/// The others, like those of their papers, keep their index in memory only:
+/// they start empty, with a new cache id that makes old pages unreadable.
 #[derive(Clone)]
 pub struct Tiny {
     handle: Arc<Handle>,
@@ -203,8 +202,7 @@ pub struct Tiny {
 
 struct Handle {
     engine: TinyEngine,
-    /// A value that may come back after the process died must be outlived by
-    /// the value that replaces it.
+    /// If a value can be recovered after a crash, so must be the write that superseded it.
     durability: Durability,
     instances: Arc<[Arc<Instance>]>,
     journal: Journal,
@@ -241,11 +239,10 @@ impl fmt::Debug for Tiny {
 }
 
 impl Tiny {
-    /// Opens the cache on `device`: recovers what it holds, or formats it if
-    /// it is blank.
+    /// Opens the cache on `device`: recovers it, or formats a blank device.
     ///
     /// # Errors
-    /// [`OpenTinyError`] says which setting cannot work, or what the device holds.
+    /// [`OpenTinyError`] names the setting that cannot work, or describes the device's content.
     pub async fn open(
         device: SharedDevice,
         clock: Clock,
@@ -272,16 +269,16 @@ impl Tiny {
         Ok(Tiny { handle })
     }
 
-    /// Whether an object of this size can be kept.
+    /// Whether a key and value of these sizes can be stored.
     pub fn fits(&self, key_bytes: usize, value_bytes: usize) -> bool {
         key_bytes <= KEY_BYTES_MAX && key_bytes + value_bytes <= OBJECT_BYTES_MAX
     }
 
-    /// The value of `key`.
+    /// Reads the value of `key`.
     ///
     /// # Errors
-    /// [`CacheError::KeyTooLong`], [`CacheError::Closed`]. Flash that cannot be
-    /// read is a miss.
+    /// [`CacheError::KeyTooLong`], [`CacheError::Closed`]. A value that flash
+    /// cannot return is a miss.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Value>, CacheError> {
         consume_budget().await;
         let handle = &*self.handle;
@@ -294,8 +291,7 @@ impl Tiny {
         }))
     }
 
-    /// The value of `key` if it is in memory, without a future and without
-    /// waiting: for frontends that answer most requests from memory.
+    /// Reads the value of `key` if it is in memory, synchronously.
     ///
     /// # Errors
     /// As [`get`](Tiny::get).
@@ -314,9 +310,9 @@ impl Tiny {
         })
     }
 
-    /// Stores `value`, replacing what `key` had. Returns as soon as the value
-    /// is served (it is on its way to flash) and anything it replaced is
-    /// durably dead. Waits while there is no room in memory.
+    /// Stores `value` in place of an older one. Returns when reads find it,
+    /// before it is on flash, and older copies are durably invalid. Waits while
+    /// memory has no room.
     ///
     /// # Errors
     /// [`CacheError::KeyTooLong`], [`CacheError::ValueTooLarge`],
@@ -349,7 +345,7 @@ impl Tiny {
         handle.insert(instance, object).await
     }
 
-    /// Forgets `key`. When it returns, no crash brings the value back.
+    /// Removes `key`. After it returns, no crash brings the value back.
     ///
     /// # Errors
     /// As [`put`](Tiny::put).
@@ -359,9 +355,9 @@ impl Tiny {
         self.handle.insert(instance, Object::tombstone(hash)).await
     }
 
-    /// Writes what memory holds to flash, and waits until it is stable there.
-    /// That writes set-groups that are not full: it costs write amplification.
-    /// Where nothing outlives the process there is nothing to be waited for.
+    /// Writes the objects in memory to flash and waits until they are durable.
+    /// This writes set-groups that are not full, which costs write
+    /// amplification. Volatile engines have nothing to wait for.
     ///
     /// # Errors
     /// [`CacheError::Closed`].
@@ -376,9 +372,9 @@ impl Tiny {
         Ok(())
     }
 
-    /// Rids the journal of fences that have become needless. What was
-    /// overwritten of late would be forgotten by the next opening otherwise,
-    /// although it is on flash: fences hold longer than they must.
+    /// Drops ended fences from the journal. Fences stay in force beyond their
+    /// need, so without this the next opening would discard recently
+    /// overwritten keys that are on flash.
     async fn settle(&self) {
         if !self.handle.durability.is_persistent() {
             return;
@@ -387,12 +383,11 @@ impl Tiny {
             instance.settle(&self.handle.journal);
         }
         if let Err(error) = self.handle.journal.settle().await {
-            tracing::warn!(%error, "what was overwritten of late is forgotten by the next opening");
+            tracing::warn!(%error, "the next opening will discard recently overwritten objects");
         }
     }
 
-    /// Flushes and stops. Calls on other clones fail with
-    /// [`CacheError::Closed`] from then on.
+    /// Flushes and stops. Later calls on other clones fail with [`CacheError::Closed`].
     ///
     /// # Errors
     /// As [`flush`](Tiny::flush).
@@ -403,12 +398,12 @@ impl Tiny {
         }
         let tasks: Vec<_> = self.handle.tasks.lock().drain(..).collect();
         for task in tasks {
-            // A task that panicked has said so.
+            // The panic of a task was reported already.
             let _ = task.await;
         }
         self.settle().await;
-        // Nothing of it is left behind on the device: a caller that waits for the
-        // journal now gets the error that it is closed.
+        // The device must be unused afterwards. A caller that waits for the
+        // journal gets the error that it is closed.
         let journal_task = self.handle.journal_task.lock().take();
         if let Some(task) = journal_task {
             task.abort();
@@ -417,22 +412,22 @@ impl Tiny {
         flushed
     }
 
-    /// A number that no other cache has, about: of its identity on flash.
+    /// A number that identifies the cache: its hash seed, which the superblock keeps.
     pub fn identity(&self) -> u64 {
         self.handle.seed.0
     }
 
-    /// Its engine.
+    /// The engine.
     pub fn engine(&self) -> TinyEngine {
         self.handle.engine
     }
 
-    /// The result of opening.
+    /// The result of recovery.
     pub fn recovery(&self) -> &TinyRecovery {
         &self.handle.recovery
     }
 
-    /// Its device.
+    /// The device.
     pub fn device(&self) -> &SharedDevice {
         &self.handle.device
     }
@@ -513,7 +508,7 @@ impl Handle {
     }
 
     async fn insert(&self, instance: &Instance, object: Object) -> Result<(), CacheError> {
-        // Engines that keep what they know in memory bring nothing back.
+        // A volatile engine cannot bring back a stale copy.
         let persists = self.durability.is_persistent();
         let journal = persists.then_some(&self.journal);
         let wait = instance.insert(object, self.now_seconds(), journal).await?;
@@ -521,7 +516,7 @@ impl Handle {
     }
 }
 
-/// Seconds since the cache was formatted, and at least one: zero is never.
+/// Seconds since the cache was formatted, at least 1, because 0 means never.
 fn seconds_since(clock: &Clock, formatted_at: u64) -> u32 {
     let seconds = clock.unix_seconds().saturating_sub(formatted_at);
     u32::try_from(seconds).unwrap_or(u32::MAX).max(1)

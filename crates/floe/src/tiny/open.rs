@@ -1,4 +1,4 @@
-//! From flash to running engines.
+//! Opening: formats a device, or recovers its engines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64};
@@ -33,10 +33,10 @@ use super::ram::Ram;
 use super::{OpenTinyError, TinyRecovery};
 use crate::metadata_log::{FindError, Found, newest, other, superblocks};
 
-/// Extents whose summaries are read at once.
+/// Extents whose summaries are read concurrently.
 const PARALLEL: usize = 32;
 
-/// What opening makes.
+/// An opened cache.
 pub(super) struct Opened {
     pub(super) instances: Arc<[Arc<Instance>]>,
     pub(super) journal: (Journal, JoinHandle<()>),
@@ -62,7 +62,7 @@ pub(super) async fn open(
     }
 }
 
-/// Looks for the cache that the device holds; `None` if it is blank.
+/// Finds the cache on the device; `None` if the device is blank.
 async fn find(
     device: &SharedDevice,
     plan: &TinyPlan,
@@ -89,8 +89,8 @@ async fn find(
     Ok(newest(device, found).await?)
 }
 
-/// The plan that a cache must have been laid out by. Where nothing is found
-/// again, how many sets there were does not matter.
+/// The plan that an existing cache must have. For volatile engines the number
+/// of sets may differ.
 fn wanted(plan: &TinyPlan, superblock: &TinySuperblock) -> TinyFormatPlan {
     let sets = match plan.engine.durability() {
         Durability::Volatile if superblock.plan.engine == plan.format.engine => {
@@ -104,7 +104,7 @@ fn wanted(plan: &TinyPlan, superblock: &TinySuperblock) -> TinyFormatPlan {
     }
 }
 
-/// Begins with nothing in the metadata zones that is worth keeping.
+/// Formats the metadata zones.
 async fn format(
     device: SharedDevice,
     clock: &Clock,
@@ -113,15 +113,15 @@ async fn format(
 ) -> Result<Opened, OpenTinyError> {
     let formatted_at = clock.unix_seconds();
     let superblock = TinySuperblock {
-        // Another one each time, also with a configured seed: what an earlier
-        // cache left on the device must not be taken for this one's.
+        // A new id each time, even with a configured seed: pages of an earlier
+        // cache on the device must be unreadable.
         cache_id: CacheId(random(config, formatted_at).random()),
         seed: HashSeed(random(config, 0).random()),
         formatted_at,
         epoch: 1,
         plan: plan.format,
     };
-    // The other metadata zone must not be taken for a newer one.
+    // An old superblock in the other metadata zone must not supersede this one.
     device.reset(ZoneId(1)).await?;
     let recovery = TinyRecovery {
         formatted: true,
@@ -130,12 +130,12 @@ async fn format(
     begin_empty(device, plan, superblock, ZoneId(0), recovery).await
 }
 
-/// Goes on with a cache of which nothing is found again: its engine keeps what
-/// it knows in memory only, or fences are lost and anything could be outdated.
+/// Discards the objects of an existing cache: its engine is volatile, or its
+/// fences were lost and any copy may be stale.
 ///
-/// With a new id no page that was ever written can be taken for one of this
-/// life, whatever becomes of the device. The key hash stays, and with it the
-/// cache's identity.
+/// The new cache id makes every page written so far unreadable, even if the
+/// device brings one back. The key hash stays, and with it the cache's
+/// identity.
 async fn begin_anew(
     device: SharedDevice,
     plan: &TinyPlan,
@@ -157,7 +157,7 @@ async fn begin_anew(
     begin_empty(device, plan, superblock, other(found.zone), recovery).await
 }
 
-/// Where ids come from, in this life of a cache.
+/// The source of ids in this life of the cache.
 fn random(config: &TinyConfig, epoch: u64) -> rand::rngs::StdRng {
     match config.seed {
         Some(seed) => rand::SeedableRng::seed_from_u64(seed ^ epoch << LIFE_SHIFT),
@@ -165,10 +165,10 @@ fn random(config: &TinyConfig, epoch: u64) -> rand::rngs::StdRng {
     }
 }
 
-/// Lives stand above the bits that configured seeds mostly have.
+/// The life's number is shifted above the bits that configured seeds usually have.
 const LIFE_SHIFT: u32 = 32;
 
-/// Engines that know of nothing, and a journal that begins in `metadata`.
+/// Creates empty engines, and a journal that begins in `metadata`.
 async fn begin_empty(
     device: SharedDevice,
     plan: &TinyPlan,
@@ -178,7 +178,7 @@ async fn begin_empty(
 ) -> Result<Opened, OpenTinyError> {
     let zones = Zones::of(&device, plan).await?;
     for zone in zones.active() {
-        // Devices that limit how many there are count them still.
+        // Devices that limit active zones still count these.
         device.reset(zone).await?;
     }
     let instances: Arc<[_]> = (0..plan.instances)
@@ -207,7 +207,7 @@ async fn begin_empty(
     })
 }
 
-/// Finds again what Nemo holds.
+/// Recovers the objects of Nemo.
 async fn recover(
     device: SharedDevice,
     plan: &TinyPlan,
@@ -231,8 +231,8 @@ async fn recover(
         recovery.set_groups += believed.set_groups() as u64;
         recovery.objects += believed.objects();
         recovery.disbelieved += believed.disbelieved as u64;
-        // What could be believed one day goes now, in order. The rest goes
-        // when its zone is written.
+        // Zones that may hold a summary are reset before all others, in order:
+        // a later recovery might accept it. Others are reset when written.
         let must_go = |zone| extents.say_something[zone as usize] || zones.is_active(&medium, zone);
         let engine = Nemo::recover(nemo.clone(), &believed, must_go);
         let mut stripe = engine.stripe();
@@ -244,12 +244,12 @@ async fn recover(
             };
         }
         recovery.fences += held.len() as u64;
-        // The tombstones are in memory, as what they stand for was.
+        // The tombstones are in memory and reach flash with the next set-groups.
         let below = engine.durable_when(&stripe);
         let mut holding = Fences::new(plan.fences);
         holding.hold(below, held.len());
         let held = held.into_iter().map(|fence| Fence { below, ..fence });
-        // What is not believed now must not be believed the next time.
+        // The next recovery must reject what this one rejects.
         let (oldest, next) = (believed.oldest(), engine.durable());
         let notes = [
             Entry::Note(TinyNote::Gone {
@@ -291,7 +291,7 @@ async fn recover(
     })
 }
 
-/// What was noted last of an instance.
+/// The last notes about an instance.
 fn known(notes: &[TinyNote], at: u32) -> Known {
     let mut known = Known { oldest: 0, next: 0 };
     for note in notes {
@@ -308,7 +308,7 @@ fn known(notes: &[TinyNote], at: u32) -> Known {
     known
 }
 
-/// Fences of an instance that still hold: set-groups up to `durable` are on flash.
+/// An instance's fences in force, given that set-groups below `durable` are on flash.
 fn held_fences(plan: &TinyPlan, notes: &[TinyNote], at: u32, durable: u64) -> Vec<Fence> {
     let fence = |note: &TinyNote| match *note {
         TinyNote::Fence(fence) => Some(fence),
@@ -319,7 +319,7 @@ fn held_fences(plan: &TinyPlan, notes: &[TinyNote], at: u32, durable: u64) -> Ve
     notes.iter().filter_map(fence).filter(holds).collect()
 }
 
-/// The instance that a key belongs to.
+/// The instance of a key.
 pub(super) fn instance_of(hash: KeyHash, instances: u32) -> u32 {
     fast_range(hash.0, instances as usize) as u32
 }
@@ -358,7 +358,7 @@ fn instance(
     fences: Fences,
     medium: Medium,
 ) -> Arc<Instance> {
-    // The plan has checked it.
+    // `TinyPlan::new` has validated the policy.
     let seed = medium.seed.0 ^ u64::from(medium.first_zone);
     let admission = Admission::new(&plan.admission, seed)
         .or_else(|_| Admission::new(&AdmissionConfig::default(), seed))
@@ -382,7 +382,7 @@ fn instance(
     })
 }
 
-/// What the device says of its zones.
+/// The states of the device's zones.
 struct Zones(Vec<ZoneState>);
 
 impl Zones {
@@ -396,7 +396,7 @@ impl Zones {
         Ok(Zones(zones))
     }
 
-    /// Zones for objects that were left half written.
+    /// Data zones that are open or closed, but not finished.
     fn active(&self) -> impl Iterator<Item = ZoneId> {
         let for_objects = (0..).zip(&self.0).skip(METADATA_ZONES as usize);
         for_objects
@@ -410,16 +410,15 @@ impl Zones {
     }
 }
 
-/// What an instance's flash says of itself.
+/// The extents of an instance, as read from flash.
 struct Extents {
-    /// Every extent that ends in a summary.
+    /// Extents with a valid summary.
     survivors: Vec<Survivor>,
-    /// Of each zone: whether there is anything where a summary would be, or
-    /// that could not be read.
+    /// For each zone: whether a page at a summary's place is not blank, or is unreadable.
     say_something: Vec<bool>,
 }
 
-/// Reads the page of every extent in which its summary begins.
+/// Reads the first summary page of every extent.
 async fn look(plan: &NemoPlan, medium: &Medium) -> Extents {
     let read: Vec<(u32, Option<Summary>)> = futures::stream::iter(0..plan.extents())
         .map(async |extent| {
@@ -453,7 +452,7 @@ async fn look(plan: &NemoPlan, medium: &Medium) -> Extents {
     }
 }
 
-/// The summary that begins in `page`, without its filters.
+/// Decodes the summary that begins in `page`, without its filters.
 fn summary(plan: &NemoPlan, medium: &Medium, page: &[u8]) -> Option<Summary> {
     let id = read_page_id(medium.id, page).ok()?;
     match id.kind {
@@ -487,10 +486,9 @@ fn summary(plan: &NemoPlan, medium: &Medium, page: &[u8]) -> Option<Summary> {
     }
 }
 
-/// Reads the filters of set-groups that no index group speaks of, or makes
-/// them anew where there was no room for them. Where they cannot be read, the
-/// set-group's objects are only found by reading every page: its filters say
-/// that everything may be there.
+/// Reads the filters of set-groups that no index group covers, or rebuilds them
+/// if the summary had no room for them. Unreadable filters are set to match
+/// every key, so that a search reads the page.
 async fn read_filters(plan: &NemoPlan, medium: &Medium, believed: &mut Recovery) {
     for survivor in believed.unindexed() {
         let first = survivor.extent * plan.extent_pages() + plan.sets();
@@ -511,10 +509,10 @@ async fn read_filters(plan: &NemoPlan, medium: &Medium, believed: &mut Recovery)
     }
 }
 
-/// Sets of a set-group that are read at once.
+/// Sets of a set-group that are read concurrently.
 const SETS_AT_ONCE: usize = 64;
 
-/// The filters of a set-group, from its sets.
+/// Rebuilds a set-group's filters from its sets.
 async fn filters_of_sets(plan: &NemoPlan, medium: &Medium, survivor: &Survivor) -> Box<[u8]> {
     let first = survivor.extent * plan.extent_pages();
     let pages: Vec<PageAddress> = (first..first + plan.sets()).map(PageAddress).collect();
@@ -538,5 +536,5 @@ fn hashes_of(objects: &[Object]) -> Vec<KeyHash> {
     objects.iter().map(|object| object.hash).collect()
 }
 
-/// A page has as many bytes as the layout says.
+/// The layout fixes the page size.
 const _: () = assert!(PAGE_BYTES == 4096);

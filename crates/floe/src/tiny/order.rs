@@ -1,31 +1,29 @@
-//! The order of fences: numbers by which others wait for them.
+//! The order of fences: numbers by which writes wait for them.
 //!
-//! Whoever sends a fence waits for that one. Whoever relies on fences that
-//! others sent before waits until all up to the last of them are durable, and
-//! all that is known then is the number of the last one that is. So numbers
-//! must be given in the order in which fences are queued: the number and the
-//! place in the queue come under one lock. Were they two steps, a fence could
-//! be overtaken between them by one with a higher number, and be taken for
-//! durable before it is.
+//! A write that sends a fence waits for it. A write that reuses earlier fences
+//! waits until all up to the last of them are durable, by the number of the
+//! last durable one. So a fence's number and its place in the queue must be
+//! assigned under one lock. Otherwise a fence with a higher number could enter
+//! the queue first, and a lower one count as durable too early.
 
 use super::lock::Mutex;
 
-/// Gives fences their numbers.
+/// Assigns numbers to fences.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     last: Mutex<u64>,
 }
 
 impl Order {
-    /// Numbers a fence and queues it; `queue` waits for nothing. Returns its
-    /// result and the number.
+    /// Numbers a fence and queues it with `queue`, which must not wait. Returns
+    /// its result and the number.
     pub(super) fn queue<T>(&self, queue: impl FnOnce(u64) -> T) -> (T, u64) {
         let mut last = self.last.lock();
         *last += 1;
         (queue(*last), *last)
     }
 
-    /// The number of the last fence that was queued; zero if none was.
+    /// The number of the last queued fence; 0 if there is none.
     pub(super) fn last(&self) -> u64 {
         *self.last.lock()
     }

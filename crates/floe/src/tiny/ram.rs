@@ -1,6 +1,5 @@
-//! The RAM tier of one instance: values read from flash of late, and values
-//! that were not admitted to it. Behind the same lock as the engine, so that
-//! the two never disagree.
+//! The RAM tier of one instance: values recently read from flash, and declined
+//! values. The engine's lock guards it, so the two always agree.
 
 use bytes::Bytes;
 use floe_core::hash::{ByKeyHash, KeyHash, fast_range};
@@ -9,12 +8,12 @@ use floe_core::tiny::{Expiry, Object};
 use quick_cache::Weighter;
 use quick_cache::unsync::{Cache, DefaultLifecycle};
 
-/// What an entry costs beside its key and value: quick_cache's slot and
-/// table, two allocations, and the handle of the shared bytes.
+/// Overhead of an entry in bytes: quick_cache's slot and table, two
+/// allocations, and the `Bytes` handle.
 const ENTRY_BYTES: u64 = 160;
 
-/// Counters of changes. A read from flash that began before its key's counter
-/// moved may have found what is outdated by now.
+/// Counters of changes by key hash. If its counter moved during a read from
+/// flash, the value may be stale.
 const MARKS: usize = 4096;
 
 #[derive(Clone, Debug)]
@@ -41,12 +40,12 @@ pub(super) struct Ram {
     hits: u64,
 }
 
-/// How often keys like one had changed when it was looked for.
+/// A key's change counter when a read began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark(u32);
 
 impl Ram {
-    /// A tier of `bytes`, for objects of about `object_bytes`.
+    /// Creates a tier of `bytes`, for objects of about `object_bytes`.
     pub(super) fn new(bytes: u64, object_bytes: u32) -> Self {
         let items = (bytes / (u64::from(object_bytes) + ENTRY_BYTES)).clamp(16, 1 << 24);
         Ram {
@@ -74,7 +73,7 @@ impl Ram {
         Mark(self.marks[fast_range(hash.0, MARKS)])
     }
 
-    /// Keeps what was read from flash, unless the key may have changed since.
+    /// Stores a value read from flash, unless its key may have changed since.
     pub(super) fn keep_read(
         &mut self,
         mark: Mark,
@@ -88,7 +87,7 @@ impl Ram {
         }
     }
 
-    /// Keeps a value; the key has [`changed`](Ram::changed).
+    /// Stores a value; the caller must have called [`changed`](Ram::changed).
     pub(super) fn put(&mut self, hash: KeyHash, key: &[u8], value: Bytes, expires: Expiry) {
         if let Some(cache) = &mut self.cache {
             cache.insert(
@@ -102,7 +101,7 @@ impl Ram {
         }
     }
 
-    /// Keeps an object that flash does not get.
+    /// Stores an object that the admission policy declined.
     pub(super) fn put_object(&mut self, object: &Object) {
         if let Some((key, value)) = split_record(&object.record) {
             let value = Bytes::copy_from_slice(value);
@@ -110,7 +109,7 @@ impl Ram {
         }
     }
 
-    /// A key was written or deleted.
+    /// Records a write or delete of the key.
     pub(super) fn changed(&mut self, hash: KeyHash) {
         let mark = &mut self.marks[fast_range(hash.0, MARKS)];
         *mark = mark.wrapping_add(1);
@@ -123,7 +122,7 @@ impl Ram {
         self.cache.as_ref().map_or(0, Cache::weight)
     }
 
-    /// Memory besides entries.
+    /// Memory besides the entries.
     pub(super) fn table_bytes(&self) -> u64 {
         size_of_val(&*self.marks) as u64
     }

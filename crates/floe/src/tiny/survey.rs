@@ -1,8 +1,9 @@
-//! After a restart: which of the copies on flash are the newest of their key.
+//! Estimates, after a restart, how many copies on flash are the newest of their
+//! key.
 //!
-//! Set-groups that a restart finds say how many copies they hold, not how many
-//! of them a get finds. So some are drawn and looked for, one read after
-//! another, beside everything else.
+//! Recovered set-groups record how many copies they hold, but not how many of
+//! them are superseded. So a background task draws random copies and looks each
+//! up, one read at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -13,11 +14,11 @@ use floe_core::tiny::{Engine as _, Label, Object, Page, PageAddress};
 
 use super::instance::Instance;
 
-/// Draws, those included that hit an empty set or a page that cannot be read.
+/// Most draws, including those of an empty set or an unreadable page.
 const DRAWS_MAX: u64 = 1 << 15;
 
 impl Instance {
-    /// Draws copies until the engine has enough of them.
+    /// Draws copies until the engine has enough.
     pub(super) async fn survey(self: Arc<Self>, now_seconds: impl Fn() -> u32) {
         for nth in 0..DRAWS_MAX {
             if self.stopping.load(SeqCst) {
@@ -42,8 +43,8 @@ impl Instance {
         state.engine.draw(&state.stripe, random)
     }
 
-    /// One of a page's objects. The page is not pinned: of one that was
-    /// emptied meanwhile the label is another's.
+    /// One object of a page. The page is not pinned: if its zone was reset
+    /// meanwhile, its label does not match.
     async fn one_of(&self, page: PageAddress, label: Label, random: u64) -> Option<Object> {
         let read = self.medium.read(page).await.ok();
         let Page::Objects(mut objects) = self.medium.objects(label, read)? else {

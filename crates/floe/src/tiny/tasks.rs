@@ -1,4 +1,4 @@
-//! The task that carries out an engine's tasks.
+//! Runs the tasks that an engine issues.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -9,50 +9,50 @@ use futures::stream::FuturesUnordered;
 
 use super::instance::Instance;
 
-/// Tasks of an engine that are under way at most, where it needs no order.
+/// Most concurrent tasks of an engine that needs no order.
 const TASKS_MAX: usize = 64;
 
-/// A task of the engine, with what pages say of themselves.
+/// A task of the engine, with the labels of its pages.
 struct Order {
     id: TaskId,
     work: Work,
     labels: Vec<Label>,
-    /// Set-groups before this one were gone when it was given.
+    /// The oldest set-group when the task was issued.
     oldest: u64,
 }
 
-/// The next step of the task.
+/// The next step of the loop.
 enum Next {
     Order(Order),
-    /// Nothing, until a notification.
+    /// No task until a notification.
     Wait,
-    /// Nothing, and nothing will ever be: the engine refuses objects, and
-    /// nothing that could change its mind is under way.
+    /// No task, now or later: the engine rejects objects, and nothing is
+    /// running that could change its state.
     WornOut,
 }
 
 /// A durable note about set-groups.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Note {
-    /// Those before this one are gone, though their zone could not be emptied.
+    /// Set-groups before this one are evicted, although their zone could not be reset.
     Gone(u64),
-    /// Those before this one were written.
+    /// Set-groups before this one were written.
     Written(u64),
 }
 
-/// A task that was carried out.
+/// A finished task.
 struct Ended {
     id: TaskId,
     outcome: Outcome,
-    /// If a zone was to be emptied: the order's `oldest`.
+    /// For a reset: the order's `oldest`.
     emptied: Option<u64>,
-    /// If a set-group was to be summed up: its sequence.
+    /// For a summary of a set-group: the set-group's sequence.
     sealed: Option<u64>,
 }
 
 impl Instance {
-    /// Carries out what the engine asks for, until it is told to stop. `note`
-    /// notes something durably; says whether it could.
+    /// Runs the engine's tasks until [`stop`](Instance::stop). `note` makes a
+    /// note durable, and returns whether it succeeded.
     pub(super) async fn run(
         self: Arc<Self>,
         now_seconds: impl Fn() -> u32,
@@ -65,7 +65,7 @@ impl Instance {
         };
         let mut running = FuturesUnordered::new();
         loop {
-            // Objects that do not outlive the process need not be written.
+            // Volatile objects need not be written at shutdown.
             let goes_on = self.durability.is_persistent() || !self.stopping.load(SeqCst);
             while goes_on && running.len() < tasks_max {
                 match self.next_order(running.is_empty()) {
@@ -73,7 +73,7 @@ impl Instance {
                     Next::Wait => break,
                     Next::WornOut => {
                         tracing::error!(
-                            "the zones for tiny objects are worn out; the cache stops taking in objects"
+                            "the zones for tiny objects are worn out; the cache rejects further objects"
                         );
                         self.stop();
                         return;
@@ -94,9 +94,9 @@ impl Instance {
                 && ended.outcome == Outcome::Failed
                 && !note(Note::Gone(oldest)).await
             {
-                // Set-groups that are gone could come back: nothing more is written.
+                // A recovery could bring back evicted set-groups, so no more are written.
                 tracing::error!(
-                    "a zone of tiny objects can neither be reset nor noted as gone; the cache stops taking in objects"
+                    "a zone of tiny objects can be neither reset nor noted as evicted; the cache rejects further objects"
                 );
                 self.stop();
                 return;
@@ -104,8 +104,9 @@ impl Instance {
             if let Some(sequence) = ended.sealed
                 && ended.outcome == Outcome::Done
             {
-                // Before fences are dropped that the set-group makes needless.
-                // A journal that fails drops none.
+                // The note must precede the end of the fences that this
+                // set-group makes obsolete. A journal that failed drops no
+                // fences.
                 note(Note::Written(sequence + 1)).await;
             }
             self.take_in(ended, now_seconds());
@@ -119,9 +120,9 @@ impl Instance {
         let Some(task) = state.next_task() else {
             let engine = &state.engine;
             if was_busy && engine.due(&state.stripe) == Due::No {
-                // It gave up what it had to write: there is nothing to wait for.
+                // The engine dropped its pending writes: waiting callers must retry.
                 self.room.notify_waiters();
-                // If it was for want of space, the engine takes more in all the same.
+                // If space was lacking, the engine accepts objects nevertheless.
                 state.refused &= !engine.waits_for_space();
             }
             return match idle && state.refused && state.searching == 0 {
@@ -131,7 +132,7 @@ impl Instance {
         };
         let engine = &state.engine;
         let labels = match &task.work {
-            // Only now is it known what a zone that must be emptied first will say.
+            // The labels are known only after the zone's reset.
             Work::Append { .. } if !self.durability.is_persistent() => Vec::new(),
             Work::Append { first, .. } => vec![engine.label(*first)],
             Work::Read(pages) => self.labels(engine, pages),
@@ -214,7 +215,7 @@ impl Instance {
             Ok(()) => Outcome::Done,
             Err(error) => {
                 let no_space = error.is_no_space();
-                tracing::warn!(%error, no_space, "tiny objects could not be written; the place is given up");
+                tracing::warn!(%error, no_space, "tiny objects could not be written; their extent stays unused");
                 if let Some(first) = written
                     && self.durability.is_persistent()
                 {
