@@ -92,6 +92,16 @@ impl List {
         }
     }
 
+    /// Adds `id`, which is in no list, as the oldest.
+    pub fn push_oldest(&mut self, array: &mut (impl Linked + ?Sized), id: u32) {
+        let newer = std::mem::replace(&mut self.oldest, id);
+        *array.links_mut(id) = Links { newer, older: NONE };
+        match newer {
+            NONE => self.newest = id,
+            newer => array.links_mut(newer).older = id,
+        }
+    }
+
     /// Removes `id` from this list; `id` must be in it.
     pub fn unlink(&mut self, array: &mut (impl Linked + ?Sized), id: u32) {
         let Links { newer, older } = array.links(id);
@@ -133,13 +143,17 @@ mod tests {
     proptest! {
         /// Compares two lists over one array with two queues.
         #[test]
-        fn lists_are_queues(steps in prop::collection::vec((0_u32..8, 0_usize..2, 0_u8..3), 0..200)) {
+        fn lists_are_queues(steps in prop::collection::vec((0_u32..8, 0_usize..2, 0_u8..4), 0..200)) {
             let mut links = [Links::default(); 8];
             let mut lists = [List::EMPTY; 2];
             let mut queues = [VecDeque::new(), VecDeque::new()];
             for (id, to, step) in steps {
                 let at = queues.iter().position(|queue| queue.contains(&id));
                 match (at, step) {
+                    (None, 3) => {
+                        lists[to].push_oldest(&mut links[..], id);
+                        queues[to].push_front(id);
+                    }
                     (None, _) => {
                         lists[to].push_newest(&mut links[..], id);
                         queues[to].push_back(id);

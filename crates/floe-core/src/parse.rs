@@ -1,5 +1,5 @@
-//! Settings from strings: an enum parses from the names that its variants have
-//! in configuration files.
+//! Settings from strings and back: an enum parses from the names that its variants
+//! have in configuration files, and prints as its name.
 
 use serde::de::DeserializeOwned;
 use serde::de::value::{Error, StrDeserializer};
@@ -27,6 +27,18 @@ macro_rules! parse_by_name {
 
             fn from_str(name: &str) -> ::std::result::Result<Self, Self::Err> {
                 $crate::parse::by_name(name)
+            }
+        }
+    )+};
+}
+
+/// Implements `Display` for enums that have a `name`.
+#[macro_export]
+macro_rules! display_name {
+    ($($named:ty),+ $(,)?) => {$(
+        impl ::std::fmt::Display for $named {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.pad(self.name())
             }
         }
     )+};

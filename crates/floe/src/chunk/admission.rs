@@ -8,7 +8,7 @@
 use floe_core::Tick;
 use floe_core::hash::KeyHash;
 use floe_core::policy::admission::{
-    Admission as Policy, AdmissionConfig, AdmissionConfigError, AdmissionKind, AdmissionStatistics,
+    Admission as Policy, AdmissionConfig, AdmissionKind, AdmissionStatistics, PolicyConfigError,
 };
 use parking_lot::Mutex;
 
@@ -20,7 +20,7 @@ pub(crate) struct AdmissionControl {
 }
 
 impl AdmissionControl {
-    pub(crate) fn new(config: &AdmissionConfig, seed: u64) -> Result<Self, AdmissionConfigError> {
+    pub(crate) fn new(config: &AdmissionConfig, seed: u64) -> Result<Self, PolicyConfigError> {
         let policy = Policy::new(config, seed)?;
         Ok(AdmissionControl {
             policy: (config.kind() != AdmissionKind::All).then(|| Mutex::new(policy)),

@@ -32,8 +32,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{AdmissionConfigError, check_range};
 use super::probabilistic::Coin;
+use crate::policy::error::{PolicyConfigError, check_range};
 use crate::{ByteSize, Tick};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -92,7 +92,7 @@ impl WriteBudgetConfig {
             .map_or(self.bytes_per_day.0 / 24, ByteSize::bytes)
     }
 
-    pub(super) fn check(&self) -> Result<(), AdmissionConfigError> {
+    pub(super) fn check(&self) -> Result<(), PolicyConfigError> {
         let budget = self.bytes_per_day;
         check_range("bytes_per_day", budget, ByteSize::mib(1), ByteSize(1 << 60))?;
         if let Some(burst) = self.burst {

@@ -29,9 +29,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{AdmissionConfigError, check_range};
-use super::reject_first::mix;
-use crate::hash::{KeyHash, fast_range};
+use crate::hash::{KeyHash, fast_range, mix};
+use crate::policy::error::{PolicyConfigError, check_range};
 
 /// The greatest count that four bits hold.
 const COUNT_MAX: u64 = 15;
@@ -66,7 +65,7 @@ impl Default for FrequencyConfig {
 }
 
 impl FrequencyConfig {
-    pub(super) fn check(&self) -> Result<(), AdmissionConfigError> {
+    pub(super) fn check(&self) -> Result<(), PolicyConfigError> {
         check_range("threshold", self.threshold, 1, COUNT_MAX as u32)?;
         check_range("window", self.window, 1 << 10, 1 << 30)
     }
@@ -95,7 +94,7 @@ pub struct Frequency {
 }
 
 impl Frequency {
-    pub(super) fn new(config: &FrequencyConfig, seed: u64) -> Self {
+    pub(in crate::policy) fn new(config: &FrequencyConfig, seed: u64) -> Self {
         Frequency {
             threshold: u64::from(config.threshold),
             seed,
@@ -105,7 +104,7 @@ impl Frequency {
         }
     }
 
-    pub(super) fn admit(&mut self, hash: KeyHash) -> bool {
+    pub(in crate::policy) fn admit(&mut self, hash: KeyHash) -> bool {
         self.see(hash) >= self.threshold
     }
 
@@ -150,7 +149,7 @@ impl Frequency {
         self.hand = (self.hand + 1) % self.blocks.len();
     }
 
-    pub(super) fn memory_bytes(&self) -> u64 {
+    pub(in crate::policy) fn memory_bytes(&self) -> u64 {
         (self.blocks.len() * WORDS_PER_BLOCK * size_of::<u64>()) as u64
     }
 }

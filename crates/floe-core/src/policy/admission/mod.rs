@@ -18,7 +18,6 @@
 
 mod all;
 mod budget;
-mod error;
 mod frequency;
 mod probabilistic;
 mod reject_first;
@@ -26,21 +25,21 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 pub use all::{All, AllConfig};
 pub use budget::{BudgetRefusals, WriteBudget, WriteBudgetConfig};
-pub use error::AdmissionConfigError;
 pub use frequency::{Frequency, FrequencyConfig};
 pub use probabilistic::{Probabilistic, ProbabilisticConfig};
 pub use reject_first::{RejectFirst, RejectFirstConfig};
 pub use statistics::AdmissionStatistics;
 
 use crate::Tick;
+use crate::display_name;
 use crate::hash::KeyHash;
+use crate::policy::PolicyConfigError;
 
 /// The policies, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -81,11 +80,7 @@ impl AdmissionKind {
     }
 }
 
-impl fmt::Display for AdmissionKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
+display_name!(AdmissionKind);
 
 /// A text names no admission policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -146,7 +141,7 @@ impl AdmissionConfig {
     ///
     /// # Errors
     /// Names the first setting that cannot work and the nearest value that does.
-    pub fn check(&self) -> Result<(), AdmissionConfigError> {
+    pub fn check(&self) -> Result<(), PolicyConfigError> {
         match self {
             AdmissionConfig::All(_) => Ok(()),
             AdmissionConfig::Probabilistic(config) => config.check(),
@@ -197,7 +192,7 @@ impl Admission {
     ///
     /// # Errors
     /// Those of [`AdmissionConfig::check`].
-    pub fn new(config: &AdmissionConfig, seed: u64) -> Result<Self, AdmissionConfigError> {
+    pub fn new(config: &AdmissionConfig, seed: u64) -> Result<Self, PolicyConfigError> {
         config.check()?;
         let policy = match config {
             AdmissionConfig::All(_) => AdmissionPolicy::All(All),

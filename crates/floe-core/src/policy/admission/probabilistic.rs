@@ -10,7 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use super::error::AdmissionConfigError;
+use crate::policy::PolicyConfigError;
 
 /// `{ kind = "probabilistic", probability = 0.5 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,11 +27,11 @@ impl Default for ProbabilisticConfig {
 }
 
 impl ProbabilisticConfig {
-    pub(super) fn check(&self) -> Result<(), AdmissionConfigError> {
+    pub(super) fn check(&self) -> Result<(), PolicyConfigError> {
         if self.probability > 0.0 && self.probability <= 1.0 {
             return Ok(());
         }
-        Err(AdmissionConfigError {
+        Err(PolicyConfigError {
             setting: "probability",
             value: self.probability.to_string(),
             limit: "it must be above 0 and at most 1".to_owned(),

@@ -24,9 +24,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{AdmissionConfigError, check_range};
 use crate::Tick;
-use crate::hash::{KeyHash, fast_range};
+use crate::hash::{KeyHash, fast_range, mix};
+use crate::policy::error::{PolicyConfigError, check_range};
 
 /// Filters for which a key is certain to be remembered.
 const SPLITS: u64 = 4;
@@ -56,7 +56,7 @@ impl Default for RejectFirstConfig {
 }
 
 impl RejectFirstConfig {
-    pub(super) fn check(&self) -> Result<(), AdmissionConfigError> {
+    pub(super) fn check(&self) -> Result<(), PolicyConfigError> {
         check_range("keys", self.keys, 1 << 10, 1 << 30)?;
         check_range("window_seconds", self.window_seconds, 1, 31_536_000)
     }
@@ -202,15 +202,4 @@ impl Probes {
         let bit = fast_range(draw, self.bits);
         (bit / 64, 1 << (bit % 64))
     }
-}
-
-/// The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable
-/// pseudorandom number generators", 2014): every bit of the result depends on
-/// every bit of `word`. It is needed because all hashes of a shard agree in the
-/// bits that chose the shard.
-pub(super) fn mix(word: u64) -> u64 {
-    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }

@@ -22,7 +22,6 @@ mod slab;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -35,6 +34,8 @@ pub use resident::Access;
 use resident::Resident;
 use s3fifo::S3Fifo;
 use sieve::Sieve;
+
+use crate::display_name;
 
 /// The policies, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -78,11 +79,7 @@ impl ObjectPolicyKind {
     }
 }
 
-impl fmt::Display for ObjectPolicyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
+display_name!(ObjectPolicyKind);
 
 /// A text names no eviction policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// A setting of an admission policy that cannot work.
+/// A setting of a policy that cannot work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} = {value} cannot work: {limit}; the nearest value that works is {nearest}")]
-pub struct AdmissionConfigError {
+pub struct PolicyConfigError {
     /// The setting, below the table that holds the policy.
     pub setting: &'static str,
     /// Its value.
@@ -17,16 +17,16 @@ pub struct AdmissionConfigError {
 }
 
 /// Checks that `value` lies between `least` and `most`.
-pub(super) fn check_range<T: PartialOrd + fmt::Display>(
+pub(in crate::policy) fn check_range<T: PartialOrd + fmt::Display>(
     setting: &'static str,
     value: T,
     least: T,
     most: T,
-) -> Result<(), AdmissionConfigError> {
+) -> Result<(), PolicyConfigError> {
     if (&least..=&most).contains(&&value) {
         return Ok(());
     }
-    Err(AdmissionConfigError {
+    Err(PolicyConfigError {
         setting,
         value: value.to_string(),
         limit: format!("it must be from {least} to {most}"),
