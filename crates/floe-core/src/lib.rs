@@ -22,6 +22,7 @@ pub mod slots;
 pub mod ssd;
 pub mod tick;
 pub mod tiny;
+pub mod volume;
 
 pub use geometry::{Address, Geometry, GeometryError, ZoneId};
 pub use size::ByteSize;

@@ -29,7 +29,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             // Encodes the objects of tiny engines; the chunk engine keeps records of layouts.
             &["layout"],
             &["slots"],
-            &["chunk", "ssd"],
+            &["chunk", "ssd", "volume"],
         ],
     ),
     (
