@@ -1,8 +1,10 @@
-//! Policies for replacement and admission. They turn values into decisions.
+//! Policies for replacement, admission, promotion and cleaning. They turn values
+//! into decisions.
 
 pub mod admission;
 mod error;
 pub mod object;
+pub mod promotion;
 pub mod zone;
 
 pub use error::PolicyConfigError;
