@@ -2,6 +2,7 @@
 //! into decisions.
 
 pub mod admission;
+pub mod cleaning;
 mod error;
 pub mod object;
 pub mod promotion;
