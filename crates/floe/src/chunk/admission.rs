@@ -7,8 +7,9 @@
 
 use floe_core::Tick;
 use floe_core::hash::KeyHash;
+use floe_core::policy::PolicyConfigError;
 use floe_core::policy::admission::{
-    Admission as Policy, AdmissionConfig, AdmissionKind, AdmissionStatistics, PolicyConfigError,
+    Admission as Policy, AdmissionConfig, AdmissionKind, AdmissionStatistics,
 };
 use parking_lot::Mutex;
 
