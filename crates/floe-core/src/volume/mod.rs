@@ -4,3 +4,4 @@
 //! Must not depend on: drivers, devices, other engines.
 
 pub mod mode;
+pub mod sequential;
