@@ -65,7 +65,7 @@ pub enum Verdict {
     All,
     /// Insert none of them.
     None,
-    /// Insert those that [`Promotion::admits`].
+    /// Insert those that [`Promotion::admits`](super::Promotion::admits).
     Some,
 }
 
