@@ -7,7 +7,7 @@ use floe_server::{AdminConfig, Anonymous, MemcachedConfig, OxCacheConfig, S3Conf
 
 use crate::failure::Failure;
 
-/// The value of `listen` that opens no frontend.
+/// The value of `listen` that disables a frontend.
 const OFF: &str = "off";
 
 const ANONYMOUS: &[Choice] = &[
@@ -17,33 +17,33 @@ const ANONYMOUS: &[Choice] = &[
     },
     Choice {
         word: "true",
-        doc: "Yes, whoever asks.",
+        doc: "Yes, on any address.",
     },
     Choice {
         word: "loopback",
-        doc: "Yes, but refuse to start on an address that other machines can reach.",
+        doc: "Yes, but an address that other machines can reach is an error at startup.",
     },
 ];
 
 const WITHOUT_PASSWORD: &[Choice] = &[
     Choice {
         word: "loopback",
-        doc: "Yes, but refuse to start on an address that other machines can reach.",
+        doc: "Yes, but an address that other machines can reach is an error at startup.",
     },
     Choice {
         word: "true",
-        doc: "Yes, whoever asks.",
+        doc: "Yes, on any address.",
     },
     Choice {
         word: "false",
-        doc: "No: `memcached.auth_file` must name who may.",
+        doc: "No: `memcached.auth_file` must be set.",
     },
 ];
 
 /// The sections of the frontends.
 ///
 /// # Errors
-/// A bug, said in words: a struct has a field that this table lacks.
+/// A bug, described in text: a struct and its table disagree.
 pub(crate) fn sections() -> Result<Vec<Section>, String> {
     Ok(vec![s3()?, oxcache()?, memcached()?, admin()?, server()?])
 }
@@ -60,37 +60,41 @@ fn s3() -> Result<Section, String> {
             key(
                 "listen",
                 Kind::Address,
-                "Address and port; port 0 takes a free one, `off` opens no S3 frontend.",
+                "Address and port; port 0 selects a free one, `off` disables the frontend.",
             ),
             key(
                 "anonymous",
                 Kind::Choice(ANONYMOUS),
-                "Whether requests without a signature are served. When not set: `loopback` as long as there are no `s3.keys`, `s3.listen` is a loopback address and the origin is the folder in the data directory, otherwise `false`.",
+                "Whether requests without a signature are served. When not set: `loopback` if there are no `s3.keys`, `s3.listen` is a loopback address and the origin is the directory in the data directory, otherwise `false`.",
             ),
             key(
                 "keys",
                 Kind::KeyPairs,
-                "Who may sign requests: pairs of access key and secret key.",
+                "Keys that may sign requests: pairs of access key and secret key.",
             )
             .secret(),
             key(
                 "domains",
                 Kind::List,
-                "Domains below which the first label of the host name is the bucket (`bucket.s3.example.com` for `s3.example.com`). Requests to any other host name are path style.",
+                "Domains whose subdomains are buckets: `bucket.s3.example.com` for `s3.example.com`. Requests to other host names are path style.",
             ),
-            key("region", Kind::Text, "What GetBucketLocation answers."),
+            key(
+                "region",
+                Kind::Text,
+                "The region that GetBucketLocation returns.",
+            ),
             count(
                 "max_connections",
-                "Connections at once. A further one takes the place of the one that has been idle the longest; while none is idle, it waits.",
+                "Most open connections. A further one replaces the connection that has been idle longest; if none is idle, it waits.",
             ),
             count(
                 "max_streams_per_connection",
-                "Requests at once on one HTTP/2 connection.",
+                "Most concurrent requests of one HTTP/2 connection.",
             ),
             key(
                 "max_header_size",
                 Kind::Size,
-                "Most bytes of a request's head.",
+                "Bytes of the largest request head.",
             )
             .limits(Limits::between(8 << 10, 1 << 20)),
             count(
@@ -99,23 +103,23 @@ fn s3() -> Result<Section, String> {
             ),
             count(
                 "stall_timeout_seconds",
-                "Seconds that a client may take nothing of an answer, or send nothing of an upload, before its connection is broken off.",
+                "Seconds without progress in a response or an upload before its connection is closed.",
             ),
             key(
                 "min_upload_rate",
                 Kind::Size,
-                "Bytes per second that an upload must bring. A client may fall behind by `s3.stall_timeout_seconds`; `0` asks only that it never falls silent.",
+                "Least bytes per second of an upload. A client may fall behind by `s3.stall_timeout_seconds`; with 0, only silence is limited.",
             ),
             key(
                 "max_upload_size",
                 Kind::Size,
-                "Largest object taken by one PUT or one multipart upload's part.",
+                "Bytes of the largest PUT or part of a multipart upload.",
             )
             .limits(Limits::at_least(1)),
             key(
                 "tls_certificate",
                 Kind::Path,
-                "A PEM file with a certificate chain: S3 is served over TLS. Empty serves it in the clear.",
+                "A PEM file with a certificate chain, to serve S3 over TLS. Empty serves plain HTTP.",
             ),
             key(
                 "tls_key",
@@ -124,7 +128,7 @@ fn s3() -> Result<Section, String> {
             ),
         ],
     )?;
-    // Derived if not set; see `config`.
+    // Without a value, `config` derives it.
     for key in section
         .keys
         .iter_mut()
@@ -147,35 +151,27 @@ fn oxcache() -> Result<Section, String> {
             key(
                 "path",
                 Kind::Path,
-                "The socket's path; empty opens none. A stale socket there is replaced, anything else is not.",
+                "The socket's path; empty disables the frontend. An existing stale socket is replaced; any other file is an error.",
             ),
-            key(
-                "bucket",
-                Kind::Text,
-                "The bucket that holds the objects named by keys.",
-            ),
+            key("bucket", Kind::Text, "The bucket of all keys."),
             count(
                 "max_connections",
-                "Connections at once. A further one takes the place of the one that has been idle the longest; while none is idle, it waits.",
+                "Most open connections. A further one replaces the connection that has been idle longest; if none is idle, it waits.",
             ),
             count(
                 "max_pipeline",
-                "Requests in progress at once on one connection; more wait in the socket.",
+                "Most concurrent requests of one connection; further ones wait in the socket.",
             ),
-            key(
-                "max_read_size",
-                Kind::Size,
-                "Most bytes asked for by one request.",
-            )
-            .limits(Limits::between(1, (4 << 30) - 65)),
+            key("max_read_size", Kind::Size, "Most bytes of one request.")
+                .limits(Limits::between(1, (4 << 30) - 65)),
             key(
                 "read_ahead",
                 Kind::Size,
-                "Bytes read ahead of the answers being sent, over all connections.",
+                "Bytes read ahead of the responses being sent, over all connections.",
             ),
             count(
                 "stall_timeout_seconds",
-                "Seconds that a client may take nothing of an answer.",
+                "Seconds that a client may receive nothing of a response.",
             ),
         ],
     )
@@ -193,76 +189,76 @@ fn memcached() -> Result<Section, String> {
             key(
                 "listen",
                 Kind::Address,
-                "Address and port; port 0 takes a free one, `off` opens none.",
+                "Address and port; port 0 selects a free one, `off` disables TCP.",
             ),
             key(
                 "path",
                 Kind::Path,
-                "A Unix socket's path; empty opens none. A stale socket there is replaced, anything else is not.",
+                "Path of a Unix socket; empty disables it. An existing stale socket is replaced; any other file is an error.",
             ),
             key(
                 "threads",
                 Kind::Integer,
-                "Threads that serve connections; 0 is one a core.",
+                "Threads that serve connections; 0 is one per core.",
             )
             .limits(Limits::between(0, 1024)),
             count(
                 "max_connections",
-                "Connections open at once; more are told so and closed.",
+                "Most open connections; further ones get an error and are closed.",
             ),
             key(
                 "max_item_size",
                 Kind::Size,
-                "Largest item: its value, its key and the few bytes that memcached counts beside them. An item must fit a zone (`device.zone_size`), or a slot where `chunk.eviction` is `clru` and chunks are rewritten in place; where that is less than the default, it is the default.",
+                "Size of the largest item: its value, its key and memcached's overhead. An item must fit a zone (`device.zone_size`), or a slot if `chunk.eviction` is `clru` and the layout is slots. If that is less than the default, it is the default.",
             )
             .limits(Limits::between(1 << 10, 1 << 30)),
             count(
                 "max_pipeline",
-                "Requests of one connection that wait for flash at once.",
+                "Most requests of one connection that wait for flash.",
             ),
             key(
                 "memory",
                 Kind::Size,
-                "Memory of values on their way in or out, over all connections.",
+                "Memory for values in transfer, over all connections.",
             ),
             key(
                 "idle_timeout_seconds",
                 Kind::Integer,
-                "Seconds that a connection may be idle; 0 is for ever.",
+                "Seconds that a connection may be idle; 0 is unlimited.",
             ),
             count(
                 "stall_timeout_seconds",
-                "Seconds that a client may take nothing of an answer, or send nothing of a value that it announced, before its connection is broken off.",
+                "Seconds without progress in a value that a client sends, or in a response that it receives, before its connection is closed.",
             ),
             key(
                 "min_rate",
                 Kind::Size,
-                "Least bytes per second of a value that a client sends and of an answer that it takes; a slower client loses its connection. 0 is none.",
+                "Least bytes per second of a value that a client sends or a response that it receives; a slower client loses its connection. 0 disables the limit.",
             ),
             key(
                 "min_rate_grace_seconds",
                 Kind::Integer,
-                "Seconds that a value or an answer may be slower than `memcached.min_rate`. While `memcached.memory` is short it is one second, and the slowest clients go first.",
+                "Seconds that a transfer may be slower than `memcached.min_rate`. While `memcached.memory` is short the grace is one second, and the slowest transfer loses its connection first.",
             ),
             key(
                 "auth_file",
                 Kind::Path,
-                "A file of lines `name:password`. With it a connection must begin with a `set` whose value is a name, a space and a password, as with memcached's `-Y`.",
+                "A file of lines `name:password`. If set, a connection must begin with a `set` whose value is a name, a space and a password, as with memcached's `-Y`.",
             ),
             key(
                 "anonymous",
                 Kind::Choice(WITHOUT_PASSWORD),
-                "Whether clients are served without a password, where there is no `memcached.auth_file`.",
+                "Whether clients are served without a password if `memcached.auth_file` is not set.",
             ),
             key(
                 "flush_all",
                 Kind::Bool,
-                "Whether `flush_all` is carried out. `false` refuses it, as memcached's `-F` does.",
+                "Whether to execute `flush_all`. `false` rejects it, like memcached's `-F`.",
             ),
             key(
                 "tls_certificate",
                 Kind::Path,
-                "A PEM file with a certificate chain: TCP is served over TLS. Empty serves it in the clear.",
+                "A PEM file with a certificate chain, to serve TCP over TLS. Empty serves plain TCP.",
             ),
             key(
                 "tls_key",
@@ -284,16 +280,16 @@ fn admin() -> Result<Section, String> {
             Key::new(
                 "listen",
                 Kind::Address,
-                "Address and port; port 0 takes a free one, `off` opens no such frontend.",
+                "Address and port; port 0 selects a free one, `off` disables the frontend.",
             ),
             count(
                 "max_connections",
-                "Connections at once. A further one takes the place of the one that has been idle the longest; while none is idle, it waits. Four more serve only small pages such as `/health` and `/ready`.",
+                "Most open connections. A further one replaces the connection that has been idle longest; if none is idle, it waits. Four more serve only small pages such as `/health` and `/ready`.",
             ),
             Key::new(
                 "public",
                 Kind::Bool,
-                "Whether `admin.listen` may be an address that other machines can reach: nobody is asked for a password.",
+                "Whether other machines may reach `admin.listen`: the frontend has no authentication.",
             ),
         ],
     )
@@ -302,27 +298,27 @@ fn admin() -> Result<Section, String> {
 fn server() -> Result<Section, String> {
     Section::adopt(
         "server",
-        "What all frontends share.",
+        "Settings of all frontends.",
         &ServerConfig::default(),
-        // Sections of their own.
+        // These have their own sections.
         &["s3", "oxcache", "memcached", "admin"],
         vec![
             Key::new(
                 "drain_timeout_seconds",
                 Kind::Integer,
-                "How many seconds a shutdown waits for requests in flight before it breaks them off.",
+                "Seconds that a shutdown waits for pending requests before it aborts them.",
             )
             .limits(Limits::at_least(1)),
         ],
     )
 }
 
-/// Builds the configuration of the frontends from the settings. `origin_is_ours` is
-/// true if the user named no origin: the cache serves a folder of its own then, and
-/// a loopback address needs no signatures.
+/// The configuration of the frontends. `origin_is_ours` says that the settings
+/// name no origin: the cache then serves its own directory, and a loopback
+/// address needs no signatures.
 ///
 /// # Errors
-/// The setting that cannot be served, and the cure.
+/// The invalid setting, and the remedy.
 pub(crate) fn config(
     effective: &Effective<'_>,
     origin_is_ours: bool,
@@ -355,9 +351,9 @@ pub(crate) fn config(
             s3.anonymous = Anonymous::OnLoopback;
         }
     }
-    config
-        .validate()
-        .map_err(|error| Failure::usage("the frontends cannot be served").because(error))?;
+    config.validate().map_err(|error| {
+        Failure::usage("the settings of the frontends are invalid").because(error)
+    })?;
     Ok(config)
 }
 

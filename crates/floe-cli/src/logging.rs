@@ -6,11 +6,11 @@ use crate::failure::Failure;
 use crate::style::Style;
 
 floe::choices! {
-    /// How logs look.
+    /// The format of the log.
     pub enum LogFormat, default Text {
-        /// A line of text for people.
+        /// One line of text per event.
         Text = "text",
-        /// A JSON object a line, for machines.
+        /// One JSON object per line.
         Json = "json",
     }
 }
@@ -18,33 +18,35 @@ floe::choices! {
 floe::section! {
     /// The log on standard error.
     pub struct LogConfig in "log" {
-        /// The least important level that is logged: error, warn, info, debug or trace; also per module, such as `info,floe::chunk=debug`.
+        /// The minimum level: error, warn, info, debug or trace; also per
+        /// module, such as `info,floe::chunk=debug`.
         pub level: String = "info".to_owned();
-        /// How logs look.
+        /// The format of the log.
         pub format: LogFormat = LogFormat::default();
     }
 }
 
-/// The crate below the S3 frontend.
+/// The crate that the S3 frontend uses.
 const CLIENT_ERRORS: &str = "s3s";
 
-/// The filter of the log, which can be replaced.
+/// The filter of the log, which a reload replaces.
 pub(crate) struct Logs(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>);
 
 impl Logs {
-    /// Logs by `filter` from now on.
+    /// Replaces the filter.
     ///
     /// # Errors
-    /// A bug: there is no logging any more.
+    /// A bug: the subscriber is gone.
     pub(crate) fn set_filter(&self, filter: EnvFilter) -> Result<(), Failure> {
-        (self.0)(filter).map_err(|error| Failure::bug("the log level stays").because(error))
+        (self.0)(filter)
+            .map_err(|error| Failure::bug("the log level cannot be changed").because(error))
     }
 }
 
 /// Starts logging.
 ///
 /// # Errors
-/// If the level is not one.
+/// The level is invalid.
 pub(crate) fn start(config: &LogConfig) -> Result<Logs, Failure> {
     let filter = filter(config)?;
     let logs = tracing_subscriber::fmt()
@@ -73,15 +75,16 @@ pub(crate) fn start(config: &LogConfig) -> Result<Logs, Failure> {
 /// The filter that `log.level` describes.
 ///
 /// # Errors
-/// If it describes none.
+/// The level is invalid.
 pub(crate) fn filter(config: &LogConfig) -> Result<EnvFilter, Failure> {
     let mut level = config.level.clone();
-    // It logs a client's mistake as an error of the server's: anybody could fill the disk.
+    // This crate logs clients' errors as errors of the server, so any client
+    // could fill the disk.
     if !level.contains(CLIENT_ERRORS) {
         level.push_str(&format!(",{CLIENT_ERRORS}=off"));
     }
     EnvFilter::try_new(&level).map_err(|error| {
-        Failure::usage(format!("`log.level` = \"{}\" is no level", config.level))
+        Failure::usage(format!("`log.level` = \"{}\" is not a level", config.level))
             .because(error)
             .cure("use error, warn, info, debug or trace, or per module such as info,floe::chunk=debug")
     })

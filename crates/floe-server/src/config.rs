@@ -1,4 +1,4 @@
-//! Types and checks that the sections of several frontends share.
+//! Types and checks shared by the frontends' sections.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub enum Anonymous {
 }
 
 impl Anonymous {
-    /// Whether such requests are served at all.
+    /// Whether such requests are served, at least on loopback.
     pub fn is_served(self) -> bool {
         self != Anonymous::Refused
     }
@@ -53,7 +53,7 @@ impl<'de> Deserialize<'de> for Anonymous {
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Anonymous, E> {
                 match text {
                     "loopback" => Ok(Anonymous::OnLoopback),
-                    // As flags and environment variables write it.
+                    // The spelling in flags and environment variables.
                     "true" => Ok(Anonymous::Served),
                     "false" => Ok(Anonymous::Refused),
                     _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
@@ -64,39 +64,39 @@ impl<'de> Deserialize<'de> for Anonymous {
     }
 }
 
-/// Why a configuration cannot be served.
+/// An invalid setting of a frontend.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting}: {problem}; {cure}")]
 pub struct ServerConfigError {
-    /// The setting at fault, as written in the file.
+    /// The setting's name in the file.
     pub setting: String,
     /// The problem with its value.
     pub problem: String,
-    /// The cure.
+    /// The remedy.
     pub cure: String,
 }
 
 /// The section of one frontend in the configuration.
 pub(crate) trait Section: Send + Sync + 'static {
-    /// Checks what can be checked without opening anything.
+    /// Checks the settings without opening a file or socket.
     fn validate(&self) -> Result<(), ServerConfigError>;
 
-    /// How anyone on another machine may use the frontend, if the section
-    /// allows that.
+    /// Describes the access that other machines have without credentials, if
+    /// the settings allow any.
     fn exposed(&self) -> Option<Exposed> {
         None
     }
 }
 
-/// A frontend that anyone may use, as its configuration allows.
+/// A frontend that is open to anyone, as its settings allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{address} can be reached by other machines, and {what}: {setting} is true")]
+#[error("other machines can reach {address}, and {what}: {setting} is true")]
 pub struct Exposed {
     /// The setting that allows it.
     pub setting: &'static str,
     /// The address of the frontend.
     pub address: SocketAddr,
-    /// The operations that anyone may do.
+    /// The operations that anyone may execute.
     pub what: &'static str,
 }
 

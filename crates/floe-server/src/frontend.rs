@@ -19,49 +19,49 @@ use crate::config::{Section, ServerConfigError};
 use crate::metrics::Collect;
 use crate::net::{BindError, Service, Shutdown};
 
-/// A protocol by which clients reach the cache.
+/// A protocol through which clients reach the cache.
 ///
-/// The server binds every frontend that has a section, then lets them serve.
-/// At a shutdown it cancels `drain`, waits, and cancels `abort` at the deadline.
+/// The server binds every frontend that has a section, then serves them. At
+/// shutdown it cancels `drain`, waits, and cancels `abort` at the deadline.
 pub(crate) trait Frontend: Collect + Sized + 'static {
-    /// Its section of the configuration.
+    /// Its section of the settings.
     type Config: Section;
 
-    /// Its sockets, bound.
+    /// Its bound sockets.
     type Listeners: Send + 'static;
 
-    /// Its name, in settings, messages and labels of metrics.
+    /// Its name in settings, messages and metric labels.
     const NAME: &'static str;
 
-    /// Whether it serves operators: it ends after the frontends of clients.
+    /// Whether it serves operators and stops after the frontends of clients.
     const ENDS_LAST: bool = false;
 
-    /// Takes the addresses of `config`, and prepares to serve.
+    /// Binds the addresses of `config`, and prepares to serve.
     fn bind(
         config: &Self::Config,
         host: &Host,
     ) -> impl Future<Output = Result<Bound<Self>, StartError>> + Send;
 
-    /// The work that serves until the shutdown. It drops the listeners once
-    /// `drain` is cancelled, answers the requests under way, and ends. After
-    /// `abort` it ends at once. Tasks that it spawns are counted among
-    /// `serving.shutdown.tasks`.
+    /// Serves until shutdown. When `drain` is cancelled it drops the listeners,
+    /// completes the pending requests and ends; when `abort` is, it ends at
+    /// once. `serving.shutdown.tasks` tracks the tasks that it spawns.
     fn serve(self: Arc<Self>, listeners: Self::Listeners, serving: Serving) -> Service;
 
-    /// Reads and checks the files of `config`, which is valid. The result
-    /// replaces what needs no restart: by default, nothing.
+    /// Reads and checks the files of `config`, which is valid. Calling the
+    /// result applies the settings that need no restart; by default there are
+    /// none.
     ///
     /// # Errors
-    /// If a file cannot be used. Nothing is replaced then.
+    /// A file is invalid. Nothing is replaced.
     fn reload(self: Arc<Self>, _config: &Self::Config) -> Result<Reload, ServerConfigError> {
         Ok(Box::new(Vec::new))
     }
 }
 
-/// Replaces what a reload takes, and answers with the settings taken.
+/// Applies a reload, and returns the names of the applied settings.
 pub(crate) type Reload = Box<dyn FnOnce() -> Vec<&'static str>>;
 
-/// A frontend whose addresses are taken.
+/// A frontend with bound addresses.
 pub(crate) struct Bound<F: Frontend> {
     pub(crate) frontend: F,
     pub(crate) listeners: F::Listeners,
@@ -83,24 +83,24 @@ impl<F: Frontend<Listeners = TcpListener>> Bound<F> {
     }
 }
 
-/// The caches and the environment of every frontend.
+/// The caches and the environment, for all frontends.
 #[derive(Clone)]
 pub(crate) struct Host {
     /// Objects, read through from their origin.
     pub(crate) objects: ObjectCache,
     /// Keys and values without an origin. May share the store of `objects`.
     pub(crate) items: Cache,
-    /// The meters of the cache's device, if it is metered.
+    /// The meters of the cache's device, if there are any.
     pub(crate) device: Option<Arc<Meters>>,
     pub(crate) clock: Clock,
-    /// Cancelled when the frontends of clients take no more requests.
+    /// Cancelled when the frontends of clients accept no more requests.
     pub(crate) draining: CancellationToken,
 }
 
 /// The environment of a frontend while it serves.
 pub(crate) struct Serving {
     pub(crate) shutdown: Shutdown,
-    /// The metrics of every frontend, its own included.
+    /// The metrics of all frontends.
     pub(crate) metrics: Arc<[Arc<dyn Collect>]>,
 }
 
@@ -161,13 +161,13 @@ impl Addresses {
     }
 }
 
-/// Why the frontends could not be opened. None is open then.
+/// Errors of starting the frontends. None of them is open then.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The configuration cannot be served.
     #[error(transparent)]
     Config(#[from] ServerConfigError),
-    /// An address could not be taken.
+    /// An address could not be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// A frontend could not be prepared.

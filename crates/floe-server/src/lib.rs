@@ -1,14 +1,14 @@
-//! The frontends of Floe: how clients reach the cache.
+//! The frontends of Floe: the protocols of its clients.
 //!
 //! * [`s3`]: any S3 client, read-through.
 //! * [`oxcache`]: OxCache's protocol on a Unix socket.
 //! * [`memcached`]: memcached's text protocol, classic and meta.
 //! * `admin`: metrics, health and statistics.
 //!
-//! A frontend turns a protocol request into a key and a range, and an answer
-//! of the cache into the protocol's bytes. `frontend.rs` is its contract,
-//! `frontends/` has a folder for each. The crate must not know how caching
-//! works.
+//! A frontend turns a protocol's request into a key and a range, and the
+//! cache's result into the protocol's response. `frontend.rs` is its contract,
+//! `frontends/` has a folder for each. The crate must not depend on how the
+//! cache works.
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,11 @@
-//! Values that are replaced while the frontends serve.
+//! Values that a reload replaces.
 
 use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-/// A value of which every user sees the newest at its next [`get`](Self::get).
+/// A value that a reload replaces; users see the new one at their next [`get`](Self::get).
 pub(crate) struct Reloadable<T>(Arc<RwLock<Arc<T>>>);
 
 impl<T> Reloadable<T> {
@@ -13,12 +13,12 @@ impl<T> Reloadable<T> {
         Reloadable(Arc::new(RwLock::new(Arc::new(value))))
     }
 
-    /// The present value.
+    /// The current value.
     pub(crate) fn get(&self) -> Arc<T> {
         Arc::clone(&self.0.read())
     }
 
-    /// Replaces the value by that of `other`.
+    /// Replaces the value with that of `other`.
     pub(crate) fn replace_with(&self, other: &Self) {
         let value = other.get();
         *self.0.write() = value;
@@ -32,7 +32,7 @@ impl<T> Clone for Reloadable<T> {
 }
 
 impl<T> fmt::Debug for Reloadable<T> {
-    /// Never prints the value, which may be secret.
+    /// Hides the value, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Reloadable")
     }

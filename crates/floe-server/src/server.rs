@@ -1,4 +1,4 @@
-//! Starting, reloading and stopping the frontends together.
+//! Starts, reloads and stops the frontends together.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::frontends::{Opened, Reloader, ServerConfig};
 use crate::metrics::Collect;
 use crate::net::Shutdown;
 
-/// The outcome of a shutdown.
+/// The result of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
-    /// Every request was answered.
+    /// Every request was completed.
     Completely,
-    /// Requests were still in progress at the deadline and were broken off.
+    /// Requests were pending at the deadline and were aborted.
     BrokenOff,
 }
 
@@ -34,7 +34,7 @@ pub struct Server {
     reloaders: Vec<Reloader>,
     /// Stops the frontends of clients.
     clients: Shutdown,
-    /// Stops the frontends of operators, which serve until the others have ended.
+    /// Stops the frontends of operators, which serve until the others have stopped.
     operators: Shutdown,
 }
 
@@ -49,12 +49,12 @@ impl fmt::Debug for Server {
 
 impl Server {
     /// Opens the configured frontends: objects on `cache`, memcached's items on
-    /// `items`, which may share its store. Must be called inside a tokio
-    /// runtime with I/O and time. `device` are the meters of the cache's
-    /// device, if it is metered; they are shown with the other metrics.
+    /// `items`, which may share its store. Requires a tokio runtime with I/O
+    /// and time. `device` are the device's meters, if there are any, for the
+    /// metrics.
     ///
     /// # Errors
-    /// If the configuration cannot be served, or an address not be taken.
+    /// A setting is invalid, or an address cannot be bound.
     pub async fn start(
         config: ServerConfig,
         cache: ObjectCache,
@@ -86,7 +86,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The addresses of the frontends, with the real port instead of port 0.
+    /// The addresses of the frontends, with the actual port in place of port 0.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
     }
@@ -101,12 +101,11 @@ impl Server {
         self.objects.store()
     }
 
-    /// Takes from `config` what can be replaced while the frontends serve: keys,
-    /// users, certificates, limits. Answers with the settings taken.
+    /// Applies the settings of `config` that need no restart: keys, users,
+    /// certificates, limits. Returns the names of the applied settings.
     ///
     /// # Errors
-    /// If the configuration cannot be served, or a file that it names not be
-    /// used. Nothing is replaced then.
+    /// A setting or a file that it names is invalid. Nothing is replaced.
     pub fn reload(&self, config: &ServerConfig) -> Result<Vec<&'static str>, ServerConfigError> {
         config.validate()?;
         let read = self.reloaders.iter().map(|reloader| reloader(config));
@@ -120,9 +119,9 @@ impl Server {
         Ok(taken)
     }
 
-    /// Stops accepting, answers the requests in flight, and closes. Requests left
-    /// at the deadline are aborted. Completed fetches are in the store when this
-    /// returns, and the store may be closed.
+    /// Stops accepting, completes the pending requests, and closes. Requests
+    /// left at the deadline are aborted. When this returns, the store has all
+    /// completed fetches and may be closed.
     pub async fn shutdown(self) -> Drained {
         let drained = self.end(&self.clients).await;
         self.objects.stop().await;

@@ -1,5 +1,5 @@
-//! The frontends, a folder each, and the list of them. A new one is a module,
-//! a field of [`ServerConfig`] and a line of `registered`.
+//! The frontends, a folder each, and their list. A new one is a module, a field
+//! of [`ServerConfig`] and a line of `registered`.
 
 pub(crate) mod admin;
 pub mod memcached;
@@ -20,7 +20,7 @@ use memcached::{MemcachedConfig, MemcachedFrontend};
 use oxcache::{OxCacheConfig, OxCacheFrontend};
 use s3::{S3Config, S3Frontend};
 
-/// The frontends to open and their settings. A frontend without a section is not opened.
+/// The settings of the frontends. One without a section is not opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerConfig {
@@ -32,8 +32,7 @@ pub struct ServerConfig {
     pub memcached: Option<MemcachedConfig>,
     /// Metrics, health and statistics over HTTP.
     pub admin: Option<AdminConfig>,
-    /// How many seconds a shutdown waits for requests in flight before it
-    /// breaks them off.
+    /// Seconds that a shutdown waits for pending requests before it aborts them.
     pub drain_timeout_seconds: u32,
 }
 
@@ -49,7 +48,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// Every frontend with its section, in the order in which they are opened.
+/// All frontends, in the order in which they are opened.
 fn registered() -> Vec<Box<dyn Registered>> {
     vec![
         register::<S3Frontend>(|config| config.s3.as_ref()),
@@ -60,10 +59,10 @@ fn registered() -> Vec<Box<dyn Registered>> {
 }
 
 impl ServerConfig {
-    /// Checks what can be checked without opening anything.
+    /// Checks the settings without opening a file or socket.
     ///
     /// # Errors
-    /// Names the first setting that cannot be served and the cure.
+    /// Names the first invalid setting and the remedy.
     pub fn validate(&self) -> Result<(), ServerConfigError> {
         let frontends = registered();
         let mut sections = frontends
@@ -85,8 +84,7 @@ impl ServerConfig {
         sections.try_for_each(Section::validate)
     }
 
-    /// The frontends that other machines can reach and that ask for no key and
-    /// no password.
+    /// The frontends that other machines can use without credentials.
     pub fn exposed(&self) -> Vec<Exposed> {
         let frontends = registered();
         let sections = frontends.iter().filter_map(|one| one.section(self));
@@ -103,7 +101,7 @@ impl ServerConfig {
     }
 }
 
-/// A frontend that is bound, whatever its types.
+/// A bound frontend, without its types.
 pub(crate) struct Opened {
     pub(crate) name: &'static str,
     pub(crate) ends_last: bool,
@@ -113,11 +111,11 @@ pub(crate) struct Opened {
     pub(crate) reloader: Reloader,
 }
 
-/// Reads the frontend's section of a new configuration, if it is there.
+/// Reads the frontend's section of a new configuration, if it has one.
 pub(crate) type Reloader =
     Box<dyn Fn(&ServerConfig) -> Result<Option<Reload>, ServerConfigError> + Send + Sync>;
 
-/// A frontend of the list, whatever its types.
+/// A frontend of the list, without its types.
 trait Registered: Send + Sync {
     fn name(&self) -> &'static str;
 

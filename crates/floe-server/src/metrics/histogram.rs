@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Upper bounds of the latency buckets in seconds; one more bucket holds slower ones.
+/// Upper bounds of the latency buckets in seconds; the last bucket is unbounded.
 const LATENCY_BOUNDS_SECONDS: [f64; 18] = [
     0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
     10.0, 30.0, 60.0,
@@ -19,13 +19,13 @@ pub(crate) struct Histogram {
 /// A copy of a [`Histogram`] at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HistogramSnapshot {
-    /// Upper bound and number of each bucket, not cumulated.
+    /// Upper bound and count of each bucket, not cumulative.
     pub(crate) buckets: Vec<(f64, u64)>,
     pub(crate) sum_seconds: f64,
 }
 
 impl HistogramSnapshot {
-    /// Adds another one of the same buckets.
+    /// Adds another snapshot with the same buckets.
     pub(crate) fn add(&mut self, other: &HistogramSnapshot) {
         for ((_, count), (_, more)) in self.buckets.iter_mut().zip(&other.buckets) {
             *count += more;

@@ -1,5 +1,4 @@
-//! Named and labelled numbers of one moment: one list, rendered for Prometheus and
-//! as JSON.
+//! Samples: named and labelled numbers at one moment, rendered for Prometheus and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;

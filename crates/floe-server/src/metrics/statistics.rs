@@ -25,19 +25,19 @@ impl Counter {
 /// Counters of the connections of one frontend.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCounters {
-    /// Accepted.
+    /// Accepted connections.
     pub(crate) opened: Counter,
-    /// Ended, for any reason.
+    /// Ended connections, for any reason.
     pub(crate) closed: Counter,
-    /// Ended by an error of the client, the network or a response.
+    /// Connections ended by an error of the client, the network or a response.
     pub(crate) broken: Counter,
-    /// Ended because the client read nothing for too long.
+    /// Connections ended because the client received nothing for too long.
     pub(crate) stalled: Counter,
-    /// Ended by the deadline of a shutdown.
+    /// Connections ended by the deadline of a shutdown.
     pub(crate) aborted: Counter,
-    /// Times that accepting waited because all connections were in use.
+    /// Waits before accepting, because all connections were in use.
     pub(crate) waits: Counter,
-    /// Closed while idle, to make room for a new one.
+    /// Connections closed while idle, to make room for a new one.
     pub(crate) evicted: Counter,
     /// Connections that could not be accepted.
     pub(crate) accept_errors: Counter,
@@ -123,19 +123,19 @@ impl ConnectionCounts<'_> {
     }
 }
 
-/// Methods that are counted separately.
+/// Methods with their own counters.
 const METHODS: [&str; 6] = ["get", "head", "put", "post", "delete", "other"];
 
-/// Classes of status codes that are counted separately.
+/// Classes of status codes with their own counters.
 const STATUS_CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
-/// Results of reads of objects, in the words of `x-floe-cache`.
+/// Results of reads of objects, as in `x-floe-cache`.
 const READ_RESULTS: [&str; 3] = ["hit", "miss", "joined"];
 
 /// The index of GET in [`METHODS`].
 const GET: usize = 0;
 
-/// Durations until responses began and until they ended.
+/// Durations until responses began and ended.
 #[derive(Debug, Default)]
 pub(crate) struct Latencies {
     /// From the request's head to the response's head.
@@ -147,11 +147,11 @@ pub(crate) struct Latencies {
 /// Counters of the requests of one frontend.
 #[derive(Debug, Default)]
 pub(crate) struct RequestCounters {
-    /// By method, then by class of the status code.
+    /// By method and class of the status code.
     pub(crate) answered: [[Counter; STATUS_CLASSES.len()]; METHODS.len()],
-    /// By method, without reads of objects.
+    /// By method, except for reads of objects.
     others: [Latencies; METHODS.len()],
-    /// Of GETs that read an object, by [`READ_RESULTS`].
+    /// GETs of objects, by [`READ_RESULTS`].
     pub(crate) reads: [Latencies; READ_RESULTS.len()],
     /// Requests begun.
     pub(crate) begun: Counter,
@@ -162,7 +162,7 @@ pub(crate) struct RequestCounters {
 }
 
 impl RequestCounters {
-    /// Of all requests with a method: until responses begin, and until they end.
+    /// Latencies of all requests of a method: until the response began and ended.
     fn latencies(&self, method: usize) -> (HistogramSnapshot, HistogramSnapshot) {
         let mut first_byte = self.others[method].first_byte.snapshot();
         let mut whole = self.others[method].whole.snapshot();
@@ -198,7 +198,7 @@ impl RequestCounters {
                 ];
                 samples.counter(
                     "floe_requests",
-                    "Requests answered",
+                    "Responses",
                     &labels,
                     self.answered[method][class].get(),
                 );
@@ -284,8 +284,8 @@ impl RequestMeter {
         }
     }
 
-    /// Counts the beginning of the response. Reads of objects have a `result`,
-    /// one of [`READ_RESULTS`] in any case.
+    /// Records the beginning of the response. A read of an object has a
+    /// `result`, one of [`READ_RESULTS`] in any case.
     pub(crate) fn answered(&mut self, status: StatusCode, result: Option<&str>) {
         let place = |result: &str| {
             let mut known = READ_RESULTS.iter();

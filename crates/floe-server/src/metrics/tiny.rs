@@ -1,4 +1,4 @@
-//! Metrics of the engine for tiny objects.
+//! Metrics of the tiny engine.
 
 use floe::tiny::TinyStats;
 use floe::{Cache, Tiny};
@@ -6,7 +6,7 @@ use floe_core::tiny::Cause;
 
 use super::Samples;
 
-/// Adds the samples of the engine for tiny objects of `cache`.
+/// Adds the samples of the tiny engine of `cache`.
 pub(crate) fn collect_tiny(samples: &mut Samples, cache: &Cache) {
     samples.gauge(
         "floe_tiny_unavailable",
@@ -89,7 +89,7 @@ fn writes(samples: &mut Samples, stats: &TinyStats) {
 fn searches(samples: &mut Samples, stats: &TinyStats) {
     let engine = &stats.engine;
     for (tier, value) in [("ram", stats.ram_hits), ("flash", engine.searches)] {
-        let help = "Searches for tiny objects: those that the RAM tier answered, and those that went to flash";
+        let help = "Searches for tiny objects, by the tier that decided: RAM or flash";
         samples.counter("floe_tiny_searches", help, &[("tier", tier)], value);
     }
     for (purpose, value) in [

@@ -1,6 +1,5 @@
-//! Accepting connections: never more than the limit, and none after the shutdown
-//! began. A connection over the limit takes the place of the one that has been
-//! idle the longest.
+//! Accepts connections up to a limit, and none during a shutdown. A connection
+//! beyond the limit replaces the one that has been idle longest.
 
 use std::future::Future;
 use std::io;
@@ -18,17 +17,17 @@ use super::UnixSocket;
 use super::activity::{Activity, Crowd};
 use crate::metrics::ConnectionCounters;
 
-/// Pause of accepting when the process has no file descriptor left.
+/// Pause of accepting when the process has no free file descriptors.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
-/// The two steps of a shutdown, and the tasks that take part.
+/// The two steps of a shutdown, and the tasks that it waits for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shutdown {
-    /// Accept no more connections, finish the requests in flight.
+    /// Cancelled to accept no more connections and finish the pending requests.
     pub(crate) drain: CancellationToken,
-    /// Abort all remaining requests.
+    /// Cancelled to abort all remaining requests.
     pub(crate) abort: CancellationToken,
-    /// Every task that serves.
+    /// All tasks that serve.
     pub(crate) tasks: TaskTracker,
 }
 
@@ -45,7 +44,7 @@ impl Acceptor for TcpListener {
     type Peer = SocketAddr;
     async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, peer) = TcpListener::accept(self).await?;
-        // Responses are written in as few pieces as possible already.
+        // Responses are already written in as few pieces as possible.
         stream.set_nodelay(true)?;
         Ok((stream, peer))
     }
@@ -68,8 +67,7 @@ impl Acceptor for UnixSocket {
     }
 }
 
-/// The next connection of `listener`. After a failure, which `failed` counts,
-/// it rests and goes on.
+/// The next connection of `listener`. Counts a failure in `failed`, pauses and retries.
 pub(crate) async fn next_connection<A: Acceptor>(
     listener: &A,
     clock: &Clock,
@@ -86,9 +84,9 @@ pub(crate) async fn next_connection<A: Acceptor>(
     }
 }
 
-/// Serves each connection in a task of its own until the shutdown begins.
-/// While all `places` are in use, one more is accepted and waits; further
-/// ones wait in the listener's queue.
+/// Serves each connection in its own task until a shutdown. While all `places`
+/// are in use, one more connection is accepted and waits; further ones wait in
+/// the listener's queue.
 pub(crate) async fn accept<A, F, S>(
     listener: A,
     places: Arc<Limit>,
@@ -124,7 +122,7 @@ pub(crate) async fn accept<A, F, S>(
                 biased;
                 () = abort.cancelled() => counters.aborted.add(1),
                 () = connection => {}
-                // Polled after the connection: a request that has just arrived counts.
+                // Polled after the connection, so that a request that has just arrived counts.
                 () = member.activity.evicted() => counters.evicted.add(1),
             }
             counters.closed.add(1);
@@ -133,7 +131,7 @@ pub(crate) async fn accept<A, F, S>(
     }
 }
 
-/// A free slot; makes one where there is an idle connection.
+/// Waits for a free slot, and evicts idle connections meanwhile.
 async fn slot(places: &Arc<Limit>, crowd: &Crowd, counters: &ConnectionCounters) -> Held {
     if let Some(slot) = places.try_hold(1) {
         return slot;

@@ -1,5 +1,5 @@
-//! The idle connections of a frontend, so that it can close the one that has been
-//! idle the longest when all connections are in use.
+//! The idle connections of a frontend, so that it can close the one idle
+//! longest when all connections are in use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 pub(crate) struct Activity {
     clock: Clock,
     state: Mutex<State>,
-    /// The connection is asked to close.
+    /// Notified to close the connection.
     evict: Notify,
-    /// Some connection became idle or would not close.
+    /// Notified when a connection becomes idle or declines to close.
     changed: Arc<Notify>,
 }
 
 struct State {
-    /// Requests begun whose answers are not handed over yet.
+    /// Requests whose responses are not yet complete.
     requests: usize,
-    /// Part of an answer waits for the client.
+    /// Whether a part of a response waits for the client.
     writing: bool,
     idle_since: Tick,
-    /// Asked to close, and not answered yet.
+    /// Whether the connection was told to close and has not reacted yet.
     asked: bool,
     kept: Vec<OwnedSemaphorePermit>,
 }
@@ -37,13 +37,13 @@ impl State {
 }
 
 impl Activity {
-    /// A request begins; it ends when the result is dropped.
+    /// Records a request until the result is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> Busy {
         self.state.lock().requests += 1;
         Busy(Arc::clone(self))
     }
 
-    /// Whether part of an answer waits for the client.
+    /// Records whether a part of a response waits for the client.
     pub(crate) fn writing(&self, writing: bool) {
         let mut state = self.state.lock();
         if state.writing != writing {
@@ -66,7 +66,7 @@ impl Activity {
         }
     }
 
-    /// Returns when the connection is asked to close while it is idle.
+    /// Waits until the connection is told to close while idle.
     pub(super) async fn evicted(&self) {
         loop {
             self.evict.notified().await;
@@ -81,7 +81,7 @@ impl Activity {
     }
 }
 
-/// A request under way.
+/// A pending request.
 pub(crate) struct Busy(Arc<Activity>);
 
 impl Drop for Busy {
@@ -92,7 +92,7 @@ impl Drop for Busy {
     }
 }
 
-/// All connections of one frontend.
+/// The connections of one frontend.
 pub(super) struct Crowd {
     clock: Clock,
     members: Mutex<Members>,
@@ -114,7 +114,7 @@ impl Crowd {
         })
     }
 
-    /// A new connection; idle until its first request.
+    /// Adds a connection, which is idle until its first request.
     pub(super) fn join(self: &Arc<Self>) -> Member {
         let activity = Arc::new(Activity {
             clock: self.clock.clone(),
@@ -139,12 +139,12 @@ impl Crowd {
         }
     }
 
-    /// Asks connections to close, the one that has been idle the longest
-    /// first and one at a time, until the future is dropped.
+    /// Tells connections to close, one at a time from the one idle longest,
+    /// until the future is dropped.
     pub(super) async fn evict(&self) -> std::convert::Infallible {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // Registered before the check, so that no change is lost.
+            // Registered before the check, so no change is lost.
             changed.as_mut().enable();
             self.ask_oldest();
             changed.await;
@@ -170,7 +170,7 @@ impl Crowd {
     }
 }
 
-/// A connection's place in the crowd; left when dropped.
+/// A connection's membership, until dropped.
 pub(super) struct Member {
     crowd: Arc<Crowd>,
     id: u64,

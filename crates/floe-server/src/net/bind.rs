@@ -1,4 +1,4 @@
-//! Binding addresses, with errors that name the address and the cure.
+//! Binds addresses, with errors that name the address and the remedy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
 
-/// Connections that the kernel keeps until they are accepted.
+/// Connections that the kernel queues until they are accepted.
 pub(crate) const BACKLOG: u32 = 1024;
 
-/// Attempts to get one free port for all threads.
+/// Attempts to find one free port for all threads.
 const PORT_ATTEMPTS: usize = 16;
 
-/// Why a frontend could not take its address.
+/// An address could not be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("the {frontend} frontend cannot listen on {address}: {problem}; {cure}")]
 pub struct BindError {
@@ -24,11 +24,11 @@ pub struct BindError {
     pub address: String,
     /// The problem.
     pub problem: String,
-    /// The cure.
+    /// The remedy.
     pub cure: String,
 }
 
-/// Listens on `address`, which the setting `listen` of `frontend` names.
+/// Listens on `address`, the setting `listen` of `frontend`.
 pub(crate) async fn bind_tcp(
     frontend: &'static str,
     address: SocketAddr,
@@ -57,11 +57,11 @@ pub(crate) async fn bind_tcp(
     })
 }
 
-/// Listens on `address` once for each of `threads`, so that the kernel spreads
-/// connections over them.
+/// Listens on `address` once per thread, so that the kernel distributes
+/// connections.
 ///
-/// The kernel would share a port with another process that shares it, too,
-/// without an error. So a probe that does not share asks first.
+/// The kernel would also share a port with another process that shares it,
+/// without an error. So a probe first binds the port without sharing.
 pub(crate) async fn bind_tcp_shared(
     frontend: &'static str,
     address: SocketAddr,
@@ -74,7 +74,7 @@ pub(crate) async fn bind_tcp_shared(
         let listeners: io::Result<Vec<_>> = (0..threads).map(|_| bind_shared(bound)).collect();
         match listeners {
             Ok(listeners) => return Ok(listeners),
-            // Another process took the free port in between.
+            // Another process took the port meanwhile.
             Err(_) if address.port() == 0 && attempt < PORT_ATTEMPTS => {}
             Err(error) => {
                 return Err(BindError {
@@ -86,7 +86,7 @@ pub(crate) async fn bind_tcp_shared(
             }
         }
     }
-    // The loop ends by returning.
+    // Unreachable: the loop returns.
     Ok(Vec::new())
 }
 
@@ -101,7 +101,7 @@ fn bind_shared(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.listen(BACKLOG)?.into_std()
 }
 
-/// A listening Unix socket that removes its path when it is dropped.
+/// A listening Unix socket; its path is removed on drop.
 #[derive(Debug)]
 pub(crate) struct UnixSocket {
     listener: UnixListener,
@@ -109,9 +109,8 @@ pub(crate) struct UnixSocket {
 }
 
 impl UnixSocket {
-    /// Listens at `path`, which the setting `path` of `frontend` names. A socket
-    /// without a listener, left by a process that was killed, is replaced;
-    /// anything else is left alone.
+    /// Listens at `path`, the setting `path` of `frontend`. Replaces a stale
+    /// socket of a killed process; any other file is an error.
     pub(crate) async fn bind(frontend: &'static str, path: &Path) -> Result<Self, BindError> {
         let setting = format!("{frontend}.path");
         let failure = |problem: String, cure: String| BindError {
@@ -159,7 +158,7 @@ impl UnixSocket {
         &self.listener
     }
 
-    /// Another handle of the same socket, in the runtime of the caller's thread.
+    /// Another handle of the socket, registered with the caller's runtime.
     pub(crate) fn share(&self) -> io::Result<UnixListener> {
         let shared = self.listener.as_fd().try_clone_to_owned()?;
         UnixListener::from_std(shared.into())

@@ -28,7 +28,7 @@ pub(crate) struct HttpLimits {
 }
 
 /// Serves a connection until the client leaves, stalls or breaks a limit, or
-/// until its last request is answered after the shutdown began.
+/// until its pending requests have responses after a shutdown began.
 pub(crate) async fn serve_http<T, S, B>(
     stream: T,
     service: S,
@@ -67,7 +67,7 @@ pub(crate) async fn serve_http<T, S, B>(
             }
             () = &mut stalled => {
                 counters.stalled.add(1);
-                tracing::debug!("a client took nothing of its answer for too long; its connection is closed");
+                tracing::debug!("a client received nothing of its response for too long; its connection is closed");
                 return;
             }
             () = shutdown.drain.cancelled(), if !draining => {
@@ -78,8 +78,8 @@ pub(crate) async fn serve_http<T, S, B>(
     }
 }
 
-/// A service whose requests count as activity of their connection, and find it
-/// among their extensions.
+/// A service that counts requests as their connection's activity, and adds the
+/// activity to their extensions.
 struct Watched<S> {
     service: S,
     activity: Arc<Activity>,
@@ -105,7 +105,7 @@ where
     }
 }
 
-/// The body of an answer under way.
+/// The body of a response in transfer.
 struct WatchedBody<B> {
     inner: B,
     _busy: Busy,
@@ -138,7 +138,7 @@ fn builder(limits: &HttpLimits) -> Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .keep_alive(true)
         .header_read_timeout(limits.idle_timeout)
-        // hyper refuses a head that does not fit its buffer.
+        // hyper rejects a head that exceeds its buffer.
         .max_buf_size(limits.max_header_bytes as usize);
     builder
         .http2()

@@ -1,5 +1,4 @@
-//! Sockets of frontends: binding with an error that helps, accepting no more
-//! connections than the limit, and noticing clients that stall.
+//! Sockets of frontends: binding, accepting up to a limit, and limits on stalled clients.
 
 mod accept;
 mod activity;

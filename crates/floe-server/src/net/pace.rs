@@ -1,5 +1,5 @@
-//! Detects a client that reads nothing of a response although its connection
-//! lives: over HTTP/2 a stream can starve without a waiting write.
+//! Detects a client that receives nothing of a response although its connection
+//! is alive: an HTTP/2 stream can starve without a blocked write.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -16,23 +16,23 @@ use parking_lot::Mutex;
 
 use crate::metrics::RequestMeter;
 
-/// The reason why a response body broke off. The connection ends with it, so that
-/// the client cannot take a part for the whole.
+/// The error of a response body. It ends the connection, so that the client
+/// cannot take an incomplete body for a complete one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
-    #[error("the answer broke off: {0}")]
+    #[error("the response broke off: {0}")]
     Source(Box<dyn std::error::Error + Send + Sync>),
-    #[error("the answer ended {0} bytes too early")]
+    #[error("the response ended {0} bytes early")]
     Short(u64),
-    #[error("the answer is longer than announced")]
+    #[error("the response is longer than announced")]
     Long,
 }
 
-/// Largest piece handed to the connection at once, and so the memory that a
-/// starved stream can hold.
+/// Bytes of the largest piece passed to the connection, which bounds the memory
+/// of a starved stream.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The answers in progress on one connection that wait for the client.
+/// The responses of one connection that wait for the client.
 pub(crate) struct Pace {
     clock: Clock,
     limit: Duration,
@@ -54,7 +54,7 @@ impl Pace {
         &self.clock
     }
 
-    /// Returns when the client has left an answer lying for the limit.
+    /// Waits until the client has received nothing of a response for the limit.
     pub(crate) async fn stalled(&self) {
         loop {
             self.clock.sleep(self.limit / 4).await;
@@ -71,14 +71,14 @@ impl Pace {
     }
 }
 
-/// The body of an answer: exactly as long as announced or an error, in
-/// bounded pieces, and counted.
+/// The body of a response: has the announced length or ends with an error, is
+/// split into bounded pieces, and is counted.
 pub(crate) struct PacedBody<B> {
     inner: B,
     pace: Arc<Pace>,
     id: u64,
     rest: Bytes,
-    /// Bytes still to come, where the length was announced.
+    /// Bytes not yet sent, if the length was announced.
     remaining: Option<u64>,
     meter: RequestMeter,
 }
@@ -125,7 +125,7 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        // The client took the last piece: the time of the cache does not count.
+        // The client received the last piece: waiting for the cache does not count.
         this.pace.waiting.lock().remove(&this.id);
         while this.rest.is_empty() {
             match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
@@ -138,7 +138,7 @@ where
                 Some(Err(error)) => {
                     return Poll::Ready(Some(Err(BodyError::Source(error.into()))));
                 }
-                // Trailers have no place in an answer of S3.
+                // S3 responses have no trailers.
                 Some(Ok(frame)) => this.rest = frame.into_data().unwrap_or_default(),
             }
         }

@@ -1,4 +1,4 @@
-//! The threads of a frontend: the shared runtime, or threads of its own.
+//! The threads of a frontend: the shared runtime, or its own threads.
 
 use std::future::Future;
 use std::io;
@@ -7,24 +7,24 @@ use futures::future::{BoxFuture, FutureExt as _, LocalBoxFuture};
 use tokio::runtime::{self, Runtime};
 use tokio_util::task::TaskTracker;
 
-/// The work of a frontend until the shutdown.
+/// The future of a frontend until its shutdown.
 pub(crate) enum Service {
     /// A task of the shared runtime.
     Shared(BoxFuture<'static, ()>),
-    /// A future for each thread, on a current-thread runtime of its own.
+    /// One future per thread, on that thread's current-thread runtime.
     Threads(Vec<Start>),
 }
 
-/// Begins the future of one thread, on that thread, which it never leaves.
+/// Creates the future of one thread, on that thread.
 type Start = Box<dyn FnOnce() -> LocalBoxFuture<'static, ()> + Send>;
 
 impl Service {
-    /// A task of the runtime that all frontends share.
+    /// Runs on the runtime that the frontends share.
     pub(crate) fn shared(serve: impl Future<Output = ()> + Send + 'static) -> Self {
         Service::Shared(serve.boxed())
     }
 
-    /// A thread for each of `starts`. The futures need not be `Send`.
+    /// Runs one thread per item of `starts`. The futures need not be `Send`.
     pub(crate) fn threads<F, S>(starts: impl Iterator<Item = F>) -> Self
     where
         F: FnOnce() -> S + Send + 'static,
@@ -34,7 +34,7 @@ impl Service {
         Service::Threads(starts.map(start).collect())
     }
 
-    /// Starts it. `tasks` counts the task or the threads until they end.
+    /// Starts the task or threads; `tasks` tracks them until they end.
     pub(crate) fn start(self, name: &str, tasks: &TaskTracker) -> io::Result<()> {
         match self {
             Service::Shared(serve) => {

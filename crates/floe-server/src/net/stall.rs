@@ -1,5 +1,5 @@
-//! A stream whose writes fail when the other side takes nothing for too long,
-//! and whose reads fail when the other side never begins.
+//! A stream whose writes fail when the peer receives nothing for too long, and
+//! whose reads fail when the peer sends no first bytes.
 
 use std::future::Future;
 use std::io;
@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Activity;
 
-/// The first bytes of an HTTP/2 client. While the received bytes are a prefix of
-/// these, the HTTP library waits for the version without a limit.
+/// The first bytes of an HTTP/2 client. While the received bytes are a prefix
+/// of these, the HTTP library waits for more without a limit.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Wraps a stream.
@@ -22,14 +22,14 @@ pub(crate) struct StallGuard<S> {
     inner: S,
     clock: Clock,
     limit: Duration,
-    /// Runs while a write waits for the other side.
+    /// Set while a write waits for the peer.
     deadline: Option<Sleep>,
     opening: Option<Opening>,
-    /// Learns whether a write waits.
+    /// Records whether a write waits.
     activity: Option<Arc<Activity>>,
 }
 
-/// The beginning of a connection, in which no protocol watches the time yet.
+/// The beginning of a connection, which no protocol limits yet.
 struct Opening {
     /// Bytes of [`PREFACE`] received.
     matched: usize,
@@ -62,7 +62,7 @@ impl<S> StallGuard<S> {
         self
     }
 
-    /// Takes note of what was received.
+    /// Processes received bytes.
     fn opened(&mut self, bytes: &[u8]) {
         let Some(opening) = &mut self.opening else {
             return;
@@ -93,7 +93,7 @@ impl<S> StallGuard<S> {
         ready!(Pin::new(deadline).poll(cx));
         Poll::Ready(Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            "the client took nothing of the answer for too long",
+            "the client received nothing of the response for too long",
         )))
     }
 }

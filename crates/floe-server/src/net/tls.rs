@@ -1,4 +1,4 @@
-//! TLS in front of a protocol, for any frontend over TCP.
+//! TLS below a protocol, for any frontend over TCP.
 
 use std::fmt;
 use std::future::Future;
@@ -19,14 +19,13 @@ use tokio_util::sync::CancellationToken;
 use crate::config::ServerConfigError;
 use crate::reload::Reloadable;
 
-/// Makes connections private. A reload replaces its certificate.
+/// Accepts TLS connections. A reload replaces its certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct Tls(Reloadable<TlsAcceptor>);
 
 impl Tls {
-    /// Reads a chain of certificates and the key of the first; none if no
-    /// certificate is named. The files are the settings `tls_certificate` and
-    /// `tls_key` of `section`.
+    /// Reads a certificate chain and its key, from the settings
+    /// `tls_certificate` and `tls_key` of `section`; `None` if they are empty.
     pub(crate) fn new(
         section: &str,
         certificate: &Path,
@@ -50,7 +49,7 @@ impl Tls {
         Ok(Some(Tls(Reloadable::new(acceptor))))
     }
 
-    /// Greets the client. The caller bounds the time that it may take.
+    /// Runs the handshake. The caller limits its time.
     pub(crate) fn accept(
         &self,
         stream: TcpStream,
@@ -58,25 +57,25 @@ impl Tls {
         self.0.get().accept(stream)
     }
 
-    /// Takes the certificate of `other`, for connections from now on.
+    /// Replaces the certificate for later connections.
     pub(crate) fn replace_with(&self, other: &Self) {
         self.0.replace_with(&other.0);
     }
 }
 
-/// How the greeting of a connection ended.
+/// The result of a handshake.
 pub(crate) enum Greeting<S> {
     /// The connection is open.
     Done(S),
-    /// The client did not greet in time.
+    /// The handshake took too long.
     Late,
     /// The client or the network failed.
     Failed(io::Error),
-    /// The shutdown began: the client has asked for nothing yet.
+    /// A shutdown began before the client sent a request.
     Drained,
 }
 
-/// Opens a connection, for `limit` at most.
+/// Runs a handshake for at most `limit`.
 pub(crate) async fn greet<S>(
     opening: impl Future<Output = io::Result<S>>,
     clock: &Clock,

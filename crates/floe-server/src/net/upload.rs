@@ -1,4 +1,4 @@
-//! A request body with a least rate and a limit on silence.
+//! A request body with a least rate and a limit on stalls.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,20 +10,20 @@ use floe_core::Tick;
 use floe_device::{Clock, Sleep};
 use http_body::{Body, Frame, SizeHint};
 
-/// How the error of a silent client reads; the library hands on only texts.
+/// The text of the error for a slow client; the library forwards only texts.
 pub(crate) const STALLED_UPLOAD: &str = "the client sent nothing, or too little, for too long";
 
-/// The least rate of a client.
+/// The least rate of an upload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UploadPace {
-    /// The time by which a client may fall behind.
+    /// How far a client may fall behind.
     pub(crate) stall_timeout: Duration,
-    /// 0 asks only for any byte within the time-out.
+    /// 0 only requires some bytes within the timeout.
     pub(crate) min_bytes_per_second: u64,
 }
 
 impl UploadPace {
-    /// The extra time that a client earns by sending so many bytes.
+    /// The time that a client gains by sending `bytes`.
     fn earned(&self, bytes: usize) -> Duration {
         match self.min_bytes_per_second {
             0 => self.stall_timeout,
@@ -32,13 +32,13 @@ impl UploadPace {
     }
 }
 
-/// Fails when the client has fallen behind its least rate by the time-out.
-/// Only the time spent waiting for the client counts.
+/// Fails when the client has fallen behind the least rate by the timeout. Only
+/// time spent waiting for the client counts.
 pub(crate) struct TimedBody<B> {
     inner: B,
     clock: Clock,
     pace: UploadPace,
-    /// The time that the server still waits for the client.
+    /// How long the server still waits for the client.
     credit: Duration,
     waiting: Option<(Tick, Sleep)>,
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::source::{Place, Source};
 
-/// Why a configuration cannot be used.
+/// An error in the configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -36,7 +36,7 @@ pub enum ConfigError {
         /// The nearest known key, if one is similar.
         nearest: Option<String>,
     },
-    /// A key that has another name now.
+    /// A key under its old name.
     #[error("{place}the setting `{key}` is called `{name}` now")]
     RenamedKey {
         /// `FILE:LINE: `, or empty for `--set`.
@@ -46,7 +46,7 @@ pub enum ConfigError {
         /// Its present name.
         name: &'static str,
     },
-    /// A value that cannot be used.
+    /// An invalid value.
     #[error("`{setting}` = {value} ({source_text}): {problem}{}", nearest_text(nearest.as_deref()))]
     BadValue {
         /// The key, as `section.key`.
@@ -57,7 +57,7 @@ pub enum ConfigError {
         source_text: String,
         /// The limit it breaks.
         problem: String,
-        /// The nearest value that works.
+        /// The nearest valid value.
         nearest: Option<String>,
     },
     /// A section whose values contradict each other.

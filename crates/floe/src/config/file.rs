@@ -98,7 +98,7 @@ impl Walk<'_> {
     }
 }
 
-/// The line, from one, that holds the byte at `offset`.
+/// The line, from one, of the byte at `offset`.
 fn line_of(text: &str, offset: usize) -> usize {
     let end = offset.min(text.len());
     1 + text.as_bytes()[..end]

@@ -120,7 +120,7 @@ pub struct Key {
     pub default: Option<Value>,
     /// Its documentation; the first line is a summary.
     pub doc: String,
-    /// Whether its value is kept out of output.
+    /// Whether output hides its value.
     pub secret: bool,
 }
 
@@ -150,12 +150,12 @@ impl Key {
         }
     }
 
-    /// The first sentence of the documentation, on one line.
+    /// The first line of the documentation.
     pub fn summary(&self) -> &str {
         self.doc.lines().next().unwrap_or_default()
     }
 
-    /// Marks the value as one that is never printed.
+    /// Hides the value in output.
     pub fn secret(mut self) -> Self {
         self.secret = true;
         self
@@ -229,7 +229,7 @@ fn flatten(prefix: &str, table: Table, keys: &[Key], leaves: &mut BTreeMap<Strin
     }
 }
 
-/// A type that a setting can have.
+/// A type of a setting's value.
 pub trait Setting {
     /// The kind of its values.
     const KIND: Kind;

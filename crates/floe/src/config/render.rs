@@ -70,8 +70,7 @@ impl Schema {
 }
 
 impl Effective<'_> {
-    /// The effective settings as TOML, each with its source in a comment.
-    /// Secrets are left out.
+    /// The effective settings as TOML, each with its source in a comment, without secrets.
     pub fn show(&self) -> String {
         let mut out = String::new();
         for section in self.schema().sections() {

@@ -1,4 +1,4 @@
-//! The settings that a program understands.
+//! The settings of a program.
 
 use super::error::ConfigError;
 use super::key::{Key, Section};
@@ -81,7 +81,7 @@ impl Schema {
         renamed_as(Schema::flag, old).map(Schema::flag)
     }
 
-    /// Whether `name` is a table: a section, or a table inside one.
+    /// Whether `name` is a table: a section, or a table in one.
     pub(super) fn has_table(&self, name: &str) -> bool {
         self.sections.iter().any(|section| section.name == name)
             || self.keys().any(|(setting, _)| {
@@ -105,7 +105,7 @@ impl Schema {
             .map(|(name, _)| name)
             .chain(self.sections.iter().map(|s| s.name.to_owned()))
             .collect();
-        // A key in the wrong section is recognised by its own name first.
+        // First looks for a key of this name in another section.
         let own_name = setting.rsplit('.').next().unwrap_or(setting);
         let same_name: Vec<&String> = known
             .iter()

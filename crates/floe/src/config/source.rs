@@ -18,7 +18,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The source of a value; later ones override earlier ones.
+/// The source of a value; later variants override earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// No source sets the value.

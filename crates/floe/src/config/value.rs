@@ -1,5 +1,4 @@
-//! Values: parsing text into TOML, and checking it against a key's kind and
-//! limits.
+//! Values: parses text into TOML, and checks it against a key's kind and limits.
 
 use std::net::SocketAddr;
 
@@ -128,7 +127,7 @@ pub(super) fn check(
                 nearest,
             )
         }
-        // Some choices may also be written as booleans.
+        // Some choices have boolean spellings too.
         (Kind::Choice(choices), Value::Boolean(flag))
             if choices.iter().any(|choice| choice.word == flag.to_string()) =>
         {
@@ -207,7 +206,7 @@ fn wanted(kind: Kind) -> &'static str {
     }
 }
 
-/// `value` for output; secrets are masked.
+/// `value` for output; a secret is masked.
 pub(super) fn shown(key: &Key, value: &Value) -> String {
     if key.secret {
         return "(secret)".to_owned();
@@ -220,7 +219,7 @@ pub(super) fn toml_text(value: &Value) -> String {
     value.to_string()
 }
 
-/// The candidate most similar to `word`, if one is similar at all.
+/// The candidate most similar to `word`, if any is similar enough.
 pub(super) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,

@@ -18,16 +18,15 @@ pub(crate) fn cache(samples: &mut Samples, cache: &ObjectCache) {
     store(samples, cache.store());
 }
 
-/// Most zones that get samples of their own.
+/// Most zones with their own samples.
 const ZONES_MAX: usize = 10_000;
 
-/// Counters of the object cache that differ by one label. The others keep
-/// their own names.
+/// Counters of the object cache that become one metric with a label.
 struct Group {
     metric: &'static str,
     help: &'static str,
     label: &'static str,
-    /// Names of counters and the label's value for each.
+    /// Names of counters, and the label's value of each.
     members: &'static [(&'static str, &'static str)],
 }
 
@@ -185,14 +184,14 @@ fn store(samples: &mut Samples, store: &Store) {
     }
 }
 
-/// Upper bounds of the buckets of device latencies, in microseconds; one more
-/// bucket holds slower operations.
+/// Upper bounds of the buckets of device latencies, in microseconds; the last
+/// bucket is unbounded.
 const DEVICE_BOUNDS_US: [u32; 18] = [
     10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000,
     500_000, 1_000_000, 2_000_000, 5_000_000,
 ];
 
-/// Adds the samples of a metered device, by operation.
+/// Adds the samples of a device with meters, by operation.
 pub(crate) fn device(samples: &mut Samples, meters: &Meters) {
     for operation in MEASURED {
         let meter = meters.of(operation);
@@ -232,9 +231,8 @@ pub(crate) fn device(samples: &mut Samples, meters: &Meters) {
     }
 }
 
-/// The fine buckets of a meter, merged into fewer. The upper end of each
-/// decides, so that no latency is reported lower than it was, and at most an
-/// eighth higher.
+/// Merges the fine buckets of a meter. A bucket is placed by its upper end, so
+/// a latency is never reported lower, and at most an eighth higher.
 fn device_latency(latency: &metered::Histogram) -> HistogramSnapshot {
     let mut counts = [0; DEVICE_BOUNDS_US.len() + 1];
     for (end, count) in latency.buckets() {
@@ -252,7 +250,7 @@ fn device_latency(latency: &metered::Histogram) -> HistogramSnapshot {
     }
 }
 
-/// Counters under their own names, with their documentation as help.
+/// Adds counters under their own names, with their documentation as help.
 fn table(
     samples: &mut Samples,
     prefix: &str,
@@ -264,7 +262,7 @@ fn table(
     }
 }
 
-/// Adds a sample for each zone and figure; only on request, as zones may be many.
+/// Adds samples for each zone. Only on request, since there may be many zones.
 pub(crate) fn zones(samples: &mut Samples, store: &Store) {
     for zone in store.zone_stats().iter().take(ZONES_MAX) {
         let id = zone.zone.to_string();
@@ -387,7 +385,7 @@ fn origin_operation(
     let labels = [("origin", kind), ("operation", operation)];
     samples.counter(
         "floe_origin_timeouts",
-        "Requests that the origin did not answer in time",
+        "Requests without a response from the origin in time",
         &labels,
         stats.timed_out,
     );
@@ -433,7 +431,7 @@ pub(crate) fn process(samples: &mut Samples) {
             bytes as f64,
         );
     }
-    // Fields 14 and 15 follow the name in parentheses, which may hold spaces.
+    // Fields 14 and 15 follow the name in parentheses, which may contain spaces.
     if let (Some(user), Some(system)) = (
         proc_field("/proc/self/stat", 11),
         proc_field("/proc/self/stat", 12),
@@ -448,7 +446,7 @@ pub(crate) fn process(samples: &mut Samples) {
     }
 }
 
-/// A number of a line of `/proc`, counted after the closing parenthesis if there is one.
+/// A number in a line of `/proc`, counted from the closing parenthesis if there is one.
 fn proc_field(path: &str, index: usize) -> Option<u64> {
     let line = std::fs::read_to_string(path).ok()?;
     let fields = line

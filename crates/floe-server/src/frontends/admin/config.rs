@@ -10,14 +10,13 @@ use crate::config::{Exposed, Section, ServerConfigError, is_loopback, positive, 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdminConfig {
-    /// Address and port; port 0 takes a free one.
+    /// Address and port; port 0 selects a free one.
     pub listen: SocketAddr,
-    /// Connections at once. A further one takes the place of the one that has
-    /// been idle the longest; while none is idle, it waits. Four more
-    /// serve only small pages such as `/health` and `/ready`.
+    /// Most open connections. A further one replaces the connection that has
+    /// been idle longest; if none is idle, it waits. Four more serve only small
+    /// pages such as `/health` and `/ready`.
     pub max_connections: u32,
-    /// Whether `listen` may be an address that other machines can reach: the
-    /// frontend has no passwords.
+    /// Whether other machines may reach `listen`: the frontend has no authentication.
     pub public: bool,
 }
 
@@ -38,7 +37,7 @@ impl Section for AdminConfig {
             return Err(problem(
                 "admin.listen",
                 &format!(
-                    "{} can be reached by other machines, and metrics, health and statistics are shown without a password",
+                    "other machines can reach {}, and metrics, health and statistics need no password",
                     self.listen
                 ),
                 "listen on 127.0.0.1, or set admin.public = true if anyone may see them",

@@ -27,7 +27,7 @@ use crate::net::{self, Activity, HttpLimits, Pace, Service, Shutdown, bind_tcp};
 
 pub use config::AdminConfig;
 
-/// Connections beyond the limit, on which large pages are not sent.
+/// Connections beyond the limit, for small pages only.
 const HEALTH_CONNECTIONS: u32 = 4;
 
 /// The content type of the OpenMetrics text format.
@@ -40,7 +40,7 @@ const HELP: &str = "Floe\n\n\
     /ready    200 while requests are taken, 503 during a shutdown\n\
     /version  the version that runs\n";
 
-/// The frontend of operators.
+/// The frontend for operators.
 pub(crate) struct AdminFrontend {
     config: AdminConfig,
     host: Host,
@@ -92,8 +92,7 @@ impl Frontend for AdminFrontend {
 }
 
 impl Collect for AdminFrontend {
-    /// Adds the samples of the process, the cache and its device, which belong
-    /// to no frontend of clients.
+    /// Adds the samples of the process, the cache and its device.
     fn collect(&self, samples: &mut Samples) {
         collect::process(samples);
         let uptime = self.host.clock.now().since(self.started).as_secs_f64();
@@ -148,7 +147,7 @@ fn router(state: Arc<MetricsState>, pages: Arc<Semaphore>) -> Router {
         .route("/metrics", get(metrics))
         .route("/stats", get(stats))
         .route_layer(middleware::from_fn_with_state(pages, limited))
-        // Not limited: small pages, which operators need first.
+        // Small pages have no limit: operators need them first.
         .route("/", get(async || HELP))
         .route("/health", get(async || "ok\n"))
         .route("/ready", get(ready))
@@ -157,8 +156,8 @@ fn router(state: Arc<MetricsState>, pages: Arc<Semaphore>) -> Router {
         .with_state(state)
 }
 
-/// Rejects a page while `max_connections` pages are being sent, so that the
-/// extra connections stay free for health checks.
+/// Rejects a page while `max_connections` pages are being sent, so that
+/// connections for health checks stay free.
 async fn limited(
     State(pages): State<Arc<Semaphore>>,
     Extension(activity): Extension<Arc<Activity>>,

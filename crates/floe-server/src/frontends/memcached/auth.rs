@@ -1,5 +1,5 @@
-//! Authentication as with memcached's `-Y`: a file of names and passwords, and a
-//! first command `set` whose value is a name and its password.
+//! Authentication as with memcached's `-Y`: a file of names and passwords, and
+//! a first `set` command whose value is a name and its password.
 
 use std::fmt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::config::MemcachedConfig;
 use crate::config::ServerConfigError;
 use crate::reload::Reloadable;
 
-/// Names and passwords.
+/// The accepted names and passwords.
 pub(super) struct Users(Reloadable<Vec<User>>);
 
 struct User {
@@ -17,14 +17,14 @@ struct User {
 }
 
 impl fmt::Debug for Users {
-    /// Never prints a password.
+    /// Prints no password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Users({})", self.0.get().len())
     }
 }
 
 impl Users {
-    /// The users of `config`; none if it names no file.
+    /// Reads the users of `config`; `None` if it names no file.
     pub(super) fn of(config: &MemcachedConfig) -> Result<Option<Self>, ServerConfigError> {
         match config.auth_file.as_os_str().is_empty() {
             true => Ok(None),
@@ -55,7 +55,7 @@ impl Users {
                         password: line[colon + 1..].into(),
                     });
                 }
-                // The line is not repeated: it may be a password.
+                // The error must not quote the line, which may contain a password.
                 _ => {
                     let line = number + 1;
                     return Err(problem(format!("line {line} is not name:password")));
@@ -63,18 +63,18 @@ impl Users {
             }
         }
         match users.is_empty() {
-            true => Err(problem("it names nobody".into())),
+            true => Err(problem("it has no users".into())),
             false => Ok(Users(Reloadable::new(users))),
         }
     }
 
-    /// Takes the users of `other`, for connections that authenticate from now on.
+    /// Replaces the users for later authentications.
     pub(super) fn replace_with(&self, other: &Self) {
         self.0.replace_with(&other.0);
     }
 
-    /// Whether a user has this name and password. Takes as long for a wrong
-    /// password as for a right one.
+    /// Whether a user has this name and password. The time does not depend on
+    /// whether the password is right.
     pub(super) fn has(&self, name: &[u8], password: &[u8]) -> bool {
         let mut found = false;
         for user in self.0.get().iter() {
@@ -101,7 +101,11 @@ mod tests {
         let users = Users::read(&path).unwrap();
         assert!(users.has(b"ann", b"secret") && users.has(b"bob", b"a:b"));
         assert!(!users.has(b"ann", b"a:b") && !users.has(b"ann", b"secre"));
-        for (bad, word) in [("", "nobody"), ("ann\n", "line 1"), ("a:b\n:c\n", "line 2")] {
+        for (bad, word) in [
+            ("", "no users"),
+            ("ann\n", "line 1"),
+            ("a:b\n:c\n", "line 2"),
+        ] {
             std::fs::write(&path, bad).unwrap();
             let error = Users::read(&path).unwrap_err().to_string();
             assert!(

@@ -6,7 +6,7 @@ use crate::frontend::Frontend;
 use crate::metrics::{Collect, ConnectionCounts, Samples, collect_tiny};
 
 impl Collect for MemcachedFrontend {
-    /// Adds the samples of the frontend, and of the engine that keeps its tiny items.
+    /// Adds the samples of the frontend and of the tiny engine.
     fn collect(&self, samples: &mut Samples) {
         self.keys(samples);
         self.commands(samples);

@@ -15,45 +15,43 @@ use crate::config::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MemcachedConfig {
-    /// Address and port; port 0 takes a free one, `off` opens none.
+    /// Address and port; port 0 selects a free one, `off` disables TCP.
     #[serde(with = "address_or_off")]
     pub listen: Option<SocketAddr>,
-    /// A Unix socket's path; empty opens none. A stale socket there is
-    /// replaced, anything else is not.
+    /// Path of a Unix socket; empty disables it. An existing stale socket is
+    /// replaced; any other file is an error.
     pub path: PathBuf,
-    /// Threads that serve connections; 0 is one a core.
+    /// Threads that serve connections; 0 is one per core.
     pub threads: u32,
-    /// Connections open at once; further ones get an error and are closed.
+    /// Most open connections; further ones get an error and are closed.
     pub max_connections: u32,
-    /// Largest item: its value, its key and what memcached adds to them.
+    /// Size of the largest item: its value, its key and memcached's overhead.
     pub max_item_size: ByteSize,
-    /// Requests of one connection that wait for flash at once.
+    /// Most requests of one connection that wait for flash.
     pub max_pipeline: u32,
-    /// Memory for values being received or sent, over all connections.
+    /// Memory for values in transfer, over all connections.
     pub memory: ByteSize,
-    /// Seconds that a connection may be idle; 0 is for ever.
+    /// Seconds that a connection may be idle; 0 is unlimited.
     pub idle_timeout_seconds: u32,
-    /// Seconds that a client may take nothing of an answer, or send nothing
-    /// of a value that it announced, before its connection is broken off.
+    /// Seconds without progress in a value that a client sends, or in a
+    /// response that it receives, before its connection is closed.
     pub stall_timeout_seconds: u32,
-    /// Least bytes per second of a value that a client sends and of an answer
-    /// that it takes; a slower one loses its connection. 0 is none.
+    /// Least bytes per second of a value that a client sends or a response that
+    /// it receives; a slower client loses its connection. 0 disables the limit.
     pub min_rate: ByteSize,
-    /// Seconds that a value or an answer may be slower. While memory is short
-    /// it is one second, for the slowest first.
+    /// Seconds that a transfer may be slower. While memory is short the grace
+    /// is one second, and the slowest transfer loses its connection first.
     pub min_rate_grace_seconds: u32,
-    /// A file of lines `name:password`. With it a connection must begin with
-    /// a `set` whose value is a name and a password.
+    /// A file of lines `name:password`. If set, a connection must begin with a
+    /// `set` whose value is a name and a password.
     pub auth_file: PathBuf,
-    /// Whether clients are served without a password, where there is no
-    /// `auth_file`: `true`, `false`, or `"loopback"`, which is `true` but
-    /// refuses to start on an address that other machines can reach.
+    /// Whether clients are served without a password if `auth_file` is empty:
+    /// `true`, `false`, or `"loopback"`: `true`, but an error at startup on an
+    /// address that other machines can reach.
     pub anonymous: Anonymous,
-    /// Whether `flush_all` is carried out; `false` rejects it, as memcached's `-F`
-    /// does.
+    /// Whether to execute `flush_all`; `false` rejects it, like memcached's `-F`.
     pub flush_all: bool,
-    /// A PEM file with a certificate chain: TCP is served over TLS. Empty
-    /// serves it in the clear.
+    /// A PEM file with a certificate chain, to serve TCP over TLS. Empty serves plain TCP.
     pub tls_certificate: PathBuf,
     /// A PEM file with the certificate's private key.
     pub tls_key: PathBuf,
@@ -83,10 +81,10 @@ impl Default for MemcachedConfig {
 }
 
 impl MemcachedConfig {
-    /// The settings of the item cache behind the frontend.
+    /// The settings of the frontend's item cache.
     pub fn items(&self) -> ItemConfig {
         ItemConfig {
-            // A value is at least this much shorter than its item.
+            // An item takes at least 32 bytes more than its value.
             max_value: ByteSize(self.max_item_size.bytes().saturating_sub(32)),
         }
     }
@@ -111,7 +109,7 @@ impl Section for MemcachedConfig {
             return Err(problem(
                 "memcached.threads",
                 &format!("{} threads are more than 1024", self.threads),
-                "use 0 for one a core",
+                "use 0 for one per core",
             ));
         }
         if self.listen.is_none() && self.path.as_os_str().is_empty() {
@@ -133,7 +131,7 @@ impl Section for MemcachedConfig {
             return Err(problem(
                 "memcached.memory",
                 &format!(
-                    "{} does not hold two items of {}",
+                    "{} has no room for two items of {}",
                     self.memory, self.max_item_size
                 ),
                 "use 128MiB, or allow smaller items with memcached.max_item_size",
@@ -166,7 +164,7 @@ impl MemcachedConfig {
         if !self.anonymous.is_served() {
             return Err(problem(
                 "memcached.auth_file",
-                "it is empty, and clients without a password are not allowed",
+                "it is empty, and memcached.anonymous is false",
                 "name a file of lines name:password, or set memcached.anonymous = \"loopback\"",
             ));
         }
@@ -174,9 +172,7 @@ impl MemcachedConfig {
             Some(address) if self.anonymous == Anonymous::OnLoopback && !is_loopback(address) => {
                 Err(problem(
                     "memcached.listen",
-                    &format!(
-                        "{address} can be reached by other machines, and clients without a password are served"
-                    ),
+                    &format!("other machines can reach {address}, and clients need no password"),
                     "listen on 127.0.0.1, or name a file of names and passwords in \
                      memcached.auth_file, or set memcached.anonymous = true if anyone may read \
                      and write",

@@ -45,15 +45,15 @@ counters! {
     accept_errors,
     /// Connections ended because they were idle for too long.
     idle_kicks,
-    /// Connections ended because the client took nothing for too long.
+    /// Connections ended because a transfer made no progress for too long.
     stalled,
     /// Connections ended because the client was below the least rate.
     slow,
     /// Connections ended because the client was the slowest while memory was short.
     evicted,
-    /// Connections ended in the middle of a value or an answer by a shutdown.
+    /// Connections ended in the middle of a value or a response by a shutdown.
     cut_off,
-    /// Connections ended by an error of the network or junk.
+    /// Connections ended by a network error or an invalid protocol.
     broken,
     /// Bytes read.
     read_bytes,
@@ -67,29 +67,29 @@ counters! {
     get_hits_flash,
     /// Keys not found.
     get_misses,
-    /// Values sent to be stored.
+    /// Values received for storing.
     sets,
-    /// Touches, those of `gat` among them.
+    /// Touches, including those of `gat`.
     touches,
     /// Touches that found their item.
     touch_hits,
     /// Deletes that found their item.
     delete_hits,
-    /// Deletes that did not.
+    /// Deletes that found no item.
     delete_misses,
-    /// Counts upwards that found their item.
+    /// Increments that found their item.
     incr_hits,
-    /// Counts upwards that did not.
+    /// Increments that found no item.
     incr_misses,
-    /// Counts downwards that found their item.
+    /// Decrements that found their item.
     decr_hits,
-    /// Counts downwards that did not.
+    /// Decrements that found no item.
     decr_misses,
-    /// Compare-and-swaps that won.
+    /// Compare-and-swaps that succeeded.
     cas_hits,
     /// Compare-and-swaps without an item.
     cas_misses,
-    /// Compare-and-swaps that lost.
+    /// Compare-and-swaps with another version.
     cas_badval,
     /// Meta commands.
     metas,
@@ -99,10 +99,10 @@ counters! {
     too_large,
     /// Values rejected for lack of memory.
     no_memory,
-    /// Requests that the store failed to carry out.
+    /// Requests that failed in the store.
     failures,
-    /// Attempts to authenticate.
+    /// Authentication attempts.
     auths,
-    /// Failed attempts to authenticate.
+    /// Failed authentication attempts.
     auth_errors,
 }

@@ -1,4 +1,4 @@
-//! The classic commands on items.
+//! The classic commands.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::words as say;
 pub(super) struct Context {
     pub(super) frontend: Arc<MemcachedFrontend>,
     pub(super) counters: Arc<Counters>,
-    /// Arrival of the present batch of requests.
+    /// The arrival of the current batch.
     pub(super) arrived: Tick,
 }
 
@@ -37,7 +37,7 @@ impl Context {
         Expiry::from_exptime(i64::from(exptime), self.now_unix_s())
     }
 
-    /// Whether memcached would have room for such an item in one of its size.
+    /// Whether the item exceeds the largest one of memcached with this setting.
     pub(super) fn is_too_large(&self, key: &[u8], flags: u32, len: usize) -> bool {
         item_bytes(key.len(), flags, len) > self.frontend.max_item_bytes
     }
@@ -63,23 +63,23 @@ impl Context {
     }
 }
 
-/// Bytes that memcached counts for an item: its structure with the version,
-/// the key, the flags where there are any, the value and its line end.
+/// Bytes that memcached counts for an item: its structure with the version, the
+/// key, the flags if not 0, the value and its line end.
 pub(super) fn item_bytes(key: usize, flags: u32, len: usize) -> u64 {
     let flags = if flags == 0 { 0 } else { 4 };
     (48 + 8 + key + 1 + flags + len + 2) as u64
 }
 
-/// A value that was sent to be stored.
+/// A value to store.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) verb: Verb,
     pub(super) key: Box<[u8]>,
     pub(super) flags: u32,
     pub(super) expiry: Expiry,
-    /// The version to compare; 0 if none was sent.
+    /// The version to compare; 0 if there is none.
     pub(super) version: u64,
-    /// An older version may be compared too: its value is stored as stale.
+    /// Whether an older version may be compared too; the value is then stored as stale.
     pub(super) allow_stale: bool,
     pub(super) value: ItemBuffer,
 }
@@ -105,7 +105,7 @@ impl Outcome {
 }
 
 impl Context {
-    /// Stores a value; the version it got, if it was stored.
+    /// Stores a value; returns its version if it was stored.
     pub(super) async fn store(&self, sent: Sent) -> Result<(Outcome, Option<u64>), ItemError> {
         self.counters.sets.add(1);
         let key = sent.key.clone();
@@ -197,7 +197,7 @@ impl Sent {
     }
 }
 
-/// Why there is no new count.
+/// The reason why there is no new count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoCount {
     NotFound,
@@ -205,7 +205,7 @@ pub(super) enum NoCount {
     Mismatch,
 }
 
-/// The item with a count changed by `delta`, and the new count.
+/// The item with its count changed by `delta`, and the new count.
 pub(super) fn counted(item: &Item, delta: u64, up: bool) -> Result<(NewItem, u64), NoCount> {
     let count = unsigned(&item.value).ok_or(NoCount::NotANumber)?;
     let count = match up {
@@ -214,8 +214,8 @@ pub(super) fn counted(item: &Item, delta: u64, up: bool) -> Result<(NewItem, u64
     };
     let digits = Digits::of(count);
     let digits = digits.as_slice();
-    // As memcached, which counts in place: a shorter number is padded, and the
-    // item keeps its marks.
+    // Like memcached, which counts in place, this pads a shorter number and
+    // keeps the item's marks.
     let len = digits.len().max(item.value.len());
     let mut value = ItemBuffer::new(len);
     value.fill(digits);
@@ -271,7 +271,7 @@ impl Context {
         output
     }
 
-    /// An item that was changed in place has been read if it was before.
+    /// Marks a changed item as read if it was before.
     pub(super) fn keep_access(&self, was_read: bool, version: Option<u64>) {
         if let Some(version) = version.filter(|_| was_read) {
             self.items().note_version_read(version);
@@ -289,7 +289,7 @@ impl Context {
         }
     }
 
-    /// Sets a new expiry; the item as it was, if there was one.
+    /// Sets a new expiry; returns the item as it was, if there was one.
     pub(super) async fn touched(
         &self,
         key: &[u8],
@@ -326,7 +326,7 @@ impl Context {
         output
     }
 
-    /// One key of `gat`, `gats`. An item that could not be touched is not shown.
+    /// One key of `gat` or `gats`. An item whose touch failed is not returned.
     pub(super) async fn get_and_touch(
         &self,
         key: &[u8],
@@ -347,7 +347,7 @@ impl Context {
         output
     }
 
-    /// An item from flash, counted and noted. One that cannot be read is a miss.
+    /// Reads an item from flash and counts it. An unreadable one is a miss.
     pub(super) async fn read(&self, key: &[u8]) -> Option<Item> {
         let item = match self.items().get(key).await {
             Ok(item) => item,
@@ -371,7 +371,7 @@ impl Context {
         item
     }
 
-    /// Notes how long gets took from their arrival until now.
+    /// Records the latency of gets since their arrival.
     pub(super) fn note_gets(&self, result: GetResult, gets: u64) {
         let took = self.frontend.clock.now().since(self.arrived);
         self.counters.get_latencies.add(result, took, gets);

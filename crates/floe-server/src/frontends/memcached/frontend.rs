@@ -28,12 +28,12 @@ pub(crate) struct MemcachedFrontend {
     pub(super) clock: Clock,
     pub(super) config: Reloadable<MemcachedConfig>,
     pub(super) max_item_bytes: u64,
-    /// The runtime for background work of the store.
+    /// The runtime for the store's background tasks.
     pub(super) runtime: Handle,
     pub(super) memory: Arc<Memory>,
     pub(super) users: Option<auth::Users>,
     pub(super) tls: Option<Tls>,
-    /// Connections that are open.
+    /// Open connections.
     pub(super) open: AtomicU32,
     pub(super) listed: Arc<open::Open>,
     pub(super) prefixes: prefixes::Prefixes,
@@ -76,22 +76,22 @@ impl MemcachedFrontend {
         })
     }
 
-    /// Its settings, of which some can be replaced.
+    /// The current settings; a reload may replace some.
     pub(super) fn config(&self) -> Arc<MemcachedConfig> {
         self.config.get()
     }
 
-    /// How long a client may take or send nothing in the middle of something.
+    /// The stall limit of a transfer.
     pub(super) fn stall_limit(&self) -> Duration {
         Duration::from_secs(u64::from(self.config().stall_timeout_seconds))
     }
 
-    /// Whether the server stops; as cheap as a load, unlike `draining`.
+    /// Whether the server is shutting down; unlike `draining`, one relaxed load.
     pub(super) fn is_draining(&self) -> bool {
         self.is_draining.load(Relaxed)
     }
 
-    /// Everything counted so far.
+    /// The totals over all threads.
     pub(super) fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for thread in &self.threads {
@@ -106,7 +106,7 @@ impl MemcachedFrontend {
         latency::total(threads, result)
     }
 
-    /// Connections that are open.
+    /// Open connections.
     pub(super) fn open_connections(&self) -> u32 {
         self.open.load(Relaxed)
     }

@@ -1,11 +1,11 @@
-//! Latencies of gets, by result. Each thread has its own counts.
+//! Latencies of gets by result, counted per thread.
 
 use std::time::Duration;
 
 use super::count::Count;
 use crate::metrics::HistogramSnapshot;
 
-/// The result of a get, in the words of `floe_memcached_keys_total`.
+/// The result of a get, as in `floe_memcached_keys_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GetResult {
     HitMemory,
@@ -20,7 +20,7 @@ pub(crate) const GET_RESULTS: [(GetResult, &str); 3] = [
     (GetResult::Miss, "miss"),
 ];
 
-/// Upper bounds of the buckets, in microseconds; one more bucket holds slower gets.
+/// Upper bounds of the buckets, in microseconds; the last bucket is unbounded.
 const BOUNDS_US: [u32; 18] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000,
     500_000, 1_000_000,
@@ -37,7 +37,7 @@ struct Latencies {
 }
 
 impl GetLatencies {
-    /// Counts `gets` that took as long; only the thread that owns them may.
+    /// Counts `gets` of this latency; only the owning thread may call it.
     pub(super) fn add(&self, result: GetResult, took: Duration, gets: u64) {
         let latencies = &self.0[result as usize];
         let bucket = BOUNDS_US.partition_point(|us| Duration::from_micros(u64::from(*us)) < took);

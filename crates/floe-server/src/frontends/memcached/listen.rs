@@ -1,5 +1,5 @@
-//! Sockets and threads: one listener a thread on one port, so that the kernel
-//! spreads connections over threads, and one Unix socket for all of them.
+//! Sockets and threads: one listener per thread on one port, so that the kernel
+//! distributes connections, and one Unix socket for all threads.
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const REFUSAL_PATIENCE: Duration = Duration::from_millis(100);
 
 /// The sockets of the frontend, bound.
 pub(crate) struct Listeners {
-    /// One a thread.
+    /// One per thread.
     tcp: Vec<std::net::TcpListener>,
     unix: Option<UnixSocket>,
 }
@@ -56,7 +56,7 @@ impl Listeners {
         tcp.map(Address::Tcp).into_iter().chain(unix).collect()
     }
 
-    /// One future for each thread of `frontend`. They end when `shutdown` lets them.
+    /// One future per thread of `frontend`. They end at `shutdown`.
     pub(super) fn serve(self, frontend: &Arc<MemcachedFrontend>, shutdown: &Shutdown) -> Service {
         for address in self.addresses() {
             frontend.listed.listen(match address {
@@ -135,7 +135,7 @@ impl Thread {
         net::next_connection(listener, &self.frontend.clock, count_failure).await
     }
 
-    /// Serves a connection once it is open, or rejects it if too many are open.
+    /// Serves a connection once it is open, or rejects it if too many are.
     fn admit<S, O>(&self, opening: O, [client, server]: [Endpoint; 2])
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -175,7 +175,7 @@ async fn serve<S, O>(
         Greeting::Drained => return,
         Greeting::Late => return counters.stalled.add(1),
         Greeting::Failed(error) => {
-            tracing::debug!(%error, "a memcached connection could not be made private");
+            tracing::debug!(%error, "the TLS handshake of a memcached connection failed");
             return counters.broken.add(1);
         }
     };
@@ -191,7 +191,7 @@ async fn serve<S, O>(
     drop(place);
 }
 
-/// The listener, if there is one that works in this thread's runtime.
+/// The thread's listener; never ready if there is none.
 async fn listening<L>(listener: Option<io::Result<L>>) -> L {
     match listener {
         Some(Ok(listener)) => return listener,
@@ -216,7 +216,7 @@ async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, frontend: &MemcachedFro
     }
 }
 
-/// One of the connections that may be open at once.
+/// A place among the connections that may be open.
 struct Place {
     frontend: Arc<MemcachedFrontend>,
     listed: Listed,

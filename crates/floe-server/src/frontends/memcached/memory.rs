@@ -1,10 +1,10 @@
-//! Memory for values being received and sent, divided among all connections.
+//! Memory for values in transfer, divided among all connections.
 //!
 //! * A connection holds at most [`CONNECTION_SHARE`] of it, and no share while
 //!   it waits for its first.
 //! * A growing value waits while it holds a share. One value at a time may use
-//!   the *lane*, which is reserved for one item of any size. That value
-//!   completes whatever others hold, so growing values cannot deadlock.
+//!   the *lane*, which has room for one item of any size. That value always
+//!   completes, so growing values cannot deadlock.
 //! * While memory is short, transfers below the least rate lose their
 //!   connections, the slowest first.
 
@@ -24,10 +24,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::config::MemcachedConfig;
 
-/// The unit in which memory is shared out.
+/// Bytes of one unit.
 const UNIT_BYTES: u64 = 1024;
 
-/// The part of all memory that one connection may hold, unless an item is larger.
+/// The fraction (1/8) of the memory that one connection may hold, unless an item is larger.
 const CONNECTION_SHARE: u32 = 8;
 
 /// Grace of a slow transfer while memory is short.
@@ -70,13 +70,13 @@ impl Memory {
         })
     }
 
-    /// Applies the limits of `config`. Shares that are held stay valid.
+    /// Applies the limits of `config`. Existing shares stay valid.
     pub(super) fn reload(&self, config: &MemcachedConfig) {
         self.pool.set(pool_units(config, self.lane_units));
         self.min_rate.store(config.min_rate.bytes(), Relaxed);
     }
 
-    /// Units of all memory but the lane.
+    /// Units of the memory without the lane.
     fn pool_units(&self) -> u32 {
         u32::try_from(self.pool.units()).unwrap_or(u32::MAX)
     }
@@ -86,7 +86,7 @@ impl Memory {
         self.waits.load(Relaxed)
     }
 
-    /// Memory that connections hold.
+    /// Bytes that connections hold.
     pub(super) fn used_bytes(&self) -> u64 {
         let lane = match self.lane.available_permits() {
             0 => self.lane_units as usize,
@@ -95,12 +95,12 @@ impl Memory {
         (self.pool.held() + lane) as u64 * UNIT_BYTES
     }
 
-    /// The part that `bytes` need, or all there is.
+    /// Units for `bytes`, at most all there are.
     fn units(&self, bytes: u64) -> u32 {
         units(bytes).min(self.pool_units())
     }
 
-    /// A share of `bytes` if there is one at once.
+    /// A share of `bytes`, if one is available at once.
     pub(super) fn try_share(&self, account: &Arc<Account>, bytes: u64) -> Option<Share> {
         let units = self.units(bytes);
         let held = account.units.load(Relaxed);
@@ -111,8 +111,7 @@ impl Memory {
         Some(Share::new(account, self.pool.try_hold(units)?, units))
     }
 
-    /// A share of `bytes` for a connection that holds none, once there is one;
-    /// `None` after `limit`.
+    /// Waits for a share of `bytes`, for a connection that holds none; `None` after `limit`.
     pub(super) async fn share(
         &self,
         account: &Arc<Account>,
@@ -138,8 +137,8 @@ impl Memory {
         }
     }
 
-    /// Adds `bytes` to the share of a value that is arriving; `false` if
-    /// there were none within `limit`.
+    /// Adds `bytes` to the share of an arriving value; `false` if they are not
+    /// available within `limit`.
     pub(super) async fn grow(
         &self,
         share: &mut Share,
@@ -178,7 +177,7 @@ impl Memory {
         }
     }
 
-    /// A transfer of a connection, known as long as it lasts.
+    /// Registers a transfer until it is dropped.
     pub(super) fn transfer(self: &Arc<Self>, account: &Arc<Account>) -> Transfer {
         let state = Arc::new(TransferState {
             account: Arc::clone(account),
@@ -198,7 +197,7 @@ impl Memory {
         }
     }
 
-    /// Evicts the slowest transfers until `needed` units are about to be free.
+    /// Evicts the slowest transfers until evictions release `needed` units.
     fn evict_slow(&self, needed: u32) {
         let (now, min_rate) = (self.clock.now(), self.min_rate.load(Relaxed));
         let mut slow: Vec<(u64, Arc<TransferState>)> = Vec::new();
@@ -225,7 +224,8 @@ impl Memory {
     }
 }
 
-/// The configuration has room for two items, unless it is newer than the lane.
+/// The configuration guarantees room for two items, but a reload may have
+/// changed it since the lane was sized.
 fn pool_units(config: &MemcachedConfig, lane_units: u32) -> usize {
     let units = units(config.memory.bytes()).saturating_sub(lane_units);
     units.max(lane_units) as usize
@@ -241,7 +241,7 @@ pub(super) struct Account {
     units: AtomicU32,
 }
 
-/// Memory held by one connection until it is dropped.
+/// Memory of one connection, until dropped.
 #[derive(Debug)]
 pub(super) struct Share {
     account: Arc<Account>,
@@ -267,7 +267,7 @@ impl Share {
         self.units += units;
     }
 
-    /// Gives back what exceeds `bytes`.
+    /// Releases the excess over `bytes`.
     pub(super) fn shrink(&mut self, bytes: u64) {
         self.lane = None;
         let excess = self.units.saturating_sub(units(bytes));
@@ -285,7 +285,7 @@ impl Drop for Share {
     }
 }
 
-/// Bytes that move between a client and the server, which waits for the client.
+/// A transfer between a client and the server, during which the server waits for the client.
 #[derive(Debug)]
 pub(super) struct Transfer {
     memory: Arc<Memory>,
@@ -310,16 +310,16 @@ impl TransferState {
 
 #[derive(Debug)]
 struct Progress {
-    /// Later by what the client waited for the server.
+    /// Advanced by the time that the client waited for the server.
     began: Tick,
     moved_bytes: u64,
     last: Tick,
-    /// Bytes since `window_began`, at least [`SHORTAGE_GRACE`] until the next window.
+    /// Bytes since `window_began`; the next window begins after at least [`SHORTAGE_GRACE`].
     window_bytes: u64,
     window_began: Tick,
-    /// Bytes per second of the window before.
+    /// Bytes per second in the previous window.
     rate: Option<u64>,
-    /// The client waits for the server.
+    /// Whether the client waits for the server.
     is_waiting: bool,
 }
 
@@ -349,7 +349,7 @@ impl Progress {
         }
     }
 
-    /// Bytes per second of late; `None` within the grace and while the client
+    /// Recent bytes per second; `None` within the grace and while the client
     /// waits for the server.
     fn rate(&self, now: Tick) -> Option<u64> {
         match now.since(self.last) >= SHORTAGE_GRACE {
@@ -361,14 +361,14 @@ impl Progress {
 }
 
 impl Transfer {
-    /// Notes progress.
+    /// Records progress.
     pub(super) fn moved(&self, bytes: u64) {
         let now = self.memory.clock.now();
         self.state.progress.lock().moved(bytes, now);
     }
 
-    /// When it will have been below the least rate since its beginning, but
-    /// for `grace`.
+    /// The time at which the transfer is below the least rate since its
+    /// beginning, not counting `grace`.
     pub(super) fn slow_at(&self, grace: Duration) -> Option<Tick> {
         let rate = self.memory.min_rate.load(Relaxed);
         if rate == 0 {
@@ -380,7 +380,7 @@ impl Transfer {
         Some(progress.began + grace.saturating_add(earned))
     }
 
-    /// Ready once it was evicted.
+    /// Ready when the transfer is evicted.
     pub(super) fn poll_evicted(&self, task: &mut Context<'_>) -> Poll<()> {
         self.state.waker.register(task.waker());
         match self.state.is_evicted.load(Relaxed) {
@@ -389,7 +389,7 @@ impl Transfer {
         }
     }
 
-    /// From now on until the guard is dropped the client waits for the server.
+    /// The client waits for the server until the guard is dropped.
     fn wait(&self) -> Waiting<'_> {
         self.state.progress.lock().is_waiting = true;
         Waiting {

@@ -13,22 +13,22 @@ use super::protocol::number::Digits;
 use super::protocol::{self, Key, Meta, Request, Verb};
 use super::words as say;
 
-/// An item as `mg` shows it.
+/// An item and its metadata for the response of `mg`.
 struct View<'a> {
     item: &'a Item,
-    /// From before this read.
+    /// The item's access before this read.
     access: Access,
-    /// The expiry that this request sets; shown from its `T` flag on.
+    /// The expiry that this request sets, for flags after its `T`.
     new_expiry: Option<Expiry>,
-    /// The expiry of an item that this request made; shown from its `N` flag on.
+    /// The expiry of an item that this request created, for flags after its `N`.
     first_expiry: Option<Expiry>,
-    /// This client is told to refill it.
+    /// Whether this client must refill the item.
     won: bool,
     now_unix_s: u64,
 }
 
 impl Context {
-    /// Whether `mg` must change the item, or make one.
+    /// Whether `mg` must change the item or create one.
     pub(super) fn must_change(&self, meta: &Meta<'_>, item: Option<&Item>) -> bool {
         match item {
             None => meta.vivify.is_some(),
@@ -36,14 +36,14 @@ impl Context {
         }
     }
 
-    /// Whether this client is to refill the item.
+    /// Whether this client must refill the item.
     fn wins(&self, meta: &Meta<'_>, item: &Item) -> bool {
         let ends_soon = || {
             let soon = match meta.recache.map(|seconds| self.expiry(seconds)) {
                 Some(Expiry::At(at)) => at,
                 _ => return false,
             };
-            // A `T` in front of the `R` has been carried out by then.
+            // A `T` before the `R` takes effect first.
             let mut flags = meta.flags().map(|(flag, _)| flag);
             let comes_first = flags.find(|flag| matches!(flag, b'T' | b'R'));
             let expiry_unix_s = match meta.ttl.filter(|_| comes_first == Some(b'T')) {
@@ -55,7 +55,7 @@ impl Context {
         !item.state.is_claimed && (item.state.is_stale || ends_soon())
     }
 
-    /// `mg` of an item that needs no change.
+    /// `mg` without a change.
     pub(super) fn meta_show(&self, meta: &Meta<'_>, item: Option<&Item>, output: &mut Output) {
         let Some(item) = item else {
             return missing(meta, output);
@@ -74,7 +74,7 @@ impl Context {
         }
     }
 
-    /// `mg`, whatever it takes.
+    /// `mg` with any change.
     pub(super) async fn meta_get(&self, meta: &Meta<'_>) -> Output {
         let now_unix_s = self.now_unix_s();
         let new_expiry = meta.ttl.map(|seconds| self.expiry(seconds));
@@ -104,7 +104,7 @@ impl Context {
             missing(meta, &mut output);
             return output;
         };
-        // A new item got its version when it was stored.
+        // A new item received its version when it was stored.
         let is_new = item.version == 0;
         item.version = updated.version.unwrap_or(item.version);
         let view = View {
@@ -139,7 +139,7 @@ impl Context {
         }
     }
 
-    /// An empty item for the first client that missed, if the command asks for it.
+    /// Creates an empty item for the first client that missed, if the command asks for it.
     fn vivify(
         &self,
         meta: &Meta<'_>,
@@ -148,7 +148,7 @@ impl Context {
         let Some(seconds) = meta.vivify else {
             return Decision::Keep(None);
         };
-        // The last of `N` and `T` holds.
+        // The last of `N` and `T` applies.
         let last = meta.flags().filter(|(flag, _)| matches!(flag, b'N' | b'T'));
         let expiry = match (last.last(), new_expiry) {
             (Some((b'T', _)), Some(expiry)) => expiry,
@@ -167,7 +167,7 @@ impl Context {
         Decision::Put(new, Some((shown, true)))
     }
 
-    /// `ms`, once its value is there.
+    /// `ms`, after its value has arrived.
     pub(super) async fn meta_set(&self, meta: &Meta<'_>, value: ItemBuffer) -> Output {
         let verb = match meta.mode.0 {
             Some(b'E') => Verb::Add,
@@ -276,7 +276,7 @@ impl Context {
             let Some(item) = present else {
                 return self.first_count(meta, new_expiry);
             };
-            // A version of 0 is none, as in memcached.
+            // Version 0 means none, as in memcached.
             let expected = meta.version.filter(|&version| version != 0);
             if item.value.is_empty() || is_in_chunks(meta.key.as_slice(), item) {
                 return Decision::Keep(Err(NoCount::NotANumber));
@@ -374,7 +374,7 @@ impl Context {
         put_key(text, key);
         let ends_in = match item.expiry_unix_s {
             0 => -1,
-            // memcached counts from the end.
+            // memcached gives the seconds since the expiry, negative before it.
             at => i64::try_from(now).unwrap_or(i64::MAX) - i64::from(at),
         };
         let line = format!(
@@ -426,14 +426,13 @@ impl View<'_> {
     }
 }
 
-/// Whether memcached would keep the item in several chunks of its slabs: then
-/// it is no number, whatever is asked of it besides.
+/// Whether memcached would store the item in several slab chunks: it then is not a number.
 fn is_in_chunks(key: &[u8], item: &Item) -> bool {
     const SLAB_CHUNK_BYTES_MAX: u64 = 512 << 10;
     item_bytes(key.len(), item.flags, item.value.len()) > SLAB_CHUNK_BYTES_MAX
 }
 
-/// The code of an answer that shows an item.
+/// The status of a response with an item.
 fn head(meta: &Meta<'_>, len: usize, output: &mut Output) {
     if !meta.value {
         output.text().put_slice(b"HD");
@@ -443,7 +442,7 @@ fn head(meta: &Meta<'_>, len: usize, output: &mut Output) {
     output.number(len as u64);
 }
 
-/// `mg` of what is not there.
+/// `mg` of a missing item.
 fn missing(meta: &Meta<'_>, output: &mut Output) {
     if meta.quiet {
         return;
@@ -459,7 +458,7 @@ fn echo_all(meta: &Meta<'_>, output: &mut Output) {
     output.text().put_slice(b"\r\n");
 }
 
-/// The flags that are answered with what they came with.
+/// Flags that the response repeats.
 fn echo(meta: &Meta<'_>, flag: u8, word: &[u8], output: &mut Output) {
     let text = output.text();
     match flag {
@@ -498,7 +497,7 @@ fn time_left(output: &mut Output, expiry_unix_s: u32, now_unix_s: u64) {
     }
 }
 
-/// As an item carries it; what is past is the first second of all.
+/// An item's expiry in seconds; a past one is the first second.
 fn unix_s(expiry: Expiry) -> u32 {
     match expiry {
         Expiry::Never => 0,
@@ -507,7 +506,7 @@ fn unix_s(expiry: Expiry) -> u32 {
     }
 }
 
-/// Requests that were kept as their line while something was waited for.
+/// Requests that were kept as lines while they waited.
 impl Context {
     /// `mg` of an item on flash.
     pub(super) async fn meta_read(&self, line: &[u8]) -> Output {
@@ -517,7 +516,7 @@ impl Context {
         };
         let item = self.read(meta.key.as_slice()).await;
         match self.must_change(&meta, item.as_ref()) {
-            // A change may start something in the background, a read does not.
+            // A change may spawn tasks; a read does not.
             true => TokioContext::new(self.meta_get(&meta), self.frontend.runtime.clone()).await,
             false => {
                 self.meta_show(&meta, item.as_ref(), &mut output);

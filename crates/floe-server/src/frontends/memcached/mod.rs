@@ -1,11 +1,11 @@
 //! memcached's text protocol, classic and meta, over TCP and a Unix socket.
 //!
-//! Each thread serves its connections on a runtime of its own, with a listener
-//! of its own on the same port. The connection's loop answers hits in memory at
-//! once. Reads of flash run while the next requests of the same batch are carried
-//! out, and responses keep the order of the requests.
+//! Each thread serves its connections on its own runtime, with its own listener
+//! on the same port. Hits in memory are served by the connection's loop. Reads
+//! of flash run concurrently with later requests of the batch, and responses
+//! keep the order of the requests.
 //!
-//! `docs/memcached.md` says what differs from memcached.
+//! `docs/memcached.md` lists the differences from memcached.
 
 mod auth;
 mod collect;

@@ -1,4 +1,4 @@
-//! The open connections and the sockets that listen, as `stats conns` lists them.
+//! The open connections and listening sockets, for `stats conns`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ pub(super) enum Endpoint {
 }
 
 impl fmt::Display for Endpoint {
-    /// As memcached writes it.
+    /// In memcached's format.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Endpoint::Tcp(SocketAddr::V4(address)) => write!(f, "tcp:{address}"),
@@ -27,19 +27,19 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// The activity of a connection; the names are memcached's.
+/// The activity of a connection, under memcached's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Activity {
-    /// It waits for a request.
+    /// Waits for a request.
     Read,
-    /// Requests are carried out.
+    /// Executes requests.
     Parse,
-    /// It waits for bytes of a value.
+    /// Waits for a value's bytes.
     Nread,
-    /// It waits for bytes of a refused request.
+    /// Waits for a rejected request's bytes.
     Swallow,
-    /// It waits for the client to take an answer.
+    /// Waits for the client to receive a response.
     Mwrite,
 }
 
@@ -51,7 +51,7 @@ const ACTIVITIES: [&str; 5] = [
     "conn_mwrite",
 ];
 
-/// All of them.
+/// All open connections and listening sockets.
 #[derive(Debug, Default)]
 pub(super) struct Open {
     listening: Mutex<Vec<Endpoint>>,
@@ -59,7 +59,7 @@ pub(super) struct Open {
     next_id: AtomicU64,
 }
 
-/// The observed state of one connection.
+/// The state of one connection.
 #[derive(Debug)]
 struct Seen {
     client: Endpoint,
@@ -73,7 +73,7 @@ impl Open {
         self.listening.lock().push(endpoint);
     }
 
-    /// Lists a connection until what is returned is dropped.
+    /// Lists a connection until the returned value is dropped.
     pub(super) fn list(self: &Arc<Self>, client: Endpoint, server: Endpoint, now: u64) -> Listed {
         let seen = Arc::new(Seen {
             client,
@@ -113,7 +113,7 @@ impl Open {
     }
 }
 
-/// A connection that is listed.
+/// A connection in the list.
 #[derive(Debug)]
 pub(super) struct Listed {
     open: Arc<Open>,
@@ -126,7 +126,7 @@ impl Listed {
         self.seen.activity.store(activity as u8, Relaxed);
     }
 
-    /// Requests came.
+    /// Records the arrival of requests.
     pub(super) fn note_requests(&self, now_unix_s: u64) {
         self.set(Activity::Parse);
         self.seen.last_unix_s.store(now_unix_s, Relaxed);

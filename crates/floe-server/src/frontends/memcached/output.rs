@@ -1,6 +1,5 @@
-//! Answers on their way out: text in one buffer, long values beside it, so
-//! that a batch of answers leaves in one vectored write and long values are
-//! not copied.
+//! Unsent responses: text in one buffer, long values beside it. A batch of
+//! responses takes one vectored write, and long values are not copied.
 
 use std::io::IoSlice;
 
@@ -10,33 +9,33 @@ use floe::Item;
 use super::memory::Share;
 use super::protocol::number::put_number;
 
-/// Shorter values are copied into the text: cheaper than a slice of their own.
+/// Shorter values are copied into the text, which costs less than another slice.
 const COPIED_BYTES_MAX: usize = 2048;
 
-/// Slices of one write; the kernel takes 1024.
+/// Slices of one write; the kernel accepts up to 1024.
 const SLICES_MAX: usize = 64;
 
-/// A text buffer larger than this is given back when it has been sent.
+/// A larger text buffer is freed after it was sent.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// Answers in order.
+/// Responses in order.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     text: BytesMut,
-    /// Bytes of the text that have been sent.
+    /// Bytes of the text that were sent.
     text_sent: usize,
-    /// Bytes of the text that parts stand for.
+    /// Bytes of the text that `parts` covers.
     placed: usize,
     parts: Vec<Part>,
     /// Bytes of long values.
     value_bytes: usize,
-    /// Shares of memory that are given back once this is sent.
+    /// Shares of memory to release once the output is sent.
     shares: Vec<Share>,
 }
 
 #[derive(Debug)]
 enum Part {
-    /// So many of the next bytes of the text.
+    /// Length of the next piece of text.
     Text(usize),
     Value(Bytes),
 }
@@ -46,7 +45,7 @@ impl Output {
         self.text.is_empty() && self.parts.is_empty()
     }
 
-    /// Bytes that wait to be sent.
+    /// Unsent bytes.
     pub(super) fn len(&self) -> usize {
         self.text.len() + self.value_bytes
     }
@@ -56,7 +55,7 @@ impl Output {
         &mut self.text
     }
 
-    /// A line, given without its end.
+    /// Appends a line and its end.
     pub(super) fn line(&mut self, line: &str) {
         self.text.put_slice(line.as_bytes());
         self.text.put_slice(b"\r\n");
@@ -66,7 +65,7 @@ impl Output {
         put_number(&mut self.text, number);
     }
 
-    /// An item as `get` and its kin answer it.
+    /// Appends an item as in the response to `get`.
     pub(super) fn item(&mut self, key: &[u8], item: &Item, with_version: bool) {
         let text = &mut self.text;
         text.reserve(key.len() + 80 + item.value.len().min(COPIED_BYTES_MAX));
@@ -84,7 +83,7 @@ impl Output {
         self.value(&item.value);
     }
 
-    /// A value and its line end.
+    /// Appends a value and its line end.
     pub(super) fn value(&mut self, value: &Bytes) {
         if value.len() <= COPIED_BYTES_MAX {
             self.text.put_slice(value);
@@ -96,7 +95,7 @@ impl Output {
         self.text.put_slice(b"\r\n");
     }
 
-    /// Keeps a share of memory until everything so far is sent.
+    /// Keeps a share of memory until all output so far is sent.
     pub(super) fn hold(&mut self, share: Share) {
         self.shares.push(share);
     }
@@ -109,7 +108,7 @@ impl Output {
         }
     }
 
-    /// Appends what `other` holds.
+    /// Appends `other`.
     pub(super) fn append(&mut self, other: Output) {
         if self.is_empty() && self.shares.is_empty() {
             *self = other;
@@ -136,17 +135,17 @@ impl Output {
         self.shares.extend(shares);
     }
 
-    /// Begins to send: from here on only [`slices`](Output::slices) and
-    /// [`sent`](Output::sent) are called until it is empty.
+    /// Begins sending: until the output is empty, only
+    /// [`slices`](Output::slices) and [`sent`](Output::sent) may be called.
     pub(super) fn begin_sending(&mut self) {
         if !self.parts.is_empty() {
             self.place_text();
-            // Taken from the end.
+            // Parts are removed from the end.
             self.parts.reverse();
         }
     }
 
-    /// All that is left to send, where it is text only.
+    /// The unsent rest, if it is text only.
     pub(super) fn only_text(&self) -> Option<&[u8]> {
         self.parts.is_empty().then(|| &self.text[self.text_sent..])
     }
@@ -170,7 +169,7 @@ impl Output {
         }
     }
 
-    /// Notes that `len` bytes were taken; says whether that was all.
+    /// Records that `len` bytes were sent; returns whether the output is empty.
     pub(super) fn sent(&mut self, mut len: usize) -> bool {
         if self.parts.is_empty() {
             self.text_sent += len;

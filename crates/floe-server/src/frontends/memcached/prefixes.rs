@@ -1,17 +1,17 @@
-//! The counts of `stats detail`: requests by the prefix of their keys.
+//! The counts of `stats detail`: requests by key prefix.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-/// Ends a prefix; a key without it has none and is not counted, as in memcached.
+/// The end of a prefix. Keys without it are not counted, as in memcached.
 const DELIMITER: u8 = b':';
 
-/// Prefixes that are counted; requests of further ones are not.
+/// Most prefixes to count; requests of further ones are ignored.
 const PREFIXES_MAX: usize = 4096;
 
-/// Counts by prefix, while they are asked for.
+/// Counts by prefix, while `stats detail` is on.
 #[derive(Debug, Default)]
 pub(super) struct Prefixes {
     is_on: AtomicBool,

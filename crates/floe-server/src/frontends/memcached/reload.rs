@@ -1,4 +1,4 @@
-//! The part of a new configuration that needs no restart.
+//! The settings that a reload can change.
 
 use super::auth;
 use super::config::MemcachedConfig;
@@ -8,7 +8,7 @@ use crate::frontend::Frontend as _;
 use crate::net::Tls;
 use crate::reload::Reloadable;
 
-/// A new configuration whose files are read and found right.
+/// A new configuration whose files were read and validated.
 #[derive(Debug)]
 pub(super) struct Reloaded {
     config: MemcachedConfig,
@@ -20,7 +20,7 @@ impl Reloaded {
     /// Reads the files that `config` names.
     ///
     /// # Errors
-    /// The fault in one of them.
+    /// An error in one of the files.
     pub(super) fn read(config: &MemcachedConfig) -> Result<Self, ServerConfigError> {
         Ok(Reloaded {
             config: config.clone(),
@@ -35,9 +35,9 @@ impl Reloaded {
 }
 
 impl MemcachedFrontend {
-    /// Takes over limits, and users and certificate where it has some and is
-    /// given some: turning either on or off needs a restart. Limits of a
-    /// connection are those of its beginning. Answers with the settings taken.
+    /// Applies limits, and replaces users and certificate if the frontend has
+    /// them: turning either on or off requires a restart. A connection keeps
+    /// the limits of its beginning. Returns the names of the applied settings.
     pub(super) fn take(&self, new: &Reloaded) -> Vec<&'static str> {
         let limits = &new.config;
         self.config.replace_with(&Reloadable::new(MemcachedConfig {

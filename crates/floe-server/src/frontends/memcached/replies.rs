@@ -1,5 +1,6 @@
-//! The answers of one connection: what is ready goes straight to the output,
-//! what has to wait is carried out at the same time and answered in its turn.
+//! The responses of one connection: available ones go straight to the output;
+//! operations that must wait run concurrently, and their responses keep the
+//! order of the requests.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,20 +22,20 @@ pub(super) enum Effect {
     Changes,
 }
 
-/// Answers in the order of the requests.
+/// Responses in the order of the requests.
 #[derive(Default)]
 pub(super) struct Replies {
-    /// In front of everything that is under way.
+    /// Responses before those of pending operations.
     ready: Output,
     under_way: FuturesOrdered<Operation>,
-    /// The keys, hashed, of what is under way.
+    /// Key hashes of the pending operations.
     keys: Vec<(u64, Effect)>,
-    /// Behind everything that is under way.
+    /// Responses after those of pending operations.
     behind: Output,
 }
 
 impl Replies {
-    /// The output for the response to the present request.
+    /// The output for the response to the current request.
     pub(super) fn sink(&mut self) -> &mut Output {
         match self.keys.is_empty() {
             true => &mut self.ready,
@@ -42,18 +43,18 @@ impl Replies {
         }
     }
 
-    /// Operations under way.
+    /// The number of pending operations.
     pub(super) fn under_way(&self) -> usize {
         self.keys.len()
     }
 
-    /// Bytes that wait to be sent.
+    /// Unsent bytes.
     pub(super) fn len(&self) -> usize {
         self.ready.len() + self.behind.len()
     }
 
-    /// Whether an operation on `key` must wait for one that is under way, so
-    /// that a connection's own requests are carried out in order.
+    /// Whether an operation on `key` must wait for a pending one, so that
+    /// requests of one connection on one key keep their order.
     pub(super) fn conflicts(&self, key: &[u8], effect: Effect) -> bool {
         if self.keys.is_empty() {
             return false;
@@ -64,9 +65,9 @@ impl Replies {
         })
     }
 
-    /// Begins an operation. Whatever it starts in the background belongs to
-    /// `runtime`, not to the thread of this connection. One that starts
-    /// nothing needs none, and then uses the thread's own ring of the device.
+    /// Starts an operation. Tasks that it spawns belong to `runtime`, not to
+    /// this thread. An operation that spawns none needs no runtime, and uses
+    /// the device's ring of this thread.
     pub(super) async fn begin(
         &mut self,
         runtime: Option<&Handle>,
@@ -93,8 +94,7 @@ impl Replies {
         }
     }
 
-    /// The next answer that had to wait, put to those that are ready; `false`
-    /// when there is none left.
+    /// Waits for the next pending response and makes it available; `false` if there is none.
     pub(super) async fn next(&mut self) -> bool {
         match self.under_way.next().await {
             Some(output) => {
@@ -110,12 +110,12 @@ impl Replies {
         }
     }
 
-    /// Whether answers stand behind those that can be sent now.
+    /// Whether there are responses that cannot be sent yet.
     pub(super) fn has_more(&self) -> bool {
         !self.keys.is_empty() || !self.behind.is_empty()
     }
 
-    /// The responses that can be sent now.
+    /// The responses that can be sent.
     pub(super) fn ready(&mut self) -> &mut Output {
         &mut self.ready
     }

@@ -1,4 +1,4 @@
-//! `stats` and its sections, under memcached's names where the thing exists.
+//! `stats` and its sections, under memcached's names where Floe has the same statistic.
 
 use std::fmt::Display;
 
@@ -12,7 +12,7 @@ use super::words as say;
 use crate::net::BACKLOG;
 
 impl Context {
-    /// Answers `stats` with what follows it.
+    /// Responds to `stats` with these arguments.
     pub(super) fn stats(&self, words: &[&[u8]], output: &mut Output) {
         let mut stats = Stats(output);
         match words {
@@ -70,10 +70,10 @@ impl Context {
         let hits = counted.get_hits_memory + counted.get_hits_flash;
         stats.put("get_hits", hits);
         stats.put("get_misses", counted.get_misses);
-        // memcached's name for reads of flash.
+        // memcached's name for reads from flash.
         stats.put("get_extstore", counted.get_hits_flash);
         stats.put("get_expired", held.expired);
-        // A flushed item is out of reach at once: no get finds one.
+        // A flush takes effect at once: no get finds a flushed item.
         stats.put("get_flushed", 0);
         stats.put("delete_misses", counted.delete_misses);
         stats.put("delete_hits", counted.delete_hits);
@@ -98,11 +98,11 @@ impl Context {
             "accepting_conns",
             u8::from(!frontend.draining.is_cancelled()),
         );
-        // Too many connections are refused; listening goes on.
+        // Excess connections are rejected without disabling the listener.
         stats.put("listen_disabled_num", 0);
         stats.put("time_in_listen_disabled_us", 0);
         stats.put("threads", frontend.threads.len());
-        // There is no limit of requests after which a connection yields.
+        // No number of requests makes a connection yield.
         stats.put("conn_yields", 0);
         stats.put("hash_bytes", held.index_bytes);
         // A failed allocation ends the process.
@@ -113,12 +113,12 @@ impl Context {
         stats.put("curr_items_ram", engine.ram_values);
         stats.put("bytes_ram", held.ram_bytes);
         stats.put("evictions", held.evictions);
-        // No item takes the memory of one that has ended.
+        // No item reuses the memory of an expired one.
         stats.put("reclaimed", 0);
         stats.put("device_failures", counted.failures);
     }
 
-    /// Room for values: the flash.
+    /// The capacity for values: the flash.
     fn capacity_bytes(&self) -> u64 {
         let cache = self.items().cache();
         let tiny = cache.tiny().map(Tiny::device);
@@ -128,7 +128,7 @@ impl Context {
             .sum()
     }
 
-    /// The contents of both engines.
+    /// The content of both engines.
     fn held(&self) -> Held {
         let cache = self.items().cache();
         let engine = cache.store().stats().engine;
@@ -165,7 +165,7 @@ impl Context {
             None => stats.put("inter", "NULL"),
         }
         stats.put("verbosity", 0);
-        // Flushes are by era, so no date bounds what is served.
+        // A flush begins a new era, so there is no oldest time.
         stats.put("oldest", 0);
         stats.put("evictions", "on");
         match config.path.as_os_str().is_empty() {
@@ -203,7 +203,7 @@ impl Context {
         stats.put("track_sizes", "no");
     }
 
-    /// Items have no classes by size here: they are one.
+    /// Items have no size classes here: all are in one.
     fn items_by_class(&self, stats: &mut Stats<'_>) {
         let held = self.held();
         stats.put("items:1:number", held.items);
@@ -242,14 +242,14 @@ impl Context {
     }
 }
 
-/// The contents of the engines, together.
+/// The content of the engines together.
 struct Held {
     items: u64,
     bytes: u64,
     ram_bytes: u64,
     index_bytes: u64,
     evictions: u64,
-    /// Lookups that found an ended item.
+    /// Lookups that found an expired item.
     expired: u64,
 }
 
@@ -265,7 +265,7 @@ impl Stats<'_> {
 fn processor_time() -> (String, String) {
     let ticks = || {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-        // The second field is the name, in brackets.
+        // The second field is the name, in parentheses.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
         let user: u64 = fields.next()?.parse().ok()?;
         let system: u64 = fields.next()?.parse().ok()?;

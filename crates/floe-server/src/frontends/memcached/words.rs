@@ -1,7 +1,7 @@
-//! The responses, word for word those of memcached 1.6.
+//! The responses, identical to those of memcached 1.6.
 
-/// Clients tell by it which commands there are, so it begins with the version
-/// of memcached whose answers these are.
+/// Clients derive the available commands from it, so it begins with the version
+/// of memcached that Floe follows.
 pub(crate) const VERSION: &str = concat!("VERSION 1.6.18-floe-", env!("CARGO_PKG_VERSION"));
 pub(crate) const ERROR: &str = "ERROR";
 pub(crate) const OK: &str = "OK";
@@ -60,6 +60,6 @@ pub(crate) const TOO_MANY_CONNECTIONS: &str = "ERROR Too many open connections";
 pub(crate) const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
 pub(crate) const AUTH_BAD_END: &str = "CLIENT_ERROR bad command line termination";
 pub(crate) const AUTH_BAD_FORMAT: &str = "CLIENT_ERROR bad authentication token format";
-/// The newest memcached says so; 1.6.18 waits for the bytes.
+/// As in the newest memcached; 1.6.18 waits for the bytes.
 pub(crate) const AUTH_TOO_LONG: &str = "CLIENT_ERROR auth token too long";
 pub(crate) const AUTH_FAILED: &str = "CLIENT_ERROR authentication failure";

@@ -1,7 +1,7 @@
-//! OxCache's frames: bytes to requests and answers to bytes, without I/O.
+//! OxCache's frames: decodes requests and encodes responses, without I/O.
 //!
-//! A frame is a 4-byte big-endian length and that many bytes, which are a
-//! bincode 2 "standard" encoding of
+//! A frame is a 4-byte big-endian length and that many bytes, the bincode 2
+//! "standard" encoding of
 //!
 //! ```text
 //! enum Request     { Get { key: String, offset: u64, size: u64 }, Close }
@@ -12,30 +12,29 @@ use bincode::config::{Configuration, Limit};
 use bincode::{Decode, Encode};
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Bytes of the length that begins every frame.
+/// Bytes of the length before every frame.
 pub const LENGTH_BYTES: usize = 4;
 
-/// Longest request frame taken. A key has at most 1024 bytes; whatever is
-/// longer than this is not a request.
+/// Bytes of the longest request. A key has at most 1024 bytes, so a longer frame is invalid.
 pub const REQUEST_BYTES_MAX: usize = 8 << 10;
 
 /// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Request {
-    /// Asks for bytes of an object.
+    /// Reads bytes of an object.
     Get {
         /// The object's key.
         key: String,
-        /// First byte asked for.
+        /// Offset of the first byte.
         offset: u64,
-        /// Number of bytes asked for.
+        /// Number of bytes.
         size: u64,
     },
-    /// Ends the connection after the answers to all earlier requests.
+    /// Ends the connection after the responses to all earlier requests.
     Close,
 }
 
-/// Why bytes are not a request. The connection cannot go on after it.
+/// An invalid request. It ends the connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The announced length is out of bounds.
@@ -49,12 +48,12 @@ pub enum FrameError {
     /// The frame's bytes do not encode a request.
     #[error("the frame is not a bincode-encoded request: {0}")]
     Encoding(String),
-    /// Something follows the request inside its frame.
+    /// Bytes follow the request inside its frame.
     #[error("{0} bytes follow the request inside its frame")]
     Trailing(usize),
 }
 
-/// A decoded request and the bytes that it took.
+/// A decoded request and its length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoded {
     /// The request.
@@ -63,11 +62,11 @@ pub struct Decoded {
     pub consumed: usize,
 }
 
-/// Decodes the first frame of `bytes`; `None` if it is not complete yet.
-/// Never reads past the frame and never allocates more than the frame has.
+/// Decodes the first frame of `bytes`; `None` if it is incomplete. Never reads
+/// past the frame, and never allocates more than its length.
 ///
 /// # Errors
-/// If the bytes cannot be the start of a request frame.
+/// The bytes cannot begin a request frame.
 pub fn decode(bytes: &[u8]) -> Result<Option<Decoded>, FrameError> {
     let Some((head, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
         return Ok(None);
@@ -90,13 +89,12 @@ pub fn decode(bytes: &[u8]) -> Result<Option<Decoded>, FrameError> {
     }))
 }
 
-/// The limit makes bincode refuse a string that claims to be longer than any
-/// frame, before it allocates.
+/// The limit makes bincode reject a string longer than any frame before it allocates.
 type Encoding =
     Configuration<bincode::config::LittleEndian, bincode::config::Varint, Limit<REQUEST_BYTES_MAX>>;
 const ENCODING: Encoding = bincode::config::standard().with_limit::<REQUEST_BYTES_MAX>();
 
-/// Encodes a request as a client does.
+/// Encodes a request, as a client does.
 ///
 /// # Errors
 /// [`FrameError::Length`] if the key is too long for a frame.
@@ -113,19 +111,19 @@ pub fn encode_request(request: &Request) -> Result<Bytes, FrameError> {
     Ok(frame.freeze())
 }
 
-/// bincode's number of each answer.
+/// bincode's number of each response variant.
 const TAG_ERROR: u8 = 0;
 const TAG_RESPONSE: u8 = 1;
 
-/// The first bytes of a frame that answers with `data_len` bytes of data; the
-/// data itself follows. `None` if such a frame's length does not fit its field.
+/// The first bytes of a response frame with `data_len` bytes of data, which
+/// follow. `None` if the frame's length exceeds its field.
 pub fn response_head(data_len: u64) -> Option<Bytes> {
     head(TAG_RESPONSE, data_len)
 }
 
-/// A whole frame that answers with an error.
+/// A complete frame with an error.
 pub fn error_frame(message: &str) -> Bytes {
-    // A message is a line of ours; the cut keeps that true whatever it quotes.
+    // Most messages are short, but they may quote a long key.
     let message = &message[..message.floor_char_boundary(1024)];
     let head = head(TAG_ERROR, message.len() as u64).unwrap_or_default();
     let mut frame = BytesMut::with_capacity(head.len() + message.len());
@@ -146,23 +144,22 @@ fn head(tag: u8, payload_len: u64) -> Option<Bytes> {
     Some(head.freeze())
 }
 
-/// An answer as a client reads it.
+/// A response, as a client decodes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Response {
-    /// The request could not be answered.
+    /// The request failed.
     Error(String),
-    /// The bytes asked for.
+    /// The requested bytes.
     Response(Vec<u8>),
 }
 
-/// Decodes the payload of one answer frame (without its length).
+/// Decodes the payload of a response frame (without its length).
 ///
 /// # Errors
-/// If the bytes are not an answer.
+/// The bytes are not a response.
 pub fn decode_response(body: &[u8]) -> Result<Response, FrameError> {
     let encoding = |e: bincode::error::DecodeError| FrameError::Encoding(e.to_string());
-    // bincode would allocate whatever length is announced, before it finds
-    // that the bytes are not there.
+    // bincode would allocate the announced length before it finds that the bytes are missing.
     let ((tag, announced), used): ((u32, u64), usize) =
         bincode::decode_from_slice(body, bincode::config::standard()).map_err(encoding)?;
     let payload = &body[used..];
@@ -180,7 +177,9 @@ pub fn decode_response(body: &[u8]) -> Result<Response, FrameError> {
         return Ok(Response::Response(payload));
     }
     if tag != u32::from(TAG_ERROR) {
-        return Err(FrameError::Encoding(format!("there is no answer {tag}")));
+        return Err(FrameError::Encoding(format!(
+            "response variant {tag} does not exist"
+        )));
     }
     String::from_utf8(payload)
         .map(Response::Error)

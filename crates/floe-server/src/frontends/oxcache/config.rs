@@ -11,20 +11,20 @@ use crate::config::{Section, ServerConfigError, positive, problem};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OxCacheConfig {
-    /// The socket's path. A stale socket there is replaced, anything else is not.
+    /// The socket's path. An existing stale socket is replaced; any other file is an error.
     pub path: PathBuf,
-    /// The bucket that holds the objects named by keys.
+    /// The bucket of all keys.
     pub bucket: String,
-    /// Connections at once. A further one takes the place of the one that has
-    /// been idle the longest; while none is idle, it waits.
+    /// Most open connections. A further one replaces the connection that has
+    /// been idle longest; if none is idle, it waits.
     pub max_connections: u32,
-    /// Requests in progress at once on one connection; more wait in the socket.
+    /// Most concurrent requests of one connection; further ones wait in the socket.
     pub max_pipeline: u32,
-    /// Most bytes asked for by one request.
+    /// Most bytes of one request.
     pub max_read_size: ByteSize,
-    /// Bytes read ahead of the answers being sent, over all connections.
+    /// Bytes read ahead of the responses being sent, over all connections.
     pub read_ahead: ByteSize,
-    /// Seconds that a client may take nothing of an answer.
+    /// Seconds that a client may receive nothing of a response.
     pub stall_timeout_seconds: u32,
 }
 
@@ -35,7 +35,7 @@ impl Default for OxCacheConfig {
             bucket: String::new(),
             max_connections: 1024,
             max_pipeline: 64,
-            // The largest chunk that a cache can have.
+            // The size of the largest chunk.
             max_read_size: ByteSize::gib(1),
             read_ahead: ByteSize::mib(256),
             stall_timeout_seconds: 60,
@@ -62,7 +62,7 @@ impl Section for OxCacheConfig {
                 "name the bucket that holds the objects",
             ));
         }
-        // The frame's length field has 32 bits, and the answer a little more than the data.
+        // The frame's length field has 32 bits; a response is slightly longer than its data.
         let most = u64::from(u32::MAX) - 64;
         let bytes = self.max_read_size.bytes();
         if bytes == 0 || bytes > most {

@@ -1,4 +1,4 @@
-//! One connection: requests in, answers out in the same order.
+//! One connection: reads requests, and sends responses in their order.
 
 use std::io;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::net::{Activity, Busy, Shutdown, StallGuard};
 
 type Writer = StallGuard<OwnedWriteHalf>;
 
-/// Serves until the client closes, sends junk or takes nothing for too long,
-/// or until what was asked is answered after the shutdown began.
+/// Serves until the client closes, sends an invalid request or stalls, or until
+/// all requests from before a shutdown have responses.
 pub(super) async fn serve(
     frontend: Arc<OxCacheFrontend>,
     stream: UnixStream,
@@ -37,7 +37,7 @@ pub(super) async fn serve(
         Ok(()) => {}
         Err(Broken::Junk(error)) => {
             counters.broken.add(1);
-            tracing::warn!(%error, "an OxCache client sent what is no request; its connection is closed");
+            tracing::warn!(%error, "an OxCache client sent an invalid request; its connection is closed");
         }
         Err(Broken::Io(error)) if error.kind() == io::ErrorKind::TimedOut => {
             counters.stalled.add(1);
@@ -49,7 +49,7 @@ pub(super) async fn serve(
         }
         Err(Broken::Answer(error)) => {
             counters.broken.add(1);
-            tracing::warn!(error, "an answer broke off; its connection is closed");
+            tracing::warn!(error, "a response broke off; its connection is closed");
         }
     }
 }
@@ -58,7 +58,7 @@ pub(super) async fn serve(
 enum Broken {
     Junk(FrameError),
     Io(io::Error),
-    /// Data failed after its frame had begun: only closing tells the client.
+    /// The read failed after the frame had begun: only closing the connection signals that.
     Answer(String),
 }
 
@@ -106,14 +106,14 @@ async fn answer_all(
     Ok(())
 }
 
-/// The next step once all earlier requests are answered.
+/// The next step after the responses to all earlier requests.
 enum Turn {
     Reply(RequestMeter, Reply, Busy),
     Broken(Broken),
 }
 
-/// Starts on a request in a task of its own, so that it proceeds while
-/// earlier answers are sent. Dropping the future stops the task.
+/// Starts a request as a task, which proceeds while earlier responses are sent.
+/// Dropping the future stops the task.
 fn start(
     frontend: &Arc<OxCacheFrontend>,
     request: Result<Get, Broken>,
@@ -143,8 +143,8 @@ async fn send(writer: &mut Writer, meter: RequestMeter, reply: Reply) -> Result<
         Reply::Data(data) => data,
     };
     let Some(head) = codec::response_head(data.size) else {
-        // The configuration allows no size that does not fit.
-        let frame = codec::error_frame("the answer does not fit a frame");
+        // Unreachable: the configuration allows no size that does not fit.
+        let frame = codec::error_frame("the response does not fit a frame");
         writer.write_all(&frame).await?;
         return Ok(());
     };
@@ -179,7 +179,7 @@ async fn send_data(
         remaining = remaining
             .checked_sub(len)
             .ok_or_else(|| Broken::Answer("the object is longer than announced".into()))?;
-        // The head travels with the first piece.
+        // The head is sent with the first piece.
         let mut out = head.take().unwrap_or_default().chain(piece);
         writer.write_all_buf(&mut out).await?;
         meter.sent(len);

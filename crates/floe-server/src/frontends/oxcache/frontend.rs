@@ -1,4 +1,4 @@
-//! The state of the frontend, and the replies to requests.
+//! The state of the frontend, and its responses.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use super::config::OxCacheConfig;
 use crate::frontend::Host;
 use crate::metrics::{FrontendStatistics, RequestMeter};
 
-/// The unit in which read-ahead is accounted for.
+/// Bytes of one unit of read-ahead.
 const READ_AHEAD_UNIT_BYTES: u64 = 4096;
 
-/// Most bytes of one answer that are read before its turn has come.
+/// Most bytes of a response that are read before earlier responses were sent.
 const READ_AHEAD_BYTES_MAX: u64 = 1 << 20;
 
 /// OxCache's frontend.
@@ -29,9 +29,9 @@ pub(crate) struct OxCacheFrontend {
     pub(super) statistics: FrontendStatistics,
 }
 
-/// An answer whose turn to be sent may not have come.
+/// A response that may have to wait for earlier ones.
 pub(super) enum Reply {
-    /// Why there is no data.
+    /// The error message.
     Error(String),
     Data(Data),
 }
@@ -41,7 +41,7 @@ pub(super) struct Data {
     /// The bytes read ahead, in order.
     pub(super) pieces: Vec<bytes::Bytes>,
     pub(super) rest: ObjectBody,
-    /// The read-ahead's share of memory.
+    /// The share of the read-ahead's memory.
     pub(super) _share: Option<OwnedSemaphorePermit>,
 }
 
@@ -60,7 +60,7 @@ impl OxCacheFrontend {
         }
     }
 
-    /// Looks a request up, and reads ahead as far as there is memory for it.
+    /// Executes a request, and reads ahead if there is memory.
     pub(super) async fn reply(
         self: Arc<Self>,
         key: String,
@@ -91,7 +91,7 @@ impl OxCacheFrontend {
         }
         if size > most {
             return Err(Refusal::client(format!(
-                "{size} bytes were asked for; this cache answers with at most {most} at once"
+                "the request is for {size} bytes; this cache serves at most {most} per request"
             )));
         }
         let Some(end) = offset.checked_add(size) else {
@@ -121,8 +121,8 @@ impl OxCacheFrontend {
         Ok((data, read.outcome))
     }
 
-    /// An error up to here can still be told to the client. Where there is no
-    /// memory left the answer is read when its turn comes.
+    /// Up to here an error can still become a response. Without memory, the
+    /// data is read when the response is due.
     async fn read_ahead(&self, data: &mut Data) -> Result<(), Refusal> {
         use futures::StreamExt as _;
 
@@ -153,7 +153,7 @@ impl OxCacheFrontend {
     }
 }
 
-/// Why a request gets no data.
+/// The reason why a request gets no data.
 struct Refusal {
     status: http::StatusCode,
     message: String,

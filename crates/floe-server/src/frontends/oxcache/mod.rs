@@ -1,8 +1,8 @@
-//! OxCache's Unix-socket protocol, so that its clients can be pointed here.
+//! OxCache's protocol on a Unix socket, for OxCache's clients.
 //!
-//! Requests may be pipelined: several are in progress at once, answers come
-//! in the order of the requests. An answer holds exactly the bytes asked for
-//! or is an error; bytes that are no request end the connection.
+//! Requests may be pipelined: they run concurrently, and responses keep their
+//! order. A response has exactly the requested bytes or is an error; an invalid
+//! request ends the connection.
 
 pub mod codec;
 mod config;
@@ -48,7 +48,7 @@ impl Frontend for OxCacheFrontend {
         ))
     }
 
-    /// Takes the limit of connections.
+    /// Applies the limit on connections.
     fn reload(self: Arc<Self>, config: &OxCacheConfig) -> Result<Reload, ServerConfigError> {
         let max_connections = config.max_connections as usize;
         Ok(Box::new(move || {

@@ -1,6 +1,6 @@
-//! Authentication. `s3s` checks the signatures (Signature Version 4 in headers,
+//! Authentication. `s3s` verifies signatures (Signature Version 4 in headers,
 //! presigned URLs and streamed chunks, compared in constant time). This module
-//! holds the keys and the rule for unsigned requests.
+//! has the keys and the rule for unsigned requests.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ impl Keys {
         Keys(Reloadable::new(keys.collect()))
     }
 
-    /// Takes the keys of `other`, from the next request on.
+    /// Replaces the keys for later requests.
     pub(crate) fn replace_with(&self, other: &Self) {
         self.0.replace_with(&other.0);
     }
@@ -59,8 +59,8 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Decides on a request. `verified` says whether the library found a
-    /// signature, and found it right.
+    /// Admits or rejects a request. `verified` says whether the library found a
+    /// valid signature.
     pub(crate) fn decide(self, verified: bool, extensions: &Extensions) -> S3Result<()> {
         let read = extensions.get::<Credentials>();
         let problem = match read.map(Credentials::is_signed) {

@@ -1,5 +1,5 @@
-//! Conditional headers, from their text to the cache's [`Conditions`], which
-//! are judged on the very version that is read.
+//! Parses conditional headers into the cache's [`Conditions`], which are
+//! evaluated on the version that is read.
 
 use std::time::SystemTime;
 
@@ -7,8 +7,8 @@ use floe::object::{Conditions, EtagCondition, RangeCondition};
 use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
 use http::{HeaderMap, HeaderName};
 
-/// The conditions of a GET or HEAD. A date that cannot be read is ignored, as
-/// RFC 9110 says; a tag that cannot be read equals none.
+/// The conditions of a GET or HEAD. An invalid date is ignored (RFC 9110); an
+/// invalid tag matches nothing.
 pub fn conditions(headers: &HeaderMap) -> Conditions {
     Conditions {
         if_match: tags(headers, IF_MATCH),
@@ -52,7 +52,7 @@ fn tags(headers: &HeaderMap, name: HeaderName) -> Option<EtagCondition> {
     ))
 }
 
-/// Clients of S3 also send tags without their quotes.
+/// S3 clients also send tags without quotes.
 pub(crate) fn quoted(tag: &str) -> String {
     if tag.ends_with('"') {
         return tag.to_owned();
@@ -63,7 +63,7 @@ pub(crate) fn quoted(tag: &str) -> String {
     }
 }
 
-/// The members of a comma-separated list; a comma inside quotes separates nothing.
+/// Splits a comma-separated list; a comma inside quotes is no separator.
 fn split_list(line: &str) -> impl Iterator<Item = &str> {
     let mut inside_quotes = false;
     line.split(move |c: char| {

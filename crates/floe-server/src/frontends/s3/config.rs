@@ -15,40 +15,37 @@ use crate::config::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct S3Config {
-    /// Address and port; port 0 takes a free one.
+    /// Address and port; port 0 selects a free one.
     pub listen: SocketAddr,
     /// Whether requests without a signature are served: `true`, `false`, or
-    /// `"loopback"`, which is `true` but refuses to start on an address that
-    /// other machines can reach. Without it and without keys the frontend does
-    /// not start.
+    /// `"loopback"`: `true`, but an error at startup on an address that other
+    /// machines can reach. Without `anonymous` and without keys the frontend
+    /// does not start.
     pub anonymous: Anonymous,
     /// The keys that may sign requests.
     pub keys: Vec<AccessKey>,
-    /// Domains below which the first label of the host name is the bucket
-    /// (`bucket.s3.example.com` for `s3.example.com`). Requests to any other
-    /// host name are path style.
+    /// Domains whose subdomains are buckets: `bucket.s3.example.com` for
+    /// `s3.example.com`. Requests to other host names are path style.
     pub domains: Vec<String>,
-    /// The answer to `GetBucketLocation`.
+    /// The region that `GetBucketLocation` returns.
     pub region: String,
-    /// Connections at once. A further one takes the place of the one that has
-    /// been idle the longest; while none is idle, it waits.
+    /// Most open connections. A further one replaces the connection that has
+    /// been idle longest; if none is idle, it waits.
     pub max_connections: u32,
-    /// Requests at once on one HTTP/2 connection.
+    /// Most concurrent requests of one HTTP/2 connection.
     pub max_streams_per_connection: u32,
-    /// Most bytes of a request's head.
+    /// Bytes of the largest request head.
     pub max_header_size: ByteSize,
     /// Seconds that a connection may be idle, or take to send a request's head.
     pub idle_timeout_seconds: u32,
-    /// Seconds that a client may take nothing of an answer, or send nothing
-    /// of an upload, before its connection is broken off.
+    /// Seconds without progress in a response or an upload before its connection is closed.
     pub stall_timeout_seconds: u32,
-    /// Bytes per second that an upload must bring. A client may fall behind by
-    /// `stall_timeout_seconds`; `0` asks only that it never falls silent.
+    /// Least bytes per second of an upload. A client may fall behind by
+    /// `stall_timeout_seconds`; with 0, only silence is limited.
     pub min_upload_rate: ByteSize,
-    /// Largest object taken by one PUT or one multipart upload's part.
+    /// Bytes of the largest PUT or part of a multipart upload.
     pub max_upload_size: ByteSize,
-    /// A PEM file with a certificate chain: S3 is served over TLS. Empty
-    /// serves it in the clear.
+    /// A PEM file with a certificate chain, to serve S3 over TLS. Empty serves plain HTTP.
     pub tls_certificate: PathBuf,
     /// A PEM file with the certificate's private key.
     pub tls_key: PathBuf,
@@ -126,7 +123,7 @@ impl S3Config {
         if self.keys.is_empty() && !self.anonymous.is_served() {
             return Err(problem(
                 "s3.keys",
-                "there is no key that could sign requests, and anonymous requests are not allowed",
+                "it is empty, and s3.anonymous is false",
                 "add [[s3.keys]] with access_key and secret_key, or set s3.anonymous = true",
             ));
         }
@@ -134,7 +131,7 @@ impl S3Config {
             return Err(problem(
                 "s3.listen",
                 &format!(
-                    "{} can be reached by other machines, and requests without a signature are served",
+                    "other machines can reach {}, and requests need no signature",
                     self.listen
                 ),
                 "listen on 127.0.0.1, or add [[s3.keys]] and set s3.anonymous = false, \
@@ -163,7 +160,7 @@ impl S3Config {
             {
                 return Err(problem(
                     &setting,
-                    &format!("the access key `{}` is there twice", key.access_key),
+                    &format!("the access key `{}` occurs twice", key.access_key),
                     "remove one of the two",
                 ));
             }
@@ -193,7 +190,7 @@ impl AccessKey {
 }
 
 impl fmt::Debug for AccessKey {
-    /// Never prints the secret.
+    /// Prints no secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AccessKey")
             .field("access_key", &self.access_key)

@@ -1,4 +1,4 @@
-//! `CopyObject`: read through the cache and written to the origin.
+//! `CopyObject`: reads through the cache and writes to the origin.
 
 use std::time::SystemTime;
 
@@ -85,14 +85,14 @@ pub(super) fn source_key(source: &CopySource) -> S3Result<ObjectKey> {
     }
 }
 
-/// A turn to upload, taken before the source is read: a copy that waits for
-/// one holds no turn of a reader.
+/// Waits for an upload turn before the source is read, so that a waiting copy
+/// holds no turn of a reader.
 pub(super) async fn upload_turn(cache: &ObjectCache) -> S3Result<UploadTurn> {
     let turn = cache.upload_turn().await;
     turn.map_err(|error| s3_error(&error))
 }
 
-/// Reads what is copied, if the request's conditions on it hold.
+/// Reads the source, if the request's conditions on it hold.
 pub(super) async fn read_source(
     cache: &ObjectCache,
     source: &ObjectKey,
@@ -102,7 +102,7 @@ pub(super) async fn read_source(
     let answer = cache.get_if(source, range, conditions).await;
     match answer.map_err(|error| s3_error(&error))? {
         Answer::Read(read) => Ok(read),
-        // A copy answers 412 where a GET answers 304.
+        // If a condition fails, a copy responds with 412, even where a GET responds with 304.
         Answer::NotModified(_) | Answer::PreconditionFailed(_) => Err(precondition_failed()),
     }
 }

@@ -1,8 +1,8 @@
-//! The credentials of a request, read once, and as `s3s` reads them when it
+//! Reads the credentials of a request once, as `s3s` reads them when it
 //! verifies the signature.
 //!
-//! Requests from which two readers could take different credentials are
-//! refused: what is executed is what was verified.
+//! A request is rejected if two readers could take different credentials from
+//! it: what is executed is what was verified.
 
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, Uri};
@@ -14,7 +14,7 @@ use super::query::Query;
 /// The longest life of a presigned URL, as in S3.
 const EXPIRES_MAX_SECONDS: u32 = 7 * 24 * 3600;
 
-/// The parameters of a presigned URL, each of which must be there once.
+/// The parameters of a presigned URL, each required exactly once.
 const PRESIGNED: [&str; 6] = [
     "X-Amz-Algorithm",
     "X-Amz-Credential",
@@ -24,7 +24,7 @@ const PRESIGNED: [&str; 6] = [
     "X-Amz-Signature",
 ];
 
-/// Parameters that may be there once.
+/// Optional parameters, each allowed once.
 const PRESIGNED_OPTIONAL: [&str; 2] = ["X-Amz-Security-Token", "X-Amz-Content-Sha256"];
 
 /// The parameters by which `s3s` recognises Signature Version 2, in lower case.
@@ -32,10 +32,10 @@ const VERSION_2: [&str; 2] = ["awsaccesskeyid", "signature"];
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// Names of headers exactly as the signature lists them.
+/// Header names exactly as the signature lists them.
 pub(crate) type SignedHeaders = Vec<String>;
 
-/// The one kind of credentials that a request has.
+/// The credentials of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Credentials {
     Anonymous,
@@ -49,8 +49,8 @@ impl Credentials {
     /// Reads the credentials.
     ///
     /// # Errors
-    /// If there is more than one kind, a kind that is not served, one that is
-    /// not well formed, or a header of S3 that the signature does not cover.
+    /// There are several kinds of credentials, an unsupported or malformed one,
+    /// or an S3 header that the signature does not cover.
     pub(crate) fn of(uri: &Uri, headers: &HeaderMap) -> Result<Self, S3Error> {
         let query = Query::of(uri);
         refuse_version_2(&query, headers)?;
@@ -75,9 +75,8 @@ impl Credentials {
         *self != Credentials::Anonymous
     }
 
-    /// Refuses headers of S3 that the signature does not cover, as Amazon
-    /// does: one header more could turn a presigned upload into a copy of any
-    /// object.
+    /// Rejects S3 headers that the signature does not cover, as Amazon does: an
+    /// extra header could turn a presigned upload into a copy of any object.
     fn refuse_unsigned_headers(&self, headers: &HeaderMap) -> Result<(), S3Error> {
         let (signed, is_presigned) = match self {
             Credentials::Anonymous => return Ok(()),
@@ -87,7 +86,7 @@ impl Credentials {
         let unsigned = headers
             .keys()
             .filter(|name| name.as_str().starts_with("x-amz-"))
-            // The hash of the body is compared with the body, signed or not.
+            // The payload's hash is compared with the body, signed or not.
             .filter(|name| !(is_presigned && *name == "x-amz-content-sha256"))
             .chain([&HOST])
             .find(|name| !signed.iter().any(|member| member == name.as_str()));
@@ -101,7 +100,7 @@ impl Credentials {
     }
 }
 
-/// Refuses the older signature version, which does not cover what is uploaded.
+/// Rejects Signature Version 2, which does not cover the uploaded bytes.
 fn refuse_version_2(query: &Query, headers: &HeaderMap) -> Result<(), S3Error> {
     let in_query = query
         .iter()
@@ -122,7 +121,7 @@ fn refuse_version_2(query: &Query, headers: &HeaderMap) -> Result<(), S3Error> {
     Ok(())
 }
 
-/// The headers that a presigned URL signs, if the URL is presigned.
+/// The signed headers of a presigned URL; `None` if the URL is not presigned.
 fn presigned(query: &Query) -> Result<Option<SignedHeaders>, S3Error> {
     let known = || PRESIGNED.into_iter().chain(PRESIGNED_OPTIONAL);
     let mut is_presigned = false;
@@ -133,7 +132,7 @@ fn presigned(query: &Query) -> Result<Option<SignedHeaders>, S3Error> {
         if name != expected {
             return Err(malformed_query(format!("`{name}` is spelled {expected}")));
         }
-        // Its value alone asks for nothing.
+        // `X-Amz-Content-Sha256` alone does not presign a URL.
         is_presigned |= name != "X-Amz-Content-Sha256";
     }
     if !is_presigned {
@@ -182,7 +181,7 @@ fn require_expiry(text: &str) -> Result<(), S3Error> {
     }
 }
 
-/// The headers that an `Authorization` header signs, if there is one.
+/// The signed headers of the `Authorization` header, if there is one.
 fn authorization(headers: &HeaderMap) -> Result<Option<SignedHeaders>, S3Error> {
     let mut lines = headers.get_all(AUTHORIZATION).iter();
     let Some(line) = lines.next() else {
@@ -200,7 +199,7 @@ fn authorization(headers: &HeaderMap) -> Result<Option<SignedHeaders>, S3Error> 
     }
 }
 
-/// The only form of which `s3s` and this reader cannot think differently.
+/// Parses the only form that `s3s` and this reader interpret alike.
 fn parse(line: &str) -> Option<SignedHeaders> {
     let rest = line.strip_prefix(ALGORITHM)?;
     let rest = rest.strip_prefix(' ')?.trim_start_matches(' ');
@@ -237,7 +236,7 @@ fn malformed_query(message: String) -> S3Error {
 fn malformed_header(problem: String) -> S3Error {
     with(
         S3ErrorCode::InvalidRequest,
-        format!("The Authorization header cannot be used: {problem}"),
+        format!("The Authorization header is invalid: {problem}"),
     )
 }
 

@@ -1,4 +1,4 @@
-//! Error codes of S3 for errors of the cache and its origin.
+//! S3's error codes for errors of the cache and its origin.
 
 use floe::CacheError;
 use floe::object::ObjectError;
@@ -6,9 +6,9 @@ use floe::origin::OriginError;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use s3s::{S3Error, S3ErrorCode};
 
-/// The answer of S3 for an error of the cache or its origin. The message
-/// names the cause; a fault of the origin is a 503 that clients may retry,
-/// never a 500.
+/// The S3 response to an error of the cache or its origin. The message names
+/// the cause. A fault of the origin is a 503, which clients may retry, never a
+/// 500.
 pub(crate) fn s3_error(error: &ObjectError) -> S3Error {
     let message = error.to_string();
     match error {
@@ -82,7 +82,7 @@ pub(crate) fn range_not_satisfiable(size: Option<u64>) -> S3Error {
     error
 }
 
-/// 501 that says what is missing.
+/// 501 that names the missing feature.
 pub(crate) fn not_implemented(what: &str) -> S3Error {
     with(
         S3ErrorCode::NotImplemented,
@@ -95,7 +95,7 @@ pub(crate) fn invalid_argument(message: impl Into<String>) -> S3Error {
     with(S3ErrorCode::InvalidArgument, message.into())
 }
 
-/// 400 with a code that has no name in the library.
+/// 400 with a code that the library does not define.
 pub(crate) fn custom(code: &'static str, status: StatusCode, message: &'static str) -> S3Error {
     let mut error = with(S3ErrorCode::Custom(code.into()), message.into());
     error.set_status_code(status);

@@ -8,8 +8,8 @@ use s3s::dto::ETag;
 use super::error::invalid_argument;
 use super::kept::stored_header;
 
-/// The attributes stored with an object and returned with it. User metadata is
-/// taken as it was sent, since the library would decode encoded words (RFC 2047).
+/// The attributes to store with an object. User metadata is kept as sent, since
+/// the library would decode encoded words (RFC 2047).
 pub(crate) fn attributes(headers: &HeaderMap) -> S3Result<Attributes> {
     let text = |name| stored_header(headers, name);
     let mut user = Vec::new();
@@ -54,7 +54,7 @@ pub(crate) fn part_number(number: i32) -> S3Result<u32> {
         })
 }
 
-/// An entity tag of the origin as the library writes it.
+/// Converts an origin's entity tag to the library's type.
 pub(crate) fn etag(text: &str) -> Option<ETag> {
     ETag::parse_http_header(text.as_bytes()).ok()
 }

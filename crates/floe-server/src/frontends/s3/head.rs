@@ -1,5 +1,5 @@
-//! Requests rejected for their head alone, before the body is read and before the
-//! library sees them.
+//! Checks of a request's head, before the body is read and before the library
+//! parses the request.
 
 use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName, HeaderValue, IF_RANGE,
@@ -12,7 +12,7 @@ use super::credentials::Credentials;
 use super::error::{invalid_argument, not_implemented, with};
 use super::upload::payload_sha256;
 
-/// Headers besides those of S3 that say one thing only.
+/// Headers outside S3's own that must have one value.
 const SINGLE: [HeaderName; 3] = [
     CONTENT_TYPE,
     HeaderName::from_static("content-md5"),
@@ -24,8 +24,8 @@ const CONTENT_SHA256: &str = "x-amz-content-sha256";
 /// Checks a request's head and reads its credentials.
 ///
 /// # Errors
-/// If the library and this frontend could read the head differently, or if it asks
-/// for something that is not served.
+/// The library and this frontend could interpret the head differently, or it
+/// requests an unsupported feature.
 pub(crate) fn admit(head: &Parts) -> Result<Credentials, S3Error> {
     require_one_host(head)?;
     refuse_forms(head)?;
@@ -41,13 +41,13 @@ pub(crate) fn admit(head: &Parts) -> Result<Credentials, S3Error> {
     Ok(credentials)
 }
 
-/// Whether the body comes in chunks with signatures or a trailer.
+/// Whether the body has chunks with signatures or a trailer.
 pub(crate) fn is_streaming(headers: &HeaderMap) -> bool {
     let hash = headers.get(CONTENT_SHA256);
     hash.is_some_and(|hash| hash.as_bytes().starts_with(b"STREAMING-"))
 }
 
-/// RFC 9112 §3.2. The host decides on the bucket and is part of the signature.
+/// RFC 9112 §3.2. The host selects the bucket and is part of the signature.
 fn require_one_host(head: &Parts) -> Result<(), S3Error> {
     let hosts: Vec<&HeaderValue> = head.headers.get_all(HOST).iter().collect();
     let authority = head.uri.authority().map(|authority| authority.as_str());
@@ -65,8 +65,8 @@ fn require_one_host(head: &Parts) -> Result<(), S3Error> {
     Err(with(S3ErrorCode::InvalidRequest, problem.into()))
 }
 
-/// The library would hold the whole file of a form in memory, and take
-/// signatures of the form's own kinds.
+/// The library would hold a form's whole file in memory, and accept the form's
+/// own kinds of signatures.
 fn refuse_forms(head: &Parts) -> Result<(), S3Error> {
     let names_form = |value: &HeaderValue| {
         value
@@ -84,8 +84,7 @@ fn refuse_forms(head: &Parts) -> Result<(), S3Error> {
     Ok(())
 }
 
-/// The library leaves out headers that are there twice or are no text, from
-/// the signature as well as from the request.
+/// The library drops repeated and non-text headers, from both the signature and the request.
 fn refuse_unclear_headers(headers: &HeaderMap) -> Result<(), S3Error> {
     for name in headers.keys() {
         let is_single = name.as_str().starts_with("x-amz-") || SINGLE.contains(name);
@@ -103,8 +102,8 @@ fn refuse_unclear_headers(headers: &HeaderMap) -> Result<(), S3Error> {
     Ok(())
 }
 
-/// Chunk framing is taken out of the body only where the `Authorization`
-/// header announces it. Elsewhere it would be stored with the object.
+/// The library removes chunk framing from the body only if the `Authorization`
+/// header announces it; otherwise the framing would be stored with the object.
 fn refuse_undecoded_chunks(credentials: &Credentials, headers: &HeaderMap) -> Result<(), S3Error> {
     let bytes = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
     let is_streaming = is_streaming(headers);

@@ -1,6 +1,6 @@
-//! Every header of a request is honoured or rejected, never dropped: the
-//! headers of S3 that each operation honours. All others are rejected, those
-//! that S3 will have tomorrow included.
+//! Every header of a request is honoured or rejected, never dropped. Lists the
+//! S3 headers that each operation honours; all others, including future ones,
+//! are rejected.
 
 use http::HeaderMap;
 use s3s::S3Result;
@@ -8,7 +8,7 @@ use s3s::S3Result;
 use super::error::{invalid_argument, not_implemented};
 use super::query::Query;
 
-/// Parts of the signature, and what asks for nothing.
+/// Parts of the signature, and headers without an effect.
 const EVERYWHERE: [&str; 8] = [
     "x-amz-cf-id",
     "x-amz-checksum-mode",
@@ -20,7 +20,7 @@ const EVERYWHERE: [&str; 8] = [
     "x-amz-user-agent",
 ];
 
-/// How the bytes of a request are checked.
+/// Checksums of a request's bytes.
 const CHECKSUMS: &[&str] = &[
     "x-amz-checksum-crc32",
     "x-amz-checksum-crc32c",
@@ -29,7 +29,7 @@ const CHECKSUMS: &[&str] = &[
     "x-amz-checksum-sha256",
 ];
 
-/// How the bytes of an upload are framed.
+/// The framing of an upload's bytes.
 const FRAMES: &[&str] = &["x-amz-decoded-content-length", "x-amz-trailer"];
 
 const METADATA: &str = "x-amz-meta-";
@@ -45,7 +45,7 @@ const SOURCE: &[&str] = &[
 /// Headers stored with an object.
 const OBJECT: &[&str] = &["x-amz-acl", "x-amz-storage-class", METADATA];
 
-/// The groups of headers that an operation honours besides [`EVERYWHERE`].
+/// The groups of headers that an operation honours in addition to [`EVERYWHERE`].
 fn honoured(operation: &str) -> &'static [&'static [&'static str]] {
     match operation {
         "PutObject" => &[CHECKSUMS, FRAMES, OBJECT],
@@ -58,13 +58,13 @@ fn honoured(operation: &str) -> &'static [&'static [&'static str]] {
         ],
         "UploadPartCopy" => &[SOURCE, &["x-amz-copy-source-range"]],
         "CreateBucket" => &[&["x-amz-acl"]],
-        // Compared by `check_document`.
+        // `check_document` compares them.
         "DeleteObjects" => &[CHECKSUMS],
         _ => &[],
     }
 }
 
-/// Parameters of a URL that say of a presigned request what headers would.
+/// URL parameters that stand for headers in a presigned request.
 const PARAMETERS: [&str; 10] = [
     "x-amz-algorithm",
     "x-amz-checksum-mode",
@@ -78,7 +78,7 @@ const PARAMETERS: [&str; 10] = [
     "x-amz-user-agent",
 ];
 
-/// Why a header is refused, where its name alone does not say it.
+/// Reasons for rejection that a header's name does not explain.
 const REASONS: [(&str, &str); 6] = [
     (
         "x-amz-server-side-encryption",
@@ -91,7 +91,7 @@ const REASONS: [(&str, &str); 6] = [
     ("x-amz-expected-bucket-owner", "owners of buckets"),
 ];
 
-/// Refuses what an operation would drop.
+/// Rejects headers and parameters that an operation would drop.
 ///
 /// # Errors
 /// Names the header or parameter.
@@ -140,7 +140,7 @@ fn makes_object(operation: &str) -> bool {
     )
 }
 
-/// The two that describe a cache whose objects belong to its bucket.
+/// Only the two values that describe a cache whose objects belong to its bucket are accepted.
 fn refuse_access_lists(headers: &HeaderMap) -> S3Result<()> {
     match headers.get("x-amz-acl").map(|acl| acl.as_bytes()) {
         None | Some(b"private" | b"bucket-owner-full-control") => Ok(()),
@@ -148,7 +148,7 @@ fn refuse_access_lists(headers: &HeaderMap) -> S3Result<()> {
     }
 }
 
-/// Conditions on what a write replaces, where the operation does not look at them.
+/// Rejects conditions on the replaced object if the operation does not evaluate them.
 fn refuse_conditions(operation: &str, headers: &HeaderMap) -> S3Result<()> {
     let looked_at: &[&str] = match operation {
         "PutObject" | "DeleteObject" | "CompleteMultipartUpload" => &["if-match", "if-none-match"],
@@ -167,7 +167,7 @@ fn refuse_conditions(operation: &str, headers: &HeaderMap) -> S3Result<()> {
 /// The value of a header that is stored with an object.
 ///
 /// # Errors
-/// If it is there twice or is no text, of which a part would be lost.
+/// The header is repeated or not text, so a part of it would be lost.
 pub(crate) fn stored_header(headers: &HeaderMap, name: &str) -> S3Result<Option<String>> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else {

@@ -1,4 +1,4 @@
-//! Listings: S3's two versions of one question, put to the origin.
+//! Listings: both versions of S3's operation, served by the origin.
 
 use std::time::SystemTime;
 
@@ -16,7 +16,7 @@ use s3s::{S3Error, S3Result};
 
 use super::error::{invalid_argument, s3_error};
 
-/// S3's most entries of a page.
+/// Most entries of a page, as in S3.
 const PAGE_MAX: i32 = 1000;
 
 /// Characters that `encoding-type=url` does not encode.
@@ -27,7 +27,7 @@ const KEPT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~')
     .remove(b'/');
 
-/// S3's most buckets of a page.
+/// Most buckets of a page, as in S3.
 const BUCKETS_MAX: i32 = 10_000;
 
 pub(crate) async fn buckets(
@@ -68,7 +68,7 @@ pub(crate) async fn buckets(
     })
 }
 
-/// Everything belongs to the cache.
+/// All buckets and objects belong to the cache.
 fn owner() -> Owner {
     Owner {
         display_name: Some("floe".into()),
@@ -147,9 +147,8 @@ pub(crate) async fn list_v2(
     })
 }
 
-/// A marker that is a common prefix stands for everything below it, which the
-/// origin, asked for keys after the marker, would fold into the same prefix
-/// once more.
+/// Skips all keys below a marker that is a common prefix. A listing of the keys
+/// after the marker would return that prefix again.
 async fn page_after_marker(
     cache: &ObjectCache,
     bucket: &str,
@@ -188,7 +187,7 @@ fn page_size(asked: Option<i32>) -> S3Result<i32> {
     }
 }
 
-/// An origin's continuation may hold anything; a token holds only letters.
+/// Encodes a continuation, which may contain any characters, as URL-safe text.
 fn encode_token(continuation: &str) -> String {
     URL_SAFE_NO_PAD.encode(continuation)
 }
@@ -201,7 +200,7 @@ fn decode_token(token: &str) -> S3Result<String> {
         .ok_or_else(|| invalid_argument("The continuation token provided is incorrect"))
 }
 
-/// How keys are written in the answer.
+/// The encoding of keys in the response.
 #[derive(Clone, Copy)]
 pub(crate) enum Text {
     Plain,
@@ -251,7 +250,7 @@ impl Text {
     }
 }
 
-/// Clients rely on a date being there.
+/// Some clients require a date.
 pub(crate) fn timestamp(time: Option<SystemTime>) -> Timestamp {
     Timestamp::from(time.unwrap_or(SystemTime::UNIX_EPOCH))
 }

@@ -1,8 +1,8 @@
-//! The S3 frontend: any client of S3, read through the cache.
+//! The S3 frontend: serves any S3 client through the cache.
 //!
-//! The library `s3s` parses requests, checks signatures and writes XML. Reads
-//! of objects are answered in `read`, everything else in `write`, `list`,
-//! `multipart` and `copy`, which pass it through to the origin.
+//! The library `s3s` parses requests, verifies signatures and writes XML.
+//! `read` serves reads of objects; `write`, `list`, `multipart` and `copy`
+//! forward everything else to the origin.
 
 pub(crate) mod auth;
 mod condition;
@@ -63,7 +63,7 @@ pub use range::requested_range;
 
 const X_AMZ_REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 
-/// Most bytes of a request that is XML, such as a list of keys to delete.
+/// Bytes of the largest XML request, such as a list of keys to delete.
 const XML_BYTES_MAX: usize = 2 << 20;
 
 /// The S3 frontend.
@@ -134,9 +134,9 @@ impl Frontend for S3Frontend {
         ))
     }
 
-    /// Takes keys for requests, limits for connections and requests, and the
-    /// certificate for connections, from now on. Turning TLS on or off needs a
-    /// restart.
+    /// Replaces keys for later requests, limits for later connections and
+    /// requests, and the certificate for later connections. Turning TLS on or
+    /// off requires a restart.
     fn reload(self: Arc<Self>, config: &S3Config) -> Result<Reload, ServerConfigError> {
         let (config, new_tls) = (config.clone(), tls(config)?);
         Ok(Box::new(move || {
@@ -184,7 +184,7 @@ impl S3Frontend {
             limits: Reloadable::new(Limits::new(config)),
             connections: Limit::new(config.max_connections as usize),
             upload_limit_bytes,
-            // Ids of two runs differ, so that logs can be told apart.
+            // Ids of different runs differ, so that logs can be distinguished.
             next_request_id: AtomicU64::new(host.clock.unix_seconds() << 32),
             clock: host.clock.clone(),
             statistics: FrontendStatistics::default(),
@@ -207,7 +207,7 @@ impl S3Frontend {
             Greeting::Drained => {}
             Greeting::Late => counters.stalled.add(1),
             Greeting::Failed(error) => {
-                tracing::debug!(%error, "an S3 connection could not be made private");
+                tracing::debug!(%error, "the TLS handshake of an S3 connection failed");
                 counters.broken.add(1);
             }
         }
@@ -250,7 +250,7 @@ impl S3Frontend {
         let result = response.headers().get(read::X_FLOE_CACHE);
         let result = result.and_then(|value| value.to_str().ok());
         meter.answered(response.status(), result);
-        tracing::debug!(request = %id, status = response.status().as_u16(), "answered");
+        tracing::debug!(request = %id, status = response.status().as_u16(), "responded");
         let announced = announced_length(&response, is_head);
         response.map(|body| PacedBody::new(body, pace, announced, meter))
     }
@@ -278,7 +278,7 @@ impl S3Frontend {
             Ok(response) => response,
             Err(error) => {
                 let source: Box<dyn std::error::Error + Send + Sync> = error.into();
-                tracing::error!(error = &*source, "an answer could not be written");
+                tracing::error!(error = &*source, "a response could not be written");
                 error_response(S3Error::with_message(
                     S3ErrorCode::InternalError,
                     source.to_string(),
@@ -340,7 +340,7 @@ fn service(
     builder.build()
 }
 
-/// The body of a request that is a document, whole and as announced.
+/// Reads a request body that is a document, and checks its announced length and hashes.
 async fn document(headers: &HeaderMap, body: TimedBody<Incoming>) -> Result<Bytes, S3Error> {
     let limited = http_body_util::Limited::new(body, XML_BYTES_MAX);
     let document = limited.collect().await.map_err(|error| match error
@@ -354,8 +354,8 @@ async fn document(headers: &HeaderMap, body: TimedBody<Incoming>) -> Result<Byte
     Ok(document)
 }
 
-/// An answer that does not wait for the body. Over HTTP/1 the connection
-/// cannot serve another request before it has read this one's.
+/// A response that does not wait for the body. Over HTTP/1 the connection must
+/// close, because it has not read this request's body.
 fn refusal(error: S3Error, version: Version) -> Response<Body> {
     let mut response = error_response(error);
     if version <= Version::HTTP_11 {
@@ -373,7 +373,7 @@ fn error_response(error: S3Error) -> Response<Body> {
     })
 }
 
-/// The length that the body must have, where it has one.
+/// The length that the body must have, if known.
 fn announced_length(response: &Response<Body>, is_head: bool) -> Option<u64> {
     if is_head || response.status() == StatusCode::NOT_MODIFIED {
         return None;

@@ -1,5 +1,5 @@
-//! Multipart uploads besides their bytes: which parts and uploads there are,
-//! and parts that are copied from other objects.
+//! Multipart uploads, without the uploads of bytes: lists parts and uploads,
+//! and copies parts from other objects.
 
 use std::time::SystemTime;
 
@@ -17,7 +17,7 @@ use super::error::{invalid_argument, not_implemented, s3_error};
 use super::fields::{etag, part_number};
 use super::list::{Text, timestamp};
 
-/// S3's most entries of a page.
+/// Most entries of a page, as in S3.
 const PAGE_MAX: i32 = 1000;
 
 pub(crate) async fn list_parts(
@@ -117,7 +117,7 @@ fn upload(text: Text, upload: UploadInfo) -> MultipartUpload {
     }
 }
 
-/// Reads the source through the cache and sends it on as a part.
+/// Reads the source through the cache and uploads it as a part.
 pub(crate) async fn upload_part_copy(
     cache: &ObjectCache,
     request: S3Request<UploadPartCopyInput>,
@@ -163,7 +163,7 @@ pub(crate) async fn upload_part_copy(
     }))
 }
 
-/// `bytes=first-last`, the only form that a copied part may have.
+/// `bytes=first-last`, the only form for a copied part.
 fn copied(header: &str) -> S3Result<ByteRange> {
     let both = || -> Option<(u64, u64)> {
         let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;
@@ -178,7 +178,7 @@ fn copied(header: &str) -> S3Result<ByteRange> {
     }
 }
 
-/// Unlike a GET, a copied part is not cut at the end of its source.
+/// Unlike the range of a GET, that of a copied part must lie within its source.
 fn wrong_range(size: u64) -> S3Error {
     invalid_argument(format!(
         "Range specified is not valid for source object of size: {size}"
@@ -187,7 +187,7 @@ fn wrong_range(size: u64) -> S3Error {
 
 fn page_size(name: &str, asked: Option<i32>) -> S3Result<usize> {
     match asked.unwrap_or(PAGE_MAX) {
-        // A page of nothing would never end.
+        // Pages without entries would never end.
         ..1 => Err(invalid_argument(format!("{name} must be at least 1"))),
         asked => Ok(asked.min(PAGE_MAX) as usize),
     }

@@ -1,6 +1,6 @@
-//! The parameters of a request's URL, decoded as `s3s` decodes them.
+//! The parameters of a request's URL, decoded as in `s3s`.
 //!
-//! Every check reads them here, so that a parameter cannot pass a check in one
+//! All checks read them here, so that a parameter cannot pass a check in one
 //! spelling and take effect in another.
 
 use http::Uri;

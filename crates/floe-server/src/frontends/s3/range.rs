@@ -1,12 +1,12 @@
-//! The `Range` header (RFC 9110 §14.2) as S3 reads it.
+//! The `Range` header (RFC 9110 §14.2) as in S3.
 
 use floe::origin::ByteRange;
 use http::HeaderMap;
 use http::header::RANGE;
 
-/// The one range that a request asks for. `None` means the whole object: no
-/// header, a header that cannot be understood (which RFC 9110 says to
-/// ignore), or several ranges, which S3 answers with the whole object.
+/// The requested range. `None` is the whole object: without a header, with an
+/// invalid one (which RFC 9110 ignores), or with several ranges, for which S3
+/// returns the whole object.
 pub fn requested_range(headers: &HeaderMap) -> Option<ByteRange> {
     let mut lines = headers.get_all(RANGE).iter();
     let line = lines.next()?.to_str().ok()?;
@@ -21,7 +21,7 @@ fn parse(line: &str) -> Option<ByteRange> {
     if !unit.trim().eq_ignore_ascii_case("bytes") {
         return None;
     }
-    // More than one range leaves a comma behind, which is no digit.
+    // Several ranges leave a comma in the text, which is not a digit.
     let (first, last) = spec.trim().split_once('-')?;
     match (first.trim(), last.trim()) {
         ("", "") => None,
@@ -34,8 +34,8 @@ fn parse(line: &str) -> Option<ByteRange> {
     }
 }
 
-/// A number too large for 64 bits lies past the end of every object, just as
-/// the largest 64-bit number does.
+/// A number beyond 64 bits is past the end of every object, so the largest
+/// 64-bit number stands for it.
 fn position(digits: &str) -> Option<u64> {
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;

@@ -1,8 +1,8 @@
-//! GET and HEAD of objects, answered from the cache.
+//! GET and HEAD of objects, served by the cache.
 //!
-//! These are a route of `s3s` rather than its operations, because its typed
-//! headers know less than HTTP does: several ranges, lists of entity tags and
-//! dates that cannot be read are all errors there.
+//! They are a route of `s3s` instead of its operations, because its typed
+//! headers reject valid HTTP: several ranges, lists of entity tags, and invalid
+//! dates.
 
 use std::ops::Range;
 use std::time::SystemTime;
@@ -28,7 +28,7 @@ use super::target::Domains;
 
 pub(super) const X_FLOE_CACHE: HeaderName = HeaderName::from_static("x-floe-cache");
 
-/// Parts of an object's URL that ask for something else than its bytes.
+/// Parameters of an object's URL that request something other than its bytes.
 const SUBRESOURCES: [&str; 12] = [
     "acl",
     "annotation",
@@ -75,7 +75,7 @@ impl S3Route for Reads {
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
         let (uri, headers) = (&request.uri, &request.headers);
         let Some((bucket, key)) = self.domains.object(uri, headers) else {
-            // `is_match` saw an object here.
+            // Unreachable: `is_match` found an object.
             return Err(invalid_argument("the request names no object"));
         };
         let query = Query::of(uri);
@@ -110,8 +110,8 @@ impl Reads {
             Answer::NotModified(meta) => Ok(not_modified(&meta)),
             Answer::PreconditionFailed(_) => Err(precondition_failed()),
             Answer::Read(read) => {
-                // A range that covers the whole object is answered as a range
-                // all the same, but not where an If-Range made it void.
+                // A range that covers the whole object still gets a 206
+                // response, unless a failed If-Range voids it.
                 let partial = range.is_some() && conditions.range_applies(&read.meta);
                 Ok(whole_or_part(read, partial))
             }
@@ -184,7 +184,7 @@ fn not_modified(meta: &ObjectMeta) -> S3Response<Body> {
     let mut response = S3Response::new(Body::empty());
     response.status = Some(StatusCode::NOT_MODIFIED);
     response.headers = object_headers(meta);
-    // A 304 describes no body (RFC 9110 §15.4.5).
+    // A 304 has no body to describe (RFC 9110 §15.4.5).
     response.headers.remove(header::CONTENT_TYPE);
     response
 }
@@ -230,7 +230,7 @@ fn object_headers(meta: &ObjectMeta) -> HeaderMap {
     headers
 }
 
-/// Sends a stored value as it is, unless it is no valid header value.
+/// Copies a stored value, if it is a valid header value.
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
         headers.insert(name, value);
@@ -249,8 +249,8 @@ fn content_range(range: &Range<u64>, size: u64) -> HeaderValue {
         .unwrap_or_else(|_| HeaderValue::from_static("bytes */*"))
 }
 
-/// Parameters that ask for versions or parts, which a cache of plain objects
-/// cannot honour and must not ignore.
+/// Rejects parameters for versions or parts, which a cache of whole objects can
+/// neither honour nor ignore.
 fn refuse_versions_and_parts(query: &Query) -> S3Result<()> {
     for (name, value) in query.iter() {
         match name {
@@ -264,8 +264,7 @@ fn refuse_versions_and_parts(query: &Query) -> S3Result<()> {
     Ok(())
 }
 
-/// The `response-…` parameters, with which a signed request chooses headers of
-/// its answer.
+/// The `response-…` parameters, by which a signed request sets headers of its response.
 fn overridden_headers(query: &Query, signed: bool) -> S3Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     for (parameter, value) in query.iter() {

@@ -1,4 +1,4 @@
-//! The target of a request: bucket and key from host name and path.
+//! The target of a request: bucket and key, from host name and path.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,9 +10,8 @@ use s3s::{S3ErrorCode, S3Result};
 
 use super::error::with;
 
-/// The domains below which a host name's first labels are the bucket. Any
-/// other host name, with or without port, is path style: clients reach a
-/// cache by many names.
+/// The domains whose subdomains are buckets. Every other host name, with or
+/// without port, is path style, since clients reach a cache under many names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Domains(Vec<String>);
 
@@ -22,7 +21,7 @@ impl Domains {
     }
 
     fn bucket<'a>(&self, host: &'a str) -> Option<&'a str> {
-        // As the library does.
+        // As in the library.
         if host.parse::<SocketAddr>().is_ok() || host.parse::<IpAddr>().is_ok() {
             return None;
         }
@@ -35,7 +34,7 @@ impl Domains {
         })
     }
 
-    /// The bucket and key that a request names, if it names an object.
+    /// The bucket and key of a request, if it names an object.
     pub(crate) fn object(&self, uri: &Uri, headers: &HeaderMap) -> Option<(String, String)> {
         match self.named(uri, headers)?.ok()? {
             S3Path::Object { bucket, key } => Some((bucket.into(), key.into())),
@@ -43,8 +42,8 @@ impl Domains {
         }
     }
 
-    /// Refuses a name that cannot be a bucket's, and says which can. The
-    /// library says only that it cannot.
+    /// Rejects an invalid bucket name, with an error that describes valid ones;
+    /// the library's error does not.
     pub(crate) fn require_bucket_name(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
         match self.named(uri, headers) {
             Some(Err(ParseS3PathError::InvalidBucketName)) => Err(with(

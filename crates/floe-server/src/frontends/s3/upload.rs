@@ -1,5 +1,5 @@
-//! The bytes of an upload on their way to the origin: counted, checked
-//! against what the client announced, and broken off with the right error.
+//! The bytes of an upload on their way to the origin: counted, compared with
+//! the client's announcement, and ended with the right error.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,26 +15,26 @@ use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 
 use super::error::{custom, invalid_argument, s3_error, with};
 
-/// Length and hashes that a client announced for its bytes.
+/// The length and hashes that a client announced.
 #[derive(Default)]
 pub(crate) struct Announced {
     pub(crate) length: Option<i64>,
     pub(crate) content_md5: Option<String>,
     pub(crate) checksums: Checksum,
     pub(crate) trailers: Option<TrailingHeaders>,
-    /// In hexadecimal digits.
+    /// In hexadecimal.
     pub(crate) payload_sha256: Option<String>,
 }
 
-/// The hash in `x-amz-content-sha256`, if it is one.
+/// The hash in `x-amz-content-sha256`, if the header has one.
 pub(crate) fn payload_sha256(headers: &HeaderMap) -> Option<String> {
     let value = headers.get("x-amz-content-sha256")?.to_str().ok()?;
     let is_hash = value.len() == 64 && value.bytes().all(|b| b.is_ascii_hexdigit());
     is_hash.then(|| value.to_ascii_lowercase())
 }
 
-/// Compares a request's document, such as a list of keys, with what its
-/// headers announce. The library does not.
+/// Compares a request's document, such as a list of keys, with the hashes in
+/// its headers, which the library does not.
 pub(crate) fn check_document(headers: &HeaderMap, document: &[u8]) -> S3Result<()> {
     let text = |name: &str| {
         let value = headers.get(name)?.to_str().ok()?;
@@ -59,7 +59,7 @@ pub(crate) fn check_document(headers: &HeaderMap, document: &[u8]) -> S3Result<(
     Ok(())
 }
 
-/// A body for the origin, and what became of it.
+/// A body for the origin, and its outcome.
 pub(crate) struct Upload {
     pub(crate) length: Option<u64>,
     outcome: Arc<Outcome>,
@@ -67,7 +67,7 @@ pub(crate) struct Upload {
 
 #[derive(Default)]
 struct Outcome {
-    /// The client's mistake that broke the upload off.
+    /// The client's error that ended the upload.
     fault: OnceLock<Fault>,
     checksums: OnceLock<Checksum>,
 }
@@ -78,7 +78,7 @@ const SHA1: &str = "x-amz-checksum-sha1";
 const SHA256: &str = "x-amz-checksum-sha256";
 const CRC64NVME: &str = "x-amz-checksum-crc64nvme";
 
-/// A mistake in an upload.
+/// A client's error in an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
     #[error("the body ended before its announced length")]
@@ -91,7 +91,7 @@ pub(crate) enum Fault {
     PayloadHash,
     #[error("the body does not have the announced checksum {0}")]
     Checksum(&'static str),
-    #[error("the body is larger than this cache takes")]
+    #[error("the body exceeds s3.max_upload_size")]
     TooLarge,
 }
 
@@ -99,7 +99,7 @@ impl Upload {
     /// Wraps a client's body.
     ///
     /// # Errors
-    /// If what was announced is impossible or too large.
+    /// The announced length or hash is invalid, or the length exceeds the limit.
     pub(crate) fn new(
         body: Option<StreamingBlob>,
         announced: Announced,
@@ -132,7 +132,7 @@ impl Upload {
         Ok((upload, checked(body.boxed(), check, outcome)))
     }
 
-    /// The response to a failed upload: the client's own mistake comes first.
+    /// The response to a failed upload: a client's error takes precedence.
     pub(crate) fn error(&self, error: &ObjectError) -> S3Error {
         match self.outcome.fault.get() {
             Some(fault) => (*fault).into(),
@@ -140,7 +140,7 @@ impl Upload {
         }
     }
 
-    /// The checksums that were computed and found right.
+    /// The checksums that were computed and verified.
     pub(crate) fn checksums(&self) -> Checksum {
         self.outcome.checksums.get().cloned().unwrap_or_default()
     }
@@ -148,8 +148,8 @@ impl Upload {
 
 type Pieces = futures::stream::BoxStream<'static, Result<Bytes, s3s::StdError>>;
 
-/// Passes the pieces on; after the last one compares the checksums, so that
-/// the origin sees an error instead of the end and stores nothing.
+/// Forwards the pieces, and compares the checksums after the last one: on a
+/// mismatch the origin gets an error instead of the end, and stores nothing.
 fn checked(pieces: Pieces, check: Check, outcome: Arc<Outcome>) -> UploadBody {
     let state = (pieces, Some(check), outcome);
     futures::stream::unfold(state, |(mut pieces, check, outcome)| async move {
@@ -180,7 +180,7 @@ fn checked(pieces: Pieces, check: Check, outcome: Arc<Outcome>) -> UploadBody {
     .boxed()
 }
 
-/// The checksums of a body under way.
+/// The checksums of a body in transfer.
 struct Check {
     announced: Announced,
     hasher: ChecksumHasher,
@@ -279,7 +279,7 @@ impl Check {
             ),
         ];
         for (name, header, computed) in pairs {
-            // A trailer that was promised and did not come differs as well.
+            // An announced trailer that is missing differs as well.
             if header.or_else(|| trailer(name)) != *computed {
                 return Err(Fault::Checksum(name));
             }
@@ -302,7 +302,7 @@ fn base64_of(bytes: &[u8]) -> String {
 }
 
 impl Fault {
-    /// The library's errors for bodies have no public type, only a text.
+    /// The library's errors of a body have no public type, only a text.
     pub(crate) fn of_stream(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Self {
         let text = error.to_string();
         if text.contains("SignatureMismatch") {

@@ -1,5 +1,5 @@
-//! Everything but reads of objects: passed through to the origin, which the
-//! cache makes forget older versions first.
+//! All operations but reads of objects: forwarded to the origin, after the
+//! cache has invalidated older versions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,14 +16,14 @@ use super::list;
 use super::multipart;
 use super::upload::{Announced, Upload, payload_sha256};
 
-/// Deletes of one `DeleteObjects` that are under way at once.
+/// Most concurrent deletes of one `DeleteObjects`.
 const DELETES_AT_ONCE: usize = 8;
 
 /// Most keys of one `DeleteObjects`, as in S3.
 const DELETES_MAX: usize = 1000;
 
-/// The announcements in the input of an upload. The inputs of `PutObject` and
-/// `UploadPart` have these fields in common, but no trait.
+/// The announcements of an upload. The inputs of `PutObject` and `UploadPart`
+/// share these fields but no trait.
 macro_rules! announced {
     ($input:ident, $request:ident) => {
         Announced {
@@ -38,7 +38,7 @@ macro_rules! announced {
                 ..Checksum::default()
             },
             trailers: $request.trailing_headers,
-            // That of a signed request the library compares.
+            // The library compares that of a signed request.
             payload_sha256: match $request.credentials {
                 None => payload_sha256(&$request.headers),
                 Some(_) => None,
@@ -47,7 +47,7 @@ macro_rules! announced {
     };
 }
 
-/// The output of an upload, likewise.
+/// The output of an upload, for the same two operations.
 macro_rules! stored {
     ($output:ident, $stored:ident, $upload:ident) => {{
         let checksums = $upload.checksums();
@@ -97,7 +97,7 @@ impl S3 for Writes {
         request: S3Request<GetBucketLocationInput>,
     ) -> S3Result<S3Response<GetBucketLocationOutput>> {
         self.require_bucket(&request.input.bucket).await?;
-        // S3's first region has no name here.
+        // S3 returns no name for its first region.
         let location = Some(self.region.clone()).filter(|region| region != "us-east-1");
         Ok(S3Response::new(GetBucketLocationOutput {
             location_constraint: location.map(BucketLocationConstraint::from),
@@ -346,7 +346,7 @@ impl S3 for Writes {
 }
 
 impl Writes {
-    /// A bucket can be made as this cache makes it, or not at all.
+    /// Rejects a configuration of a bucket that the cache cannot create.
     fn require_configuration(&self, asked: Option<CreateBucketConfiguration>) -> S3Result<()> {
         let Some(asked) = asked else {
             return Ok(());
@@ -418,7 +418,7 @@ fn refuse_version(version: Option<&str>) -> S3Result<()> {
     }
 }
 
-/// No kind of origin compares and deletes in one step.
+/// No kind of origin compares and deletes atomically.
 fn refuse_conditional_delete(is_conditional: bool) -> S3Result<()> {
     match is_conditional {
         true => Err(not_implemented("conditional deletes")),

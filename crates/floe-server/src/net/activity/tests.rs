@@ -14,7 +14,7 @@ fn the_longest_idle_is_asked_and_a_busy_one_declines() {
         second().await;
         let other = crowd.join();
         second().await;
-        // A request later than the other's beginning.
+        // A request that begins after the other connection's.
         drop(first.activity.begin());
         second().await;
 
@@ -22,12 +22,12 @@ fn the_longest_idle_is_asked_and_a_busy_one_declines() {
         assert!(futures::poll!(&mut evict).is_pending());
         let busy = other.activity.begin();
         assert!(other.activity.evicted().now_or_never().is_none());
-        // It declined, so the next one is asked.
+        // It declined, so the next one is told to close.
         assert!(futures::poll!(&mut evict).is_pending());
         assert!(first.activity.evicted().now_or_never().is_some());
         drop(first);
 
-        // No connection is idle until the request has ended and its answer is sent.
+        // No connection is idle until its request has ended and the response is sent.
         assert!(futures::poll!(&mut evict).is_pending());
         other.activity.writing(true);
         drop(busy);

@@ -15,7 +15,7 @@ async fn an_address_in_use_is_named_with_the_cure() {
 async fn a_stale_socket_is_replaced_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("floe.sock");
-    // A listener that dies without removing its path leaves a stale socket.
+    // A listener that is dropped without removing its path leaves a stale socket.
     drop(UnixListener::bind(&path).unwrap());
     let socket = UnixSocket::bind("oxcache", &path).await.unwrap();
     let error = UnixSocket::bind("oxcache", &path).await.unwrap_err();

@@ -35,7 +35,7 @@ async fn a_slow_reader_is_served_as_long_as_it_goes_on() {
     assert_eq!(all, [7; 4096]);
 }
 
-/// While the protocol library waits to learn the version, the guard keeps the time.
+/// While the HTTP library waits to detect the version, the guard limits the time.
 #[tokio::test]
 async fn a_connection_must_begin_in_time() {
     for (begin, ends) in [

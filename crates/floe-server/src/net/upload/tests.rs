@@ -5,7 +5,7 @@ use super::*;
 
 type Piece = Result<Frame<Bytes>, std::io::Error>;
 
-/// Pieces of so many bytes, each so long after the one before.
+/// `count` pieces of `bytes` each, with a pause before each.
 fn pieces(
     clock: &Clock,
     bytes: usize,
@@ -25,7 +25,7 @@ fn pieces(
     }))
 }
 
-/// How many bytes arrive before the body ends or breaks off, and when it breaks off.
+/// The bytes that arrive before the body ends or fails, and the time of failure.
 fn received(rate: u64, bytes: usize, pause: Duration, count: usize) -> (usize, Option<Duration>) {
     virtual_time::run(1, |clock| async move {
         let pace = UploadPace {
@@ -54,7 +54,7 @@ fn a_client_that_crawls_is_cut_off_after_the_time_out() {
     assert!((60.0..61.0).contains(&seconds), "{seconds}");
 }
 
-/// Early haste buys no more than the time-out.
+/// A fast start gains at most one timeout.
 #[test]
 fn a_fast_beginning_earns_one_time_out() {
     let (_, when) = received(1000, 10 << 20, Duration::from_secs(61), 1);
@@ -65,7 +65,7 @@ fn a_fast_beginning_earns_one_time_out() {
 fn clients_at_the_least_rate_are_served() {
     let second = Duration::from_secs(1);
     assert_eq!(received(1000, 1000, second, 500), (500_000, None));
-    // In bursts, as long as none is further apart than the time-out.
+    // In bursts that are less than the timeout apart.
     assert_eq!(received(1000, 50_000, 50 * second, 20), (1_000_000, None));
     assert_eq!(received(0, 1, 59 * second, 20), (20, None));
     assert!(received(0, 1, 61 * second, 2).1.is_some());

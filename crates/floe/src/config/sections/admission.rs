@@ -11,7 +11,7 @@ crate::choices! {
     pub enum AdmissionChoice, default All {
         /// Every value.
         All = "all",
-        /// A share of the values, at random.
+        /// A random fraction of the values.
         Probabilistic = "probabilistic",
         /// As many values as a number of bytes in 24 hours allows.
         WriteBudget = "write-budget",
@@ -29,7 +29,7 @@ pub struct AdmissionSettings {
     /// The policy.
     #[serde(rename = "admission")]
     pub choice: AdmissionChoice,
-    /// With `probabilistic`: the share of values that are written.
+    /// With `probabilistic`: the fraction of values to write.
     #[serde(rename = "admission_probability")]
     pub probability: f64,
     /// With `write-budget`: most bytes written in any 24 hours.
@@ -68,12 +68,12 @@ impl AdmissionSettings {
             Key::new(
                 "admission",
                 AdmissionChoice::KIND,
-                "Which values are written to flash; the others stay in memory only (docs/admission.md).",
+                "The admission policy: values that it declines stay in memory only (docs/admission.md).",
             ),
             Key::new(
                 "admission_probability",
                 Kind::Float,
-                "With `probabilistic`: the share of values that are written.",
+                "With `probabilistic`: the fraction of values to write.",
             ),
             Key::new(
                 "admission_bytes_per_day",

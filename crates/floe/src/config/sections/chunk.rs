@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::admission::AdmissionSettings;
 use crate::config::{Choice, Key, Kind, Limits, Section};
 
-/// The chunk engine, and its admission policy.
+/// The chunk engine and its admission policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChunkSettings {
     /// Layout and eviction.
@@ -20,56 +20,56 @@ pub struct ChunkSettings {
 const EVICTION: &[Choice] = &[
     Choice {
         word: "zplru",
-        doc: "The zone that was read longest ago.",
+        doc: "The least recently read zone.",
     },
     Choice {
         word: "fifo",
-        doc: "The zone that was written longest ago.",
+        doc: "The oldest zone.",
     },
     Choice {
         word: "sieve",
-        doc: "The first zone, in the order they were written, that was not read since the hand last passed.",
+        doc: "The first zone, in write order, without a read since the hand last passed it.",
     },
     Choice {
         word: "clru",
-        doc: "Single chunks, the one read longest ago first. Reuses chunk slots in place where the device allows it; elsewhere moves live chunks together.",
+        doc: "Single chunks, the least recently read first. Rewrites chunk slots in place if the device allows it; otherwise host GC moves live chunks to free zones.",
     },
 ];
 
 const CLRU_LAYOUT: &[Choice] = &[
     Choice {
         word: "auto",
-        doc: "Slots where the device takes writes in place, a log elsewhere.",
+        doc: "Slots if the device supports writes in place, otherwise a log.",
     },
     Choice {
         word: "log",
-        doc: "A log of batches; live chunks are moved together to free zones.",
+        doc: "A log of batches; host GC moves live chunks to free zones.",
     },
     Choice {
         word: "slots",
-        doc: "Slots of one chunk each, written again in place. Every value takes a whole slot, however short it is.",
+        doc: "Slots of one chunk each, rewritten in place. Even a short value takes a whole slot.",
     },
 ];
 
 const LARGE_READS: &[Choice] = &[
     Choice {
         word: "first",
-        doc: "At once: hits are fast, and values on their way in wait for flash.",
+        doc: "Reads go first: hits are fast, and streams of new values wait for flash.",
     },
     Choice {
         word: "in_turn",
-        doc: "After the values before them have begun to stream in: hits and misses take about as long, and the slowest are faster.",
+        doc: "Reads wait until earlier values have begun to stream in: hits and misses take about as long, and the slowest are faster.",
     },
 ];
 
 pub(super) const DURABILITY: &[Choice] = &[
     Choice {
         word: "power",
-        doc: "A loss of power: the device is flushed before the acknowledgement.",
+        doc: "A power loss: the device is flushed before the acknowledgement.",
     },
     Choice {
         word: "process",
-        doc: "The end of the process, by any signal; not a loss of power.",
+        doc: "The end of the process, by any signal, but not a power loss.",
     },
 ];
 
@@ -86,7 +86,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "size",
                 Kind::Size,
-                "The piece in which objects are cached; where chunks are rewritten in place (`chunk.eviction` `clru`), also the largest value. Part of the format: changing it needs a reformat.",
+                "Bytes of a chunk, the unit in which objects are cached. In slots (`chunk.clru_layout`), also the size of the largest value. Part of the format: changing it needs a reformat.",
             )
             .limits(Limits::between(64 << 10, 1 << 30)),
             key(
@@ -96,33 +96,33 @@ pub(super) fn section() -> Result<Section, String> {
             ),
             count(
                 "open_zones",
-                "Zones written at once. When not set, derived from the number of zones and what the device allows.",
+                "Zones that are written concurrently. When not set, derived from the number of zones and the device's limits.",
             )
             .limits(Limits::at_least(1)),
             count(
                 "reclaim_start_free_zones",
-                "Reclaim starts when at most so many zones are free. When not set, derived from the number of zones.",
+                "Reclaim starts when at most this many zones are free. When not set, derived from the number of zones.",
             )
             .limits(Limits::at_least(1)),
             count(
                 "reclaim_stop_free_zones",
-                "Reclaim stops when so many zones are free. When not set, derived from the number of zones.",
+                "Reclaim stops when this many zones are free. When not set, derived from the number of zones.",
             )
             .limits(Limits::at_least(1)),
             count(
                 "gc_garbage_percent",
-                "With `clru` where chunks cannot be rewritten in place: the share of a zone's bytes, in percent, that must be garbage before it is collected while free zones are not scarce.",
+                "With `clru` in a log: the garbage, in percent of a zone's bytes, from which on host GC collects the zone while free zones are not scarce.",
             )
             .limits(Limits::between(0, 100)),
             key(
                 "clru_layout",
                 Kind::Choice(CLRU_LAYOUT),
-                "How `clru` lays zones out. Part of the format: changing it needs a reformat.",
+                "The layout of zones with `clru`. Part of the format: changing it needs a reformat.",
             ),
             key(
                 "durability",
                 Kind::Choice(DURABILITY),
-                "What an acknowledged delete or overwrite survives.",
+                "The failure that an acknowledged delete or overwrite survives.",
             ),
             key(
                 "write_buffer",
@@ -131,15 +131,15 @@ pub(super) fn section() -> Result<Section, String> {
             ),
             count(
                 "shards",
-                "Number of parts of the index with a lock of their own; 1 is a single coarse lock. When not set, derived from the capacity.",
+                "Shards of the index, each with its own lock. When not set, derived from the capacity.",
             )
             .limits(Limits::between(1, 4096)),
             count(
                 "flush_delay_ms",
-                "How long a small value may wait, in milliseconds, for others to be written with it.",
+                "How long a small value may wait, in milliseconds, for others to fill its batch.",
             )
             .limits(Limits::between(0, 60_000)),
-            count("write_depth", "Appends in flight at once.").limits(Limits::between(1, 1024)),
+            count("write_depth", "Most concurrent appends.").limits(Limits::between(1, 1024)),
             key(
                 "large_reads",
                 Kind::Choice(LARGE_READS),
@@ -148,7 +148,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "read_ahead",
                 Kind::Size,
-                "Most memory for parts of values of more than 256 KiB that are read ahead, over all readers; each may use 2 MiB of it. A reader that gets none reads 256 KiB at a time.",
+                "Bytes of memory for reading ahead in values of more than 256 KiB, over all readers; each uses at most 2 MiB. A reader without a share reads 256 KiB at a time.",
             ),
             admission,
             probability,

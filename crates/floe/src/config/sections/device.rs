@@ -22,22 +22,22 @@ const KINDS: &[Choice] = &[
 const DIRECT: &[Choice] = &[
     Choice {
         word: "auto",
-        doc: "Where the file system can.",
+        doc: "Yes, if the file system supports it.",
     },
     Choice {
         word: "on",
-        doc: "Or fail to open.",
+        doc: "Yes; without support, opening fails.",
     },
     Choice {
         word: "off",
-        doc: "Never.",
+        doc: "No.",
     },
 ];
 
 const MODEL: &[Choice] = &[
     Choice {
         word: "queues",
-        doc: "queues with latencies and bandwidths, for any geometry.",
+        doc: "Queues with latencies and bandwidths, for any geometry.",
     },
     Choice {
         word: "zn540",
@@ -49,33 +49,33 @@ const MODEL: &[Choice] = &[
     },
     Choice {
         word: "fdp",
-        doc: "the SN540's flash with 16 placement handles.",
+        doc: "The SN540's flash with 16 placement handles.",
     },
     Choice {
         word: "sata",
-        doc: "a SATA SSD of 960 GB.",
+        doc: "A SATA SSD of 960 GB.",
     },
     Choice {
         word: "optane",
-        doc: "a drive of 3D XPoint.",
+        doc: "A 3D XPoint drive.",
     },
     Choice {
         word: "ram_disk",
-        doc: "memory.",
+        doc: "Memory.",
     },
     Choice {
         word: "hdd_array",
-        doc: "an array of hard discs.",
+        doc: "An array of hard discs.",
     },
 ];
 const KEEPING: &[Choice] = &[
     Choice {
         word: "elided",
-        doc: "bytes of emulated origins as the numbers that generate them: terabytes fit.",
+        doc: "Bytes of emulated origins are kept as the numbers that generate them: terabytes fit.",
     },
     Choice {
         word: "whole",
-        doc: "all bytes as they are.",
+        doc: "All bytes.",
     },
 ];
 const IO: &[Choice] = &[
@@ -95,15 +95,15 @@ const IO: &[Choice] = &[
 const RINGS: &[Choice] = &[
     Choice {
         word: "auto",
-        doc: "one for every current_thread runtime, which is a thread; one that all multi_thread runtimes share.",
+        doc: "One per current_thread runtime, which is a thread; one that all multi_thread runtimes share.",
     },
     Choice {
         word: "shared",
-        doc: "one for all.",
+        doc: "One for all threads.",
     },
     Choice {
         word: "per_thread",
-        doc: "one for every thread, also of multi_thread runtimes.",
+        doc: "One per thread, also in multi_thread runtimes.",
     },
 ];
 
@@ -122,7 +122,7 @@ pub(super) fn section() -> Result<Section, String> {
 fn keys() -> Vec<Key> {
     let key = Key::new;
     vec![
-            key("kind", Kind::Choice(KINDS), "What kind of device to open."),
+            key("kind", Kind::Choice(KINDS), "The kind of device."),
             key(
                 "path",
                 Kind::Path,
@@ -137,7 +137,7 @@ fn keys() -> Vec<Key> {
             key(
                 "zone_size",
                 Kind::Size,
-                "Distance between the starts of two zones, the unit in which space is freed. When not set: that of the cache that the device holds; for a new cache a power of two that makes at least 64 zones, but 4 to 64 MiB, and at least 16 zones where less than 64 MiB are given. Large chunks get zones that hold 8 of them, up to 64 MiB. A simulated SSD has zones of 64 MiB. Part of the format.",
+                "Distance between the starts of two zones, the unit of reclaim. When not set: the zone size of the cache on the device. For a new cache, a power of two from 4 to 64 MiB with at least 64 zones; on less than 64 MiB, at least 16 zones. Large chunks get zones that hold 8 of them, up to 64 MiB. A simulated SSD has zones of 64 MiB. Part of the format.",
             )
             .limits(Limits::at_least(512)),
             key(
@@ -178,18 +178,18 @@ fn keys() -> Vec<Key> {
             key(
                 "discard",
                 Kind::Bool,
-                "Whether resetting a zone gives its space back (hole or discard).",
+                "Whether the reset of a zone frees its space (hole or discard).",
             ),
             key(
                 "preallocate",
                 Kind::Bool,
-                "Whether to allocate all space when opening, so that a full file system is reported then and not later. Only useful without `discard`.",
+                "Whether to allocate all space at opening, to detect a full file system early. Only useful without `discard`.",
             ),
             key("io", Kind::Choice(IO), "How operations reach the kernel."),
             key(
                 "rings",
                 Kind::Choice(RINGS),
-                "Which io_uring an operation goes through, where several threads use the device.",
+                "The io_uring instance of an operation, if several threads use the device.",
             ),
             key(
                 "registered_buffers",
@@ -211,12 +211,12 @@ fn sim_keys() -> Vec<Key> {
         key(
             "sim.zoned",
             Kind::Bool,
-            "`sim`, queues: zoned: writes go only where the write pointer is, and zones keep their states over a restart. Otherwise a conventional SSD.",
+            "`sim`, queues: whether the device is zoned: it accepts writes only at the write pointer, and zones keep their states over a restart. Otherwise it is a conventional SSD.",
         ),
         key(
             "sim.native_append",
             Kind::Bool,
-            "`sim`, queues: whether the device chooses where appends land. When not set, as `sim.zoned`.",
+            "`sim`, queues: whether the device chooses the address of an append. When not set, as `sim.zoned`.",
         ),
         key(
             "sim.placement_handles",
@@ -227,13 +227,13 @@ fn sim_keys() -> Vec<Key> {
         key(
             "sim.units",
             Kind::Integer,
-            "`sim`, queues: commands that are processed at once; each is a first-in, first-out queue.",
+            "`sim`, queues: number of units, which process commands concurrently, each in first-in, first-out order.",
         )
         .limits(Limits::at_least(1)),
         key(
             "sim.stripe",
             Kind::Size,
-            "`sim`, queues: bytes that lie on one unit before the next unit's begin.",
+            "`sim`, queues: consecutive bytes on one unit.",
         )
         .limits(Limits::at_least(512)),
         microseconds(
@@ -262,17 +262,17 @@ fn sim_keys() -> Vec<Key> {
         key(
             "sim.volatile_cache",
             Kind::Bool,
-            "`sim`, queues: whether completed writes can be lost with the power until flushed.",
+            "`sim`, queues: whether a power loss can lose completed writes until they are flushed.",
         ),
         key(
             "sim.volatile_cache_bytes",
             Kind::Size,
-            "`sim`, queues: most bytes that can be lost in this way.",
+            "`sim`, queues: most bytes that such a power loss can lose.",
         ),
         key(
             "sim.dies",
             Kind::Integer,
-            "`sim`, whole SSDs: dies to simulate, fewer than the drive has and each as much wider, to compute less. Must divide their number.",
+            "`sim`, whole SSDs: dies to simulate: fewer than the drive's, and proportionally wider, to save CPU time. Must divide the drive's number.",
         )
         .limits(Limits::between(1, 65_535)),
         key(
@@ -295,7 +295,7 @@ fn sim_keys() -> Vec<Key> {
         key(
             "sim.state",
             Kind::Path,
-            "`sim`, whole SSDs: a file that keeps the drive's state at the start: read if it is there, otherwise written when the drive was made and preconditioned. For every run with the same settings of the drive.",
+            "`sim`, whole SSDs: a file with the drive's initial state: read if it exists, otherwise written after preconditioning. Valid for runs with the same settings of the drive.",
         ),
         key(
             "sim.trim",
@@ -305,7 +305,7 @@ fn sim_keys() -> Vec<Key> {
         key(
             "sim.data",
             Kind::Choice(KEEPING),
-            "`sim`: how bytes are kept. It reads the same either way.",
+            "`sim`: how bytes are kept in memory; reads return the same either way.",
         ),
     ]
 }

@@ -1,6 +1,6 @@
-//! The sections of the library itself. Structs that are declared beside the
-//! code that they configure are adopted here. The structs have the defaults;
-//! these tables have the documentation of the keys.
+//! The library's sections. For a struct declared beside the code that it
+//! configures, the struct has the defaults and the table here the documentation
+//! of the keys.
 
 mod admission;
 mod chunk;
@@ -20,7 +20,7 @@ pub use tiny::TinySettings;
 /// The sections of the library: device, engine, RAM tier, objects, origin.
 ///
 /// # Errors
-/// A bug, described in words: a struct has a field that this table lacks.
+/// A bug, described in text: a struct and its table disagree.
 pub fn library_sections() -> Result<Vec<Section>, String> {
     let mut sections = vec![
         device::section()?,

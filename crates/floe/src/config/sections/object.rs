@@ -6,7 +6,7 @@ use crate::object::ObjectConfig;
 const CONSISTENCY: &[Choice] = &[
     Choice {
         word: "immutable",
-        doc: "Always: objects never change once they are written.",
+        doc: "Always: objects never change.",
     },
     Choice {
         word: "ttl",
@@ -14,7 +14,7 @@ const CONSISTENCY: &[Choice] = &[
     },
     Choice {
         word: "etag",
-        doc: "Never: every request is preceded by a conditional request to the origin.",
+        doc: "Never: each request sends a conditional request to the origin.",
     },
 ];
 
@@ -22,76 +22,76 @@ pub(super) fn section() -> Result<Section, String> {
     let key = Key::new;
     Section::adopt(
         "object",
-        "How objects are read through the cache.",
+        "Reads of objects through the cache.",
         &ObjectConfig::default(),
-        // Objects are cut into chunks of `chunk.size`.
+        // `chunk.size` sets it.
         &["chunk_size"],
         vec![
             key(
                 "consistency",
                 Kind::Choice(CONSISTENCY),
-                "When cached metadata may be used without asking the origin. Writes that go through the cache are seen at once in every mode.",
+                "When cached metadata is used without a request to the origin. In every mode a write through the cache is visible at once.",
             ),
             key(
                 "ttl_seconds",
                 Kind::Integer,
-                "With `ttl`: for how many seconds metadata is trusted.",
+                "With `ttl`: lifetime of metadata in seconds.",
             ),
             key(
                 "serve_stale",
                 Kind::Bool,
-                "Serve cached objects when the origin fails and cannot confirm them.",
+                "Serve cached objects when the origin fails to confirm them.",
             ),
             key(
                 "negative_ttl_seconds",
                 Kind::Integer,
-                "Seconds for which the absence of an object is remembered; 0 turns that off.",
+                "Lifetime of a cached \"no such object\", in seconds; 0 caches none.",
             ),
             key(
                 "fetch_parallelism",
                 Kind::Integer,
-                "Requests to the origin that one reader may have under way ahead of itself.",
+                "Most requests to the origin that one reader has pending ahead of its position.",
             )
             .limits(Limits::between(1, 1024)),
             key(
                 "coalesce_size",
                 Kind::Size,
-                "Adjacent missing chunks are fetched by one request up to this size.",
+                "Most bytes of adjacent missing chunks in one request.",
             )
             .limits(Limits::between(0, 1 << 30)),
             key(
                 "fetch_window",
                 Kind::Size,
-                "Bytes of one fetch that are kept in memory for its readers.",
+                "Bytes of one fetch that stay in memory for its readers.",
             )
             .limits(Limits::between(64 << 10, 1 << 30)),
             key(
                 "fetch_memory",
                 Kind::Size,
-                "Bytes that all fetches together may keep in memory.",
+                "Bytes of memory for all fetches together.",
             )
             .limits(Limits::between(64 << 10, 1 << 40)),
             key(
                 "reader_timeout_ms",
                 Kind::Integer,
-                "How many milliseconds a fetch waits for its readers when its window is full; then it goes on without them, and they read the rest on their own.",
+                "How long, in milliseconds, a fetch with a full window waits for its readers. After that it continues without them, and they read the store or the origin.",
             )
             .limits(Limits::between(1, 3_600_000)),
             key(
                 "cancel_abandoned",
                 Kind::Bool,
-                "Stop a fetch when its last reader leaves. Otherwise it completes, for the next reader.",
+                "Whether to stop a fetch that has lost all its readers. Otherwise it completes for later ones.",
             ),
             key(
                 "max_restarts",
                 Kind::Integer,
-                "How often a read begins anew when the object changes under it, before its first byte.",
+                "How often a read restarts when the object changes before the read's first byte.",
             )
             .limits(Limits::between(0, 100)),
             key(
                 "max_resumes",
                 Kind::Integer,
-                "How often a fetch whose body broke off is continued at that point.",
+                "How often a fetch continues after its body broke off.",
             )
             .limits(Limits::between(0, 100)),
         ],

@@ -28,7 +28,7 @@ const ORIGIN_KINDS: &[Choice] = &[
     },
     Choice {
         word: "emulated",
-        doc: "Synthetic objects with chosen latencies, for experiments.",
+        doc: "Generated objects with configured latencies, for experiments.",
     },
 ];
 
@@ -38,17 +38,17 @@ pub(super) fn section() -> Result<Section, String> {
         key(
             "kind",
             Kind::Choice(ORIGIN_KINDS),
-            "The kind of store that answers misses. Settings that belong to another kind are refused.",
+            "The kind of origin. Settings that belong to another kind are rejected.",
         ),
         key(
             "root",
             Kind::Path,
-            "`directory`: the folder that holds the buckets. When not set, `origin` in the data directory.",
+            "`directory`: the directory of the buckets. When not set, `origin` in the data directory.",
         ),
         key(
             "endpoint",
             Kind::Text,
-            "`s3`, `gcs`, `azure`: the service's URL, if not the usual one. `http`: the URL below which the objects are.",
+            "`s3`, `gcs`, `azure`: the service's URL, if not the usual one. `http`: the URL that object names are appended to.",
         ),
         key(
             "region",
@@ -86,7 +86,7 @@ pub(super) fn section() -> Result<Section, String> {
         key(
             "redirects",
             Kind::List,
-            "`s3`, `gcs`, `azure`, `http`: other origins (`https://host:port`) to which answers may redirect. Redirects within the endpoint's own scheme, host and port are always followed.",
+            "`s3`, `gcs`, `azure`, `http`: other origins (`https://host:port`) that responses may redirect to. Redirects within the endpoint's own scheme, host and port are always followed.",
         ),
         key(
             "virtual_host_style",
@@ -96,24 +96,24 @@ pub(super) fn section() -> Result<Section, String> {
         key(
             "buckets",
             Kind::Toml,
-            "Names clients use for buckets, and their names at the origin, as `{ public = \"name-at-origin\" }`. When any is given, other buckets do not exist.",
+            "Maps clients' bucket names to the origin's, as `{ public = \"name-at-origin\" }`. When set, no other bucket exists.",
         ),
         key(
             "part_size",
             Kind::Size,
-            "Uploads longer than this are sent in parts of this size, each held in memory while it is sent.",
+            "Bytes of one part. Longer uploads are sent in parts, each in memory while it is sent.",
         )
         .limits(Limits::at_least(5 * MIB)),
         key(
             "max_part_size",
             Kind::Size,
-            "The longest part of a multipart upload that is taken.",
+            "Bytes of the longest part that a client may upload.",
         )
         .limits(Limits::at_least(5 * MIB)),
         key(
             "upload_memory",
             Kind::Size,
-            "Memory that all uploads together may hold.",
+            "Bytes of memory for all uploads together.",
         )
         .limits(Limits::between(5 * MIB, 1 << 40)),
     ];
@@ -121,7 +121,7 @@ pub(super) fn section() -> Result<Section, String> {
     keys.extend(emulated_keys());
     Section::adopt(
         "origin",
-        "The origin: the store that answers misses.",
+        "The origin: the store where misses go.",
         &OriginConfig::default(),
         &[],
         keys,
@@ -134,21 +134,21 @@ fn request_keys() -> Vec<Key> {
     vec![
         count(
             "requests.max_concurrent",
-            "Most requests at once other than uploads, bodies included.",
+            "Most concurrent requests other than uploads, bodies included.",
         )
         .limits(Limits::between(1, MIB)),
         count(
             "requests.max_uploads",
-            "Most uploads at once. One begins when its body is complete or 16 KiB of it have arrived.",
+            "Most concurrent uploads. An upload begins when its body is complete or 16 KiB of it have arrived.",
         )
         .limits(Limits::between(1, MIB)),
         count(
             "requests.max_queued",
-            "Most requests waiting for their turn; further ones fail at once.",
+            "Most requests in the queue; further ones fail at once.",
         ),
         positive(
             "requests.queue_timeout_ms",
-            "Longest wait for a turn, in milliseconds.",
+            "Longest wait in the queue, in milliseconds.",
         ),
         positive(
             "requests.connect_timeout_ms",
@@ -156,7 +156,7 @@ fn request_keys() -> Vec<Key> {
         ),
         positive(
             "requests.response_timeout_ms",
-            "Longest wait for the beginning of an answer, in milliseconds.",
+            "Longest wait for the first byte of a response, in milliseconds.",
         ),
         positive(
             "requests.idle_timeout_ms",
@@ -164,15 +164,15 @@ fn request_keys() -> Vec<Key> {
         ),
         positive(
             "requests.max_attempts",
-            "How often a request is tried altogether. Uploads, whose bodies can be sent once only, are not retried.",
+            "Most attempts of a request. Uploads have one attempt, since their bodies can be read only once.",
         ),
         count(
             "requests.backoff_ms",
-            "Wait before the second try, in milliseconds; doubled for each further one, with jitter.",
+            "Wait before the second attempt, in milliseconds; doubled for each further one, with jitter.",
         ),
         count(
             "requests.max_backoff_ms",
-            "Longest wait between tries, in milliseconds.",
+            "Longest wait between attempts, in milliseconds.",
         ),
         count("requests.seed", "Seed of the jitter."),
     ]
@@ -189,12 +189,12 @@ fn emulated_keys() -> Vec<Key> {
         key(
             "emulated.size",
             Kind::Toml,
-            "`emulated`: size of objects: `{ rule = \"fixed\", bytes = \"1MiB\" }`, `{ rule = \"uniform\", min = …, max = … }`, `{ rule = \"from_key\", otherwise = … }` or `{ rule = \"table\", path = … }`.",
+            "`emulated`: sizes of objects: `{ rule = \"fixed\", bytes = \"1MiB\" }`, `{ rule = \"uniform\", min = …, max = … }`, `{ rule = \"from_key\", otherwise = … }` or `{ rule = \"table\", path = … }`.",
         ),
         key(
             "emulated.latency",
             Kind::Toml,
-            "`emulated`: how long a request takes until its body begins: `{ rule = \"none\" }`, `{ rule = \"constant\", ms = 40.6 }`, `{ rule = \"normal\" or \"log_normal\", mean_ms = …, sd_ms = … }`, `{ rule = \"empirical\", quantiles = [[0.0, 1.0], [1.0, 9.0]] }`, `{ rule = \"file\", path = \"latency.toml\" }` (written by `floe bench --origin`) or `{ rule = \"measured\", preset = \"64KiB\" }`.",
+            "`emulated`: time from a request to the first byte of its body: `{ rule = \"none\" }`, `{ rule = \"constant\", ms = 40.6 }`, `{ rule = \"normal\" or \"log_normal\", mean_ms = …, sd_ms = … }`, `{ rule = \"empirical\", quantiles = [[0.0, 1.0], [1.0, 9.0]] }`, `{ rule = \"file\", path = \"latency.toml\" }` (written by `floe bench --origin`) or `{ rule = \"measured\", preset = \"64KiB\" }`.",
         ),
         key(
             "emulated.head_latency",
@@ -210,23 +210,23 @@ fn emulated_keys() -> Vec<Key> {
         key(
             "emulated.piece_size",
             Kind::Size,
-            "`emulated`: bytes per item of a body.",
+            "`emulated`: bytes of one piece of a body.",
         )
         .limits(Limits::between(512, 16 * MIB)),
         key(
             "emulated.error_rate",
             Kind::Float,
-            "`emulated`: share of requests that fail with a server error.",
+            "`emulated`: fraction of requests that fail with a server error.",
         ),
         key(
             "emulated.short_body_rate",
             Kind::Float,
-            "`emulated`: share of bodies that end too early.",
+            "`emulated`: fraction of bodies that end early.",
         ),
         key(
             "emulated.change_rate",
             Kind::Float,
-            "`emulated`: share of requests before which the object changes.",
+            "`emulated`: fraction of requests before which the object changes.",
         ),
         key(
             "emulated.validators",
@@ -236,7 +236,7 @@ fn emulated_keys() -> Vec<Key> {
         key(
             "emulated.max_overrides",
             Kind::Integer,
-            "`emulated`: most written, deleted or changed objects to remember.",
+            "`emulated`: most written, deleted or changed objects that the origin keeps track of.",
         ),
     ]
 }

@@ -20,34 +20,34 @@ use crate::tiny::{LookBeforeFence, TinyConfig};
 const ENGINE: &[Choice] = &[
     Choice {
         word: "nemo",
-        doc: "Set-groups that fill in memory and are written at once: near-1 write amplification, a few bits of memory for each object, warm restart.",
+        doc: "Set-groups that fill in memory and are written at once: write amplification near 1, a few bits of memory per object, warm restart.",
     },
     Choice {
         word: "log",
-        doc: "A log with an exact index: as little is written, a hundred bits of memory for each object. Forgets everything when the process ends.",
+        doc: "A log with an exact index: write amplification near 1, a hundred bits of memory per object. Loses its objects when the process ends.",
     },
     Choice {
         word: "set",
-        doc: "Sets of 4 KiB rewritten in place: a page is written for every object. Needs a device that takes writes in place; forgets everything when the process ends.",
+        doc: "Sets of 4 KiB rewritten in place: each object costs a page write. Needs a device with writes in place. Loses its objects when the process ends.",
     },
     Choice {
         word: "kangaroo",
-        doc: "A small log in front of sets (Kangaroo, SOSP '21). Forgets everything when the process ends.",
+        doc: "A small log in front of sets (Kangaroo, SOSP '21). Loses its objects when the process ends.",
     },
     Choice {
         word: "fairywren",
-        doc: "A small log in front of sets in two logs (FairyWREN, OSDI '24). Forgets everything when the process ends.",
+        doc: "A small log in front of sets in two logs (FairyWREN, OSDI '24). Loses its objects when the process ends.",
     },
 ];
 
 const LOOK_BEFORE_FENCE: &[Choice] = &[
     Choice {
         word: "never",
-        doc: "Never: fewest reads. When the fences in force reach their limit, set-groups are flushed before they are full.",
+        doc: "Never: fewest reads. At the limit of fences, set-groups are flushed before they are full.",
     },
     Choice {
         word: "many",
-        doc: "Once half as many fences are in force as there may be.",
+        doc: "When the number of fences has reached half its limit.",
     },
     Choice {
         word: "always",
@@ -55,35 +55,35 @@ const LOOK_BEFORE_FENCE: &[Choice] = &[
     },
 ];
 
-/// A block is at most a page of tiny objects.
+/// Bytes of a page of tiny objects, so of the largest block.
 const BLOCK_SIZE_MAX: ByteSize = ByteSize::kib(4);
 
 /// The engine for tiny objects: memcached's items up to [`max_object_size`](Self::max_object_size).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TinySettings {
-    /// Whether tiny objects have an engine of their own.
+    /// Whether tiny objects have their own engine.
     pub enabled: bool,
     /// The engine.
     pub engine: TinyEngine,
     /// File or block device.
     pub path: Option<PathBuf>,
-    /// Size of the file; of a block device, all of it.
+    /// Size of the file; by default the whole block device.
     pub size: Option<ByteSize>,
-    /// Size of a zone and, with `nemo`, mostly of a set-group.
+    /// Size of a zone, and with `nemo` usually of a set-group.
     pub zone_size: ByteSize,
-    /// Smallest unit that is written: what a group of fences takes. By default
-    /// what the drive writes whole.
+    /// The smallest unit of writing, which a group of fences takes. By default
+    /// the unit that the drive writes atomically.
     pub block_size: Option<ByteSize>,
     /// Most bytes of key and value together of an object that is tiny.
     pub max_object_size: ByteSize,
-    /// Memory for what was read from flash of late.
+    /// Memory for objects recently read from flash.
     pub ram_size: ByteSize,
-    /// Independent engines.
+    /// The number of independent engines.
     pub instances: u32,
     /// What an acknowledged delete or overwrite survives.
     pub durability: Durability,
-    /// When a write looks for its key on flash before it makes a fence.
+    /// When a write looks its key up on flash before it writes a fence.
     pub look_before_fence: LookBeforeFence,
     /// Admission to flash.
     #[serde(flatten)]
@@ -140,7 +140,7 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "enabled",
                 Kind::Bool,
-                "Whether tiny objects have an engine of their own; otherwise they are chunks like everything else. Changing it forgets memcached's items.",
+                "Whether tiny objects have their own engine; otherwise the chunk engine keeps them. Changing it loses memcached's items.",
             ),
             key(
                 "engine",
@@ -155,17 +155,17 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "size",
                 Kind::Size,
-                "Size of the file; of a block device, all of it.",
+                "Size of the file; by default the whole block device.",
             ),
             key(
                 "zone_size",
                 Kind::Size,
-                "Size of a zone, the unit of reclaim. With `nemo`, also that of a set-group, which is filled in memory and written at once (three of them are in memory). Part of the format: changing it needs a reformat.",
+                "Size of a zone, the unit of reclaim. With `nemo`, also that of a set-group, which fills in memory and is written at once (three of them are in memory). Part of the format: changing it needs a reformat.",
             ),
             key(
                 "block_size",
                 Kind::Size,
-                "The smallest unit of writing, from 512 bytes to 4 KiB. The notes of overwrites and deletes that are acknowledged together usually take one. When not set: that of the cache that the device holds; for a new cache the largest of the block device's logical block, physical block and unit of atomic writes, at most 4 KiB, and 4 KiB for a file or where the kernel does not report them. Set less than that only where the drive keeps what it acknowledged when power fails. Part of the format: changing it needs a reformat.",
+                "The smallest unit of writing, from 512 bytes to 4 KiB. A group of fences usually takes one block. When not set: the block size of the cache on the device; for a new cache the largest of the block device's logical block, physical block and unit of atomic writes, at most 4 KiB, and 4 KiB for a file or if the kernel reports none. Set less than that only if the drive keeps acknowledged writes on a power loss. Part of the format: changing it needs a reformat.",
             ),
             key(
                 "max_object_size",
@@ -180,18 +180,18 @@ pub(super) fn section() -> Result<Section, String> {
             key(
                 "instances",
                 Kind::Integer,
-                "Independent engines, each with a part of the keys and of the zones, and buffers of its own in memory. Part of the format: changing it needs a reformat.",
+                "Independent engines, each with a part of the keys and of the zones, and its own buffers in memory. Part of the format: changing it needs a reformat.",
             )
             .limits(Limits::between(1, 4096)),
             key(
                 "durability",
                 Kind::Choice(DURABILITY),
-                "What an acknowledged delete or overwrite survives. Engines that forget everything when the process ends ignore it.",
+                "The failure that an acknowledged delete or overwrite survives. Engines that lose their objects when the process ends ignore it.",
             ),
             key(
                 "look_before_fence",
                 Kind::Choice(LOOK_BEFORE_FENCE),
-                "When a write searches for its key on flash first, if the filters in memory do not know the key. A key that is not there needs no fence, which takes up to a block on flash; the lookup reads some pages.",
+                "When a write first looks its key up on flash, if the cached filters cannot rule it out. A key without a copy on flash needs no fence, which takes up to a block; the lookup reads some pages.",
             ),
             admission,
             probability,

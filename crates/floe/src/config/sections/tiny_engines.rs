@@ -12,33 +12,33 @@ const WRITE_BACK: &[Choice] = &[
     },
     Choice {
         word: "published",
-        doc: "Those that still fit the set-group that is about to be flushed.",
+        doc: "Objects that fit the set-group that is about to be flushed.",
     },
     Choice {
         word: "everywhere",
-        doc: "Those, and the rest into the set-groups that are being filled.",
+        doc: "Also the others, into the set-groups that are being filled.",
     },
 ];
 
 const FILTER_KIND: &[Choice] = &[
     Choice {
         word: "bloom",
-        doc: "Bloom filters, asked 64 set-groups at a time.",
+        doc: "Bloom filters, matched for 64 set-groups at a time.",
     },
     Choice {
         word: "fingerprints",
-        doc: "Fingerprints of eight bits and more, in shared space. At most 0.3 % false positives, whatever the setting.",
+        doc: "Fingerprints of at least eight bits, in shared buckets. At most 0.3 % false positives, whatever the setting.",
     },
 ];
 
 const FILTER_SIZING: &[Choice] = &[
     Choice {
         word: "measured",
-        doc: "The numbers that recent sets really held, some of them far more than others.",
+        doc: "The distribution of objects in recent sets.",
     },
     Choice {
         word: "mean",
-        doc: "The mean of those numbers.",
+        doc: "The mean of that distribution.",
     },
     Choice {
         word: "published",
@@ -49,29 +49,29 @@ const FILTER_SIZING: &[Choice] = &[
 const INDEX_CACHE: &[Choice] = &[
     Choice {
         word: "fifo",
-        doc: "Those that were cached first.",
+        doc: "The first to be cached.",
     },
     Choice {
         word: "clock",
-        doc: "Those that were cached first and not used since.",
+        doc: "The first to be cached without a use since.",
     },
 ];
 
 const POLICY: &[Choice] = &[
     Choice {
         word: "fifo",
-        doc: "The oldest.",
+        doc: "The oldest objects.",
     },
     Choice {
         word: "rrip",
-        doc: "Those that RRIP expects to be used last.",
+        doc: "Objects with the most distant next use, as RRIP predicts it.",
     },
 ];
 
 const SET_STORAGE: &[Choice] = &[
     Choice {
         word: "in_place",
-        doc: "At fixed pages, rewritten in place; the device collects garbage. Needs a device that takes writes in place.",
+        doc: "At fixed pages, rewritten in place; the device collects garbage. Needs a device with writes in place.",
     },
     Choice {
         word: "zoned",
@@ -115,21 +115,21 @@ fn nemo() -> Result<Section, String> {
                 "memory_set_groups",
                 1,
                 16,
-                "Set-groups in memory that take in objects; one more is being written.",
+                "Set-groups in memory that accept objects; one more is being written.",
             ),
             share(
                 "flush_threshold",
-                "Objects that full sets evict before their set-group is flushed, per set of it.",
+                "Evictions from full sets, per set of the set-group, after which the set-group is flushed.",
             ),
             share(
                 "flush_fill",
-                "Fill of a set-group from which on it is flushed instead of evicting objects. With two candidate sets, and lengths that do not vary widely, sets never evict.",
+                "Fill from which on a set-group is flushed instead of evicting objects. With two candidate sets and similar object sizes, sets never evict.",
             ),
             count(
                 "candidates",
                 1,
                 2,
-                "Sets of a set-group that an object may lie in: 1 as published, or 2. Part of the format.",
+                "Candidate sets of an object in a set-group: 1 as published, or 2. Part of the format.",
             ),
             Key::new(
                 "relocate",
@@ -139,16 +139,16 @@ fn nemo() -> Result<Section, String> {
             Key::new(
                 "write_back",
                 Kind::Choice(WRITE_BACK),
-                "Which hot objects outlive their set-group.",
+                "Hot objects to write back when their set-group is evicted.",
             ),
             share(
                 "write_back_share",
-                "Most bytes of hot objects kept when a set-group goes, as a share of it.",
+                "Most bytes of hot objects written back per evicted set-group, as a fraction of it.",
             ),
             Key::new(
                 "filter_kind",
                 Kind::Choice(FILTER_KIND),
-                "The kind of filters: Bloom filters as published, or fingerprints. Fingerprints have as few false positives with less memory, or fewer with as much, for some more CPU time.",
+                "The kind of filters: Bloom filters as published, or fingerprints. At the same rate of false positives fingerprints need less memory, but more CPU time.",
             ),
             Key::new(
                 "filter_sizing",
@@ -157,30 +157,30 @@ fn nemo() -> Result<Section, String> {
             ),
             share(
                 "filter_false_positive_rate",
-                "Share of the filters of sets without an object that say it is there.",
+                "Rate of false positives of a set's filter.",
             ),
             share(
                 "index_cache_share",
-                "Share of the index on flash that is cached in memory.",
+                "Fraction of the index on flash that is cached in memory.",
             ),
             Key::new(
                 "index_cache_eviction",
                 Kind::Choice(INDEX_CACHE),
-                "The filters that leave that cache first.",
+                "The filters that the index cache evicts first.",
             ),
             count(
                 "index_cache_admit_one_in",
                 1,
                 1024,
-                "One in this many of the sets whose filters had to be read is cached.",
+                "The index cache admits one in this many of the sets whose filters were read.",
             ),
             share(
                 "hotness_window",
-                "Share of a set-group's life, at its end, in which hits are noted.",
+                "Fraction of a set-group's life, at its end, in which hits are recorded.",
             ),
             share(
                 "cooling_period",
-                "Hotness fades each time this share of the flash has been written.",
+                "Hotness cools each time this fraction of the flash has been written.",
             ),
         ],
     )
@@ -198,7 +198,7 @@ fn log() -> Result<Section, String> {
             Key::new(
                 "readmit_hit",
                 Kind::Bool,
-                "Whether objects of the oldest zone that were used are appended again. It costs reading the zone.",
+                "Whether used objects of the oldest zone are appended again, which requires reading the zone.",
             ),
         ],
     )
@@ -215,7 +215,7 @@ fn set() -> Result<Section, String> {
                 "over_provisioning_percent",
                 0,
                 95,
-                "Share of the flash, in percent, that is left unused so that the device collects garbage cheaply.",
+                "Unused part of the flash, in percent, which reduces the device's garbage collection.",
             ),
             filter_bytes("Bytes of each set's filter in memory."),
             count(
@@ -233,7 +233,7 @@ fn set() -> Result<Section, String> {
                 "writes_buffered",
                 1,
                 65536,
-                "Objects that may wait for their write.",
+                "Most objects that wait for their write.",
             ),
         ],
     )
@@ -267,13 +267,13 @@ fn fairywren() -> Result<Section, String> {
             "hot_free_zones_percent",
             1,
             99,
-            "Share of the free zones, in percent, that belongs to the hot halves of sets. The paper names no such share; write amplification depends on it (docs/tiny.md).",
+            "Part of the free zones, in percent, for the hot halves of sets. The paper does not give it; write amplification depends on it (docs/tiny.md).",
         ),
         count(
             "hot_rewrite_interval",
             1,
             1000,
-            "The hot half of a set is rewritten at one in this many rewrites.",
+            "One in this many rewrites of a set rewrites its hot half.",
         ),
         filter_bytes("Bytes of the filter in memory of each half of a set."),
         count(
@@ -299,40 +299,35 @@ fn log_and_sets() -> Vec<Key> {
             "log_percent",
             1,
             90,
-            "Share of the flash, in percent, that the log has.",
+            "The log's part of the flash, in percent.",
         ),
         count(
             "over_provisioning_percent",
             0,
             95,
-            "Share of the rest, in percent, that sets leave free for garbage collection.",
+            "Part of the rest, in percent, that stays free for garbage collection of sets.",
         ),
         count(
             "threshold",
             1,
             64,
-            "Objects of one set that must have gathered in the log to join it.",
+            "Objects of one set in the log that cause them to move to the set.",
         ),
         count(
             "log_free_percent",
             1,
             90,
-            "Share of the log, in percent, at or below which it is emptied.",
+            "Free part of the log, in percent, at or below which objects move to sets.",
         ),
         count(
             "zones_free_permille",
             0,
             500,
-            "Share of the sets' zones, in thousandths, at or below which the oldest is collected.",
+            "Free part of the sets' zones, in thousandths, at or below which the oldest zone is collected.",
         ),
         segment_pages(),
         segments_buffered(),
-        count(
-            "max_rewrites",
-            1,
-            1024,
-            "Rewrites of sets that may be under way at a time.",
-        ),
+        count("max_rewrites", 1, 1024, "Most concurrent rewrites of sets."),
     ]
 }
 
@@ -342,7 +337,7 @@ fn segment_pages() -> Key {
 }
 
 fn segments_buffered() -> Key {
-    let doc = "Segments of the log that may be in memory.";
+    let doc = "Most segments of the log in memory.";
     count("segments_buffered", 2, 1024, doc)
 }
 

@@ -1,4 +1,4 @@
-//! The first command, where a name and a password are asked for.
+//! The first command of a connection that requires authentication.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ impl<S> Connection<'_, S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    /// Waits for a first command with a valid name and password.
+    /// Receives commands until one has a valid name and password.
     pub(super) async fn authenticate(&mut self) -> Result<(), End> {
         loop {
             while let Some(end) = memchr::memchr(b'\n', &self.input) {

@@ -2,24 +2,24 @@
 
 use std::io;
 
-/// Why a connection ends.
+/// The reason why a connection ends.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The client left, or asked to.
+    /// The client closed it, or sent `quit`.
     Closed,
-    /// The server stops.
+    /// The server is shutting down.
     Draining,
-    /// The client said nothing for too long.
+    /// The client sent no request for too long.
     Idle,
-    /// The client took nothing, or did not send what it announced, for too long.
+    /// A transfer made no progress for too long.
     Stalled,
-    /// The client took an answer, or sent a value, below the least rate.
+    /// A transfer was below the least rate.
     Slow,
-    /// The client was the slowest while memory was short.
+    /// The transfer was the slowest while memory was short.
     Evicted,
-    /// The server stops, and the client is in the middle of something.
+    /// The server is shutting down, and a transfer did not finish in time.
     CutOff,
-    /// Not a client of memcached.
+    /// The client does not speak memcached's protocol.
     Junk,
     /// The network failed.
     Broken(io::Error),

@@ -1,4 +1,4 @@
-//! Reads: what memory holds is answered at once, what flash holds is begun.
+//! Reads: serves items in memory at once, and starts reads of items on flash.
 
 use floe::items::Found;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -10,8 +10,8 @@ use crate::frontends::memcached::protocol::{Get, KEY_BYTES_MAX, Meta};
 use crate::frontends::memcached::replies::Effect;
 use crate::frontends::memcached::words as say;
 
-/// Answers from memory beyond the uncounted bytes take a share of so many bytes,
-/// or of the value's.
+/// Responses from memory beyond the uncounted bytes take a share of this many
+/// bytes, or of the value's length if that is more.
 const ANSWERS_SHARE_BYTES: usize = 64 << 10;
 
 impl<S> Connection<'_, S>
@@ -19,7 +19,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     pub(super) async fn get(&mut self, get: &Get<'_>) -> Result<(), End> {
-        // A key that is too long spoils the whole answer.
+        // One key that is too long is an error for the whole command.
         if get.keys().any(|key| key.len() > KEY_BYTES_MAX) {
             self.answer(say::BAD_FORMAT, false);
             return Ok(());
@@ -127,7 +127,8 @@ where
             };
             let (context, line) = self.owned(line);
             let read = async move { context.meta_read(&line).await };
-            // It may turn out to be stale, and then this client's to refill.
+            // `mg` may change an item, for instance if it is stale and this
+            // client must refill it.
             return self.launch(None, key, Effect::Changes, share, read).await;
         }
         counters.gets.add(1);
@@ -145,9 +146,9 @@ where
         Ok(())
     }
 
-    /// Makes room for a value that memory holds among the answers: a client
-    /// that takes none of them keeps it from being freed. `false` if there is
-    /// no memory in time.
+    /// Reserves memory for a response that holds a value: the client keeps the
+    /// value alive until it receives the response. `false` if there is no
+    /// memory in time.
     async fn make_answer_room(&mut self, len: usize) -> Result<bool, End> {
         if len > self.answer_room {
             let bytes = len.max(ANSWERS_SHARE_BYTES);

@@ -1,5 +1,4 @@
-//! A `get` of so many keys that its line does not fit the read buffer: its
-//! keys are looked up as they arrive.
+//! A `get` whose line exceeds the read buffer: its keys are looked up as they arrive.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -12,7 +11,7 @@ impl<S> Connection<'_, S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    /// Handles the beginning of an unfinished line; returns the bytes used.
+    /// Processes the beginning of an incomplete line; returns the bytes used.
     pub(super) async fn unfinished(&mut self, rest: &[u8]) -> Result<usize, End> {
         if rest.len() <= LINE_BYTES_MAX {
             return Ok(0);
@@ -35,7 +34,7 @@ where
         };
         let keys_at = match self.long_get {
             Some(_) => 0,
-            // Behind the command's word.
+            // After the command.
             None => rest
                 .windows(2)
                 .position(|pair| pair == b"s " || pair == b"t ")
@@ -43,7 +42,7 @@ where
         };
         self.long_get = Some(long);
         let Some(end) = memchr::memrchr(b' ', &rest[keys_at..]) else {
-            // One word, far too long.
+            // The first word exceeds every valid key.
             self.long_get = Some(LongGet {
                 fault: Some(say::BAD_FORMAT),
                 ..long

@@ -1,8 +1,8 @@
-//! One connection: bytes in, requests in order, answers in order.
+//! One connection: reads requests, and sends responses in their order.
 //!
-//! A batch of requests is what one read brings. Each is carried out at once
-//! where memory can answer; what needs flash is begun, and the batch's
-//! answers leave together.
+//! The bytes of one read are a batch of requests. Requests that memory can
+//! serve are executed at once. For the others a flash operation is started, and
+//! the batch's responses are sent together.
 
 mod answered;
 mod authenticate;
@@ -36,7 +36,7 @@ use end::End;
 use patience::Patience;
 use state::{ClassicHead, Connection, Follows, Head, OUTPUT_BYTES_MAX, UNCOUNTED_BYTES_MAX};
 
-/// Serves a connection to its end.
+/// Serves a connection until it ends.
 pub(super) async fn serve<S>(
     stream: S,
     frontend: Arc<MemcachedFrontend>,
@@ -65,8 +65,9 @@ pub(super) async fn serve<S>(
     };
     let counters = &context.counters;
     let end = connection.run().await;
-    // A truncated TLS stream must not end in order, or the client would take it
-    // for complete; and the memory is needed at once.
+    // An incomplete TLS stream must not end with a close notification: the
+    // client would take it for complete. An evicted connection must release its
+    // memory at once.
     if !matches!(end, End::Broken(_) | End::Evicted | End::CutOff) {
         connection.say_goodbye().await;
     }
@@ -94,7 +95,7 @@ where
         match self.serve().await {
             Ok(never) => match never {},
             Err(end) => {
-                // Earlier requests are still answered if the client may read.
+                // Earlier requests still get responses if the client may read them.
                 let answer = matches!(end, End::Closed | End::Draining);
                 if answer && let Err(end) = self.settle().await {
                     return end;
@@ -115,14 +116,14 @@ where
         }
     }
 
-    /// Carries out every request that has arrived whole.
+    /// Executes every request that has arrived completely.
     async fn process(&mut self) -> Result<(), End> {
         self.answered.begin(&mut self.context);
         let mut input = std::mem::take(&mut self.input);
         let mut at = 0;
         let mut is_draining = false;
-        // Values that arrive in pieces bring further requests with them: a
-        // server that stops carries out none of these.
+        // A value that arrives in pieces may bring further requests; during a
+        // shutdown these are not executed.
         while !is_draining {
             let rest = &input[at..];
             let Some(end) = memchr::memchr(b'\n', rest) else {
@@ -134,7 +135,7 @@ where
                 self.finish_long_get(long, &rest[..end]).await?;
                 continue;
             }
-            // A lone `\r` is not taken off, as in memcached.
+            // A line of only `\r` keeps it, as in memcached.
             let line = match &rest[..end] {
                 [line @ .., b'\r'] if !line.is_empty() => line,
                 line => line,
@@ -176,7 +177,7 @@ where
         Ok(())
     }
 
-    /// Carries out the request of one line.
+    /// Executes the request of one line.
     async fn carry_out(&mut self, line: &[u8]) -> Result<Follows, End> {
         match protocol::parse(line) {
             Request::Get(get) => self.get(&get).await?,
@@ -265,7 +266,7 @@ where
             }
             Request::MetaNoop => {
                 self.answer("MN", false);
-                // It asks for everything so far to be sent.
+                // `mn` also asks for all responses so far.
                 self.settle().await
             }
             Request::FlushAll { exptime, noreply } => {
@@ -289,7 +290,7 @@ where
                 self.answer(line, noreply);
                 Ok(())
             }
-            // Carried out by the caller.
+            // The caller handles these.
             Request::Get(_)
             | Request::MetaGet(_)
             | Request::Store(_)
@@ -315,7 +316,7 @@ where
         self.change(meta.key.as_slice(), false, change).await
     }
 
-    /// Begins what changes an item, after what is under way on it.
+    /// Starts a change of an item, after pending operations on its key.
     async fn change(
         &mut self,
         key: &[u8],
@@ -334,7 +335,8 @@ where
         }
     }
 
-    /// A share for an update, which reads what is there and may write a little more.
+    /// A share for an update, which reads the present value and may write a
+    /// slightly longer one.
     async fn share_to_change(&mut self, key: &[u8]) -> Result<Option<Share>, End> {
         let len = match self.context.items().get_ram(key) {
             Ok(Found::OnFlash { len }) => len,
@@ -344,7 +346,7 @@ where
         self.share(len).await
     }
 
-    /// Begins an operation that may wait, with its share of memory.
+    /// Starts an operation that may wait, with its share of memory.
     async fn begin(
         &mut self,
         key: &[u8],
@@ -362,8 +364,8 @@ where
             .await
     }
 
-    /// Without a `runtime` what is begun must start nothing in the background:
-    /// it is carried out on this thread, with the thread's own ring.
+    /// Starts an operation. Without a `runtime` it must spawn no tasks: it runs
+    /// on this thread, with the thread's own ring.
     async fn launch(
         &mut self,
         runtime: Option<&Handle>,
@@ -388,7 +390,7 @@ where
         Ok(())
     }
 
-    /// Waits for everything that is under way.
+    /// Waits for all pending operations.
     async fn gather(&mut self) -> Result<(), End> {
         if self.replies.under_way() == 0 {
             return Ok(());
@@ -402,7 +404,7 @@ where
         Ok(())
     }
 
-    /// Waits for everything that is under way, and sends all answers.
+    /// Waits for all pending operations, and sends all responses.
     async fn settle(&mut self) -> Result<(), End> {
         self.gather().await?;
         self.send().await

@@ -1,4 +1,4 @@
-//! Time limits for a client in the middle of a value or a response.
+//! Time limits on a client that is sending a value or receiving a response.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,15 +14,15 @@ use crate::frontends::memcached::frontend::MemcachedFrontend;
 use crate::frontends::memcached::memory::{Account, Transfer};
 use std::sync::Arc;
 
-/// The limits of one transfer: a time without any byte, a least rate after a
-/// grace, and what a shortage of memory or the end of the server leaves.
+/// The limits of one transfer: a stall limit, a least rate after a grace,
+/// eviction while memory is short, and the deadline of a shutdown.
 pub(super) struct Pace {
     clock: Clock,
     transfer: Transfer,
     stall_limit: Duration,
     grace: Duration,
     last: Tick,
-    /// Fires at this moment or before the deadline.
+    /// Fires at this time, which is not after the deadline.
     sleep: Option<(Tick, Sleep)>,
 }
 
@@ -42,18 +42,18 @@ impl Pace {
         &self.transfer
     }
 
-    /// Notes progress.
+    /// Records progress.
     pub(super) fn moved(&mut self, bytes: usize) {
         self.transfer.moved(bytes as u64);
         self.last = self.clock.now();
     }
 
-    /// The client waited for the server until now.
+    /// Restarts the stall limit after the client has waited for the server.
     pub(super) fn go_on(&mut self) {
         self.last = self.clock.now();
     }
 
-    /// Ready when the client is waited for no longer.
+    /// Ready when a limit is reached.
     pub(super) fn poll(&mut self, task: &mut Context<'_>, patience: &mut Patience) -> Poll<End> {
         if self.transfer.poll_evicted(task).is_ready() {
             return Poll::Ready(End::Evicted);
@@ -75,7 +75,7 @@ impl Pace {
         }
     }
 
-    /// The earliest of the limits.
+    /// The earliest limit.
     fn deadline(&self, drain_by: Option<Tick>) -> (Tick, End) {
         let mut deadline = (self.last + self.stall_limit, End::Stalled);
         let others = [

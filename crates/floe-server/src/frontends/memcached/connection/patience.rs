@@ -12,23 +12,23 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use super::end::End;
 use crate::frontends::memcached::frontend::MemcachedFrontend;
 
-/// How long a stopping server waits for a client in the middle of something.
+/// How long a shutdown waits for a client in the middle of a transfer.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The idle limit of a connection, and the shutdown of the server. Its futures
-/// keep the task's waker, so they are polled only if an event other than the
-/// socket has woken the task.
+/// keep the task's waker, so they are polled only after the task was woken by
+/// an event other than the socket.
 pub(super) struct Patience {
     clock: floe_device::Clock,
     idle_limit: Option<Duration>,
     idle: Option<Sleep>,
     draining: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// When a client in the middle of something is left, once the server stops.
+    /// The deadline of transfers during a shutdown.
     drain_by: Option<Tick>,
     pub(super) is_armed: bool,
     /// Reads so far.
     pub(super) rounds: u64,
-    /// Reads when the idle time began.
+    /// Reads when the idle period began.
     rounds_then: u64,
 }
 
@@ -48,13 +48,13 @@ impl Patience {
         }
     }
 
-    /// The task has waited for something else and may have missed a wake-up.
+    /// Forces a poll: while the task waited elsewhere, it may have missed a wake-up.
     pub(super) fn was_elsewhere(&mut self) {
         self.is_armed = false;
     }
 
-    /// When a client in the middle of something is left; none while the server
-    /// goes on. The task is woken when that changes.
+    /// The deadline of transfers; `None` unless the server is shutting down.
+    /// The task is woken when that changes.
     pub(super) fn drain_by(&mut self, task: &mut TaskContext<'_>) -> Option<Tick> {
         self.was_elsewhere();
         if self.drain_by.is_none() && self.draining.as_mut().poll(task).is_ready() {
@@ -63,7 +63,7 @@ impl Patience {
         self.drain_by
     }
 
-    /// Returns when the server stops and waits for nothing any more.
+    /// Waits until the server shuts down.
     pub(super) async fn drained(&mut self) {
         self.was_elsewhere();
         self.draining.as_mut().await;
@@ -73,7 +73,7 @@ impl Patience {
         self.clock.sleep_until(drain_by).await;
     }
 
-    /// Ready when the wait for the next request ends, with the reason.
+    /// Ready with the reason when the wait for a request must end.
     pub(super) fn poll(&mut self, task: &mut TaskContext<'_>) -> Poll<End> {
         self.is_armed = true;
         if self.draining.as_mut().poll(task).is_ready() {

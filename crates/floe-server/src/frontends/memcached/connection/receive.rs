@@ -1,4 +1,4 @@
-//! Receiving values: their memory, their bytes, and bytes that are skipped.
+//! Receiving values and their memory, and skipping bytes.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::frontends::memcached::protocol::{self, Request, Verb};
 use crate::frontends::memcached::replies::Effect;
 use crate::frontends::memcached::words as say;
 
-/// Memory that an announced value takes before any of it has come.
+/// Memory for an announced value before its first bytes arrive.
 const FIRST_ROOM_BYTES: usize = 16 << 10;
 
-/// A value that outgrows its memory gets so many times as much.
+/// A value that outgrows its memory gets this many times as much.
 const GROWTH: usize = 4;
 
 impl<S> Connection<'_, S>
@@ -27,7 +27,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     /// A share of the memory of all connections, `None` if there is none in
-    /// time. A connection that must wait gives back all it has first.
+    /// time. A connection that must wait first returns all its shares.
     pub(super) async fn share(&mut self, bytes: u64) -> Result<Option<Share>, End> {
         let frontend = Arc::clone(&self.context.frontend);
         if let Some(share) = frontend.memory.try_share(&self.account, bytes) {
@@ -46,7 +46,7 @@ where
         Ok(share)
     }
 
-    /// Makes room for more of a value that is arriving; `false` if there is none.
+    /// Enlarges the buffer of an arriving value; `false` if there is no memory.
     async fn make_room(
         &mut self,
         value: &mut ItemBuffer,
@@ -69,9 +69,9 @@ where
         Ok(has_grown)
     }
 
-    /// Receives a value that has not arrived whole, and stores it.
+    /// Receives a value that has not arrived completely, and stores it.
     pub(super) async fn receive(&mut self, head: Head, len: usize) -> Result<(), End> {
-        // The client may wait for the answers before it sends the rest.
+        // The client may wait for earlier responses before it sends the rest.
         self.settle().await?;
         let room = self.input.len().max(FIRST_ROOM_BYTES).min(len);
         let Some(mut share) = self.share(room as u64).await? else {
@@ -111,12 +111,12 @@ where
         }
     }
 
-    /// Skips bytes that belong to a rejected request.
+    /// Skips the bytes of a rejected request.
     pub(super) async fn waste(&mut self, len: u64) -> Result<(), End> {
         let mut left = len;
         let mut pace = None;
         loop {
-            // At most what is there.
+            // At most the input's length, which is a usize.
             let now = left.min(self.input.len() as u64) as usize;
             self.input.advance(now);
             left -= now as u64;
@@ -135,7 +135,7 @@ where
         }
     }
 
-    /// Stores a value that came with its line.
+    /// Stores a value that arrived with its line.
     pub(super) async fn store(&mut self, head: Head, value: ItemBuffer) -> Result<(), End> {
         match self.share(value.bytes().len() as u64).await? {
             Some(share) => self.store_with(head, value, share).await,
@@ -163,7 +163,7 @@ where
             }
             Head::Meta(line) => {
                 let Request::MetaSet(meta, _) = protocol::parse(&line) else {
-                    // It was one when its value was announced.
+                    // The line was valid when its value was announced.
                     return Err(End::Junk);
                 };
                 let key: Box<[u8]> = meta.key.as_slice().into();
@@ -173,8 +173,8 @@ where
         }
     }
 
-    /// Rejects a value for lack of memory. The item that it would have replaced is
-    /// deleted, as with memcached.
+    /// Rejects a value for lack of memory, and deletes the item that it would
+    /// have replaced, as memcached does.
     async fn refuse_value(&mut self, head: &Head) -> Result<(), End> {
         match head {
             Head::Classic(head) => {
@@ -198,7 +198,7 @@ where
         self.answer(say::BAD_DATA, noreply);
     }
 
-    /// Deletes an older item when a newer one was rejected.
+    /// Deletes the item of a rejected value.
     pub(super) async fn forget(&mut self, key: &[u8]) -> Result<(), End> {
         self.settle().await?;
         if let Err(error) = self.context.items().delete(key).await {

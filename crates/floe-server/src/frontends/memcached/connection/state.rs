@@ -12,17 +12,17 @@ use crate::frontends::memcached::open::Listed;
 use crate::frontends::memcached::protocol::Verb;
 use crate::frontends::memcached::replies::Replies;
 
-/// Bytes read at once.
+/// Bytes of one read.
 pub(super) const READ_BYTES: usize = 16 << 10;
 
-/// A line this long without an end is a `get` of many keys, or junk.
+/// A longer line without an end is a `get` of many keys, or invalid.
 pub(super) const LINE_BYTES_MAX: usize = 2048;
 
-/// Answers are sent before more than this is gathered.
+/// Responses are sent before they exceed this.
 pub(super) const OUTPUT_BYTES_MAX: usize = 256 << 10;
 
-/// Bytes of values that answers from memory may hold without a share of the
-/// memory of all connections: as much as a connection's read buffer.
+/// Bytes of values in responses that need no share of the memory of all
+/// connections: the size of a read buffer.
 pub(super) const UNCOUNTED_BYTES_MAX: usize = READ_BYTES;
 
 /// One connection and its requests.
@@ -32,14 +32,14 @@ pub(super) struct Connection<'a, S> {
     pub(super) context: Context,
     pub(super) input: BytesMut,
     pub(super) replies: Replies,
-    /// The memory that this connection holds.
+    /// This connection's memory.
     pub(super) account: Arc<Account>,
-    /// Bytes of values that fit the shares of the answers that are gathered.
+    /// Bytes of values that the shares of unsent responses still have room for.
     pub(super) answer_room: usize,
-    /// Requests that wait for flash at once.
+    /// Most requests that wait for flash.
     pub(super) max_pipeline: usize,
     pub(super) patience: Patience,
-    /// In the middle of a `get` whose line is too long to be seen at once.
+    /// Set during a `get` whose line exceeds the read buffer.
     pub(super) long_get: Option<LongGet>,
     pub(super) answered: Answered,
 }
@@ -47,16 +47,16 @@ pub(super) struct Connection<'a, S> {
 /// The bytes that follow a request's line.
 pub(super) enum Follows {
     Nothing,
-    /// A value of so many bytes, to be stored.
+    /// A value to store, and its bytes.
     Value(Head, usize),
-    /// So many bytes to skip.
+    /// Bytes to skip.
     Waste(u64),
 }
 
-/// The part of a request that is kept while its value arrives.
+/// A request whose value is still arriving.
 pub(super) enum Head {
     Classic(ClassicHead),
-    /// The whole line, to be read again.
+    /// The whole line, to be parsed again.
     Meta(Box<[u8]>),
 }
 
@@ -73,6 +73,6 @@ pub(super) struct ClassicHead {
 #[derive(Clone, Copy)]
 pub(super) struct LongGet {
     pub(super) with_version: bool,
-    /// The error for which the rest of the line is skipped.
+    /// The error of the command; the rest of the line is skipped.
     pub(super) fault: Option<&'static str>,
 }

@@ -1,4 +1,4 @@
-//! The bytes of a connection, in and out, and the time limits of both.
+//! The input and output of a connection, with their time limits.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -15,14 +15,14 @@ use super::state::{Connection, READ_BYTES, UNCOUNTED_BYTES_MAX};
 use crate::frontends::memcached::open::Activity;
 use crate::frontends::memcached::output::Output;
 
-/// How long the end of a connection may take to be sent.
+/// Time limit for the end of a stream.
 const GOODBYE_PATIENCE: Duration = Duration::from_millis(100);
 
 impl<S> Connection<'_, S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    /// Sends what is ready. A client that takes nothing for too long is left.
+    /// Sends the available responses, within the limits of a transfer.
     pub(super) async fn send(&mut self) -> Result<(), End> {
         let Connection {
             stream,
@@ -66,19 +66,18 @@ where
         Ok(())
     }
 
-    /// Ends the stream in order: of an encrypted one the client could not tell
-    /// otherwise whether it was cut off.
+    /// Ends the stream. Without a TLS close notification the client could not
+    /// detect a truncation.
     pub(super) async fn say_goodbye(&mut self) {
         tokio::select! {
             biased;
-            // An error means that the client has left already.
+            // On an error the client is gone already.
             _ = self.stream.shutdown() => {}
             () = self.context.frontend.clock.sleep(GOODBYE_PATIENCE) => {}
         }
     }
 
-    /// Waits for bytes of the next request. A server that stops reads none,
-    /// however fast they come.
+    /// Waits for a request. During a shutdown it reads none, even if bytes are available.
     pub(super) async fn fill(&mut self) -> Result<(), End> {
         if self.context.frontend.is_draining() {
             return Err(End::Draining);
@@ -117,7 +116,7 @@ where
         }
     }
 
-    /// Waits for bytes that the client has announced.
+    /// Waits for announced bytes.
     pub(super) async fn receive_some(
         &mut self,
         into: &mut impl BufMut,
@@ -147,14 +146,14 @@ where
     }
 }
 
-/// Writes once; the bytes that were taken, none when everything is out.
+/// Writes once; returns the number of bytes, or `None` when all output is flushed.
 fn write<S: AsyncWrite>(
     mut stream: Pin<&mut S>,
     task: &mut TaskContext<'_>,
     output: &mut Output,
 ) -> Poll<io::Result<Option<usize>>> {
     if output.is_empty() {
-        // An encrypted stream may hold something back; a socket holds nothing.
+        // A TLS stream may buffer output; a socket does not.
         ready!(stream.poll_flush(task))?;
         return Poll::Ready(Ok(None));
     }

@@ -88,7 +88,7 @@ fn the_slowest_give_way_while_memory_is_short() {
             let transfer = memory.transfer(&account);
             held.push((number, share, transfer));
         }
-        // Two make progress: one slowly, one fast.
+        // Two transfers make progress: one slowly, one fast.
         for _ in 0..20 {
             clock.sleep(Duration::from_millis(100)).await;
             held[2].2.moved(10);
@@ -108,7 +108,7 @@ fn the_slowest_give_way_while_memory_is_short() {
         assert!(share.is_some());
         assert_eq!(evicted, 0, "the first of those without progress");
         assert_eq!(held.len(), 6);
-        // Two more need two more.
+        // Two more transfers need two more evictions.
         drop(share);
         memory.evict_slow(3 * 1024);
         let evicted = |held: &[(i32, Share, Transfer)]| -> Vec<i32> {
@@ -118,7 +118,7 @@ fn the_slowest_give_way_while_memory_is_short() {
             evicted.map(|(number, ..)| *number).collect()
         };
         assert_eq!(evicted(&held), [1, 3, 5]);
-        // The fast one stays whatever is needed.
+        // The fast one stays, even if more units are needed.
         memory.evict_slow(7 * 1024);
         assert_eq!(evicted(&held), [1, 2, 3, 5, 6]);
     });

@@ -3,7 +3,7 @@
 /// The longest key.
 pub const KEY_BYTES_MAX: usize = 250;
 
-/// Words of a line that are looked at; memcached's `MAX_TOKENS` less its end mark.
+/// Most words of a line; memcached's `MAX_TOKENS` without its end mark.
 const WORDS_MAX: usize = 23;
 
 /// The words of a line.
@@ -14,7 +14,7 @@ pub struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// The first words of a line; what is beyond them is left out.
+    /// Splits a line into words; words beyond the maximum are dropped.
     pub(super) fn of(line: &'a [u8]) -> Self {
         let mut all = [&[][..]; WORDS_MAX];
         let mut len = 0;
@@ -30,7 +30,7 @@ impl<'a> Words<'a> {
         &self.words[..self.len]
     }
 
-    /// Whether the last word says that nothing is to be answered.
+    /// Whether the last word suppresses the response.
     pub(super) fn noreply(&self) -> bool {
         self.as_slice().last() == Some(&&b"noreply"[..])
     }
@@ -41,7 +41,7 @@ pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|word| !word.is_empty())
 }
 
-/// A value's length, with room for its line end.
+/// A value's length, if memcached accepts it with its line end.
 pub(super) fn value_len(len: i32) -> Option<u32> {
     u32::try_from(len).ok().filter(|_| len <= i32::MAX - 2)
 }

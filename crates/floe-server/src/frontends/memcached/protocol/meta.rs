@@ -1,4 +1,4 @@
-//! The meta commands: a key and flags of one letter, some with a word.
+//! The meta commands: a key and one-letter flags, some with a token.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,14 +17,14 @@ const OPAQUE_BYTES_MAX: usize = 32;
 )]
 #[derive(Clone, Copy, Debug)]
 pub enum Key<'a> {
-    /// As given.
+    /// As received.
     Plain(&'a [u8]),
-    /// Decoded: so many of these bytes.
+    /// Decoded: the first `usize` of these bytes.
     Decoded([u8; KEY_BYTES_MAX], usize),
 }
 
 impl Key<'_> {
-    /// The key itself.
+    /// The key's bytes.
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Key::Plain(key) => key,
@@ -32,7 +32,7 @@ impl Key<'_> {
         }
     }
 
-    /// Whether it was written in base64, and is answered so.
+    /// Whether the key was sent in base64, and so must be returned in base64.
     pub fn is_decoded(&self) -> bool {
         matches!(self, Key::Decoded(..))
     }
@@ -58,7 +58,7 @@ pub struct Meta<'a> {
     flags_at: usize,
     /// `q`: suppresses the usual response.
     pub quiet: bool,
-    /// `v`: the value is asked for.
+    /// `v`: return the value.
     pub value: bool,
     /// `u`: the read does not count as an access.
     pub no_bump: bool,
@@ -68,7 +68,7 @@ pub struct Meta<'a> {
     pub vivify: Option<i32>,
     /// `T`: the time to live to set.
     pub ttl: Option<i32>,
-    /// `R`: with less than this left, one client is told to refill.
+    /// `R`: if less than this is left, one client must refill the item.
     pub recache: Option<i32>,
     /// `C`: the version to compare.
     pub version: Option<u64>,
@@ -76,14 +76,14 @@ pub struct Meta<'a> {
     pub client_flags: u32,
     /// `M`.
     pub mode: Mode,
-    /// `D`: by how much to count.
+    /// `D`: the amount to count by.
     pub delta: u64,
     /// `J`: the first count.
     pub initial: u64,
 }
 
 impl<'a> Meta<'a> {
-    /// The flags as they were given, each with its word.
+    /// The flags in their order, each with its token.
     pub fn flags(&self) -> impl Iterator<Item = (u8, &'a [u8])> + use<'a> {
         let Words { words, len } = self.words;
         let flags = words.into_iter().take(len).skip(self.flags_at);
@@ -91,8 +91,8 @@ impl<'a> Meta<'a> {
         flags.map(|word| (word[0], word))
     }
 
-    /// Reads the flags from word `flags_at` on. What is wrong is said in the
-    /// words of the last fault, as memcached says it.
+    /// Parses the flags from word `flags_at` on. Of several faults the last one
+    /// is reported, in memcached's words.
     pub(super) fn read(words: Words<'a>, flags_at: usize) -> Result<Self, &'static str> {
         let mut meta = Meta {
             key: Key::Plain(words.as_slice()[0]),
@@ -126,7 +126,7 @@ impl<'a> Meta<'a> {
         fault.map_or(Ok(meta), Err)
     }
 
-    /// Reads one flag; says whether there is no such flag.
+    /// Parses one flag; returns whether it is unknown.
     fn read_flag(&mut self, word: &'a [u8], fault: &mut Option<&'static str>) -> bool {
         let rest = &word[1..];
         let mut checked = |read: Option<i32>| {

@@ -1,4 +1,4 @@
-//! Lines of meta commands, to requests.
+//! Parses lines of meta commands.
 
 use super::line::{KEY_BYTES_MAX, Words, value_len};
 use super::meta::{Key, Meta};
@@ -6,7 +6,7 @@ use super::number::signed_32;
 use super::request::{Request, answer};
 use crate::frontends::memcached::words as say;
 
-/// Words of a meta command, itself among them, that are too many.
+/// The number of words, including the command, that is too many.
 const WORDS_TOO_MANY: usize = 20;
 
 pub(super) fn get(words: Words<'_>) -> Request<'_> {
@@ -33,16 +33,16 @@ pub(super) fn count(words: Words<'_>) -> Request<'_> {
     }
 }
 
-/// Why a meta command cannot be carried out, as it is said.
+/// The error response to a meta command.
 enum Fault {
-    /// The line has the wrong shape.
+    /// The line is malformed.
     Line(&'static str),
-    /// A flag cannot be read.
+    /// A flag is invalid.
     Flags(&'static str),
 }
 
 impl Fault {
-    /// `md` and `ma` say one thing about all flags that they cannot read.
+    /// `md` and `ma` have one response for all invalid flags.
     fn without_detail(self) -> &'static str {
         match self {
             Fault::Line(line) => line,
@@ -58,7 +58,7 @@ fn read<'a>(words: Words<'a>, too_many: &'static str) -> Result<Meta<'a>, Fault>
     if key.len() > KEY_BYTES_MAX {
         return Err(Fault::Line(say::BAD_FORMAT));
     }
-    // memcached counts the command and an end mark too.
+    // memcached also counts the command and an end mark.
     if words.len + 2 > WORDS_TOO_MANY {
         return Err(Fault::Line(too_many));
     }
@@ -83,7 +83,7 @@ pub(super) fn set(words: Words<'_>) -> Request<'_> {
     let Some(len) = signed_32(given[1]).and_then(value_len) else {
         return answer(say::BAD_FORMAT);
     };
-    // From here on the value that follows is passed over.
+    // After this, a fault must skip the value that follows.
     let refuse = |line| Request::Refuse {
         line,
         len: u64::from(len) + 2,

@@ -1,7 +1,7 @@
-//! One line of memcached's text protocol, classic or meta, to a request.
+//! Parses one line of memcached's text protocol, classic or meta.
 //!
-//! The words are borrowed from the line; nothing is copied but base64 keys.
-//! Limits, and what is said about lines that break them, are memcached 1.6's.
+//! The words are borrowed from the line; only base64 keys are copied. Limits
+//! and error responses are those of memcached 1.6.
 
 mod line;
 mod meta;
@@ -20,9 +20,9 @@ use number::{signed_32, unsigned, unsigned_32};
 use request::answer;
 pub use request::{Get, Request, Store, Verb};
 
-/// Reads one line, given without its end.
+/// Parses one line without its end.
 pub fn parse(line: &[u8]) -> Request<'_> {
-    // For memcached a line is a C string.
+    // memcached treats a line as a C string.
     let line = match memchr::memchr(0, line) {
         Some(end) => &line[..end],
         None => line,
@@ -202,7 +202,7 @@ fn flush_all(words: Words<'_>) -> Request<'_> {
     }
 }
 
-/// Commands that tune what Floe does not have, and lines that are no command.
+/// Commands that tune features Floe lacks, and invalid commands.
 fn rare<'a>(command: &[u8], words: Words<'a>) -> Request<'a> {
     let given = words.as_slice();
     let noreply = words.noreply();
@@ -245,8 +245,9 @@ fn rare<'a>(command: &[u8], words: Words<'a>) -> Request<'a> {
     }
 }
 
-/// Whether memcached looks at a command of this name, or at its first letter
-/// only: then it says an error instead of taking a browser's line for one.
+/// Whether memcached recognises this command by its name or first letter. It
+/// then responds with an error instead of closing the connection as a
+/// browser's.
 fn is_known(command: &[u8]) -> bool {
     matches!(
         command.first(),
@@ -258,8 +259,8 @@ fn is_known(command: &[u8]) -> bool {
         )
 }
 
-/// The bytes that follow the first line of a client that must authenticate:
-/// `set <anything> <anything> <anything> <bytes>`.
+/// Bytes after the first line of a client that must authenticate: `set
+/// <anything> <anything> <anything> <bytes>`.
 pub(crate) fn authentication_len(line: &[u8]) -> Option<usize> {
     let words = Words::of(line);
     match *words.as_slice() {
@@ -268,7 +269,7 @@ pub(crate) fn authentication_len(line: &[u8]) -> Option<usize> {
     }
 }
 
-/// The name and the password in what follows.
+/// Parses the value of the authenticating `set`.
 pub(crate) fn name_and_password(sent: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut words = words(sent);
     Some((words.next()?, words.next()?))

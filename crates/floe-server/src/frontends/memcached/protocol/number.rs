@@ -1,9 +1,9 @@
-//! Numbers as memcached reads and writes them: C's `strtoull` with its
-//! whitespace and signs, cut to the width asked for.
+//! Numbers in memcached's format: C's `strtoull` with its whitespace and signs,
+//! truncated to the requested width.
 
 use bytes::{BufMut, BytesMut};
 
-/// Reads an unsigned number; what follows it must be nothing or whitespace.
+/// Parses an unsigned number; only whitespace may follow it.
 pub(crate) fn unsigned(text: &[u8]) -> Option<u64> {
     let (is_negative, magnitude) = scan(text)?;
     let magnitude = u64::try_from(magnitude).ok()?;
@@ -11,16 +11,16 @@ pub(crate) fn unsigned(text: &[u8]) -> Option<u64> {
         true => magnitude.wrapping_neg(),
         false => magnitude,
     };
-    // A minus is only looked for where the number is negative when signed.
+    // As in memcached, a minus is an error only if the value is negative as a signed number.
     (!(is_negative && (value as i64) < 0)).then_some(value)
 }
 
-/// Reads an unsigned number and keeps its low 32 bits.
+/// Parses an unsigned number and keeps its low 32 bits.
 pub(super) fn unsigned_32(text: &[u8]) -> Option<u32> {
     unsigned(text).map(|value| value as u32)
 }
 
-/// Reads a signed number and keeps its low 32 bits.
+/// Parses a signed number and keeps its low 32 bits.
 pub(super) fn signed_32(text: &[u8]) -> Option<i32> {
     let (is_negative, magnitude) = scan(text)?;
     let value = match is_negative {
@@ -30,7 +30,7 @@ pub(super) fn signed_32(text: &[u8]) -> Option<i32> {
     i64::try_from(value).ok().map(|value| value as i32)
 }
 
-/// The sign and the digits; `None` for anything else, or for far too many digits.
+/// The sign and the magnitude; `None` for other text or too many digits.
 fn scan(text: &[u8]) -> Option<(bool, u128)> {
     let start = text.iter().position(|&byte| !is_space(byte))?;
     let text = &text[start..];

@@ -1,9 +1,9 @@
-//! The requests of the protocol.
+//! Requests of the protocol.
 
 use super::line::{Words, words};
 use super::meta::{Key, Meta};
 
-/// The request of one line.
+/// A parsed line.
 #[derive(Debug)]
 pub enum Request<'a> {
     /// `get`, `gets`, `gat`, `gats`.
@@ -12,29 +12,29 @@ pub enum Request<'a> {
     Store(Store<'a>),
     /// `delete`.
     Delete {
-        /// Whose.
+        /// The key.
         key: &'a [u8],
-        /// Nothing is answered.
+        /// Whether to send no response.
         noreply: bool,
     },
     /// `incr`, `decr`.
     Count {
-        /// Whose.
+        /// The key.
         key: &'a [u8],
-        /// By how much.
+        /// The amount.
         delta: u64,
-        /// Up or down.
+        /// Whether to increment.
         up: bool,
-        /// Nothing is answered.
+        /// Whether to send no response.
         noreply: bool,
     },
     /// `touch`.
     Touch {
-        /// Whose.
+        /// The key.
         key: &'a [u8],
         /// The new time to live.
         exptime: i32,
-        /// Nothing is answered.
+        /// Whether to send no response.
         noreply: bool,
     },
     /// `mg`.
@@ -51,41 +51,41 @@ pub enum Request<'a> {
     MetaNoop,
     /// `flush_all`.
     FlushAll {
-        /// In so many seconds, or at that second; at once unless positive.
+        /// Relative seconds, or a second since 1970; at once unless positive.
         exptime: i32,
-        /// Nothing is answered.
+        /// Whether to send no response.
         noreply: bool,
     },
-    /// `stats`, with what follows it.
+    /// `stats` and its arguments.
     Stats(Words<'a>),
     /// `version`.
     Version,
     /// `quit`.
     Quit,
-    /// Nothing is done but to answer this.
+    /// Only a response.
     Answer {
         /// The line, without its end.
         line: &'static str,
-        /// Nothing is answered.
+        /// Whether to send no response.
         noreply: bool,
     },
-    /// An error after which `len` bytes are to be passed over.
+    /// An error response after which `len` bytes are skipped.
     Refuse {
         /// The line, without its end.
         line: &'static str,
-        /// Bytes that belong to the refused request.
+        /// Bytes of the rejected request.
         len: u64,
     },
-    /// Not for us: the connection ends without an answer.
+    /// Not memcached's protocol: the connection ends without a response.
     Hangup,
 }
 
-/// `get` and its kin.
+/// `get` and its variants.
 #[derive(Clone, Copy, Debug)]
 pub struct Get<'a> {
     /// The keys, separated by spaces.
     pub keys: &'a [u8],
-    /// Whether versions are asked for.
+    /// Whether the response has versions.
     pub with_version: bool,
     /// The time to live to set.
     pub exptime: Option<i32>,
@@ -98,24 +98,24 @@ impl<'a> Get<'a> {
     }
 }
 
-/// How a value is stored.
+/// The condition of a store command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Whatever is there.
+    /// None.
     Set,
-    /// If nothing is there.
+    /// There is no item.
     Add,
-    /// If something is there.
+    /// There is an item.
     Replace,
-    /// Behind what is there.
+    /// There is an item; the value is appended to it.
     Append,
-    /// In front of what is there.
+    /// There is an item; the value is prepended to it.
     Prepend,
-    /// If the version is as given.
+    /// The item has the given version.
     Cas,
 }
 
-/// `set` and its kin.
+/// `set` and its variants.
 #[derive(Clone, Copy, Debug)]
 pub struct Store<'a> {
     /// The command.
@@ -128,13 +128,13 @@ pub struct Store<'a> {
     pub exptime: i32,
     /// Bytes of the value, less than 2 GiB.
     pub len: u32,
-    /// The version to compare; 0 where none is.
+    /// The version to compare; 0 if there is none.
     pub version: u64,
-    /// Nothing is answered.
+    /// Whether to send no response.
     pub noreply: bool,
 }
 
-/// A request that only sends `line`.
+/// A request that only responds with `line`.
 pub(super) fn answer<'a>(line: &'static str) -> Request<'a> {
     Request::Answer {
         line,

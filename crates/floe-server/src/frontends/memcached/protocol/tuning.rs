@@ -1,15 +1,15 @@
-//! Commands that tune slabs and LRUs, which Floe does not have. They are
-//! answered as memcached answers them where these are turned off: what changes
-//! nothing is accepted, what would start something is refused.
+//! Commands that tune slabs and LRUs, which Floe lacks. The responses are those
+//! of memcached with these features off: commands without an effect succeed,
+//! and commands that would start a feature fail.
 
 use super::number::{signed_32, unsigned_32};
 use super::request::{Request, answer};
 use crate::frontends::memcached::words as say;
 
-/// Microseconds that memcached's crawler may sleep.
+/// Longest sleep of memcached's crawler, in microseconds.
 const CRAWLER_SLEEP_MICROS_MAX: u32 = 1_000_000;
 
-/// Per cent that hot and warm items may have together.
+/// Largest sum, in percent, of the shares of hot and warm items.
 const LRU_SHARE_MAX: u32 = 80;
 
 pub(super) fn slabs<'a>(given: &[&[u8]], noreply: bool) -> Request<'a> {
@@ -69,7 +69,7 @@ pub(super) fn lru(given: &[&[u8]]) -> &'static str {
     }
 }
 
-/// A decimal number as C's `strtod` reads it, but for its rarer forms.
+/// Parses a decimal number like C's `strtod`, without its rarer forms.
 fn decimal(text: &[u8]) -> Option<f64> {
     if let Some(whole) = signed_32(text) {
         return Some(f64::from(whole));

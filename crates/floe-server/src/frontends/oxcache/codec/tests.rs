@@ -10,7 +10,7 @@ fn get(key: &str, offset: u64, size: u64) -> Request {
     }
 }
 
-/// Written down byte by byte from the format, not from this codec.
+/// Frames written by hand from the format's description, not by this codec.
 #[test]
 fn known_frames() {
     let frame = encode_request(&get("7", 0, 65536)).unwrap();
@@ -51,7 +51,7 @@ fn junk_is_refused() {
         decode(&[0, 0, 0, 1, 9]),
         Err(FrameError::Encoding(_))
     ));
-    // A string that claims 2^63 bytes.
+    // A string with an announced length of 2^63 bytes.
     let mut claim = vec![0, 0, 0, 10, 0, 253];
     claim.extend((1u64 << 63).to_le_bytes());
     assert!(matches!(decode(&claim), Err(FrameError::Encoding(_))));

@@ -12,7 +12,7 @@ const AFTER: &str = "Sun, 04 Jan 1970 00:00:00 GMT";
 fn object() -> ObjectMeta {
     ObjectMeta {
         etag: Some("\"tag\"".into()),
-        // Half a second past `AT`, which HTTP cannot say.
+        // Half a second past `AT`, which an HTTP date cannot express.
         last_modified: Some(SystemTime::UNIX_EPOCH + Duration::from_millis(2 * 86_400_000 + 500)),
         ..ObjectMeta::default()
     }

@@ -1,5 +1,6 @@
-//! Accepted credentials are those that `s3s` verifies: an independent model of
-//! the library's choice of a signature, against generated requests.
+//! Accepted credentials are those that `s3s` verifies: compares this reader,
+//! for generated requests, with an independent model of the library's choice of
+//! a signature.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use proptest::prelude::*;
@@ -15,11 +16,11 @@ enum Verified {
     None,
     /// The headers that version 4 covers.
     Version4(Vec<String>),
-    /// Not well formed, and therefore refused.
+    /// Malformed, so rejected.
     Refused,
 }
 
-/// The library's view of a request.
+/// How the library reads a request.
 fn verified(request: &Request<()>) -> Verified {
     let mut pairs: Vec<(String, String)> =
         form_urlencoded::parse(request.uri().query().unwrap_or("").as_bytes())
@@ -64,7 +65,7 @@ fn verified(request: &Request<()>) -> Verified {
     let Some(line) = line else {
         return Verified::None;
     };
-    // After the scope, whatever stands in the access key.
+    // After the scope, whatever the access key contains.
     let signed = line
         .split_once("/aws4_request,")
         .and_then(|(_, rest)| rest.trim_start().strip_prefix("SignedHeaders="))
@@ -78,7 +79,7 @@ fn verified(request: &Request<()>) -> Verified {
 const SIGNATURE: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const SCOPE: &str = "KEY/20260101/us-east-1/s3/aws4_request";
 
-/// Lists of signed headers, from enough to too few.
+/// Lists of signed headers, from complete to incomplete.
 fn signed_headers() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => Just("host".to_owned()),
@@ -88,7 +89,7 @@ fn signed_headers() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Some of the letters escaped or of the other case.
+/// Escapes some letters or changes their case.
 fn spelled(name: &'static str) -> impl Strategy<Value = String> {
     let escapes = prop_oneof![
         6 => Just(vec![]),
@@ -114,7 +115,7 @@ fn pair(name: &'static str, value: impl Strategy<Value = String>) -> impl Strate
     (spelled(name), value).prop_map(|(name, value)| format!("{name}={value}"))
 }
 
-/// The six parameters of a presigned URL in any order, with one or none more.
+/// The six parameters of a presigned URL in any order, with at most one extra.
 fn presigned_query() -> impl Strategy<Value = String> {
     let whole = (
         pair("X-Amz-Algorithm", Just(ALGORITHM.to_owned())),
@@ -234,7 +235,7 @@ proptest! {
     }
 }
 
-/// The property would hold for a reader that refuses everything.
+/// Guards against a reader that rejects everything, for which the property would hold.
 #[test]
 fn well_formed_credentials_are_accepted() {
     let of = |uri: String, authorization: Option<String>| {

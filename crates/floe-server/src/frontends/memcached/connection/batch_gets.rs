@@ -1,11 +1,11 @@
-//! Latency of gets answered from memory. They are counted by the batch, so that
-//! the clock is read twice for each batch and not for each get.
+//! Latency of gets served from memory. It is counted per batch, to read the
+//! clock twice per batch instead of once per get.
 
 use crate::frontends::memcached::counters::Counters;
 use crate::frontends::memcached::execute::Context;
 use crate::frontends::memcached::latency::GetResult;
 
-/// Gets of the present batch.
+/// Gets of the current batch.
 #[derive(Default)]
 pub(super) struct Answered {
     hits: u64,
@@ -13,7 +13,7 @@ pub(super) struct Answered {
 }
 
 impl Answered {
-    /// A batch has arrived.
+    /// Records the arrival of a batch.
     pub(super) fn begin(&mut self, context: &mut Context) {
         context.arrived = context.frontend.clock.now();
         *self = Answered::default();
@@ -29,7 +29,7 @@ impl Answered {
         self.misses += 1;
     }
 
-    /// The batch has been carried out as far as possible.
+    /// Records the latency of the batch's gets so far.
     pub(super) fn end(&self, context: &Context) {
         for (result, gets) in [
             (GetResult::HitMemory, self.hits),
