@@ -249,11 +249,11 @@ impl Run {
             let key = self.object.chunk_key(chunk);
             let len = self.object.chunk_len(chunk);
             self.writer = self
-                .patiently(self.cache.store.writer(&key, len, options))
+                .with_timeout(self.cache.store.writer(&key, len, options))
                 .await;
         }
         if let Some(mut writer) = self.writer.take()
-            && self.patiently(writer.write(bytes)).await.is_some()
+            && self.with_timeout(writer.write(bytes)).await.is_some()
         {
             self.writer = Some(writer);
         }
@@ -261,7 +261,10 @@ impl Run {
 
     /// Waits for room in the store, at most the reader timeout: stalled flash
     /// must not stall readers of the origin.
-    async fn patiently<T>(&self, step: impl Future<Output = Result<T, CacheError>>) -> Option<T> {
+    async fn with_timeout<T>(
+        &self,
+        step: impl Future<Output = Result<T, CacheError>>,
+    ) -> Option<T> {
         let mut step = std::pin::pin!(step);
         if let Poll::Ready(result) = futures::poll!(step.as_mut()) {
             return self.cache.note(result);
@@ -286,7 +289,7 @@ impl Run {
         };
         flight.land(Landing::Complete);
         if let Some(writer) = self.writer.take() {
-            let counter = match self.patiently(writer.finish()).await {
+            let counter = match self.with_timeout(writer.finish()).await {
                 Some(PutOutcome::Stored) => &self.cache.stats.chunks_stored,
                 Some(PutOutcome::RamOnly) => &self.cache.stats.chunks_declined,
                 Some(PutOutcome::Dropped) | None => &self.cache.stats.chunks_dropped,

@@ -64,7 +64,7 @@ impl Flights {
         let mut state = flight.state.lock();
         state.retired = true;
         if state.landed.is_some() && !state.is_watched() {
-            state.let_go();
+            state.release_bytes();
         }
     }
 
@@ -206,7 +206,7 @@ impl Flight {
         let mut state = self.state.lock();
         if state.landed.is_none() {
             if !matches!(landing, Landing::Complete) {
-                state.let_go();
+                state.release_bytes();
             }
             state.landed = Some(landing);
         }
@@ -221,7 +221,7 @@ impl Flight {
     pub(super) fn shed(&self) {
         let mut state = self.state.lock();
         if state.landed.is_some() && state.retired {
-            state.let_go();
+            state.release_bytes();
             state.wake_readers();
         }
     }
@@ -238,7 +238,7 @@ impl Flight {
         }
         if reader.position < state.begin {
             // This reader no longer holds back the window.
-            state.stand_up(reader);
+            state.leave_seat(reader);
             return Poll::Ready(Next::Behind);
         }
         if let Some(bytes) = state.bytes_from(reader.position, reader.to) {
@@ -274,13 +274,13 @@ impl State {
         self.readers.get_mut(index?)?.as_mut()
     }
 
-    fn stand_up(&mut self, reader: &mut FlightReader) {
+    fn leave_seat(&mut self, reader: &mut FlightReader) {
         if let Some(index) = reader.seat.take() {
             self.readers[index] = None;
         }
         if self.retired && self.landed.is_some() && !self.is_watched() {
             // No reader is left, and new ones find the record in the store.
-            self.let_go();
+            self.release_bytes();
         }
         self.wake_pump();
     }
@@ -296,7 +296,7 @@ impl State {
         self.readers.iter().any(Option::is_some)
     }
 
-    fn let_go(&mut self) {
+    fn release_bytes(&mut self) {
         self.pieces.clear();
         self.begin = self.end;
         self.memory = None;
@@ -343,6 +343,6 @@ impl FlightReader {
 impl Drop for FlightReader {
     fn drop(&mut self) {
         let flight = Arc::clone(&self.flight);
-        flight.state.lock().stand_up(self);
+        flight.state.lock().leave_seat(self);
     }
 }

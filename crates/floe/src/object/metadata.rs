@@ -156,8 +156,8 @@ impl Inner {
             Some(_) => load.wanted = Wanted::Metadata,
             None => {}
         }
-        let (told, tell) = oneshot::channel();
-        let loading = tell
+        let (result_sender, result_receiver) = oneshot::channel();
+        let loading = result_receiver
             .map(|result| result.unwrap_or(Err(ObjectError::Stopped)))
             .boxed()
             .shared();
@@ -177,7 +177,7 @@ impl Inner {
             // caller joins it.
             drop(listing);
             // Fails if all callers have left.
-            let _ = told.send(result);
+            let _ = result_sender.send(result);
         });
         (loading, Outcome::Miss)
     }

@@ -146,7 +146,7 @@ impl Reader {
             match found {
                 Found::Bytes(bytes) if self.position + bytes.len() as u64 > to => {
                     // A source longer than its range is a fault of the store.
-                    self.seek_elsewhere(true).await?;
+                    self.switch_source(true).await?;
                 }
                 Found::Bytes(bytes) if bytes.is_empty() => {}
                 Found::Bytes(bytes) => {
@@ -158,13 +158,13 @@ impl Reader {
                 }
                 Found::Fault => {
                     count(&self.cache.stats.read_repairs);
-                    self.seek_elsewhere(true).await?;
+                    self.switch_source(true).await?;
                 }
                 Found::Behind => {
                     count(&self.cache.stats.readers_detached);
-                    self.seek_elsewhere(false).await?;
+                    self.switch_source(false).await?;
                 }
-                Found::Again => self.seek_elsewhere(true).await?,
+                Found::Retry => self.switch_source(true).await?,
                 Found::Failed(error) => self.resume_or_fail(error).await?,
             }
         }
@@ -200,7 +200,7 @@ impl Reader {
                 Found::Bytes(bytes)
             }
             Next::Behind | Next::End => Found::Behind,
-            Next::Stored | Next::Failed(ObjectError::Stopped) => Found::Again,
+            Next::Stored | Next::Failed(ObjectError::Stopped) => Found::Retry,
             Next::Failed(error) => Found::Failed(error),
         }
     }
@@ -218,7 +218,7 @@ impl Reader {
 
     /// Switches the current chunk to another source: the store, a flight if
     /// `may_fetch` and near the chunk's start, otherwise the origin.
-    async fn seek_elsewhere(&mut self, may_fetch: bool) -> Result<(), ObjectError> {
+    async fn switch_source(&mut self, may_fetch: bool) -> Result<(), ObjectError> {
         self.sources.pop_front();
         let to = self.source_end();
         let chunk = self.object.chunk_of(self.position);
@@ -289,7 +289,7 @@ impl Reader {
         if !self.sources.is_empty() && self.sources.len() * 2 > most {
             return;
         }
-        while self.planned <= last && self.sources.len() < most && !self.enough_stored() {
+        while self.planned <= last && self.sources.len() < most && !self.has_enough_stored() {
             if let Some(reader) = self.take_seat(self.planned) {
                 count(&self.cache.stats.chunks_missed);
                 self.sources.push_back(Source::Flight {
@@ -390,7 +390,7 @@ impl Reader {
         self.seats.front().is_some_and(|seat| seat.chunk() == chunk)
     }
 
-    fn enough_stored(&self) -> bool {
+    fn has_enough_stored(&self) -> bool {
         let stored = self
             .sources
             .iter()
@@ -406,7 +406,7 @@ enum Found {
     /// The flight's window has moved past this reader.
     Behind,
     /// Look again: the store has the chunk, or the fetch was stopped.
-    Again,
+    Retry,
     Failed(ObjectError),
 }
 

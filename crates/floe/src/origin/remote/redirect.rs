@@ -14,7 +14,7 @@ const REDIRECTS_MAX: usize = 10;
 
 /// A redirect that is not followed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum RedirectRefused {
+pub(super) enum RedirectRejected {
     #[error(
         "it redirects to {0}, which is another origin; to allow that, add {0:?} to origin.redirects"
     )]
@@ -49,10 +49,10 @@ fn decide(allowed: &[String], attempt: Attempt<'_>) -> Action {
         .first()
         .is_some_and(|first| first.origin() == target);
     if !is_same && !allowed.contains(&name) {
-        return attempt.error(RedirectRefused::Elsewhere(name));
+        return attempt.error(RedirectRejected::Elsewhere(name));
     }
     if attempt.previous().len() > REDIRECTS_MAX {
-        return attempt.error(RedirectRefused::TooOften(name));
+        return attempt.error(RedirectRejected::TooOften(name));
     }
     attempt.follow()
 }

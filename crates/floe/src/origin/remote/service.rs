@@ -15,12 +15,12 @@ use object_store::client::{
 use object_store::{ClientConfigKey, ClientOptions};
 
 use super::convert::is_visible;
-use super::redirect::{self, RedirectRefused, Shuffled};
+use super::redirect::{self, RedirectRejected, Shuffled};
 
 use crate::origin::error::OriginError;
 
 /// Most bytes to read of an error response's body.
-const REFUSAL_BYTES_MAX: usize = 16 * 1024;
+const ERROR_BODY_BYTES_MAX: usize = 16 * 1024;
 
 /// Connects as `object_store` does with the options of [`client_options`],
 /// limits redirects, and wraps the client in [`Explaining`].
@@ -64,7 +64,7 @@ struct Explaining(HttpClient);
 
 /// A response without the requested bytes.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum ErrorResponse {
     /// An error status.
     #[error("{status}: {message}")]
     Status {
@@ -86,7 +86,10 @@ impl HttpService for Explaining {
         encode_texts(response.headers_mut());
         let status = response.status().as_u16();
         if is_range && status == 200 {
-            return Err(HttpError::new(HttpErrorKind::Decode, Refusal::NotPartial));
+            return Err(HttpError::new(
+                HttpErrorKind::Decode,
+                ErrorResponse::NotPartial,
+            ));
         }
         if status < 400 && status != 304 {
             if let Some(said) = cache_said(response.headers()) {
@@ -96,20 +99,20 @@ impl HttpService for Explaining {
         }
         let mut body = BytesMut::new();
         let mut pieces = response.into_body().bytes_stream();
-        while body.len() < REFUSAL_BYTES_MAX {
+        while body.len() < ERROR_BODY_BYTES_MAX {
             match pieces.next().await {
                 Some(Ok(piece)) => body.extend_from_slice(&piece),
                 Some(Err(_)) | None => break,
             }
         }
-        body.truncate(REFUSAL_BYTES_MAX);
+        body.truncate(ERROR_BODY_BYTES_MAX);
         let text = String::from_utf8_lossy(&body);
-        let refusal = Refusal::Status {
+        let response = ErrorResponse::Status {
             status,
             code: element(&text, "Code").unwrap_or_default(),
             message: element(&text, "Message").unwrap_or_else(|| text.chars().take(200).collect()),
         };
-        Err(HttpError::new(HttpErrorKind::Decode, refusal))
+        Err(HttpError::new(HttpErrorKind::Decode, response))
     }
 }
 
@@ -178,20 +181,23 @@ fn cause<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Opti
 }
 
 pub(super) fn is_not_partial(error: &object_store::Error) -> bool {
-    matches!(cause::<Refusal>(error), Some(Refusal::NotPartial))
+    matches!(
+        cause::<ErrorResponse>(error),
+        Some(ErrorResponse::NotPartial)
+    )
 }
 
 /// Converts an error; `name` is the object or bucket requested.
 pub(super) fn meaning(error: object_store::Error, name: &str) -> OriginError {
-    if let Some(Refusal::Status {
+    if let Some(ErrorResponse::Status {
         status,
         code,
         message,
-    }) = cause::<Refusal>(&error)
+    }) = cause::<ErrorResponse>(&error)
     {
         return status_meaning(*status, code, message, name);
     }
-    if let Some(refused) = cause::<RedirectRefused>(&error) {
+    if let Some(refused) = cause::<RedirectRejected>(&error) {
         return OriginError::Protocol(refused.to_string());
     }
     if let Some(http) = cause::<HttpError>(&error) {
