@@ -14,16 +14,16 @@ use crate::error::CacheError;
 /// An object to insert.
 enum Write {
     /// The admission policy has not decided yet.
-    Asked(Object),
+    Undecided(Object),
     /// The object that goes to flash, and the declined one that stays in the RAM tier.
     Decided(Object, Option<Object>),
 }
 
 /// The result of an attempt to insert.
-enum Tried {
-    Over(Result<Wait, CacheError>),
+enum Attempt {
+    Done(Result<Wait, CacheError>),
     /// The engine has no room now.
-    Again(Write),
+    Retry(Write),
 }
 
 impl Instance {
@@ -37,9 +37,9 @@ impl Instance {
         journal: Option<&Journal>,
     ) -> Result<Wait, CacheError> {
         if journal.is_some() {
-            self.look_before(&object, now_seconds).await;
+            self.look_up_before(&object, now_seconds).await;
         }
-        let mut write = Write::Asked(object);
+        let mut write = Write::Undecided(object);
         loop {
             // Taken before the engine changes: after that nothing may wait
             // until the fence is queued, because this future may be dropped.
@@ -52,8 +52,8 @@ impl Instance {
             // Registered before the attempt, so no wake-up is lost.
             let room = self.room.notified();
             write = match self.try_insert(write, now_seconds, place) {
-                Tried::Over(result) => return result,
-                Tried::Again(write) => write,
+                Attempt::Done(result) => return result,
+                Attempt::Retry(write) => write,
             };
             self.work.notify_one();
             room.await;
@@ -62,7 +62,7 @@ impl Instance {
 
     /// Looks the key up on flash if that pays: a key without a copy there needs
     /// no fence, which costs a write and an entry in the journal.
-    async fn look_before(&self, object: &Object, now_seconds: u32) {
+    async fn look_up_before(&self, object: &Object, now_seconds: u32) {
         if let Some((key, _)) = split_record(&object.record)
             && self.pays_to_look(object.hash)
         {
@@ -94,18 +94,18 @@ impl Instance {
         pays
     }
 
-    fn try_insert(&self, write: Write, now_seconds: u32, place: Option<Place<'_>>) -> Tried {
+    fn try_insert(&self, write: Write, now_seconds: u32, place: Option<Place<'_>>) -> Attempt {
         let mut state = self.state.lock();
         // Checked under the lock: its next holder after `stop` has seen every write.
         if self.stopping.load(SeqCst) {
-            return Tried::Over(Err(CacheError::Closed));
+            return Attempt::Done(Err(CacheError::Closed));
         }
         let (object, ram_only) = match write {
-            Write::Asked(object) if !state.admits(&object, now_seconds) => {
+            Write::Undecided(object) if !state.admits(&object, now_seconds) => {
                 // The write supersedes the copy on flash even if it is declined.
                 (Object::tombstone(object.hash), Some(object))
             }
-            Write::Asked(object) => (object, None),
+            Write::Undecided(object) => (object, None),
             Write::Decided(object, ram_only) => (object, ram_only),
         };
         let hash = object.hash;
@@ -119,9 +119,9 @@ impl Instance {
                     self.room.notify_waiters();
                 } else {
                     state.fences.delays += 1;
-                    state.refused = true;
+                    state.rejected = true;
                 }
-                return Tried::Again(Write::Decided(object, ram_only));
+                return Attempt::Retry(Write::Decided(object, ram_only));
             }
             place => place,
         };
@@ -139,11 +139,11 @@ impl Instance {
                 if due {
                     self.work.notify_one();
                 }
-                Tried::Over(Ok(wait))
+                Attempt::Done(Ok(wait))
             }
             Insert::Busy(object) => {
-                state.refused = true;
-                Tried::Again(Write::Decided(object, ram_only))
+                state.rejected = true;
+                Attempt::Retry(Write::Decided(object, ram_only))
             }
         }
     }

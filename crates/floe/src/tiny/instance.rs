@@ -57,7 +57,7 @@ pub(super) struct State {
     /// Searches that may be reading flash.
     pub(super) searching: u32,
     /// An insert was rejected since the engine's state last changed.
-    pub(super) refused: bool,
+    pub(super) rejected: bool,
     pub(super) ram: Ram,
     pub(super) fences: Fences,
     /// `None` admits every value.
@@ -78,7 +78,7 @@ impl State {
             stripe,
             next: None,
             searching: 0,
-            refused: false,
+            rejected: false,
             ram,
             fences,
             admission,
@@ -184,7 +184,7 @@ struct Searching<'a> {
     labels: Vec<Label>,
     found: Found,
     /// Whether a page had another key with the same hash: to the engine they are one object.
-    met_another: bool,
+    met_other_key: bool,
     key: &'a [u8],
     now_seconds: u32,
     mark: Mark,
@@ -215,7 +215,7 @@ impl Drop for Searching<'_> {
         let stripe = &mut state.stripe;
         state.engine.end_search(stripe, search, scratch, self.found);
         state.searching -= 1;
-        state.refused = false;
+        state.rejected = false;
         if let Some(promote) = self.promote.take() {
             state.note_hit(self.search.hash, self.now_seconds);
             state.ram.keep_read(
@@ -249,9 +249,9 @@ enum Verdict {
     clippy::large_enum_variant,
     reason = "it is taken apart where it is made; a box would cost every search an allocation"
 )]
-enum Began<'a> {
+enum Begun<'a> {
     /// Memory has decided.
-    Over(Option<Hit>),
+    Done(Option<Hit>),
     /// The search must read flash.
     OnFlash(Searching<'a>),
 }
@@ -261,13 +261,13 @@ impl Instance {
     /// newer copy than the pages after it.
     pub(super) async fn get(&self, hash: KeyHash, key: &[u8], now_seconds: u32) -> Option<Hit> {
         let mut searching = match self.begin(hash, key, now_seconds) {
-            Began::Over(hit) => return hit,
-            Began::OnFlash(searching) => searching,
+            Begun::Done(hit) => return hit,
+            Begun::OnFlash(searching) => searching,
         };
         let newest = match self.find(&mut searching).await {
             Verdict::Found(newest) => newest,
             Verdict::Older => {
-                if !searching.met_another {
+                if !searching.met_other_key {
                     searching.found = Found::Nowhere;
                 }
                 return None;
@@ -296,7 +296,7 @@ impl Instance {
         now_seconds: u32,
     ) -> Option<PageAddress> {
         let begun = self.begin_below(&mut self.state.lock(), hash, key, now_seconds);
-        let Began::OnFlash(mut searching) = begun else {
+        let Begun::OnFlash(mut searching) = begun else {
             return None;
         };
         match self.find(&mut searching).await {
@@ -323,10 +323,10 @@ impl Instance {
         Some(hit)
     }
 
-    fn begin<'a>(&'a self, hash: KeyHash, key: &'a [u8], now_seconds: u32) -> Began<'a> {
+    fn begin<'a>(&'a self, hash: KeyHash, key: &'a [u8], now_seconds: u32) -> Begun<'a> {
         let mut state = self.state.lock();
         if let Some(hit) = state.hit_in_ram(hash, key, now_seconds) {
-            return Began::Over(Some(hit));
+            return Begun::Done(Some(hit));
         }
         self.begin_below(&mut state, hash, key, now_seconds)
     }
@@ -338,7 +338,7 @@ impl Instance {
         hash: KeyHash,
         key: &'a [u8],
         now_seconds: u32,
-    ) -> Began<'a> {
+    ) -> Begun<'a> {
         let (mut search, mut scratch) = (Search::new(), AnyScratch::default());
         let (engine, stripe) = (&mut state.engine, &mut state.stripe);
         let step = engine.begin_search(stripe, hash, &mut search, &mut scratch);
@@ -351,18 +351,18 @@ impl Instance {
                 let hit = object.and_then(|object| in_buffer(object, key, now_seconds));
                 engine.end_search(stripe, &mut search, &mut scratch, Found::Nowhere);
                 state.expired += u64::from(is_over);
-                return Began::Over(hit);
+                return Begun::Done(hit);
             }
         };
         state.searching += 1;
-        Began::OnFlash(Searching {
+        Begun::OnFlash(Searching {
             instance: self,
             search,
             scratch,
             step,
             labels,
             found: Found::Unknown,
-            met_another: false,
+            met_other_key: false,
             key,
             now_seconds,
             mark: state.ram.mark(hash),
@@ -437,7 +437,7 @@ impl Instance {
             };
             let hash = searching.search.hash;
             let Some(hit) = opened.find(hash, searching.key) else {
-                searching.met_another |= opened.knows(hash, self.medium.seed);
+                searching.met_other_key |= opened.knows(hash, self.medium.seed);
                 continue;
             };
             let is_over = hit.expires.is_over(searching.now_seconds);

@@ -58,7 +58,7 @@ pub(super) async fn open(
     match (found, plan.engine.recovery()) {
         (None, _) => format(device, clock, plan, config).await,
         (Some(found), Some(nemo)) if !found.damaged => recover(device, plan, nemo, found).await,
-        (Some(found), _) => begin_anew(device, plan, config, &found).await,
+        (Some(found), _) => start_empty(device, plan, config, &found).await,
     }
 }
 
@@ -136,7 +136,7 @@ async fn format(
 /// The new cache id makes every page written so far unreadable, even if the
 /// device brings one back. The key hash stays, and with it the cache's
 /// identity.
-async fn begin_anew(
+async fn start_empty(
     device: SharedDevice,
     plan: &TinyPlan,
     config: &TinyConfig,
@@ -224,17 +224,18 @@ async fn recover(
     let mut entries = Vec::new();
     for at in 0..plan.instances {
         let medium = medium(&device, plan, &superblock, &zones, at);
-        let extents = look(nemo, &medium).await;
+        let extents = read_summaries(nemo, &medium).await;
         let known = known(&found.records, at);
-        let mut believed = Recovery::new(extents.survivors, known);
-        read_filters(nemo, &medium, &mut believed).await;
-        recovery.set_groups += believed.set_groups() as u64;
-        recovery.objects += believed.objects();
-        recovery.disbelieved += believed.disbelieved as u64;
+        let mut accepted = Recovery::new(extents.survivors, known);
+        read_filters(nemo, &medium, &mut accepted).await;
+        recovery.set_groups += accepted.set_groups() as u64;
+        recovery.objects += accepted.objects();
+        recovery.disbelieved += accepted.disbelieved as u64;
         // Zones that may hold a summary are reset before all others, in order:
         // a later recovery might accept it. Others are reset when written.
-        let must_go = |zone| extents.say_something[zone as usize] || zones.is_active(&medium, zone);
-        let engine = Nemo::recover(nemo.clone(), &believed, must_go);
+        let needs_reset =
+            |zone| extents.may_have_summary[zone as usize] || zones.is_active(&medium, zone);
+        let engine = Nemo::recover(nemo.clone(), &accepted, needs_reset);
         let mut stripe = engine.stripe();
         let held = held_fences(plan, &found.records, at, engine.durable());
         for fence in &held {
@@ -250,7 +251,7 @@ async fn recover(
         holding.hold(below, held.len());
         let held = held.into_iter().map(|fence| Fence { below, ..fence });
         // The next recovery must reject what this one rejects.
-        let (oldest, next) = (believed.oldest(), engine.durable());
+        let (oldest, next) = (accepted.oldest(), engine.durable());
         let notes = [
             Entry::Note(TinyNote::Gone {
                 instance: at,
@@ -415,11 +416,11 @@ struct Extents {
     /// Extents with a valid summary.
     survivors: Vec<Survivor>,
     /// For each zone: whether a page at a summary's place is not blank, or is unreadable.
-    say_something: Vec<bool>,
+    may_have_summary: Vec<bool>,
 }
 
 /// Reads the first summary page of every extent.
-async fn look(plan: &NemoPlan, medium: &Medium) -> Extents {
+async fn read_summaries(plan: &NemoPlan, medium: &Medium) -> Extents {
     let read: Vec<(u32, Option<Summary>)> = futures::stream::iter(0..plan.extents())
         .map(async |extent| {
             let page = PageAddress(extent * plan.extent_pages() + plan.sets());
@@ -435,12 +436,12 @@ async fn look(plan: &NemoPlan, medium: &Medium) -> Extents {
         .filter_map(async |found| found)
         .collect()
         .await;
-    let mut say_something = vec![false; medium.flash.zones as usize];
+    let mut may_have_summary = vec![false; medium.flash.zones as usize];
     for (extent, _) in &read {
         let pages = extent * plan.extent_pages()..(extent + 1) * plan.extent_pages();
         let first = medium.flash.zone_of(PageAddress(pages.start));
         let last = medium.flash.zone_of(PageAddress(pages.end - 1));
-        say_something[first as usize..=last as usize].fill(true);
+        may_have_summary[first as usize..=last as usize].fill(true);
     }
     let survivors = read.into_iter().filter_map(|(extent, summary)| {
         let summary = summary?;
@@ -448,7 +449,7 @@ async fn look(plan: &NemoPlan, medium: &Medium) -> Extents {
     });
     Extents {
         survivors: survivors.collect(),
-        say_something,
+        may_have_summary,
     }
 }
 
@@ -489,8 +490,8 @@ fn summary(plan: &NemoPlan, medium: &Medium, page: &[u8]) -> Option<Summary> {
 /// Reads the filters of set-groups that no index group covers, or rebuilds them
 /// if the summary had no room for them. Unreadable filters are set to match
 /// every key, so that a search reads the page.
-async fn read_filters(plan: &NemoPlan, medium: &Medium, believed: &mut Recovery) {
-    for survivor in believed.unindexed() {
+async fn read_filters(plan: &NemoPlan, medium: &Medium, accepted: &mut Recovery) {
+    for survivor in accepted.unindexed() {
         let first = survivor.extent * plan.extent_pages() + plan.sets();
         let count = plan.extent_pages() - plan.sets();
         let pages: Vec<PageAddress> = (first..first + count).map(PageAddress).collect();

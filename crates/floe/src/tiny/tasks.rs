@@ -69,7 +69,7 @@ impl Instance {
             let goes_on = self.durability.is_persistent() || !self.stopping.load(SeqCst);
             while goes_on && running.len() < tasks_max {
                 match self.next_order(running.is_empty()) {
-                    Next::Order(order) => running.push(self.carry_out(order)),
+                    Next::Order(order) => running.push(self.run_task(order)),
                     Next::Wait => break,
                     Next::WornOut => {
                         tracing::error!(
@@ -109,7 +109,7 @@ impl Instance {
                 // fences.
                 note(Note::Written(sequence + 1)).await;
             }
-            self.take_in(ended, now_seconds());
+            self.complete_task(ended, now_seconds());
         }
     }
 
@@ -123,9 +123,9 @@ impl Instance {
                 // The engine dropped its pending writes: waiting callers must retry.
                 self.room.notify_waiters();
                 // If space was lacking, the engine accepts objects nevertheless.
-                state.refused &= !engine.waits_for_space();
+                state.rejected &= !engine.waits_for_space();
             }
-            return match idle && state.refused && state.searching == 0 {
+            return match idle && state.rejected && state.searching == 0 {
                 true => Next::WornOut,
                 false => Next::Wait,
             };
@@ -146,7 +146,7 @@ impl Instance {
         })
     }
 
-    fn take_in(&self, ended: Ended, now_seconds: u32) {
+    fn complete_task(&self, ended: Ended, now_seconds: u32) {
         let durable = {
             let mut state = self.state.lock();
             let state = &mut *state;
@@ -154,14 +154,14 @@ impl Instance {
             state
                 .engine
                 .complete(stripe, ended.id, ended.outcome, now_seconds);
-            state.refused = false;
+            state.rejected = false;
             state.engine.durable()
         };
         self.durable.store(durable, SeqCst);
         self.room.notify_waiters();
     }
 
-    async fn carry_out(&self, order: Order) -> Ended {
+    async fn run_task(&self, order: Order) -> Ended {
         let is_reset = matches!(order.work, Work::Reset(_));
         let sealed = match &order.work {
             Work::Seal { summary, .. } if !summary.of_index => Some(summary.sequence),
