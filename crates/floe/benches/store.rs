@@ -1,13 +1,13 @@
-//! What the library adds to the device: flash hits against a plain io_uring
-//! loop on a file beside it, write amplification, index memory, recovery.
+//! The library's overhead over the device: flash hits beside a plain io_uring
+//! loop on another file, write amplification, index memory, recovery.
 //!
 //! `cargo bench -p floe --bench store [-- --quick] [--json]`
 //!
-//! For profiling one case: `-- --only <KiB of values>,<depth>,<runtime> [--seconds <n>]`,
-//! and without the plain loop in between: `--alone`.
+//! To profile one case: `-- --only <KiB of values>,<depth>,<runtime> [--seconds
+//! <n>]`, and without the plain loop: `--alone`.
 //!
-//! Contenders take turns in short slices, so that a disturbance hits both.
-//! Every row is one JSON object or, without `--json`, one line of text.
+//! Peers alternate in short slices, so that a disturbance affects both. Each
+//! row is a JSON object or, without `--json`, a line of text.
 
 use std::hint::black_box;
 use std::io::Write;
@@ -27,11 +27,11 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-/// Slices of each case; peers alternate.
+/// Slices of each case.
 const SLICES: u32 = 8;
-/// Values in flight while filling.
+/// Concurrent puts while filling.
 const FILL_DEPTH: u64 = 64;
-/// Room on flash over what the values take.
+/// Size of the flash relative to the values.
 const ROOM: f64 = 1.3;
 
 struct Options {
@@ -42,7 +42,7 @@ struct Options {
     time: Duration,
     depths: &'static [usize],
     only: Option<Only>,
-    /// Whether hits are measured without the plain loop beside them.
+    /// Whether to measure hits without the plain loop.
     alone: bool,
 }
 
@@ -151,7 +151,7 @@ impl Options {
     }
 }
 
-/// As a server's worker has it, and as an application has it.
+/// The runtimes of a server's worker and of an application.
 fn runtimes() -> [(&'static str, Runtime); 2] {
     let current = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -169,8 +169,8 @@ fn runtimes() -> [(&'static str, Runtime); 2] {
 /// Values of one size in one cache file.
 struct Case {
     path: PathBuf,
-    /// As many bytes as the values, for the plain loop: in the cache's own
-    /// file it would meet holes, which cost no I/O.
+    /// A file as large as the values, for the plain loop: the cache's own file
+    /// has holes, which need no I/O.
     plain: PathBuf,
     bytes: usize,
     values: u64,
@@ -188,7 +188,7 @@ impl Case {
             plain,
             bytes,
             values,
-            // Two zones hold metadata, a few more are kept free.
+            // Two metadata zones, and a few free ones.
             flash: ByteSize((needed as u64).next_multiple_of(zone) + 8 * zone),
         }
     }
@@ -201,7 +201,7 @@ impl Case {
                 size: ByteSize::kib(64),
                 ..ChunkConfig::default()
             },
-            // Every hit is to come from flash.
+            // Every hit must come from flash.
             ram: RamConfig {
                 size: ByteSize(0),
                 ..RamConfig::default()
@@ -213,7 +213,7 @@ impl Case {
             .expect("the store opens")
     }
 
-    /// Fills a new cache: what writing cost.
+    /// Fills a new cache; returns the cost of the writes.
     fn fill(&self) -> Value {
         let [_, (_, runtime)] = runtimes();
         runtime.block_on(async {
@@ -238,7 +238,7 @@ impl Case {
         })
     }
 
-    /// Hits from flash beside plain reads.
+    /// Compares flash hits with plain reads.
     fn compare_hits(
         &self,
         name: &str,
@@ -256,7 +256,7 @@ impl Case {
         };
         let ordinary = |reads: &Reads| plain_reads(&self.plain, reads, false).expect("plain reads");
         let plain = |reads: &Reads| plain_reads(&self.plain, reads, true).expect("plain reads");
-        // What a loop costs that does what the law asks for: looks at each byte.
+        // A loop that also reads each byte, as a checksum must.
         let checked = |reads: &Reads| {
             plain_reads_into(&self.plain, reads, true, |bytes| {
                 black_box(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes));
@@ -298,7 +298,7 @@ impl Case {
         })
     }
 
-    /// Opening again after a close, and after the process just stopped.
+    /// Measures opening after a close and after a kill.
     fn recoveries(&self) -> Vec<Value> {
         let mut rows = Vec::new();
         for after in ["close", "kill"] {
@@ -317,7 +317,7 @@ impl Case {
                     "zones_scanned": report.zones_scanned,
                 });
                 if after == "close" {
-                    // Leaves open zones behind for the next recovery.
+                    // Leaves open zones for the next recovery.
                     put_all(&store, self.bytes, 64).await;
                     store.flush().await.expect("the device flushes");
                 }
@@ -404,8 +404,8 @@ async fn get_hits(store: &Store, reads: Reads, values: u64) -> Cost {
     watch.stop(reads.count)
 }
 
-/// Hits in the RAM tier by one thread: the lookup without a future beside the
-/// one with, and both beside a plain map of the standard library.
+/// Hits in the RAM tier on one thread: the synchronous lookup, the async one,
+/// and a plain map of the standard library.
 fn ram_hits(time: Duration) -> Vec<Value> {
     const VALUES: u64 = 100_000;
     const BYTES: usize = 100;

@@ -1,7 +1,7 @@
-//! Errors of the cache's public surface.
+//! Errors of the cache's public API.
 
-/// Why a cache operation was not carried out. Faults of the flash are not
-/// here: a value that cannot be read back is a miss, and is counted.
+/// Errors of cache operations. Faults of flash are not among them: an
+/// unreadable value is a miss, and is counted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
@@ -13,7 +13,7 @@ pub enum CacheError {
         /// Most bytes allowed.
         limit: usize,
     },
-    /// The value is longer than one chunk.
+    /// The value is longer than the store's longest.
     #[error("the value has {len} bytes; this cache takes at most {limit} (its chunk size)")]
     ValueTooLarge {
         /// Bytes of the value.
@@ -21,7 +21,7 @@ pub enum CacheError {
         /// Most bytes allowed.
         limit: u64,
     },
-    /// A writer was given more or fewer bytes than it announced.
+    /// A writer received more or fewer bytes than announced.
     #[error("the value was announced with {announced} bytes, but {given} were given")]
     WrongLength {
         /// Bytes announced.

@@ -7,11 +7,11 @@
 //!
 //! | you have | use |
 //! |---|---|
-//! | keys and values, and perhaps a slow function that makes them | [`Cache`] |
-//! | the same with types of your own | [`TypedCache`] |
-//! | items as memcached has them: flags, versions, expiry, compare-and-swap | [`ItemCache`] |
+//! | keys and values, possibly computed by a slow function | [`Cache`] |
+//! | the same with your own types | [`TypedCache`] |
+//! | items as in memcached: flags, versions, expiry, compare-and-swap | [`ItemCache`] |
 //! | objects in S3, GCS, Azure, HTTP or a directory | [`ObjectCache`] |
-//! | a device of your own, or a simulated one | [`Store`] |
+//! | your own device, or a simulated one | [`Store`] |
 //!
 //! ```
 //! use floe::{ByteSize, Bytes, Cache, CacheConfig};
@@ -41,11 +41,11 @@
 //! # }
 //! ```
 //!
-//! Everything runs inside the caller's tokio runtime; where io_uring works no
-//! thread is started. Any future may be dropped at any time. Memory is the RAM
-//! tier, the write buffer and the index, all bounded by [`CacheConfig`].
+//! All work runs inside the caller's tokio runtime; Floe starts no thread if
+//! io_uring is available. Any future may be dropped at any time. Memory is the
+//! RAM tier, the write buffer and the index, all bounded by [`CacheConfig`].
 //!
-//! What this crate refuses to know: protocols and command lines. The `floe`
+//! Must not depend on protocols and command lines. The `floe`
 //! command and its S3 frontend are built on it.
 
 pub mod cache;

@@ -1,11 +1,11 @@
-//! How many of something there may be at once, changeable while some are.
+//! A limit on concurrent use of a resource that can change at runtime.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A bound of units that are held at once. Waiters are served in order.
+/// A limit on units that are held concurrently. Waiters are served in order.
 #[derive(Debug)]
 pub struct Limit {
     free: Arc<Semaphore>,
@@ -15,13 +15,12 @@ pub struct Limit {
 #[derive(Debug)]
 struct Size {
     units: usize,
-    /// Units that are held beyond the limit since it was lowered: they are
-    /// not free once they are given back.
+    /// Units held beyond a limit that was lowered: returning them does not free them.
     excess: usize,
 }
 
 impl Limit {
-    /// A limit of so many units.
+    /// Creates a limit of `units`.
     pub fn new(units: usize) -> Arc<Self> {
         let units = units.min(Semaphore::MAX_PERMITS);
         Arc::new(Limit {
@@ -30,7 +29,7 @@ impl Limit {
         })
     }
 
-    /// Changes the limit. Units that are held stay held.
+    /// Changes the limit. Held units stay held.
     pub fn set(&self, units: usize) {
         let units = units.min(Semaphore::MAX_PERMITS);
         let mut size = self.size.lock();
@@ -56,23 +55,23 @@ impl Limit {
         (size.units + size.excess).saturating_sub(self.free.available_permits())
     }
 
-    /// So many units, if they are free now.
+    /// Takes `units` if they are free.
     pub fn try_hold(self: &Arc<Self>, units: u32) -> Option<Held> {
         let permit = Arc::clone(&self.free).try_acquire_many_owned(units);
         Some(Held::new(self, permit.ok()?))
     }
 
-    /// So many units, once they are free.
+    /// Waits for `units`.
     pub async fn hold(self: Arc<Self>, units: u32) -> Held {
         match Arc::clone(&self.free).acquire_many_owned(units).await {
             Ok(permit) => Held::new(&self, permit),
-            // It is never closed.
+            // The semaphore is never closed.
             Err(_) => std::future::pending().await,
         }
     }
 }
 
-/// Units of a limit, given back when it is dropped.
+/// Units of a limit, returned on drop.
 #[derive(Debug)]
 pub struct Held {
     limit: Arc<Limit>,
@@ -87,10 +86,10 @@ impl Held {
         }
     }
 
-    /// Adds units of the same limit.
+    /// Merges units of the same limit.
     ///
     /// # Panics
-    /// If they are of another limit.
+    /// `other` is of another limit.
     pub fn merge(&mut self, mut other: Held) {
         match (&mut self.permit, other.permit.take()) {
             (Some(permit), Some(other)) => permit.merge(other),
@@ -98,7 +97,7 @@ impl Held {
         }
     }
 
-    /// Takes so many units out, if there are as many.
+    /// Splits `units` off, if there are as many.
     pub fn split(&mut self, units: usize) -> Option<Held> {
         let permit = self.permit.as_mut()?.split(units)?;
         Some(Held::new(&self.limit, permit))

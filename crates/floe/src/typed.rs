@@ -43,12 +43,12 @@ use crate::value::{PutOptions, PutOutcome};
 /// ```
 pub struct TypedCache<K: ?Sized, V> {
     cache: Cache,
-    /// The name of the space behind its length.
+    /// The length of the space's name, then the name.
     prefix: Arc<[u8]>,
     types: PhantomData<fn(&K) -> V>,
 }
 
-/// The reason why a [`TypedCache`] gave no answer.
+/// Errors of a [`TypedCache`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TypedError {
@@ -58,7 +58,7 @@ pub enum TypedError {
         /// Bytes of the name.
         len: usize,
     },
-    /// The key or the value has no encoding.
+    /// The key or the value cannot be encoded.
     #[error("the {what} cannot be encoded: {source}")]
     Encode {
         /// `key` or `value`.
@@ -66,7 +66,7 @@ pub enum TypedError {
         /// The encoder's reason.
         source: postcard::Error,
     },
-    /// The cache below failed.
+    /// The cache failed.
     #[error(transparent)]
     Cache(#[from] CacheError),
     /// The fetch failed.
@@ -93,10 +93,10 @@ impl<K: ?Sized, V> fmt::Debug for TypedCache<K, V> {
 }
 
 impl<K: Serialize + ?Sized, V: Serialize + DeserializeOwned> TypedCache<K, V> {
-    /// The space `name` of `cache`.
+    /// Creates the space `name` in `cache`.
     ///
     /// # Errors
-    /// [`TypedError::Name`] for a name of more than 255 bytes.
+    /// [`TypedError::Name`] for a name longer than 255 bytes.
     pub fn new(cache: Cache, name: &str) -> Result<Self, TypedError> {
         let length = u8::try_from(name.len()).map_err(|_| TypedError::Name { len: name.len() })?;
         Ok(TypedCache {
@@ -106,7 +106,7 @@ impl<K: Serialize + ?Sized, V: Serialize + DeserializeOwned> TypedCache<K, V> {
         })
     }
 
-    /// The value of `key`.
+    /// Reads the value of `key`.
     ///
     /// # Errors
     /// [`TypedError::Encode`] for the key; otherwise as [`Cache::get`].
@@ -137,7 +137,7 @@ impl<K: Serialize + ?Sized, V: Serialize + DeserializeOwned> TypedCache<K, V> {
         Ok(self.cache.put_with(&key, encode(value)?, options).await?)
     }
 
-    /// Forgets `key`; see [`Cache::delete`].
+    /// Removes `key`; see [`Cache::delete`].
     ///
     /// # Errors
     /// [`TypedError::Encode`] for the key; otherwise as [`Cache::delete`].
@@ -145,8 +145,7 @@ impl<K: Serialize + ?Sized, V: Serialize + DeserializeOwned> TypedCache<K, V> {
         Ok(self.cache.delete(&self.key(key)?).await?)
     }
 
-    /// The value of `key`, fetched by `fetch` if it is not cached; see
-    /// [`Cache::get_or_fetch`].
+    /// Reads the value of `key`, or runs `fetch` if it is missing; see [`Cache::get_or_fetch`].
     ///
     /// # Errors
     /// [`TypedError::Encode`]; otherwise as [`Cache::get_or_fetch`].
@@ -166,7 +165,7 @@ impl<K: Serialize + ?Sized, V: Serialize + DeserializeOwned> TypedCache<K, V> {
             let made = || {
                 let fetch = fetch.take();
                 async move {
-                    // A fetch that ran ends the loop: its value decodes.
+                    // Unreachable after the fetch: its value decodes, which ends the loop.
                     let fetch = fetch.ok_or("the fetched value does not decode")?;
                     let value = fetch().await.map_err(Into::into)?;
                     let bytes = postcard::to_stdvec(&value)?;
@@ -176,7 +175,7 @@ impl<K: Serialize + ?Sized, V: Serialize + DeserializeOwned> TypedCache<K, V> {
             let bytes = self.cache.get_or_fetch(&key, made).await?;
             match decode(&bytes) {
                 Some(value) => return Ok(value),
-                // The cached bytes are of another type: a miss.
+                // Bytes of another type count as a miss.
                 None => self.cache.delete(&key).await?,
             }
         }
@@ -200,7 +199,7 @@ fn encode(value: &impl Serialize) -> Result<Bytes, TypedError> {
     }
 }
 
-/// The value in `bytes`, if they are one and nothing else.
+/// Decodes `bytes` as one value without trailing bytes.
 fn decode<V: DeserializeOwned>(bytes: &[u8]) -> Option<V> {
     let (value, rest) = postcard::take_from_bytes(bytes).ok()?;
     rest.is_empty().then_some(value)

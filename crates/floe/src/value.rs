@@ -1,5 +1,5 @@
-//! A value and its fate: the types that the store, its engines and the caches
-//! above them share. This module must not depend on any of them.
+//! Values and results of operations: types that the store, its engines and the
+//! caches above them share. Must not depend on any of them.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::error::CacheError;
 
-/// The tier that a value was found in.
+/// The tier that holds a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tier {
     /// In the RAM tier.
@@ -19,7 +19,7 @@ pub enum Tier {
     Flash,
 }
 
-/// A value and where it came from.
+/// A value and its tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     /// The bytes.
@@ -28,12 +28,12 @@ pub struct Value {
     pub tier: Tier,
 }
 
-/// The result of a read that is answered from memory alone.
+/// The result of a read from memory only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InRam {
     /// The value.
     Hit(Value),
-    /// Flash may hold the value; only a full `get` can tell.
+    /// Flash may hold the value; only a full `get` decides.
     OnFlash {
         /// Upper bound on the length of the value, in bytes.
         len: u64,
@@ -52,17 +52,17 @@ pub enum InRam {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PutOptions {
-    /// Forget the value after this long (whole seconds, at least one); `None`
-    /// keeps it until it is evicted.
+    /// Lifetime of the value (whole seconds, at least one); `None` keeps it
+    /// until it is evicted.
     pub ttl: Option<Duration>,
-    /// The previous value of this key may reappear after a crash. Saves the
-    /// durable note that an overwrite otherwise costs; right for values that
-    /// are equivalent or re-validated before use, such as refreshed metadata.
+    /// A crash may bring back the previous value of the key. Saves the durable
+    /// note of an overwrite. For values that are equivalent or validated before
+    /// use, such as refreshed metadata.
     pub relaxed: bool,
 }
 
 impl PutOptions {
-    /// The same, forgetting the value after `ttl`; `None` keeps it.
+    /// The same options with a lifetime; `None` keeps the value until it is evicted.
     #[must_use]
     pub fn with_ttl(self, ttl: impl Into<Option<Duration>>) -> Self {
         PutOptions {
@@ -71,35 +71,35 @@ impl PutOptions {
         }
     }
 
-    /// The same, for a value whose predecessor may reappear after a crash; see
-    /// [`relaxed`](PutOptions::relaxed).
+    /// The same options, for a value whose predecessor may return after a
+    /// crash; see [`relaxed`](PutOptions::relaxed).
     #[must_use]
     pub fn with_relaxed(self, relaxed: bool) -> Self {
         PutOptions { relaxed, ..self }
     }
 }
 
-/// The result of a write.
+/// The result of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
-    /// The value is in the cache, and stays there until it is evicted.
+    /// The value is in the cache until it is evicted.
     Stored,
-    /// The admission policy kept the value off flash. The RAM tier holds it,
-    /// unless it is longer than that tier takes or was streamed in; it does not
-    /// survive a restart. Any older value of the key is gone.
+    /// The admission policy declined the value. The RAM tier holds it, unless
+    /// it exceeds the tier's longest value or was streamed in; a restart loses
+    /// it. An older value of the key is durably invalid.
     RamOnly,
-    /// No zone took the value, and the statistics count it. Any older value of
-    /// the key is gone all the same.
+    /// The value was not stored, and the statistics count that. An older value
+    /// of the key is durably invalid.
     Dropped,
 }
 
-/// A read that failed after it began; the caller fetches the rest elsewhere.
-/// The value has been quarantined: the next lookup misses.
+/// A read that failed after it began; the caller must fetch the rest elsewhere.
+/// The value is quarantined: the next lookup misses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value could not be read back from flash")]
 pub struct ReadFault;
 
-/// Returns `given`, unless more bytes came than were announced.
+/// Returns `given`, or an error if it exceeds the announced bytes.
 pub(crate) fn check_given(announced: u64, given: u64) -> Result<u64, CacheError> {
     match given <= announced {
         true => Ok(given),
@@ -107,7 +107,7 @@ pub(crate) fn check_given(announced: u64, given: u64) -> Result<u64, CacheError>
     }
 }
 
-/// Fails unless as many bytes came as were announced.
+/// Fails unless exactly the announced bytes were given.
 pub(crate) fn check_whole(announced: u64, given: u64) -> Result<(), CacheError> {
     match given == announced {
         true => Ok(()),

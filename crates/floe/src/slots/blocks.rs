@@ -1,4 +1,4 @@
-//! Table blocks on flash, read and written whole.
+//! Reads and writes whole blocks of slot tables.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,9 +7,9 @@ use floe_core::layout::{
 };
 use floe_device::{Address, DeviceError, Placement as Handle, SharedDevice};
 
-/// Table bytes read at once.
+/// Table bytes per read.
 const READ_BYTES: u64 = 1 << 20;
-/// Reads and writes of a block before it is given up.
+/// Most attempts to read or write a block.
 const ATTEMPTS: usize = 3;
 
 /// The tables of one cache.
@@ -23,10 +23,10 @@ pub(crate) struct TableBlocks {
     write_errors: AtomicU64,
 }
 
-/// A block's slots and what each holds.
+/// Slots of a block and their entries.
 pub(crate) type Block = Vec<(u32, Option<SlotEntry>)>;
 
-/// Why a table block could not be read or written.
+/// Errors of reading or writing a table block.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TableError {
     #[error(transparent)]
@@ -51,7 +51,7 @@ impl TableBlocks {
         &self.geometry
     }
 
-    /// Makes everything written so far stable.
+    /// Makes all writes so far durable.
     pub(super) async fn flush(&self) -> Result<(), DeviceError> {
         self.device.flush().await
     }
@@ -71,7 +71,7 @@ impl TableBlocks {
         self.write_errors.load(Relaxed)
     }
 
-    /// All blocks of one zone's table, `None` where a block is not sound.
+    /// Reads all blocks of a zone's table; `None` for an invalid block.
     pub(crate) async fn read_table(&self, life: ZoneLife) -> Vec<Option<Block>> {
         let block = u64::from(self.geometry.block_size);
         let at_once = (READ_BYTES / block).max(1) as u32;
@@ -106,7 +106,7 @@ impl TableBlocks {
         Ok(self.decode(life, number, &buf)?)
     }
 
-    /// The same several times; `None` if the block cannot be read.
+    /// Reads a block with retries; `None` if it is unreadable.
     pub(super) async fn read_patiently(&self, life: ZoneLife, number: u32) -> Option<Block> {
         for _ in 0..ATTEMPTS {
             match self.read(life, number).await {
@@ -135,7 +135,7 @@ impl TableBlocks {
         Ok(())
     }
 
-    /// The same several times, before the block is given up.
+    /// Writes a block with retries.
     pub(crate) async fn write_patiently(
         &self,
         life: ZoneLife,
@@ -156,7 +156,7 @@ impl TableBlocks {
         }
     }
 
-    /// Writes the table of a zone whose slots are all free.
+    /// Writes the table of a zone with only free slots.
     pub(crate) async fn write_empty_table(&self, life: ZoneLife) -> Result<(), TableError> {
         for number in 0..self.geometry.table_blocks {
             self.write(life, number, &self.empty_block(number)).await?;
@@ -164,7 +164,7 @@ impl TableBlocks {
         Ok(())
     }
 
-    /// The entries of a block whose slots are all free.
+    /// The entries of a block with only free slots.
     pub(crate) fn empty_block(&self, number: u32) -> Vec<Option<SlotEntry>> {
         vec![None; self.geometry.slots_of_block(number).len()]
     }

@@ -1,8 +1,8 @@
-//! Slots that are written again in place: tables on flash that say what each
-//! slot holds. `floe_core::slots` says which slots are free.
+//! Slots that are rewritten in place: tables on flash with the content of each
+//! slot. `floe_core::slots` allocates slots.
 //!
-//! An engine implements [`TableOwner`], queues changes with [`Tables::push`] and
-//! runs [`run`] in a task. This module must not depend on an engine.
+//! An engine implements [`TableOwner`], queues changes with [`Tables::push`]
+//! and runs [`run`] as a task. This module must not depend on an engine.
 
 mod blocks;
 mod tables;

@@ -17,7 +17,7 @@ use crate::error::CacheError;
 
 const ZONE: ZoneId = ZoneId(2);
 
-/// An owner that writes down what it is asked for.
+/// An owner that records its calls.
 struct Owner {
     tables: Tables,
     is_stopped: AtomicBool,
@@ -84,7 +84,7 @@ async fn owner() -> (Arc<Owner>, Arc<Faulty>) {
     (owner, faulty)
 }
 
-/// The same with its task, and a value of key hash 10 in the first slot.
+/// The same with a running task, and a value of key hash 10 in the first slot.
 async fn owner_of_a_value() -> (Arc<Owner>, Arc<Faulty>) {
     let (owner, device) = owner().await;
     tokio::spawn(run(Arc::clone(&owner)));
@@ -128,7 +128,7 @@ fn clear(number: u32, hash: u64, up_to: u64) -> Change {
     }
 }
 
-/// The hashes that the first block on flash names, by slot.
+/// The hashes in the first block on flash, by slot.
 async fn on_flash(owner: &Owner) -> Vec<(u32, u64)> {
     let block = owner.tables.blocks().read(owner.life(ZONE), 0).await;
     let block = block.unwrap().into_iter();
@@ -157,7 +157,7 @@ async fn changes_of_one_block_share_a_write() {
 #[tokio::test]
 async fn a_cleared_slot_is_free_once_that_is_written_and_forgotten_once_it_is_stable() {
     let (owner, _) = owner_of_a_value().await;
-    // A lower sequence than the entry's is about an older value.
+    // A sequence below the entry's refers to an older value.
     owner.change(clear(0, 10, 0), Settled::Durable).await;
     assert_eq!(on_flash(&owner).await, [(0, 10)]);
     owner.change(clear(0, 10, 1), Settled::Written).await;
@@ -192,7 +192,7 @@ async fn a_block_that_cannot_be_written_is_buried_and_withdrawn() {
         up_to: Sequence(up_to),
     };
     assert!(owner.buried.lock().contains(&dead(10, 1)));
-    // Later changes of the block are buried, too.
+    // Later changes of the block get tombstones too.
     owner.change(clear(1, 11, 5), Settled::Durable).await;
     assert_eq!(owner.buried.lock().last(), Some(&dead(11, 5)));
     assert!(owner.tables.blocks().write_errors() > 0);
