@@ -1,10 +1,11 @@
-//! Gets of values in memory over memcached's protocol: requests per second of
-//! the server process's own processor time, beside the installed memcached.
+//! Gets of values in memory over memcached's protocol: requests per CPU second
+//! of the server process, beside the installed memcached.
 //!
 //! `cargo bench -p floe-server --bench memcached [-- --quick] [--json]`
 //!
-//! Both servers take the same requests in turn, in short slices, so that a
-//! disturbance hits both. The load has a fixed number of connections and time.
+//! Both servers get the same requests in alternating short slices, so that a
+//! disturbance affects both. The load has a fixed number of connections and
+//! time.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -74,7 +75,7 @@ fn main() -> Result<(), AnyError> {
     Ok(())
 }
 
-/// A server in a process of its own, ended when dropped.
+/// A server process, killed on drop.
 struct Peer {
     name: &'static str,
     child: Child,
@@ -82,7 +83,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// This program again, as a server.
+    /// Starts this program as a server.
     fn floe(path: &Path) -> Result<Self, AnyError> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg("--serve")
@@ -124,7 +125,7 @@ impl Peer {
         Some(peer)
     }
 
-    /// Processor time of the process so far.
+    /// CPU time of the process so far.
     fn cpu_seconds(&self) -> Result<f64, AnyError> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let fields = stat.rsplit_once(')').ok_or("no name")?.1;
@@ -149,7 +150,7 @@ fn serve(path: &Path) -> Result<(), AnyError> {
         .build()?;
     let _server = runtime.block_on(async {
         let clock = Clock::real();
-        // As `floe serve` has it: small items in the engine for tiny objects.
+        // As in `floe serve`: small items in the tiny engine.
         let config = CacheConfig {
             device: memory(ByteSize::mib(192), ByteSize::mib(8)),
             tiny: Some(TinyTierConfig {
@@ -237,7 +238,7 @@ fn measure(peer: &Peer, depth: usize, time: Duration) -> Result<Cost, AnyError> 
     })
 }
 
-/// Asks for keys in batches of `depth` until the time is up.
+/// Gets keys in batches of `depth` until the time is up.
 fn client(path: &Path, depth: usize, number: usize, end: Instant) -> Result<u64, AnyError> {
     let mut stream = UnixStream::connect(path)?;
     let mut key = number * KEYS / CONNECTIONS;

@@ -30,7 +30,7 @@ fn check(request: &Request<'_>, line: &[u8]) {
             assert!(i32::try_from(*len).is_ok_and(|len| len <= i32::MAX - 2));
         }
         Request::MetaDebug(key) => assert!(is_key(key.as_slice())),
-        Request::Answer { line, .. } | Request::Refuse { line, .. } => {
+        Request::Respond { line, .. } | Request::Reject { line, .. } => {
             assert!(!line.is_empty() && !line.contains(['\r', '\n']));
         }
         Request::MetaNoop

@@ -19,7 +19,7 @@ use crate::frontend::Address;
 use crate::net::{self, Acceptor, BindError, Greeting, Service, Shutdown, UnixSocket};
 
 /// Time limit for sending the error to a rejected connection.
-const REFUSAL_PATIENCE: Duration = Duration::from_millis(100);
+const REJECTION_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The sockets of the frontend, bound.
 pub(crate) struct Listeners {
@@ -168,7 +168,7 @@ async fn serve<S, O>(
 {
     let limit = match place {
         Some(_) => frontend.stall_limit(),
-        None => REFUSAL_PATIENCE,
+        None => REJECTION_TIMEOUT,
     };
     let stream = match net::greet(opening, &frontend.clock, limit, &frontend.draining).await {
         Greeting::Done(stream) => stream,
@@ -185,7 +185,7 @@ async fn serve<S, O>(
     }) = &place
     else {
         counters.rejected.add(1);
-        return turn_away(stream, &frontend).await;
+        return reject(stream, &frontend).await;
     };
     connection::serve(stream, frontend, counters, listed).await;
     drop(place);
@@ -203,7 +203,7 @@ async fn listening<L>(listener: Option<io::Result<L>>) -> L {
     std::future::pending().await
 }
 
-async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, frontend: &MemcachedFrontend) {
+async fn reject<S: AsyncWrite + Unpin>(mut stream: S, frontend: &MemcachedFrontend) {
     let line = format!("{}\r\n", words::TOO_MANY_CONNECTIONS);
     let tell = async {
         stream.write_all(line.as_bytes()).await?;
@@ -212,7 +212,7 @@ async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, frontend: &MemcachedFro
     tokio::select! {
         biased;
         _ = tell => {}
-        () = frontend.clock.sleep(REFUSAL_PATIENCE) => {}
+        () = frontend.clock.sleep(REJECTION_TIMEOUT) => {}
     }
 }
 

@@ -84,18 +84,23 @@ impl OxCacheFrontend {
         (meter, reply)
     }
 
-    async fn data(&self, key: String, offset: u64, size: u64) -> Result<(Data, Outcome), Refusal> {
+    async fn data(
+        &self,
+        key: String,
+        offset: u64,
+        size: u64,
+    ) -> Result<(Data, Outcome), Rejection> {
         let most = self.config.max_read_size.bytes();
         if size == 0 {
-            return Err(Refusal::client("the size asked for is 0"));
+            return Err(Rejection::client("the size asked for is 0"));
         }
         if size > most {
-            return Err(Refusal::client(format!(
+            return Err(Rejection::client(format!(
                 "the request is for {size} bytes; this cache serves at most {most} per request"
             )));
         }
         let Some(end) = offset.checked_add(size) else {
-            return Err(Refusal::client(format!(
+            return Err(Rejection::client(format!(
                 "offset {offset} + size {size} exceeds 64 bits"
             )));
         };
@@ -106,7 +111,7 @@ impl OxCacheFrontend {
         let key = ObjectKey::new(Arc::clone(&self.bucket), key);
         let read = self.cache.get(&key, Some(range)).await?;
         if read.range != (offset..end) {
-            return Err(Refusal::client(format!(
+            return Err(Rejection::client(format!(
                 "{key} has {} bytes; {offset}..{end} is not within it",
                 read.meta.size
             )));
@@ -123,7 +128,7 @@ impl OxCacheFrontend {
 
     /// Up to here an error can still become a response. Without memory, the
     /// data is read when the response is due.
-    async fn read_ahead(&self, data: &mut Data) -> Result<(), Refusal> {
+    async fn read_ahead(&self, data: &mut Data) -> Result<(), Rejection> {
         use futures::StreamExt as _;
 
         let wanted = data.size.min(READ_AHEAD_BYTES_MAX);
@@ -141,7 +146,7 @@ impl OxCacheFrontend {
                     data.pieces.push(piece);
                 }
                 None => {
-                    return Err(Refusal {
+                    return Err(Rejection {
                         status: http::StatusCode::SERVICE_UNAVAILABLE,
                         message: "the object ended too early".into(),
                     });
@@ -154,21 +159,21 @@ impl OxCacheFrontend {
 }
 
 /// The reason why a request gets no data.
-struct Refusal {
+struct Rejection {
     status: http::StatusCode,
     message: String,
 }
 
-impl Refusal {
+impl Rejection {
     fn client(message: impl Into<String>) -> Self {
-        Refusal {
+        Rejection {
             status: http::StatusCode::BAD_REQUEST,
             message: message.into(),
         }
     }
 }
 
-impl From<floe::object::ObjectError> for Refusal {
+impl From<floe::object::ObjectError> for Rejection {
     fn from(error: floe::object::ObjectError) -> Self {
         use floe::object::ObjectError;
         use floe::origin::OriginError;
@@ -180,7 +185,7 @@ impl From<floe::object::ObjectError> for Refusal {
             ObjectError::RangeNotSatisfiable { .. } => http::StatusCode::RANGE_NOT_SATISFIABLE,
             _ => http::StatusCode::SERVICE_UNAVAILABLE,
         };
-        Refusal {
+        Rejection {
             status,
             message: error.to_string(),
         }

@@ -12,7 +12,7 @@ use s3s::{S3ErrorCode, S3Result};
 use super::config::S3Config;
 use super::credentials::Credentials;
 use super::error::with;
-use super::kept::refuse_what_is_dropped;
+use super::kept::reject_dropped;
 use super::query::Query;
 use crate::reload::Reloadable;
 
@@ -80,6 +80,6 @@ impl S3Access for Access {
         let verified = context.credentials().is_some();
         self.decide(verified, context.extensions_mut())?;
         let query = Query::of(context.uri());
-        refuse_what_is_dropped(context.s3_op().name(), &query, context.headers())
+        reject_dropped(context.s3_op().name(), &query, context.headers())
     }
 }

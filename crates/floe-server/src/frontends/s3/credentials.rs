@@ -67,7 +67,7 @@ impl Credentials {
                 ));
             }
         };
-        credentials.refuse_unsigned_headers(headers)?;
+        credentials.reject_unsigned_headers(headers)?;
         Ok(credentials)
     }
 
@@ -77,7 +77,7 @@ impl Credentials {
 
     /// Rejects S3 headers that the signature does not cover, as Amazon does: an
     /// extra header could turn a presigned upload into a copy of any object.
-    fn refuse_unsigned_headers(&self, headers: &HeaderMap) -> Result<(), S3Error> {
+    fn reject_unsigned_headers(&self, headers: &HeaderMap) -> Result<(), S3Error> {
         let (signed, is_presigned) = match self {
             Credentials::Anonymous => return Ok(()),
             Credentials::Header(signed) => (signed, false),

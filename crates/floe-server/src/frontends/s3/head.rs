@@ -28,10 +28,10 @@ const CONTENT_SHA256: &str = "x-amz-content-sha256";
 /// requests an unsupported feature.
 pub(crate) fn admit(head: &Parts) -> Result<Credentials, S3Error> {
     require_one_host(head)?;
-    refuse_forms(head)?;
-    refuse_unclear_headers(&head.headers)?;
+    reject_forms(head)?;
+    reject_unclear_headers(&head.headers)?;
     let credentials = Credentials::of(&head.uri, &head.headers)?;
-    refuse_undecoded_chunks(&credentials, &head.headers)?;
+    reject_undecoded_chunks(&credentials, &head.headers)?;
     if let (Credentials::Anonymous, Some(hash)) = (&credentials, head.headers.get(CONTENT_SHA256))
         && hash != "UNSIGNED-PAYLOAD"
         && payload_sha256(&head.headers).is_none()
@@ -67,7 +67,7 @@ fn require_one_host(head: &Parts) -> Result<(), S3Error> {
 
 /// The library would hold a form's whole file in memory, and accept the form's
 /// own kinds of signatures.
-fn refuse_forms(head: &Parts) -> Result<(), S3Error> {
+fn reject_forms(head: &Parts) -> Result<(), S3Error> {
     let names_form = |value: &HeaderValue| {
         value
             .as_bytes()
@@ -85,7 +85,7 @@ fn refuse_forms(head: &Parts) -> Result<(), S3Error> {
 }
 
 /// The library drops repeated and non-text headers, from both the signature and the request.
-fn refuse_unclear_headers(headers: &HeaderMap) -> Result<(), S3Error> {
+fn reject_unclear_headers(headers: &HeaderMap) -> Result<(), S3Error> {
     for name in headers.keys() {
         let is_single = name.as_str().starts_with("x-amz-") || SINGLE.contains(name);
         if !is_single && *name != AUTHORIZATION {
@@ -104,7 +104,7 @@ fn refuse_unclear_headers(headers: &HeaderMap) -> Result<(), S3Error> {
 
 /// The library removes chunk framing from the body only if the `Authorization`
 /// header announces it; otherwise the framing would be stored with the object.
-fn refuse_undecoded_chunks(credentials: &Credentials, headers: &HeaderMap) -> Result<(), S3Error> {
+fn reject_undecoded_chunks(credentials: &Credentials, headers: &HeaderMap) -> Result<(), S3Error> {
     let bytes = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
     let is_streaming = is_streaming(headers);
     let is_coded = headers

@@ -95,11 +95,7 @@ const REASONS: [(&str, &str); 6] = [
 ///
 /// # Errors
 /// Names the header or parameter.
-pub(crate) fn refuse_what_is_dropped(
-    operation: &str,
-    query: &Query,
-    headers: &HeaderMap,
-) -> S3Result<()> {
+pub(crate) fn reject_dropped(operation: &str, query: &Query, headers: &HeaderMap) -> S3Result<()> {
     for name in headers.keys().map(|name| name.as_str()) {
         if name.starts_with("x-amz-") && !is_honoured(operation, name) {
             let reason = REASONS.iter().find(|(prefix, _)| name.starts_with(prefix));
@@ -114,8 +110,8 @@ pub(crate) fn refuse_what_is_dropped(
             return Err(not_implemented(&what));
         }
     }
-    refuse_access_lists(headers)?;
-    refuse_conditions(operation, headers)?;
+    reject_access_lists(headers)?;
+    reject_conditions(operation, headers)?;
     if makes_object(operation) && headers.contains_key("expires") {
         return Err(not_implemented(
             "the header Expires; use Cache-Control: max-age",
@@ -141,7 +137,7 @@ fn makes_object(operation: &str) -> bool {
 }
 
 /// Only the two values that describe a cache whose objects belong to its bucket are accepted.
-fn refuse_access_lists(headers: &HeaderMap) -> S3Result<()> {
+fn reject_access_lists(headers: &HeaderMap) -> S3Result<()> {
     match headers.get("x-amz-acl").map(|acl| acl.as_bytes()) {
         None | Some(b"private" | b"bucket-owner-full-control") => Ok(()),
         Some(_) => Err(not_implemented("access control lists (x-amz-acl)")),
@@ -149,7 +145,7 @@ fn refuse_access_lists(headers: &HeaderMap) -> S3Result<()> {
 }
 
 /// Rejects conditions on the replaced object if the operation does not evaluate them.
-fn refuse_conditions(operation: &str, headers: &HeaderMap) -> S3Result<()> {
+fn reject_conditions(operation: &str, headers: &HeaderMap) -> S3Result<()> {
     let looked_at: &[&str] = match operation {
         "PutObject" | "DeleteObject" | "CompleteMultipartUpload" => &["if-match", "if-none-match"],
         "GetObject" | "HeadObject" => &["if-match", "if-none-match", "if-unmodified-since"],

@@ -260,7 +260,7 @@ impl S3Frontend {
         let named = || self.domains.require_bucket_name(&head.uri, &head.headers);
         match named().and_then(|()| head::admit(&head)) {
             Ok(credentials) => head.extensions.insert(credentials),
-            Err(error) => return refusal(error, head.version),
+            Err(error) => return rejection(error, head.version),
         };
         let clock = self.clock.clone();
         let pace = self.limits.get().uploads;
@@ -270,7 +270,7 @@ impl S3Frontend {
             false if is_streamed => Body::http_body_unsync(TimedBody::new(body, clock, pace)),
             false => match document(&head.headers, TimedBody::new(body, clock, pace)).await {
                 Ok(document) => Body::from(document),
-                Err(error) => return refusal(error, head.version),
+                Err(error) => return rejection(error, head.version),
             },
         };
         let request = Request::from_parts(head, body);
@@ -356,7 +356,7 @@ async fn document(headers: &HeaderMap, body: TimedBody<Incoming>) -> Result<Byte
 
 /// A response that does not wait for the body. Over HTTP/1 the connection must
 /// close, because it has not read this request's body.
-fn refusal(error: S3Error, version: Version) -> Response<Body> {
+fn rejection(error: S3Error, version: Version) -> Response<Body> {
     let mut response = error_response(error);
     if version <= Version::HTTP_11 {
         let close = HeaderValue::from_static("close");

@@ -21,7 +21,7 @@ use super::condition::conditions;
 use super::error::{
     invalid_argument, not_implemented, precondition_failed, range_not_satisfiable, s3_error,
 };
-use super::kept::refuse_what_is_dropped;
+use super::kept::reject_dropped;
 use super::query::Query;
 use super::range::requested_range;
 use super::target::Domains;
@@ -83,8 +83,8 @@ impl S3Route for Reads {
             true => "HeadObject",
             false => "GetObject",
         };
-        refuse_what_is_dropped(operation, &query, headers)?;
-        refuse_versions_and_parts(&query)?;
+        reject_dropped(operation, &query, headers)?;
+        reject_versions_and_parts(&query)?;
         let overrides = overridden_headers(&query, request.credentials.is_some())?;
         let key = ObjectKey::new(bucket, key);
         let mut response = if request.method == Method::HEAD {
@@ -251,7 +251,7 @@ fn content_range(range: &Range<u64>, size: u64) -> HeaderValue {
 
 /// Rejects parameters for versions or parts, which a cache of whole objects can
 /// neither honour nor ignore.
-fn refuse_versions_and_parts(query: &Query) -> S3Result<()> {
+fn reject_versions_and_parts(query: &Query) -> S3Result<()> {
     for (name, value) in query.iter() {
         match name {
             "versionId" if value != "null" => {

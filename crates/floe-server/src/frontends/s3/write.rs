@@ -155,8 +155,8 @@ impl S3 for Writes {
         request: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         let input = request.input;
-        refuse_version(input.version_id.as_deref())?;
-        refuse_conditional_delete(
+        reject_version(input.version_id.as_deref())?;
+        reject_conditional_delete(
             input.if_match.is_some()
                 || input.if_match_last_modified_time.is_some()
                 || input.if_match_size.is_some(),
@@ -386,8 +386,8 @@ impl Writes {
         let key = ObjectKey::new(bucket, object.key.as_str());
         let is_conditional =
             object.e_tag.is_some() || object.last_modified_time.is_some() || object.size.is_some();
-        let refused = refuse_version(object.version_id.as_deref())
-            .and_then(|()| refuse_conditional_delete(is_conditional));
+        let refused = reject_version(object.version_id.as_deref())
+            .and_then(|()| reject_conditional_delete(is_conditional));
         let result = match refused {
             Ok(()) => self
                 .cache
@@ -411,7 +411,7 @@ impl Writes {
     }
 }
 
-fn refuse_version(version: Option<&str>) -> S3Result<()> {
+fn reject_version(version: Option<&str>) -> S3Result<()> {
     match version {
         None | Some("null") => Ok(()),
         Some(_) => Err(not_implemented("versions of objects (versionId)")),
@@ -419,7 +419,7 @@ fn refuse_version(version: Option<&str>) -> S3Result<()> {
 }
 
 /// No kind of origin compares and deletes atomically.
-fn refuse_conditional_delete(is_conditional: bool) -> S3Result<()> {
+fn reject_conditional_delete(is_conditional: bool) -> S3Result<()> {
     match is_conditional {
         true => Err(not_implemented("conditional deletes")),
         false => Ok(()),

@@ -7,16 +7,16 @@ use crate::frontends::memcached::latency::GetResult;
 
 /// Gets of the current batch.
 #[derive(Default)]
-pub(super) struct Answered {
+pub(super) struct BatchGets {
     hits: u64,
     misses: u64,
 }
 
-impl Answered {
+impl BatchGets {
     /// Records the arrival of a batch.
     pub(super) fn begin(&mut self, context: &mut Context) {
         context.arrived = context.frontend.clock.now();
-        *self = Answered::default();
+        *self = BatchGets::default();
     }
 
     pub(super) fn hit(&mut self, counters: &Counters) {

@@ -12,7 +12,7 @@ use crate::frontends::memcached::words as say;
 
 /// Responses from memory beyond the uncounted bytes take a share of this many
 /// bytes, or of the value's length if that is more.
-const ANSWERS_SHARE_BYTES: usize = 64 << 10;
+const RESPONSE_SHARE_BYTES: usize = 64 << 10;
 
 impl<S> Connection<'_, S>
 where
@@ -50,17 +50,17 @@ where
         counters.gets.add(1);
         match self.context.items().get_ram(key) {
             Ok(Found::Hit(item)) => {
-                if !self.make_answer_room(item.value.len()).await? {
+                if !self.reserve_response(item.value.len()).await? {
                     return Ok(false);
                 }
-                self.answered.hit(&self.context.counters);
+                self.batch_gets.hit(&self.context.counters);
                 self.context.items().note_read(&item);
                 self.context.frontend.prefixes.note_get(key, true);
                 self.replies.sink().item(key, &item, with_version);
                 Ok(true)
             }
             Ok(Found::Miss) => {
-                self.answered.miss(counters);
+                self.batch_gets.miss(counters);
                 self.context.frontend.prefixes.note_get(key, false);
                 Ok(true)
             }
@@ -133,11 +133,11 @@ where
         }
         counters.gets.add(1);
         match item {
-            Some(_) => self.answered.hit(counters),
-            None => self.answered.miss(counters),
+            Some(_) => self.batch_gets.hit(counters),
+            None => self.batch_gets.miss(counters),
         }
         let len = item.as_ref().map_or(0, |item| item.value.len());
-        if meta.value && !self.make_answer_room(len).await? {
+        if meta.value && !self.reserve_response(len).await? {
             self.answer(say::NO_MEMORY_TO_GET, false);
             return Ok(());
         }
@@ -149,16 +149,16 @@ where
     /// Reserves memory for a response that holds a value: the client keeps the
     /// value alive until it receives the response. `false` if there is no
     /// memory in time.
-    async fn make_answer_room(&mut self, len: usize) -> Result<bool, End> {
-        if len > self.answer_room {
-            let bytes = len.max(ANSWERS_SHARE_BYTES);
+    async fn reserve_response(&mut self, len: usize) -> Result<bool, End> {
+        if len > self.response_room {
+            let bytes = len.max(RESPONSE_SHARE_BYTES);
             let Some(share) = self.share(bytes as u64).await? else {
                 return Ok(false);
             };
-            self.answer_room += bytes;
+            self.response_room += bytes;
             self.replies.sink().hold(share);
         }
-        self.answer_room -= len;
+        self.response_room -= len;
         Ok(true)
     }
 }

@@ -4,8 +4,8 @@
 //! serve are executed at once. For the others a flash operation is started, and
 //! the batch's responses are sent together.
 
-mod answered;
 mod authenticate;
+mod batch_gets;
 mod end;
 mod get;
 mod long_get;
@@ -31,7 +31,7 @@ use super::output::Output;
 use super::protocol::{self, Meta, Request, Verb};
 use super::replies::{Effect, Replies};
 use super::words as say;
-use answered::Answered;
+use batch_gets::BatchGets;
 use end::End;
 use patience::Patience;
 use state::{ClassicHead, Connection, Follows, Head, OUTPUT_BYTES_MAX, UNCOUNTED_BYTES_MAX};
@@ -57,11 +57,11 @@ pub(super) async fn serve<S>(
         input: BytesMut::new(),
         replies: Replies::default(),
         account: Arc::default(),
-        answer_room: UNCOUNTED_BYTES_MAX,
+        response_room: UNCOUNTED_BYTES_MAX,
         max_pipeline: context.frontend.config().max_pipeline as usize,
         listed,
         long_get: None,
-        answered: Answered::default(),
+        batch_gets: BatchGets::default(),
     };
     let counters = &context.counters;
     let end = connection.run().await;
@@ -69,7 +69,7 @@ pub(super) async fn serve<S>(
     // client would take it for complete. An evicted connection must release its
     // memory at once.
     if !matches!(end, End::Broken(_) | End::Evicted | End::CutOff) {
-        connection.say_goodbye().await;
+        connection.end_stream().await;
     }
     drop(connection);
     match end {
@@ -118,7 +118,7 @@ where
 
     /// Executes every request that has arrived completely.
     async fn process(&mut self) -> Result<(), End> {
-        self.answered.begin(&mut self.context);
+        self.batch_gets.begin(&mut self.context);
         let mut input = std::mem::take(&mut self.input);
         let mut at = 0;
         let mut is_draining = false;
@@ -142,11 +142,11 @@ where
             };
             match self.carry_out(line).await? {
                 Follows::Nothing => {}
-                Follows::Waste(len) => {
+                Follows::Skip(len) => {
                     input.advance(at);
                     at = 0;
                     self.input = input;
-                    self.waste(len).await?;
+                    self.skip(len).await?;
                     input = std::mem::take(&mut self.input);
                     is_draining = self.context.frontend.is_draining();
                 }
@@ -173,7 +173,7 @@ where
         }
         input.advance(at);
         self.input = input;
-        self.answered.end(&self.context);
+        self.batch_gets.end(&self.context);
         Ok(())
     }
 
@@ -191,7 +191,7 @@ where
                         self.forget(store.key).await?;
                     }
                     self.answer(say::TOO_LARGE, store.noreply);
-                    return Ok(Follows::Waste(len as u64 + 2));
+                    return Ok(Follows::Skip(len as u64 + 2));
                 }
                 let head = Head::Classic(ClassicHead {
                     verb: store.verb,
@@ -211,13 +211,13 @@ where
                     self.context.counters.too_large.add(1);
                     self.forget(key).await?;
                     self.answer(say::TOO_LARGE, false);
-                    return Ok(Follows::Waste(u64::from(len) + 2));
+                    return Ok(Follows::Skip(u64::from(len) + 2));
                 }
                 return Ok(Follows::Value(Head::Meta(line.into()), len as usize));
             }
-            Request::Refuse { line, len } => {
+            Request::Reject { line, len } => {
                 self.answer(line, false);
-                return Ok(Follows::Waste(len));
+                return Ok(Follows::Skip(len));
             }
             request => self.carry_out_simple(request, line).await?,
         }
@@ -286,7 +286,7 @@ where
             }
             Request::Quit => Err(End::Closed),
             Request::Hangup => Err(End::Junk),
-            Request::Answer { line, noreply } => {
+            Request::Respond { line, noreply } => {
                 self.answer(line, noreply);
                 Ok(())
             }
@@ -295,7 +295,7 @@ where
             | Request::MetaGet(_)
             | Request::Store(_)
             | Request::MetaSet(..)
-            | Request::Refuse { .. } => Ok(()),
+            | Request::Reject { .. } => Ok(()),
         }
     }
 

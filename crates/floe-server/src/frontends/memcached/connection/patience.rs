@@ -13,7 +13,7 @@ use super::end::End;
 use crate::frontends::memcached::frontend::MemcachedFrontend;
 
 /// How long a shutdown waits for a client in the middle of a transfer.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The idle limit of a connection, and the shutdown of the server. Its futures
 /// keep the task's waker, so they are polled only after the task was woken by
@@ -58,7 +58,7 @@ impl Patience {
     pub(super) fn drain_by(&mut self, task: &mut TaskContext<'_>) -> Option<Tick> {
         self.was_elsewhere();
         if self.drain_by.is_none() && self.draining.as_mut().poll(task).is_ready() {
-            self.drain_by = Some(self.clock.now() + DRAIN_PATIENCE);
+            self.drain_by = Some(self.clock.now() + DRAIN_TIMEOUT);
         }
         self.drain_by
     }
@@ -69,7 +69,7 @@ impl Patience {
         self.draining.as_mut().await;
         let drain_by = *self
             .drain_by
-            .get_or_insert(self.clock.now() + DRAIN_PATIENCE);
+            .get_or_insert(self.clock.now() + DRAIN_TIMEOUT);
         self.clock.sleep_until(drain_by).await;
     }
 

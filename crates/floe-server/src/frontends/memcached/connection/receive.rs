@@ -75,8 +75,8 @@ where
         self.settle().await?;
         let room = self.input.len().max(FIRST_ROOM_BYTES).min(len);
         let Some(mut share) = self.share(room as u64).await? else {
-            self.refuse_value(&head).await?;
-            return self.waste(len as u64 + 2).await;
+            self.reject_value(&head).await?;
+            return self.skip(len as u64 + 2).await;
         };
         self.listed.set(Activity::Nread);
         let mut pace = Pace::new(&self.context.frontend, &self.account);
@@ -87,8 +87,8 @@ where
             if value.room() == 0 && !self.make_room(&mut value, &mut share, &mut pace).await? {
                 let missing = value.missing() as u64;
                 drop((value, share));
-                self.refuse_value(&head).await?;
-                return self.waste(missing + 2).await;
+                self.reject_value(&head).await?;
+                return self.skip(missing + 2).await;
             }
             self.receive_some(&mut value.rest(), &mut pace).await?;
         }
@@ -112,7 +112,7 @@ where
     }
 
     /// Skips the bytes of a rejected request.
-    pub(super) async fn waste(&mut self, len: u64) -> Result<(), End> {
+    pub(super) async fn skip(&mut self, len: u64) -> Result<(), End> {
         let mut left = len;
         let mut pace = None;
         loop {
@@ -139,7 +139,7 @@ where
     pub(super) async fn store(&mut self, head: Head, value: ItemBuffer) -> Result<(), End> {
         match self.share(value.bytes().len() as u64).await? {
             Some(share) => self.store_with(head, value, share).await,
-            None => self.refuse_value(&head).await,
+            None => self.reject_value(&head).await,
         }
     }
 
@@ -175,7 +175,7 @@ where
 
     /// Rejects a value for lack of memory, and deletes the item that it would
     /// have replaced, as memcached does.
-    async fn refuse_value(&mut self, head: &Head) -> Result<(), End> {
+    async fn reject_value(&mut self, head: &Head) -> Result<(), End> {
         match head {
             Head::Classic(head) => {
                 if head.verb == Verb::Set {

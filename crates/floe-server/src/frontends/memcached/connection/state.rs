@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
-use super::answered::Answered;
+use super::batch_gets::BatchGets;
 use super::patience::Patience;
 use crate::frontends::memcached::execute::Context;
 use crate::frontends::memcached::memory::Account;
@@ -35,13 +35,13 @@ pub(super) struct Connection<'a, S> {
     /// This connection's memory.
     pub(super) account: Arc<Account>,
     /// Bytes of values that the shares of unsent responses still have room for.
-    pub(super) answer_room: usize,
+    pub(super) response_room: usize,
     /// Most requests that wait for flash.
     pub(super) max_pipeline: usize,
     pub(super) patience: Patience,
     /// Set during a `get` whose line exceeds the read buffer.
     pub(super) long_get: Option<LongGet>,
-    pub(super) answered: Answered,
+    pub(super) batch_gets: BatchGets,
 }
 
 /// The bytes that follow a request's line.
@@ -50,7 +50,7 @@ pub(super) enum Follows {
     /// A value to store, and its bytes.
     Value(Head, usize),
     /// Bytes to skip.
-    Waste(u64),
+    Skip(u64),
 }
 
 /// A request whose value is still arriving.

@@ -16,7 +16,7 @@ use crate::frontends::memcached::open::Activity;
 use crate::frontends::memcached::output::Output;
 
 /// Time limit for the end of a stream.
-const GOODBYE_PATIENCE: Duration = Duration::from_millis(100);
+const END_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl<S> Connection<'_, S>
 where
@@ -31,7 +31,7 @@ where
             replies,
             patience,
             listed,
-            answer_room,
+            response_room,
             ..
         } = self;
         let is_all = !replies.has_more();
@@ -62,18 +62,18 @@ where
             }
         })
         .await?;
-        *answer_room = if is_all { UNCOUNTED_BYTES_MAX } else { 0 };
+        *response_room = if is_all { UNCOUNTED_BYTES_MAX } else { 0 };
         Ok(())
     }
 
     /// Ends the stream. Without a TLS close notification the client could not
     /// detect a truncation.
-    pub(super) async fn say_goodbye(&mut self) {
+    pub(super) async fn end_stream(&mut self) {
         tokio::select! {
             biased;
             // On an error the client is gone already.
             _ = self.stream.shutdown() => {}
-            () = self.context.frontend.clock.sleep(GOODBYE_PATIENCE) => {}
+            () = self.context.frontend.clock.sleep(END_TIMEOUT) => {}
         }
     }
 

@@ -84,20 +84,20 @@ pub(super) fn set(words: Words<'_>) -> Request<'_> {
         return answer(say::BAD_FORMAT);
     };
     // After this, a fault must skip the value that follows.
-    let refuse = |line| Request::Refuse {
+    let reject = |line| Request::Reject {
         line,
         len: u64::from(len) + 2,
     };
     let meta = match Meta::read(words, 2) {
         Ok(meta) => meta,
-        Err(line) => return refuse(line),
+        Err(line) => return reject(line),
     };
     match meta.mode.0 {
         None | Some(b'E' | b'A' | b'P' | b'R' | b'S') => {}
-        Some(_) => return refuse(say::BAD_SET_MODE),
+        Some(_) => return reject(say::BAD_SET_MODE),
     }
     if meta.has_long_opaque() {
-        return refuse(say::OPAQUE_TOO_LONG);
+        return reject(say::OPAQUE_TOO_LONG);
     }
     Request::MetaSet(meta, len)
 }

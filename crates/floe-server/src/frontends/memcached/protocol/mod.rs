@@ -116,7 +116,7 @@ fn store(verb: Verb, words: Words<'_>) -> Request<'_> {
     };
     match read() {
         Some(store) => Request::Store(store),
-        None => Request::Answer {
+        None => Request::Respond {
             line: say::BAD_FORMAT,
             noreply,
         },
@@ -130,12 +130,12 @@ fn delete(words: Words<'_>) -> Request<'_> {
         [] | [_, _, _, _, ..] => return answer(say::ERROR),
         _ => {
             let line = say::DELETE_USAGE;
-            return Request::Answer { line, noreply };
+            return Request::Respond { line, noreply };
         }
     };
     if key.len() > KEY_BYTES_MAX {
         let line = say::BAD_FORMAT;
-        return Request::Answer { line, noreply };
+        return Request::Respond { line, noreply };
     }
     Request::Delete { key, noreply }
 }
@@ -147,7 +147,7 @@ fn count(words: Words<'_>, up: bool) -> Request<'_> {
     let noreply = words.noreply();
     if key.len() > KEY_BYTES_MAX {
         let line = say::BAD_FORMAT;
-        return Request::Answer { line, noreply };
+        return Request::Respond { line, noreply };
     }
     match unsigned(delta) {
         Some(delta) => Request::Count {
@@ -156,7 +156,7 @@ fn count(words: Words<'_>, up: bool) -> Request<'_> {
             up,
             noreply,
         },
-        None => Request::Answer {
+        None => Request::Respond {
             line: say::BAD_DELTA,
             noreply,
         },
@@ -170,7 +170,7 @@ fn touch(words: Words<'_>) -> Request<'_> {
     let noreply = words.noreply();
     if key.len() > KEY_BYTES_MAX {
         let line = say::BAD_FORMAT;
-        return Request::Answer { line, noreply };
+        return Request::Respond { line, noreply };
     }
     match signed_32(exptime) {
         Some(exptime) => Request::Touch {
@@ -178,7 +178,7 @@ fn touch(words: Words<'_>) -> Request<'_> {
             exptime,
             noreply,
         },
-        None => Request::Answer {
+        None => Request::Respond {
             line: say::BAD_EXPTIME,
             noreply,
         },
@@ -195,7 +195,7 @@ fn flush_all(words: Words<'_>) -> Request<'_> {
     };
     match exptime {
         Some(exptime) => Request::FlushAll { exptime, noreply },
-        None => Request::Answer {
+        None => Request::Respond {
             line: say::BAD_EXPTIME,
             noreply,
         },
@@ -207,14 +207,14 @@ fn rare<'a>(command: &[u8], words: Words<'a>) -> Request<'a> {
     let given = words.as_slice();
     let noreply = words.noreply();
     match (command, given) {
-        (b"verbosity", [level] | [level, _]) => Request::Answer {
+        (b"verbosity", [level] | [level, _]) => Request::Respond {
             line: match unsigned_32(level) {
                 Some(_) => say::OK,
                 None => say::BAD_FORMAT,
             },
             noreply,
         },
-        (b"cache_memlimit", [limit] | [limit, _]) => Request::Answer {
+        (b"cache_memlimit", [limit] | [limit, _]) => Request::Respond {
             line: match unsigned_32(limit) {
                 None => say::ERROR,
                 Some(..8) => say::MEMLIMIT_TOO_SMALL,
@@ -226,11 +226,11 @@ fn rare<'a>(command: &[u8], words: Words<'a>) -> Request<'a> {
         (b"shutdown", _) => answer(say::NO_SHUTDOWN),
         (b"slabs", given) => tuning::slabs(given, noreply),
         (b"lru_crawler", given) => answer(tuning::lru_crawler(given)),
-        (b"lru", given) => Request::Answer {
+        (b"lru", given) => Request::Respond {
             line: tuning::lru(given),
             noreply: noreply && !given.is_empty(),
         },
-        (b"watch", _) => Request::Answer {
+        (b"watch", _) => Request::Respond {
             line: say::NO_WATCH,
             noreply,
         },

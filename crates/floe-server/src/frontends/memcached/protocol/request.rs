@@ -63,14 +63,14 @@ pub enum Request<'a> {
     /// `quit`.
     Quit,
     /// Only a response.
-    Answer {
+    Respond {
         /// The line, without its end.
         line: &'static str,
         /// Whether to send no response.
         noreply: bool,
     },
     /// An error response after which `len` bytes are skipped.
-    Refuse {
+    Reject {
         /// The line, without its end.
         line: &'static str,
         /// Bytes of the rejected request.
@@ -136,7 +136,7 @@ pub struct Store<'a> {
 
 /// A request that only responds with `line`.
 pub(super) fn answer<'a>(line: &'static str) -> Request<'a> {
-    Request::Answer {
+    Request::Respond {
         line,
         noreply: false,
     }

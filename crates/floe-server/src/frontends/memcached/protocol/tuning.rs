@@ -15,7 +15,7 @@ const LRU_SHARE_MAX: u32 = 80;
 pub(super) fn slabs<'a>(given: &[&[u8]], noreply: bool) -> Request<'a> {
     match given {
         [b"reassign", _, _] => answer(say::NO_REASSIGN),
-        [b"automove", level, rest @ ..] => Request::Answer {
+        [b"automove", level, rest @ ..] => Request::Respond {
             line: automove(level, rest),
             noreply,
         },
