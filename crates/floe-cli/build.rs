@@ -1,4 +1,4 @@
-//! Records the commit that is built, where one is known.
+//! Records the commit of the build, if it is known.
 
 use std::process::Command;
 

@@ -1,5 +1,4 @@
-//! The command line: subcommands and flags. Flags of settings come from the
-//! table of keys.
+//! The command line: subcommands and flags. The table of keys provides the settings' flags.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -58,7 +57,7 @@ pub(crate) enum Action {
     /// Make a report again, compare two, or merge the shards of one
     #[command(disable_help_flag = true)]
     Report(LabArgs),
-    /// Print what lies on a cache's device
+    /// Print the content of a cache's device
     #[command(after_help = "Examples:\n  \
         floe inspect --data-dir /var/lib/floe\n  \
         floe inspect --device-path /dev/nvme1n1 --zone 7 --records\n\n\
@@ -71,7 +70,7 @@ pub(crate) enum Action {
         The file of tiny objects is checked too, unless --device-path names one device alone.\n\
         Exit status 4 if there is damage. Nothing is changed. The cache must not be in use.")]
     Check(CheckArgs),
-    /// Make a device a new, empty cache
+    /// Format a device as a new, empty cache
     #[command(after_help = "Examples:\n  \
         floe format --device-path /dev/nvme1n1\n  \
         floe format --device-path cache.floe --device-size 16GiB --chunk-size 1MiB --force\n  \
@@ -98,10 +97,10 @@ pub(crate) enum Action {
     },
 }
 
-/// The arguments of a subcommand of `floe-lab`, which reads them itself.
+/// The arguments of a subcommand of `floe-lab`, passed on unread.
 #[derive(Debug, Args)]
 pub(crate) struct LabArgs {
-    /// As `floe-lab` takes them; --help lists them
+    /// The arguments of `floe-lab`; --help lists them
     #[arg(
         value_name = "ARGUMENT",
         trailing_var_arg = true,
@@ -112,37 +111,37 @@ pub(crate) struct LabArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Fail where the file of tiny objects cannot be opened, and do not serve without it
+    /// Fail if the cache of tiny objects cannot be opened, instead of serving without it
     #[arg(long)]
     pub(crate) strict: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct FormatArgs {
-    /// Wipe whatever the device holds, for ever
+    /// Wipe the device permanently, whatever it holds
     #[arg(long)]
     pub(crate) force: bool,
-    /// The cache of tiny objects (`tiny.path`), and not that of chunks
+    /// The cache of tiny objects (`tiny.path`) instead of that of chunks
     #[arg(long)]
     pub(crate) tiny: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
-    /// Only this zone, beside the metadata
+    /// Only this zone, and the metadata
     #[arg(long, value_name = "ZONE")]
     pub(crate) zone: Option<u32>,
     /// Print every record
     #[arg(long)]
     pub(crate) records: bool,
-    /// Read the values too and check them
+    /// Read and verify the values too
     #[arg(long)]
     pub(crate) values: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// Check what describes values, but not the values
+    /// Verify the metadata and records, but not the values
     #[arg(long)]
     pub(crate) quick: bool,
 }
@@ -151,21 +150,21 @@ pub(crate) struct CheckArgs {
 pub(crate) enum ConfigAction {
     /// Print a commented file with every setting and its default
     Default,
-    /// Check a configuration and say what is wrong
+    /// Check a configuration and report errors
     #[command(after_help = "Example:\n  floe config check /etc/floe/floe.toml")]
     Check {
         /// The file; the environment and flags are checked as well
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
     },
-    /// Print the settings that hold and where each came from
+    /// Print the effective settings with their sources
     #[command(after_help = "Example:\n  FLOE_RAM_SIZE=1GiB floe config show --chunk-size 256KiB")]
     Show,
     /// Print the reference of all settings as Markdown
     Reference,
 }
 
-/// The whole command, with a flag for each setting where settings matter.
+/// The whole command, with the settings' flags for the subcommands that use them.
 pub(crate) fn command(schema: &Schema) -> Command {
     let all = |_: &str| true;
     let device = |section: &str| section == "device";

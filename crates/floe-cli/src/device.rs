@@ -1,4 +1,4 @@
-//! Opening devices, and saying what is in the way.
+//! Opens devices, and explains failures.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use floe_device::{Clock, DeviceConfig, OpenDeviceError, SharedDevice};
 
 use crate::failure::Failure;
 
-/// The cache that a device belongs to.
+/// The cache on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The cache of chunks.
@@ -32,11 +32,11 @@ impl Part {
         }
     }
 
-    /// The cure for a cache of which nothing can be used.
+    /// The remedy for an unusable cache.
     pub(crate) fn start_anew(self) -> &'static str {
         match self {
-            Part::Chunks => "start anew with `floe format --force`",
-            Part::Tiny => "start anew with `floe format --tiny --force`",
+            Part::Chunks => "start empty with `floe format --force`",
+            Part::Tiny => "start empty with `floe format --tiny --force`",
         }
     }
 }
@@ -44,7 +44,7 @@ impl Part {
 /// Opens a device; needs a tokio runtime.
 ///
 /// # Errors
-/// The obstacle, and the cure.
+/// The cause and the remedy.
 pub(crate) fn open(
     part: Part,
     config: &DeviceConfig,
@@ -53,8 +53,8 @@ pub(crate) fn open(
     floe_device::open(config, clock).map_err(|error| explain(part, error))
 }
 
-/// As [`open`], but waits a while for the last user of the device to let go: a
-/// process that was killed holds its files until the kernel has ended its I/O.
+/// As [`open`], but retries for a while if the device is in use: a killed
+/// process holds its files until the kernel has completed its I/O.
 ///
 /// # Errors
 /// As [`open`].
@@ -80,11 +80,10 @@ pub(crate) async fn open_patiently(
     }
 }
 
-/// Opens a device that must exist, in the shape that its cache was made for,
-/// without changing it.
+/// Opens an existing device with the geometry of its cache, without changing the device.
 ///
 /// # Errors
-/// The obstacle, and the cure.
+/// The cause and the remedy.
 pub(crate) fn open_existing(
     part: Part,
     config: &DeviceConfig,
@@ -92,7 +91,7 @@ pub(crate) fn open_existing(
 ) -> Result<SharedDevice, Failure> {
     let (DeviceKind::File, Some(path)) = (config.kind, &config.path) else {
         return Err(
-            Failure::usage("only a file or block device can be looked at")
+            Failure::usage("only a file or block device can be read offline")
                 .cure("name one with --device-path"),
         );
     };
@@ -104,20 +103,20 @@ pub(crate) fn open_existing(
         }
         Err(error) => error,
     };
-    // There may still be something: the settings tell its place.
+    // A cache with damaged superblocks is read with the geometry of the settings.
     config.size = None;
     let device = open(part, &config, clock);
     match error {
         LayoutError::Blank | LayoutError::Foreign => device.map_err(|_| {
             Failure::environment(format!("`{}` holds no Floe cache", path.display()))
                 .because(error)
-                .cure("name the cache with --device-path or the folder it is in with --data-dir")
+                .cure("name the cache with --device-path, or its directory with --data-dir")
         }),
         _ => device,
     }
 }
 
-/// The shape of device that a cache was made for.
+/// The geometry in a cache's superblock.
 struct Shape {
     block_size: u32,
     zone_count: u32,
@@ -125,11 +124,11 @@ struct Shape {
     zone_capacity: u64,
 }
 
-/// The shape in a superblock at `path`, of either kind of cache: the one in the
-/// first zone or, if there is none, that in the second.
+/// The geometry in the superblock at `path`, of either kind of cache: in the
+/// first zone or, if there is none, in the second.
 ///
 /// # Errors
-/// If the path cannot be read. Inside: what is wrong with the first.
+/// The path cannot be read. The inner error describes the first zone.
 fn shape(path: &Path) -> Result<Result<Shape, LayoutError>, Failure> {
     let find = || {
         let file = File::open(path)?;
@@ -156,7 +155,7 @@ fn shape(path: &Path) -> Result<Result<Shape, LayoutError>, Failure> {
     find().map_err(|error| cannot_read(path, error))
 }
 
-/// Possible offsets of the second zone: users may have chosen any zone size.
+/// Possible offsets of the second zone, for any configured zone size.
 fn second_zone_starts() -> impl Iterator<Item = u64> {
     const MIB: usize = 1 << 20;
     let fine = (4096..16 * MIB).step_by(4096);
@@ -183,7 +182,7 @@ fn shape_in(block: &[u8]) -> Result<Shape, LayoutError> {
     }
 }
 
-/// As much as there is.
+/// Reads until the block is full or the file ends.
 fn read_at(file: &File, block: &mut [u8], start: u64) -> io::Result<usize> {
     let mut length = 0;
     while length < block.len() {
@@ -198,7 +197,7 @@ fn read_at(file: &File, block: &mut [u8], start: u64) -> io::Result<usize> {
 fn cannot_read(path: &Path, error: io::Error) -> Failure {
     let cure = match error.kind() {
         io::ErrorKind::NotFound => {
-            "name the cache with --device-path or the folder it is in with --data-dir"
+            "name the cache with --device-path, or its directory with --data-dir"
         }
         io::ErrorKind::PermissionDenied => "change its owner or mode, or run as a user who may",
         _ => "check the path and the device",
@@ -218,7 +217,7 @@ fn take_shape(
     let metadata = std::fs::metadata(path).map_err(|error| cannot_read(path, error))?;
     if metadata.is_file() && metadata.len() < size {
         return Err(Failure::damage(format!(
-            "`{}` was cut off: it has {} bytes, its cache was made with {size}",
+            "`{}` was truncated: it has {} bytes, but its cache was created with {size}",
             path.display(),
             metadata.len()
         ))
@@ -232,7 +231,7 @@ fn take_shape(
     Ok(())
 }
 
-/// Whether it is the settings or the machine that is in the way.
+/// Explains whether the settings or the machine are at fault.
 pub fn explain(part: Part, error: OpenDeviceError) -> Failure {
     use OpenDeviceError as E;
     let what = match part {
@@ -243,13 +242,13 @@ pub fn explain(part: Part, error: OpenDeviceError) -> Failure {
         E::ForeignData { ref path, .. } => {
             let format = part.format_command(path);
             Failure::environment(what).because(error).cure(format!(
-                "another path; or wipe what is there, for ever, with `{format}`"
+                "another path; or wipe the device permanently with `{format}`"
             ))
         }
         E::OtherSize { ref path, .. } => {
             let format = part.format_command(path);
             Failure::usage(what).because(error).cure(format!(
-                "change the setting back; or forget what is cached with `{format}`"
+                "change the setting back; or discard the cached data with `{format}`"
             ))
         }
         E::Missing(_)
@@ -263,14 +262,14 @@ pub fn explain(part: Part, error: OpenDeviceError) -> Failure {
     }
 }
 
-/// Bytes that may still be written to the file system below `path`.
+/// Free bytes of the file system at `path`.
 ///
 /// # Errors
 /// The error from the operating system.
 pub(crate) fn free_space(path: &Path) -> Result<ByteSize, Failure> {
     let found = rustix::fs::statvfs(path).map_err(|error| {
         Failure::environment(format!(
-            "cannot ask for the free space of `{}`",
+            "cannot read the free space of `{}`",
             path.display()
         ))
         .because(io::Error::from(error))

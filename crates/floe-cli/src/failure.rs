@@ -1,4 +1,4 @@
-//! How a command fails: an exit code for scripts, a cause and a cure for people.
+//! Failures of commands: an exit code for scripts, a cause and a remedy for people.
 
 use std::error::Error;
 use std::fmt::{self, Write as _};
@@ -6,18 +6,18 @@ use std::process::ExitCode;
 
 use crate::style::Style;
 
-/// The meaning of the exit status.
+/// The meanings of exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// The command line or the configuration is wrong.
+    /// The command line or the configuration is invalid.
     Usage = 2,
-    /// The machine is in the way: device, port, permission, origin.
+    /// The environment is at fault: device, port, permission, origin.
     Environment = 3,
     /// A check found damage.
     Damage = 4,
-    /// A judged figure differs and is not listed as known to, or is listed and holds.
+    /// A verdict on a figure differs from its expected verdict.
     Verdict = 5,
-    /// Floe is wrong.
+    /// Floe has a bug.
     Bug = 70,
 }
 
@@ -28,7 +28,7 @@ impl Exit {
     }
 }
 
-/// A failed command.
+/// The failure of a command.
 #[derive(Debug)]
 pub struct Failure {
     exit: Exit,
@@ -38,27 +38,27 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A wrong command line or configuration.
+    /// An invalid command line or configuration.
     pub fn usage(what: impl Into<String>) -> Self {
         Failure::new(Exit::Usage, what)
     }
 
-    /// Something about the machine.
+    /// A fault of the environment.
     pub fn environment(what: impl Into<String>) -> Self {
         Failure::new(Exit::Environment, what)
     }
 
-    /// Damage that a check found.
+    /// Damage found by a check.
     pub fn damage(what: impl Into<String>) -> Self {
         Failure::new(Exit::Damage, what)
     }
 
-    /// Figures that were judged otherwise than expected.
+    /// Verdicts other than expected.
     pub fn verdict(what: impl Into<String>) -> Self {
         Failure::new(Exit::Verdict, what)
     }
 
-    /// A broken promise of Floe's own.
+    /// A bug in Floe.
     pub fn bug(what: impl Into<String>) -> Self {
         Failure::new(Exit::Bug, what)
     }
@@ -72,30 +72,30 @@ impl Failure {
         }
     }
 
-    /// Adds what lies below.
+    /// Adds the cause.
     pub fn because(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.cause = Some(cause.into());
         self
     }
 
-    /// Says where it happened, before what happened.
+    /// Puts the place of the failure before its description.
     pub fn within(mut self, place: impl fmt::Display) -> Self {
         self.what = format!("{place}: {}", self.what);
         self
     }
 
-    /// Adds what to do.
+    /// Adds the remedy.
     pub fn cure(mut self, cure: impl Into<String>) -> Self {
         self.cure = Some(cure.into());
         self
     }
 
-    /// Whether the command line or the configuration is wrong.
+    /// Whether the command line or the configuration is invalid.
     pub fn is_usage(&self) -> bool {
         self.exit == Exit::Usage
     }
 
-    /// Prints the failure and answers with its exit code.
+    /// Prints the failure and returns its exit code.
     pub fn report(&self) -> ExitCode {
         let style = Style::stderr();
         eprintln!("{} {self}", style.red("error:"));
@@ -113,7 +113,7 @@ impl fmt::Display for Failure {
         let mut next: Option<&dyn Error> = self.cause.as_deref().map(|cause| cause as &dyn Error);
         while let Some(cause) = next {
             let text = cause.to_string();
-            // Many errors repeat their source in their own text.
+            // Many errors contain the text of their source.
             if !said.contains(&text) {
                 write!(f, "\n  because {text}")?;
                 let _ = write!(said, "{text}");
@@ -126,7 +126,7 @@ impl fmt::Display for Failure {
 
 impl From<floe::config::ConfigError> for Failure {
     fn from(error: floe::config::ConfigError) -> Self {
-        Failure::usage("the configuration cannot be used").because(error)
+        Failure::usage("the configuration is invalid").because(error)
     }
 }
 

@@ -1,9 +1,9 @@
-//! The `floe` command: arguments in, library calls, answers and exit codes out.
+//! The `floe` command: parses arguments, calls the library, prints results and sets exit codes.
 //!
-//! The public modules are those that `floe-lab`, the command of the
-//! laboratory, shares: settings and their flags, failures and output.
+//! `floe-lab`, the command of the laboratory, shares the public modules:
+//! settings and their flags, failures and output.
 //!
-//! This crate must not depend on the laboratory, nor on how a cache works.
+//! This crate must not depend on the laboratory, or on how a cache works.
 
 #![forbid(unsafe_code)]
 
@@ -38,13 +38,13 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// Runs a command: reports its failure, and a panic as the bug that it is.
+/// Runs a command and reports its failure; a panic is a bug.
 pub fn run(command: impl FnOnce() -> Result<ExitCode, Failure> + UnwindSafe) -> ExitCode {
     panic::explain();
     match std::panic::catch_unwind(command) {
         Ok(Ok(code)) => code,
         Ok(Err(failure)) => failure.report(),
-        // The hook has said what happened and how to report it.
+        // The panic hook has printed the report.
         Err(_) => Exit::Bug.code(),
     }
 }

@@ -1,4 +1,4 @@
-//! Completion scripts and manual pages, made from a command line.
+//! Completion scripts and manual pages, generated from a command line.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +10,10 @@ use clap_mangen::Man;
 use crate::failure::Failure;
 use crate::output;
 
-/// Prints the script that completes `command` in `shell`.
+/// Prints the completion script of `command` for `shell`.
 ///
 /// # Errors
-/// If standard output cannot be written.
+/// Standard output is not writable.
 pub fn completions(command: &mut Command, shell: Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
     let name = command.get_name().to_owned();
@@ -21,18 +21,17 @@ pub fn completions(command: &mut Command, shell: Shell) -> Result<(), Failure> {
     output::print(&String::from_utf8_lossy(&script))
 }
 
-/// Prints the main page of `command`, or writes the pages of all its
-/// subcommands into `folder`.
+/// Prints the main page of `command`, or writes the pages of all subcommands into `folder`.
 ///
 /// # Errors
-/// If the folder or standard output cannot be written.
+/// The directory or standard output is not writable.
 pub fn pages(mut command: Command, folder: Option<&Path>) -> Result<(), Failure> {
     command.build();
     let Some(folder) = folder else {
         return output::print(&page(&command)?);
     };
     fs::create_dir_all(folder).map_err(|error| {
-        Failure::environment(format!("cannot create the folder {}", folder.display()))
+        Failure::environment(format!("cannot create the directory {}", folder.display()))
             .because(error)
     })?;
     write_pages(&command, command.get_name(), folder)
@@ -54,6 +53,6 @@ fn page(command: &Command) -> Result<String, Failure> {
     let mut text = Vec::new();
     Man::new(command.clone())
         .render(&mut text)
-        .map_err(|error| Failure::bug("the manual page cannot be made").because(error))?;
+        .map_err(|error| Failure::bug("the manual page cannot be rendered").because(error))?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }

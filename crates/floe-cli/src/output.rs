@@ -6,11 +6,10 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Writes `text` to standard output. A reader that went away, as `head` does,
-/// is no failure.
+/// Writes `text` to standard output. A closed pipe, as with `head`, is no failure.
 ///
 /// # Errors
-/// If standard output cannot be written.
+/// Standard output is not writable.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -27,11 +26,11 @@ pub fn print(text: &str) -> Result<(), Failure> {
 /// As [`print`](print()).
 pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value)
-        .map_err(|error| Failure::bug("an answer has no JSON form").because(error))?;
+        .map_err(|error| Failure::bug("the result has no JSON form").because(error))?;
     print(&format!("{text}\n"))
 }
 
-/// Bytes as people read them: exact where a unit fits, otherwise rounded.
+/// A size for people: exact in the largest unit that divides it, otherwise rounded.
 pub fn size(bytes: u64) -> String {
     const UNITS: [(&str, u64); 4] = [
         ("TiB", 1 << 40),

@@ -1,14 +1,14 @@
-//! The message for a user when Floe has a bug.
+//! The message to a user after a panic.
 
 use std::panic;
 
 use crate::version::VERSION;
 
-/// Makes panics say what to report and where.
+/// Installs a panic hook that explains how to report the bug.
 pub(crate) fn explain() {
     let previous = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        // `println!` panics when the reader of a pipe goes away; that is not a bug.
+        // `println!` panics on a closed pipe, which is not a bug.
         let text = info.payload_as_str().unwrap_or_default();
         if text.starts_with("failed printing to std") {
             std::process::exit(0);

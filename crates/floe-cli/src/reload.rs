@@ -1,4 +1,4 @@
-//! SIGHUP: reads the configuration again and takes what needs no restart.
+//! SIGHUP: reads the configuration again and applies the settings that need no restart.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::logging::Logs;
 use crate::settings::{Plan, Request};
 
-/// Files that are read again where their frontend takes them, changed or not.
+/// Files that their frontend reads again, changed or not.
 const FILES: [&str; 5] = [
     "s3.tls_certificate",
     "s3.tls_key",
@@ -20,15 +20,15 @@ const FILES: [&str; 5] = [
     "memcached.tls_key",
 ];
 
-/// Limits of requests to the origin that are fixed when it is opened.
+/// Settings of requests to the origin that are fixed when it is opened.
 const ORIGIN_FIXED: [&str; 2] = ["connect_timeout_ms", "seed"];
 
-/// How the settings of the running server were found.
+/// The sources of the running server's settings.
 pub(crate) struct Reloader<'a> {
     schema: &'a Schema,
     matches: &'a ArgMatches,
     logs: Logs,
-    /// Values in force, by setting.
+    /// Effective values, by setting.
     in_force: RefCell<BTreeMap<String, Value>>,
 }
 
@@ -47,17 +47,16 @@ impl<'a> Reloader<'a> {
         }
     }
 
-    /// Reads the configuration again. If any of it is wrong, all of the old one
-    /// stays in force.
+    /// Reads the configuration again. On an error all settings stay as they were.
     pub(crate) fn reload(&self, server: &Server) {
         match self.try_reload(server) {
             Ok(reloaded) => tracing::info!(
                 reloaded = reloaded.join(", "),
-                "the configuration was read again"
+                "the configuration was reloaded"
             ),
             Err(failure) => tracing::error!(
                 %failure,
-                "the new configuration is refused; the old one stays in force"
+                "the new configuration was rejected; the old one stays in effect"
             ),
         }
     }
@@ -68,11 +67,13 @@ impl<'a> Reloader<'a> {
         let plan = Plan::new(&request, &effective)?;
         let filter = crate::logging::filter(&plan.log)?;
         let mut taken = server.reload(&plan.server).map_err(|error| {
-            Failure::usage("the frontends cannot be served like this").because(error)
+            Failure::usage("the settings of the frontends are invalid").because(error)
         })?;
-        // Checked with the plan.
+        // The plan has validated these settings.
         let origin = server.origin().reload(&plan.origin.requests);
-        origin.map_err(|error| Failure::usage("the origin cannot be used").because(error))?;
+        origin.map_err(|error| {
+            Failure::usage("the settings of the origin are invalid").because(error)
+        })?;
         if server.store().resize_ram(plan.ram.size) {
             taken.push("ram.size");
         }

@@ -1,5 +1,5 @@
-//! The settings of the command: the sections of the library, the device and the
-//! frontends in one schema, and their flags.
+//! The settings of the command: the sections of the library and the frontends
+//! in one schema, with their flags.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::frontends;
 use crate::logging::{self, LogConfig};
 
-/// Variables that start with `FLOE_` and name no setting.
+/// Variables that start with `FLOE_` but are no settings.
 const OTHER_VARIABLES: [&str; 3] = ["FLOE_CONFIG", "FLOE_DATA_DIR", "FLOE_TRACES"];
 
 const CONFIG: &str = "config-file";
@@ -45,31 +45,31 @@ pub fn schema() -> Result<Schema, Failure> {
     };
     sections()
         .map(Schema::new)
-        .map_err(|why| Failure::bug("the table of settings is not complete").because(why))
+        .map_err(|why| Failure::bug("the table of settings is incomplete").because(why))
 }
 
-/// The default folder and the configuration file.
+/// The data directory and the configuration file.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// The folder for files whose path is not set.
+    /// The directory of files without a configured path.
     pub data_dir: PathBuf,
     /// The configuration file, if one was given.
     pub file: Option<PathBuf>,
 }
 
-/// The settings given on the command line and in the environment.
+/// The settings on the command line and in the environment.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The folder and the file that were given.
+    /// The data directory and the file.
     pub places: Places,
     sources: Sources,
 }
 
 impl Request {
-    /// Reads the settings' flags of a subcommand.
+    /// Reads a subcommand's flags for settings.
     ///
     /// # Errors
-    /// If a flag is not well formed.
+    /// A flag is malformed.
     pub fn new(schema: &Schema, matches: &ArgMatches) -> Result<Self, Failure> {
         let places = Places {
             data_dir: one(matches, DATA_DIR).unwrap_or_else(|| PathBuf::from("floe-data")),
@@ -95,12 +95,12 @@ impl Request {
     /// The effective settings.
     ///
     /// # Errors
-    /// The first thing that is wrong with them.
+    /// The first error in the settings.
     pub fn load<'a>(&self, schema: &'a Schema) -> Result<Effective<'a>, Failure> {
         Ok(schema.load(&self.sources)?)
     }
 
-    /// Reads `file` instead of the one that `--config` names.
+    /// Reads `file` instead of the file of `--config`.
     pub fn read_file(&mut self, file: PathBuf) {
         self.sources.file = Some(file.clone());
         self.places.file = Some(file);
@@ -113,8 +113,7 @@ pub(crate) const DEFAULT_SIZE: ByteSize = ByteSize::gib(4);
 /// The default size of a file for tiny objects.
 pub(crate) const TINY_SIZE: ByteSize = ByteSize::gib(1);
 
-/// Settings as the types that use them, each checked as far as possible
-/// without touching the machine.
+/// The settings as typed values, checked as far as possible without opening anything.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) device: DeviceConfig,
@@ -122,19 +121,19 @@ pub(crate) struct Plan {
     /// The admission policy for chunks.
     pub(crate) admission: AdmissionConfig,
     pub(crate) ram: RamConfig,
-    /// The engine for tiny objects, if there is one.
+    /// The tiny engine, if enabled.
     pub(crate) tiny: Option<TinyTierConfig>,
     pub(crate) object: ObjectConfig,
     pub(crate) origin: OriginConfig,
     pub(crate) server: ServerConfig,
     pub(crate) log: LogConfig,
-    /// Whether the cache is the file in the data directory.
+    /// Whether the cache is a file in the data directory.
     pub(crate) path_is_ours: bool,
-    /// Whether the device's size is a default, which may be lowered.
+    /// Whether the device's size is a default, which may be reduced.
     pub(crate) size_is_ours: bool,
-    /// Whether the origin is the folder in the data directory.
+    /// Whether the origin is the directory in the data directory.
     pub(crate) origin_is_ours: bool,
-    /// Whether the item size is a default, which may be lowered.
+    /// Whether the item size is a default, which may be reduced.
     pub(crate) item_size_is_ours: bool,
 }
 
@@ -142,7 +141,7 @@ impl Plan {
     /// Reads every section.
     ///
     /// # Errors
-    /// The first section whose values do not fit together.
+    /// The first section with contradictory values.
     pub(crate) fn new(request: &Request, effective: &Effective<'_>) -> Result<Self, Failure> {
         let log: LogConfig = effective.section("log")?;
         logging::filter(&log)?;
@@ -155,21 +154,21 @@ impl Plan {
         check_admission("chunk", &admission)?;
         let mut object: ObjectConfig = effective.section("object")?;
         object.chunk_size = chunk.size;
-        object
-            .validate()
-            .map_err(|error| Failure::usage("objects cannot be cached like this").because(error))?;
+        object.validate().map_err(|error| {
+            Failure::usage("the settings of objects are invalid").because(error)
+        })?;
         let mut origin: OriginConfig = effective.section("origin")?;
         let origin_is_ours = origin.kind == OriginKind::Directory && origin.root.is_none();
         if origin_is_ours {
             origin.root = Some(request.places.data_dir.join("origin"));
         }
         origin.validate().map_err(|error| {
-            Failure::usage("the origin cannot be used like this").because(error)
+            Failure::usage("the settings of the origin are invalid").because(error)
         })?;
         let server = frontends::config(effective, origin_is_ours)?;
         let tiny: TinySettings = effective.section("tiny")?;
         check_admission("tiny", &tiny.admission)?;
-        // Only memcached's items are tiny.
+        // Only memcached's items are tiny objects.
         let tiny = tiny
             .tier(request.places.data_dir.join("tiny.floe"), TINY_SIZE)
             .filter(|_| server.memcached.is_some());
@@ -193,8 +192,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Checks the engines' plans against the shapes of their devices, where the
-    /// settings alone tell them.
+    /// Checks the engines' plans against the geometries of their devices, as
+    /// far as the settings determine them.
     fn check_shape(&self) -> Result<(), Failure> {
         if let Some(tier) = &self.tiny
             && let Some(size) = tier.device.size
@@ -208,13 +207,13 @@ impl Plan {
             None => return Ok(()),
         };
         let geometry = self.device.geometry(size).map_err(|error| {
-            Failure::usage("the device cannot be used like this").because(error)
+            Failure::usage("the settings of the device are invalid").because(error)
         })?;
         self.check_chunks(&geometry)
     }
 
-    /// Checks that the engine can run on a device of this shape, and holds the
-    /// items that were asked for.
+    /// Checks that the engine can run on a device with this geometry, and that
+    /// the configured items fit.
     pub(crate) fn check_chunks(&self, geometry: &Geometry) -> Result<(), Failure> {
         let plan = chunk::Plan::new(&self.chunk, geometry).map_err(|error| {
             Failure::usage("the cache cannot work on this device").because(error)
@@ -242,7 +241,7 @@ impl Plan {
         .cure(format!("lower it to {most}, or {cure}")))
     }
 
-    /// The frontends' settings over a store that takes values of `most` bytes.
+    /// The frontends' settings over a store whose values have at most `most` bytes.
     pub(crate) fn frontends(&self, most: u64) -> ServerConfig {
         let mut server = self.server.clone();
         if let Some(memcached) = server.memcached.as_mut().filter(|_| self.item_size_is_ours)
@@ -251,19 +250,19 @@ impl Plan {
             memcached.max_item_size = ByteSize(most);
             tracing::warn!(
                 limit = %memcached.max_item_size,
-                "memcached's items are limited to what one value of the cache may have"
+                "memcached's items are limited to the cache's largest value"
             );
         }
         server
     }
 }
 
-/// Settings of tiny objects with which nothing can run.
+/// The settings of tiny objects are invalid.
 pub(crate) fn unusable_tiny(error: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
-    Failure::usage("tiny objects cannot be cached like this").because(error)
+    Failure::usage("the settings of tiny objects are invalid").because(error)
 }
 
-/// Rejects settings of `[section]` with which no admission policy can run.
+/// Rejects invalid settings of `[section]`'s admission policy.
 ///
 /// # Errors
 /// The setting, its value and the nearest value that works.
@@ -277,7 +276,7 @@ pub fn check_admission(section: &str, settings: &AdmissionSettings) -> Result<()
     })
 }
 
-/// The device's settings, with its place in the data directory if it has none.
+/// The device's settings; by default it is in the data directory.
 pub(crate) fn device(
     request: &Request,
     effective: &Effective<'_>,
@@ -289,8 +288,8 @@ pub(crate) fn device(
     Ok(device)
 }
 
-/// The device of tiny objects, if there is one: a file that does not exist
-/// holds nothing, and a flag that names the device of chunks means that alone.
+/// The device of tiny objects. `None` if its file does not exist, or if a flag
+/// names only the device of chunks.
 pub(crate) fn tiny_device(
     request: &Request,
     effective: &Effective<'_>,
@@ -309,8 +308,8 @@ pub(crate) fn tiny_device(
         .filter(|device| device.path.as_ref().is_some_and(|path| path.exists())))
 }
 
-/// Adds to `command` the flags of every section for which `wanted` holds, and
-/// those that say where settings come from.
+/// Adds to `command` the flags of every section that `wanted` accepts, and the
+/// flags that name sources of settings.
 pub fn with_settings(command: Command, schema: &Schema, wanted: impl Fn(&str) -> bool) -> Command {
     let command = command
         .arg(
@@ -349,7 +348,7 @@ pub fn with_settings(command: Command, schema: &Schema, wanted: impl Fn(&str) ->
         })
 }
 
-/// The flag that stands for a setting, as an argument of a subcommand.
+/// The flag of a setting, as an argument.
 fn flag_argument(section: &Section, key: &Key) -> Arg {
     let setting = format!("{}.{}", section.name, key.name);
     let argument = Arg::new(setting.clone())
@@ -376,8 +375,8 @@ fn is_switch(key: &Key) -> bool {
     }
 }
 
-/// The arguments of this process. An error about the old flag of a setting
-/// gives its present one.
+/// Parses the arguments of this process. An error about the old flag of a
+/// setting names its present one.
 pub fn parse(command: Command) -> ArgMatches {
     command.try_get_matches().unwrap_or_else(|mut error| {
         if let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg)
@@ -437,7 +436,7 @@ fn flags(schema: &Schema, matches: &ArgMatches) -> Result<Vec<Overlay>, Failure>
     Ok(overlays)
 }
 
-/// The value of an argument, if the subcommand has it and it was given.
+/// The value of an argument, if the subcommand has the argument and it was given.
 pub(crate) fn one<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &str) -> Option<T> {
     matches.try_get_one::<T>(id).ok().flatten().cloned()
 }

@@ -1,8 +1,8 @@
-//! Colours on a terminal, and none in a file.
+//! Colours on a terminal, none in a file.
 
 use std::io::{self, IsTerminal as _};
 
-/// The style of a terminal or of a file: with colours or without.
+/// Whether to use colours.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     colour: bool,
@@ -31,22 +31,22 @@ impl Style {
         self.colour
     }
 
-    /// `text` in bold where there are colours.
+    /// `text` in bold, if coloured.
     pub fn bold(self, text: &str) -> String {
         self.wrap("1", text)
     }
 
-    /// `text` in red where there are colours.
+    /// `text` in red, if coloured.
     pub fn red(self, text: &str) -> String {
         self.wrap("1;31", text)
     }
 
-    /// `text` in green where there are colours.
+    /// `text` in green, if coloured.
     pub fn green(self, text: &str) -> String {
         self.wrap("32", text)
     }
 
-    /// `text` in dim where there are colours.
+    /// `text` dimmed, if coloured.
     pub fn dim(self, text: &str) -> String {
         self.wrap("2", text)
     }

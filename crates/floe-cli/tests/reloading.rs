@@ -1,4 +1,4 @@
-//! SIGHUP: what a running server takes of a changed configuration.
+//! SIGHUP: the settings that a running server applies.
 
 mod common;
 
@@ -41,7 +41,7 @@ fn authenticates(serving: &Serving, password: &str) -> bool {
 struct Log(Lines<BufReader<ChildStderr>>);
 
 impl Log {
-    /// Reads up to a line with `part`; answers with it.
+    /// Reads up to a line with `part`, and returns it.
     fn expect(&mut self, part: &str) -> String {
         let mut lines = self.0.by_ref().map(Result::unwrap);
         let found = lines.find(|line| line.contains(part));
@@ -82,7 +82,7 @@ fn sighup_takes_what_needs_no_restart() {
     said("log.level, memcached.auth_file, s3.keys");
     assert!(authenticates(&serving, "two") && !authenticates(&serving, "one"));
 
-    // A bad configuration changes nothing, and ends nothing.
+    // An invalid configuration changes nothing, and ends no connection.
     for (level, password, rest) in [
         ("loud==", "three", ""),
         ("info", "", ""),
@@ -90,7 +90,7 @@ fn sighup_takes_what_needs_no_restart() {
     ] {
         write(folder.path(), level, "a-third-secret", password, rest);
         serving.signal("-HUP");
-        said("the old one stays in force");
+        said("the old one stays in effect");
         assert!(authenticates(&serving, "two") && !authenticates(&serving, "three"));
     }
     assert_eq!(get(serving.admin, "/health").0, 200);
@@ -99,8 +99,8 @@ fn sighup_takes_what_needs_no_restart() {
 
 const REFUSED: &str = "Too many open connections";
 
-/// The answer of memcached to one line, on a connection of its own that is
-/// returned, too. Asks again while earlier connections are still counted.
+/// Sends a line to memcached over a new connection; returns the response and
+/// the connection. Retries while earlier connections still count.
 fn ask(serving: &Serving, line: &str, end: &str) -> (String, TcpStream) {
     let address = serving.announced["memcached"].as_str().unwrap();
     loop {
@@ -151,30 +151,30 @@ fn sighup_takes_limits_and_names_those_that_it_cannot_take() {
         waiting.contains("memcached.max_item_size, origin.requests.connect_timeout_ms"),
         "{waiting}"
     );
-    let taken = log.expect("was read again");
+    let taken = log.expect("was reloaded");
     let names = "memcached.flush_all, memcached.max_connections, memcached.memory, \
                  origin.requests.max_concurrent, server.drain_timeout_seconds";
     assert!(taken.contains(names), "{taken}");
     assert_eq!(settings("maxconns"), "1");
     assert_ne!(waits(&serving), "OK\r\n");
     let (_, only) = ask(&serving, "get a", "END\r\n");
-    // A request that the server does not read could cost the client the answer.
+    // An unread request could make the client lose the response.
     let address = serving.announced["memcached"].as_str().unwrap();
     let mut refused = String::new();
     let mut silent = TcpStream::connect(address).unwrap();
     silent.read_to_string(&mut refused).unwrap();
     assert!(refused.contains(REFUSED), "{refused}");
 
-    // Back again: what is as at the start is no longer named.
+    // Restored: a setting with its original value is no longer listed.
     write("", "");
     serving.signal("-HUP");
-    let taken = log.expect("was read again");
+    let taken = log.expect("was reloaded");
     assert!(taken.contains(names), "{taken}");
     drop(only);
     assert_eq!(serving.stop(), 0);
 }
 
-/// Changes every limit that docs/operations.md says a reload takes.
+/// Changes every limit that docs/operations.md lists as reloadable.
 #[test]
 fn sighup_takes_the_limits_that_the_operations_page_lists() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
@@ -200,14 +200,14 @@ fn sighup_takes_the_limits_that_the_operations_page_lists() {
     }
     fs::write(folder.path().join("floe.toml"), text).unwrap();
     serving.signal("-HUP");
-    let taken = log.expect("was read again");
+    let taken = log.expect("was reloaded");
     for setting in &settings {
         assert!(taken.contains(setting), "{setting} is not in {taken}");
     }
     assert_eq!(serving.stop(), 0);
 }
 
-/// A certificate for `localhost` in `folder`, and what a client trusts.
+/// Creates a certificate for `localhost` in `folder`; returns what a client must trust.
 fn certify(folder: &Path) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     fs::write(folder.join("certificate.pem"), made.cert.pem()).unwrap();
@@ -260,7 +260,7 @@ fn sighup_takes_a_new_certificate_and_keeps_the_old_one_where_it_is_broken() {
     ] {
         fs::write(&key, broken).unwrap();
         serving.signal("-HUP");
-        log.expect("the old one stays in force");
+        log.expect("the old one stays in effect");
         let cause = log.expect("because");
         assert!(cause.contains(named), "{cause}");
         assert!(is_served(&mut connect(&serving, &second)));

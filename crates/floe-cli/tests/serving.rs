@@ -1,4 +1,4 @@
-//! `floe serve`: starting, answering, stopping, and what stands in its way.
+//! `floe serve`: start, requests, stop, and faults of the environment.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::os::unix::net::UnixDatagram;
 
 use common::{Serving, floe, get, run};
 
-/// Arguments that keep what is served out of the way of other tests.
+/// A small device, so that tests can run concurrently.
 const SMALL: [&str; 4] = ["--device-size", "16MiB", "--device-zone-size", "1MiB"];
 
 #[test]
@@ -75,7 +75,7 @@ fn a_flipped_byte_is_found_by_check_and_not_served() {
     assert_eq!(get(serving.s3, "/demo/hello.txt"), hello);
 }
 
-/// The same over slots, whose tables are checked too.
+/// The same with slots, whose tables are checked too.
 #[test]
 fn slots_are_inspected_and_checked() {
     let folder = tempfile::tempdir().unwrap();
@@ -90,12 +90,13 @@ fn slots_are_inspected_and_checked() {
     let path = folder.path().join("floe-data/cache.floe");
     let whole = fs::read(&path).unwrap();
     let text = b"Hello from Floe";
-    // Zone 2 is the first that holds values: its header is one block, its tables follow.
+    // Zone 2 is the first data zone: its header is one block, and its tables follow.
     let table = (2 << 20) + 4096 + 64;
     let value = (table..whole.len() - text.len())
         .find(|&at| whole[at..].starts_with(text))
         .expect("the value is on flash");
-    // A small value is checked with its key, which slots do not hold: only a read can tell.
+    // A small value is checked together with its key, which slots do not hold:
+    // only a read detects the damage.
     for (at, code, words) in [(table, 4, "slot table"), (value, 0, "no damage")] {
         let mut damaged = whole.clone();
         damaged[at] ^= 1;
@@ -165,7 +166,7 @@ fn memcached_is_served_beside_s3_and_restarts_warm() {
     assert_eq!(found, "VALUE hello 7 5\r\nworld\r\nEND\r\n");
 }
 
-/// Sends `lines` to the memcached frontend and returns what it says until QUIT.
+/// Sends `lines` to the memcached frontend; returns the output until QUIT.
 fn ask_memcached(serving: &Serving, lines: &str) -> String {
     let address = serving.announced["memcached"].as_str().unwrap();
     let mut connection = TcpStream::connect(address).unwrap();
@@ -263,7 +264,7 @@ fn blocks_of_tiny_objects_may_be_sectors() {
         "set gone 0 0 3\r\nold\r\nset kept 0 0 3\r\nold\r\n",
     );
     assert_eq!(serving.stop(), 0);
-    // Both are on flash now, so that these leave fences there.
+    // Both items are on flash now, so these commands leave fences there.
     let serving = start();
     let said = ask_memcached(&serving, "delete gone\r\nset kept 0 0 3\r\nnew\r\n");
     assert_eq!(said, "DELETED\r\nSTORED\r\n");
@@ -295,7 +296,7 @@ fn blocks_of_tiny_objects_may_be_sectors() {
 #[test]
 fn an_unwritable_data_dir_is_the_machines_fault() {
     if rustix::process::geteuid().is_root() {
-        // Nothing is unwritable for root; a file where the folder should be is.
+        // Root may write everywhere, so a file takes the directory's place.
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("taken"), "").unwrap();
         run(folder.path(), &["serve", "--data-dir", "taken/below"])
@@ -411,7 +412,7 @@ fn what_is_no_file_is_refused_untouched() {
     }
 }
 
-/// Foreign signatures that lie behind the first block.
+/// Foreign signatures past the first block.
 #[test]
 fn a_signature_further_in_is_seen() {
     let signatures: [(&str, u64, &[u8]); 6] = [
@@ -474,7 +475,7 @@ fn a_chunk_larger_than_a_zone_says_what_fits() {
             "device.zone_size",
         ],
     );
-    // Following the advice works, also where it asks for a larger device.
+    // The remedy works, even if it requires a larger device.
     for (size, chunk, cure, works) in [
         (
             "1MiB",
@@ -561,7 +562,7 @@ fn a_cache_that_was_cut_off_is_damaged() {
         .open(&path)
         .and_then(|file| file.set_len(8 << 20))
         .unwrap();
-    run(folder.path(), &["check"]).expect(4, &["was cut off"]);
+    run(folder.path(), &["check"]).expect(4, &["was truncated"]);
     assert_eq!(
         fs::metadata(&path).unwrap().len(),
         8 << 20,

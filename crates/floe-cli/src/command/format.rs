@@ -1,4 +1,4 @@
-//! `floe format`: makes a device a new, empty cache.
+//! `floe format`: formats a device as a new, empty cache.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::settings::{Plan, Request, unusable_tiny};
 
-/// Formats a blank device, or with `--force` any.
+/// Formats a blank device, or any device with `--force`.
 pub(crate) fn run(
     schema: &Schema,
     matches: &ArgMatches,
@@ -38,8 +38,8 @@ pub(crate) fn run(
 
 async fn format_chunks(plan: &Plan, force: bool) -> Result<String, Failure> {
     if plan.size_is_ours && !device::path_of(&plan.device).is_some_and(|path| path.exists()) {
-        return Err(Failure::usage("there is no device to format, and no size to make one of")
-            .cure("name a device with --device-path, or a size with --device-size; `floe serve` makes a new cache by itself"));
+        return Err(Failure::usage("the settings name no device to format, and no size for a new file")
+            .cure("name a device with --device-path, or a size with --device-size; `floe serve` creates a new cache itself"));
     }
     let config = StoreConfig {
         chunk: plan.chunk.clone(),
@@ -62,8 +62,8 @@ async fn format_chunks(plan: &Plan, force: bool) -> Result<String, Failure> {
 
 async fn format_tiny(plan: &Plan, force: bool) -> Result<String, Failure> {
     let Some(tier) = &plan.tiny else {
-        return Err(Failure::usage("there is no engine for tiny objects")
-            .cure("turn it on with tiny.enabled = true and an address in memcached.listen"));
+        return Err(Failure::usage("the settings have no tiny engine")
+            .cure("set tiny.enabled = true and an address in memcached.listen"));
     };
     let config = TinyConfig {
         format: force,
@@ -81,7 +81,7 @@ async fn format_tiny(plan: &Plan, force: bool) -> Result<String, Failure> {
     Ok(description)
 }
 
-/// A device that may hold anything where the user insists.
+/// A device that may hold other data if `--force` is given.
 fn to_format(device: &DeviceConfig, force: bool) -> DeviceConfig {
     DeviceConfig {
         accept_foreign: force,
@@ -98,13 +98,13 @@ fn told_if_nothing_changed(formatted: bool, description: &str) -> Result<(), Fai
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "{description} holds a Floe cache already; nothing was changed"
+        "{description} already holds a Floe cache; nothing was changed"
     ))
-    .cure("forget what it holds with --force"))
+    .cure("discard its content with --force"))
 }
 
-/// Whether it is the settings or the device that is in the way, with the
-/// command that formats where one would help.
+/// Explains whether the settings or the device are at fault, with the command
+/// that formats the device if that helps.
 pub(crate) fn explain_open(error: OpenError, device: &DeviceConfig) -> Failure {
     let path = device.path.as_deref().unwrap_or(Path::new("DEVICE"));
     let format = Part::Chunks.format_command(path);
@@ -115,14 +115,14 @@ pub(crate) fn explain_open(error: OpenError, device: &DeviceConfig) -> Failure {
         }
         OpenError::ForeignData { .. } | OpenError::OtherKind { .. } => {
             Failure::environment(what).because(error).cure(format!(
-                "another --device-path; or wipe what is there, for ever, with `{format}`"
+                "another --device-path; or wipe the device permanently with `{format}`"
             ))
         }
         OpenError::OtherPlan { .. } => Failure::usage(what).because(error).cure(format!(
-            "change the setting back; or forget what is cached with `{format}`"
+            "change the setting back; or discard the cached data with `{format}`"
         )),
         OpenError::OtherFormat { .. } => Failure::environment(what).because(error).cure(format!(
-            "the version of floe that wrote it; or forget what is cached with `{format}`"
+            "the version of floe that wrote it; or discard the cached data with `{format}`"
         )),
         _ => Failure::environment(what).because(error),
     }
@@ -135,13 +135,13 @@ pub(crate) fn explain_open_tiny(error: OpenTinyError) -> Failure {
     match &error {
         OpenTinyError::Config(_) => unusable_tiny(error),
         OpenTinyError::ForeignData { .. } => Failure::environment(what).because(error).cure(
-            format!("another --tiny-path; or wipe what is there, for ever, with {format}"),
+            format!("another --tiny-path; or wipe the device permanently with {format}"),
         ),
         OpenTinyError::OtherPlan { .. } => Failure::usage(what).because(error).cure(format!(
-            "change the setting back; or forget what is cached with {format}"
+            "change the setting back; or discard the cached data with {format}"
         )),
         OpenTinyError::OtherFormat { .. } => Failure::environment(what).because(error).cure(
-            format!("the version of floe that wrote it; or forget what is cached with {format}"),
+            format!("the version of floe that wrote it; or discard the cached data with {format}"),
         ),
         _ => Failure::environment(what)
             .because(error)

@@ -1,4 +1,4 @@
-//! `floe inspect` and `floe check`: a cache, looked at offline.
+//! `floe inspect` and `floe check`: read a cache offline.
 
 use floe::inspect::{Finding, InspectError, RecordState, Scope, Totals, ZoneState, inspect};
 use floe_core::ZoneId;
@@ -18,10 +18,10 @@ use crate::output::{self, size};
 use crate::settings::{self, Request};
 use crate::style::Style;
 
-/// Most damaged places that are listed one by one as JSON.
+/// Most damaged places in the JSON list.
 const LISTED_MAX: usize = 10_000;
 
-/// `floe inspect`: prints what is found, as it is found.
+/// `floe inspect`: prints findings as they are read.
 pub(crate) fn run(
     schema: &Schema,
     matches: &ArgMatches,
@@ -58,7 +58,7 @@ pub(crate) fn run(
 #[derive(Serialize)]
 struct Checked {
     totals: Totals,
-    /// At most [`LISTED_MAX`] of them.
+    /// At most [`LISTED_MAX`].
     damage: Vec<Finding>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn check(
     let effective = request.load(schema)?;
     let chunks = settings::device(&request, &effective)?;
     let tiny = settings::tiny_device(&request, &effective)?;
-    // Damage in one must not hide that in the other.
+    // Damage in one cache must not hide damage in the other.
     let chunks = check_part(Part::Chunks, &chunks, scope, json);
     let tiny = tiny.map(|tiny| check_part(Part::Tiny, &tiny, scope, json));
     let (chunks, tiny) = match (chunks, tiny.transpose()) {
@@ -104,12 +104,12 @@ pub(crate) fn check(
         return Ok(());
     }
     Err(Failure::damage(format!("{damaged} damaged places")).cure(
-        "nothing has to be done: a damaged value is a miss and is fetched again; `floe format --force` starts anew; \
-         if it comes back, replace the device",
+        "no action is necessary: a damaged value is a miss and is fetched again; `floe format --force` starts empty; \
+         if the damage recurs, replace the device",
     ))
 }
 
-/// Checks one device and, for people, says what was found.
+/// Checks one device and, in text mode, prints the result.
 fn check_part(
     part: Part,
     config: &DeviceConfig,
@@ -167,13 +167,13 @@ fn explain(part: Part, error: InspectError) -> Failure {
             .because(error)
             .cure(part.start_anew())
         }
-        InspectError::NoCache { .. } => Failure::environment("there is nothing to look at")
+        InspectError::NoCache { .. } => Failure::environment("there is no cache to read")
             .because(error)
             .cure("name the cache with --device-path or --data-dir"),
         InspectError::Shape(_) => Failure::usage("the settings do not fit the cache")
             .because(error)
-            .cure("leave out device.size, device.zone_size and device.block_size: the cache knows its shape"),
-        _ => Failure::environment("the cache cannot be looked at").because(error),
+            .cure("leave out device.size, device.zone_size and device.block_size: the cache records its geometry"),
+        _ => Failure::environment("the cache cannot be read").because(error),
     }
 }
 
@@ -336,7 +336,7 @@ fn line(finding: &Finding) -> String {
     }
 }
 
-/// The line of something in a cache of tiny objects.
+/// The line of a finding in a cache of tiny objects.
 fn tiny_line(finding: &Finding, style: Style) -> String {
     let gone = |live: &bool| if *live { "" } else { ", gone" };
     match finding {

@@ -1,5 +1,5 @@
-//! `floe bench`, `floe replay` and `floe report`: handed on to `floe-lab`, so
-//! that the server links nothing of the laboratory.
+//! `floe bench`, `floe replay` and `floe report`: run `floe-lab`, so that the
+//! server links no code of the laboratory.
 
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt as _;
@@ -12,12 +12,12 @@ use crate::failure::Failure;
 /// The program of the laboratory.
 const PROGRAM: &str = "floe-lab";
 
-/// Its package, from the root of the sources.
+/// Its package, relative to the root of the repository.
 const MANIFEST: &str = "lab/floe-lab/Cargo.toml";
 
-/// Replaces this process by `floe-lab`; returns only if that fails.
+/// Replaces this process with `floe-lab`; returns only on failure.
 ///
-/// Under `cargo run` cargo builds the program first. Otherwise it lies beside
+/// Under `cargo run`, cargo builds the program first. Otherwise it is beside
 /// this one or on the `PATH`.
 pub(super) fn become_lab(subcommand: &str, args: &LabArgs, json: bool) -> Failure {
     let mut command = match manifest() {
@@ -27,10 +27,12 @@ pub(super) fn become_lab(subcommand: &str, args: &LabArgs, json: bool) -> Failur
     command.args(json.then_some("--json"));
     command.arg(subcommand).args(&args.arguments);
     let error = command.exec();
-    let failure = Failure::environment(format!("cannot run `{PROGRAM}`, which has this command"));
+    let failure = Failure::environment(format!(
+        "cannot run `{PROGRAM}`, which implements this command"
+    ));
     match error.kind() {
         ErrorKind::NotFound => failure.cure(format!(
-            "put `{PROGRAM}` beside `floe` or on the PATH; `cargo build --release --package {PROGRAM}` makes it"
+            "put `{PROGRAM}` beside `floe` or on the PATH; `cargo build --release --package {PROGRAM}` builds it"
         )),
         _ => failure.because(error),
     }
@@ -53,7 +55,7 @@ fn under_cargo(manifest: &Path) -> Command {
     command
 }
 
-/// The program beside this one.
+/// The program in this program's directory.
 fn beside() -> Option<PathBuf> {
     let here = std::env::current_exe().ok()?;
     let program = here.parent()?.join(PROGRAM);

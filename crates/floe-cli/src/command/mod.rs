@@ -16,10 +16,10 @@ use crate::args::{self, Action, Cli};
 use crate::failure::Failure;
 use crate::manual;
 
-/// Runs what the command line asks for.
+/// Runs the subcommand.
 ///
 /// # Errors
-/// Why it could not be done.
+/// The subcommand's failure.
 pub(crate) fn run(schema: &Schema, matches: &ArgMatches) -> Result<ExitCode, Failure> {
     let cli = Cli::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
     let below = innermost(matches);

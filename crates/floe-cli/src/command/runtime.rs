@@ -1,10 +1,10 @@
-//! The runtime of commands that do one thing after another.
+//! The runtime of commands without concurrency.
 
 use tokio::runtime::{Builder, Runtime};
 
 use crate::failure::Failure;
 
-/// A runtime on this thread alone.
+/// A runtime on the current thread.
 pub(super) fn small_runtime() -> Result<Runtime, Failure> {
     Builder::new_current_thread()
         .enable_all()

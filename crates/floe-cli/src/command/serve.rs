@@ -1,4 +1,4 @@
-//! `floe serve`: a cache in front of an origin, until a signal ends it.
+//! `floe serve`: serves a cache in front of an origin until a signal.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,7 +33,7 @@ use crate::reload::Reloader;
 use crate::settings::{DEFAULT_SIZE, Plan, Request};
 use crate::style::Style;
 
-/// The object that the printed command fetches on a first start.
+/// The object in the command that a first start prints.
 const DEMO: (&str, &str, &str) = (
     "demo",
     "hello.txt",
@@ -61,8 +61,8 @@ pub(crate) fn run(
     runtime.block_on(serve(plan, demo, args.strict, json, &reloader))
 }
 
-/// Makes the default folders, and finds the size of a new cache file. Returns
-/// whether the demo object is there.
+/// Creates the default directories, and determines the size of a new cache
+/// file. Returns whether the demo object exists.
 fn prepare(request: &Request, plan: &mut Plan) -> Result<bool, Failure> {
     let data_dir = &request.places.data_dir;
     if plan.origin_is_ours || plan.path_is_ours {
@@ -94,13 +94,15 @@ fn create_folder(path: &Path) -> Result<(), Failure> {
 fn no_access(path: &Path, error: std::io::Error) -> Failure {
     Failure::environment(format!("cannot create `{}`", path.display()))
         .because(error)
-        .cure("choose another folder with --data-dir, or give this user the right to write there")
+        .cure(
+            "choose another directory with --data-dir, or give this user permission to write there",
+        )
 }
 
-/// The default size, or what the disk has room for.
+/// The default size, or less if the disk lacks room.
 fn new_size(plan: &Plan, data_dir: &Path) -> Result<ByteSize, Failure> {
     let free = device::free_space(data_dir)?.bytes();
-    // A tenth stays free for other users of the disk.
+    // A tenth stays free for other files.
     let room = free / 10 * 9;
     let zone = plan.device.zone_size_on(ByteSize(room)).bytes().max(1);
     let room = room / zone * zone;
@@ -118,8 +120,8 @@ fn new_size(plan: &Plan, data_dir: &Path) -> Result<ByteSize, Failure> {
         .cure("free some space, choose another disk with --data-dir, or smaller zones with --device-zone-size"));
     }
     eprintln!(
-        "note: the disk has {} MiB free, so the cache takes {size} instead of {DEFAULT_SIZE}; \
-         --device-size says otherwise",
+        "note: the disk has {} MiB free, so the cache uses {size} instead of {DEFAULT_SIZE}; \
+         --device-size overrides this",
         free >> 20
     );
     Ok(size)
@@ -183,7 +185,7 @@ async fn serve(
     notify::stopping();
     let end = async {
         if server.shutdown().await == Drained::BrokenOff {
-            tracing::warn!("requests were still in progress at the deadline and were broken off");
+            tracing::warn!("requests were pending at the deadline and were aborted");
         }
         close(&cache).await;
     };
@@ -204,14 +206,14 @@ async fn start_faces(
     clock: &Clock,
 ) -> Result<Server, Failure> {
     let origin = Origin::open(&plan.origin, clock.clone())
-        .map_err(|error| Failure::environment("the origin cannot be used").because(error))?;
+        .map_err(|error| Failure::environment("the origin cannot be opened").because(error))?;
     let objects = ObjectCache::new(
         cache.store().clone(),
         origin,
         clock.clone(),
         plan.object.clone(),
     )
-    .map_err(|error| Failure::usage("objects cannot be cached like this").because(error))?;
+    .map_err(|error| Failure::usage("the settings of objects are invalid").because(error))?;
     let frontends = plan.frontends(cache.store().value_bytes_max());
     Server::start(frontends, objects, cache.clone(), clock.clone(), Some(device))
         .await
@@ -228,10 +230,9 @@ async fn start_faces(
         })
 }
 
-/// Opens the cache with the engine for tiny objects, if there is to be one. A
-/// file that cannot be opened keeps nothing else from being served, unless
-/// `strict`: the items are chunks then, in a new era, so that nothing comes back
-/// from that file.
+/// Opens the cache with its tiny engine, if configured. Unless `strict`, a tiny
+/// engine that cannot be opened is left out: the chunk engine keeps its items
+/// in a new era, so that no old item returns.
 async fn open_cache(
     plan: &Plan,
     builder: CacheBuilder,
@@ -247,8 +248,8 @@ async fn open_cache(
         Err((Part::Tiny, failure)) if !strict && !failure.is_usage() => {
             tracing::error!(
                 %failure,
-                "serving without the engine for tiny objects: memcached's items are kept as chunks, \
-                 and those from before are forgotten; --strict fails instead"
+                "serving without the tiny engine: the chunk engine keeps memcached's items, \
+                 and earlier items are lost; --strict fails instead"
             );
             open(plan, builder.without_tiny()).await
         }
@@ -268,7 +269,7 @@ async fn open(plan: &Plan, builder: CacheBuilder) -> Result<Cache, (Part, Failur
     })
 }
 
-/// The device of the engine for tiny objects, if there is to be one.
+/// Opens the device of the tiny engine, if configured.
 async fn tiny_device(plan: &Plan, clock: &Clock) -> Result<Option<SharedDevice>, Failure> {
     let Some(tier) = &plan.tiny else {
         return Ok(None);
@@ -283,13 +284,12 @@ async fn tiny_device(plan: &Plan, clock: &Clock) -> Result<Option<SharedDevice>,
 
 async fn close(cache: &Cache) {
     if let Err(error) = cache.close().await {
-        // The next start recovers; nothing acknowledged is lost.
-        tracing::warn!(%error, "the cache was not closed in order");
+        // The next start recovers the cache, with every acknowledged write.
+        tracing::warn!(%error, "the cache was not closed cleanly");
     }
 }
 
-/// Waits for a signal to stop. Tells systemd meanwhile that we live, and
-/// reloads at every SIGHUP.
+/// Waits for a signal to stop. Meanwhile notifies systemd's watchdog, and reloads on SIGHUP.
 async fn wait(signals: &mut Signals, clock: &Clock, reload: impl Fn()) -> Stop {
     let interval = notify::watchdog_interval();
     loop {
@@ -310,7 +310,7 @@ async fn wait(signals: &mut Signals, clock: &Clock, reload: impl Fn()) -> Stop {
     }
 }
 
-/// The signal that ends the service.
+/// The signal that stops the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     Interrupt,
@@ -325,7 +325,7 @@ impl Stop {
         }
     }
 
-    /// As a shell reports a death by this signal.
+    /// The exit status that a shell reports for this signal.
     fn exit_status(self) -> u8 {
         match self {
             Stop::Interrupt => 130,
@@ -340,7 +340,7 @@ struct Signals {
     hangup: Signal,
 }
 
-/// The request of a signal.
+/// The effect of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Stop(Stop),
@@ -356,7 +356,7 @@ impl Signals {
         Ok(Signals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
-            // Without a listener it would end the process.
+            // Without a handler, SIGHUP would end the process.
             hangup: listen(SignalKind::hangup())?,
         })
     }
@@ -370,7 +370,7 @@ impl Signals {
         }
     }
 
-    /// The next signal to stop; there is nothing to reload any more.
+    /// Waits for a signal to stop, and ignores SIGHUP.
     async fn stop(&mut self) -> Stop {
         loop {
             if let Event::Stop(stop) = self.event().await {
@@ -380,7 +380,7 @@ impl Signals {
     }
 }
 
-/// The report that `serve` prints on standard output once the frontends are open.
+/// The report on standard output after the frontends have started.
 struct Announcement<'a> {
     plan: &'a Plan,
     device: &'a str,
@@ -392,7 +392,7 @@ struct Announcement<'a> {
     formatted: bool,
 }
 
-/// The part of the cache for tiny objects.
+/// The cache of tiny objects.
 #[derive(Clone, Serialize)]
 struct TinyPart {
     device: String,
@@ -456,7 +456,7 @@ impl Announcement<'_> {
                 pid: std::process::id(),
             };
             let line = serde_json::to_string(&machine)
-                .map_err(|error| Failure::bug("an answer has no JSON form").because(error))?;
+                .map_err(|error| Failure::bug("the result has no JSON form").because(error))?;
             return output::print(&format!("{line}\n"));
         }
         output::print(&self.text())
@@ -518,8 +518,7 @@ impl Announcement<'_> {
         text
     }
 
-    /// Addresses by the names of their frontends. A Unix socket beside TCP
-    /// has `_path` behind the name.
+    /// Addresses by frontend. The key of a Unix socket beside TCP ends in `_path`.
     fn keyed_addresses(&self) -> BTreeMap<String, Option<String>> {
         let always = ["s3", "admin", "oxcache", "memcached", "memcached_path"];
         let mut keyed: BTreeMap<_, _> = always.map(|key| (key.to_owned(), None)).into();
@@ -591,7 +590,7 @@ impl Announcement<'_> {
     }
 }
 
-/// The address as a client on this machine writes it.
+/// The URL for a client on this machine.
 fn reachable(address: SocketAddr) -> String {
     format!("http://{}", local(address))
 }
