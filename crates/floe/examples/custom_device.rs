@@ -1,5 +1,5 @@
-//! A device of one's own in a test: it fails reads on command, and the cache
-//! answers with misses, never with wrong bytes.
+//! A custom device in a test: it fails reads on command, and the cache responds
+//! with misses, never with wrong bytes.
 //!
 //! `cargo run -p floe --example custom_device`
 
@@ -12,7 +12,7 @@ use floe::device::{
 };
 use floe::{ByteSize, Bytes, Cache, CacheConfig};
 
-/// Passes everything on, but for reads while it is unreadable.
+/// Forwards all operations, but fails reads while it is unreadable.
 #[derive(Debug)]
 struct Unreadable {
     below: MemoryDevice,
@@ -50,7 +50,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         is_unreadable: AtomicBool::new(false),
     });
     let mut config = CacheConfig::default();
-    // Without a RAM tier every read is of the device.
+    // Without a RAM tier every get reads the device.
     config.store.ram.size = ByteSize(0);
     let cache = Cache::builder(&config)
         .device(device.clone())

@@ -1,4 +1,4 @@
-//! A key-value cache in a file: put, get, delete, and what a restart keeps.
+//! A key-value cache in a file: put, get, delete, and a warm restart.
 //!
 //! Run it twice: `cargo run -p floe --example key_value`
 

@@ -1,5 +1,5 @@
-//! Power loss on a simulated device, in virtual time: whatever was acknowledged
-//! as overwritten or deleted stays so. Test what you build on Floe like this.
+//! Power loss on a simulated device, in virtual time: acknowledged overwrites
+//! and deletes persist. Test programs on Floe like this.
 //!
 //! `cargo run -p floe --example power_loss`
 
@@ -15,7 +15,7 @@ fn main() {
     };
     let memory = MemoryDevice::open(&config).expect("the settings of the device work");
     let geometry = floe::device::Device::geometry(&memory).clone();
-    // The device may lose what was not flushed, in any part and order.
+    // The device may lose unflushed writes, in any part and order.
     let volatile = WriteCache::Volatile { bytes_max: 8 << 20 };
     let (_, power) = MemoryDevice::with_power(geometry, volatile);
     for life in 1..=20u32 {
@@ -55,7 +55,7 @@ async fn open(device: SharedDevice, clock: Clock) -> Cache {
         .expect("a cache opens after a power loss")
 }
 
-/// The law: each key has the last life's value or none. Returns how many have one.
+/// Checks the law: each key has the last life's value or none. Returns how many have one.
 async fn check(cache: &Cache, last_life: u32) -> u32 {
     let mut warm = 0;
     for key in 0..KEYS {

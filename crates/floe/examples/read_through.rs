@@ -1,5 +1,5 @@
-//! A read-through cache in front of an object store: here an emulated one with
-//! the latency of S3, whose bytes can be verified.
+//! A read-through cache in front of an object store, emulated with the latency
+//! of S3 and verifiable bytes.
 //!
 //! `cargo run -p floe --example read_through`
 

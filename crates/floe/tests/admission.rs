@@ -1,5 +1,5 @@
-//! What is kept off flash: served from memory or not at all, and never a
-//! reason for an older value to come back.
+//! Declined values: served from memory or not at all, and never a reason for an
+//! older value to return.
 
 mod common;
 
@@ -52,14 +52,14 @@ async fn put(store: &Store, key: &[u8], value: Bytes) -> PutOutcome {
         .expect("put")
 }
 
-/// What `key` has: of which byte, and how many.
+/// The value of `key`: its repeated byte and its length.
 async fn get(store: &Store, key: &[u8]) -> Option<(u8, usize)> {
     let bytes = store.get(key).await.expect("get")?.bytes;
     assert!(bytes.iter().all(|byte| *byte == bytes[0]));
     Some((bytes[0], bytes.len()))
 }
 
-/// A log, a log on a drive with zones, and slots; small and large values.
+/// A log, a log on a zoned drive, and slots; small and large values.
 fn every_layout() -> Vec<(SharedDevice, Eviction, usize)> {
     let layouts = [
         (in_place(14, 4 << 20), Eviction::Zplru),
@@ -99,14 +99,14 @@ fn a_declined_value_is_served_from_memory_and_ends_what_flash_has() {
             assert_eq!(get(&warm, b"new").await, Some((2, len)));
             assert!(warm.remove(b"new").await.expect("delete"));
             assert!(!warm.contains(b"new").expect("contains"));
-            // The get was a sighting, so that the first put is the second one.
+            // The get counted as a sighting, so the first put is the second one.
             assert_eq!(put(&warm, b"key", value(3, len)).await, PutOutcome::Stored);
             warm.close().await.expect("closes");
 
             let warm = store(&device, &clock, &with(reject_first())).await;
             assert_eq!(put(&warm, b"key", value(4, len)).await, PutOutcome::RamOnly);
             assert_eq!(get(&warm, b"key").await, Some((4, len)));
-            // As after a crash: nothing is closed.
+            // A crash: nothing is closed.
             drop(warm);
             let cold = store(&device, &clock, &with(reject_first())).await;
             assert_eq!(get(&cold, b"key").await, None, "{eviction:?}, {len} bytes");
@@ -154,9 +154,9 @@ fn what_streams_in_and_is_declined_is_not_kept() {
     });
 }
 
-/// A large value is entered when its descriptor is on flash. One that was
-/// declined meanwhile is in memory only: whichever of the two counts as the
-/// newer one, it must be so from then on.
+/// A large value is published when its descriptor is on flash. A value that was
+/// declined meanwhile is in memory only. Either may supersede the other, but
+/// the choice must stay.
 #[test]
 fn a_value_that_lands_late_does_not_come_back_after_one_that_was_declined() {
     virtual_time::run(4, |clock: Clock| async move {
@@ -165,13 +165,13 @@ fn a_value_that_lands_late_does_not_come_back_after_one_that_was_declined() {
             ..DeviceConfig::sim(ByteSize::gib(1))
         };
         let device = open(&sim, &clock).expect("opens");
-        // Larger than the burst is never admitted; what is smaller, mostly.
+        // Values larger than the burst are never admitted; smaller ones mostly are.
         let budget = WriteBudgetConfig {
             burst: Some(ByteSize::kib(600)),
             ..WriteBudgetConfig::new(ByteSize(1 << 60))
         };
         let mut config = config(AdmissionConfig::WriteBudget(budget));
-        // Memory has room for four of them.
+        // Memory has room for four values.
         config.chunk.shards = Some(1);
         let store = store(&device, &clock, &config).await;
         let (mut late, mut first) = (0, 0);
@@ -234,7 +234,7 @@ fn chunks_are_stored_when_they_are_fetched_again() {
         }
         let expected = [(true, false, 0), (true, true, 0), (true, true, 1)];
         assert_eq!(seen, expected);
-        // Metadata is not asked about: what it says is needed however often it is read.
+        // Metadata records bypass the policy, because every read needs them.
         assert_eq!(cache.stats().metadata_misses, 1);
     });
 }
@@ -265,7 +265,7 @@ fn a_budget_bounds_what_reaches_flash() {
         config.ram.size = ByteSize(0);
         let store = store(&device, &clock, &config).await;
         let before = store.stats().device.written_bytes();
-        // Four times the budget, in values of 5 and 300 KB.
+        // Offers four times the budget, in values of 5 and 300 KB.
         let hours = 2;
         for n in 0..hours * 3_600 {
             let len = if n % 10 == 0 { 300_000 } else { 5_000 };
@@ -284,7 +284,7 @@ fn a_budget_bounds_what_reaches_flash() {
             "{admitted_bytes}"
         );
         assert!(admitted_bytes > allowed / 2, "{admitted_bytes}");
-        // Summaries, headers and the journal are not what admission is asked about.
+        // The policy does not count summaries, headers and the journal.
         let written = store.stats().device.written_bytes() - before;
         assert!(
             written < admitted_bytes / 10 * 11,

@@ -179,8 +179,8 @@ fn values_expire() {
     });
 }
 
-/// More overwrites than a journal zone has room for notes: zones with many
-/// tombstones are evicted for it, and nothing is refused.
+/// More overwrites than a journal zone has room for: zones with many tombstones
+/// are evicted, and no write is rejected.
 #[test]
 fn overwrites_never_fill_the_journal() {
     virtual_time::run(1, |clock: Clock| async move {
@@ -198,7 +198,7 @@ fn overwrites_never_fill_the_journal() {
         for n in 0..60_000u32 {
             cache.put(&(n % 500).to_le_bytes(), value(n)).await.unwrap();
             if n.is_multiple_of(500) {
-                // On flash, so that overwriting it takes a note.
+                // The values must be on flash, so that an overwrite needs a tombstone.
                 cache.flush().await.unwrap();
             }
         }
@@ -216,7 +216,7 @@ fn overwrites_never_fill_the_journal() {
     });
 }
 
-/// A key is a miss where neither engine has it, and only then.
+/// A get counts as a miss only if neither engine has the key.
 #[test]
 fn keys_of_the_tiny_engine_are_no_misses() {
     virtual_time::run(1, |clock: Clock| async move {
@@ -253,8 +253,8 @@ fn keys_of_the_tiny_engine_are_no_misses() {
     });
 }
 
-/// Values that were replaced while the engine for tiny objects was left out, or
-/// was another one, do not come back with it.
+/// Values that were replaced while the tiny engine was left out, or was another
+/// one, do not return with it.
 #[tokio::test]
 async fn tiny_objects_that_missed_a_write_are_forgotten() {
     let memory = |size| {
@@ -300,8 +300,8 @@ async fn tiny_objects_that_missed_a_write_are_forgotten() {
     }
 }
 
-/// Hits in memory take part in tokio's cooperative budget: tasks that do
-/// nothing else leave time to timers and to each other.
+/// Hits in memory consume tokio's cooperative budget, so that tasks with only
+/// hits do not starve timers and other tasks.
 #[test]
 fn tasks_that_loop_over_hits_starve_nobody() {
     let runtime = tokio::runtime::Builder::new_multi_thread()

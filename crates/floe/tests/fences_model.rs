@@ -1,7 +1,8 @@
-//! The group commit of fences under a model checker: its own source of order,
-//! with the checker's lock and queue, in thousands of interleavings.
+//! The group commit of fences under a model checker: the production source of
+//! the order, with the checker's lock and queue, in thousands of interleavings.
 //!
-//! Two clients send fences, one task gathers what has arrived, writes it and
+//! Two clients send fences. One task collects the queued ones, writes them and
+//! announces the highest durable number, as in `tiny/journal.rs`.
 //! says up to which number all is durable; as `tiny/journal.rs` does it.
 
 use std::collections::BTreeSet;
@@ -15,9 +16,9 @@ use shuttle::thread;
 #[path = "../src/tiny/order.rs"]
 mod order;
 
-/// What the kernel is compiled against here.
+/// The module that the kernel imports.
 mod lock {
-    /// The checker's lock with the names of the production one.
+    /// The checker's lock with the production lock's interface.
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
@@ -28,22 +29,22 @@ mod lock {
     }
 }
 
-/// A fence: its number and whose it is.
+/// A fence: its number and its client.
 type Fence = (u64, u32);
 
-/// How fences get their numbers.
+/// How fences are numbered.
 enum Numbers {
-    /// As the journal does it.
+    /// As in the journal.
     Ordered(Order),
-    /// In two steps: the number first, the queue later.
+    /// In two steps: first the number, then the queue.
     TwoSteps(shuttle::sync::atomic::AtomicU64),
 }
 
 struct World {
     numbers: Numbers,
-    /// What is on the device.
+    /// The durable fences.
     durable: Mutex<BTreeSet<u32>>,
-    /// Fences up to this number are said to be durable.
+    /// Fences up to this number are announced as durable.
     written: Mutex<u64>,
     moved: Condvar,
 }
@@ -68,14 +69,14 @@ impl World {
         }
     }
 
-    /// The journal's task: all that has arrived becomes durable together.
+    /// The journal's task: makes all queued fences durable together.
     fn write_groups(&self, inbox: &Receiver<Fence>) {
         while let Ok(first) = inbox.recv() {
             let mut group = vec![first];
             while let Ok(next) = inbox.try_recv() {
                 group.push(next);
             }
-            // The append and the flush, during which others arrive.
+            // The append and the flush, during which others queue.
             thread::yield_now();
             let fences = group.iter().map(|(_, whose)| *whose);
             self.durable.lock().unwrap().extend(fences);
@@ -88,8 +89,8 @@ impl World {
         }
     }
 
-    /// A client: a write that needs a fence, then one of the same key that
-    /// relies on it, by whoever may come next.
+    /// A client: a write that needs a fence, then a write of the same key that
+    /// reuses the latest fence of any client.
     fn client(&self, queue: &Sender<Fence>, whose: u32) {
         self.send(queue, whose);
         let upto = self.last();
@@ -137,7 +138,7 @@ fn what_is_acknowledged_is_durable() {
     explore(|| Numbers::Ordered(Order::default()));
 }
 
-/// The checker sees what it is there to see.
+/// Shows that the checker detects the error.
 #[test]
 #[should_panic]
 fn numbers_given_before_a_place_in_the_queue_would_lie() {

@@ -1,5 +1,5 @@
-//! The single-flight kernel under a model checker: its own source, with the
-//! checker's lock, in many thousands of interleavings.
+//! The single-flight kernel under a model checker: the production source with
+//! the checker's lock, in many thousands of interleavings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -14,7 +14,7 @@ use version::ChunkId;
 #[path = "../src/object/flight.rs"]
 mod flight;
 
-/// What the kernel is compiled against here.
+/// The module that the kernel imports.
 mod error {
     pub(crate) use floe::object::ObjectError;
 }
@@ -33,7 +33,7 @@ mod version {
 }
 
 mod lock {
-    /// The checker's lock with the names of the production one.
+    /// The checker's lock with the production lock's interface.
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
@@ -57,10 +57,10 @@ enum End {
     Fails,
 }
 
-/// What all threads of one execution share.
+/// The shared state of one execution.
 struct World {
     flights: Flights,
-    /// Stands for the store: whether the chunk is in it.
+    /// Whether the store has the chunk.
     stored: AtomicUsize,
     fetches: AtomicUsize,
     window: u64,
@@ -68,7 +68,7 @@ struct World {
 }
 
 impl World {
-    /// Brings the chunk in, as `fetch.rs` does: bytes, landing, store, retirement.
+    /// Fetches the chunk as `fetch.rs` does: bytes, landing, store, retirement.
     fn pump(&self, flight: &Arc<Flight>) {
         self.fetches.fetch_add(1, SeqCst);
         for piece in 0..PIECES {
@@ -95,7 +95,7 @@ impl World {
         let pump = begun.then(|| {
             let (world, flight) = (Arc::clone(self), Arc::clone(&flight));
             thread::spawn(move || {
-                // As the fetch does once newcomers wait for it.
+                // As in the fetch, after new readers can join it.
                 if world.stored.load(SeqCst) == 1 {
                     flight.land(Landing::Stored);
                     world.flights.retire(&flight);
@@ -122,7 +122,8 @@ impl World {
                     break;
                 }
                 Next::Behind => {
-                    // All pieces fit a big window, so only a small one leaves readers behind.
+                    // A large window holds all pieces, so only a small one can
+                    // leave readers behind.
                     assert!(self.window < u64::from(PIECES) || self.stored.load(SeqCst) == 1);
                     break;
                 }

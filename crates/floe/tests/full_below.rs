@@ -1,5 +1,4 @@
-//! A device that is larger than what lies below it: a sparse file on a disk
-//! that is full.
+//! A device larger than the storage below it: a sparse file on a full disk.
 
 mod common;
 
@@ -48,11 +47,11 @@ fn value(index: usize) -> Bytes {
     Bytes::from(vec![index as u8; VALUE_BYTES])
 }
 
-/// Writes values; in between some are deleted, which the journal must note.
+/// Writes values, and deletes some, which the journal must record.
 async fn put(store: &Store, count: usize, deleting: bool) {
     for index in 0..count {
         let options = PutOptions::default();
-        // A value without room is not stored, or its tombstone not written.
+        // Without space a value is not stored, or its tombstone not written.
         let _ = store
             .put(key(index).as_bytes(), value(index), options)
             .await;
@@ -74,14 +73,13 @@ async fn hits(store: &Store, count: usize) -> usize {
     hits
 }
 
-/// Space runs out, for values and for the journal, and not only once: what it
-/// suffices for is kept all the same.
+/// Space runs out repeatedly, for values and for the journal: values that fit are kept.
 #[test]
 fn what_there_is_room_for_is_kept() {
     for seed in 0..60 {
         virtual_time::run(seed, move |clock| async move {
             let zones = 8 + seed % 6;
-            // Two are the journal's.
+            // Two zones are the journal's.
             let space = (2 + zones) * ZONE_BYTES + (seed % 64) * 4096;
             let store = store(clock.clone(), seed, space).await;
             let full = (zones * ZONE_BYTES) as usize / VALUE_BYTES;
@@ -90,7 +88,7 @@ fn what_there_is_room_for_is_kept() {
                 put(&store, full * 4, true).await;
                 put(&store, few, false).await;
                 let hits = hits(&store, few).await;
-                // Space may run out once more just then.
+                // Space may run out again at this moment.
                 assert!(
                     hits * 2 > few,
                     "{hits} of {few}, seed {seed}, round {round}"
@@ -100,20 +98,19 @@ fn what_there_is_room_for_is_kept() {
                     (zones - 3..zones + 5).contains(&usable),
                     "{usable} of {zones} zones in use with seed {seed}, round {round}"
                 );
-                // Long enough that it is looked whether there is more.
+                // Long enough for the cache to try again.
                 clock.sleep(Duration::from_secs(100)).await;
             }
         });
     }
 }
 
-/// The same for tiny objects; and what was given up is taken back when there
-/// is space again.
+/// As above for tiny objects. Extents that were given up are used again once there is space.
 #[test]
 fn tiny_objects_are_kept_as_far_as_there_is_room() {
     const ZONES: u32 = 34;
     const ZONE_BYTES: u64 = 64 << 10;
-    /// Objects of a zone, about.
+    /// Approximate objects per zone.
     const OBJECTS: usize = 240;
     for seed in 0..10 {
         virtual_time::run(seed, move |clock| async move {
@@ -151,7 +148,7 @@ fn tiny_objects_are_kept_as_far_as_there_is_room() {
             });
             let written = 100 * OBJECTS;
             put(0, written).await;
-            // Some zones are those of the journal, some are being written.
+            // The journal has some of the zones, and others are being written.
             let fitting = (zones as usize - 4) * OBJECTS;
             let found = hits(&store, written - fitting, written).await;
             assert!(

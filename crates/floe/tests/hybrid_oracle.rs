@@ -1,5 +1,5 @@
-//! The law for a cache of two engines: keys whose values are tiny now and
-//! large then, processes killed and power cut. It may forget; it may never lie.
+//! The law for a cache of two engines: values change between tiny and large,
+//! processes are killed and power is cut.
 
 mod common;
 
@@ -49,7 +49,7 @@ impl Subject for Cache {
     }
 
     async fn close(&self) {
-        // It fails where the power is off.
+        // Fails if the power is off.
         let _ = Cache::close(self).await;
     }
 }
@@ -61,7 +61,7 @@ fn store_config() -> StoreConfig {
             write_buffer: ByteSize::mib(3),
             ..ChunkConfig::default()
         },
-        // Every third value is kept off flash.
+        // Every third value is declined.
         admission: AdmissionConfig::Probabilistic(ProbabilisticConfig {
             probability: 2.0 / 3.0,
         }),

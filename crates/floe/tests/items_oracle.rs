@@ -1,7 +1,7 @@
-//! Items against a model: random operations, flushes, time that passes,
-//! processes killed and power cut. Items may be forgotten; nothing else may be
-//! found than what the model holds, and of two who compare one version one wins.
-//! In a log items are up to 20 times as long as a chunk, and never a mix of two.
+//! Items against a model: random operations, flushes, expiry, kills and power
+//! cuts. A get returns a value of the model or a miss, and of two
+//! compare-and-swaps of one version one succeeds. In a log, items are up to 20
+//! times as long as a chunk, and never a mixture.
 
 mod common;
 
@@ -22,12 +22,12 @@ use rand::{RngExt, SeedableRng};
 
 const KEYS: u64 = 80;
 
-/// A blank device that items live on.
+/// A blank device for items.
 fn new_device() -> PowerSwitch {
     power_switch(in_place(14, 4 << 20))
 }
 
-/// How the items lie, and how long they may be.
+/// The layout of items, and their largest size.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     eviction: Eviction,
@@ -36,7 +36,7 @@ struct Layout {
     max_value: ByteSize,
 }
 
-/// Items are longer than chunks.
+/// Items may exceed a chunk.
 const LOG: Layout = Layout {
     eviction: Eviction::Zplru,
     clru: ClruLayout::Auto,
@@ -44,7 +44,7 @@ const LOG: Layout = Layout {
     max_value: ByteSize::kib(1300),
 };
 
-/// The same, and moved by host GC.
+/// The same, with host GC.
 const COLLECTED_LOG: Layout = Layout {
     eviction: Eviction::Clru,
     clru: ClruLayout::Log,
@@ -92,12 +92,12 @@ struct Known {
     expiry: u64,
 }
 
-/// What may be found. Items that were stored before a flush are not in it.
+/// The allowed items. Items from before a flush are removed.
 struct Model {
     items: HashMap<u64, Known>,
-    /// Keys whose last change failed: it may or may not have happened.
+    /// Keys whose last change failed: it may have happened or not.
     doubtful: HashSet<u64>,
-    /// A flush that was ordered, and is carried out then.
+    /// The second of a delayed flush.
     flush_at: Option<u64>,
     version_max: u64,
     hits: u64,
@@ -145,12 +145,12 @@ impl Model {
     }
 }
 
-/// Of all sizes up to a little more than is allowed.
+/// Draws sizes up to slightly more than allowed.
 fn random_value(random: &mut StdRng, max: u64) -> Vec<u8> {
     let max = usize::try_from(max).unwrap();
     let len = match random.random_range(0..40) {
         0 | 1 => 0,
-        // A chunk, the longest value that shares batches, the longest of all, and their neighbours.
+        // Sizes around a chunk, the largest small value and the largest item.
         2 => [64 << 10, 256 << 10, max][random.random_range(0..3)] - random.random_range(0..40),
         3 => random.random_range(65_000..max + max / 8),
         4..12 => random.random_range(1000..20_000),
@@ -181,7 +181,7 @@ fn unix(expiry: Expiry) -> u64 {
     }
 }
 
-/// One random operation; an error means that the device is gone.
+/// One random operation; an error means that the device has failed.
 async fn operation(
     items: &ItemCache,
     clock: &Clock,
@@ -205,12 +205,12 @@ async fn operation(
                 ..NewItem::new(ItemBuffer::from(&value[..]))
             };
             if value.len() as u64 > max {
-                // Refused as it is; what was there stays.
+                // The put is rejected without effect.
                 let refused = items.put(key, new).await;
                 assert!(matches!(refused, Err(ItemError::TooLarge { .. })));
                 return Ok(());
             }
-            // Until it is acknowledged it may have happened or not.
+            // Until the acknowledgement the change may have happened or not.
             model.doubtful.insert(number);
             let version = items.put(key, new).await?;
             let expiry = unix(expiry);
@@ -259,7 +259,7 @@ async fn operation(
             assert_eq!(items.get(key).await?, None, "key {number}");
         }
         65 if random.random_bool(0.3) => {
-            // One that fails may happen or not, and so may one that was ordered.
+            // A failed flush may have happened or not, and so may a delayed one.
             model.flush_at = None;
             items.flush_all(None).await?;
             model.items.clear();
@@ -362,7 +362,7 @@ fn lives(layout: Layout, lives: u64, operations: u64) {
             match life % 3 {
                 0 => store.close().await.expect("it closes"),
                 1 => power.crash(life),
-                // Killed.
+                // A kill.
                 _ => {}
             }
         }
@@ -482,7 +482,7 @@ fn what_was_flushed_stays_away_and_lost_records_forget_everything() {
         assert_eq!(items.get(b"new").await.unwrap(), None);
         assert_eq!(items.get(b"newer").await.unwrap(), None);
         let after = items.put(b"last", item()).await.unwrap();
-        // The one who keeps the records has looked, and they are on flash.
+        // The records' task has run, and they are on flash.
         clock.sleep(Duration::from_secs(5)).await;
         store.flush().await.unwrap();
         drop((store, items));
@@ -500,7 +500,7 @@ fn what_was_flushed_stays_away_and_lost_records_forget_everything() {
     });
 }
 
-/// Items whose bytes are all the same, and whose flags say how many there are.
+/// Items of equal bytes, whose flags give their length.
 async fn write_long(items: ItemCache, number: u8) {
     let mut random = StdRng::seed_from_u64(number.into());
     for round in 0..120 {
@@ -515,7 +515,7 @@ async fn write_long(items: ItemCache, number: u8) {
     }
 }
 
-/// How often one of them was found until the writers were done.
+/// Counts hits until the writers are done.
 async fn read_long(items: ItemCache, number: u8, done: Arc<AtomicBool>) -> u64 {
     let mut random = StdRng::seed_from_u64((100 + number).into());
     let mut hits = 0;
@@ -532,8 +532,8 @@ async fn read_long(items: ItemCache, number: u8, done: Arc<AtomicBool>) -> u64 {
     hits
 }
 
-/// Writers and readers of the same few long items race, in a cache that evicts
-/// all the while: whatever is found was written at once.
+/// Writers and readers of a few long items race while the cache evicts: every
+/// item found was written as a whole.
 fn long_items_race(layout: Layout) {
     virtual_time::run(6, |clock: Clock| async move {
         let power = new_device();

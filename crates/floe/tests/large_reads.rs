@@ -1,4 +1,4 @@
-//! Large values, read by many at once and while others stream in.
+//! Large values, read by many readers and while others stream in.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use floe::{ByteSize, ChunkConfig, LargeReads, PutOptions, RamConfig, Store, Stor
 
 const LEN: usize = 8 << 20;
 
-/// A store without RAM tier on a zoned drive.
+/// A store without a RAM tier on a zoned drive.
 async fn store(clock: &Clock, large_reads: LargeReads) -> (Store, SharedDevice) {
     let chunk = ChunkConfig {
         large_reads,
@@ -69,7 +69,7 @@ fn readers_of_one_value(read_ahead: ByteSize) {
             read_bytes < 2 * LEN as u64,
             "{read_ahead} to read ahead: {read_bytes} bytes read"
         );
-        // Whoever comes later finds no read of theirs, and reads for himself.
+        // A later reader finds no shared read, so it reads flash itself.
         let again = store.get(&[1]).await.expect("read").expect("there");
         assert_eq!(again.bytes, value(1));
         store.close().await.expect("closed");
@@ -81,8 +81,7 @@ fn readers_of_one_value_share_its_reads() {
     readers_of_one_value(ByteSize::mib(64));
 }
 
-/// What is shared lies in memory once, and needs room once: eight windows of
-/// 2 MiB would not find it here.
+/// Shared data is in memory once and needs memory once: eight windows of 2 MiB would not fit.
 #[test]
 fn readers_of_one_value_share_its_room() {
     readers_of_one_value(ByteSize::mib(2));
@@ -98,7 +97,7 @@ fn a_reader_that_goes_away_leaves_the_others_their_reads() {
         assert!(futures::poll!(first.as_mut()).is_pending());
         let mut second = Box::pin(store.get(&[1]));
         assert!(futures::poll!(second.as_mut()).is_pending());
-        // It began the reads that the other waits for.
+        // The first reader started the reads that the other waits for.
         drop(first);
         let read = second.await.expect("read").expect("there");
         assert_eq!(read.bytes, value(1));
@@ -106,7 +105,7 @@ fn a_reader_that_goes_away_leaves_the_others_their_reads() {
     });
 }
 
-/// How long a hit takes behind two dozen values that stream in.
+/// The latency of a hit while two dozen values stream in.
 fn hit_behind_writes(large_reads: LargeReads) -> Duration {
     virtual_time::run(3, |clock| async move {
         let (store, _) = store(&clock, large_reads).await;

@@ -1,5 +1,5 @@
-//! Settings as users of the library write them: every type of a `CacheConfig`
-//! has a path below `floe`, and every enum parses from its name in files.
+//! Settings in users' code: every type of a `CacheConfig` has a path in `floe`,
+//! and every enum parses from its name in files.
 
 use std::fmt::Debug;
 use std::str::FromStr;
@@ -46,7 +46,7 @@ fn every_part_of_a_configuration_can_be_named() {
     let _: FairyWrenConfig = tiny.fairywren;
 }
 
-/// Each name parses to the variant that it stands for, and nothing else does.
+/// Each name parses to its variant, and other words do not parse.
 fn parses<T>(names: &[&str])
 where
     T: FromStr<Err: Debug> + Serialize + DeserializeOwned,

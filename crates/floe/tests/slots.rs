@@ -1,5 +1,5 @@
 //! CLRU in slots: write amplification, crashes at every point, damage, and
-//! readers whose slot is given away.
+//! readers whose slot is reused.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ fn the_layout_follows_device_and_setting() {
     }
 }
 
-/// Device bytes per byte accepted, over three times the capacity of 64 KiB values.
+/// Device bytes per accepted byte, over three times the capacity in values of 64 KiB.
 #[test]
 fn filling_writes_hardly_more_than_the_values() {
     let device: SharedDevice = Arc::new(MemoryDevice::new(Geometry::in_place(18, 8 << 20)));
@@ -113,7 +113,7 @@ fn filling_writes_hardly_more_than_the_values() {
             stats.engine.slots_total,
             stats.engine.live_records + stats.engine.slots_free
         );
-        // The most recent ones are there, to the last byte.
+        // The most recent values are present and intact.
         for key in 5900..6000 {
             assert_eq!(get(&store, key).await.unwrap(), value(key, 1, 64 << 10));
         }
@@ -121,10 +121,10 @@ fn filling_writes_hardly_more_than_the_values() {
     });
 }
 
-/// What a key may hold after a crash: a miss is always right.
+/// The versions that a key may have after a crash; a miss is always allowed.
 type Truth = HashMap<u64, Vec<u64>>;
 
-/// Overwrites, deletes and evictions in few slots; what was acknowledged is in `truth`.
+/// Overwrites, deletes and evictions in few slots; `truth` gets the acknowledged state.
 async fn scenario(store: &Store, truth: &mut Truth, round: u64) {
     for step in 0..40 {
         let key = (step * 7 + round) % 12;
@@ -161,8 +161,8 @@ async fn check(store: &Store, truth: &Truth, what: &str) {
     }
 }
 
-/// The power goes with the n-th operation, for every other n, and what was not
-/// flushed is lost in part: nothing that was acknowledged is contradicted, twice over.
+/// The power is cut at every second operation, and unflushed writes are lost in
+/// part: no result contradicts an acknowledgement, in two lives.
 #[test]
 fn a_crash_at_any_operation_contradicts_nothing() {
     let mut crashes = 0;
@@ -203,7 +203,7 @@ fn a_crash_at_any_operation_contradicts_nothing() {
     assert!(crashes > 50, "only {crashes} crashes");
 }
 
-/// One damaged table block forgets its own values, and for good.
+/// A damaged table block loses its own values permanently, and no others.
 #[test]
 fn a_damaged_table_block_forgets_its_own_slots_and_no_others() {
     let memory = Arc::new(MemoryDevice::new(Geometry::in_place(6, 32 << 20)));
@@ -231,7 +231,7 @@ fn a_damaged_table_block_forgets_its_own_slots_and_no_others() {
         }
         store.close().await.unwrap();
         assert_eq!(count(open(&memory, clock.clone()).await).await, 600);
-        // Zone 2's first table block; later what it was is put back.
+        // Zone 2's first table block; its content is restored later.
         let at = Address::new(ZoneId(2), 4096);
         let good = memory.read(at, IoBuf::zeroed(4096)).await.unwrap();
         let mut bad = IoBuf::copy_of(&good, 4096);
@@ -245,7 +245,7 @@ fn a_damaged_table_block_forgets_its_own_slots_and_no_others() {
     });
 }
 
-/// A slot is written while its former value is read: right bytes or a fault.
+/// A slot is rewritten while its former value is read: the reader gets right bytes or a fault.
 #[test]
 fn a_reader_whose_slot_is_given_away_gets_no_wrong_byte() {
     let memory: SharedDevice = Arc::new(MemoryDevice::new(Geometry::in_place(6, 16 << 20)));
@@ -276,7 +276,7 @@ fn a_reader_whose_slot_is_given_away_gets_no_wrong_byte() {
     });
 }
 
-/// More large writers than slots, and small values among them: nobody waits for ever.
+/// More large writers than slots, and small values among them: no deadlock.
 #[test]
 fn writers_that_hold_slots_do_not_lock_each_other_out() {
     let memory: SharedDevice = Arc::new(MemoryDevice::new(Geometry::in_place(6, 16 << 20)));
@@ -297,7 +297,7 @@ fn writers_that_hold_slots_do_not_lock_each_other_out() {
         for task in tasks {
             task.await.unwrap();
         }
-        // A writer that is dropped half-way gives its slot back.
+        // A writer that is dropped midway releases its slot.
         for key in 0..50u64 {
             let mut writer = store
                 .writer(&name(key), 4 << 20, PutOptions::default())
@@ -313,15 +313,15 @@ fn writers_that_hold_slots_do_not_lock_each_other_out() {
     });
 }
 
-/// What this thread has used of its core.
+/// CPU time of this thread.
 fn cpu_time() -> Duration {
     let used = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     let used_ns = used.split(' ').next().unwrap().parse().unwrap();
     Duration::from_nanos(used_ns)
 }
 
-/// A million slots come back within half a second of CPU. Only sensible
-/// with optimisation: `cargo test --release -p floe --test slots -- --ignored`.
+/// A million slots are recovered in half a second of CPU time. Needs
+/// optimisation: `cargo test --release -p floe --test slots -- --ignored`.
 #[test]
 #[ignore = "a measurement"]
 fn a_million_slots_are_recovered_in_half_a_second() {
@@ -337,7 +337,7 @@ fn a_million_slots_are_recovered_in_half_a_second() {
         let store = Store::open(device.clone(), clock.clone(), &config)
             .await
             .unwrap();
-        // Empty values: their table entries are all that recovery looks at.
+        // Empty values: recovery reads only their table entries.
         let puts = (0..SLOTS).map(|key| {
             let store = store.clone();
             async move { put(&store, key, 1, 0).await }

@@ -1,5 +1,5 @@
-//! CLRU in slots over a `kill -9`: a restart is as warm as before, though
-//! evicting writes nothing and recency is kept in RAM.
+//! CLRU in slots across a `kill -9`: a restart is warm, although evictions
+//! write nothing and recency is in RAM.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,8 +73,8 @@ async fn live_keys(store: &Store, keys: std::ops::Range<u64>) -> Vec<u64> {
         .collect()
 }
 
-/// Values that were written long ago and just read, and the newest ones: none
-/// may make room for values that were evicted before the kill.
+/// Old values that were just read, and the newest values, survive; values
+/// evicted before the kill take none of their slots.
 #[test]
 fn hot_and_new_values_outlive_a_kill() {
     for (written, newest) in [(3400, 50), (3700, 150), (4300, 250)] {
@@ -96,17 +96,17 @@ fn hot_and_new_values_outlive_a_kill() {
             wanted.extend(written - 200..written + newest);
             let before = count_hits(&store, &wanted).await;
             assert_eq!(before, wanted.len());
-            // What was learned in the last tenth of a second may be lost.
+            // The last tenth of a second of recency may be lost.
             clock.sleep(Duration::from_millis(300)).await;
             (wanted, before)
-            // The runtime ends, and with it every task, wherever it is: a kill.
+            // The end of the runtime stops every task at any point: a kill.
         });
-        // Twice: the second kill comes before anything new was learned.
+        // Twice: the second kill comes before new reads.
         for again in 1..3 {
             let (below, wanted) = (device.clone(), wanted.clone());
             virtual_time::run(newest + again, |clock: Clock| async move {
                 let store = open(&below, clock.clone()).await;
-                // Whatever the restart evicts, and what its first writes do.
+                // Includes evictions at the restart, and the effects of its first writes.
                 clock.sleep(Duration::from_millis(1)).await;
                 for key in 0..20 {
                     put(&store, again * 10_000 + key).await;
@@ -119,8 +119,8 @@ fn hot_and_new_values_outlive_a_kill() {
     }
 }
 
-/// What had been evicted is not served after a kill, but its tables still name
-/// it: deleting its key takes it out of them for good, as before the kill.
+/// Evicted values are not served after a kill, but tables still name them:
+/// deleting such a key removes it from them permanently, as before the kill.
 #[test]
 fn deleting_what_a_restart_evicted_again_clears_its_table() {
     const WRITTEN: u64 = 2000;
@@ -142,7 +142,7 @@ fn deleting_what_a_restart_evicted_again_clears_its_table() {
         assert_eq!(live_keys(&store, 0..WRITTEN).await, live);
         let stats = store.stats().engine;
         assert_eq!(stats.slots_total, stats.live_records + stats.slots_free);
-        // Every second key again, so that slots of evicted values are written too.
+        // Rewrites every second key, so that slots of evicted values are reused.
         for key in (0..WRITTEN).step_by(2) {
             put(&store, key).await;
         }
@@ -158,8 +158,8 @@ fn deleting_what_a_restart_evicted_again_clears_its_table() {
     });
 }
 
-/// A part of one sequence of requests: skewed, and what is popular changes
-/// slowly. Returns the hit ratio.
+/// One part of a sequence of requests with a skewed and slowly changing
+/// popularity. Returns the hit ratio.
 async fn requests(store: &Store, clock: &Clock, seed: u64, part: u64) -> f64 {
     const REQUESTS: u32 = 500;
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed << 32 | part);
@@ -181,18 +181,18 @@ async fn requests(store: &Store, clock: &Clock, seed: u64, part: u64) -> f64 {
     f64::from(found) / f64::from(REQUESTS)
 }
 
-/// Parts of one sequence of requests.
+/// Parts of the sequence.
 const PARTS: u64 = 24;
 
-/// The same requests with and without kills between them. Single seeds lose
-/// between nothing and two points, so many are averaged.
+/// The same requests with and without kills between the parts. The loss of one
+/// seed is between zero and two points, so many are averaged.
 #[test]
 fn a_kill_costs_less_than_a_point_of_the_hit_ratio() {
     const SEEDS: u64 = 32;
     let runs: Vec<_> = (0..SEEDS)
         .map(|seed| std::thread::spawn(move || hit_ratios(seed)))
         .collect();
-    // Sums of hit ratios: before the cache is full, and twice after that.
+    // Sums of hit ratios: before the cache is full, and in two periods after that.
     let mut sums = [[0.0; 2]; 3];
     for run in runs {
         for (part, ratios) in run.join().expect("a seed's run").into_iter().enumerate() {
@@ -201,7 +201,7 @@ fn a_kill_costs_less_than_a_point_of_the_hit_ratio() {
             sum[1] += ratios[1];
         }
     }
-    // Killed eight times before the cache is full, and thrice per turnover after that.
+    // Eight kills before the cache is full, and three per turnover after that.
     for sum in sums {
         let [without, with] = sum.map(|sum| sum / (8 * SEEDS) as f64);
         println!("hit ratio {without:.4} without kills, {with:.4} with");
@@ -212,7 +212,7 @@ fn a_kill_costs_less_than_a_point_of_the_hit_ratio() {
     }
 }
 
-/// The hit ratios of each part, without and with a kill before it.
+/// The hit ratio of each part, without and with a kill before it.
 fn hit_ratios(seed: u64) -> Vec<[f64; 2]> {
     let below = device();
     let without: Vec<f64> = virtual_time::run(1, |clock: Clock| async move {

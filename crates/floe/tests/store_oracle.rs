@@ -1,6 +1,6 @@
-//! The law for chunks, against an oracle: random operations by several clients
-//! in virtual time, processes killed and power cut at random moments, faults.
-//! The store may forget; it may never lie. A seed that fails fails every time.
+//! The law for chunks, against an oracle: random operations of several clients
+//! in virtual time, kills and power cuts at random moments, and faults. A
+//! failing seed always fails.
 
 mod common;
 
@@ -54,12 +54,12 @@ impl Subject for Store {
     }
 
     async fn close(&self) {
-        // It fails where the power is off.
+        // Fails if the power is off.
         let _ = Store::close(self).await;
     }
 }
 
-/// What a life can write before it must give back, where there is little space.
+/// Bytes that a life can write before it must free space, if space is scarce.
 const SPACE_BELOW_BYTES: u64 = 25 << 20;
 
 #[derive(Clone, Copy)]
@@ -68,18 +68,18 @@ struct Setup {
     large: bool,
     native_append: bool,
     faults: bool,
-    /// Appends fail often, and reads flip bits.
+    /// Whether appends fail often and reads flip bits.
     is_rough: bool,
-    /// The power goes, rather than the process alone.
+    /// Whether the power is cut instead of the process killed.
     power_loss: bool,
-    /// Every third value is kept off flash.
+    /// Whether every third value is declined.
     declines: bool,
-    /// There is not as much space below the device as it says.
+    /// Whether the storage below the device is smaller than the device.
     is_full_below: bool,
 }
 
 impl Setup {
-    /// As roughly as can be.
+    /// With all faults.
     fn roughly(self) -> Self {
         Setup {
             power_loss: true,
@@ -94,7 +94,7 @@ impl Setup {
     }
 
     fn geometry(&self) -> Geometry {
-        // A slot has room for the longest value, so fewer fit.
+        // A slot has the size of the largest value, so fewer values fit.
         let zones = match self.is_slots() && self.large || self.is_full_below {
             true => 40,
             false => 14,
@@ -203,7 +203,7 @@ const ZNS: Setup = Setup {
     ..LOG
 };
 
-/// CLRU on a device that takes writes in place.
+/// CLRU on a device with writes in place.
 const SLOTS: Setup = Setup {
     eviction: Eviction::Clru,
     ..LOG
@@ -269,8 +269,7 @@ fn power_loss_small_values_and_faults() {
     setup.run(12, 1500);
 }
 
-/// The journal is read back when it moves to its other zone, which it does
-/// when an append failed.
+/// The journal is read back when it changes zones, which it does after a failed append.
 #[test]
 fn power_loss_and_a_journal_that_reads_back_wrong() {
     LOG.roughly().run(20, 1500);

@@ -1,4 +1,4 @@
-//! Lookups that look no further than memory.
+//! Lookups in memory only.
 
 use bytes::Bytes;
 use floe::device::{Clock, DeviceConfig, open, virtual_time};
@@ -50,7 +50,7 @@ fn a_value_is_found_in_memory_then_on_flash_then_in_ram() {
         store.flush().await.unwrap();
         let counts = store.stats().engine.counts;
         match store.get_ram(b"key").unwrap() {
-            // Where landing keeps the value in memory.
+            // The value stays in memory after its write.
             InRam::Hit(found) => assert_eq!(found.bytes, value),
             other => {
                 assert!(matches!(other, InRam::OnFlash { .. }));

@@ -79,7 +79,7 @@ fn what_was_overwritten_before_a_close_is_warm() {
             put(&store, number, b"old").await;
         }
         store.close().await.expect("closes");
-        // All of it is on flash: these need fences, and fill no set-group.
+        // All objects are on flash: these overwrites need fences, and fill no set-group.
         let store = open().await.expect("opens");
         for number in 0..10 {
             put(&store, number, b"new").await;
@@ -276,7 +276,7 @@ fn engines_that_keep_what_they_know_in_memory_begin_empty_and_go_on() {
                 }
                 assert!(hits > 1_500, "{engine}: {hits}");
                 store.close().await.expect("closes");
-                // Where nothing is found again, this is no matter of the format.
+                // Without recovery this setting is no part of the format.
                 config.set.over_provisioning_percent = 30;
                 config.kangaroo.over_provisioning_percent = 20;
             }
@@ -313,7 +313,7 @@ fn what_is_overwritten_again_and_again_needs_a_fence_once_in_a_set_group() {
         }
         store.flush().await.expect("flushed");
         let before = store.stats();
-        // Among others, and of other lengths: they do not stay in one set-group.
+        // Among objects of other sizes, which spread over set-groups.
         for round in 1..2000 {
             let len = 100 + (round * 37 % 900) as usize;
             put(&store, round % HOT, &vec![1; len]).await;
@@ -322,7 +322,7 @@ fn what_is_overwritten_again_and_again_needs_a_fence_once_in_a_set_group() {
         let stats = store.stats();
         let fences = stats.fences - before.fences;
         let outdated = fences + stats.fences_spared - before.fences_spared;
-        // Filters take a few of the others for older ones.
+        // False positives count a few other objects as superseded.
         let of_others = outdated - 1999;
         let flushed = stats.engine.object_pages_written - before.engine.object_pages_written;
         let set_groups = 1 + flushed / SETS;
@@ -335,9 +335,8 @@ fn what_is_overwritten_again_and_again_needs_a_fence_once_in_a_set_group() {
     });
 }
 
-/// Resets of the two metadata zones when a device is formatted: the second
-/// must hold nothing before the first is begun, and gets a copy of its
-/// superblock after that.
+/// Resets of the two metadata zones at formatting: the second before the first
+/// is written, and again before it gets a copy of the superblock.
 const METADATA_RESETS: u64 = 3;
 
 #[test]
@@ -350,7 +349,7 @@ fn opening_empties_no_zones() {
                 let store = Tiny::open(device.clone(), clock.clone(), &of(engine))
                     .await
                     .expect("opens");
-                // What is found to be done in the background is done by then.
+                // Background tasks have finished by then.
                 clock.sleep(Duration::from_secs(1)).await;
                 let resets = device.counters().snapshot().resets - before;
                 assert!(resets <= METADATA_RESETS, "{engine}: {resets}");
@@ -362,7 +361,7 @@ fn opening_empties_no_zones() {
     });
 }
 
-/// A file says nothing of its zones when it is opened.
+/// A file reports no zone states when opened.
 #[tokio::test]
 async fn opening_a_file_empties_no_zones_and_what_was_written_is_warm() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -393,7 +392,7 @@ async fn opening_a_file_empties_no_zones_and_what_was_written_is_warm() {
     }
 }
 
-/// Waits until nothing is in memory on its way to flash.
+/// Waits until all objects in memory are on flash.
 async fn written(store: &Tiny, clock: &Clock) {
     while matches!(store.get_ram(b"key"), Ok(InRam::Hit(_))) {
         clock.sleep(Duration::from_millis(1)).await;
@@ -452,8 +451,7 @@ fn nobody_waits_for_zones_that_are_worn_out() {
                     break;
                 }
             }
-            // Sets in place are not appended, and Nemo lets go of what it
-            // finds no place for.
+            // Sets in place are not appended, and Nemo drops objects that it cannot place.
             let is_worn = !matches!(engine, TinyEngine::Set | TinyEngine::Nemo);
             assert_eq!(ended.is_some(), is_worn, "{engine}: {ended:?}");
         }
@@ -488,7 +486,7 @@ async fn a_cache_sends_what_is_small_to_its_tiny_engine() {
         cache.get(b"large").await.expect("get").map(|v| v.len()),
         Some(50_000)
     );
-    // A key changes sides, both ways, and is never in two places.
+    // A key moves between the engines in both directions, and is never in both.
     cache
         .put(b"large", Bytes::from_static(b"now small"))
         .await
@@ -525,7 +523,7 @@ fn overwrites_of_the_smallest_objects_do_not_fill_the_journal() {
                     put(&store, number, &[round]).await;
                 }
             }
-            // More than a metadata zone takes.
+            // More than fit a metadata zone.
             let stats = store.stats();
             assert!(stats.fences > 2 * ZONE / 16, "{stats:?}");
             assert!(stats.fences_delays > 0, "{stats:?}");
@@ -555,7 +553,7 @@ fn what_was_overwritten_before_a_flush_survives_a_crash() {
             assert_eq!(found.expect("found").bytes[..], *b"new", "{number}");
             put(&store, number, b"old").await;
         }
-        // Fences that ended early cover nothing any more.
+        // Ended fences cover no more writes.
         store.flush().await.expect("flushed");
         for number in 0..20 {
             put(&store, number, b"newest").await;
@@ -572,7 +570,7 @@ fn what_was_overwritten_before_a_flush_survives_a_crash() {
 
 #[test]
 fn a_crowd_of_writers_loses_nothing_and_leaves_room_for_the_notes_of_set_groups() {
-    // Flash has room for all of them; more writers than the journal has places.
+    // Flash has room for all objects; there are more writers than places in the journal.
     const CROWD: u32 = 5_000;
     virtual_time::run(7, |clock: Clock| async move {
         let store = Tiny::open(device(), clock, &config()).await.expect("opens");

@@ -1,4 +1,4 @@
-//! Tiny objects on flash that is damaged or fails.
+//! Tiny objects on damaged or failing flash.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn config() -> TinyConfig {
     TinyConfig {
         seed: Some(1),
         ram: ByteSize::kib(0),
-        // Fences hold for as many set-groups as memory has.
+        // Fences stay in force for as many set-groups as memory has.
         nemo: NemoConfig {
             memory_set_groups: 1,
             ..NemoConfig::default()
@@ -54,8 +54,8 @@ async fn overwrite(device: &SharedDevice, at: Address, bytes: &[u8]) {
     written.expect("the damage is done");
 }
 
-/// A set-group that cannot be read may hold what is newest: not even what
-/// lies beside it, long after its fences were dropped, is believed then.
+/// An unreadable set-group may hold the newest copy: no older copy is served,
+/// even long after its fences were dropped.
 #[test]
 fn nothing_older_is_found_when_any_zone_is_damaged() {
     const KEYS: u32 = 40;
@@ -71,7 +71,7 @@ fn nothing_older_is_found_when_any_zone_is_damaged() {
                 store.flush().await.expect("flush");
             }
             store.close().await.expect("closes");
-            // The next life's journal has no fences of what is on flash.
+            // The next life's journal has no fences of objects on flash.
             open(&device, &clock).await.close().await.expect("closes");
 
             let garbage = [0x5a; ZONE as usize];
@@ -90,7 +90,7 @@ fn nothing_older_is_found_when_any_zone_is_damaged() {
             hits
         });
     }
-    // Damage elsewhere costs nothing.
+    // Damage in other zones costs no objects.
     assert!(hits > KEYS * (ZONES - 7) * 2, "{hits}");
 }
 
@@ -121,8 +121,8 @@ fn writes_that_fail_cost_zones_and_not_the_few_that_may_be_open() {
     });
 }
 
-/// A crash while the very first journal is begun may keep its first block and
-/// lose the superblock before it.
+/// A crash during the first format may keep the journal's first block and lose
+/// the superblock before it.
 #[test]
 fn a_format_that_was_cut_off_is_begun_again() {
     virtual_time::run(3, async |clock: Clock| {
@@ -137,7 +137,7 @@ fn a_format_that_was_cut_off_is_begun_again() {
     });
 }
 
-/// A superblock as version 1 of the format wrote it.
+/// A superblock in version 1 of the format.
 const VERSION_1: [u8; 112] = [
     0x46, 0x6c, 0x6f, 0x65, 0x54, 0x69, 0x6e, 0x97, 0xd8, 0xf1, 0x8a, 0xd1, 0x01, 0x00, 0x00, 0x00,
     0x70, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08,

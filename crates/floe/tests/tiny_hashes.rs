@@ -1,5 +1,4 @@
-//! Keys whose hash is of any value: keys are chosen by users, and a hash that
-//! marks something in the journal would be a trap.
+//! Keys with any hash: users choose keys, so no hash may have a special meaning in the journal.
 
 mod common;
 
@@ -27,11 +26,10 @@ async fn open(device: &SharedDevice, clock: &Clock) -> Tiny {
         .expect("opens")
 }
 
-/// What was overwritten stays so through a crash, and other keys are not lost
-/// with it, wherever the key's hash lies.
+/// An overwrite survives a crash, and other keys survive with it, whatever the key's hash.
 #[test]
 fn an_overwrite_outlives_a_crash_whatever_the_hash_is() {
-    // Version 1 of the format took the last 131,072 hashes for instances.
+    // Version 1 of the format reserved the last 131,072 hashes for instances.
     let instances = |n| [u64::MAX - 0xffff + n, u64::MAX - 0x1_ffff + n];
     for hash in (0..3).flat_map(|n| [n, u64::MAX - n].into_iter().chain(instances(n))) {
         virtual_time::run(1, async |clock: Clock| {
@@ -48,7 +46,7 @@ fn an_overwrite_outlives_a_crash_whatever_the_hash_is() {
                 .put(&key, b"newer", PutOptions::default())
                 .await
                 .expect("put");
-            // The process dies with the newer value in memory.
+            // The process dies while the newer value is in memory.
             drop(cache);
 
             let cache = open(&device, &clock).await;
@@ -63,26 +61,25 @@ fn an_overwrite_outlives_a_crash_whatever_the_hash_is() {
     }
 }
 
-/// The key of eight bytes that has this hash: XXH3 mixes keys so short by steps
-/// that can each be undone.
+/// The key of eight bytes with this hash: XXH3 mixes such keys by invertible steps.
 fn key_of(seed: HashSeed, hash: u64) -> Vec<u8> {
     let zeros = unmixed(KeyHash::of(seed, &[0; 8]).0);
-    // The halves of a key are mixed in the other order.
+    // The halves of a key are mixed in reverse order.
     let key = (unmixed(hash) ^ zeros).rotate_left(32).to_le_bytes();
     assert_eq!(KeyHash::of(seed, &key).0, hash);
     key.to_vec()
 }
 
-/// Undoes the mix of XXH3 of a key of eight bytes.
+/// Inverts the mix of XXH3 for a key of eight bytes.
 fn unmixed(hash: u64) -> u64 {
     const PRIME: u64 = 0x9fb2_1c65_1e98_df25;
-    // Newton: each step doubles the bits that are right, of which three are.
+    // Newton's method: each step doubles the number of correct bits, which starts at three.
     let inverse = (0..5).fold(PRIME, |x, _| {
         x.wrapping_mul(2u64.wrapping_sub(PRIME.wrapping_mul(x)))
     });
     let hash = hash ^ hash >> 28 ^ hash >> 56;
     let hash = hash.wrapping_mul(inverse);
     let hash = (hash ^ ((hash >> 35) + 8)).wrapping_mul(inverse);
-    // Its own inverse after as many rounds as there are bits, less one.
+    // This step is its own inverse after as many rounds as there are bits, less one.
     (0..63).fold(hash, |h, _| h ^ h.rotate_left(49) ^ h.rotate_left(24))
 }

@@ -1,7 +1,6 @@
-//! The law for tiny objects, against an oracle: random operations by several
-//! clients in virtual time, processes killed and power cut at random moments,
-//! faults, for each of the five engines. The store may forget; it may never
-//! lie. A seed that fails fails every time.
+//! The law for tiny objects, against an oracle, for each of the five engines:
+//! random operations of several clients in virtual time, kills and power cuts
+//! at random moments, and faults. A failing seed always fails.
 
 mod common;
 
@@ -41,14 +40,14 @@ impl Subject for Tiny {
     }
 
     async fn close(&self) {
-        // It fails where the power is off.
+        // Fails if the power is off.
         let _ = Tiny::close(self).await;
     }
 }
 
 const OPERATIONS: u64 = 14_000;
 
-/// A device on which Nemo's set-groups are not too small.
+/// Zones of the smallest device with valid set-groups.
 const ZONES: u32 = 26;
 const ZONE: u64 = 256 << 10;
 
@@ -90,7 +89,7 @@ fn config(engine: TinyEngine) -> TinyConfig {
     }
 }
 
-/// Runs `lives` and expects so many of a hundred gets to be hits.
+/// Runs `lives` and expects this hit percentage.
 fn run(lives: &Lives, geometry: Geometry, config: TinyConfig, hits_per_100: u64) {
     let geometry = Geometry {
         max_append_bytes: 64 << 10,
@@ -128,8 +127,7 @@ mod nemo {
         run(&lives(), in_place(ZONES, ZONE), ours(), 20);
     }
 
-    /// So small and so often overwritten that more fences would hold than
-    /// there is room for.
+    /// So small and so often overwritten that fences reach their limit.
     fn smallest(instances: u32) -> (Lives, Geometry, TinyConfig) {
         let lives = Lives {
             sizes: |random| random.random_range(1..4),
@@ -166,7 +164,7 @@ mod nemo {
         run(&lives(), in_place(ZONES, ZONE), config, 20);
     }
 
-    /// Of objects this small few set-groups share a page of filters.
+    /// With objects this small, few set-groups share a page of filters.
     fn with_fingerprints() -> TinyConfig {
         let (_, _, config) = smallest(1);
         let nemo = NemoConfig {
@@ -266,8 +264,7 @@ mod nemo {
     }
 }
 
-/// The engines that forget everything when their process ends: on a device so
-/// small that it is written several times in a life.
+/// The volatile engines, on a device so small that each life overwrites it several times.
 mod volatile {
     use super::*;
 
@@ -281,7 +278,7 @@ mod volatile {
         zoned(ZONES, SMALL_ZONE)
     }
 
-    /// Whatever can go wrong while the process lives.
+    /// All faults of a running process.
     fn all_faults() -> Faults {
         Faults {
             write_errors: 0.002,
@@ -292,7 +289,7 @@ mod volatile {
         }
     }
 
-    /// Kills, losses of power, and both with faults.
+    /// Kills and power cuts, each with and without faults.
     fn every_end(geometry: &Geometry, config: &TinyConfig) {
         let killed = Lives {
             count: 3,

@@ -1,6 +1,5 @@
-//! Very small values, up to the last byte of a device and over a restart, how many
-//! of them are said to be there, the blocks that a device is written in, and fences
-//! of new keys.
+//! Very small values up to a full device and across a restart, estimates of
+//! their number, block sizes, and fences of new keys.
 
 mod common;
 
@@ -16,13 +15,13 @@ use futures::future::join_all;
 const ZONES: u32 = 66;
 const ZONE: u64 = 128 << 10;
 
-/// Bytes in front of an object in its page.
+/// Bytes of an object's header in its page.
 const HEADER_BYTES: u64 = 4;
 
-/// Keys that are asked for.
+/// Keys to look up.
 const ASKED: usize = 2_000;
 
-/// Puts at a time, whose fences share blocks.
+/// Concurrent puts, whose fences share blocks.
 const PUTS_AT_ONCE: u64 = 256;
 
 async fn open(device: &SharedDevice) -> Tiny {
@@ -49,7 +48,7 @@ async fn put(store: &Tiny, number: u64, value: &[u8]) {
     put.await.expect("put");
 }
 
-/// The share of the keys that is found.
+/// The fraction of keys that are found.
 async fn found(store: &Tiny, keys: u64, value: &[u8]) -> f64 {
     let step = (keys as usize / ASKED).max(1);
     let (mut found, mut asked) = (0, 0);
@@ -64,7 +63,7 @@ async fn found(store: &Tiny, keys: u64, value: &[u8]) -> f64 {
     f64::from(found) / f64::from(asked)
 }
 
-/// Puts values of `bytes` bytes until they take `share` of the device.
+/// Puts values of `bytes` bytes until they take the fraction `share` of the device.
 async fn fills(device: SharedDevice, bytes: usize, share: f64) {
     let store = open(&device).await;
     let value = vec![7; bytes];
@@ -79,7 +78,7 @@ async fn fills(device: SharedDevice, bytes: usize, share: f64) {
     assert_eq!(store.stats().engine.searches_cut, 0);
     store.close().await.expect("closes");
 
-    // Summaries have no room for the filters of the newest.
+    // The newest summaries have no room for their filters.
     let store = open(&device).await;
     let again = found(&store, keys, &value).await;
     assert!(again >= 0.98, "{again} of {keys} after a restart");
@@ -92,7 +91,7 @@ async fn values_of_twenty_bytes_are_found_until_the_device_is_full_and_afterward
     fills(memory(in_place(ZONES, ZONE)), 20, 0.85).await;
 }
 
-/// The journal takes 3 % of so small a device and indexes 11 %.
+/// On so small a device the journal takes 3 % and indexes 11 %.
 #[tokio::test]
 async fn values_of_one_byte_are_found_until_the_device_is_nearly_full_and_afterwards() {
     fills(memory(in_place(ZONES, ZONE)), 1, 0.80).await;
@@ -112,8 +111,8 @@ async fn values_of_twenty_bytes_are_found_in_a_full_file() {
     fills(device, 20, 0.85).await;
 }
 
-/// Set-groups tell how many copies they hold; what a get finds is estimated
-/// within 10 %, after a restart, too.
+/// Set-groups record how many copies they hold; the number of live ones is
+/// estimated within 10 %, also after a restart.
 #[test]
 fn live_objects_are_those_that_a_get_finds_before_and_after_a_restart() {
     const KEYS: u64 = 6_000;
@@ -162,7 +161,7 @@ fn live_objects_are_those_that_a_get_finds_before_and_after_a_restart() {
 fn blocks_are_those_of_the_cache_that_is_there_unless_set() {
     let folder = tempfile::tempdir().expect("a folder");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    // The blocks of the device, if the cache on it can be opened.
+    // The device's block size, if the cache on it opens.
     let open = |file: &str, block_size: Option<ByteSize>| {
         let settings = TinySettings {
             size: Some(ByteSize::mib(32)),
@@ -188,9 +187,9 @@ fn blocks_are_those_of_the_cache_that_is_there_unless_set() {
     assert!(matches!(other, OpenTinyError::OtherPlan { .. }), "{other}");
 }
 
-/// Stores new keys until the device is full, and says what that took.
+/// Stores new keys until the device is full, and returns the counts.
 async fn new_keys(look_before_fence: LookBeforeFence) -> TinyStats {
-    // Enough set-groups that the filters of most are on flash.
+    // Enough set-groups that most filters are on flash.
     let device = memory(in_place(402, 32 << 10));
     let config = TinyConfig {
         seed: Some(1),

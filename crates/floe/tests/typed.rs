@@ -58,7 +58,7 @@ async fn bytes_that_do_not_decode_are_a_miss_and_are_replaced() {
     let cache = cache(&folder).await;
     let names = TypedCache::<u8, String>::new(cache.clone(), "names").unwrap();
     names.put(&1, &"a name".to_owned()).await.expect("put");
-    // A length that runs past the end, and a value with something behind it.
+    // A length past the end, and a value with trailing bytes.
     for wrong in [&b"\x7fab"[..], b"\x01ab"] {
         cache
             .put(b"\x05names\x01", Bytes::copy_from_slice(wrong))

@@ -7,8 +7,7 @@ use floe_device::power::PowerSwitch;
 use floe_device::sim_media::WriteCache;
 use floe_device::{MemoryDevice, SharedDevice};
 
-/// The shape of a device of `count` zones of `bytes` bytes, any block of which
-/// may be written again.
+/// The geometry of a device with `count` zones of `bytes` bytes and writes in place.
 pub(crate) fn in_place(count: u32, bytes: u64) -> Geometry {
     Geometry {
         max_append_bytes: 512 << 10,
@@ -16,8 +15,8 @@ pub(crate) fn in_place(count: u32, bytes: u64) -> Geometry {
     }
 }
 
-/// The shape of a drive with zones that are written from front to back, a
-/// quarter of which cannot be used, and of which few may be open.
+/// The geometry of a zoned drive: sequential writes, a quarter of each zone
+/// unusable, and few open zones.
 pub(crate) fn zoned(count: u32, bytes: u64) -> Geometry {
     Geometry {
         zone_capacity: bytes / 4 * 3,
@@ -29,7 +28,7 @@ pub(crate) fn zoned(count: u32, bytes: u64) -> Geometry {
     }
 }
 
-/// A blank device in memory, which takes a whole zone in one append.
+/// A blank device in memory whose largest append is a whole zone.
 pub(crate) fn memory(geometry: Geometry) -> SharedDevice {
     Arc::new(MemoryDevice::new(Geometry {
         max_append_bytes: geometry.zone_size as u32,
@@ -37,7 +36,7 @@ pub(crate) fn memory(geometry: Geometry) -> SharedDevice {
     }))
 }
 
-/// A blank device that loses what was not flushed when its power is cut.
+/// A blank device that loses unflushed writes at a power cut.
 pub(crate) fn power_switch(geometry: Geometry) -> PowerSwitch {
     let volatile = WriteCache::Volatile { bytes_max: 8 << 20 };
     MemoryDevice::with_power(geometry, volatile).1

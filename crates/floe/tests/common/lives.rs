@@ -1,5 +1,4 @@
-//! Lives of a process that end in the middle of everything. In virtual time:
-//! a seed that fails fails every time.
+//! Lives of a process that end at random moments, in virtual time: a failing seed always fails.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,13 +15,13 @@ use super::oracle::{Counts, Oracle, Part, Version};
 
 const CLIENTS: u64 = 4;
 
-/// Virtual time between the beginnings of two lives: longer than any life.
+/// Virtual time between the starts of two lives; longer than any life.
 const LIFE: Duration = Duration::from_secs(1000);
 
 /// A cache under test.
 pub(crate) trait Subject: Clone + Send + Sync + 'static {
     fn get(&self, key: &[u8]) -> impl Future<Output = Result<Option<Bytes>, CacheError>> + Send;
-    /// Whether the value was taken; if not, the key holds nothing.
+    /// Stores a value. Returns whether it was stored; if not, the key has none.
     fn put(
         &self,
         key: &[u8],
@@ -31,34 +30,33 @@ pub(crate) trait Subject: Clone + Send + Sync + 'static {
         random: &mut StdRng,
     ) -> impl Future<Output = Result<bool, CacheError>> + Send;
     fn delete(&self, key: &[u8]) -> impl Future<Output = Result<(), CacheError>> + Send;
-    /// Whether parts of values are read, too.
+    /// Whether to read parts of values too.
     const READS_PARTS: bool = false;
-    /// A part of a value; `None` if nothing can be said of it.
+    /// Reads a part of a value; `None` if the result is unknown.
     fn get_part(&self, _: &[u8], _: Range<u64>) -> impl Future<Output = Option<Part>> + Send {
         std::future::ready(None)
     }
     fn close(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// How often, for how long, and what goes wrong.
+/// The number and length of lives, and their faults.
 #[derive(Clone)]
 pub(crate) struct Lives {
     pub(crate) count: u64,
-    /// Operations of a life, if it is not cut off.
+    /// Most operations of a life.
     pub(crate) operations: u64,
     pub(crate) keys_per_client: u64,
-    /// How long values are.
+    /// Draws the size of a value.
     pub(crate) sizes: fn(&mut StdRng) -> usize,
-    /// Whether the power is cut; otherwise the process is killed, and every
+    /// Whether the power is cut. Otherwise the process is killed, and every
     /// completed write survives.
     pub(crate) power_loss: bool,
-    /// What goes wrong once the cache is open.
+    /// Faults after the cache is open.
     pub(crate) faults: Option<Faults>,
 }
 
 impl Lives {
-    /// Opens the cache on the devices behind `powers`, again and again, and
-    /// says what was found.
+    /// Opens the cache on the devices of `powers` in many lives, and returns the counts.
     pub(crate) fn run<S: Subject>(
         &self,
         powers: &[PowerSwitch],
@@ -73,7 +71,7 @@ impl Lives {
         counts
     }
 
-    /// One life: open, work, and be cut off at a random moment.
+    /// One life: opens the cache, works, and stops at a random moment.
     fn live<S: Subject>(
         &self,
         powers: &[PowerSwitch],
@@ -84,7 +82,7 @@ impl Lives {
         let seed = first_seed() + life;
         let below: Vec<_> = powers.iter().map(PowerSwitch::reopen).collect();
         virtual_time::run(seed, async |clock: Clock| {
-            // Time goes on from one life to the next.
+            // Time must not go back between lives.
             clock.sleep(LIFE * life as u32).await;
             let late = Faults {
                 delays: 0.7,
@@ -107,7 +105,7 @@ impl Lives {
                     });
                 }
             }
-            // Everything that survived is checked before it can be overwritten.
+            // Checks all survivors before an overwrite.
             for key in 0..CLIENTS * self.keys_per_client {
                 let name = name(key);
                 let now_s = clock.unix_seconds();
@@ -146,14 +144,14 @@ impl Lives {
             let turned_away = oracle.counts().turned_away;
             if life.is_multiple_of(3) {
                 cache.close().await;
-                // Clients that were cut off may find it closed now.
+                // Interrupted clients may find the cache closed.
                 oracle.forget_turned_away(turned_away);
             }
         });
     }
 }
 
-/// `FLOE_ORACLE_SEED` begins elsewhere, for long searches.
+/// `FLOE_ORACLE_SEED` selects the first seed, for long searches.
 fn first_seed() -> u64 {
     let given = std::env::var("FLOE_ORACLE_SEED");
     given.map_or(0, |seed| {
@@ -165,7 +163,7 @@ fn name(key: u64) -> Vec<u8> {
     format!("key-{key}").into_bytes()
 }
 
-/// One of those who use a cache at once, each with keys of its own.
+/// One of several concurrent clients, each with its own keys.
 struct Client<S> {
     cache: S,
     clock: Clock,
@@ -212,13 +210,13 @@ impl<S: Subject> Client<S> {
         let ttl = self.random.random_ratio(1, 4).then_some(seconds);
         let version = Version {
             number,
-            // Whether it ends a second earlier is left open.
+            // The cache may expire the value up to a second early.
             gone_at_s: ttl.map_or(u64::MAX, |ttl| self.clock.unix_seconds() + ttl + 1),
         };
         self.oracle.begin(key, version);
         let (name, value) = (name(key), self.oracle.value(key, number));
         let ttl = ttl.map(Duration::from_secs);
-        // Dropping a future half-way is something users do.
+        // Users may drop a future at any await point.
         let is_dropped = self.random.random_ratio(1, 40);
         let put = self.cache.put(&name, value, ttl, &mut self.random);
         if is_dropped {
@@ -230,7 +228,7 @@ impl<S: Subject> Client<S> {
         Ok(())
     }
 
-    /// Anywhere, also behind the value's end.
+    /// A range anywhere, possibly past the value's end.
     async fn get_part(&mut self, key: u64) {
         let start = self.random.random_range(0..1_100_000);
         let part = start..start + self.random.random_range(0..300_000);

@@ -1,5 +1,5 @@
-//! What the oracle tests share: devices whose power can be cut, what a key may
-//! hold, clients that do random things, and lives that end in the middle of it.
+//! Shared by the oracle tests: devices whose power can be cut, the possible
+//! values of a key, random clients, and interrupted lives.
 #![allow(
     dead_code,
     unused_imports,

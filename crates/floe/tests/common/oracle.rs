@@ -1,4 +1,4 @@
-//! What a key may hold. A miss is always right.
+//! The possible values of a key. A miss is always allowed.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,39 +13,39 @@ use rand::{RngExt, SeedableRng};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) number: u64,
-    /// From this second on it must be gone.
+    /// The second at which it must have expired.
     pub(crate) gone_at_s: u64,
 }
 
-/// What was read of a part of a value.
+/// The result of reading a part of a value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Part {
     pub(crate) bytes: Vec<u8>,
-    /// Reading failed before the part's end.
+    /// Whether reading failed before the part's end.
     pub(crate) is_cut: bool,
 }
 
-/// What may be found.
+/// The versions that a read may return.
 pub(crate) struct Oracle {
     keys: Mutex<HashMap<u64, Vec<Version>>>,
-    /// How long values are.
+    /// Draws the size of a value.
     sizes: fn(&mut StdRng) -> usize,
     powers: Vec<PowerSwitch>,
     counts: Mutex<Counts>,
 }
 
-/// What was found.
+/// Counts of results.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    /// While there was power: without it everything is a miss.
+    /// Gets while the device had power: without it every get is a miss.
     pub(crate) gets: u64,
     pub(crate) hits: u64,
     /// Hits of values above 2 KiB.
     pub(crate) large_hits: u64,
-    /// Parts of values that were found.
+    /// Hits of parts of values.
     pub(crate) parts: u64,
-    /// Of what was looked for first in a life: how much had survived. These
-    /// are not among the others.
+    /// Hits at the start of a life, of values from earlier lives; not included
+    /// in the other counts.
     pub(crate) warm_hits: u64,
     /// Clients that found the cache closed before they were done.
     pub(crate) turned_away: u64,
@@ -61,7 +61,7 @@ impl Oracle {
         }
     }
 
-    /// The bytes of a version: they name it.
+    /// The bytes of a version, which identify it.
     pub(crate) fn value(&self, key: u64, number: u64) -> Bytes {
         let mut random = StdRng::seed_from_u64(key << 32 | number);
         let mut bytes = vec![0u8; (self.sizes)(&mut random).max(16)];
@@ -71,12 +71,12 @@ impl Oracle {
         Bytes::from(bytes)
     }
 
-    /// From here until it is acknowledged, old and new are both right.
+    /// Until the write is acknowledged, the old and the new version are allowed.
     pub(crate) fn begin(&self, key: u64, version: Version) {
         self.keys.lock().entry(key).or_default().push(version);
     }
 
-    /// It was acknowledged that this is what the key holds, if anything.
+    /// The write is acknowledged: only this version is allowed.
     pub(crate) fn acknowledge(&self, key: u64, version: Option<Version>) {
         self.keys.lock().insert(key, version.into_iter().collect());
     }
@@ -85,8 +85,8 @@ impl Oracle {
         self.keys.lock().get(&key).cloned().unwrap_or_default()
     }
 
-    /// Looks a key up with `get` and checks the answer. What is right is what
-    /// was so at any time during the read.
+    /// Looks a key up with `get` and checks the result: every version that was
+    /// allowed at any time during the read is allowed.
     pub(crate) async fn check<Failure>(
         &self,
         key: u64,
@@ -124,8 +124,7 @@ impl Oracle {
         counts.large_hits += u64::from(!warm && found.len() > 2048);
     }
 
-    /// As [`check`](Oracle::check), for a part of the value, which ends where
-    /// the value does.
+    /// As [`check`](Oracle::check), for a part of the value, clipped to its end.
     pub(crate) async fn check_part(
         &self,
         key: u64,
@@ -158,7 +157,7 @@ impl Oracle {
         self.counts.lock().turned_away += 1;
     }
 
-    /// Only so many clients should not have found it closed.
+    /// Sets the count to `but`, which ignores interrupted clients.
     pub(crate) fn forget_turned_away(&self, but: u64) {
         self.counts.lock().turned_away = but;
     }
