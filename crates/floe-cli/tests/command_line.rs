@@ -15,7 +15,7 @@ fn help_has_examples_and_exit_codes() {
     run(folder.path(), &["--help"]).expect(0, &["Examples:", "floe serve", "Exit status:"]);
     for command in ["serve", "format", "inspect", "check"] {
         run(folder.path(), &[command, "--help"]).expect(0, &["Examples:", "--device-path"]);
-        // The short help leaves the settings out.
+        // The short help omits the settings.
         let short = run(folder.path(), &[command, "-h"]).expect(0, &["--data-dir"]);
         assert!(!short.out.contains("--device-path <PATH>"), "{short:?}");
     }
@@ -38,7 +38,7 @@ fn wrong_usage_is_status_2() {
 #[test]
 fn the_laboratory_is_found_beside_the_program_or_on_the_path() {
     let folder = tempfile::tempdir().unwrap();
-    // Stands for the laboratory: prints its place and arguments.
+    // A fake laboratory that prints its path and arguments.
     let fake = |place: &str| {
         let path = folder.path().join(place);
         fs::create_dir_all(&path).unwrap();

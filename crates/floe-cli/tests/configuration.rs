@@ -1,4 +1,4 @@
-//! `floe config`, and how settings are found and refused.
+//! `floe config`, and the sources and validation of settings.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn the_default_file_passes_its_own_check() {
         run(folder.path(), &["config", "default"]).expect(0, &["[chunk]", "size = \"64KiB\""]);
     fs::write(folder.path().join("floe.toml"), &text.out).unwrap();
     run(folder.path(), &["config", "check", "floe.toml"]).expect(0, &["ok: floe.toml"]);
-    // And says the same as no file at all.
+    // It has the effect of no file.
     let values = |text: &str| -> Vec<String> {
         let pairs = text
             .lines()
@@ -254,7 +254,7 @@ fn secrets_are_never_printed() {
     }
 }
 
-/// A cache of any size opens with defaults; nothing is created to find that out.
+/// A cache of any size opens with default settings; the test creates no files.
 #[test]
 fn every_size_fits_by_itself() {
     let folder = tempfile::tempdir().unwrap();

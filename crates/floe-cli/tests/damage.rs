@@ -1,4 +1,4 @@
-//! Damaged and missing parts of a cache: what `check` and `serve` make of them.
+//! Damaged and missing parts of a cache, in `check` and `serve`.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn flip(path: &Path, range: std::ops::Range<u64>) {
     file.write_all_at(&bytes, range.start).unwrap();
 }
 
-/// One command of memcached's text protocol and its answer, up to `end`.
+/// Sends a memcached command; returns the response up to `end`.
 fn ask(serving: &Serving, command: &str, end: &str) -> String {
     let address = serving.announced["memcached"].as_str().unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
@@ -69,7 +69,7 @@ fn check_covers_tiny_objects() {
     let said = run(folder.path(), &["check"]).expect(4, &["tiny objects: ", "damage"]);
     assert!(said.out.contains("no damage: "), "of chunks: {said:?}");
     run(folder.path(), &["check", "--json"]).expect(4, &["\"ok\": false", "\"tiny\""]);
-    // A device that is named is checked alone.
+    // With `--device-path` only that device is checked.
     run(
         folder.path(),
         &["check", "--device-path", "floe-data/cache.floe"],
@@ -148,7 +148,7 @@ fn a_broken_tiny_file_does_not_keep_s3_from_starting() {
     assert_eq!(serving.stop(), 0);
     assert_eq!(fs::read(&tiny).unwrap(), b"this is somebody's text");
 
-    // The file is back, and with it a value that was replaced and deleted.
+    // Restores the file, which has a value that was overwritten and deleted since.
     fs::write(&tiny, whole).unwrap();
     let serving = serve(folder.path());
     assert_eq!(serving.announced["tiny_is_missing"], false);

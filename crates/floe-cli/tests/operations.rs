@@ -60,7 +60,7 @@ fn every_metric_of_the_page_is_rendered() {
     let mut seen = 0;
     for words in quoted(&page()) {
         if words.starts_with("floe_") {
-            // A counter's family is named without the suffix of its samples.
+            // A counter's family has a name without its samples' suffix.
             let family = words.strip_suffix("_total").unwrap_or(&words);
             let is_known = [words.as_str(), family]
                 .iter()
@@ -107,8 +107,8 @@ fn the_help_tells_how_flags_take_values() {
     assert!(help.contains("[a value needs `=`: --tiny-enabled=…]"));
 }
 
-/// The tests that show a statement of the page, which begins like this: files
-/// below `crates/`, or of `lab/` or `xtask/`, and functions in them.
+/// The beginning of each statement of the page, and the tests that prove it:
+/// files below `crates/`, or in `lab/` or `xtask/`, and their functions.
 const PROOFS: &[(&str, &str)] = &[
     (
         "For operators of",
@@ -405,7 +405,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Lines that state something: not headings and heads of tables.
+/// Lines with statements, without headings and table heads.
 fn statements(page: &str) -> Vec<&str> {
     let lines: Vec<&str> = page.lines().collect();
     let is_rule = |line: &&str| line.starts_with("|---");
@@ -458,7 +458,7 @@ fn a_second_signal_stops_at_once_and_its_status_says_so() {
         let folder = tempfile::tempdir().unwrap();
         let serving = Serving::start(folder.path(), &[]);
         assert_eq!(get(serving.admin, "/ready").0, 200);
-        // An upload that the shutdown waits for.
+        // An upload that delays the shutdown.
         let mut upload = TcpStream::connect(serving.s3).unwrap();
         let head = "PUT /demo/slow HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\
                     Expect: 100-continue\r\n\r\n";

@@ -33,7 +33,7 @@ fn the_systemd_unit_is_valid() {
             assert!(output.status.success(), "{said}");
             assert!(!said.contains("floe.service:"), "{said}");
         }
-        // A machine without systemd has nothing to verify with.
+        // Without systemd, there is no program that verifies the unit.
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
     }
 }

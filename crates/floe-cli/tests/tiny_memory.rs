@@ -1,5 +1,4 @@
-//! The metrics of the memory for tiny objects, beside the resident set of the
-//! process.
+//! Compares the memory metrics of tiny objects with the process's resident memory.
 
 mod common;
 
@@ -10,19 +9,19 @@ use common::Serving;
 
 const MIB: u64 = 1 << 20;
 
-/// Values, as long as those of the plain fill in docs/tiny-results.md.
+/// Bytes of a value, as in the plain fill of docs/tiny-results.md.
 const VALUE_BYTES: usize = 226;
 
-/// Sets that are sent before their answers are read.
+/// Sets before their responses are read.
 const BATCH: u64 = 512;
 
-/// Batches between two looks at the metrics.
+/// Batches between two reads of the metrics.
 const LOOKED_EVERY: usize = 16;
 
-/// Bytes of keys and values: set-groups in memory are full, and flash has some.
+/// Bytes of keys and values: they fill the set-groups in memory and a part of flash.
 const FILLED_BYTES: u64 = 96 * MIB;
 
-/// The sum of the metric that says what memory is held, in bytes.
+/// The sum of the memory metric, in bytes.
 fn accounted(serving: &Serving) -> u64 {
     let (status, text) = common::get(serving.admin, "/metrics");
     assert_eq!(status, 200);
@@ -37,7 +36,7 @@ fn accounted(serving: &Serving) -> u64 {
     values.iter().sum::<f64>() as u64
 }
 
-/// The resident set, in bytes.
+/// The resident memory, in bytes.
 fn resident(serving: &Serving) -> u64 {
     let path = format!("/proc/{}/status", serving.pid());
     let text = std::fs::read_to_string(path).expect("it runs");
@@ -48,8 +47,7 @@ fn resident(serving: &Serving) -> u64 {
     kib.expect("a line") * 1024
 }
 
-/// Sets new keys, pipelined by one client; returns the most that the metric said
-/// meanwhile.
+/// Sets new keys, pipelined by one client; returns the largest sum of the metric.
 fn fill(serving: &Serving) -> u64 {
     let address = serving.announced["memcached"].as_str().expect("it listens");
     let mut stream = TcpStream::connect(address).expect("it listens");
@@ -75,9 +73,9 @@ fn fill(serving: &Serving) -> u64 {
     most
 }
 
-/// Large set-groups are most of what a server holds: what its metrics leave out
-/// shows there. A server with set-groups of 128 MiB grew to 679 MB while its
-/// metrics said 290.
+/// Large set-groups are most of a server's memory, so an omission in the
+/// metrics shows. A server with set-groups of 128 MiB once used 679 MB while
+/// its metrics showed 290.
 #[test]
 fn metrics_tell_what_large_set_groups_take_of_the_resident_set() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -90,7 +88,7 @@ fn metrics_tell_what_large_set_groups_take_of_the_resident_set() {
             .env("FLOE_TINY_RAM_SIZE", "1MiB"),
     );
     let before = (accounted(&serving), resident(&serving));
-    // The heap keeps what was freed for what comes: the most stays resident.
+    // The heap keeps freed memory resident, so the peak counts.
     let counted = fill(&serving) - before.0;
     let grown = resident(&serving).saturating_sub(before.1);
     eprintln!(
@@ -99,7 +97,7 @@ fn metrics_tell_what_large_set_groups_take_of_the_resident_set() {
         grown / MIB
     );
     assert!(counted > 40 * MIB, "{counted}");
-    // Connections, tasks, pages on their way to flash and holes in the heap come on top.
+    // Connections, tasks, pages being written and heap fragmentation are not in the metric.
     let least = grown.saturating_sub(16 * MIB) as f64;
     assert!(
         counted as f64 >= 0.75 * least,

@@ -1,4 +1,4 @@
-//! Runs the real binary and looks at what it says.
+//! Runs the real binary and checks its output.
 
 #![allow(dead_code)] // Not every test file uses everything.
 
@@ -14,8 +14,8 @@ pub(crate) fn floe(folder: &Path) -> Command {
     clean(program(), folder)
 }
 
-/// The binary: cargo names it to the tests of its own package, and it lies
-/// beside the binaries of others.
+/// The binary: cargo names it to tests of its own package; for other packages
+/// it is in the same directory.
 fn program() -> PathBuf {
     match (
         option_env!("CARGO_BIN_EXE_floe"),
@@ -26,7 +26,7 @@ fn program() -> PathBuf {
     }
 }
 
-/// A command in `folder`, without what the caller's environment says about Floe.
+/// A command in `folder`, without the environment's settings of Floe.
 pub(crate) fn clean(program: impl AsRef<OsStr>, folder: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(folder).stdin(Stdio::null());
@@ -60,7 +60,7 @@ pub(crate) fn said(output: Output) -> Said {
 }
 
 impl Said {
-    /// Asserts the exit code and that all of `parts` were said.
+    /// Asserts the exit code, and that the output contains all `parts`.
     #[track_caller]
     pub(crate) fn expect(self, code: i32, parts: &[&str]) -> Self {
         assert_eq!(self.code, code, "{self:#?}");
@@ -75,7 +75,7 @@ impl Said {
     }
 }
 
-/// A running `floe serve` on ports of its own, killed when dropped.
+/// A running `floe serve` on its own ports, killed on drop.
 pub(crate) struct Serving {
     child: Child,
     pub(crate) s3: SocketAddr,
@@ -88,7 +88,7 @@ impl Serving {
         Self::spawn(floe(folder).args(arguments))
     }
 
-    /// The memcached frontend is off unless the environment says where it listens.
+    /// The memcached frontend is off unless the environment sets its address.
     pub(crate) fn spawn(command: &mut Command) -> Self {
         let memcached = "FLOE_MEMCACHED_LISTEN";
         if !command.get_envs().any(|(name, _)| name == memcached) {
@@ -107,13 +107,13 @@ impl Serving {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let (mut serving, stderr) = Self::read(command);
-        // Kept, so that the pipe stays open.
+        // Kept to hold the pipe open.
         serving.child.stderr = Some(stderr);
         serving
     }
 
-    /// Starts a command that serves and announces itself as JSON, both its
-    /// outputs piped; answers with its log, too.
+    /// Starts a command that serves and announces itself as JSON, with both
+    /// outputs piped. Returns its log too.
     pub(crate) fn read(command: &mut Command) -> (Self, ChildStderr) {
         let mut child = command.spawn().expect("floe starts");
         let mut stderr = child.stderr.take().expect("it is piped");
@@ -176,7 +176,7 @@ impl Drop for Serving {
     }
 }
 
-/// A GET over a connection of its own: the status and the body.
+/// A GET over a new connection: the status and the body.
 pub(crate) fn get(address: SocketAddr, path: &str) -> (u16, Vec<u8>) {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream

@@ -127,7 +127,7 @@ async fn the_device_is_metered() {
     }
 }
 
-/// As a user sees it who fetches one object twice.
+/// Two fetches of one object, as a user sees them.
 #[tokio::test]
 async fn one_miss_then_one_hit() {
     let rig = rig().await;
@@ -158,7 +158,7 @@ async fn zones_are_told_when_asked_for() {
     );
 }
 
-/// As many idle connections as there may be, and health answers all the same.
+/// With the maximum of idle connections, health still responds.
 #[tokio::test]
 async fn health_does_not_wait_behind_the_crowd() {
     let rig = rig().await;
@@ -176,7 +176,7 @@ async fn health_does_not_wait_behind_the_crowd() {
     }
 }
 
-/// Connections that do not read their pages leave room for health.
+/// Connections that do not read their pages leave connections for health.
 #[tokio::test]
 async fn pages_leave_connections_for_health() {
     let rig = rig_with(|config| config.admin.as_mut().unwrap().max_connections = 2).await;

@@ -1,4 +1,4 @@
-//! The frontends from outside: real sockets, raw bytes, clients that others wrote.
+//! The frontends from outside: real sockets, raw bytes, third-party clients.
 
 mod admin;
 mod origins;

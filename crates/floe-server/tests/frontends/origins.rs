@@ -1,5 +1,5 @@
-//! The frontend over the origins that ship: a real S3 server over HTTP, a
-//! directory, made-up objects.
+//! The frontend over the shipped origins: a real S3 server over HTTP, a
+//! directory, generated objects.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 use crate::support::{ACCESS_KEY, Rig, SECRET_KEY, loopback, pattern, rig_on};
 
-/// `s3s-fs` over HTTP: another S3 server, with a directory below.
+/// `s3s-fs` over HTTP: another S3 server, over a directory.
 struct RealS3 {
     address: SocketAddr,
     root: tempfile::TempDir,
@@ -43,7 +43,7 @@ async fn real_s3() -> RealS3 {
                     }
                 });
                 let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                // Clients come and go.
+                // Clients may disconnect.
                 let _ = builder.serve_connection(TokioIo::new(stream), serve).await;
             });
         }
@@ -107,7 +107,7 @@ async fn through_to_a_real_s3_server_and_back() {
         204
     );
     assert_eq!(rig.get("/bucket/a/key", &[]).await.code(), "NoSuchKey");
-    // Whether the bucket or the key is missing is the origin's to say.
+    // The origin decides whether the bucket or the key is missing.
     assert_eq!(rig.get("/missing/key", &[]).await.status, 404);
 }
 
@@ -224,7 +224,7 @@ async fn a_directory_makes_buckets() {
     assert_eq!(location.status, 200, "{}", location.text());
 }
 
-/// As docs/operations.md says.
+/// As documented in docs/operations.md.
 #[tokio::test]
 async fn keys_that_are_no_files_are_absent_and_stay_so() {
     let directory = tempfile::tempdir().unwrap();
@@ -331,7 +331,7 @@ async fn uploads_under_way_are_listed_and_parts_copied() {
     assert_eq!(rig.get(&upload(""), &[]).await.code(), "NoSuchUpload");
 }
 
-/// A key that `object_store` cannot express is rejected, not mistaken for another.
+/// A key that `object_store` cannot express is rejected, not confused with another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_real_s3_server_behind_says_what_it_is_not_asked() {
     let real = real_s3().await;

@@ -34,7 +34,7 @@ impl Client {
         self.stream.write_all(&frame).await.unwrap();
     }
 
-    /// The next answer, or `None` when the server has closed.
+    /// The next response, or `None` when the server has closed the connection.
     async fn receive(&mut self) -> Option<Response> {
         loop {
             if let Some((head, rest)) = self.buffer.split_first_chunk::<4>() {
@@ -142,7 +142,7 @@ async fn pipelined_requests_are_answered_in_order() {
     assert_eq!(client.receive().await, None);
 }
 
-/// Answers are read when their turn comes, and are right all the same.
+/// Without read-ahead, responses are read when they are due, and are correct.
 #[tokio::test]
 async fn without_memory_for_read_ahead() {
     let rig = rig_with(|config| config.oxcache.as_mut().unwrap().read_ahead = ByteSize(0)).await;
@@ -169,7 +169,7 @@ async fn junk_closes_with_a_reason() {
         &[0xff; 64],
     ] {
         let mut client = Client::connect(&rig).await;
-        // Earlier requests are still answered.
+        // Earlier requests still get responses.
         client.send("7", 0, 10).await;
         client.stream.write_all(junk).await.unwrap();
         let data = Response::Response(pattern(1, 100)[..10].to_vec());
@@ -184,7 +184,7 @@ async fn junk_closes_with_a_reason() {
 async fn a_read_that_fails_after_its_frame_began_closes() {
     let rig = rig().await;
     rig.origin.store("bucket", "7", pattern(1, 8 << 20));
-    // Past what is read ahead, so that the frame has begun.
+    // Past the read-ahead, so that the frame has begun.
     let cut = std::sync::atomic::Ordering::Relaxed;
     rig.origin.cut_at.store(4 << 20, cut);
     let mut client = Client::connect(&rig).await;

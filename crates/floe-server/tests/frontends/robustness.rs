@@ -95,7 +95,7 @@ async fn a_thousand_connections() {
                 let mut sender = connect(address).await;
                 let get = request(address, "GET", "/bucket/key", &[], "");
                 let got = answer(sender.send_request(get).await.unwrap()).await;
-                // Held until all are there.
+                // Held until all connections exist.
                 (sender, got.body == pattern(1, 10_000))
             })
         })
@@ -123,7 +123,7 @@ async fn connections_over_the_limit_wait_for_their_turn() {
     assert_eq!(third.await.unwrap().text(), "bytes");
 }
 
-/// A full frontend closes the connection that has been idle the longest, not one at work.
+/// A full frontend closes the connection that has been idle longest, not a busy one.
 #[tokio::test]
 async fn idle_connections_make_room() {
     let rig = rig_with(|config| config.s3.as_mut().unwrap().max_connections = 3).await;
@@ -177,7 +177,7 @@ async fn a_client_that_stops_reading_is_let_go() {
     assert!(rest.len() < 32 << 20);
 }
 
-/// Over HTTP/2 no write waits: the stream has no window left.
+/// Over HTTP/2 no write blocks: the stream has no window left.
 #[tokio::test]
 async fn a_starved_http2_stream_is_let_go() {
     let rig = rig_with(|config| config.s3.as_mut().unwrap().stall_timeout_seconds = 1).await;
@@ -185,7 +185,7 @@ async fn a_starved_http2_stream_is_let_go() {
     let mut sender = crate::support::connect_http2(rig.s3()).await;
     let uri = format!("http://{}/bucket/big", rig.s3());
     let get = http::Request::get(uri).body(Default::default()).unwrap();
-    // The body is held and never polled.
+    // The body is kept and never polled.
     let response = sender.send_request(get).await.unwrap();
     wait_for(&rig, "floe_connections_failed_total", "s3", 1.0).await;
     use http_body_util::BodyExt;
@@ -208,7 +208,7 @@ async fn an_upload_that_falls_silent_is_refused() {
     assert_eq!(rig.origin.bytes("bucket", "key"), None);
 }
 
-/// A byte now and then never falls silent, and brings nothing on.
+/// One byte now and then avoids silence, but makes no progress.
 #[tokio::test]
 async fn an_upload_that_crawls_is_refused() {
     let rig = rig_with(|config| config.s3.as_mut().unwrap().stall_timeout_seconds = 1).await;
@@ -234,7 +234,7 @@ async fn an_upload_that_crawls_is_refused() {
     assert_eq!(rig.origin.bytes("bucket", "key"), None);
 }
 
-/// A server whose origin bounds its requests so.
+/// A server whose origin has these limits.
 async fn bounded_rig(requests: floe::origin::RequestConfig) -> Rig {
     let clock = floe_device::Clock::real();
     let origin = std::sync::Arc::new(crate::support::MemoryOrigin::default());
@@ -242,7 +242,7 @@ async fn bounded_rig(requests: floe::origin::RequestConfig) -> Rig {
     crate::support::rig_on(guarded, origin, clock, |_| {}).await
 }
 
-/// Uploads that announce much and send one byte stop no reader.
+/// Uploads that announce much and send one byte block no reader.
 #[tokio::test]
 async fn uploads_that_wait_for_their_bodies_stop_no_reader() {
     let requests = floe::origin::RequestConfig {
@@ -266,8 +266,8 @@ async fn uploads_that_wait_for_their_bodies_stop_no_reader() {
     assert_eq!(rig.send("PUT", "/bucket/new", &[], "new").await.status, 200);
 }
 
-/// A copy takes its turn to upload before it reads its source: while it waits,
-/// readers have all turns to read.
+/// A copy takes its upload turn before it reads its source: while it waits, it
+/// holds no turn of a reader.
 #[tokio::test]
 async fn copies_that_wait_to_upload_stop_no_reader() {
     let requests = floe::origin::RequestConfig {

@@ -1,4 +1,4 @@
-//! Signatures: right ones, wrong ones, and none.
+//! Signatures: valid, invalid, and none.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ use object_store::{ObjectStoreExt, PutPayload};
 use crate::support::signer::{Payload, Signer};
 use crate::support::{ACCESS_KEY, Rig, SECRET_KEY, answer, connect_http2, pattern, rig_with, send};
 
-/// A server that serves signed requests only.
+/// A server for signed requests only.
 async fn strict() -> Rig {
     let rig = rig_with(|config| config.s3.as_mut().unwrap().anonymous = Anonymous::Refused).await;
     rig.origin.store("bucket", "key", "bytes");
@@ -144,7 +144,7 @@ async fn tampered_streams_store_nothing() {
     let rig = strict().await;
     let host = rig.s3().to_string();
     let bytes = pattern(9, 100_000);
-    // Of one second: the signatures of the body's chunks follow from the head's.
+    // Within one second: the signatures of the body's chunks depend on the head's.
     let signer = right();
     let signed = || {
         signer.sign(
@@ -160,7 +160,7 @@ async fn tampered_streams_store_nothing() {
         use http_body_util::BodyExt;
         signed().into_body().collect().await.unwrap().to_bytes()
     };
-    // A byte of the ninth chunk; the end cut off.
+    // A flipped byte in the ninth chunk; a missing end.
     let mut flipped = body.to_vec();
     flipped[8 * 8300 + 4000] ^= 1;
     let cut = body.slice(..body.len() - 20_000);
@@ -313,7 +313,7 @@ async fn anonymous_faces_keep_to_loopback_unless_told() {
     assert!(matches!(refused, Err(StartError::Config(_))));
 }
 
-/// A client that others wrote.
+/// A third-party client.
 #[tokio::test]
 async fn the_object_store_crate_signs_for_real() {
     let rig = strict().await;

@@ -1,4 +1,4 @@
-//! One request has one kind of credentials, and only that kind is looked at.
+//! A request has one kind of credentials, and only that kind is used.
 
 use crate::robustness::raw;
 use crate::support::signer::{Payload, Signer};
@@ -17,7 +17,7 @@ fn signer() -> Signer {
     Signer::new(ACCESS_KEY, SECRET_KEY)
 }
 
-/// Each spelling of a presigned upload that asks for a copy is refused and copies nothing.
+/// Every spelling of a presigned upload that requests a copy is rejected and copies nothing.
 #[tokio::test]
 async fn a_presigned_upload_copies_nothing_however_it_is_spelled() {
     let rig = strict().await;
@@ -45,7 +45,7 @@ async fn a_presigned_upload_copies_nothing_however_it_is_spelled() {
         );
         assert_eq!(rig.origin.bytes("bucket", "key").unwrap(), "bytes");
     }
-    // The escaped spelling is the same URL, and signs the same upload.
+    // The escaped spelling is the same URL, with the same signature.
     assert_eq!(rig.send("PUT", &escaped, &[], "new").await.status, 200);
     assert_eq!(rig.origin.bytes("bucket", "key").unwrap(), "new");
 }
@@ -113,7 +113,7 @@ async fn a_presigned_url_lasts_seven_days_at_most() {
     );
 }
 
-/// A header that the library cannot read would be left out of the signature and of the request.
+/// The library would drop an unreadable header from the signature and the request.
 #[tokio::test]
 async fn an_authorization_that_cannot_be_read_is_no_anonymous_request() {
     let rig = rig().await;
@@ -124,7 +124,7 @@ async fn an_authorization_that_cannot_be_read_is_no_anonymous_request() {
     assert!(answer.starts_with(b"HTTP/1.1 400"), "{}", text(&answer));
 }
 
-/// Without a signature nothing would take the chunks' framing out of the body.
+/// Without a signature the chunks' framing would stay in the body.
 #[tokio::test]
 async fn an_unsigned_chunked_upload_is_refused() {
     let rig = rig().await;
@@ -160,7 +160,7 @@ async fn a_request_names_one_host() {
     }
 }
 
-/// The answer comes although the body never does.
+/// The response comes although the body is never sent.
 #[tokio::test]
 async fn forms_are_refused_before_their_body() {
     let rig = rig().await;

@@ -1,4 +1,4 @@
-//! Errors have the codes and the form of S3.
+//! Errors have S3's codes and format.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -138,7 +138,7 @@ async fn a_body_that_fails_breaks_the_connection() {
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["content-length"], "3000000");
     assert!(response.into_body().collect().await.is_err());
-    // The connection is gone, and the next request is right.
+    // The connection was closed; the next request succeeds.
     let again = request(rig.s3(), "GET", "/bucket/key", &[], "");
     assert!(sender.send_request(again).await.is_err());
     rig.origin.cut_at.store(0, Relaxed);

@@ -2,7 +2,7 @@
 
 use crate::support::rig;
 
-/// An entry with a condition is answered with an error, and its object stays.
+/// An entry with a condition gets an error, and its object stays.
 #[tokio::test]
 async fn a_conditional_entry_of_a_batch_deletes_nothing() {
     let rig = rig().await;
@@ -36,7 +36,7 @@ async fn a_conditional_entry_of_a_batch_deletes_nothing() {
     assert_eq!(answer.tags("Deleted").len(), 1, "{}", answer.text());
 }
 
-/// How an operation is asked for: method, path and body.
+/// A request: method, path and body.
 type Operation = (&'static str, &'static str, &'static str);
 
 const PUT: Operation = ("PUT", "/bucket/new", "x");
@@ -53,7 +53,7 @@ const DELETE_BATCH: Operation = (
     "<Delete><Object><Key>key</Key></Object></Delete>",
 );
 
-/// Headers that no operation here can honour are refused, and nothing changes.
+/// Headers that no operation honours are rejected, and nothing changes.
 #[tokio::test]
 async fn headers_are_honoured_or_refused() {
     let rig = rig().await;

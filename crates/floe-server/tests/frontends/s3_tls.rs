@@ -1,4 +1,4 @@
-//! S3 over TLS, with certificates made for the tests.
+//! S3 over TLS, with generated certificates.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use crate::robustness::wait_for;
 use crate::support::{ACCESS_KEY, Rig, SECRET_KEY, answer, pattern, request, rig_with, send};
 
-/// A certificate for `127.0.0.1` that is its own root, as PEM files.
+/// A self-signed certificate for `127.0.0.1`, as PEM files.
 struct Identity {
     folder: tempfile::TempDir,
     pem: String,
@@ -50,7 +50,7 @@ impl Identity {
         s3.tls_key = self.path("key.pem");
     }
 
-    /// A connection of a client that trusts this certificate and no other.
+    /// A connection of a client that trusts only this certificate.
     async fn connect(&self, rig: &Rig) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
@@ -90,14 +90,14 @@ async fn a_client_signs_reads_and_writes_over_tls() {
         .with_secret_access_key(SECRET_KEY)
         .build()
         .unwrap();
-    // Longer than TLS's records and the sockets' buffers.
+    // Larger than TLS's records and the sockets' buffers.
     let bytes = pattern(3, 5_000_000);
     let path = object_store::path::Path::from("a/b");
     let payload = PutPayload::from(bytes.clone());
     store.put(&path, payload).await.unwrap();
     assert!(store.get(&path).await.unwrap().bytes().await.unwrap() == bytes);
     assert!(store.get_range(&path, 5..77).await.unwrap() == bytes[5..77]);
-    // Other frontends stay in the clear.
+    // Other frontends do not use TLS.
     let health = request(rig.admin(), "GET", "/health", &[], "");
     assert_eq!(send(rig.admin(), health).await.status, 200);
 }

@@ -1,4 +1,4 @@
-//! Writes that are passed through to the origin.
+//! Writes, which are forwarded to the origin.
 
 use crate::support::{pattern, rig, rig_with};
 use floe_core::ByteSize;
@@ -304,7 +304,7 @@ async fn copies() {
             "",
         )
         .await;
-    // The target bucket is not there yet.
+    // The target bucket does not exist yet.
     assert_eq!(copy.code(), "NoSuchBucket");
     rig.origin.store("other", "x", "");
     let copy = rig

@@ -1,4 +1,4 @@
-//! The server serves whatever frontends it is given, and refuses none at all.
+//! The server serves any subset of frontends, and rejects an empty one.
 
 use floe_server::{MemcachedConfig, Server, ServerConfig, StartError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

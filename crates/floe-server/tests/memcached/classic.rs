@@ -1,4 +1,4 @@
-//! The classic commands: every answer, every error.
+//! The classic commands: every response, every error.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -121,14 +121,14 @@ fn deleting_touching_and_times_to_live() {
         client.expect("gat\n", "ERROR\n");
         client.expect("touch a x\n", "CLIENT_ERROR invalid exptime argument\n");
         client.expect("touch a -1\nget a\n", "TOUCHED\nEND\n");
-        // In the past, in all ways of saying so.
+        // Past times, in every form.
         for exptime in ["-1", "-100000", "2592001", "1000000000"] {
             let ask = format!("set a 0 {exptime} 1\nx\nget a\n");
             client.expect(&ask, "STORED\nEND\n");
         }
         for exptime in ["0", "1000", "2592000", "4000000000", "2000000000"] {
             let found = match exptime {
-                // As an int32 it is negative.
+                // Negative as an int32.
                 "4000000000" => "STORED\nEND\n",
                 _ => "STORED\nVALUE a 0 1\nx\nEND\n",
             };
@@ -225,7 +225,7 @@ fn connections_are_listed() {
             let (id, _) = line.strip_prefix("STAT ")?.split_once(':')?;
             Some(id.to_owned())
         };
-        // The sender's bytes may not have been read yet.
+        // The server may not have read the sender's bytes yet.
         let Some(sending) = id(":state conn_nread") else {
             continue;
         };

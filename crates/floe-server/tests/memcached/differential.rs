@@ -1,5 +1,6 @@
-//! The same requests to the real memcached, where it is installed: every byte
-//! of the answers must be the same, but for versions and seconds that pass.
+//! Sends the same requests to the real memcached, if it is installed: every
+//! byte of the responses must be equal, except for versions and elapsed
+//! seconds.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,22 +13,22 @@ use floe_core::ByteSize;
 
 use crate::support::{Client, rig, rig_on_flash, rig_with, unix_client};
 
-/// The real memcached, ended when dropped.
+/// The real memcached, killed on drop.
 struct Memcached {
     child: Child,
     folder: tempfile::TempDir,
 }
 
 impl Memcached {
-    /// `None`, and a line that says so, where it is not installed.
+    /// `None`, with a message, if it is not installed.
     fn start(options: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memcached.sock");
         let child = Command::new("memcached")
-            // Its maintainer holds items at unpredictable times, which changes
-            // whether counts are padded.
+            // Its maintainer refers to items at unpredictable times, which
+            // affects whether counts are padded.
             .args(["-p", "0", "-U", "0", "-o"])
-            // Features without a counterpart in Floe are turned off.
+            // Disables features that Floe lacks.
             .arg("no_lru_maintainer,no_lru_crawler,no_slab_reassign")
             .args(options)
             .args(["-u", "nobody", "-a", "777", "-s"])
@@ -36,7 +37,7 @@ impl Memcached {
             .stderr(Stdio::null())
             .spawn();
         let Ok(child) = child else {
-            // Past the test harness, which hides what passing tests print.
+            // Written directly, because the test harness hides the output of passing tests.
             let _ = writeln!(
                 stderr(),
                 "skipped: memcached is not installed to compare with"
@@ -44,7 +45,7 @@ impl Memcached {
             return None;
         };
         let memcached = Memcached { child, folder };
-        // Anybody may make a socket there.
+        // Any user may create a socket there.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(memcached.folder.path(), mode).unwrap();
         while UnixStream::connect(memcached.path()).is_err() {
@@ -65,7 +66,7 @@ impl Drop for Memcached {
     }
 }
 
-/// A small generator: the same numbers for the same seed, everywhere.
+/// A small generator with the same numbers for a seed on every platform.
 struct Random(u64);
 
 impl Random {
@@ -90,8 +91,9 @@ impl Random {
         match self.below(5) {
             0 => self.below(1 << 20).to_string(),
             1 => String::new(),
-            // One that follows a refused line is a line itself, and both sides
-            // hang up on lines of more than 2048 bytes.
+            // A value that follows a rejected line is parsed as a line, and
+            // both servers close the connection on lines of more than 2048
+            // bytes.
             2 => "v".repeat(self.below(1500) as usize),
             _ => format!("value{}", self.below(1000)),
         }
@@ -102,7 +104,7 @@ impl Random {
     }
 }
 
-/// A request that both are given; `VERSION` stands for the one last seen.
+/// A request for both servers; `VERSION` stands for the last version returned.
 fn request(random: &mut Random) -> String {
     let noreply = random.one_of(&["", "", "", " noreply"]);
     let key = random.key();
@@ -111,7 +113,7 @@ fn request(random: &mut Random) -> String {
             let verb = random.one_of(&["set", "set", "add", "replace", "append", "prepend"]);
             let value = random.value();
             let len = match random.below(30) {
-                // One more would wait for the next request's first byte.
+                // A longer value would wait for the next request's first byte.
                 0 => value.len().saturating_sub(1),
                 _ => value.len(),
             };
@@ -150,7 +152,7 @@ fn request(random: &mut Random) -> String {
             let value = "w".repeat(random.below(200_000) as usize);
             format!("set {key} 0 0 {}\r\n{value}\r\n", value.len())
         }
-        // Up to a little more than an item may have.
+        // Up to slightly more than the largest item.
         14 if random.below(4) == 0 => {
             let verb = random.one_of(&["set", "add", "append", "prepend", "replace"]);
             let len = match random.below(3) {
@@ -296,7 +298,7 @@ fn flags(random: &mut Random, all: &[&str]) -> String {
     flags
 }
 
-/// One server: what it was asked, and versions by when they were first seen.
+/// One server: its requests, and versions in the order of their first occurrence.
 struct Side {
     client: Client<UnixStream>,
     seen: HashMap<String, usize>,
@@ -319,7 +321,7 @@ impl Side {
         answer.split('\n').map(|line| self.normal(line)).collect()
     }
 
-    /// A line with versions replaced by their order, and seconds left out.
+    /// Replaces versions by their order and removes seconds.
     fn normal(&mut self, line: &str) -> String {
         let words: Vec<&str> = line.trim_end_matches('\r').split(' ').collect();
         let is_meta = matches!(words[0], "HD" | "VA" | "EN" | "NF" | "EX" | "NS");
@@ -357,11 +359,11 @@ fn compare(ours: &Path, theirs: &Path, seed: u64, requests: usize) {
         let several: Vec<_> = (0..=random.below(4))
             .map(|_| request(&mut random))
             .collect();
-        // Several at once, so that what waits is overtaken by nothing. But
-        // memcached counts in place, and pads, only what it is not sending.
+        // Several requests in one batch. But memcached counts in place, with
+        // padding, only if it is not sending the item.
         let counts = |asked: &String| asked.contains("cr ") || asked.starts_with("ma ");
-        // A long value is sent alone: an answer in front of it would wait for
-        // this client, which sends first and reads then.
+        // A long value is sent alone: earlier responses would block on this
+        // client, which sends everything before it reads.
         let is_long = |asked: &String| asked.len() > 100_000;
         let alone = |asked: &String| counts(asked) || is_long(asked);
         let batches = match several.iter().any(alone) {
@@ -403,7 +405,7 @@ fn answers_are_memcacheds_also_from_flash() {
     }
 }
 
-/// Both are asked the same; the answers are the same.
+/// Sends the same requests to both; the responses must be equal.
 fn agree(ours: &Path, theirs: &Path, conversation: &[&str]) {
     let (mut ours, mut theirs) = (Side::new(ours), Side::new(theirs));
     for asked in conversation {
@@ -445,7 +447,7 @@ fn refused_flushes_are_memcacheds() {
     agree(&rig.path, &memcached.path(), &conversation);
 }
 
-/// The names of what `stats` and its sections tell.
+/// The names of the statistics of `stats` and its sections.
 fn names(path: &Path, asked: &str) -> Vec<String> {
     let answer = String::from_utf8(unix_client(path).ask(asked)).unwrap();
     let lines = answer.lines().filter_map(|line| line.strip_prefix("STAT "));

@@ -17,7 +17,7 @@ fn keys_of_250_bytes_and_no_more() {
         &format!("STORED\nVALUE {longest} 0 1\nx\nEND\n"),
     );
     let bad = "CLIENT_ERROR bad command line format\n";
-    // The value is then a command, as in memcached.
+    // The value is then parsed as a command, as in memcached.
     client.expect(
         &format!("set {too_long} 0 0 1\nx\n"),
         &format!("{bad}ERROR\n"),
@@ -57,7 +57,7 @@ fn values_too_large_are_passed_over() {
         &format!("set a 0 0 {} noreply\n{huge}\nget a\n", huge.len()),
         "END\n",
     );
-    // The largest that fits, and one byte more.
+    // The largest value that fits, and one byte more.
     let fits = (1 << 20) - 48 - 8 - 2 - 2;
     let largest = "v".repeat(fits);
     client.expect(
@@ -109,7 +109,7 @@ fn long_values_are_changed_like_short_ones() {
                 &format!("TOUCHED\nHD s{len} t{{left}}\n"),
                 100,
             );
-            // A short one, a number, and a long one again.
+            // A short value, a number, and a long value again.
             client.expect(
                 "set a 0 0 2\n41\nincr a 1\nget a\n",
                 "STORED\n42\nVALUE a 0 2\n42\nEND\n",
@@ -143,7 +143,7 @@ fn items_are_as_large_as_is_allowed() {
             "STORED\nVALUE a 0 {fits}\n{value}\nEND\nSERVER_ERROR object too large for cache\nEND\n"
         ),
     );
-    // More than a zone of the cache takes is no setting.
+    // A setting larger than a zone is rejected.
     let refused = try_rig_with(ByteSize::mib(1), |config| {
         config.max_item_size = ByteSize::mib(16);
     });
@@ -162,7 +162,7 @@ fn too_many_connections_are_told_so() {
     assert_eq!(third.rest(), b"ERROR Too many open connections\r\n");
     first.send("quit\r\n");
     first.rest();
-    // The place is free once the server has noticed; ask until it has.
+    // The server frees the place when it notices the end; retry until then.
     loop {
         let mut client = rig.client();
         client.stream.write_all(b"mn\r\n").unwrap();
@@ -185,7 +185,7 @@ fn idle_and_stalled_clients_are_left() {
     let mut announces = rig.client();
     announces.send("set a 0 0 100000\r\nabc");
     assert_eq!(announces.rest(), b"");
-    // Asks for far more than sockets buffer, and takes nothing.
+    // Requests far more than sockets buffer, and reads nothing.
     let mut greedy = rig.client();
     let value = "v".repeat(900_000);
     greedy.expect(
@@ -245,7 +245,7 @@ fn only_those_with_a_password() {
          CLIENT_ERROR bad command line termination\r\nCLIENT_ERROR unauthenticated\r\nSTORED\r\n"
     );
     client.expect("get x\n", "END\n");
-    // So long a password is none, and the client is told before it is left.
+    // So long a password is invalid; the client gets an error before the connection closes.
     let mut client = rig.client();
     client.send("set x 0 0 100000\r\n");
     assert_eq!(client.rest(), b"CLIENT_ERROR auth token too long\r\n");

@@ -1,5 +1,5 @@
 //! The memcached frontend from outside: real sockets, raw bytes, and the real
-//! memcached beside it.
+//! memcached for comparison.
 
 mod classic;
 mod differential;

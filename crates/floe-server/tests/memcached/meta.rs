@@ -52,7 +52,7 @@ fn getting() {
 fn base64_keys() {
     both(|rig| {
         let mut client = rig.client();
-        // "a b" and bytes that no line could hold.
+        // "a b", and bytes that cannot occur in a line.
         client.expect("ms YSBi 2 b k\nhi\n", "HD kYSBi b\n");
         client.expect("ms AAECDQog 2 b\nyo\n", "HD\n");
         rig.flush();
@@ -88,7 +88,7 @@ fn setting() {
         client.expect("ms a\n", "CLIENT_ERROR bad command line format\n");
         client.expect("ms\n", "ERROR\n");
         client.expect("ms a -1\n", "CLIENT_ERROR bad command line format\n");
-        // The value is passed over, so that it is not taken for a command.
+        // The value is skipped, so it is not parsed as a command.
         client.expect(
             "ms a 3 MZ\nabc\n",
             "CLIENT_ERROR invalid mode for ms M token\n",
@@ -118,10 +118,10 @@ fn deleting_and_serving_stale() {
         client.expect("md a I T30\n", "HD\n");
         rig.flush();
         assert!(client.version("a") > before);
-        // Asking for the version was the first read, and won.
+        // The read of the version was the first read, so it won.
         client.expect_left("mg a v t\n", "VA 1 t{left} Z X\nx\n", 30);
         client.expect("md a I\nmg a v\nmg a v\n", "HD\nVA 1 X W\nx\nVA 1 Z X\nx\n");
-        // An older version is taken as stale, if that was allowed.
+        // An older version is stored as stale, if the request allows that.
         client.expect(
             &format!("ms a 1 C{before} I\ny\nmg a v\n"),
             "HD\nVA 1 Z X\ny\n",
@@ -179,7 +179,7 @@ fn debugging_and_noop() {
     client.expect("set a 0 100 3\nabc\n", "STORED\n");
     let answer = String::from_utf8(client.ask("me a\r\n")).unwrap();
     assert!(answer.ends_with(" fetch=no cls=1 size=63\r\n"), "{answer}");
-    // Times go on during the test; the units are those of memcached.
+    // Time passes during the test; the units are memcached's.
     let told = |from: &str, to: &str| -> i64 {
         let rest = answer.split_once(from).expect("it is told").1;
         rest.split_once(to)

@@ -1,4 +1,4 @@
-//! Many requests at once, in pieces of any size, and what is no request.
+//! Pipelined requests in pieces of any size, and invalid bytes.
 
 use std::fmt::Write as _;
 
@@ -21,7 +21,7 @@ fn requests_split_at_every_byte() {
         let mut client = rig.client();
         let (first, second) = CONVERSATION.split_at(at);
         client.send(first);
-        // Complete requests are answered before the rest arrives.
+        // Complete requests get responses before the rest arrives.
         std::thread::yield_now();
         let answer = client.ask(second);
         assert_eq!(String::from_utf8_lossy(&answer), ANSWERS, "split at {at}");
@@ -114,7 +114,7 @@ fn a_get_of_more_keys_than_any_buffer_holds() {
     );
     let answer = String::from_utf8(client.ask(asked)).unwrap();
     assert_eq!(answer, format!("{}END\r\n", once.repeat(4)));
-    // One word without end.
+    // One word without an end.
     let long = format!("get {}\r\n", "k".repeat(100_000));
     client.expect(
         &long.replace("\r\n", "\n"),
@@ -139,7 +139,7 @@ fn junk_ends_the_connection_and_nothing_else() {
         assert_eq!(client.rest(), b"", "{:?}", &junk[..4]);
     }
     let mut client = rig.client();
-    // A line is read to its first zero, as memcached does.
+    // A line ends at its first zero byte, as in memcached.
     assert_eq!(client.ask(b"get a\0b\r\n"), b"VALUE a 0 1\r\nx\r\nEND\r\n");
     assert_eq!(
         client.ask(b"\x80\x01\x02\r\n\xff\xfe\r\n"),

@@ -1,5 +1,5 @@
-//! Clients that hold memory and do not use it, and a shutdown under load:
-//! other clients and the operator do not wait for them.
+//! Clients that hold memory without using it, and a shutdown under load:
+//! neither other clients nor the operator wait for them.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ fn announced_values_take_memory_as_they_arrive() {
             client
         })
         .collect();
-    // Each of them has been read once the server counts its bytes.
+    // Every client has been read once the server has counted its bytes.
     while metric(&rig, "floe_memcached_received_bytes_total") < 140 * 20 {}
     let mut other = rig.client();
     let value = long_value();
@@ -51,7 +51,7 @@ fn half_sent_values_give_way_when_memory_is_short() {
         .map(|number| {
             let mut client = rig.client();
             client.send(format!("set held{number} 0 0 {LONG}\r\n"));
-            // The server may stop reading where it waits for memory.
+            // The server may stop reading while it waits for memory.
             client.stream.set_nonblocking(true).unwrap();
             let _ = client.stream.write(&value.as_bytes()[..900_000]);
             client
@@ -117,7 +117,7 @@ fn values_and_answers_below_the_least_rate_end_their_connections() {
 
 #[test]
 fn a_get_without_memory_says_so() {
-    // Memory for one item besides the one that is set aside.
+    // Memory for one item besides the reserved one.
     let rig = rig_with(ByteSize(0), |config| {
         config.memory = ByteSize::mib(2);
         config.min_rate = ByteSize(0);
@@ -130,7 +130,7 @@ fn a_get_without_memory_says_so() {
     let mut holder = rig.client();
     holder.send(format!("set b 0 0 {LONG}\r\n{}", &value[..500_000]));
     while metric(&rig, "floe_memcached_memory_bytes") < 900_000 {}
-    // It goes on just fast enough not to stall.
+    // It is just fast enough not to stall.
     let trickle = std::thread::spawn(move || {
         for byte in value[..100].bytes() {
             if holder.stream.write_all(&[byte]).is_err() {
@@ -157,7 +157,7 @@ fn a_connection_holds_no_more_than_its_share() {
         other.expect(&format!("set k{key} 0 0 {LONG}\n{value}\n"), "STORED\n");
     }
     rig.flush();
-    // Nothing of this is read.
+    // The client reads none of this.
     let mut greedy = rig.client();
     let asked: String = (0..32).map(|key| format!("get k{key}\r\n")).collect();
     greedy.send(asked.repeat(4));
@@ -171,7 +171,7 @@ fn a_connection_holds_no_more_than_its_share() {
     drop(greedy);
 }
 
-/// Their values are kept from being freed although they lie in the RAM tier.
+/// Unread responses keep values alive, even those in the RAM tier.
 #[test]
 fn values_from_memory_count_while_clients_do_not_read_them() {
     for ask in ["get", "mg"] {
@@ -207,7 +207,7 @@ fn values_from_memory_count_while_clients_do_not_read_them() {
     }
 }
 
-/// Short values, which are copied into the answer, count in steps.
+/// Short values, which are copied into responses, count in steps.
 #[test]
 fn many_short_values_from_memory_count_as_well() {
     let rig = rig();
@@ -236,7 +236,7 @@ fn rig_on_flash_with_memory(memory: ByteSize) -> Rig {
 fn a_shutdown_does_not_wait_for_busy_clients() {
     let mut rig = rig();
     rig.client().expect("set a 0 0 1\nx\n", "STORED\n");
-    // Requests never stop coming, so that no read of the server finds nothing.
+    // Requests arrive continuously, so that every read of the server finds some.
     let busy: Vec<_> = (0..50)
         .map(|number| {
             let mut reader = rig.patient_client();
@@ -258,7 +258,7 @@ fn a_shutdown_does_not_wait_for_busy_clients() {
     while metric(&rig, misses) < 5000 {}
     let began = Instant::now();
     assert_eq!(rig.shut_down(), Drained::Completely);
-    // A second, and what a machine under test adds to it.
+    // One second, plus a margin for a loaded machine.
     let took = began.elapsed();
     assert!(took < Duration::from_secs(6), "the shutdown took {took:?}");
     for client in busy {

@@ -1,4 +1,4 @@
-//! A server with a memcached frontend, and a client that speaks in raw bytes.
+//! A server with a memcached frontend, and a raw client.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -24,12 +24,12 @@ pub(crate) struct Rig {
     _folder: tempfile::TempDir,
 }
 
-/// A server whose RAM tier holds everything.
+/// A server whose RAM tier holds all items.
 pub(crate) fn rig() -> Rig {
     rig_with(ByteSize::mib(64), |_| {})
 }
 
-/// A server whose RAM tier holds nothing, so that flash is asked.
+/// A server without a RAM tier, so that gets read flash.
 pub(crate) fn rig_on_flash() -> Rig {
     rig_with(ByteSize(0), |_| {})
 }
@@ -95,7 +95,7 @@ pub(crate) fn try_rig_with(
 
 async fn store(clock: &Clock, ram: ByteSize) -> Store {
     let geometry = Geometry::in_place(32, 8 << 20);
-    // Chunks are as short as by default: items of a megabyte are longer.
+    // The default chunk size, so that items of a megabyte exceed it.
     let mut config = StoreConfig::default();
     config.ram.size = ram;
     let device = Arc::new(MemoryDevice::new(geometry));
@@ -121,8 +121,8 @@ impl Rig {
         Client { stream }
     }
 
-    /// A connection over TCP whose answers may take longer: other clients are
-    /// in the way until the server notices them.
+    /// A connection over TCP with a longer time limit: other clients delay its
+    /// responses until the server detects them.
     pub(crate) fn patient_client(&self) -> Client<TcpStream> {
         let client = self.client();
         let patience = Some(4 * PATIENCE);
@@ -177,10 +177,10 @@ pub(crate) fn unix_client(path: &std::path::Path) -> Client<UnixStream> {
     Client { stream }
 }
 
-/// How long an answer may take before a test fails.
+/// Time limit of a response.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A client that speaks in raw bytes.
+/// A client for raw bytes.
 pub(crate) struct Client<S> {
     pub(crate) stream: S,
 }
@@ -190,7 +190,7 @@ impl<S: Read + Write> Client<S> {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Sends, and reads what is answered until everything sent is answered.
+    /// Sends requests and reads all their responses.
     pub(crate) fn ask(&mut self, bytes: impl AsRef<[u8]>) -> Vec<u8> {
         let mut all = bytes.as_ref().to_vec();
         all.extend(b"mn\r\n");
@@ -214,15 +214,16 @@ impl<S: Read + Write> Client<S> {
         answer
     }
 
-    /// Asks and compares, in text.
+    /// Sends requests and compares the responses, as text.
     #[track_caller]
     pub(crate) fn expect(&mut self, asked: &str, expected: &str) {
         let answer = self.told(asked);
         assert_eq!(answer, expected, "asked: {asked:?}");
     }
 
-    /// Asks and compares, in text. `{left}` stands for a number of seconds
-    /// that runs down: `seconds`, or what a slow machine has left of it.
+    /// Sends requests and compares the responses, as text. `{left}` stands for
+    /// a number of seconds that counts down from `seconds`; a slow machine may
+    /// reach a lower one.
     #[track_caller]
     pub(crate) fn expect_left(&mut self, asked: &str, expected: &str, seconds: u64) {
         let answer = self.told(asked);
@@ -233,7 +234,7 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    /// The answer, in text.
+    /// The responses, as text.
     fn told(&mut self, asked: &str) -> String {
         let answer = self.ask(asked.replace('\n', "\r\n"));
         String::from_utf8_lossy(&answer).replace("\r\n", "\n")
@@ -247,7 +248,7 @@ impl<S: Read + Write> Client<S> {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return rest,
                 Ok(len) => rest.extend(&buffer[..len]),
-                // Closed with something of ours unread.
+                // Closed with unread bytes of this client.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return rest,
                 Err(error) => panic!("{error}"),
             }

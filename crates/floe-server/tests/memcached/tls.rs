@@ -1,4 +1,4 @@
-//! The protocol over TLS, with a certificate made for the test.
+//! The protocol over TLS, with a generated certificate.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -41,7 +41,7 @@ impl Identity {
         config.tls_key = self.path("key.pem");
     }
 
-    /// A client that trusts this certificate and no other.
+    /// A client that trusts only this certificate.
     fn client(&self, rig: &Rig) -> Client<StreamOwned<ClientConnection, TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
@@ -70,7 +70,7 @@ fn everything_is_served_over_tls() {
         "STORED\nVALUE a 1 5\nhello\nEND\nVA 5 f1\nhello\n\
          CLIENT_ERROR cannot increment or decrement non-numeric value\n",
     );
-    // Longer than TLS's records, the socket's buffers and a chunk.
+    // Larger than TLS's records, the socket's buffers and a chunk.
     let value = "v".repeat(1_000_000);
     client.expect(
         &format!("set long 0 0 {0}\n{value}\nget long long a\n", value.len()),
@@ -81,10 +81,10 @@ fn everything_is_served_over_tls() {
     );
     let stats = String::from_utf8(client.ask("stats settings\r\n")).unwrap();
     assert!(stats.contains("STAT ssl_enabled yes\r\n"), "{stats}");
-    // The server ends the stream in order: a clean end, not one cut off.
+    // The server sends TLS's close notification: the stream is complete.
     client.send("quit\r\n");
     assert_eq!(client.rest(), b"");
-    // The Unix socket is in the clear, beside it.
+    // The Unix socket does not use TLS.
     unix_client(&rig.path).expect("get a\n", "VALUE a 1 5\nhello\nEND\n");
 }
 
@@ -127,7 +127,7 @@ fn who_speaks_in_the_clear_or_says_nothing_is_left() {
     assert!(!answer.starts_with(b"END"), "answered in the clear");
     let mut silent = rig.client();
     silent.rest();
-    // Half a greeting is no greeting.
+    // An incomplete handshake.
     let mut half = rig.client();
     half.stream.write_all(&[0x16, 3, 1, 1, 0]).unwrap();
     half.rest();
@@ -157,7 +157,7 @@ fn too_many_connections_are_told_so_over_tls() {
     });
     let mut first = identity.client(&rig);
     first.expect("get a\n", "END\n");
-    // A client that greets too slowly gets no answer; it tries again.
+    // A client whose handshake is too slow gets no response; it tries again.
     loop {
         let mut second = identity.client(&rig);
         let mut answer = Vec::new();

@@ -28,12 +28,12 @@ pub(crate) use origin::MemoryOrigin;
 pub(crate) const ACCESS_KEY: &str = "FLOETESTKEY";
 pub(crate) const SECRET_KEY: &str = "a secret of the tests";
 
-/// A running server and what it serves.
+/// A running server and its origin.
 pub(crate) struct Rig {
     pub(crate) server: Server,
     pub(crate) origin: Arc<MemoryOrigin>,
     pub(crate) cache: ObjectCache,
-    /// Holds the socket.
+    /// The directory of the socket.
     _directory: tempfile::TempDir,
 }
 
@@ -146,7 +146,7 @@ impl Rig {
     }
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -227,7 +227,7 @@ pub(crate) async fn answer(response: Response<hyper::body::Incoming>) -> Answer 
     }
 }
 
-/// Bytes that differ everywhere and from seed to seed.
+/// Bytes without a repeated pattern, different for each seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Bytes {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..len)

@@ -1,4 +1,4 @@
-//! An origin in memory whose faults a test chooses.
+//! An origin in memory with configurable faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 pub(crate) struct MemoryOrigin {
     state: Mutex<State>,
     writes: AtomicU64,
-    /// Bodies break off at this offset of their object; 0 is never.
+    /// Bodies break off at this offset of their object; 0 disables that.
     pub(crate) cut_at: AtomicU64,
 }
 
@@ -68,7 +68,7 @@ impl MemoryOrigin {
         meta.attributes.clone()
     }
 
-    /// Every request fails with this from now on.
+    /// Fails every request with this error from now on.
     pub(crate) fn fail_with(&self, fault: Option<OriginError>) {
         self.state.lock().fault = fault;
     }

@@ -1,5 +1,4 @@
-//! Signature Version 4, written from Amazon's description and independently
-//! of the server's library.
+//! Signature Version 4 after Amazon's description, independent of the server's library.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
@@ -12,7 +11,7 @@ use http_body_util::Full;
 use s3s::crypto::{Checksum as _, Sha1};
 use sha2::{Digest, Sha256};
 
-/// The key that signs, and the time.
+/// The signing key and time.
 #[derive(Clone)]
 pub(crate) struct Signer {
     pub(crate) access_key: String,
@@ -20,12 +19,12 @@ pub(crate) struct Signer {
     pub(crate) time: SystemTime,
 }
 
-/// How the payload takes part in the signature.
+/// The payload's part in the signature.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Payload {
     Signed,
     Unsigned,
-    /// `STREAMING-AWS4-HMAC-SHA256-PAYLOAD` in chunks of so many bytes.
+    /// `STREAMING-AWS4-HMAC-SHA256-PAYLOAD` in chunks of this many bytes.
     Streamed(usize),
     /// `STREAMING-UNSIGNED-PAYLOAD-TRAILER` with a CRC-32C trailer of this value.
     Trailer(&'static str),
