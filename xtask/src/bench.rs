@@ -1,5 +1,5 @@
-//! `cargo xtask bench`: every committed benchmark with one command, and the
-//! page and the JSON that the README's figures come from.
+//! `cargo xtask bench`: runs all committed benchmarks, and writes the page and
+//! the JSON behind the README's figures.
 
 use std::fs;
 use std::process::Command;
@@ -18,13 +18,13 @@ mod page;
 pub struct Options {
     /// Only the benches whose names contain one of these words.
     pub only: Vec<String>,
-    /// Measure nothing: write the pages again from the figures that there are.
+    /// Measure nothing: render the pages again from the existing figures.
     #[arg(long)]
     pub render: bool,
-    /// Shorter runs: to see that the benches work, not to quote.
+    /// Shorter runs, to check that the benches work; not for publication.
     #[arg(long)]
     pub quick: bool,
-    /// Print the figures, leave docs/benchmarks.md and its JSON as they are.
+    /// Print the figures; do not change docs/benchmarks.md and its JSON.
     #[arg(long)]
     pub dry_run: bool,
     /// Further arguments for the bench itself.
@@ -35,7 +35,7 @@ pub struct Options {
 const PAGE: &str = "docs/benchmarks.md";
 const FIGURES: &str = "docs/benchmarks.json";
 
-/// Runs the benches; what other benches measured earlier is kept.
+/// Runs the benches. Earlier figures of other benches are kept.
 pub fn run(options: &Options) -> Result<()> {
     if options.render {
         return write_pages(&earlier_figures()?);
@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> Result<()> {
     write_pages(&figures)
 }
 
-/// Writes the page of all figures, and the README's summary of them.
+/// Writes the page of all figures and the README's summary.
 fn write_pages(figures: &Map<String, Value>) -> Result<()> {
     fs::write(project::root().join(PAGE), page::page(figures))
         .with_context(|| format!("writing {PAGE}"))?;
@@ -80,7 +80,7 @@ fn write_pages(figures: &Map<String, Value>) -> Result<()> {
     fs::write(&readme, page::with_headlines(&text, figures)?).context("writing README.md")
 }
 
-/// The figures in the file, if there is one.
+/// The existing figures, if there are any.
 fn earlier_figures() -> Result<Map<String, Value>> {
     match fs::read_to_string(project::root().join(FIGURES)) {
         Ok(text) => serde_json::from_str(&text).with_context(|| format!("reading {FIGURES}")),
@@ -88,8 +88,8 @@ fn earlier_figures() -> Result<Map<String, Value>> {
     }
 }
 
-/// One row per line of standard output that is a JSON object; of a bench that
-/// prints a table, one row per line of it.
+/// Runs a bench. Each line of its output that is a JSON object is a row, and so
+/// is each line of a table.
 fn run_bench(bench: &Bench, options: &Options) -> Result<Vec<Value>> {
     let prepared = match bench.prepare {
         Some(prepare) => prepare()?,
@@ -121,7 +121,7 @@ fn run_bench(bench: &Bench, options: &Options) -> Result<Vec<Value>> {
     Ok(rows)
 }
 
-/// Rows of the table that the device's bench prints under one line of names.
+/// The rows of the device bench's table, below a line of names.
 fn table_rows(printed: &str) -> Vec<Value> {
     let mut lines = printed.lines().filter(|line| !line.trim().is_empty());
     let Some(head) = lines.next() else {
@@ -155,7 +155,7 @@ fn cells(line: &str, columns: usize) -> Option<Vec<Value>> {
     Some(cells)
 }
 
-/// The machine that the figures were measured on.
+/// Describes the machine of the measurement.
 fn machine() -> Result<Value> {
     let git = |arguments: &[&str]| {
         project::output(

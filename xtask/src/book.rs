@@ -1,5 +1,5 @@
-//! `cargo xtask book`: the documents as a site, with mdbook, in
-//! `target/xtask/book/site`. `docs/SUMMARY.md` lists its pages.
+//! `cargo xtask book`: builds the documents as a site with mdbook, in
+//! `target/xtask/book/site`. `docs/SUMMARY.md` lists the pages.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,13 +14,13 @@ use crate::tidy::links;
 /// The version of mdbook that renders the site.
 const VERSION: &str = "0.5.4";
 
-/// Lists the pages; its links lead from its own folder.
+/// The list of pages; its links are relative to its directory.
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Whether the site must be built.
+/// Options of the task.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Fail where mdbook can neither be found nor installed.
+    /// Fail if mdbook can neither be found nor installed.
     #[arg(long)]
     pub require: bool,
 }
@@ -52,14 +52,15 @@ fn build() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The program, installed below `folder` if it is not there.
+/// The program, installed in `folder` if it is missing.
 fn mdbook(folder: &Path) -> Result<Option<PathBuf>> {
     let program = folder.join("bin/mdbook");
     if !is_wanted(&program) {
         let mut install = project::cargo();
         install
             .args(["install", "mdbook", "--version", VERSION, "--locked"])
-            // Neither a server nor a search index: three quarters of its dependencies.
+            // Without its server and search index, which need three quarters of
+            // its dependencies.
             .args(["--no-default-features", "--debug", "--root"])
             .arg(folder);
         if let Err(error) = project::run(&mut install) {
@@ -77,7 +78,7 @@ fn is_wanted(program: &Path) -> bool {
 /// Copies the pages, and the files that they show or link to, to `to`. Returns
 /// the pages.
 ///
-/// They keep their places, so that the links between them hold.
+/// They keep their relative paths, so that links between them stay valid.
 fn gather(root: &Path, to: &Path) -> Result<Vec<PathBuf>> {
     let summary = fs::read_to_string(root.join(SUMMARY)).context("reading the summary")?;
     let pages = linked(Path::new(SUMMARY), &summary);
@@ -100,12 +101,12 @@ fn gather(root: &Path, to: &Path) -> Result<Vec<PathBuf>> {
         }
         .with_context(|| format!("copying {}", file.display()))?;
     }
-    // mdbook wants the summary where the links of pages begin.
+    // mdbook expects the summary at the root of the pages.
     fs::write(to.join("SUMMARY.md"), from_root(&summary)?)?;
     Ok(pages)
 }
 
-/// A page's name on the site, where a folder's first page is its index.
+/// A page's name on the site; a directory's README is its index.
 fn renamed(page: &Path) -> PathBuf {
     match page.ends_with("README.md") {
         true => page.with_file_name("index.md"),
@@ -122,7 +123,7 @@ fn linked(page: &Path, text: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The summary with links that lead from the root.
+/// The summary with links relative to the root.
 fn from_root(summary: &str) -> Result<String> {
     let mut text = String::new();
     for line in summary.lines() {
@@ -138,7 +139,7 @@ fn from_root(summary: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Fails where a link of a page leads to a file that the site lacks.
+/// Fails if a page links to a file that the site lacks.
 fn check(site: &Path, pages: &[PathBuf]) -> Result<()> {
     let mut broken = Vec::new();
     for page in pages {

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: every check, in the order in which a failure is cheapest.
+//! `cargo xtask ci`: runs all checks, the cheapest failures first.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,7 +20,7 @@ pub struct Options {
     /// Also accept skips that contain one of these texts.
     #[arg(long, value_name = "TEXT")]
     pub expect_skip: Vec<String>,
-    /// Also run the papers' experiments at full scale and judge their figures: hours.
+    /// Also run the papers' experiments at full scale and judge their figures; takes hours.
     #[arg(long)]
     pub full: bool,
     /// Write the verdicts of `--full` into docs/verdicts.md.
@@ -32,7 +32,7 @@ pub struct Options {
 
 struct Step {
     name: &'static str,
-    /// Words of the command, after `cargo`.
+    /// The command's words after `cargo`.
     cargo: &'static [&'static str],
     environment: &'static [(&'static str, &'static str)],
 }
@@ -45,7 +45,7 @@ const fn step(name: &'static str, cargo: &'static [&'static str]) -> Step {
     }
 }
 
-/// An experiment of this name, run and judged by the release build.
+/// A step that runs an experiment and judges it with the release build.
 macro_rules! judged {
     ($name:literal) => {
         step(
@@ -90,11 +90,11 @@ const STEPS: &[Step] = &[
     step("clients", &["xtask", "clients", "--debug"]),
     step("crash", &["xtask", "crash", "--debug", "--rounds", "6"]),
     step("faults", &["xtask", "faults", "--debug"]),
-    // Against what ships: the release build.
+    // Against the release build, which is the one that ships.
     step("attack", &["xtask", "attack"]),
     step("memory", &["xtask", "memory", "--debug"]),
     step("fuzz", &["xtask", "fuzz-smoke"]),
-    // A workspace of its own, which clippy does not see.
+    // Its own workspace, which clippy does not see.
     step(
         "peers",
         &[
@@ -110,18 +110,18 @@ const STEPS: &[Step] = &[
     ),
 ];
 
-/// Skips that are no failure in CI: another step covers what they leave out.
+/// Skips that are no failure in CI, because another step covers them.
 const EXPECTED_SKIPS: &[&str] = &[
     "deny: cargo-deny is not installed",
-    // `tidy` has checked the links already.
+    // `tidy` has checked the links.
     "book: mdbook",
 ];
 
-/// Steps that `--full` adds: SQL through the cache, and the papers' experiments,
-/// each of which fails if a verdict is not as
-/// `experiments/known-to-differ.toml` expects.
+/// Steps that `--full` adds: SQL through the cache, and the papers'
+/// experiments, which fail if a verdict differs from
+/// `experiments/known-to-differ.toml`.
 const FULL: &[Step] = &[
-    // A workspace of its own, whose dependencies take minutes to build.
+    // Its own workspace, whose dependencies take minutes to build.
     step(
         "datafusion",
         &[
@@ -167,9 +167,9 @@ struct Finished {
 struct Printed {
     /// The last lines.
     end: VecDeque<String>,
-    /// The lines that say what was skipped.
+    /// Lines that report skips.
     skips: Vec<String>,
-    /// The lines that count the judged figures that hold.
+    /// Lines that count figures that hold.
     counts: Vec<String>,
 }
 
@@ -188,11 +188,11 @@ impl Printed {
     }
 }
 
-/// Lines of a failed step that are printed once more below the summary: the
-/// end of a log is what its reader sees first, and often all there is left.
+/// Lines of a failed step to repeat below the summary: readers see the end of a
+/// log first, and often nothing else is kept.
 const END_LINES: usize = 60;
 
-/// Runs the steps, all of them even where one fails, and sums up.
+/// Runs all steps, even after a failure, and prints a summary.
 pub fn run(options: &Options) -> Result<()> {
     let full = if options.full { FULL } else { &[] };
     let wanted: Vec<&Step> = STEPS
@@ -238,7 +238,7 @@ pub fn run(options: &Options) -> Result<()> {
         let names: Vec<&str> = failed.iter().map(|step| step.name).collect();
         bail!("failed: {}", names.join(", "));
     }
-    // A developer's machine may lack what CI installs.
+    // A developer's machine may lack programs that CI installs.
     if !unexpected.is_empty() && std::env::var_os("CI").is_some() {
         bail!(
             "{} skips that CI did not expect; install what they name, or pass --expect-skip",
@@ -248,7 +248,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The experiments among `finished` that printed verdicts.
+/// The verdicts of the finished experiments.
 fn judged(finished: &[Finished]) -> Vec<Verdict> {
     let is_judged = |step: &&Finished| !step.printed.counts.is_empty();
     let verdict = |step: &Finished| Verdict {
@@ -308,16 +308,16 @@ fn run_step(step: &Step) -> Finished {
     }
 }
 
-/// How long to wait for what a step printed when it has ended: something that it
-/// left running may hold the pipe open.
+/// How long to wait for a finished step's output: a process that it left
+/// running may hold the pipe open.
 const REST: Duration = Duration::from_secs(5);
 
-/// Runs `command`, shows what it prints, and keeps it in `printed`.
+/// Runs `command`, shows its output, and records it in `printed`.
 fn run_shown(mut command: Command, printed: &mut Printed) -> Result<()> {
     let (output, input) = std::io::pipe().context("making a pipe")?;
     let errors = input.try_clone().context("making a pipe")?;
     let child = command.stdout(input).stderr(errors).spawn();
-    // It holds the pipe's other end open, too.
+    // It also holds the other end of the pipe.
     drop(command);
     let mut child = child.context("starting cargo")?;
     let (lines, received) = mpsc::channel();
@@ -351,7 +351,7 @@ fn show(output: impl Read, lines: &mpsc::Sender<String>) {
         .read_until(b'\n', &mut line)
         .is_ok_and(|read| read > 0)
     {
-        // The reader may be gone; the step goes on.
+        // Standard output may be closed; the step goes on.
         let _ = std::io::stdout().write_all(&line);
         let _ = lines.send(String::from_utf8_lossy(&line).trim_end().to_owned());
         line.clear();
@@ -404,7 +404,7 @@ mod tests {
         assert_eq!(recorded, [("smoke", &[count.to_owned()][..])]);
     }
 
-    /// Judged by tests already, or in real time, whose figures are the machine's.
+    /// Judged by tests, or run in real time with figures that depend on the machine.
     const ELSEWHERE: [&str; 5] = [
         "zncache-table5-small",
         "nemo-working-set-small",

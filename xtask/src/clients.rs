@@ -1,5 +1,4 @@
-//! `cargo xtask clients`: clients of S3 and memcached that others wrote, against
-//! the real server.
+//! `cargo xtask clients`: runs third-party clients of S3 and memcached against the real server.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,11 +8,11 @@ use anyhow::{Context, Result, bail};
 use crate::blackbox::scenario::Options;
 use crate::project::{self, Outcome, Profile};
 
-/// libmemcached's programs, by which the Debian package is known to be there.
+/// libmemcached's programs; their presence shows that the Debian package is installed.
 const TOOLS: &[&str] = &["memccapable", "memcslap", "memcaslap"];
 const TOOLS_PACKAGE: &str = "libmemcached-tools";
 
-/// The clients, and the origin that they compare with.
+/// The clients, and the origin that serves as their reference.
 const PACKAGES: &[&str] = &["boto3", "awscli", "moto[server]", "pymemcache"];
 
 const SCRIPTS: &str = "tests/clients";
@@ -54,13 +53,12 @@ fn drive(options: &Options) -> Result<Outcome> {
     println!("clients: {} scripts passed", scripts.len());
     Ok(match tools {
         Ok(()) => Outcome::Passed,
-        // The scripts have passed over what they need them for.
+        // The scripts have skipped the parts that need the programs.
         Err(error) => Outcome::Skipped(format!("{error:#}")),
     })
 }
 
-/// Sees to it that libmemcached's programs are there: installs the package
-/// where that is allowed without asking anybody.
+/// Makes libmemcached's programs available: installs the package if that needs no confirmation.
 fn tools() -> Result<()> {
     if has_tools() {
         return Ok(());
@@ -76,7 +74,7 @@ fn tools() -> Result<()> {
         command.args(["install", "--yes", "--no-install-recommends", TOOLS_PACKAGE]);
         project::output(&mut command)
     };
-    // The lists of packages may be old or missing.
+    // The package lists may be old or missing.
     let installed = install().or_else(|_| {
         project::output(apt_get().arg("update"))?;
         install()
@@ -102,7 +100,7 @@ fn apt_get() -> Command {
     command
 }
 
-/// The scripts to run: helpers, whose names begin with `_`, are not.
+/// The scripts to run, without helpers, whose names begin with `_`.
 fn scripts(only: &[String]) -> Result<Vec<PathBuf>> {
     let folder = project::root().join(SCRIPTS);
     let mut scripts = Vec::new();
@@ -121,7 +119,7 @@ fn scripts(only: &[String]) -> Result<Vec<PathBuf>> {
     Ok(scripts)
 }
 
-/// A virtual environment with [`PACKAGES`], made once.
+/// A virtual environment with [`PACKAGES`], created once.
 fn environment() -> Result<PathBuf> {
     let folder = project::scratch()?.join("clients-venv");
     let ready = folder.join("ready");

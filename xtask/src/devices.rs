@@ -1,5 +1,5 @@
-//! `cargo xtask devices`: the conformance suite and foreign data on a real block
-//! device, which a loop device over a scratch file is to the kernel.
+//! `cargo xtask devices`: runs the conformance suite and tests of foreign data
+//! on a block device: a loop device over a scratch file.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,15 +13,15 @@ use crate::project::{self, Outcome};
 /// Options of the task.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Fail where no loop device can be had.
+    /// Fail if no loop device is available.
     #[arg(long)]
     pub require: bool,
 }
 
-/// The suite takes 8 MiB at least; marks of others lie up to 64 MiB.
+/// The suite needs at least 8 MiB; signatures of other formats are up to 64 MiB into a device.
 const DEVICE_BYTES: u64 = 64 << 20;
 
-/// Runs the suite, or says why it could not.
+/// Runs the suite, or reports why it cannot.
 pub fn run(options: &Options) -> Result<()> {
     suite()?.settle("devices", options.require)
 }
@@ -50,7 +50,7 @@ fn suite() -> Result<Outcome> {
             )));
         }
     };
-    // One after another: they have one device.
+    // One after another, since they share the device.
     for test in ["block_device", "conformance"] {
         let mut tests = project::cargo();
         tests
@@ -66,7 +66,7 @@ fn suite() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// A loop device, detached when it is dropped.
+/// A loop device, detached on drop.
 struct LoopDevice {
     path: PathBuf,
 }

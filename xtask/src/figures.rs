@@ -1,5 +1,5 @@
 //! `cargo xtask figures [EXPERIMENT…]`: runs the experiments whose figures the
-//! documents show, and puts these into `docs/figures`.
+//! documents show, and writes the figures to `docs/figures`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use crate::project::{self, Profile};
 /// The experiments to run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Only these, by their names, as `nemo-fig12`; otherwise all of which a
-    /// document shows a figure.
+    /// Only these experiments, for example `nemo-fig12`; by default all with a
+    /// figure in a document.
     pub experiments: Vec<String>,
 }
 
-/// Experiments, and those of their figures that a document shows, as
-/// `floe report --export` names them. Lines over time have a thousand points:
-/// as pictures of pixels they are smaller.
+/// Experiments, and their figures in documents, by the names of `floe report
+/// --export`. Graphs over time have a thousand points, so they are smaller as
+/// bitmaps.
 const SHOWN: &[(&str, &[&str])] = &[
     ("nemo-fig12", &["curve-1.svg", "curve-2.svg"]),
     ("nemo-fig13", &["over-flash-writes.png", "curve-1.svg"]),
@@ -34,12 +34,12 @@ const SHOWN: &[(&str, &[&str])] = &[
     ("nemo-admission", &["curve-2.svg"]),
 ];
 
-/// The folder that documents link to.
+/// The directory that documents link to.
 fn folder() -> PathBuf {
     project::root().join("docs/figures")
 }
 
-/// Runs the experiments and draws.
+/// Runs the experiments and draws the figures.
 pub fn run(options: &Options) -> Result<()> {
     let chosen = chosen(&options.experiments)?;
     let floe = project::build_floe(Profile::Release)?;
@@ -102,7 +102,7 @@ fn draw(floe: &Path, experiment: &str, figures: &[&str]) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Names of all figures that there are to be.
+    /// The names of all figures.
     fn shown() -> Vec<String> {
         let names = SHOWN.iter().flat_map(|(experiment, figures)| {
             figures

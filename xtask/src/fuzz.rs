@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz-smoke`: every fuzz target for a short while.
+//! `cargo xtask fuzz-smoke`: runs every fuzz target for a short time.
 
 use std::process::{Command, Stdio};
 
@@ -6,22 +6,22 @@ use anyhow::{Context, bail};
 
 use crate::project::{self, Outcome};
 
-/// The targets to run, and for how long.
+/// The targets and their time.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Seconds for each target; without it, a minute is shared by all.
+    /// Seconds per target; by default all targets share a minute.
     #[arg(long)]
     pub seconds: Option<u64>,
-    /// Fail where fuzzing is impossible, instead of saying so and passing.
+    /// Fail if fuzzing is impossible, instead of reporting a skip.
     #[arg(long)]
     pub require: bool,
 }
 
-/// Seconds that all targets share when nothing else is asked for.
+/// Seconds that all targets share by default.
 const SHARED_SECONDS: u64 = 60;
 const SECONDS_MIN: u64 = 5;
 
-/// Fuzzes every target of `fuzz/`; a crash fails.
+/// Runs every target of `fuzz/`; a crash is a failure.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     smoke(options)?.settle("fuzz-smoke", options.require)
 }
@@ -57,8 +57,8 @@ fn smoke(options: &Options) -> anyhow::Result<Outcome> {
 }
 
 /// Targets in `fuzz/readers`. They link all of Floe, which takes minutes to
-/// build for coverage, so a smoke run feeds them blindly, in a test whose
-/// dependencies the other tests have built: same packages, same features.
+/// build for coverage. So a smoke run feeds them without feedback, in a test
+/// that shares the packages and features that the other tests have built.
 const READERS: u64 = 6;
 
 fn feed_readers(seconds: u64) -> anyhow::Result<()> {
@@ -73,7 +73,7 @@ fn feed_readers(seconds: u64) -> anyhow::Result<()> {
 
 fn fuzz_layouts(targets: &[&str], seconds: u64) -> anyhow::Result<()> {
     project::run(targets_command().arg("seeds"))?;
-    // One build for all; without the release flags, because a smoke run wants its assertions.
+    // One build for all targets, with debug assertions.
     project::run(fuzz_command("build").args(LAYOUTS_ONLY))?;
     for target in targets {
         println!("fuzz-smoke: {target} for {seconds} s");
@@ -97,7 +97,7 @@ fn fuzz_layouts(targets: &[&str], seconds: u64) -> anyhow::Result<()> {
 /// Without the readers there is little to build.
 const LAYOUTS_ONLY: [&str; 3] = ["--no-default-features", "--sanitizer", "none"];
 
-/// Whether a real fuzzer can run here; else why not.
+/// Whether a fuzzer can run here; otherwise the reason.
 fn fuzzer() -> Result<(), String> {
     if !nightly() {
         return Err(
@@ -124,7 +124,7 @@ fn targets_command() -> Command {
     command
 }
 
-/// `cargo +nightly fuzz`, free of the stable toolchain that runs this task.
+/// `cargo +nightly fuzz`, without the environment of the stable toolchain that runs this task.
 fn fuzz_command(subcommand: &str) -> Command {
     let mut command = Command::new("rustup");
     command

@@ -1,7 +1,7 @@
-//! Tasks of developers and CI beside cargo's own commands: `cargo xtask help`.
+//! Tasks for developers and CI: `cargo xtask help`.
 //!
-//! Every task either passes, fails with a reason, or says loudly why it was
-//! skipped; `--require` turns the last into a failure.
+//! Every task passes, fails with a reason, or reports why it was skipped;
+//! `--require` turns a skip into a failure.
 
 pub mod attack;
 pub mod bench;

@@ -1,6 +1,6 @@
-//! `cargo xtask licences`: everything that is linked carries a licence that
-//! `deny.toml` allows. The part of `cargo deny` that must run everywhere,
-//! without installing anything.
+//! `cargo xtask licences`: checks that all linked packages have a licence that
+//! `deny.toml` allows. This part of `cargo deny` runs everywhere, without
+//! installing anything.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::project;
 
-/// Checks every package of the lock file that this platform builds.
+/// Checks every package of the lock file that is built on this platform.
 pub fn run() -> Result<()> {
     let allowed = allowed()?;
     let text = project::output(project::cargo().args([
@@ -62,8 +62,7 @@ fn refusal(package: &Value, allowed: &[String]) -> Option<String> {
     }
 }
 
-/// Whether an SPDX expression can be met with `allowed`. The slash is how
-/// `OR` was once written.
+/// Whether `allowed` satisfies an SPDX expression. A slash is an old form of `OR`.
 fn satisfied(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression
         .replace('(', " ( ")

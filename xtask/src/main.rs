@@ -11,7 +11,7 @@ use xtask::{
     project, report_shot, sizes, tidy,
 };
 
-/// Tasks of developers and CI beside cargo's own commands.
+/// Tasks for developers and CI
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {
@@ -21,21 +21,21 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Check the house rules and explain what breaks them.
+    /// Check the house rules and explain violations
     Tidy {
-        /// List the places that break the rules of voice in comments and documents.
+        /// List the violations of the rules on comments and documents
         #[arg(long)]
         voice: bool,
     },
-    /// List the places that share six or more lines of one shape.
+    /// List places that share six or more lines of one shape
     Duplicates(Root),
     /// Count lines of Rust and words of documents by crate.
     Sizes(Root),
     /// Write the table of old names in CHANGELOG.md.
     Renamed,
-    /// Record the public API of the library's crates in docs/api/.
+    /// Record the public API of the library's crates in docs/api/
     Api,
-    /// Check the licence of everything that is linked against deny.toml.
+    /// Check the licences of all linked packages against deny.toml
     Licences,
     /// Build the documents as a site, with mdbook.
     Book(book::Options),
@@ -43,30 +43,31 @@ enum Task {
     Ci(ci::Options),
     /// Drive the server with boto3 and the AWS command line.
     Clients(scenario::Options),
-    /// Kill the server under load, again and again, and check that it tells the truth.
+    /// Kill the server under load repeatedly, and check that it never returns wrong bytes
     Crash(crash::Options),
-    /// Give the server bad input, an ill origin and a failing device, and check its answers.
+    /// Give the server invalid input, a misbehaving origin and a failing
+    /// device, and check its responses
     Faults(scenario::Options),
-    /// Attack the server as hostile clients do, and give it foreign and damaged files.
+    /// Attack the server with hostile clients, and with foreign and damaged files
     Attack(scenario::Options),
-    /// Check how much RAM the server takes with the biggest chunks and many clients.
+    /// Check the server's RAM use with the largest chunks and many clients
     Memory(memory::Options),
     /// Run the devices' conformance suite on a real block device.
     Devices(devices::Options),
-    /// Run every fuzz target for a short while.
+    /// Run every fuzz target for a short time
     FuzzSmoke(fuzz::Options),
     /// Run the benches and write docs/benchmarks.md.
     Bench(bench::Options),
-    /// Run the experiments whose figures the documents show, and draw these.
+    /// Run the experiments whose figures the documents show, and draw these figures
     Figures(figures::Options),
     /// Open a report in headless Chromium and fail on console errors.
     ReportShot(report_shot::Options),
 }
 
-/// The project to look at.
+/// The project to check.
 #[derive(clap::Args)]
 struct Root {
-    /// Another checkout, to compare with.
+    /// Another checkout to compare with
     #[arg(long)]
     root: Option<PathBuf>,
 }

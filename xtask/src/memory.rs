@@ -1,9 +1,9 @@
-//! `cargo xtask memory`: the biggest chunks, many clients, and what the server
-//! holds in RAM meanwhile.
+//! `cargo xtask memory`: measures the server's RAM use with the largest chunks
+//! and many clients.
 //!
-//! Clients stream whole objects and ranges, from flash and from the origin,
-//! some of them slowly, and small objects fill the RAM tier. The kernel's
-//! high-water mark of the resident set is compared with the promise.
+//! Clients stream whole objects and ranges from flash and from the origin, some
+//! of them slowly, while small objects fill the RAM tier. The kernel's peak of
+//! resident memory must stay within the limit.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -31,35 +31,35 @@ pub struct Options {
     /// Use this binary instead of building one.
     #[arg(long)]
     pub binary: Option<PathBuf>,
-    /// How long the clients go on, in seconds.
+    /// Seconds of load.
     #[arg(long, default_value_t = 40)]
     pub seconds: u64,
-    /// Chooses the load.
+    /// Seed of the load.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
 const MIB: u64 = 1 << 20;
 const CLIENTS: u64 = 64;
-/// Objects are one chunk each.
+/// Objects of one chunk each.
 const CHUNK_BYTES: u64 = 512 * MIB;
-/// Fit on flash together, with room for others.
+/// They fit on flash together, with space for others.
 const HOT_OBJECTS: u64 = 2;
 const COLD_OBJECTS: u64 = 256;
 const SMALL_BYTES: u64 = 64 << 10;
-/// Four times what the RAM tier holds.
+/// Four times the RAM tier's capacity.
 const SMALL_OBJECTS: u64 = 4 * RAM_TIER_BYTES / SMALL_BYTES;
 const RAM_TIER_BYTES: u64 = 64 * MIB;
-/// Memory that the server may take besides its RAM tier.
+/// Most memory of the server besides its RAM tier.
 const REST_BYTES_MAX: u64 = 256 * MIB;
-/// Reads begin at such offsets, so that what two clients see can be compared.
+/// Ranges begin at multiples of this, so that bytes of different clients are comparable.
 const BLOCK_BYTES: u64 = 64 << 10;
-/// The end of a chunk that is being fetched comes when all of it came.
+/// The last bytes of a fetched chunk arrive after all others.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// One client in this many reads slowly.
 const SLOW_ONE_IN: u64 = 4;
 
-/// Runs the load and compares.
+/// Runs the load and checks the memory.
 pub fn run(options: &Options) -> Result<()> {
     let binary = match &options.binary {
         Some(given) => given.clone(),
@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> Result<()> {
     let setup = Setup {
         binary,
         data_dir: folder.path().to_path_buf(),
-        // Two metadata zones, of which little is written, and eight for data.
+        // Two metadata zones, mostly unwritten, and eight data zones.
         cache_size: "5440MiB".to_owned(),
         zone_size: "544MiB",
         chunk_size: "512MiB",
@@ -105,7 +105,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let hits = server.metric("floe_object_chunk_lookups_total", &["result=\"flash\""])?;
     let peak = server.peak_rss_bytes()?;
-    // Fetches that go on for the next reader need not be waited for.
+    // Fetches that continue for later readers need not be waited for.
     server.kill()?;
 
     let wrong = load.wrong.into_inner();
@@ -139,18 +139,18 @@ pub fn run(options: &Options) -> Result<()> {
 /// The behaviour of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Crowd {
-    /// A quarter is slow; all read whatever there is.
+    /// A quarter is slow; the clients read all kinds of objects.
     Mixed,
-    /// Everybody is slow and reads what lies on flash, so that every answer
+    /// All clients are slow and read objects on flash, so that every response
     /// waits for its client.
     SlowOnFlash,
 }
 
-/// State that all clients share.
+/// The state that all clients share.
 struct Load {
     s3: SocketAddr,
     until: Instant,
-    /// The first sum seen of every block of every object.
+    /// The first checksum of every block of every object.
     blocks: Mutex<HashMap<(String, u64), u64>>,
     bytes: AtomicU64,
     wrong: AtomicU64,
@@ -205,7 +205,7 @@ impl Load {
         Ok(())
     }
 
-    /// Streams a range and compares it block by block; leaves when time is up.
+    /// Streams a range and compares it block by block; stops when time is up.
     fn read(&self, key: &str, start: u64, end: u64, is_slow: bool) -> Result<()> {
         const SLOW_PAUSE: Duration = Duration::from_millis(20);
         let range = [("Range", format!("bytes={start}-{}", end - 1))];
@@ -244,7 +244,7 @@ impl Load {
     }
 }
 
-/// A key, whose last number is its size.
+/// A key, whose last number is its object's size.
 fn choose_object(crowd: Crowd, random: &mut Xoshiro256PlusPlus) -> (String, u64) {
     let (kind, count, size) = match random.random_range(0..100) {
         _ if crowd == Crowd::SlowOnFlash => ("hot", HOT_OBJECTS, CHUNK_BYTES),
@@ -256,7 +256,7 @@ fn choose_object(crowd: Crowd, random: &mut Xoshiro256PlusPlus) -> (String, u64)
     (object(kind, number, size), size)
 }
 
-/// The emulated origin makes objects as long as their keys say.
+/// The emulated origin takes an object's size from its key.
 fn object(kind: &str, number: u64, bytes: u64) -> String {
     format!("{kind}-{number}-{bytes}")
 }

@@ -1,4 +1,4 @@
-//! Paths of the project, and commands that build and start its programs.
+//! Paths of the project, and commands that build and run its programs.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -6,20 +6,20 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// How a line begins that says what was skipped, and why: of tasks and of tests.
+/// The prefix of a line that reports a skip, in tasks and tests.
 pub const SKIPPED: &str = "skipped: ";
 
-/// How a task that can be impossible on a machine ended.
+/// The result of a task that may be impossible on a machine.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It ran and passed.
     Passed,
-    /// It could not run here, and why.
+    /// It cannot run here; with the reason.
     Skipped(String),
 }
 
 impl Outcome {
-    /// Reports a skip on standard error, or fails where `required`.
+    /// Reports a skip on standard error, or fails if `required`.
     pub fn settle(self, task: &str, required: bool) -> Result<()> {
         match self {
             Outcome::Passed => Ok(()),
@@ -40,7 +40,7 @@ pub fn root() -> PathBuf {
     xtask.parent().unwrap_or(xtask).to_path_buf()
 }
 
-/// The folder that build products and virtual environments of xtask live in.
+/// The directory of xtask's build products and virtual environments.
 pub fn scratch() -> Result<PathBuf> {
     let folder = target_dir().join("xtask");
     std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
@@ -60,12 +60,12 @@ pub fn target_dir() -> PathBuf {
 pub enum Profile {
     /// Optimised.
     Release,
-    /// The one that tests build anyway.
+    /// The profile of the tests' build.
     Debug,
 }
 
 impl Profile {
-    /// `Debug` where the flag is given.
+    /// `Debug` if the flag is given.
     pub fn from_flag(debug: bool) -> Self {
         if debug {
             Profile::Debug
@@ -97,7 +97,7 @@ pub fn cargo() -> Command {
     command
 }
 
-/// Runs `command` to its end; a status other than 0 is an error that names it.
+/// Runs `command`; a status other than 0 is an error that names it.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command
         .status()
@@ -124,7 +124,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether `program` can be started with `--version`.
+/// Whether `program --version` succeeds.
 pub fn available(program: &str) -> bool {
     Command::new(program)
         .arg("--version")

@@ -1,5 +1,5 @@
-//! `cargo xtask report-shot FILE`: opens a report in headless Chromium, takes
-//! a picture of it, and fails where the page wrote an error to its console.
+//! `cargo xtask report-shot FILE`: opens a report in headless Chromium, takes a
+//! screenshot, and fails if the page logged a console error.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,17 +13,17 @@ use crate::project::{self, Outcome};
 pub struct Options {
     /// The report.
     pub report: PathBuf,
-    /// Path of the picture; beside the report by default.
+    /// Path of the screenshot; beside the report by default.
     #[arg(long)]
     pub picture: Option<PathBuf>,
-    /// Fail where there is no browser, instead of saying so and passing.
+    /// Fail if there is no browser, instead of reporting a skip.
     #[arg(long)]
     pub require: bool,
 }
 
 const BROWSERS: &[&str] = &["chromium", "chromium-browser", "google-chrome"];
 
-/// How Chromium's log marks what a page wrote, and what went wrong in it.
+/// Markers of console output and of errors in Chromium's log.
 const CONSOLE: &str = "CONSOLE";
 const ERRORS: &[&str] = &[
     "Uncaught",
@@ -34,7 +34,7 @@ const ERRORS: &[&str] = &[
     "net::ERR_",
 ];
 
-/// Takes the picture.
+/// Takes the screenshot.
 pub fn run(options: &Options) -> Result<()> {
     shoot(options)?.settle("report-shot", options.require)
 }

@@ -7,17 +7,17 @@ use anyhow::Result;
 
 use crate::tidy;
 
-/// Lines that are not empty, and words of documents.
+/// Non-empty lines, and words of documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sizes {
     code: usize,
     comments: usize,
-    /// Lines of tests, benches and examples, comments and all.
+    /// Lines of tests, benches and examples, including comments.
     tests: usize,
     words: usize,
 }
 
-/// Prints a row for each crate and each other folder with documents, and their sum.
+/// Prints a row per crate and per other directory with documents, and the sum.
 pub fn run(root: &Path) -> Result<()> {
     let files = tidy::project_files(root)?;
     let mut crates: BTreeMap<PathBuf, Sizes> = BTreeMap::new();
@@ -67,7 +67,7 @@ impl Sizes {
     }
 }
 
-/// The crate of a file, or its top-level folder.
+/// The crate of a file, or its top-level directory.
 fn owner(root: &Path, file: &Path) -> PathBuf {
     let folder = file.parent().unwrap_or(Path::new(""));
     let mut above = folder.ancestors().filter(|folder| *folder != Path::new(""));

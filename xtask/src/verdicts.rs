@@ -1,4 +1,4 @@
-//! `docs/verdicts.md`: the last verdicts of the experiments at full scale.
+//! `docs/verdicts.md`: the latest verdicts of the experiments at full scale.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::project;
 
-/// The page, below the workspace's root.
+/// The page, relative to the workspace's root.
 const PAGE: &str = "docs/verdicts.md";
 
 const HEAD: &str = "\
@@ -29,11 +29,11 @@ differ in [known-to-differ.toml](../experiments/known-to-differ.toml).
 pub struct Verdict {
     /// Its name.
     pub experiment: String,
-    /// How many figures hold, a sentence for each kind.
+    /// The number of figures that hold, a sentence per kind.
     pub sentences: Vec<String>,
-    /// Whether every figure holds that is not known to differ, and no other.
+    /// Whether the figures that differ are exactly the expected ones.
     pub is_as_expected: bool,
-    /// How long the step took, its build included.
+    /// Duration of the step, including its build.
     pub took: Duration,
 }
 
@@ -76,7 +76,7 @@ fn updated(page: &str, verdicts: &[Verdict], commit: &str) -> String {
     HEAD.to_owned() + &rows
 }
 
-/// The experiment of a line of the table, and the line.
+/// The experiment of a table's row, and the row.
 fn row(line: &str) -> Option<(String, String)> {
     let (name, _) = line.strip_prefix("| `")?.split_once('`')?;
     Some((name.to_owned(), line.to_owned()))

@@ -1,4 +1,4 @@
-//! Many clients that hold on to what they get, and signals among busy ones.
+//! Crowds of clients that hold on to resources, and signals while clients are busy.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use crate::blackbox::memcached::Client;
 use crate::blackbox::scenario::{Place, USAGE};
 use crate::blackbox::server::Server;
 
-/// How long a patient client waits beside a crowd.
+/// Timeout of a well-behaved client beside a crowd.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn connections(address: SocketAddr, count: usize) -> Result<Vec<TcpStream>> {
@@ -35,7 +35,7 @@ fn ready(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Health has a place of its own.
+/// Health checks have their own connections.
 pub(super) fn idle_admin(place: &Place) -> Result<()> {
     let server = Server::start(&place.setup(Vec::new()))?;
     let crowd = connections(server.admin, 200)?;
@@ -44,7 +44,7 @@ pub(super) fn idle_admin(place: &Place) -> Result<()> {
     server.stop()
 }
 
-/// Idle connections make room when the limit is reached.
+/// Idle connections are closed for new ones at the limit.
 pub(super) fn idle_s3(place: &Place) -> Result<()> {
     std::fs::create_dir_all(place.folder.join("origin/demo"))?;
     let server = Server::start(&place.setup(vec!["--s3-max-connections=64".to_owned()]))?;
@@ -60,7 +60,7 @@ pub(super) fn idle_s3(place: &Place) -> Result<()> {
     server.stop()
 }
 
-/// Memory is taken as bytes arrive, not as they are announced.
+/// Memory is taken as bytes arrive, not when they are announced.
 pub(super) fn announced_sets(place: &Place) -> Result<()> {
     let server = Server::start(&place.setup(Vec::new()))?;
     let mut crowd = connections(server.memcached, 200)?;
@@ -81,7 +81,7 @@ pub(super) fn announced_sets(place: &Place) -> Result<()> {
     server.stop()
 }
 
-/// Clients that do not read their answers keep no other client from flash.
+/// Clients that do not read their responses block no other client's reads of flash.
 pub(super) fn silent_readers(place: &Place) -> Result<()> {
     const ITEMS: usize = 64;
     let server = Server::start(&place.setup(Vec::new()))?;
@@ -102,7 +102,7 @@ pub(super) fn silent_readers(place: &Place) -> Result<()> {
     let mut client = Client::open(server.memcached)?;
     for number in 0..ITEMS {
         let began = Instant::now();
-        // An item may have been evicted; the answer must come all the same.
+        // The item may have been evicted, but a response must come.
         client.get(&key(number)).context("a get beside the crowd")?;
         in_time(began, "a get")?;
     }
@@ -110,7 +110,7 @@ pub(super) fn silent_readers(place: &Place) -> Result<()> {
     server.stop()
 }
 
-/// Connections are closed between requests.
+/// At shutdown, connections are closed between requests.
 pub(super) fn busy_stop(place: &Place) -> Result<()> {
     const CLIENTS: usize = 50;
     const STOP_MAX: Duration = Duration::from_secs(5);
@@ -145,8 +145,7 @@ pub(super) fn busy_stop(place: &Place) -> Result<()> {
     })
 }
 
-/// A signal to reload ends nothing, takes a new key and no longer the old one,
-/// and changes nothing where the new configuration is wrong.
+/// SIGHUP ends no connection and replaces the keys; an invalid configuration changes nothing.
 pub(super) fn hang_up(place: &Place) -> Result<()> {
     const FIRST: &str = "first-secret-key";
     const SECOND: &str = "second-secret-key";
@@ -181,7 +180,7 @@ pub(super) fn hang_up(place: &Place) -> Result<()> {
     server.stop()
 }
 
-/// Without authentication, addresses of the network need to be allowed.
+/// Without authentication, public addresses need explicit permission.
 pub(super) fn open_to_the_network(place: &Place) -> Result<()> {
     let small = ["--device-size=64MiB", "--device-zone-size=4MiB"];
     for (flag, word) in [

@@ -1,4 +1,4 @@
-//! Foreign files in place of the cache's, and damaged ones.
+//! Foreign and damaged files in place of the cache's.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -15,7 +15,7 @@ use crate::blackbox::server::Server;
 
 const SMALL: [&str; 2] = ["--device-size=64MiB", "--device-zone-size=4MiB"];
 
-/// A refused file is as it was, to the byte and to its length.
+/// A rejected file is unchanged, in bytes and length.
 pub(super) fn foreign_files(place: &Place) -> Result<()> {
     let path = place.folder.join("letter.txt");
     let letter = content("letter", 0, 1_700);
@@ -44,7 +44,7 @@ pub(super) fn foreign_files(place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// Data that begins after the part where a superblock would lie.
+/// Data that begins past the place of a superblock.
 pub(super) fn behind_a_hole(place: &Place) -> Result<()> {
     let path = place.folder.join("sparse");
     let data = content("sparse", 0, 8_192);
@@ -61,7 +61,7 @@ pub(super) fn behind_a_hole(place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// Folders, pipes and devices that are no disks are refused, and nothing hangs.
+/// Directories, pipes and character devices are rejected, and nothing hangs.
 pub(super) fn no_files(place: &Place) -> Result<()> {
     let folder = place.folder.join("folder");
     fs::create_dir(&folder)?;
@@ -88,7 +88,7 @@ fn refuses(place: &Place, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// `floe check` sees it, and S3 is served all the same.
+/// `floe check` reports the damage, and S3 is served all the same.
 pub(super) fn damaged_tiny(place: &Place) -> Result<()> {
     let server = Server::start(&place.setup(Vec::new()))?;
     let mut client = Client::open(server.memcached)?;
@@ -99,7 +99,7 @@ pub(super) fn damaged_tiny(place: &Place) -> Result<()> {
     server.stop()?;
     let tiny = place.folder.join("tiny.floe");
     let file = File::options().write(true).open(&tiny)?;
-    // Both metadata zones, whatever their size: nothing of the file can be believed.
+    // Damages both metadata zones, whatever their size, so that no object is recoverable.
     let length = file.metadata()?.len();
     for at in (0..length.min(256 << 20)).step_by(4096) {
         file.write_all_at(&[0x5a; 64], at)?;
@@ -107,7 +107,7 @@ pub(super) fn damaged_tiny(place: &Place) -> Result<()> {
     drop(file);
     let data = format!("--data-dir={}", place.folder.display());
     let checked = place.floe(&["check", &data, SMALL[0], SMALL[1]])?;
-    // Without either superblock it is no cache at all, which is not damage.
+    // Without superblocks the file is no cache at all, which is not damage.
     let said = String::from_utf8_lossy(&checked.stderr);
     ensure!(
         matches!(checked.status.code(), Some(3 | 4)) && said.contains("tiny.floe"),
@@ -124,7 +124,7 @@ pub(super) fn damaged_tiny(place: &Place) -> Result<()> {
     server.stop()
 }
 
-/// The second copy answers.
+/// The second copy is used.
 pub(super) fn damaged_superblock(place: &Place) -> Result<()> {
     let bucket = place.folder.join("origin/demo");
     fs::create_dir_all(&bucket)?;

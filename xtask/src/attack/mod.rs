@@ -1,6 +1,6 @@
 //! `cargo xtask attack`: hostile clients and foreign files against the real
-//! binary. Each scenario was a hole once; the server must refuse, and go on
-//! serving everybody else.
+//! binary. Each scenario was a vulnerability once; the server must reject the
+//! attack, and keep serving other clients.
 
 mod crowds;
 mod files;
@@ -64,7 +64,7 @@ const SCENARIOS: &[Scenario] = &[
     }),
 ];
 
-/// Runs every attack, even where one succeeds.
+/// Runs all attacks, even after a failure.
 pub fn run(options: &Options) -> Result<()> {
     scenario::run("attack", SCENARIOS, options)
 }

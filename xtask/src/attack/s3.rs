@@ -9,13 +9,13 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::signature::{ACCESS_KEY, SECRET_KEY, presign_v4, sign_v2};
 use crate::blackbox::http::{Connection, Response};
-use crate::blackbox::origin::{Mood, Origin};
+use crate::blackbox::origin::{Behaviour, Origin};
 use crate::blackbox::scenario::Place;
 use crate::blackbox::server::Server;
 
 const SECRET: &[u8] = b"nobody may copy this";
 
-/// A server that serves signed requests only, over a folder with `demo/secret`.
+/// A server for signed requests only, over a directory with `demo/secret`.
 fn signed_server(place: &Place) -> Result<Server> {
     let bucket = place.folder.join("origin/demo");
     fs::create_dir_all(&bucket)?;
@@ -23,13 +23,13 @@ fn signed_server(place: &Place) -> Result<Server> {
     Server::start(&place.setup(vec![format!("--s3-keys={ACCESS_KEY}:{SECRET_KEY}")]))
 }
 
-/// A server over a folder, anonymous.
+/// An anonymous server over a directory.
 fn open_server(place: &Place, more: &[&str]) -> Result<Server> {
     fs::create_dir_all(place.folder.join("origin/demo"))?;
     Server::start(&place.setup(more.iter().map(|&flag| flag.to_owned()).collect()))
 }
 
-/// A presigned URL for an upload permits the upload, and nothing else.
+/// A presigned URL for an upload permits only the upload.
 pub(super) fn presigned_copy(place: &Place) -> Result<()> {
     let server = signed_server(place)?;
     let url = presign_v4("PUT", server.s3, "/demo/target", 300);
@@ -72,7 +72,7 @@ pub(super) fn presigned_copy(place: &Place) -> Result<()> {
     server.stop()
 }
 
-/// Version 2 is refused whatever its spelling.
+/// Version 2 is rejected in every spelling.
 pub(super) fn old_signatures(place: &Place) -> Result<()> {
     let server = signed_server(place)?;
     let (expires, signature) = sign_v2("GET", "/demo/secret");
@@ -84,7 +84,7 @@ pub(super) fn old_signatures(place: &Place) -> Result<()> {
     server.stop()
 }
 
-/// Amazon allows seven days.
+/// Seven days are the limit, as at Amazon.
 pub(super) fn long_presign(place: &Place) -> Result<()> {
     const WEEK_S: u64 = 7 * 24 * 3600;
     let server = signed_server(place)?;
@@ -119,7 +119,7 @@ pub(super) fn host_headers(place: &Place) -> Result<()> {
     server.stop()
 }
 
-/// A condition is honoured or refused; the object stays where it does not hold.
+/// A condition is honoured or rejected; if it fails, the object stays.
 pub(super) fn conditional_deletes(place: &Place) -> Result<()> {
     let server = open_server(place, &[])?;
     let object = place.folder.join("origin/demo/kept");
@@ -155,7 +155,7 @@ fn md5(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(md5::Md5::digest(bytes))
 }
 
-/// A form is refused before its file is read.
+/// A form is rejected before its file is read.
 pub(super) fn form_uploads(place: &Place) -> Result<()> {
     const FILE_MIB: usize = 96;
     const GROWTH_MIB_MAX: u64 = 32;
@@ -177,7 +177,7 @@ pub(super) fn form_uploads(place: &Place) -> Result<()> {
         );
         stream.write_all(head.as_bytes())?;
         let piece = vec![b'f'; 1 << 20];
-        // The server may hang up as soon as it has refused.
+        // The server may close the connection after the rejection.
         let _ = (0..FILE_MIB).try_for_each(|_| stream.write_all(&piece));
         if let Ok(status) = status(&mut stream) {
             ensure!(status >= 400, "{content_type}: status {status}");
@@ -191,11 +191,11 @@ pub(super) fn form_uploads(place: &Place) -> Result<()> {
     server.stop()
 }
 
-/// Uploads that stall keep no other client from reading.
+/// Uploads that stall do not block reads of other clients.
 pub(super) fn stalled_uploads(place: &Place) -> Result<()> {
     const UPLOADS: usize = 300;
     const PATIENCE: Duration = Duration::from_secs(5);
-    // Every read asks the origin whether the object is still the same.
+    // In `etag` mode every read sends a request to the origin.
     let mut setup = place.setup(Vec::new());
     setup.consistency = "etag";
     let bucket = place.folder.join("origin/demo");
@@ -237,7 +237,7 @@ pub(super) fn stalled_uploads(place: &Place) -> Result<()> {
 pub(super) fn redirects(place: &Place) -> Result<()> {
     let origin = Origin::start()?;
     let server = Server::start(&place.setup(origin.flags()))?;
-    origin.be(Mood::Elsewhere(server.admin));
+    origin.be(Behaviour::Elsewhere(server.admin));
     let response = Connection::open(server.s3)?.request("GET", "/bucket/a", &[], b"")?;
     ensure!(
         response.status >= 400 && !shown(&response).contains("floe_"),

@@ -1,4 +1,4 @@
-//! Presigned URLs of versions 4 and 2, from Amazon's description of them.
+//! Presigned URLs of versions 4 and 2, after Amazon's description.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -11,12 +11,12 @@ use sha2::{Digest, Sha256};
 pub(super) const ACCESS_KEY: &str = "reader";
 pub(super) const SECRET_KEY: &str = "attack-secret-key";
 
-/// A path and query, presigned by version 4; only the host is signed.
+/// A path and query, presigned with version 4; only the host is signed.
 pub(super) fn presign_v4(method: &str, host: SocketAddr, path: &str, expires_s: u64) -> String {
     presign_v4_by(SECRET_KEY, method, host, path, expires_s)
 }
 
-/// As [`presign_v4`], by a secret of the caller's.
+/// As [`presign_v4`], with the caller's secret.
 pub(super) fn presign_v4_by(
     secret: &str,
     method: &str,
@@ -50,7 +50,7 @@ pub(super) fn sign_v2(method: &str, path: &str) -> (u64, String) {
     let expires = unix_seconds() + 600;
     let to_sign = format!("{method}\n\n\n{expires}\n{path}");
     let mac = Hmac::<Sha1>::new_from_slice(SECRET_KEY.as_bytes());
-    // HMAC takes keys of every length.
+    // HMAC accepts keys of every length.
     let signature = mac.map(|mac| mac.chain_update(to_sign).finalize().into_bytes());
     let signature = signature.map(|bytes| base64::engine::general_purpose::STANDARD.encode(bytes));
     let escaped = signature
@@ -62,7 +62,7 @@ pub(super) fn sign_v2(method: &str, path: &str) -> (u64, String) {
 }
 
 fn mac_sha256(key: &[u8], data: &str) -> Vec<u8> {
-    // HMAC takes keys of every length.
+    // HMAC accepts keys of every length.
     Hmac::<Sha256>::new_from_slice(key)
         .map(|mac| mac.chain_update(data).finalize().into_bytes().to_vec())
         .unwrap_or_default()
@@ -73,8 +73,8 @@ fn unix_seconds() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// `YYYYMMDD` and `YYYYMMDDThhmmssZ` of a time in seconds, by Hinnant's
-/// algorithm for days of the proleptic Gregorian calendar.
+/// `YYYYMMDD` and `YYYYMMDDThhmmssZ` of a Unix time, by Hinnant's algorithm for
+/// days of the proleptic Gregorian calendar.
 fn date_and_time(seconds: u64) -> (String, String) {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;
@@ -98,7 +98,7 @@ fn date_and_time(seconds: u64) -> (String, String) {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string succeeds always.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })

@@ -1,4 +1,4 @@
-//! The benchmarks, and the command of each.
+//! The benchmarks and their commands.
 
 use anyhow::Result;
 
@@ -10,13 +10,13 @@ pub(super) struct Bench {
     pub(super) about: &'static str,
     /// Words after `cargo`.
     pub(super) cargo: &'static [&'static str],
-    /// The folder it runs in.
+    /// The directory that it runs in.
     pub(super) folder: &'static str,
     /// Further arguments.
     pub(super) full: &'static [&'static str],
-    /// The same for a quick run.
+    /// Arguments of a quick run.
     pub(super) quick: &'static [&'static str],
-    /// Builds what it needs besides, and says further words to tell it.
+    /// Builds further programs, and returns arguments that name them.
     pub(super) prepare: Option<fn() -> Result<Vec<String>>>,
 }
 
@@ -101,7 +101,7 @@ pub(super) fn names() -> Vec<&'static str> {
     BENCHES.iter().map(|bench| bench.name).collect()
 }
 
-/// Builds the servers that the bench `rivals` starts, and names them.
+/// Builds the servers for the bench `rivals`, and returns arguments that name them.
 fn rivals() -> Result<Vec<String>> {
     let folder = project::target_dir().join("rivals");
     let floe = project::build_floe(Profile::Release)?;

@@ -1,4 +1,5 @@
-//! Figures as Markdown: the page of all, its summary, and the README's headlines.
+//! Renders figures as Markdown: the page of all figures, its summary, and the
+//! README's headlines.
 
 mod cells;
 mod rivals;
@@ -11,7 +12,7 @@ use serde_json::{Map, Value};
 use super::list::BENCHES;
 use cells::{cell, entry, line, round};
 
-/// Columns that say what a row is about; they come first, in this order.
+/// Columns that identify a row; they come first, in this order.
 const LABELS: &[&str] = &[
     "value_kib",
     "value_bytes",
@@ -28,8 +29,8 @@ const LABELS: &[&str] = &[
     "figure",
 ];
 
-/// The lines of the summary that the README shows: the two that stand for the
-/// device, the two for peers, and one that a peer wins.
+/// The summary's lines that the README shows: two for the device, two for
+/// peers, and one that a peer wins.
 const HEADLINES: &[&str] = &[
     "flash hit of 4 KiB, depth 64, over an io_uring loop |",
     "gets per CPU second at 4 KiB, over foyer's best |",
@@ -41,7 +42,7 @@ const HEADLINES: &[&str] = &[
 const BEGIN: &str = "<!-- figures:begin -->";
 const END: &str = "<!-- figures:end -->";
 
-/// Every figure.
+/// The page of all figures.
 pub(super) fn page(figures: &Map<String, Value>) -> String {
     let mut page = String::from(
         "# Benchmarks\n\n\
@@ -107,7 +108,7 @@ fn machine(machine: &Value) -> String {
     )
 }
 
-/// Rows that share their keys become one table.
+/// Puts rows with the same keys into one table.
 fn tables(rows: &[Value]) -> String {
     let mut groups: Vec<(Vec<&str>, Vec<&Value>)> = Vec::new();
     for row in rows {
@@ -155,7 +156,7 @@ fn ordered_keys(row: &Value) -> Vec<&str> {
     keys
 }
 
-/// One table for each value size: figures down, peers across.
+/// One table per value size: figures in rows, peers in columns.
 fn compared(rows: &[Value]) -> String {
     let mut sizes: Vec<(&str, u64, &str)> = rows
         .iter()
@@ -200,7 +201,7 @@ fn heading(text: &mut String, names: Vec<String>) {
     );
 }
 
-/// `readme` with its headlines replaced.
+/// Replaces the headlines in `readme`.
 pub(super) fn with_headlines(readme: &str, figures: &Map<String, Value>) -> Result<String> {
     let begin = readme
         .find(BEGIN)
@@ -217,7 +218,7 @@ pub(super) fn with_headlines(readme: &str, figures: &Map<String, Value>) -> Resu
     ))
 }
 
-/// The figures that a reader asks for first, beside our goals.
+/// The most important figures, beside the goals.
 fn summary(figures: &Map<String, Value>) -> String {
     let rows = |name: &str| -> Vec<&Value> {
         figures
@@ -250,7 +251,7 @@ fn summary(figures: &Map<String, Value>) -> String {
     text
 }
 
-/// The lines of the summary that the README shows.
+/// The summary's lines that the README shows.
 fn headlines(figures: &Map<String, Value>) -> String {
     let mut text = String::new();
     heading(
@@ -267,7 +268,7 @@ fn headlines(figures: &Map<String, Value>) -> String {
     text
 }
 
-/// Hits from flash beside plain loops, and what writing them cost in bytes.
+/// Flash hits beside plain io_uring loops, and bytes written per accepted byte.
 fn flash_hits(text: &mut String, store: &[&Value], kib: u64) {
     let of_size: Vec<_> = store.iter().filter(|row| row["value_kib"] == kib).collect();
     let hits = |row: &&&&Value| row["depth"] == 64 && row["runtime"] == "current_thread";
@@ -348,7 +349,7 @@ fn against_memcached(text: &mut String, rows: &[&Value]) {
     }
 }
 
-/// CPU cost of the engines for tiny objects without I/O.
+/// CPU cost of the tiny engines without I/O.
 fn brains(text: &mut String, rows: &[&Value]) {
     let millions = |rate: &Value| {
         let millions = rate.as_f64().unwrap_or_default() / 1e6;
@@ -387,7 +388,7 @@ fn brains(text: &mut String, rows: &[&Value]) {
     }
 }
 
-/// The slowest of the model's figures, and what the papers' table takes.
+/// The slowest figures of the SSD model, and the time for the papers' table.
 fn simulated(text: &mut String, rows: &[&Value]) {
     let named = |row: &&&Value, begin: &str| {
         let name = row["figure"].as_str();

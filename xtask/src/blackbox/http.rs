@@ -1,20 +1,19 @@
-//! Just enough HTTP/1.1 to drive the server from outside, independent of the
-//! libraries that the server itself is made of.
+//! A minimal HTTP/1.1 client, independent of the server's libraries.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long one read or write of a socket may take before the server counts as hung.
+/// Time limit of one read or write of a socket; after it the server counts as hung.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One kept-alive connection.
+/// A persistent connection.
 pub struct Connection {
     stream: BufReader<TcpStream>,
     host: SocketAddr,
 }
 
-/// An answer with its whole body.
+/// A response with its whole body.
 #[derive(Debug)]
 pub struct Response {
     /// The status code.
@@ -41,7 +40,7 @@ impl Connection {
         Self::open_with_patience(host, PATIENCE)
     }
 
-    /// Connects to `host`, for requests that may take longer than others.
+    /// As [`open`](Self::open), with another time limit.
     pub fn open_with_patience(host: SocketAddr, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&host, patience)?;
         stream.set_nodelay(true)?;
@@ -53,8 +52,7 @@ impl Connection {
         })
     }
 
-    /// Sends one request and reads its answer to the end. An error leaves the
-    /// connection unusable.
+    /// Sends a request and reads the whole response. An error makes the connection unusable.
     pub fn request(
         &mut self,
         method: &str,
@@ -72,9 +70,9 @@ impl Connection {
         Ok(response)
     }
 
-    /// Sends one GET and reads only the head of its answer; the body, which
-    /// must have a length, is read piece by piece. One that is not read to its
-    /// end leaves the connection unusable.
+    /// Sends a GET and reads only the head of the response. The body, which
+    /// must have a length, is read piece by piece; unless it is read to its
+    /// end, the connection becomes unusable.
     pub fn stream(
         &mut self,
         path: &str,
@@ -108,7 +106,7 @@ impl Connection {
         message
     }
 
-    /// Everything before the body.
+    /// Reads everything before the body.
     fn head(&mut self) -> io::Result<Response> {
         loop {
             let status = self.status()?;
@@ -192,12 +190,12 @@ pub struct Body<'a> {
 }
 
 impl Body<'_> {
-    /// Bytes that were not read yet.
+    /// Bytes not yet read.
     pub fn left(&self) -> u64 {
         self.left
     }
 
-    /// Fills `buffer` with the next bytes; fails where fewer are left.
+    /// Fills `buffer` with the next bytes; fails if fewer are left.
     pub fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         self.left = self
             .left

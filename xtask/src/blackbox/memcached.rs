@@ -1,4 +1,4 @@
-//! As much of memcached's text protocol as the load needs, blocking.
+//! A blocking client for the part of memcached's text protocol that the load needs.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ pub(crate) struct Client {
     line: Vec<u8>,
 }
 
-/// A value, and the number that `cas` wants to see again.
+/// A value and its `cas` number.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Item {
     pub bytes: Vec<u8>,
@@ -32,7 +32,7 @@ impl Client {
     }
 
     /// Sends a storage command: `verb key flags exptime bytes[ cas]`. Returns
-    /// the answer's line.
+    /// the response line.
     pub(crate) fn store(
         &mut self,
         verb: &str,
@@ -44,7 +44,7 @@ impl Client {
         self.answer()
     }
 
-    /// Sets many values at once, then reads all answers. Says how many were stored.
+    /// Sets many values in one batch. Returns how many were stored.
     pub(crate) fn set_all(&mut self, items: &[(&str, Vec<u8>)]) -> io::Result<usize> {
         let requests: Vec<_> = items
             .iter()
@@ -68,7 +68,7 @@ impl Client {
         self.got(key)
     }
 
-    /// Asks for many items at once, then reads all answers.
+    /// Gets many items in one batch.
     pub(crate) fn get_all(&mut self, keys: &[&str]) -> io::Result<Vec<Option<Item>>> {
         let requests: Vec<_> = keys.iter().map(|key| retrieval(key)).collect();
         self.send(&requests.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
@@ -116,7 +116,7 @@ impl Client {
         self.stream.read_until(b'\n', &mut self.line)?;
         match self.line.strip_suffix(b"\r\n") {
             Some(line) => Ok(String::from_utf8_lossy(line).into_owned()),
-            // The server died in the middle of a line, or before it.
+            // The server died.
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }

@@ -1,4 +1,4 @@
-//! The real binary from outside: started, spoken to over sockets, killed.
+//! Tests of the real binary from outside: starts it, talks to it over sockets, kills it.
 
 pub mod http;
 pub(crate) mod memcached;

@@ -1,4 +1,4 @@
-//! An HTTP origin that misbehaves as told.
+//! An HTTP origin with configurable faults.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,18 +12,18 @@ use crate::blackbox::content;
 /// Bytes of every object.
 pub(crate) const OBJECT_BYTES: usize = 300_000;
 
-/// How the origin behaves.
+/// The origin's behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mood {
-    /// As it should.
+pub(crate) enum Behaviour {
+    /// No faults.
     Well,
     /// Breaks every connection.
     Down,
-    /// Answers late.
+    /// Responds late.
     Slow(Duration),
-    /// Announces every body in full and breaks off half-way.
+    /// Announces every body in full and breaks off midway.
     Short,
-    /// Has another version of every object at every request.
+    /// Serves another version of every object at every request.
     Changing,
     /// Redirects every request to `/metrics` of another server.
     Elsewhere(SocketAddr),
@@ -38,19 +38,19 @@ pub(crate) struct Origin {
 }
 
 struct Shared {
-    mood: Mutex<Mood>,
+    behaviour: Mutex<Behaviour>,
     version: AtomicU64,
     requests: AtomicU64,
     stopped: AtomicBool,
 }
 
 impl Origin {
-    /// Starts a well one on a free port.
+    /// Starts an origin without faults on a free port.
     pub(crate) fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            mood: Mutex::new(Mood::Well),
+            behaviour: Mutex::new(Behaviour::Well),
             version: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
@@ -62,7 +62,7 @@ impl Origin {
                     return;
                 }
                 let own = Arc::clone(&own);
-                // A connection that breaks is one of the faults, or the server's end.
+                // A broken connection is one of the faults, or the server's end.
                 thread::spawn(move || drop(own.answer(stream)));
             }
         });
@@ -73,26 +73,26 @@ impl Origin {
         })
     }
 
-    /// Changes the mood from the next request on.
-    pub(crate) fn be(&self, mood: Mood) {
+    /// Changes the behaviour from the next request on.
+    pub(crate) fn be(&self, behaviour: Behaviour) {
         *self
             .shared
-            .mood
+            .behaviour
             .lock()
-            .unwrap_or_else(PoisonError::into_inner) = mood;
+            .unwrap_or_else(PoisonError::into_inner) = behaviour;
     }
 
-    /// Requests so far.
+    /// Requests received.
     pub(crate) fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    /// The version that is current.
+    /// The current version.
     pub(crate) fn version(&self) -> u32 {
         self.shared.version()
     }
 
-    /// The flags that point the server here.
+    /// The flags that make this the server's origin.
     pub(crate) fn flags(&self) -> Vec<String> {
         [
             "--origin-kind=http",
@@ -111,7 +111,7 @@ impl Origin {
 impl Drop for Origin {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
-        // Wakes the listener, which then sees that it is to stop.
+        // Wakes the listener, which then stops.
         let _ = TcpStream::connect(self.address);
         if let Some(listener) = self.listener.take() {
             let _ = listener.join();
@@ -124,24 +124,27 @@ impl Shared {
         u32::try_from(self.version.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
     }
 
-    /// One request, one answer, then the connection ends.
+    /// Serves one request, then closes the connection.
     fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         let request = Request::read(&mut stream)?;
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let mood = *self.mood.lock().unwrap_or_else(PoisonError::into_inner);
-        match mood {
-            Mood::Down => return Ok(()),
-            Mood::Slow(time) => thread::sleep(time),
-            Mood::Changing => drop(self.version.fetch_add(1, Ordering::Relaxed)),
-            Mood::Elsewhere(address) => {
+        let behaviour = *self
+            .behaviour
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match behaviour {
+            Behaviour::Down => return Ok(()),
+            Behaviour::Slow(time) => thread::sleep(time),
+            Behaviour::Changing => drop(self.version.fetch_add(1, Ordering::Relaxed)),
+            Behaviour::Elsewhere(address) => {
                 let head = format!(
                     "HTTP/1.1 302 Found\r\nLocation: http://{address}/metrics\r\n\
                      Content-Length: 0\r\nConnection: close\r\n\r\n"
                 );
                 return stream.write_all(head.as_bytes());
             }
-            Mood::Well | Mood::Short => {}
+            Behaviour::Well | Behaviour::Short => {}
         }
         let version = self.version();
         let tag = format!("\"v{version}\"");
@@ -180,7 +183,7 @@ impl Shared {
             return Ok(());
         }
         let body = &whole[range];
-        let sent = if mood == Mood::Short {
+        let sent = if behaviour == Behaviour::Short {
             body.len() / 2
         } else {
             body.len()

@@ -1,5 +1,5 @@
-//! Scenarios that the real binary must pass: each has a folder of its own, all
-//! run even where one fails.
+//! Scenarios that the real binary must pass. Each has its own directory; all
+//! run, even after a failure.
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -21,7 +21,7 @@ pub struct Options {
     /// Use this binary instead of building one.
     #[arg(long)]
     pub binary: Option<PathBuf>,
-    /// Fail where a scenario is not possible on this machine.
+    /// Fail if a scenario is impossible on this machine.
     #[arg(long)]
     pub require: bool,
 }
@@ -29,15 +29,15 @@ pub struct Options {
 /// A name, and the check behind it.
 pub type Scenario = (&'static str, fn(&Place) -> Result<Outcome>);
 
-/// Exit status of wrong usage or configuration.
+/// Exit status of an invalid command line or configuration.
 pub const USAGE: i32 = 2;
-/// Exit status where the machine is in the way.
+/// Exit status of a fault in the environment.
 pub const ENVIRONMENT: i32 = 3;
 
-/// How long a command that must refuse may take.
-const REFUSAL_PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit of a command that must fail.
+const FAILURE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Most scenarios are possible everywhere.
+/// For scenarios that are possible everywhere.
 pub fn passed(result: Result<()>) -> Result<Outcome> {
     result.map(|()| Outcome::Passed)
 }
@@ -45,7 +45,7 @@ pub fn passed(result: Result<()>) -> Result<Outcome> {
 /// Runs the chosen `scenarios` of `task`, and fails with the names of those that failed.
 pub fn run(task: &str, scenarios: &[Scenario], options: &Options) -> Result<()> {
     let binary = match &options.binary {
-        // The scenarios start it from other folders.
+        // The scenarios start the binary from other directories.
         Some(given) => given
             .canonicalize()
             .with_context(|| given.display().to_string())?,
@@ -91,7 +91,7 @@ pub fn run(task: &str, scenarios: &[Scenario], options: &Options) -> Result<()> 
     Ok(())
 }
 
-/// A scenario's binary and its own folder.
+/// A scenario's binary and directory.
 pub struct Place {
     /// The `floe` binary.
     pub binary: PathBuf,
@@ -100,7 +100,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// A small server in this folder, with `more` flags.
+    /// A small server in this directory, with `more` flags.
     pub fn setup(&self, more: Vec<String>) -> Setup {
         Setup {
             binary: self.binary.clone(),
@@ -114,7 +114,7 @@ impl Place {
         }
     }
 
-    /// Runs `floe` with `arguments` until it ends by itself.
+    /// Runs `floe` with `arguments` until it ends.
     pub fn floe(&self, arguments: &[&str]) -> Result<Output> {
         let mut child = Command::new(&self.binary)
             .args(arguments)
@@ -125,7 +125,7 @@ impl Place {
             .spawn()?;
         let began = Instant::now();
         while child.try_wait()?.is_none() {
-            if began.elapsed() > REFUSAL_PATIENCE {
+            if began.elapsed() > FAILURE_TIMEOUT {
                 child.kill()?;
                 child.wait()?;
                 bail!("`floe {}` neither refused nor ended", arguments.join(" "));
@@ -135,7 +135,7 @@ impl Place {
         Ok(child.wait_with_output()?)
     }
 
-    /// `floe` must refuse with `status` and an error that contains `words`.
+    /// `floe` must fail with `status` and an error that contains `words`.
     pub fn refuses(&self, arguments: &[&str], status: i32, words: &[&str]) -> Result<()> {
         let output = self.floe(arguments)?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,4 +1,4 @@
-//! The real binary as a process that can be killed.
+//! The real binary as a process.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -15,23 +15,23 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Small, so that a short load fills many zones.
 pub const SMALL_ZONE: &str = "4MiB";
-/// Small, so that several chunks make an object.
+/// Small, so that objects have several chunks.
 pub const SMALL_CHUNK: &str = "128KiB";
 
-/// How the server is started.
+/// The settings of the server.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The `floe` binary.
     pub binary: PathBuf,
-    /// The folder with all files of this cache.
+    /// The directory of all files of this cache.
     pub data_dir: PathBuf,
-    /// Bytes of flash, as the flag takes it.
+    /// Size of the cache, as a flag's value.
     pub cache_size: String,
-    /// Bytes of a zone, as the flag takes it.
+    /// Size of a zone, as a flag's value.
     pub zone_size: &'static str,
-    /// Bytes of a chunk, as the flag takes it.
+    /// Size of a chunk, as a flag's value.
     pub chunk_size: &'static str,
-    /// Bytes of the RAM tier, as the flag takes it.
+    /// Size of the RAM tier, as a flag's value.
     pub ram_size: String,
     /// The consistency mode.
     pub consistency: &'static str,
@@ -48,7 +48,7 @@ pub struct Server {
     pub memcached: SocketAddr,
     /// Metrics and health.
     pub admin: SocketAddr,
-    /// From the start of the process to the first healthy answer.
+    /// From the start of the process to the first healthy response.
     pub start_time: Duration,
 }
 
@@ -78,7 +78,7 @@ impl Server {
         }
     }
 
-    /// Starts the server and does not wait.
+    /// Starts the server without waiting.
     pub fn spawn(setup: &Setup) -> Result<Self> {
         let [s3, memcached, admin] = free_addresses()?;
         let log = File::options()
@@ -110,7 +110,7 @@ impl Server {
         answer.is_ok_and(|response| response.status == 200)
     }
 
-    /// `kill -9`, and waits for the process to be gone.
+    /// `kill -9`; waits for the end of the process.
     pub fn kill(mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("the server ended by itself: {status}");
@@ -129,7 +129,7 @@ impl Server {
         Ok(())
     }
 
-    /// SIGTERM; the server must end by itself with status 0.
+    /// Sends SIGTERM; the server must end with status 0.
     pub fn stop(mut self) -> Result<()> {
         self.signal("TERM")?;
         let began = Instant::now();
@@ -145,7 +145,7 @@ impl Server {
         bail!("the server did not stop in {START_PATIENCE:?}")
     }
 
-    /// The most RAM that the process has had resident at once, in bytes.
+    /// The process's peak resident memory in bytes.
     pub fn peak_rss_bytes(&self) -> Result<u64> {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
@@ -158,7 +158,7 @@ impl Server {
     }
 
     /// The sum of the metric `name` over the samples whose labels contain one
-    /// of `labels`; `""` is in all of them, also in none.
+    /// of `labels`; `""` matches all samples.
     pub fn metric(&self, name: &str, labels: &[&str]) -> Result<f64> {
         let response = Connection::open(self.admin)?.request("GET", "/metrics", &[], b"")?;
         let text = String::from_utf8_lossy(&response.body).into_owned();
@@ -190,7 +190,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Fails only where the process is gone already.
+        // Fails only if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -198,7 +198,7 @@ impl Drop for Server {
 
 fn flags(setup: &Setup, s3: SocketAddr, memcached: SocketAddr, admin: SocketAddr) -> Vec<String> {
     let has_keys = setup.more.iter().any(|flag| flag.starts_with("--s3-keys="));
-    // Without keys, a server is anonymous only where it is told so.
+    // Without keys, a server is anonymous only if a flag says so.
     let anonymous = if has_keys { "false" } else { "loopback" };
     let pairs = [
         ("--s3-anonymous", anonymous.to_owned()),
@@ -219,7 +219,7 @@ fn flags(setup: &Setup, s3: SocketAddr, memcached: SocketAddr, admin: SocketAddr
     flags
 }
 
-/// Addresses that were free a moment ago, each another.
+/// Distinct addresses that were free a moment ago.
 fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
     let mut listeners = Vec::with_capacity(N);
     for _ in 0..N {
@@ -232,7 +232,7 @@ fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
     Ok(addresses)
 }
 
-/// The end of what the server printed.
+/// The end of the server's log.
 pub fn log_tail(data_dir: &Path) -> String {
     const LINES: usize = 30;
     let text = std::fs::read_to_string(data_dir.join("floe.log")).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The same for memcached's items: most of them tiny, some chunks, on a cache
-//! that may forget them but may not return what was overwritten or deleted.
+//! The crash rounds for memcached's items: most are tiny, some are chunks. The
+//! cache may forget items, but must not return overwritten or deleted ones.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,18 +23,18 @@ use crate::project;
 const FIXED_ITEMS: usize = 24_000;
 const CHANGING_ITEMS: usize = 6_000;
 const FIXED_BYTES: usize = 300;
-/// Requests in flight without other writers.
+/// Pipelined requests when there are no other writers.
 const BATCH: usize = 200;
-/// Set-groups that are in memory and go with the process.
+/// Set-groups in memory, which a kill loses.
 const SET_GROUPS_IN_MEMORY: usize = 3;
 
-/// Flash for tiny objects, and how it is cut.
+/// The flash for tiny objects and its geometry.
 struct Shape {
     name: &'static str,
     size: &'static str,
     zone_size: &'static str,
     set_group_bytes: usize,
-    /// Whether every item has room.
+    /// Whether all items fit.
     roomy: bool,
 }
 
@@ -46,7 +46,7 @@ const SHAPES: [Shape; 2] = [
         set_group_bytes: 128 << 10,
         roomy: true,
     },
-    // Set-groups go and zones are used again while the crash comes.
+    // Set-groups are evicted and zones reused around the crash.
     Shape {
         name: "tight",
         size: "8MiB",
@@ -56,7 +56,7 @@ const SHAPES: [Shape; 2] = [
     },
 ];
 
-/// The items of one cache, and what was seen of them.
+/// The items of one cache, and their observed states.
 struct World {
     /// Written once.
     fixed: Vec<Ledger>,
@@ -65,7 +65,7 @@ struct World {
     verdicts: Verdicts,
 }
 
-/// Lives through `rounds` crashes with one cache.
+/// Runs `rounds` crashes on one cache.
 pub(super) fn one_cache(
     binary: &Path,
     seed: u64,
@@ -133,7 +133,7 @@ fn one_round(
     );
     if shape.roomy {
         figures.ratio_losses.push((before - after) * 100.0);
-        // The items in memory are lost; the rest is on flash.
+        // The items in memory are lost; the others are on flash.
         let in_memory = (SET_GROUPS_IN_MEMORY * shape.set_group_bytes) as f64;
         let allowed = in_memory / (FIXED_ITEMS * FIXED_BYTES) as f64 + RATIO_LOSS_MAX / 100.0;
         if before - after > allowed {
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// Sets every fixed item that is not there. They always have the same value.
+    /// Sets every missing fixed item. These items always have the same value.
     fn fill(&self, address: SocketAddr) -> io::Result<()> {
         let mut client = Client::open(address)?;
         let mut absent = Vec::new();
@@ -191,7 +191,7 @@ impl World {
         Ok(())
     }
 
-    /// Reads every item of `ledgers` and judges it: the share that was there.
+    /// Reads and judges every item of `ledgers`; returns the fraction found.
     fn hits(&self, address: SocketAddr, ledgers: &[Ledger]) -> io::Result<f64> {
         let mut client = Client::open(address)?;
         let mut hits = 0;
@@ -241,7 +241,7 @@ impl World {
         }
     }
 
-    /// Reads items together and judges what came; says how many were there.
+    /// Reads items in one batch and judges the responses; returns how many were found.
     fn read_all(&self, client: &mut Client, ledgers: &[Ledger]) -> io::Result<usize> {
         let since: Vec<_> = ledgers.iter().map(Ledger::begin_read).collect();
         let found = client.get_all(&keys(ledgers))?;
@@ -253,7 +253,7 @@ impl World {
                     .map_err(lied)?;
                 hits += 1;
             }
-            // A miss needs no explanation: a cache may forget.
+            // A miss is always allowed.
             self.verdicts.answer_judged();
         }
         Ok(hits)
@@ -339,7 +339,7 @@ fn lied(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Mostly tiny, some empty, some chunks of their own.
+/// Mostly tiny, some empty, some chunks.
 fn random_len(random: &mut Xoshiro256PlusPlus) -> usize {
     match random.random_range(0..100) {
         0..2 => 0,

@@ -1,4 +1,4 @@
-//! Kills the server under load, starts it again, and keeps what that showed.
+//! Kills the server under load, restarts it, and records the figures.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,10 +13,10 @@ use crate::blackbox::server::{Server, Setup};
 
 const CONNECTIONS: u64 = 6;
 
-/// How far the hit ratio may fall over a crash, in points.
+/// Largest loss of the hit ratio in a crash, in points.
 pub(super) const RATIO_LOSS_MAX: f64 = 1.0;
 
-/// Measurements of the rounds.
+/// The measurements of the rounds.
 #[derive(Default)]
 pub(super) struct Figures {
     pub(super) restart_times: Vec<Duration>,
@@ -33,9 +33,9 @@ impl Figures {
     }
 }
 
-/// Runs `drive` with a seed for each connection, kills the server at a moment
-/// that the seed chooses, and starts it again. One time in five it dies once
-/// more while it recovers. Returns the moment too.
+/// Runs `drive` with a seed per connection, kills the server at a seeded
+/// moment, and restarts it. One time in five it is killed again during
+/// recovery. Returns the moment too.
 pub(super) fn under_load(
     setup: &Setup,
     server: Server,
@@ -61,8 +61,8 @@ pub(super) fn under_load(
     Ok((server, moment))
 }
 
-/// Runs `drive` for each connection, kills the server after a while, and waits
-/// for every connection to notice.
+/// Runs `drive` per connection, kills the server after a while, and waits until
+/// all connections have broken.
 pub(super) fn at(
     server: Server,
     moment: Duration,

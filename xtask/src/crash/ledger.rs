@@ -1,26 +1,25 @@
-//! The states that were written: for every object, those that a truthful
-//! reader may still see.
+//! The written states: for every object, the states that a correct read may return.
 
 use std::ops::Range;
 use std::sync::Mutex;
 
 use crate::blackbox::content;
 
-/// A state that an object was told to have.
+/// A requested state of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Deleted, or never written.
     Absent,
     /// Content number `version`, `len` bytes long.
     Present {
-        /// Chooses the bytes.
+        /// Determines the bytes.
         version: u32,
         /// Bytes of the object.
         len: usize,
     },
 }
 
-/// One object's history. Writers of one object take turns (see
+/// One object's history. Writers of one object are serialised (see
 /// [`Ledger::write`]); readers may come at any time.
 pub(super) struct Ledger {
     key: String,
@@ -29,9 +28,9 @@ pub(super) struct Ledger {
 }
 
 struct History {
-    /// Every state ever asked for, oldest first.
+    /// Every requested state, oldest first.
     states: Vec<State>,
-    /// The newest state that the server acknowledged.
+    /// The newest acknowledged state.
     acknowledged: usize,
 }
 
@@ -39,12 +38,12 @@ struct History {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Since(usize);
 
-/// The server's answer to a write.
+/// The server's response to a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
-    /// It is acknowledged.
+    /// Acknowledged.
     Done,
-    /// Nothing has changed.
+    /// Rejected without a change.
     Refused,
 }
 
@@ -67,9 +66,9 @@ impl Ledger {
         &self.key
     }
 
-    /// Asks for a new state through `operation`, which says whether the server
-    /// acknowledged it, or said that it did not do it, or neither. `None`:
-    /// another writer is at it.
+    /// Requests a new state through `operation`, which returns whether the
+    /// server acknowledged it, rejected it, or did neither. `None` if another
+    /// writer is active.
     pub(super) fn write<E>(
         &self,
         state: impl FnOnce(u32) -> State,
@@ -86,7 +85,7 @@ impl Ledger {
         let result = operation(state);
         match result {
             Ok(Written::Done) => lock(&self.history).acknowledged = number,
-            // Writers take turns: it is still the last one.
+            // Writers are serialised, so it is still the last one.
             Ok(Written::Refused) => lock(&self.history).states.truncate(number),
             Err(_) => {}
         }
@@ -98,8 +97,7 @@ impl Ledger {
         Since(lock(&self.history).acknowledged)
     }
 
-    /// Judges what a read of `range` returned: `Ok` where some state since
-    /// `since` explains it.
+    /// Judges the result of a read of `range`: `Ok` if a state since `since` explains it.
     pub(super) fn judge(
         &self,
         since: Since,
@@ -135,7 +133,7 @@ impl Ledger {
                 let clipped = range.start.min(len)..range.end.min(len);
                 bytes.len() == clipped.len() && *bytes == content(&self.key, version, len)[clipped]
             }
-            // A range that starts behind the object's end.
+            // A range that begins past the object's end.
             (State::Present { len, .. }, Seen::NotSatisfiable) => {
                 range.is_some_and(|range| range.start >= len)
             }
@@ -151,7 +149,7 @@ pub(super) enum Seen {
     Absent,
     /// These bytes.
     Bytes(Vec<u8>),
-    /// The range lies outside the object.
+    /// The range begins past the object's end.
     NotSatisfiable,
 }
 
@@ -165,7 +163,7 @@ impl std::fmt::Display for Seen {
     }
 }
 
-/// A panicking thread has already failed the run: its data is still good to read.
+/// A panicking thread has already failed the run: its data is still valid.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex
         .lock()

@@ -1,4 +1,4 @@
-//! A seeded mixed load on the S3 frontend, every answer judged.
+//! A seeded mixed load on the S3 frontend; every response is judged.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,28 +14,28 @@ use crate::blackbox::http::{Connection, Response};
 use super::ledger::{Ledger, Seen, State, Written};
 use super::verdicts::Verdicts;
 
-/// The bucket that everything happens in.
+/// The bucket of all objects.
 pub(super) const BUCKET: &str = "crash";
 
-/// Largest object that the load writes: several batches, one chunk.
+/// Size of the largest written object: several batches, one chunk.
 const OBJECT_BYTES_MAX: usize = 400 * 1024;
 
-/// The objects of one cache, and what was seen of them.
+/// The objects of one cache, and their observed states.
 pub(super) struct World {
     /// Read only, written before the server starts.
     pub fixed: Vec<Ledger>,
     /// Written, overwritten and deleted through the server.
     pub changing: Vec<Ledger>,
-    /// Verdicts on the server's answers.
+    /// Verdicts on the server's responses.
     pub verdicts: Verdicts,
 }
 
-/// Why a connection stopped.
+/// The reason why a connection stopped.
 #[derive(Debug)]
 enum Stop {
-    /// The connection broke: expected where the server is killed.
+    /// The connection broke, as expected when the server is killed.
     Broken,
-    /// The server answered what it must not.
+    /// The server violated the law.
     Lie(String),
 }
 
@@ -68,8 +68,8 @@ impl World {
         }
     }
 
-    /// Reads every object once, whole, and judges it. A connection that
-    /// breaks here is a failure too: nothing kills the server.
+    /// Reads and judges every object once, whole. A broken connection is a
+    /// failure too, since nothing kills the server.
     pub(super) fn verify(&self, s3: SocketAddr) -> io::Result<()> {
         let mut connection = Connection::open(s3)?;
         for ledger in self.fixed.iter().chain(&self.changing) {
@@ -82,7 +82,7 @@ impl World {
         Ok(())
     }
 
-    /// Reads the first `count` fixed objects once, whole, and judges them.
+    /// Reads and judges the first `count` fixed objects once, whole.
     pub(super) fn probe(&self, s3: SocketAddr, count: usize) -> io::Result<()> {
         let mut connection = Connection::open(s3)?;
         for ledger in self.fixed.iter().take(count) {
@@ -95,8 +95,8 @@ impl World {
         Ok(())
     }
 
-    /// Reads the first `count` fixed objects again and again until `stop` or
-    /// until the connection breaks.
+    /// Reads the first `count` fixed objects repeatedly until `stop` or until
+    /// the connection breaks.
     pub(super) fn reread(&self, s3: SocketAddr, count: usize, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) && self.probe(s3, count).is_ok() {}
     }

@@ -1,9 +1,9 @@
-//! `cargo xtask crash`: the real server, a real load, `kill -9`.
+//! `cargo xtask crash`: kills the real server under a real load.
 //!
 //! Each round starts the server on the data of the round before, runs a mixed
-//! load from several connections, kills the server at a seeded moment, starts
-//! it again and checks that it tells the truth: no wrong byte, nothing
-//! overwritten or deleted returns, and what was cached still is.
+//! load from several connections, kills the server at a seeded moment and
+//! restarts it. It then checks the law: no wrong byte, nothing overwritten or
+//! deleted returns, and cached values are still cached.
 
 mod items;
 mod kill;
@@ -22,13 +22,13 @@ use crate::project::{self, Profile};
 /// The rounds to run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// How many times the server is killed.
+    /// Number of kills.
     #[arg(long, default_value_t = 50)]
     pub rounds: u32,
-    /// Chooses the load and the moments.
+    /// Seed of the load and the moments.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Only through this frontend; otherwise through one after the other.
+    /// Only through this frontend; otherwise through each in turn.
     #[arg(long)]
     pub frontend: Option<Frontend>,
     /// Use the debug build.
@@ -48,13 +48,13 @@ pub enum Frontend {
     Memcached,
 }
 
-/// Crashes that one cache lives through before the next begins with an empty
-/// one: enough caches for every policy where there are many rounds.
+/// Crashes of one cache before the next one starts empty: with many rounds,
+/// enough caches for every policy.
 fn rounds_per_cache(rounds: u32) -> u32 {
     (rounds / 10).clamp(2, 5)
 }
 
-/// Runs the rounds; the first broken promise fails.
+/// Runs the rounds until the first violation.
 pub fn run(options: &Options) -> Result<()> {
     let binary = match &options.binary {
         Some(given) => given.clone(),
@@ -68,7 +68,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs the rounds of one frontend and says what they showed.
+/// Runs the rounds of one frontend and prints the results.
 fn rounds(binary: &Path, options: &Options, frontend: Frontend) -> Result<()> {
     let mut figures = Figures::default();
     let mut round = 0;

@@ -1,4 +1,4 @@
-//! Rounds with objects of the S3 frontend, whose caches stay warm.
+//! Crash rounds with objects of the S3 frontend, whose caches stay warm.
 
 use std::fs;
 use std::ops::Range;
@@ -19,13 +19,13 @@ use crate::project;
 
 const CHANGING_OBJECTS: usize = 120;
 const FIXED_OBJECTS: usize = 48;
-/// So many of the fixed objects, 7 MiB, have room on the flash of every cache.
+/// Fixed objects, 7 MiB together, that fit the flash of every cache.
 const RESIDENT_OBJECTS: usize = 34;
 
 /// Every policy runs on a roomy and on a tight cache in turn.
 const POLICIES: &[&str] = &["zplru", "clru", "sieve", "fifo"];
 
-/// The share of those that must be on flash before a kill, or nothing is measured.
+/// The fraction of them that must be on flash before a kill; otherwise the measurement is void.
 const RESIDENT_RATIO_MIN: f64 = 0.9;
 
 /// Lookups of chunks, by result.
@@ -33,11 +33,11 @@ const CHUNKS: &str = "floe_object_chunk_lookups_total";
 const HITS: &[&str] = &["result=\"ram\"", "result=\"buffer\"", "result=\"flash\""];
 const MISSES: &[&str] = &["result=\"miss\"", "result=\"joined\""];
 
-/// Consistency modes in turn. Only `etag` would notice stale bytes by itself:
-/// the others show that invalidations survive.
+/// Consistency modes in turn. Only `etag` would detect stale bytes itself: the
+/// others show that invalidations survive.
 const MODES: &[&str] = &["immutable", "etag", "ttl"];
 
-/// Lives through `rounds` crashes with one cache.
+/// Runs `rounds` crashes on one cache.
 pub(super) fn one_cache(
     binary: &Path,
     seed: u64,
@@ -45,9 +45,9 @@ pub(super) fn one_cache(
     rounds: Range<u32>,
     figures: &mut Figures,
 ) -> Result<()> {
-    // Every second cache is too small for the data, so that eviction runs
-    // while the crash comes; there the load itself pushes out what was read
-    // before, so only `flash_survives` can compare.
+    // Every second cache is too small for the data, so that it evicts during
+    // the crash. Its load evicts objects that were read before, so only
+    // `flash_survives` can compare hit ratios.
     let roomy = group.is_multiple_of(2);
     let folder = tempfile::Builder::new()
         .prefix("crash-")
@@ -112,9 +112,9 @@ fn one_round(
     flash_survives(setup, world, seed, figures)
 }
 
-/// Kills the server while only what lies on its flash is read, and compares.
-/// Without a RAM tier, because what was only there is rightly gone. The reading
-/// goes on longer than caches of slots take to note what was used.
+/// Kills the server during reads of objects on its flash, and compares hit
+/// ratios. There is no RAM tier, because its values are lost in a kill. The
+/// reads last longer than slots take to record recency.
 fn flash_survives(setup: &Setup, world: &World, seed: u64, figures: &mut Figures) -> Result<()> {
     let setup = Setup {
         ram_size: "0".to_owned(),
@@ -154,7 +154,7 @@ fn flash_survives(setup: &Setup, world: &World, seed: u64, figures: &mut Figures
     server.stop()
 }
 
-/// The share of chunk lookups that hit while the first `count` fixed objects are read once.
+/// The hit ratio of chunk lookups while the first `count` fixed objects are read once.
 fn probe_ratio(world: &World, server: &Server, count: usize) -> Result<f64> {
     let counts = || anyhow::Ok((server.metric(CHUNKS, HITS)?, server.metric(CHUNKS, MISSES)?));
     let (hits_before, misses_before) = counts()?;
@@ -167,7 +167,7 @@ fn probe_ratio(world: &World, server: &Server, count: usize) -> Result<f64> {
     Ok(hits / (hits + misses))
 }
 
-/// Writes the fixed objects into the origin's folder.
+/// Writes the fixed objects into the origin's directory.
 fn new_world(data_dir: &Path, group: u32) -> Result<World> {
     let bucket = data_dir.join("origin").join(BUCKET);
     fs::create_dir_all(&bucket).with_context(|| format!("creating {}", bucket.display()))?;

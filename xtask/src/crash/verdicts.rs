@@ -1,14 +1,14 @@
-//! Verdicts on a server: answers judged, lies told.
+//! Verdicts on a server: judged responses and violations of the law.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, bail};
 
-/// Lies that are kept to be shown.
+/// Violations to keep for the report.
 const KEPT: usize = 20;
 
-/// Counts of one cache's life, written by every connection.
+/// Counts over one cache's rounds, shared by all connections.
 #[derive(Debug, Default)]
 pub(super) struct Verdicts {
     lies: Mutex<Vec<String>>,
@@ -17,17 +17,17 @@ pub(super) struct Verdicts {
 }
 
 impl Verdicts {
-    /// An answer was explained by what is allowed.
+    /// Counts a correct response.
     pub(super) fn answer_judged(&self) {
         self.judged.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The server said that a write is done.
+    /// Counts an acknowledged write.
     pub(super) fn write_acknowledged(&self) {
         self.acknowledged.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The server answered what it must not.
+    /// Records a violation.
     pub(super) fn lie(&self, lie: String) {
         if let Ok(mut lies) = self.lies.lock()
             && lies.len() < KEPT
@@ -36,7 +36,7 @@ impl Verdicts {
         }
     }
 
-    /// Fails if a lie was told.
+    /// Fails if there was a violation.
     pub(super) fn truthful(&self) -> Result<()> {
         match self.lies.lock() {
             Ok(lies) if lies.is_empty() => Ok(()),
@@ -45,7 +45,7 @@ impl Verdicts {
         }
     }
 
-    /// Answers judged and writes acknowledged.
+    /// Judged responses and acknowledged writes.
     pub(super) fn counts(&self) -> (u64, u64) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (read(&self.judged), read(&self.acknowledged))

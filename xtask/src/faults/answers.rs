@@ -1,4 +1,4 @@
-//! Answers of the S3 frontend, and judgements of them.
+//! Responses of the S3 frontend, and checks of them.
 
 use anyhow::{Result, ensure};
 
@@ -7,12 +7,12 @@ use crate::blackbox::http::{Connection, Response};
 use crate::blackbox::origin::OBJECT_BYTES;
 use crate::blackbox::server::Server;
 
-/// The answer to a GET of `key`.
+/// The response to a GET of `key`.
 pub(super) fn get(server: &Server, key: &str) -> Result<Response> {
     Ok(Connection::open(server.s3)?.request("GET", &format!("/bucket/{key}"), &[], b"")?)
 }
 
-/// Fails unless `response` is a server's error, as S3 writes them.
+/// Fails unless `response` is a server error in S3's format.
 pub(super) fn server_error(response: &Response) -> Result<()> {
     ensure!(
         (500..600).contains(&response.status),

@@ -1,4 +1,4 @@
-//! Scenarios that need a small file system of their own.
+//! Scenarios on a small file system.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,11 +13,11 @@ use crate::blackbox::scenario::{ENVIRONMENT, Place};
 use crate::blackbox::server::Server;
 use crate::project::{self, Outcome};
 
-/// Bytes of the file system; its own books take some.
+/// Size of the file system, including its metadata.
 const DISK_MIB: u64 = 128;
 
-/// The cache is much larger than its disk: what cannot be written is not
-/// cached, every answer is right, and when there is room again it is used.
+/// The cache is much larger than its disk. Values that cannot be written are
+/// not cached, every response is correct, and freed space is used.
 pub(super) fn full(place: &Place) -> Result<Outcome> {
     // Zone by zone, and slot by slot.
     for policy in ["zplru", "clru"] {
@@ -30,7 +30,7 @@ pub(super) fn full(place: &Place) -> Result<Outcome> {
 }
 
 fn full_under(place: &Place, policy: &str) -> Result<Outcome> {
-    // Twice what the rest of the disk holds.
+    // Twice the capacity of the rest of the disk.
     const OBJECTS: usize = (DISK_MIB << 20) as usize / OBJECT_BYTES;
     const FEW: usize = OBJECTS / 20;
     const BALLAST_MIB: u64 = DISK_MIB / 2;
@@ -66,8 +66,8 @@ fn full_under(place: &Place, policy: &str) -> Result<Outcome> {
     // Values that fit the rest of the disk are still cached, zone by zone.
     read(&server, FEW)?;
     let missed = read(&server, FEW)?;
-    // A slot is as long as its longest value, but has only as much of the disk
-    // as what was written there: over slots little may fit.
+    // A slot has the size of the largest value, but takes only as much of the
+    // disk as was written to it: little may fit when slots are rewritten.
     ensure!(
         policy == "clru" || missed * 4 <= FEW as u64,
         "{missed} of {FEW} reads went to the origin while there was room for all"
@@ -81,7 +81,7 @@ fn full_under(place: &Place, policy: &str) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Preallocation shows at start that the disk is too small, and takes nothing of it.
+/// Preallocation detects at startup that the disk is too small, and takes no space.
 pub(super) fn too_small(place: &Place) -> Result<Outcome> {
     let disk = match Disk::mount(&place.folder)? {
         Ok(disk) => disk,
@@ -105,14 +105,14 @@ pub(super) fn too_small(place: &Place) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// A small file system, mounted until it is dropped.
+/// A small file system, unmounted on drop.
 struct Disk {
     folder: PathBuf,
 }
 
 impl Disk {
-    /// An ext4 in a file where there is one to be had, in memory otherwise.
-    /// The inner error says why neither is possible here.
+    /// An ext4 in a file if possible, otherwise a tmpfs. The inner error says
+    /// why neither is possible.
     fn mount(place: &Path) -> Result<Result<Disk, String>> {
         if fs::metadata("/proc/self")?.uid() != 0 {
             return Ok(Err("only root can mount a file system".to_owned()));
@@ -134,7 +134,7 @@ impl Disk {
     fn mount_ext4(place: &Path, folder: &Path) -> Result<()> {
         let image = place.join("disk.img");
         fs::File::create(&image)?.set_len(DISK_MIB << 20)?;
-        // No blocks are kept back for root, who runs the server here.
+        // Reserves no blocks for root, who runs the server here.
         let mut make = Command::new("mkfs.ext4");
         project::output(make.args(["-q", "-m", "0"]).arg(&image))?;
         let mut mount = Command::new("mount");
@@ -145,7 +145,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // A server that was killed may not have let go yet: then it goes when it does.
+        // A killed server may still use it: then the kernel unmounts it later.
         let mut unmount = Command::new("umount");
         if let Err(error) = project::output(unmount.arg("--lazy").arg(&self.folder)) {
             eprintln!("faults: {} stays mounted: {error:#}", self.folder.display());

@@ -1,5 +1,6 @@
-//! `cargo xtask faults`: bad input, an ill origin, a damaged device, given to
-//! the real server. It must answer clearly, keep serving, and never lie.
+//! `cargo xtask faults`: invalid input, a misbehaving origin and a damaged
+//! device, against the real server. It must give clear errors, keep serving,
+//! and never return wrong bytes.
 
 mod answers;
 mod disk;
@@ -13,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 use self::answers::{get, same, server_error};
 use crate::blackbox::content;
-use crate::blackbox::origin::{Mood, Origin};
+use crate::blackbox::origin::{Behaviour, Origin};
 use crate::blackbox::scenario::{self, ENVIRONMENT, Options, Place, Scenario, USAGE, passed};
 use crate::blackbox::server::Server;
 
@@ -41,7 +42,7 @@ const SCENARIOS: &[Scenario] = &[
     ("junk on the wire", |p| passed(junk(p))),
 ];
 
-/// Runs every scenario, even where one fails.
+/// Runs all scenarios, even after a failure.
 pub fn run(options: &Options) -> Result<()> {
     scenario::run("faults", SCENARIOS, options)
 }
@@ -112,18 +113,18 @@ fn behind_origin(place: &Place) -> Result<(Origin, Server)> {
 
 fn origin_down(place: &Place) -> Result<()> {
     let (origin, server) = behind_origin(place)?;
-    origin.be(Mood::Down);
+    origin.be(Behaviour::Down);
     server_error(&get(&server, "a")?).context("while the origin is down")?;
-    origin.be(Mood::Well);
+    origin.be(Behaviour::Well);
     same(&get(&server, "a")?, "a", 0).context("after the origin came back")?;
-    origin.be(Mood::Down);
+    origin.be(Behaviour::Down);
     same(&get(&server, "a")?, "a", 0).context("a hit while the origin is down")?;
     server.stop()
 }
 
 fn origin_slow(place: &Place) -> Result<()> {
     let (origin, server) = behind_origin(place)?;
-    origin.be(Mood::Slow(Duration::from_secs(5)));
+    origin.be(Behaviour::Slow(Duration::from_secs(5)));
     let began = Instant::now();
     server_error(&get(&server, "a")?).context("from a slow origin")?;
     let took = began.elapsed();
@@ -131,23 +132,23 @@ fn origin_slow(place: &Place) -> Result<()> {
         took < Duration::from_secs(10),
         "two attempts of 1 s each took {took:?}"
     );
-    origin.be(Mood::Well);
+    origin.be(Behaviour::Well);
     same(&get(&server, "a")?, "a", 0).context("after the origin woke up")?;
     server.stop()
 }
 
 fn origin_short(place: &Place) -> Result<()> {
     let (origin, server) = behind_origin(place)?;
-    origin.be(Mood::Short);
+    origin.be(Behaviour::Short);
     for _ in 0..3 {
-        // A broken connection is an honest answer, a shorter object is not.
+        // A broken connection is allowed, a shorter object is not.
         if let Ok(response) = get(&server, "a")
             && response.status == 200
         {
             same(&response, "a", 0).context("while bodies break off")?;
         }
     }
-    origin.be(Mood::Well);
+    origin.be(Behaviour::Well);
     same(&get(&server, "a")?, "a", 0).context("after the origin recovered")?;
     let before = origin.requests();
     same(&get(&server, "a")?, "a", 0)?;
@@ -161,7 +162,7 @@ fn origin_changing(place: &Place) -> Result<()> {
     let mut setup = place.setup(origin.flags());
     setup.consistency = "etag";
     let server = Server::start(&setup)?;
-    origin.be(Mood::Changing);
+    origin.be(Behaviour::Changing);
     for _ in 0..READS {
         let since = origin.version();
         let Ok(response) = get(&server, "a") else {
@@ -176,7 +177,7 @@ fn origin_changing(place: &Place) -> Result<()> {
             );
         }
     }
-    origin.be(Mood::Well);
+    origin.be(Behaviour::Well);
     same(&get(&server, "a")?, "a", origin.version()).context("after the changes ended")?;
     server.stop()
 }
@@ -205,7 +206,7 @@ fn flash_corrupted(place: &Place) -> Result<()> {
     server.stop()
 }
 
-/// Flips a bit in every written block but those of the two metadata zones.
+/// Flips a bit in every written block outside the two metadata zones.
 fn damage(cache: &Path) -> Result<u64> {
     const BLOCK: usize = 4096;
     const METADATA_BYTES: u64 = 2 * (4 << 20);
@@ -241,7 +242,7 @@ fn junk(place: &Place) -> Result<()> {
         for address in [server.s3, server.admin] {
             let mut stream = std::net::TcpStream::connect(address)?;
             stream.set_read_timeout(Some(Duration::from_millis(300)))?;
-            // The server may hang up before it has read everything.
+            // The server may close the connection before it has read everything.
             let _ = stream.write_all(piece);
             let _ = stream.read(&mut [0; 1024]);
         }

@@ -1,4 +1,4 @@
-//! Dependencies that crates may have (ARCHITECTURE.md, "Code map").
+//! Allowed dependencies between crates (ARCHITECTURE.md, "Code map").
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::project;
 /// A package of the workspace.
 pub(super) struct Package {
     pub(super) name: String,
-    /// Its folder, relative to the project's root.
+    /// Its directory, relative to the project's root.
     pub(super) folder: PathBuf,
     dependencies: Vec<Dependency>,
     pub(super) targets: Vec<Target>,
@@ -26,11 +26,12 @@ struct Dependency {
 pub(super) struct Target {
     /// Relative to the project's root.
     pub(super) root_file: PathBuf,
-    /// A test, bench or example: rules for shipped code do not hold there.
+    /// A test, bench or example: rules for shipped code do not apply.
     pub(super) test: bool,
 }
 
-/// Crate, the crates of this project below it, and what it must not link.
+/// Each crate, the project's crates that it may depend on, and the packages
+/// that it must not link.
 const HOUSE: &[(&str, &[&str], &[&str])] = &[
     (
         "floe-core",
@@ -128,7 +129,7 @@ const HOUSE: &[(&str, &[&str], &[&str])] = &[
     ("xtask", &[], &[]),
 ];
 
-/// Other caches are linked by `lab/peers/` alone, a workspace of its own.
+/// Only `lab/peers/`, its own workspace, links other caches.
 const RIVALS: &[&str] = &[
     "foyer",
     "foyer-storage",

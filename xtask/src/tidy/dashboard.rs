@@ -1,4 +1,4 @@
-//! The Grafana dashboard may name only metrics that the code exports.
+//! The Grafana dashboard must name only metrics that the code exports.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::violation::Violation;
 
 const DASHBOARD: &str = "packaging/grafana/floe.json";
 
-/// Prefixes under which whole tables of counters are exported.
+/// Prefixes of exported tables of counters.
 const TABLES: &[&str] = &["floe_object_", "floe_chunk_", "floe_device_"];
 
 /// Suffixes that Prometheus adds to a metric's registered name.
@@ -63,8 +63,8 @@ fn collect_queries(value: &Value, queries: &mut Vec<String>) {
     }
 }
 
-/// The sources that export metrics: the frontends by name, and tables of counters
-/// whose identifiers become names.
+/// The sources that export metrics: the frontends by name, and tables whose
+/// counters are named after their identifiers.
 fn server_source(root: &Path) -> Result<String> {
     let mut code = String::new();
     for file in project_files(root)? {
@@ -85,8 +85,8 @@ fn metric_names(line: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.starts_with("floe_"))
 }
 
-/// Whether `code` registers `name`, with or without the suffix that the
-/// exporter adds: as a string, or as a counter of a table behind a prefix.
+/// Whether `code` registers `name`, with or without the exporter's suffix: as a
+/// string, or as a counter of a table with a prefix.
 fn exported(code: &str, name: &str) -> bool {
     let mut names = vec![name];
     names.extend(

@@ -2,10 +2,10 @@
 //!
 //! Lines are alike if their text is, or their shape: their tokens, with each
 //! name, number and string replaced by its kind. Comments, imports, `mod x;`
-//! and lone punctuation do not count. Neither do runs of one shape that declare
-//! a type, have fewer than four different lines, or few tokens: lists are no
-//! code. Two files, or two parts of one, are one pair however many runs they
-//! share. A run that stands in more than eight places is an idiom.
+//! and lone punctuation are ignored. So are runs of one shape that declare a
+//! type, or that have fewer than four different lines or few tokens, because
+//! lists are not code. Two files, or two parts of one, are one pair however
+//! many runs they share. A run in more than eight places is an idiom.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,17 +17,17 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use super::rust_rules::is_rust;
 use super::violation::Violation;
 
-/// Pairs that the project may still have. The limit only shrinks.
+/// Most pairs in the project. The limit only shrinks.
 const PAIRS_MAX: usize = 120;
 
-/// Lines that two places must share to be a pair.
+/// Fewest common lines of a pair.
 const RUN_LINES: usize = 6;
 
-/// Different shapes, and tokens, that lines of one shape have at least.
+/// Fewest different shapes, and tokens, of a run of one shape.
 const RUN_SHAPES_MIN: usize = 4;
 const RUN_TOKENS_MIN: usize = 42;
 
-/// Places from which on a run is an idiom.
+/// A run in more places than this is an idiom.
 const PLACES_MAX: usize = 8;
 
 /// The pairs of a project's Rust files.
@@ -41,15 +41,15 @@ struct Source<'a> {
     lines: Vec<Line>,
 }
 
-/// A line that counts. Equal shapes have equal numbers, and equal texts too.
+/// A counted line. Equal shapes have equal numbers, and so have equal texts.
 struct Line {
     /// From 1.
     number: usize,
     shape: usize,
     text: usize,
-    /// Tokens of its shape.
+    /// Tokens of the line.
     tokens: usize,
-    /// Part of a struct's or an enum's declaration.
+    /// Whether it is part of a struct's or enum's declaration.
     is_declaration: bool,
 }
 
@@ -58,7 +58,7 @@ struct Pair {
     first: Place,
     second: Place,
     lines: usize,
-    /// Runs that the two files share besides this one.
+    /// Further runs that the two files share.
     more_runs: usize,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Duplicates<'a> {
         }
     }
 
-    /// Every pair, the longest run first, and a line that sums up.
+    /// Prints every pair, the longest run first, and a summary.
     pub(super) fn print(&self) {
         for pair in &self.pairs {
             let [first, second] = [pair.first, pair.second].map(|(source, from)| {
@@ -136,8 +136,8 @@ fn pairs(sources: &[Source<'_>]) -> Vec<Pair> {
     pairs
 }
 
-/// Lines from which on two sources share a window of lines: the line of the
-/// first, behind how far the second's lies from it.
+/// Starts of windows of lines that two sources share: the distance of the
+/// second's line, and the first's line.
 type Starts = BTreeSet<(isize, usize)>;
 
 fn shared_windows(sources: &[Source<'_>]) -> BTreeMap<(usize, usize), Starts> {
@@ -171,7 +171,7 @@ fn shared_windows(sources: &[Source<'_>]) -> BTreeMap<(usize, usize), Starts> {
     shared
 }
 
-/// Whether lines of one shape say the same of other names, and are no list.
+/// Whether lines of one shape are code rather than a list.
 fn is_code(lines: &[Line]) -> bool {
     let shapes: BTreeSet<usize> = lines.iter().map(|line| line.shape).collect();
     let tokens: usize = lines.iter().map(|line| line.tokens).sum();
@@ -180,8 +180,7 @@ fn is_code(lines: &[Line]) -> bool {
         && !lines.iter().any(|line| line.is_declaration)
 }
 
-/// Joins windows into runs: lines of the first source, and how far the lines
-/// of the second lie from them.
+/// Joins windows into runs: lines of the first source, and the distance of the second's lines.
 fn runs(starts: Starts) -> Vec<(Range<usize>, isize)> {
     let mut runs: Vec<(Range<usize>, isize)> = Vec::new();
     for (apart, from) in starts {
@@ -193,7 +192,7 @@ fn runs(starts: Starts) -> Vec<(Range<usize>, isize)> {
     runs
 }
 
-/// Gives equal texts one number.
+/// Assigns one number to equal texts.
 #[derive(Default)]
 struct Numbers(HashMap<String, usize>);
 
@@ -243,7 +242,7 @@ struct Shape {
 }
 
 impl Shapes {
-    /// Adds tokens, which are part of a declaration or begin with none.
+    /// Adds tokens, which are part of a declaration or contain no beginning of one.
     fn add(&mut self, tokens: TokenStream, of_declaration: bool) {
         let mut tokens = tokens.into_iter();
         let mut is_declaration = of_declaration;
@@ -289,7 +288,7 @@ impl Shapes {
 
     fn push(&mut self, line: usize, token: &str, is_declaration: bool) {
         let shape = self.lines.entry(line).or_default();
-        // Two words in a row are not one.
+        // Keeps two adjacent words apart.
         if shape.tokens.ends_with(char::is_alphanumeric) {
             shape.tokens.push(' ');
         }
@@ -299,7 +298,7 @@ impl Shapes {
     }
 }
 
-/// Whether `use` before this token imports; before `<` it bounds a type.
+/// Whether `use` before this token is an import; before `<` it is a bound.
 fn is_import(next: Option<TokenTree>) -> bool {
     !matches!(next, Some(TokenTree::Punct(mark)) if mark.as_char() == '<')
 }
@@ -313,7 +312,7 @@ fn ends_item(token: &TokenTree) -> bool {
     }
 }
 
-/// Keywords stay: they are what a line does.
+/// Keywords stay, because they determine what a line does.
 fn shape_of_name(name: String) -> String {
     const KEYWORDS: &[&str] = &[
         "as", "async", "await", "break", "const", "continue", "crate", "dyn", "else", "enum",

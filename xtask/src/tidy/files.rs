@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::project;
 
-/// The files that are or would be committed, relative to `root`.
+/// The committed or committable files, relative to `root`.
 pub(crate) fn project_files(root: &Path) -> Result<Vec<PathBuf>> {
     let listed = Command::new("git")
         .args([
@@ -27,7 +27,7 @@ pub(crate) fn project_files(root: &Path) -> Result<Vec<PathBuf>> {
             .map(|name| PathBuf::from(String::from_utf8_lossy(name).into_owned()))
             .filter(|file| root.join(file).is_file())
             .collect(),
-        // Not a git checkout (a source archive): everything but build products.
+        // Not a git checkout (a source archive): all files but build products.
         _ => {
             let mut found = Vec::new();
             walk_folder(root, root, &mut found)?;

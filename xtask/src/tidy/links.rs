@@ -1,12 +1,12 @@
-//! Links and paths of Markdown files: each leads to a file of the project, and
-//! each anchor to a heading of its file.
+//! Links and paths in Markdown files: each must lead to a file of the project,
+//! and each anchor to a heading.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use super::violation::Violation;
 
-/// Folders whose name begins a path that documents may write in backticks.
+/// Directories that paths in backticks begin with.
 const FOLDERS: &[&str] = &[
     "crates/",
     "docs/",
@@ -17,7 +17,7 @@ const FOLDERS: &[&str] = &[
     "xtask/",
 ];
 
-/// Documents that map the sources: their file names must exist, too.
+/// Documents that map the sources: bare file names in them must exist too.
 const MAPS: &[&str] = &["ARCHITECTURE.md", "docs/internals"];
 
 /// Checks the Markdown files among `files`.
@@ -50,7 +50,7 @@ fn is_markdown(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension == "md")
 }
 
-/// The lines outside blocks of code, with their numbers.
+/// The lines outside code blocks, with their numbers.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -90,13 +90,12 @@ fn leads_somewhere(
     root.join(&file).exists() && (anchor.is_empty() || has_anchor())
 }
 
-/// Whether a link leads out of the project.
+/// Whether a link leaves the project.
 pub(crate) fn is_elsewhere(target: &str) -> bool {
     target.contains("://") || target.starts_with("mailto:")
 }
 
-/// The file that a link to `path` in the file `from` names; `None` where it
-/// leaves the project.
+/// The file that a link to `path` in the file `from` names; `None` if it leaves the project.
 pub(crate) fn resolve(from: &Path, path: &str) -> Option<PathBuf> {
     if path.is_empty() {
         return Some(from.to_owned());
@@ -113,7 +112,7 @@ pub(crate) fn resolve(from: &Path, path: &str) -> Option<PathBuf> {
     Some(clean)
 }
 
-/// The anchors of a document's headings, as GitHub and mdbook make them.
+/// The anchors of a document's headings, as in GitHub and mdbook.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (_, line) in prose(text) {
@@ -138,7 +137,7 @@ fn anchor(title: &str) -> String {
     kept.flat_map(char::to_lowercase).collect()
 }
 
-/// Words of one line in backticks that have the form of a path.
+/// Words in backticks that look like paths.
 fn paths(line: &str) -> impl Iterator<Item = String> {
     let quoted = line.split('`').skip(1).step_by(2);
     let is_path = |c: char| c.is_ascii_alphanumeric() || "_-./{},".contains(c);
@@ -147,7 +146,7 @@ fn paths(line: &str) -> impl Iterator<Item = String> {
         .flat_map(expanded)
 }
 
-/// The paths that `a/{b,c}.rs` stands for.
+/// Expands `a/{b,c}.rs`.
 fn expanded(path: &str) -> Vec<String> {
     let braces = path
         .split_once('{')
@@ -161,8 +160,8 @@ fn expanded(path: &str) -> Vec<String> {
     }
 }
 
-/// Whether `path` should name a file or folder and does not. A map may leave
-/// out the folders around a source or folder.
+/// Whether `path` should exist and does not. A map may omit the directories
+/// above a source or directory.
 fn is_missing(root: &Path, files: &[PathBuf], path: &str, is_map: bool) -> bool {
     if FOLDERS.iter().any(|folder| path.starts_with(folder)) {
         return !root.join(path).exists();

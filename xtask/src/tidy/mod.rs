@@ -1,5 +1,5 @@
-//! `cargo xtask tidy`: the house rules that neither the compiler nor clippy
-//! knows, each explained where it is broken. Runs with the tests.
+//! `cargo xtask tidy`: house rules that neither the compiler nor clippy checks;
+//! each violation is explained. Runs with the tests.
 
 mod api;
 mod arrows;
@@ -25,7 +25,7 @@ use anyhow::{Result, bail};
 pub(crate) use files::project_files;
 pub use violation::Violation;
 
-/// Checks the project at `root` and returns what is broken, in order of file and line.
+/// Checks the project at `root`; returns violations in order of file and line.
 pub fn check(root: &Path) -> Result<Vec<Violation>> {
     check_files(root, &project_files(root)?)
 }
@@ -59,7 +59,7 @@ pub fn write_api(root: &Path) -> Result<()> {
     api::write(root, &modules::walk(root, &packages, &mut Vec::new())?)
 }
 
-/// Prints the places that break the rules of voice.
+/// Prints the violations of the rules on voice.
 pub fn print_voice(root: &Path) -> Result<()> {
     voice::Voice::read(root, &project_files(root)?).print();
     Ok(())
@@ -71,7 +71,7 @@ pub fn print_duplicates(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Prints what is broken and fails where anything is.
+/// Prints all violations, and fails if there are any.
 pub fn run(root: &Path) -> Result<()> {
     let files = project_files(root)?;
     let violations = check_files(root, &files)?;

@@ -1,8 +1,8 @@
-//! Imports between the modules and files of one crate: which layer may import
-//! which, and no two files that import each other round a circle.
+//! Imports between modules and files of one crate: which layer may import
+//! which, and no import circles between files.
 //!
-//! An import is a path in the source, resolved to the file that defines what
-//! it names; re-exports are followed. Methods and macros are not seen.
+//! An import is a path in the source, resolved to the file that defines its
+//! item; re-exports are followed. Methods and macros are not resolved.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ use super::modules::Source;
 use super::rust_rules::attributes;
 use super::violation::Violation;
 
-/// Crate, and its top-level modules from the ground up. A module may import
-/// from layers below its own.
+/// Each crate and its top-level modules, lowest layer first. A module may
+/// import from lower layers.
 const LAYERS: &[(&str, &[&[&str]])] = &[
     (
         "floe-core",
@@ -26,7 +26,8 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
                 "content", "geometry", "hash", "list", "parse", "size", "tick",
             ],
             &["policy", "tiny"],
-            // Encodes the objects of tiny engines; the chunk engine keeps records of layouts.
+            // It encodes the objects of tiny engines; the chunk engine stores
+            // records of layouts.
             &["layout"],
             &["slots"],
             &["chunk", "ssd", "volume"],
@@ -56,8 +57,8 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
     ),
 ];
 
-/// Folders whose circles are not opened yet. The list only shrinks: a circle
-/// elsewhere fails, and so does a folder that has none.
+/// Directories that still have circles. The list only shrinks: a circle
+/// elsewhere fails, and so does an entry without one.
 const CIRCLES_IN: &[&str] = &[
     "crates/floe-device/src/file",
     "crates/floe/src/inspect",
@@ -88,7 +89,7 @@ pub(super) fn check(sources: &[Source], violations: &mut Vec<Violation>) {
         }
     }
     for folder in CIRCLES_IN {
-        // A project made by a test has none of the folders.
+        // A test's project has none of the directories.
         let is_here = sources.iter().any(|source| source.file.starts_with(folder));
         if is_here && !with_circles.contains(folder) {
             let rule = "has no circle of imports any more: remove it from CIRCLES_IN in xtask/src/tidy/module_arrows.rs";
@@ -104,20 +105,20 @@ struct House<'a> {
 
 struct Module<'a> {
     source: &'a Source,
-    /// Names that `use` brings in, and the paths they stand for.
+    /// Names that `use` imports, with their paths.
     names: BTreeMap<String, Vec<String>>,
 }
 
 /// The lines on which one file imports from another.
 type Imports<'a> = BTreeMap<&'a Path, BTreeMap<&'a Path, Import>>;
 
-/// The first import of one file from another.
+/// The first import of one file by another.
 struct Import {
     line: usize,
     name: String,
 }
 
-/// Re-exports followed from one path at most, so that a circle of them ends.
+/// Most re-exports to follow from one path, to end in a circle of them.
 const RE_EXPORTS_MAX: usize = 8;
 
 impl<'a> House<'a> {
@@ -128,7 +129,7 @@ impl<'a> House<'a> {
                 source,
                 names: names_of(&source.syntax.items),
             };
-            // A library comes before a binary of the same package.
+            // A library precedes a binary of the same package.
             let is_library = source.file.file_name().is_some_and(|name| name == "lib.rs");
             if is_library || !modules.contains_key(&*source.module) {
                 modules.insert(&source.module, module);
@@ -137,8 +138,8 @@ impl<'a> House<'a> {
         House { modules }
     }
 
-    /// The file that defines what `path` names, seen from the module `from`;
-    /// `None` for a module itself and for what other crates define.
+    /// The file that defines the item of `path`, seen from the module `from`;
+    /// `None` for a module itself and for items of other crates.
     fn definition(&self, from: &[String], path: &[String], re_exports: usize) -> Option<&'a Path> {
         let (first, rest) = path.split_first()?;
         let (mut at, rest) = match first.as_str() {
@@ -159,7 +160,7 @@ impl<'a> House<'a> {
             at.pop();
             let module = self.modules.get(&*at)?;
             let Some(stands_for) = module.names.get(segment) else {
-                // An unknown first name is another crate's, or defined right here.
+                // An unknown first name is another crate's, or defined in this module.
                 let is_bare = index == 0 && rest.len() == path.len();
                 return (!is_bare).then_some(&module.source.file);
             };
@@ -216,7 +217,7 @@ impl<'a> House<'a> {
                 continue;
             };
             for (to, import) in imports.get(file).into_iter().flatten() {
-                // The crate's root defines macros alone.
+                // The crate's root defines only macros.
                 let Some(&below) = top_level.get(to) else {
                     continue;
                 };
@@ -233,7 +234,7 @@ impl<'a> House<'a> {
     }
 }
 
-/// The names that `use` items bring into a module.
+/// The names that `use` items import into a module.
 fn names_of(items: &[Item]) -> BTreeMap<String, Vec<String>> {
     let mut names = BTreeMap::new();
     for item in items {
@@ -246,7 +247,7 @@ fn names_of(items: &[Item]) -> BTreeMap<String, Vec<String>> {
     names
 }
 
-/// Calls `leaf` with each name that a `use` brings in and the path it stands for.
+/// Calls `leaf` with each name that a `use` imports, and its path.
 fn leaves(tree: &UseTree, prefix: &mut Vec<String>, leaf: &mut impl FnMut(String, Vec<String>)) {
     let mut end = |name: String, last: String| {
         let mut path = prefix.clone();
@@ -276,7 +277,7 @@ fn leaves(tree: &UseTree, prefix: &mut Vec<String>, leaf: &mut impl FnMut(String
     }
 }
 
-/// The paths of a file, those of tests left out.
+/// The paths in a file, without tests.
 #[derive(Default)]
 struct Paths {
     found: Vec<(Vec<String>, Span)>,
@@ -290,7 +291,7 @@ impl<'ast> Visit<'ast> for Paths {
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        // A re-export names, it does not use.
+        // A re-export is not a use.
         if matches!(item.vis, Visibility::Inherited) {
             let span = item.span();
             leaves(&item.tree, &mut Vec::new(), &mut |_, path| {
@@ -306,7 +307,7 @@ impl<'ast> Visit<'ast> for Paths {
     }
 }
 
-/// Groups of files that reach each other, each in order of name.
+/// Groups of files that import each other in a circle, each in order of name.
 fn circles<'a>(imports: &Imports<'a>) -> Vec<Vec<&'a Path>> {
     let reached: BTreeMap<&Path, BTreeSet<&Path>> = imports
         .keys()
@@ -339,7 +340,7 @@ fn reachable<'a>(imports: &Imports<'a>, from: &'a Path) -> BTreeSet<&'a Path> {
     reached
 }
 
-/// Reports the imports that tie `circle`.
+/// Reports the imports of `circle`.
 fn report_circle(circle: &[&Path], imports: &Imports<'_>, violations: &mut Vec<Violation>) {
     for file in circle {
         for (to, import) in imports.get(file).into_iter().flatten() {

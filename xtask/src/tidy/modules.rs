@@ -1,5 +1,5 @@
-//! Walks every crate from its roots along `mod` items, which tells the files
-//! that are compiled (and whether only for tests) from those that are dead.
+//! Walks every crate from its roots along `mod` items, to find the compiled
+//! files (and whether only tests compile them) and the dead ones.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,15 +16,16 @@ pub(super) struct Source {
     pub(super) package: String,
     /// Relative to the project's root.
     pub(super) file: PathBuf,
-    /// Its module below the crate's root, which has none.
+    /// Its module path; the crate's root has none.
     pub(super) module: Vec<String>,
-    /// Compiled only for tests, benches or examples.
+    /// Whether only tests, benches or examples compile it.
     pub(super) test: bool,
     pub(super) text: String,
     pub(super) syntax: syn::File,
 }
 
-/// Every file reachable from a crate root. A file reached both ways counts as shipped.
+/// Every file reachable from a crate root. A file that tests and shipped code
+/// reach counts as shipped.
 pub(super) fn walk(
     root: &Path,
     packages: &[Package],
@@ -58,7 +59,7 @@ struct Walker<'a> {
 }
 
 impl Walker<'_> {
-    /// `children` is the folder in which the file's own `mod x;` are looked for.
+    /// `children` is the directory of the file's own `mod x;`.
     fn file(&mut self, file: &Path, children: &Path, at: &[String], test: bool) -> Result<()> {
         if self
             .reached
@@ -161,7 +162,7 @@ fn path_attribute(attributes: &[Attribute]) -> Option<String> {
         })
 }
 
-/// Whether attributes say "only for tests".
+/// Whether attributes limit the item to tests.
 pub(super) fn is_test_only(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::Path(path) => path.segments.last().is_some_and(|s| s.ident == "test"),
@@ -174,7 +175,7 @@ pub(super) fn is_test_only(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Files inside a package that no target reaches.
+/// Reports files of a package that no target reaches.
 pub(super) fn check_dead(
     root: &Path,
     packages: &[Package],
@@ -187,7 +188,7 @@ pub(super) fn check_dead(
         let rust = file.extension().is_some_and(|e| e == "rs");
         let owned = packages.iter().any(|p| file.starts_with(&p.folder));
         let build_script = file.file_name().is_some_and(|n| n == "build.rs");
-        // Sources of programs that tests compile themselves are data here.
+        // Sources of programs that tests compile are data here.
         let fixture = file.components().any(|c| c.as_os_str() == "fixtures");
         if rust && owned && !build_script && !fixture && !compiled.contains(&file.as_path()) {
             debug_assert!(root.join(file).is_file());

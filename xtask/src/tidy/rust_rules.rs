@@ -1,4 +1,4 @@
-//! Rules on Rust source, checked on its syntax tree.
+//! Rules on Rust sources, checked on their syntax trees.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use syn::{Attribute, Expr, Item, ItemEnum, Lit, Macro, PathArguments, UseTree, V
 use super::modules::{Source, is_test_only};
 use super::violation::Violation;
 
-/// The only crate that may hold `unsafe`.
+/// The only crate that may have `unsafe` code.
 const UNSAFE_CRATE: &str = "floe-device";
 
-/// Paths that engine cores must not use: the prefix, and why.
+/// Paths that engine cores must not use: prefix and reason.
 const BANNED_IN_CORE: &[(&str, &str)] = &[
     ("std::time::Instant", "brains read no clock: take a `Tick`"),
     (
@@ -62,7 +62,7 @@ const BANNED_IN_CORE: &[(&str, &str)] = &[
     ),
 ];
 
-/// Calls that drivers must not wait through, and why.
+/// Calls that drivers must not wait through, with the reason.
 const BANNED_IN_FLOWS: &[(&str, &str)] = &[(
     "tokio::time",
     "flows wait only through `floe_device::Clock`, so that they run in virtual time",
@@ -79,7 +79,7 @@ pub(super) fn check(source: &Source, violations: &mut Vec<Violation>) {
 
 struct Checker<'a> {
     source: &'a Source,
-    /// Above 0 inside test code.
+    /// Greater than 0 inside test code.
     test_depth: usize,
     violations: &'a mut Vec<Violation>,
 }
@@ -119,7 +119,7 @@ impl Checker<'_> {
                     .strip_prefix(banned)
                     .is_some_and(|rest| rest.starts_with("::"))
         });
-        // `use std::time::{self}` and the like name the whole module.
+        // `use std::time::{self}` also names the whole module.
         if let Some((banned, why)) = hit
             && path != "std::time::Duration"
         {
@@ -152,7 +152,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A map type whose hasher is left to default is seeded at random.
+    /// A map type with the default hasher is seeded randomly.
     fn random_map(&mut self, path: &syn::Path) {
         if self.source.package != "floe-core" || !self.shipped() {
             return;
@@ -188,7 +188,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Words of a macro call: the calls in it that a syntax tree does not show.
+    /// Checks the calls in a macro's tokens, which the syntax tree does not have.
     fn tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         for (index, token) in tokens.iter().enumerate() {
@@ -334,8 +334,8 @@ pub(super) fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// A string literal of at least two words is a reason. An argument that is
-/// not a literal belongs to an `expect` of our own (a parser's, say).
+/// A string literal of at least two words is a reason. An argument that is no
+/// literal belongs to another `expect`, for instance a parser's.
 fn explains(argument: &Expr) -> bool {
     match argument {
         Expr::Lit(literal) => match &literal.lit {
@@ -350,7 +350,7 @@ fn derives_error(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let mut found = false;
         if attribute.path().is_ident("derive") {
-            // A derive that does not parse is the compiler's to report.
+            // The compiler reports a derive that does not parse.
             let _ = attribute.parse_nested_meta(|meta| {
                 found |= meta
                     .path
@@ -364,8 +364,8 @@ fn derives_error(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Looks upward from `line` (from 1) over the start of the statement and then
-/// over its comments and attributes.
+/// Looks for a safety comment above `line` (from 1), across the statement's
+/// start and its comments and attributes.
 fn has_safety_comment(text: &str, line: usize) -> bool {
     const STATEMENT_LINES: usize = 4;
     let lines: Vec<&str> = text.lines().collect();

@@ -1,4 +1,4 @@
-//! A project that breaks every rule once, and one that breaks none.
+//! A project with one violation per rule, and one without violations.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::check;
 struct Project(tempfile::TempDir);
 
 impl Project {
-    /// A workspace with the crate `floe-core` and nothing wrong.
+    /// A workspace with the crate `floe-core` and no violation.
     fn new() -> Self {
         let project = Project(tempfile::tempdir().expect("a temporary folder"));
         project.write(
@@ -42,7 +42,7 @@ impl Project {
         project.broken()
     }
 
-    /// One rule is broken, at `place`, whose text has this word.
+    /// Exactly one rule is violated, at `place`, with this word in its text.
     #[track_caller]
     fn assert_one(&self, place: &str, word: &str) {
         assert_one(&self.broken(), place, word);
@@ -58,7 +58,7 @@ impl Project {
     }
 }
 
-/// `text` in the core breaks one rule, on this line, whose text has this word.
+/// `text` in the core violates one rule, on this line, with this word in its text.
 #[track_caller]
 fn assert_core(text: &str, line: usize, word: &str) {
     let place = format!("crates/floe-core/src/lib.rs:{line}:");

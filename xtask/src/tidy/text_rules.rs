@@ -1,5 +1,4 @@
-//! Rules on the text of every committed file: leftovers, names of machines,
-//! experiments.
+//! Rules on the text of every committed file: leftovers, machine names, experiments.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +7,7 @@ use anyhow::{Context, Result};
 use super::rust_rules::is_rust;
 use super::violation::Violation;
 
-/// Lines from which on a file is looked at: is it one idea?
+/// A longer file is reported: is it one idea?
 const LINES_TO_ASK: usize = 600;
 
 /// Words that must not be committed. Split so that this file does not match itself.
@@ -18,7 +17,7 @@ const LEFTOVERS: &[&str] = &[
     concat!("XX", "X"),
 ];
 
-/// Places that exist on one machine only.
+/// Paths that exist on one machine only.
 const MACHINE_PATHS: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/ro", "ot/"),
@@ -35,7 +34,7 @@ const INDEX_SETTINGS: &[&str] = &[
     concat!("npm_config_reg", "istry"),
 ];
 
-/// The one index that lock files may name.
+/// The only index that lock files may name.
 const CRATES_INDEX: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 pub(super) fn check(root: &Path, files: &[PathBuf], violations: &mut Vec<Violation>) -> Result<()> {
@@ -83,7 +82,7 @@ fn check_leftovers(file: &Path, text: &str, violations: &mut Vec<Violation>) {
     }
 }
 
-/// `word` with no letter, digit or underscore on either side.
+/// Whether `word` occurs without a letter, digit or underscore on either side.
 fn contains_word(line: &str, word: &str) -> bool {
     let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     line.match_indices(word).any(|(at, _)| {
@@ -91,7 +90,7 @@ fn contains_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// `place` as the start of an absolute path, not the middle of a longer one.
+/// Whether `place` occurs as the start of an absolute path, not inside a longer one.
 fn contains_place(line: &str, place: &str) -> bool {
     line.match_indices(place).any(|(at, _)| {
         !line[..at].chars().next_back().is_some_and(|c| {
@@ -100,7 +99,7 @@ fn contains_place(line: &str, place: &str) -> bool {
     })
 }
 
-/// Sources that are long enough to ask whether they are one idea.
+/// Sources long enough to question whether they are one idea.
 pub(super) fn long_sources(root: &Path, files: &[PathBuf]) -> Vec<(PathBuf, usize)> {
     let lines = |file: &PathBuf| {
         let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
@@ -125,7 +124,7 @@ fn check_lock(file: &Path, text: &str, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Experiments and every other TOML file must at least parse.
+/// Experiments and all other TOML files must at least parse.
 fn check_toml(file: &Path, text: &str, violations: &mut Vec<Violation>) {
     if let Err(error) = toml::from_str::<toml::Table>(text) {
         let before = error.span().map_or(0, |span| span.start.min(text.len()));

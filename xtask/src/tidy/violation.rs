@@ -10,7 +10,7 @@ pub struct Violation {
     pub file: PathBuf,
     /// The line, from 1.
     pub line: usize,
-    /// The fault and its cure.
+    /// The fault and its remedy.
     pub rule: String,
 }
 

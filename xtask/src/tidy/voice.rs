@@ -29,7 +29,7 @@ const HIDING_MAX: usize = 51;
 /// Sentences that may still be too long.
 const LONG_MAX: usize = 3;
 
-/// Places that break a rule, and the lines of comments that were read.
+/// Violations, and the number of comment lines.
 #[derive(Default)]
 pub(super) struct Voice {
     comment_lines: usize,
@@ -97,7 +97,7 @@ impl Voice {
                 self.hiding.push(Violation::new(file, number, rule));
             }
         }
-        // A table, a heading, a list item and an empty line end what was before.
+        // A table, heading, list item or empty line ends the sentence before it.
         let begins = ["|", "#", "* ", "- ", "<"]
             .iter()
             .any(|b| line.starts_with(b));
@@ -131,7 +131,7 @@ impl Voice {
         }
     }
 
-    /// Adds a violation for each limit that is passed.
+    /// Adds a violation for each exceeded limit.
     pub(super) fn check(&self, violations: &mut Vec<Violation>) {
         let openers_max = self.comment_lines * OPENERS_PER_MILLE_MAX / 1000;
         for (places, most, what) in [
@@ -150,7 +150,7 @@ impl Voice {
         }
     }
 
-    /// Every place, and a line that sums up.
+    /// Prints all places and a summary.
     pub(super) fn print(&self) {
         for place in self.openers.iter().chain(&self.hiding).chain(&self.long) {
             println!("{place}");
@@ -166,16 +166,16 @@ impl Voice {
     }
 }
 
-/// A sentence being read.
+/// The state of reading a sentence.
 #[derive(Default)]
 struct Block {
     words: usize,
-    /// The line that it begins on.
+    /// The line of its first word.
     from: usize,
     in_code: bool,
 }
 
-/// The text of a line that is a comment.
+/// The text of a comment line.
 fn comment(line: &str) -> Option<&str> {
     let text = line.trim_start().strip_prefix("//")?;
     Some(text.trim_start_matches(['/', '!']).trim())

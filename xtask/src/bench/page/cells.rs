@@ -1,4 +1,4 @@
-//! Figures as the text of a table.
+//! Formats figures for tables.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ pub(super) fn entry(text: &mut String, what: String, measured: String, goal: &st
     line(text, vec![what, measured, goal.to_owned()]);
 }
 
-/// Three significant digits; whole numbers from a hundred on.
+/// Three significant digits; no decimals from 100 on.
 pub(super) fn round(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),

@@ -1,10 +1,10 @@
-//! Floe beside memcached and foyer behind one protocol.
+//! Floe beside memcached and foyer, through one protocol.
 
 use serde_json::Value;
 
 use super::cells::{cell, entry, round};
 
-/// Gets from flash beside extstore's, and what is written beside foyer.
+/// Gets from flash beside extstore, and bytes written beside foyer.
 pub(super) fn compare(text: &mut String, rivals: &[&Value], bytes: u64) {
     let row = |name: &str| {
         rivals
@@ -15,7 +15,7 @@ pub(super) fn compare(text: &mut String, rivals: &[&Value], bytes: u64) {
         let figure = row(name)?[figure].as_f64();
         figure.filter(|figure| *figure > 0.0)
     };
-    // A value that was evicted in the meantime is no answer from flash.
+    // An evicted value is not a get from flash.
     let answered = |name: &str, depth: u32| {
         let asked = of(name, &format!("get_depth_{depth}_per_cpu_second"))?;
         let hits = of(name, &format!("get_depth_{depth}_hit_percent"))?;
@@ -54,8 +54,8 @@ pub(super) fn compare(text: &mut String, rivals: &[&Value], bytes: u64) {
     mix(text, of, bytes);
 }
 
-/// The Twitter-like mix: what each peer writes, and what it costs. The rows
-/// that a peer wins are shown, too.
+/// The Twitter-like mix: bytes written and CPU cost of each peer, including
+/// rows that a peer wins.
 fn mix<'a>(text: &mut String, of: impl Fn(&'a str, &'a str) -> Option<f64>, bytes: u64) {
     let peers = [
         ("foyer", "foyer"),
@@ -95,7 +95,7 @@ fn mix<'a>(text: &mut String, of: impl Fn(&'a str, &'a str) -> Option<f64>, byte
     }
 }
 
-/// A fill of new keys: what each peer writes.
+/// A fill with new keys: bytes written by each peer.
 pub(super) fn compare_fill(text: &mut String, rows: &[&Value]) {
     let of = |name: &str| {
         let row = rows.iter().find(|row| row["peer"] == name)?;
