@@ -1,5 +1,5 @@
-//! The command line of the laboratory: `bench`, `replay`, `report`. Flags of
-//! settings come from the table of keys.
+//! The command line of the laboratory: `bench`, `replay`, `report`. The table
+//! of keys provides the settings' flags.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ pub(crate) enum Action {
         floe replay spc.csv --engine --device-size 2GiB --speed 10 --out results/spc\n\n\
         Against policies the miss counts are exact: no bytes are stored and no time passes.")]
     Replay(Box<ReplayArgs>),
-    /// Make a report again, compare two, or merge the shards of one
+    /// Render a report again, compare two, or merge the shards of one
     #[command(after_help = "Examples:\n  \
         floe report results/smoke-20260101-120000                    make the page again\n  \
         floe report results/before results/after                     compare two sets of results\n  \
@@ -87,7 +87,7 @@ pub(crate) enum Action {
     },
 }
 
-/// The whole command, with a flag for each setting of a cache under test.
+/// The whole command, with the settings' flags of a cache under test.
 pub(crate) fn command(schema: &Schema) -> Command {
     let cache = |section: &str| matches!(section, "device" | "chunk" | "ram");
     Cli::command()
@@ -95,42 +95,42 @@ pub(crate) fn command(schema: &Schema) -> Command {
         .mut_subcommand("replay", |c| with_settings(c, schema, cache))
 }
 
-/// The distribution of a bench's ids.
+/// The distribution of a bench's object ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WorkloadName {
     /// Every object equally often
     Uniform,
     /// Zipfian as in YCSB, with --skew
     Zipf,
-    /// --hot-operations of the requests go to --hot-set of the objects
+    /// A hot set: --hot-operations of the requests go to --hot-set of the objects
     Hotspot,
-    /// Object after object
+    /// One object after another
     Scan,
 }
 
-/// How the requests of an open loop are spread.
+/// The distribution of arrivals in an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ArrivalName {
     /// Independent of each other
     Poisson,
-    /// At equal distances
+    /// At equal intervals
     Fixed,
 }
 
-/// In which time a bench runs.
+/// The clock of a bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ClockName {
     /// The machine's
     Real,
-    /// As fast as it can be computed
+    /// Virtual time, as fast as the machine computes it
     Virtual,
 }
 
-/// How fast requests follow each other, and when they end.
+/// The rate and the end of a load.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Load")]
 pub(crate) struct LoadArgs {
-    /// Clients that each wait for their answer (closed loop)
+    /// Clients that each wait for their response (closed loop)
     #[arg(
         long,
         value_name = "COUNT",
@@ -138,31 +138,32 @@ pub(crate) struct LoadArgs {
         conflicts_with = "rate"
     )]
     pub(crate) clients: usize,
-    /// Requests per second, whether or not earlier ones are answered (open loop)
+    /// Requests per second, independent of responses (open loop)
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<f64>,
-    /// How the requests of an open loop are spread
+    /// The distribution of arrivals in an open loop
     #[arg(long, value_enum, default_value = "poisson", requires = "rate")]
     pub(crate) arrivals: ArrivalName,
-    /// Most requests under way in an open loop
+    /// Most pending requests of an open loop
     #[arg(long, value_name = "COUNT", default_value_t = 4096)]
     pub(crate) in_flight_max: usize,
-    /// End after so many requests
+    /// End after this many requests
     #[arg(long, value_name = "COUNT")]
     pub(crate) requests: Option<u64>,
-    /// End after so long: 90s, 5m, 1h
+    /// End after this time: 90s, 5m, 1h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
-    /// Send so many requests first and do not measure them
+    /// Send this many requests first, without measuring them
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub(crate) warm_up: u64,
-    /// Length of the bins of the graphs over time; 60s in the papers
+    /// Bin length of graphs over time; 60s in the papers
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     pub(crate) bin: Duration,
-    /// Seed of everything random
+    /// Seed of all randomness
     #[arg(long, value_name = "SEED", default_value_t = 42)]
     pub(crate) seed: u64,
-    /// Run in real or in virtual time, which needs a simulated SSD (--device-kind sim) or memory and gives the same result every time
+    /// The clock. Virtual time needs a simulated SSD (--device-kind sim) or
+    /// memory, and always gives the same result
     #[arg(long, value_enum, value_name = "TIME", default_value = "real")]
     pub(crate) clock: ClockName,
     /// The same as --clock virtual
@@ -177,54 +178,56 @@ pub(crate) struct LoadArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Cache under test")]
 pub(crate) struct CacheArgs {
-    /// The layer of a cache of its own to drive: store (keys and values: get, and on a miss
-    /// fetch and put) or object (read through); or a server that runs: unix:PATH (OxCache's
-    /// protocol), s3:URL/BUCKET, memcached:HOST:PORT
+    /// What to drive: the layer of a new cache, store (keys and values: get,
+    /// and on a miss fetch and put) or object (read through); or a running
+    /// server: unix:PATH (OxCache's protocol), s3:URL/BUCKET,
+    /// memcached:HOST:PORT
     #[arg(long, value_name = "TARGET", default_value = "store", value_parser = target)]
     pub(crate) target: TargetKind,
-    /// Bytes of every object whose size is not told [default: the chunk size, 4KiB for a server]
+    /// Size of objects without a known size [default: the chunk size, 4KiB for a server]
     #[arg(long, value_name = "SIZE")]
     pub(crate) object_size: Option<ByteSize>,
-    /// How long the origin takes: milliseconds, the measured 64KiB, 256MiB, 512MiB or 1GiB, or file:PATH, written by --latency-file
+    /// Latency of the origin: milliseconds, the measured 64KiB, 256MiB, 512MiB
+    /// or 1GiB, or file:PATH, written by --latency-file
     #[arg(long, value_name = "MS|PRESET|FILE", default_value = "0")]
     pub(crate) origin_latency: String,
     /// Bytes per second of one stream from the origin [default: unlimited]
     #[arg(long, value_name = "SIZE")]
     pub(crate) origin_bandwidth: Option<ByteSize>,
-    /// Wipe what the device named with --device-path holds, for ever
+    /// Wipe the device of --device-path permanently
     #[arg(long)]
     pub(crate) wipe: bool,
 }
 
-/// How a server that runs is driven.
+/// How to drive a running server.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Running server")]
 pub(crate) struct RemoteArgs {
-    /// Requests of each client that are under way at a time, over one connection
+    /// Pending requests of each client, over one connection
     #[arg(long, value_name = "DEPTH", default_value_t = 1)]
     pub(crate) pipeline: usize,
     /// Connections of an open loop; in a closed loop each client has one
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub(crate) connections: usize,
-    /// What objects are called: {id} is the number or the trace's key, {size} the bytes
+    /// Names of objects: {id} is the number or the trace's key, {size} the bytes
     #[arg(long, value_name = "TEMPLATE", default_value = "{id}-{size}")]
     pub(crate) key: String,
-    /// memcached: do not set what a get missed
+    /// memcached: send no set after a miss
     #[arg(long)]
     pub(crate) no_set_on_miss: bool,
-    /// A request without an answer for so long has failed
+    /// A request without a response for this long has failed
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = duration)]
     pub(crate) timeout: Duration,
-    /// The bucket: of --origin; of a unix: server, for --verify
+    /// The bucket: that of --origin, or of a unix: server for --verify
     #[arg(long, value_name = "NAME", default_value = "bench")]
     pub(crate) bucket: String,
 }
 
-/// The results that a bench or replay leaves behind.
+/// The results that a bench or replay writes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Results")]
 pub(crate) struct OutputArgs {
-    /// Write results.jsonl, report.html and the figures into this folder
+    /// Write results.jsonl, report.html and the figures into this directory
     #[arg(long, short, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
     /// Show no progress
@@ -232,21 +235,21 @@ pub(crate) struct OutputArgs {
     pub(crate) quiet: bool,
 }
 
-/// The cases of an experiment to run, and how many at a time.
+/// The cases of an experiment, and how many run concurrently.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Experiment")]
 pub(crate) struct SweepArgs {
-    /// Run so many cases at a time, where time is virtual [default: one per core]
+    /// Concurrent cases in virtual time [default: one per core]
     #[arg(long, value_name = "COUNT")]
     pub(crate) jobs: Option<NonZeroUsize>,
-    /// Run only a part of the cases: 2/5 is the second of five
+    /// Run only one shard of the cases: 2/5 is the second of five
     #[arg(long, value_name = "PART")]
     pub(crate) shard: Option<Shard>,
-    /// Go on in a folder of results; cases that are done there are kept
+    /// Continue a directory of results; finished cases are kept
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "out")]
     pub(crate) resume: Option<PathBuf>,
-    /// Fail with exit status 5 where a judged figure differs and known-to-differ.toml,
-    /// beside the experiment, does not list it, or lists it and it holds
+    /// Fail with exit status 5 if a verdict differs and known-to-differ.toml,
+    /// beside the experiment, does not list it, or if a listed one holds
     #[arg(long)]
     pub(crate) verdicts: bool,
 }
@@ -254,13 +257,13 @@ pub(crate) struct SweepArgs {
 /// `floe report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Folders of results; one is reported, two are compared, shards are merged
+    /// Directories of results; one is reported, two are compared, shards are merged
     #[arg(required = true, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) folders: Vec<PathBuf>,
-    /// Write what is compared or merged into this folder [default: beside the first]
+    /// Write the comparison or merge into this directory [default: beside the first]
     #[arg(long, short, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
-    /// Write tables and figures for papers and pages into this folder
+    /// Write tables and figures for papers and pages into this directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) export: Option<PathBuf>,
     /// Fail with exit status 5 where a verdict is not as expected; see `floe bench --verdicts`
@@ -271,7 +274,7 @@ pub(crate) struct ReportArgs {
 /// `floe bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// An experiment; without one the flags say what is run
+    /// An experiment; without one the flags describe the run
     #[arg(value_name = "EXPERIMENT.toml", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
     /// The same as EXPERIMENT.toml
@@ -285,7 +288,7 @@ pub(crate) struct BenchArgs {
     pub(crate) experiment: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) sweep: SweepArgs,
-    /// Draw requests like this
+    /// The distribution of requests
     #[arg(long, value_enum, default_value = "zipf", help_heading = "Requests")]
     pub(crate) workload: WorkloadName,
     /// Exponent of the Zipfian distribution
@@ -296,7 +299,7 @@ pub(crate) struct BenchArgs {
         help_heading = "Requests"
     )]
     pub(crate) skew: f64,
-    /// Share of the objects that is hot, from 0 to 1
+    /// Fraction of the objects that is hot, from 0 to 1
     #[arg(
         long,
         value_name = "SHARE",
@@ -304,7 +307,7 @@ pub(crate) struct BenchArgs {
         help_heading = "Requests"
     )]
     pub(crate) hot_set: f64,
-    /// Share of the requests that goes to them, from 0 to 1
+    /// Fraction of the requests that goes to them, from 0 to 1
     #[arg(
         long,
         value_name = "SHARE",
@@ -328,16 +331,18 @@ pub(crate) struct BenchArgs {
         help_heading = "Requests"
     )]
     pub(crate) items: Option<u64>,
-    /// Read so many bytes of each object [default: all]
+    /// Read this many bytes of each object [default: all]
     #[arg(long, value_name = "SIZE", help_heading = "Requests")]
     pub(crate) read_size: Option<ByteSize>,
-    /// Take the ids from a workload file of ZNCache's instead
+    /// Take the ids from a workload file of ZNCache instead
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Requests")]
     pub(crate) workload_file: Option<PathBuf>,
-    /// Give most requests to the lowest ids, as the papers' generators do, instead of scattered ones
+    /// Give most requests to the lowest ids, as the papers' generators do,
+    /// instead of scattered ids
     #[arg(long, help_heading = "Requests")]
     pub(crate) unscrambled: bool,
-    /// Run nothing: write the ids of --requests requests into a workload file of ZNCache's and OxCache's
+    /// Run nothing: write the ids of --requests requests into a workload file
+    /// of ZNCache's and OxCache's format
     #[arg(
         long,
         value_name = "FILE",
@@ -347,7 +352,7 @@ pub(crate) struct BenchArgs {
         help_heading = "Requests"
     )]
     pub(crate) write_workload: Option<PathBuf>,
-    /// Take the requests from a trace instead; `floe replay --engine` keeps its times, too
+    /// Take the requests from a trace instead; `floe replay --engine` also keeps its times
     #[arg(
         long,
         value_name = "FILE",
@@ -356,7 +361,7 @@ pub(crate) struct BenchArgs {
         help_heading = "Requests"
     )]
     pub(crate) trace: Option<PathBuf>,
-    /// Share of the reads that become writes of the whole object, from 0 to 1
+    /// Fraction of the reads that become writes of the whole object, from 0 to 1
     #[arg(
         long,
         value_name = "SHARE",
@@ -364,7 +369,7 @@ pub(crate) struct BenchArgs {
         help_heading = "Requests"
     )]
     pub(crate) writes: f64,
-    /// Write every object first, which is not measured
+    /// Write every object first, without measuring it
     #[arg(long, help_heading = "Requests")]
     pub(crate) fill: bool,
     #[command(flatten)]
@@ -379,17 +384,19 @@ pub(crate) struct BenchArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// Measuring an origin instead of a cache.
+/// Measurements of an origin instead of a cache.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Measuring an origin")]
 pub(crate) struct OriginArgs {
-    /// Measure reads of an origin: a configuration with [origin], s3:URL/BUCKET, or the URL of a web server's bucket
+    /// Measure reads of an origin: a configuration with [origin],
+    /// s3:URL/BUCKET, or the URL of a web server's bucket
     #[arg(long, value_name = "CONFIG|URL", conflicts_with_all = ["target", "verify", "fill", "trace", "workload_file"])]
     pub(crate) origin: Option<String>,
-    /// Read the keys of this file, one a line [default: what the origin lists, or --items of --key]
+    /// Read the keys in this file, one per line [default: the origin's listing,
+    /// or --items of --key]
     #[arg(long, value_name = "FILE", requires = "origin", conflicts_with = "items", value_hint = ValueHint::FilePath)]
     pub(crate) origin_keys: Option<PathBuf>,
-    /// Write the distribution that was measured into this file, for `origin.emulated.latency`
+    /// Write the measured distribution into this file, for `origin.emulated.latency`
     #[arg(long, value_name = "FILE", requires = "origin", value_hint = ValueHint::FilePath)]
     pub(crate) latency_file: Option<PathBuf>,
 }
@@ -403,16 +410,16 @@ pub(crate) struct ReplayArgs {
     /// The trace's format [default: recognised]
     #[arg(long, value_name = "FORMAT", value_parser = trace_format)]
     pub(crate) format: Option<TraceFormat>,
-    /// Count and skip lines and records that make no sense
+    /// Count and skip malformed lines and records
     #[arg(long)]
     pub(crate) skip_bad: bool,
     /// Policies to replay against: lru, fifo, clock, sieve, s3fifo, lfu [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) policies: Vec<ObjectPolicyKind>,
-    /// Cache sizes (numbers of objects where the trace tells no sizes)
+    /// Cache sizes (numbers of objects if the trace has no sizes)
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) sizes: Vec<ByteSize>,
-    /// Cache sizes as shares of all the trace's bytes [default: 0.01 to 0.8]
+    /// Cache sizes as fractions of all the trace's bytes [default: 0.01 to 0.8]
     #[arg(
         long,
         value_name = "LIST",
@@ -420,13 +427,13 @@ pub(crate) struct ReplayArgs {
         conflicts_with = "sizes"
     )]
     pub(crate) shares: Vec<f64>,
-    /// What the cache keeps: auto, object, or chunks of a size
+    /// The unit that the cache keeps: auto, object, or chunks of a size
     #[arg(long, value_name = "UNIT", default_value = "auto")]
     pub(crate) unit: String,
-    /// Drive a cache with a device instead of pure policies
+    /// Drive a cache with a device instead of only policies
     #[arg(long)]
     pub(crate) engine: bool,
-    /// With --engine: at the trace's own times, so many times as fast
+    /// With --engine: at the trace's own times, this many times as fast
     #[arg(
         long,
         value_name = "FACTOR",
@@ -458,7 +465,7 @@ fn trace_format(text: &str) -> Result<TraceFormat, String> {
         .map_err(|error: floe_eval::trace::UnknownFormat| error.to_string())
 }
 
-/// A length of time as people write it.
+/// Parses a length of time.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let refuse = || format!("`{text}` is no length of time; write 500ms, 90s, 5m or 1h");
     let split = text

@@ -1,4 +1,4 @@
-//! `floe bench` and `floe replay`: the evaluation, driven by flags.
+//! `floe bench` and `floe replay`: run the evaluation as the flags describe.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -27,10 +27,10 @@ use crate::load::{
     progress,
 };
 use crate::outcome::{Done, explain, finish, judge};
-use crate::remote::{self, Remote, refuse_remote_flags};
+use crate::remote::{self, Remote, reject_remote_flags};
 use crate::workload;
 
-/// Length of a bench without a given end.
+/// Default length of a bench.
 const BENCH_SECONDS: u64 = 30;
 
 /// `floe bench`: an experiment, or a run that the flags describe.
@@ -43,7 +43,7 @@ pub(crate) fn bench(
     if let Some(path) = args.file.as_ref().or(args.experiment.as_ref()) {
         return experiment(path, matches, args, json);
     }
-    refuse_sweep_flags(&args.sweep)?;
+    reject_sweep_flags(&args.sweep)?;
     if let Some(origin) = &args.origin.origin {
         return remote::origin(schema, matches, args, origin, json);
     }
@@ -75,7 +75,7 @@ fn experiment(
     args: &BenchArgs,
     json: bool,
 ) -> Result<(), Failure> {
-    refuse_other_flags(matches)?;
+    reject_other_flags(matches)?;
     let defaults = ExperimentOptions::new(path);
     let options = ExperimentOptions {
         results: args.output.out.clone().unwrap_or(defaults.results),
@@ -111,8 +111,8 @@ fn experiment(
     }
 }
 
-/// Cases are an experiment's.
-fn refuse_sweep_flags(sweep: &SweepArgs) -> Result<(), Failure> {
+/// Only an experiment has cases.
+fn reject_sweep_flags(sweep: &SweepArgs) -> Result<(), Failure> {
     let flag = match sweep {
         SweepArgs { jobs: Some(_), .. } => "--jobs",
         SweepArgs { shard: Some(_), .. } => "--shard",
@@ -126,8 +126,8 @@ fn refuse_sweep_flags(sweep: &SweepArgs) -> Result<(), Failure> {
         .cure("name one: floe bench experiments/smoke.toml"))
 }
 
-/// An experiment says everything itself; a flag beside it would be ignored.
-fn refuse_other_flags(matches: &ArgMatches) -> Result<(), Failure> {
+/// An experiment is complete: other flags would have no effect.
+fn reject_other_flags(matches: &ArgMatches) -> Result<(), Failure> {
     const ALLOWED: [&str; 9] = [
         "file",
         "experiment",
@@ -139,7 +139,7 @@ fn refuse_other_flags(matches: &ArgMatches) -> Result<(), Failure> {
         "quiet",
         "json",
     ];
-    // Groups of flags are listed too, under their types' names.
+    // Groups of flags are listed too, under the names of their types.
     let is_flag = |id: &&str| id.starts_with(|first: char| first.is_ascii_lowercase());
     let given = matches
         .ids()
@@ -206,7 +206,7 @@ pub(crate) fn replay(
     drive.run("replay", options, None, |object, _| Ok(source(object)))
 }
 
-/// The flags of a run that drives a cache or a server.
+/// The flags of a run against a cache or a server.
 struct Drive<'a> {
     schema: &'a Schema,
     matches: &'a ArgMatches,
@@ -218,8 +218,8 @@ struct Drive<'a> {
 }
 
 impl Drive<'_> {
-    /// Runs requests of `source`, which is told the size of objects and the
-    /// cache under test, or only writes them to the file `workload`.
+    /// Runs the requests of `source`, which receives the size of objects and
+    /// the cache under test, or only writes them to the file `workload`.
     fn run(
         &self,
         name: &str,
@@ -239,7 +239,7 @@ impl Drive<'_> {
                 (run, address.to_string(), format!("{:?}", remote.spec))
             }
             _ => {
-                refuse_remote_flags(self.matches)?;
+                reject_remote_flags(self.matches)?;
                 let scratch = Scratch::new(
                     self.schema,
                     self.matches,
@@ -268,7 +268,7 @@ impl Drive<'_> {
     }
 }
 
-/// A cache under test and the folder it may lie in.
+/// A cache under test and its directory.
 struct Scratch {
     spec: CacheSpec,
     folder: PathBuf,
@@ -299,7 +299,7 @@ impl Scratch {
             ..CacheSpec::default()
         };
         match &spec.device.path {
-            Some(path) if !args.wipe => refuse_to_wipe(path)?,
+            Some(path) if !args.wipe => reject_to_wipe(path)?,
             _ => {}
         }
         if spec.device.size.is_none()
@@ -327,7 +327,7 @@ impl Scratch {
         })
     }
 
-    /// Runs, and answers with the device's description too.
+    /// Runs, and returns the device's description too.
     fn run(&self, options: &BenchOptions) -> Result<(RunResult, String), Failure> {
         let is_own_file =
             self.spec.device.kind == DeviceKind::File && self.spec.device.path.is_none();
@@ -349,7 +349,7 @@ impl Scratch {
                 .map_err(explain)
         };
         if is_own_file {
-            // The remains of a cache under test are of no further use.
+            // The file of a cache under test is temporary.
             let _ = std::fs::remove_file(self.folder.join("cache.flash"));
             let _ = std::fs::remove_dir(&self.folder);
         }
@@ -371,10 +371,10 @@ impl Scratch {
     }
 }
 
-/// A cache under test is formatted; foreign data must not be.
-fn refuse_to_wipe(path: &Path) -> Result<(), Failure> {
+/// A cache under test gets formatted, so its path must not hold other data.
+fn reject_to_wipe(path: &Path) -> Result<(), Failure> {
     let Ok(file) = std::fs::File::open(path) else {
-        // It does not exist, or opening it says better what is wrong.
+        // It does not exist, or opening it gives a better error.
         return Ok(());
     };
     let mut start = Vec::new();

@@ -1,4 +1,4 @@
-//! From the flags of `floe bench` and `floe replay` to what the evaluation runs.
+//! Converts the flags of `floe bench` and `floe replay` into runs of the evaluation.
 
 use floe::origin::emulated::{LatencyPreset, LatencyRule};
 use floe_cli::failure::Failure;
@@ -17,10 +17,10 @@ use crate::args::{
 /// Default size of a cache under test.
 pub(crate) const BENCH_SIZE: ByteSize = ByteSize::gib(1);
 
-/// Bytes of a server's objects where none are given.
+/// Default size of a server's objects.
 pub(crate) const REMOTE_OBJECT_SIZE: ByteSize = ByteSize::kib(4);
 
-/// The requests of a bench; a server that runs has no `spec`.
+/// The requests of a bench; a running server has no `spec`.
 pub(crate) fn bench_source(
     args: &BenchArgs,
     object: ByteSize,
@@ -88,7 +88,7 @@ pub(crate) fn object_bytes(args: &CacheArgs, spec: &CacheSpec) -> ByteSize {
     args.object_size.unwrap_or(spec.chunk.size)
 }
 
-/// The run that the flags describe, but for what is asked.
+/// The run that the flags describe, without its requests.
 pub(crate) fn options(
     name: &str,
     load: &LoadArgs,

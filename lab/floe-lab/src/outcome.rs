@@ -1,5 +1,4 @@
-//! The end of a command: results as text, as JSON and as a report, verdicts,
-//! and failures explained.
+//! The end of a command: results as text, JSON and report, verdicts, and explained failures.
 
 use floe_cli::failure::Failure;
 use floe_cli::{COMMIT, device, output};
@@ -52,7 +51,7 @@ pub(crate) fn finish(
     }
 }
 
-/// Whether it is the flags, the machine or Floe that is at fault.
+/// Explains whether the flags, the machine or Floe are at fault.
 pub(crate) fn explain(error: EvalError) -> Failure {
     match error {
         EvalError::Device(error) => device::explain(device::Part::Chunks, error),
@@ -84,7 +83,7 @@ pub(crate) fn explain(error: EvalError) -> Failure {
     }
 }
 
-/// Fails where a verdict is not as expected.
+/// Fails if a verdict is not as expected.
 pub(crate) fn judge(data: &ReportData) -> Result<(), Failure> {
     let surprises = data.surprises();
     match &surprises[..] {

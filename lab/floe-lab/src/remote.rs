@@ -1,4 +1,4 @@
-//! `floe bench --target` of a server that runs, and `floe bench --origin`.
+//! `floe bench --target` of a running server, and `floe bench --origin`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,16 +25,16 @@ use crate::args::{BenchArgs, ClockName, LoadArgs, RemoteArgs};
 use crate::load::options;
 use crate::outcome::{Done, explain, finish};
 
-/// Keys of an origin that are listed at most.
+/// Most keys to list at an origin.
 const KEYS_MAX: usize = 100_000;
 
-/// Requests to an origin where neither their number nor their time is given.
+/// Default number of requests to an origin.
 const ORIGIN_REQUESTS: u64 = 1000;
 
-/// Requests to an origin at a time where their number is not given.
+/// Default number of concurrent requests to an origin.
 const ORIGIN_CLIENTS: usize = 8;
 
-/// How a server that runs is driven.
+/// How to drive a running server.
 pub(crate) struct Remote {
     pub(crate) spec: RemoteSpec,
 }
@@ -45,7 +45,7 @@ impl Remote {
         matches: &ArgMatches,
         args: &RemoteArgs,
     ) -> Result<Self, Failure> {
-        refuse_cache_flags(matches)?;
+        reject_cache_flags(matches)?;
         let request = Request::new(schema, matches)?;
         Ok(Remote {
             spec: RemoteSpec {
@@ -96,8 +96,8 @@ fn real_time_only(load: &LoadArgs) -> Result<(), Failure> {
     }
 }
 
-/// A server that runs has a cache of its own.
-fn refuse_cache_flags(matches: &ArgMatches) -> Result<(), Failure> {
+/// A running server has its own cache.
+fn reject_cache_flags(matches: &ArgMatches) -> Result<(), Failure> {
     const OF_A_CACHE: [&str; 4] = ["origin_latency", "origin_bandwidth", "wipe", "working_set"];
     let given = given_flag(matches, |id| {
         let section = id.split_once('.').map(|(section, _)| section);
@@ -112,8 +112,8 @@ fn refuse_cache_flags(matches: &ArgMatches) -> Result<(), Failure> {
     }
 }
 
-/// Rejects flags for a running server where the command drives a cache of its own.
-pub(crate) fn refuse_remote_flags(matches: &ArgMatches) -> Result<(), Failure> {
+/// Rejects flags for a running server if the command drives its own cache.
+pub(crate) fn reject_remote_flags(matches: &ArgMatches) -> Result<(), Failure> {
     const OF_A_SERVER: [&str; 6] = [
         "pipeline",
         "connections",
@@ -144,10 +144,10 @@ pub(crate) fn origin(
     named: &str,
     json: bool,
 ) -> Result<(), Failure> {
-    refuse_cache_flags(matches)?;
+    reject_cache_flags(matches)?;
     let (mut config, bucket) = origin_config(schema, matches, args, named)?;
     let requests = &mut config.requests;
-    // A retry would hide what the first attempt took.
+    // A retry would hide the latency of the first attempt.
     requests.max_attempts = 1;
     requests.max_concurrent = requests.max_concurrent.max(1 << 16);
     let mut options = options("origin", &args.load, &args.output, json);
@@ -209,7 +209,7 @@ pub(crate) fn origin(
     }
 }
 
-/// The origin that is meant, and its bucket.
+/// The origin of the flags, and its bucket.
 fn origin_config(
     schema: &Schema,
     matches: &ArgMatches,
@@ -274,7 +274,7 @@ fn origin_config(
     Ok((config, bucket))
 }
 
-/// The keys that the flags name; `None` where the origin lists them.
+/// The keys of the flags; `None` to use the origin's listing.
 fn given_keys(args: &BenchArgs) -> Result<Option<Vec<String>>, Failure> {
     if let Some(path) = &args.origin.origin_keys {
         let text = std::fs::read_to_string(path).map_err(|error| {
@@ -347,7 +347,7 @@ fn table(latencies: &LatencyFile) -> String {
     text
 }
 
-/// Milliseconds at a share that is written down.
+/// Milliseconds at a recorded fraction.
 fn at(quantiles: &Quantiles, share: f64) -> f64 {
     let found = quantiles.iter().find(|(at, _)| *at == share);
     found.map_or(f64::NAN, |(_, ms)| *ms)

@@ -1,4 +1,4 @@
-//! `floe report`: one set of results again, two compared, shards merged.
+//! `floe report`: renders one set of results, compares two, or merges shards.
 
 use std::path::{Path, PathBuf};
 
@@ -86,7 +86,7 @@ fn compare(first: &Path, second: &Path, args: &ReportArgs) -> Result<Told, Failu
     })
 }
 
-/// The file to write: as given, or beside the results that are read.
+/// The file to write: as given, or beside the results.
 fn beside(folder: &Path, name: &str, args: &ReportArgs) -> PathBuf {
     match &args.out {
         Some(out) => out.clone(),
