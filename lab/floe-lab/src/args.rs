@@ -178,7 +178,7 @@ pub(crate) struct LoadArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Cache under test")]
 pub(crate) struct CacheArgs {
-    /// What to drive: the layer of a new cache, store (keys and values: get,
+    /// The target: the layer of a new cache, store (keys and values: get,
     /// and on a miss fetch and put) or object (read through); or a running
     /// server: unix:PATH (OxCache's protocol), s3:URL/BUCKET,
     /// memcached:HOST:PORT

@@ -50,7 +50,7 @@ pub struct ObjectRead {
     pub meta: ObjectMeta,
     /// The bytes of the object in the body, half-open.
     pub range: Range<u64>,
-    /// Where the first bytes come from.
+    /// The source of the first bytes.
     pub outcome: Outcome,
     /// The bytes. An error ends the body; the bytes before it are valid.
     pub body: ObjectBody,

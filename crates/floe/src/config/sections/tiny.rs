@@ -81,7 +81,7 @@ pub struct TinySettings {
     pub ram_size: ByteSize,
     /// The number of independent engines.
     pub instances: u32,
-    /// What an acknowledged delete or overwrite survives.
+    /// The failure that an acknowledged delete or overwrite survives.
     pub durability: Durability,
     /// When a write looks its key up on flash before it writes a fence.
     pub look_before_fence: LookBeforeFence,
