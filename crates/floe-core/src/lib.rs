@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cells;
 pub mod chunk;
 pub mod content;
 pub mod geometry;

@@ -25,7 +25,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &[
                 "content", "geometry", "hash", "list", "parse", "size", "tick",
             ],
-            &["policy", "tiny"],
+            &["cells", "policy", "tiny"],
             // It encodes the objects of tiny engines; the chunk engine stores
             // records of layouts.
             &["layout"],

@@ -13,16 +13,15 @@
 //! Over slots, which are freed one by one, there are no such lists and no dead
 //! entries: an entry is forgotten as soon as it is out of the table.
 
-mod cells;
 mod cold;
 #[cfg(test)]
 mod tests;
 mod uses;
 
 use super::clru::Recency;
+use crate::cells::Cells;
 use crate::hash::KeyHash;
 use crate::{Geometry, ZoneId};
-use cells::Cells;
 pub use uses::UseBounds;
 
 const NONE: u32 = u32::MAX;

@@ -12,7 +12,7 @@ const ID_BITS_MIN: u32 = 16;
 
 /// Entry numbers by 48-bit hash.
 #[derive(Debug)]
-pub(super) struct Cells {
+pub(crate) struct Cells {
     cells: Vec<u32>,
     /// The low bits of a cell, which are the number. So many that no number has
     /// all of them set: a used cell is never [`EMPTY`].
@@ -21,7 +21,7 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Cells {
             cells: Vec::new(),
             id_bits: ID_BITS_MIN,
@@ -29,34 +29,39 @@ impl Cells {
         }
     }
 
-    pub(super) fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.cells.capacity() * size_of::<u32>()
     }
 
     /// The cell of `hash`, of which only `is_it` can be sure.
-    pub(super) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<usize> {
+    pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<usize> {
         let (tag, ids) = (self.tag(hash), self.ids());
         self.probe(hash, |cell| cell & !ids == tag && is_it(cell & ids))
     }
 
     /// The cell of the number `id` of `hash`.
-    pub(super) fn position_of(&self, hash: u64, id: u32) -> Option<usize> {
+    pub(crate) fn position_of(&self, hash: u64, id: u32) -> Option<usize> {
         let wanted = self.tag(hash) | id;
         self.probe(hash, |cell| cell == wanted)
     }
 
-    pub(super) fn id_at(&self, position: usize) -> u32 {
+    pub(crate) fn id_at(&self, position: usize) -> u32 {
         self.cells[position] & self.ids()
     }
 
+    /// Gives the number at `position`, which is of `hash`, a new value.
+    pub(crate) fn renumber(&mut self, position: usize, hash: u64, id: u32) {
+        self.cells[position] = self.tag(hash) | id;
+    }
+
     /// Adds `id`, for which there must be room.
-    pub(super) fn insert(&mut self, hash: u64, id: u32) {
+    pub(crate) fn insert(&mut self, hash: u64, id: u32) {
         self.put(hash, id);
         self.used += 1;
     }
 
     /// Removes by shifting followers back, so that no tombstones accumulate.
-    pub(super) fn remove(&mut self, mut hole: usize, hash_of: impl Fn(u32) -> u64) {
+    pub(crate) fn remove(&mut self, mut hole: usize, hash_of: impl Fn(u32) -> u64) {
         let len = self.cells.len();
         let mut position = hole;
         loop {
@@ -79,7 +84,7 @@ impl Cells {
     }
 
     /// Makes room for `records` keys at once.
-    pub(super) fn reserve(&mut self, records: usize, hash_of: impl Fn(u32) -> u64) {
+    pub(crate) fn reserve(&mut self, records: usize, hash_of: impl Fn(u32) -> u64) {
         let len = records + records / 4;
         if len > self.cells.len() {
             self.grow(len, hash_of);
@@ -87,7 +92,7 @@ impl Cells {
     }
 
     /// Makes room for one more: at most 90 % full, growing by a quarter.
-    pub(super) fn reserve_one(&mut self, hash_of: impl Fn(u32) -> u64) {
+    pub(crate) fn reserve_one(&mut self, hash_of: impl Fn(u32) -> u64) {
         let len = self.cells.len();
         if (self.used + 1) * 10 > len * 9 {
             self.grow((len + len / 4).max(64), hash_of);
@@ -95,7 +100,7 @@ impl Cells {
     }
 
     /// Lets numbers below `end` be stored, at the tags' expense.
-    pub(super) fn widen_ids(&mut self, end: usize) {
+    pub(crate) fn widen_ids(&mut self, end: usize) {
         let needed = usize::BITS - end.leading_zeros();
         if needed <= self.id_bits {
             return;
