@@ -1,0 +1,670 @@
+//! Groups: slabs of equal blocks, the state of each block, and the room that is
+//! free.
+//!
+//! A block's record is 4 bytes, plus 8 where an order links blocks and 1 where
+//! it marks them. A group's is 8 bytes, with the same additions. Records of a
+//! group's blocks are a run whose length is their number, so that RAM falls as
+//! blocks grow.
+
+use super::order::{Levels, Order, Ranked, Replacement};
+use super::pages::{PAGE, Pages};
+use super::plan::PartitionPlan;
+use super::regions::RegionId;
+use super::shape::{BlockId, CLASSES, Shape};
+use crate::list::{Linked, Links};
+
+/// No group, no run.
+const NONE: u32 = u32::MAX;
+
+/// No free slot in a group.
+const NO_SLOT: u32 = (1 << SLOT_BITS) - 1;
+/// Bits of a number of slots: 256 at most.
+const SLOT_BITS: u32 = 9;
+
+/// The groups of a shard, and their blocks.
+#[derive(Debug)]
+pub(super) struct Groups {
+    shape: Shape,
+    groups: Members<Group>,
+    blocks: Members<Block>,
+    /// Heads of the lists of free runs of block records, by class.
+    free_runs: [u32; CLASSES],
+    /// The first block record that no run has had.
+    next_record: u32,
+    /// Head of the list of free groups that were in use before.
+    free: u32,
+    /// The first group that has not been in use.
+    fresh: u32,
+    /// Groups there are, and granules: the last group may have fewer than others.
+    count: u32,
+    granules: u32,
+    /// By partition.
+    partitions: Vec<Partition>,
+    /// The partition of each group, and the time of its last use in uses of the
+    /// shard, if there is more than one partition.
+    owners: Option<Pages<(u16, u32)>>,
+    uses: u64,
+    in_use: BlockCounts,
+}
+
+/// Blocks in use, by class.
+pub(super) type BlockCounts = [u64; CLASSES];
+
+/// Volumes that share their room without limits, or one volume with limits.
+#[derive(Debug)]
+struct Partition {
+    /// Groups that may have a free slot, by class. Used from the end; those
+    /// that have none any more are dropped when they are met there.
+    open: [Vec<u32>; CLASSES],
+    blocks: Option<Order>,
+    groups: Option<Order>,
+    /// Groups in use, and their bounds.
+    held: u32,
+    bounds: PartitionPlan,
+}
+
+/// Records by number, with the links and marks that their order needs.
+#[derive(Debug)]
+struct Members<T> {
+    records: Pages<T>,
+    order: Option<Replacement>,
+    links: Pages<Links>,
+    marks: Pages<u8>,
+}
+
+/// The record of a group in use: first record of its blocks, number of blocks
+/// in use, first free slot, class.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    first: u32,
+    state: u32,
+}
+
+impl Group {
+    fn used(self) -> u32 {
+        self.state & NO_SLOT
+    }
+
+    fn free_slot(self) -> u32 {
+        self.state >> SLOT_BITS & NO_SLOT
+    }
+
+    fn class(self) -> u32 {
+        self.state >> (2 * SLOT_BITS) & 0xf
+    }
+
+    fn is_in_use(self) -> bool {
+        self.state >> 31 == 1
+    }
+
+    fn of(first: u32, used: u32, free_slot: u32, class: u32) -> Group {
+        Group {
+            first,
+            state: 1 << 31 | class << (2 * SLOT_BITS) | free_slot << SLOT_BITS | used,
+        }
+    }
+}
+
+/// The record of a block: the number of its region, or the next free slot of
+/// its group, above two flags.
+#[derive(Clone, Copy, Debug, Default)]
+struct Block(u32);
+
+const DIRTY: u32 = 1;
+const PARTIAL: u32 = 2;
+const FLAG_BITS: u32 = 2;
+
+/// The room for a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// A free slot.
+    Free(BlockId),
+    /// None until this block is evicted. Its slot has the wanted size.
+    Replacing(BlockId),
+    /// None until all blocks of this group are evicted.
+    ReplacingGroup(u32),
+}
+
+impl Groups {
+    /// Groups over `granules` granules, which `partitions` share.
+    pub(super) fn new(
+        shape: Shape,
+        granules: u32,
+        levels: Levels,
+        partitions: &[PartitionPlan],
+    ) -> Self {
+        Groups {
+            shape,
+            groups: Members::new(Group::default(), levels.group),
+            blocks: Members::new(Block::default(), levels.block),
+            free_runs: [NONE; CLASSES],
+            next_record: 0,
+            free: NONE,
+            fresh: 0,
+            count: granules.div_ceil(1 << shape.group_bits),
+            granules,
+            partitions: partitions
+                .iter()
+                .map(|plan| Partition::new(levels, *plan))
+                .collect(),
+            owners: (partitions.len() > 1).then(|| Pages::new((0, 0))),
+            uses: 0,
+            in_use: [0; CLASSES],
+        }
+    }
+
+    /// Adds granules, up to `granules`.
+    pub(super) fn grow_to(&mut self, granules: u32) {
+        // The last group may have been cut short; it gets its other slots.
+        let last = self.count.saturating_sub(1);
+        let cut = self.fresh == self.count && self.count > 0;
+        let state = if cut {
+            self.groups.records[last]
+        } else {
+            Group::default()
+        };
+        let slots_before = self.slots(last, state.class());
+        self.granules = granules.max(self.granules);
+        self.count = self.granules.div_ceil(1 << self.shape.group_bits);
+        let slots = self.slots(last, state.class());
+        if !state.is_in_use() || slots == slots_before {
+            return;
+        }
+        let mut free_slot = state.free_slot();
+        for slot in (slots_before..slots).rev() {
+            self.blocks.records[state.first + slot] = Block(free_slot << FLAG_BITS);
+            free_slot = slot;
+        }
+        let class = state.class();
+        self.groups.records[last] = Group::of(state.first, state.used(), free_slot, class);
+        let partition = self.owner(last);
+        self.partitions[partition].open[class as usize].push(last);
+    }
+
+    /// Room for a block of `class`. `may_evict` says whether a group can be
+    /// touched; `None` if no group can.
+    pub(super) fn room(
+        &mut self,
+        partition: usize,
+        class: u32,
+        may_evict: impl Fn(u32) -> bool,
+    ) -> Option<Room> {
+        if let Some(slot) = self.open_slot(partition, class) {
+            return Some(Room::Free(slot));
+        }
+        if self.partitions[partition].held < self.partitions[partition].bounds.most
+            && let Some(group) = self.take_group()
+        {
+            self.open(group, partition, class);
+            return self.open_slot(partition, class).map(Room::Free);
+        }
+        let from = self.yielding(partition)?;
+        let victim = self.victim_block(from, &may_evict);
+        if let Some(block) = victim
+            && block.class() == class
+            && from == partition
+        {
+            return Some(Room::Replacing(block));
+        }
+        match self.victim_group(from, &may_evict) {
+            Some(group) => Some(Room::ReplacingGroup(group)),
+            None => victim.map(|block| Room::ReplacingGroup(self.shape.group_of(block))),
+        }
+    }
+
+    /// Marks the free slot `block` in use, as one of `region`.
+    pub(super) fn occupy(&mut self, block: BlockId, region: RegionId) {
+        let group = self.shape.group_of(block);
+        let record = self.record(block);
+        let Group { first, .. } = self.groups.records[group];
+        let state = self.groups.records[group];
+        let next = self.blocks.records[record].0 >> FLAG_BITS;
+        self.groups.records[group] = Group::of(first, state.used() + 1, next, state.class());
+        self.set_region(block, region);
+        self.in_use[block.class() as usize] += 1;
+        let partition = self.owner(group);
+        self.order_block(partition, |order, blocks| order.insert(blocks, block.0));
+        self.touch_group(group);
+    }
+
+    /// Frees the slot of `block`, and its group if that was the last one.
+    pub(super) fn vacate(&mut self, block: BlockId) {
+        let group = self.shape.group_of(block);
+        let partition = self.owner(group);
+        self.order_block(partition, |order, blocks| order.remove(blocks, block.0));
+        self.in_use[block.class() as usize] -= 1;
+        let state = self.groups.records[group];
+        let record = self.record(block);
+        self.blocks.records[record] = Block(state.free_slot() << FLAG_BITS);
+        let slot = record - state.first;
+        let class = state.class();
+        self.groups.records[group] = Group::of(state.first, state.used() - 1, slot, class);
+        if state.used() == 1 {
+            self.close(group);
+        } else if state.free_slot() == NO_SLOT {
+            let open = &mut self.partitions[partition].open[class as usize];
+            if open.last() != Some(&group) {
+                open.push(group);
+            }
+        }
+    }
+
+    /// Notes a use of `block`, and of its group.
+    pub(super) fn touch(&mut self, block: BlockId) {
+        let group = self.shape.group_of(block);
+        let partition = self.owner(group);
+        self.order_block(partition, |order, blocks| order.touch(blocks, block.0));
+        self.touch_group(group);
+    }
+
+    pub(super) fn region(&self, block: BlockId) -> RegionId {
+        RegionId(self.blocks.records[self.record(block)].0 >> FLAG_BITS)
+    }
+
+    /// Changes the number of the block's region, and keeps its flags.
+    pub(super) fn set_region(&mut self, block: BlockId, region: RegionId) {
+        self.set_record(block, region, 0);
+    }
+
+    /// The region of `block` has a new number.
+    pub(super) fn moved(&mut self, block: BlockId, region: RegionId) {
+        let flags = self.blocks.records[self.record(block)].0 & (DIRTY | PARTIAL);
+        self.set_record(block, region, flags);
+    }
+
+    pub(super) fn is_dirty(&self, block: BlockId) -> bool {
+        self.blocks.records[self.record(block)].0 & DIRTY != 0
+    }
+
+    pub(super) fn set_dirty(&mut self, block: BlockId, is_dirty: bool) {
+        self.set_flag(block, DIRTY, is_dirty);
+    }
+
+    /// Whether the block has a map of its sectors.
+    pub(super) fn is_partial(&self, block: BlockId) -> bool {
+        self.blocks.records[self.record(block)].0 & PARTIAL != 0
+    }
+
+    pub(super) fn set_partial(&mut self, block: BlockId, is_partial: bool) {
+        self.set_flag(block, PARTIAL, is_partial);
+    }
+
+    /// The blocks in use of `group`.
+    pub(super) fn blocks_of(&self, group: u32, blocks: &mut Vec<BlockId>) {
+        let state = self.groups.records[group];
+        let class = state.class();
+        let slots = self.slots(group, class);
+        let mut is_free = [false; 1 << (SLOT_BITS - 1)];
+        let mut slot = state.free_slot();
+        while slot != NO_SLOT {
+            is_free[slot as usize] = true;
+            slot = self.blocks.records[state.first + slot].0 >> FLAG_BITS;
+        }
+        let first = group << self.shape.group_bits;
+        let used = (0..slots).filter(|slot| !is_free[*slot as usize]);
+        blocks.extend(used.map(|slot| BlockId::new(first + (slot << class), class)));
+    }
+
+    /// Blocks in use, by class.
+    pub(super) fn in_use(&self) -> &BlockCounts {
+        &self.in_use
+    }
+
+    /// Granules there are.
+    pub(super) fn granules(&self) -> u32 {
+        self.granules
+    }
+
+    /// Bytes of RAM of the records of blocks and groups.
+    pub(super) fn state_bytes(&self) -> u64 {
+        let open = self.partitions.iter().flat_map(|partition| &partition.open);
+        let open: usize = open
+            .map(|groups| groups.capacity() * size_of::<u32>())
+            .sum();
+        let owners = self.owners.as_ref().map_or(0, Pages::memory_bytes);
+        self.groups.records.memory_bytes()
+            + self.blocks.records.memory_bytes()
+            + open as u64
+            + owners
+    }
+
+    /// Bytes of RAM of the orders of replacement.
+    pub(super) fn order_bytes(&self) -> u64 {
+        self.groups.order_bytes() + self.blocks.order_bytes()
+    }
+
+    fn open_slot(&mut self, partition: usize, class: u32) -> Option<BlockId> {
+        let open = &mut self.partitions[partition].open[class as usize];
+        while let Some(&group) = open.last() {
+            let state = self.groups.records[group];
+            let is_open = state.is_in_use()
+                && state.class() == class
+                && state.free_slot() != NO_SLOT
+                && owner_in(&self.owners, group) == partition;
+            if is_open {
+                let granule = (group << self.shape.group_bits) + (state.free_slot() << class);
+                return Some(BlockId::new(granule, class));
+            }
+            open.pop();
+        }
+        None
+    }
+
+    fn take_group(&mut self) -> Option<u32> {
+        if self.free != NONE {
+            let group = self.free;
+            self.free = self.groups.records[group].first;
+            return Some(group);
+        }
+        if self.fresh == self.count {
+            return None;
+        }
+        let group = self.fresh;
+        self.fresh += 1;
+        self.groups.grow_to(self.fresh as usize);
+        if let Some(owners) = &mut self.owners {
+            owners.grow_to(self.fresh as usize);
+        }
+        Some(group)
+    }
+
+    /// Makes the free `group` one of `partition` with free slots of `class`.
+    fn open(&mut self, group: u32, partition: usize, class: u32) {
+        let slots = self.slots(group, class);
+        let first = self.take_run(self.run_class(class));
+        for slot in 0..slots {
+            let next = if slot + 1 == slots { NO_SLOT } else { slot + 1 };
+            self.blocks.records[first + slot] = Block(next << FLAG_BITS);
+        }
+        let free_slot = if slots == 0 { NO_SLOT } else { 0 };
+        self.groups.records[group] = Group::of(first, 0, free_slot, class);
+        if let Some(owners) = &mut self.owners {
+            owners[group].0 = partition as u16;
+        }
+        let owner = &mut self.partitions[partition];
+        owner.held += 1;
+        owner.open[class as usize].push(group);
+        let (mut groups, order) = self.group_order(partition);
+        if let Some(order) = order {
+            order.insert(&mut groups, group);
+        }
+    }
+
+    /// Frees `group`, which has no block in use.
+    fn close(&mut self, group: u32) {
+        let partition = self.owner(group);
+        let (mut groups, order) = self.group_order(partition);
+        if let Some(order) = order {
+            order.remove(&mut groups, group);
+        }
+        let state = self.groups.records[group];
+        self.give_run(state.first, self.run_class(state.class()));
+        self.groups.records[group] = Group {
+            first: std::mem::replace(&mut self.free, group),
+            state: 0,
+        };
+        self.partitions[partition].held -= 1;
+    }
+
+    /// Slots of a group of blocks of `class`: fewer in the last group of the cache.
+    fn slots(&self, group: u32, class: u32) -> u32 {
+        let first = group << self.shape.group_bits;
+        (self.granules - first).min(1 << self.shape.group_bits) >> class
+    }
+
+    /// Base-2 logarithm of the number of blocks of `class` in a group.
+    fn run_class(&self, class: u32) -> usize {
+        (self.shape.group_bits - class) as usize
+    }
+
+    fn take_run(&mut self, class: usize) -> u32 {
+        let head = self.free_runs[class];
+        if head != NONE {
+            self.free_runs[class] = self.blocks.records[head].0;
+            return head;
+        }
+        // A longer run is split; its upper half is free.
+        if let Some(longer) = (class + 1..CLASSES).find(|&c| self.free_runs[c] != NONE) {
+            let run = self.take_run(longer);
+            for half in (class..longer).rev() {
+                self.give_run(run + (1 << half), half);
+            }
+            return run;
+        }
+        let len = 1_u32 << class;
+        let room = PAGE as u32 - self.next_record % PAGE as u32;
+        debug_assert!(PAGE.is_multiple_of(1 << class), "runs end with pages");
+        if room < len || !self.next_record.is_multiple_of(len) {
+            return self.align_records(class);
+        }
+        let run = self.next_record;
+        self.next_record += len;
+        self.blocks.grow_to(self.next_record as usize);
+        run
+    }
+
+    /// Frees records up to the next multiple of a run of `class`, and takes
+    /// the run there.
+    fn align_records(&mut self, class: usize) -> u32 {
+        while !self.next_record.is_multiple_of(1 << class) {
+            let part = self.next_record.trailing_zeros();
+            let run = self.next_record;
+            self.next_record += 1 << part;
+            self.blocks.grow_to(self.next_record as usize);
+            self.give_run(run, part as usize);
+        }
+        self.take_run(class)
+    }
+
+    fn give_run(&mut self, run: u32, class: usize) {
+        self.blocks.records[run] = Block(std::mem::replace(&mut self.free_runs[class], run));
+    }
+
+    fn touch_group(&mut self, group: u32) {
+        let partition = self.owner(group);
+        let (mut groups, order) = self.group_order(partition);
+        if let Some(order) = order {
+            order.touch(&mut groups, group);
+        }
+        self.uses += 1;
+        let stamp = (self.uses >> STAMP_SHIFT) as u32;
+        if let Some(owners) = &mut self.owners {
+            owners[group].1 = stamp;
+        }
+    }
+
+    /// The partition that gives up room for `partition`.
+    fn yielding(&mut self, partition: usize) -> Option<usize> {
+        if self.owners.is_none()
+            || self.partitions[partition].held >= self.partitions[partition].bounds.most
+        {
+            return Some(partition);
+        }
+        let now = (self.uses >> STAMP_SHIFT) as u32;
+        let mut best: Option<(u32, usize)> = None;
+        for candidate in 0..self.partitions.len() {
+            let from = &self.partitions[candidate];
+            if from.held == 0 || (candidate != partition && from.held <= from.bounds.least) {
+                continue;
+            }
+            let Some(group) = self.victim_of_either_level(candidate) else {
+                continue;
+            };
+            let age = now.wrapping_sub(self.owners.as_ref().map_or(0, |owners| owners[group].1));
+            if best.is_none_or(|(oldest, _)| age > oldest) {
+                best = Some((age, candidate));
+            }
+        }
+        best.map(|(_, partition)| partition)
+    }
+
+    fn victim_of_either_level(&mut self, partition: usize) -> Option<u32> {
+        self.victim_group(partition, |_| true).or_else(|| {
+            let block = self.victim_block(partition, |_| true)?;
+            Some(self.shape.group_of(block))
+        })
+    }
+
+    fn victim_block(
+        &mut self,
+        partition: usize,
+        may_evict: impl Fn(u32) -> bool,
+    ) -> Option<BlockId> {
+        let shape = self.shape;
+        let (mut blocks, order) = self.block_order(partition);
+        let accepts = |id| may_evict(shape.group_of(BlockId(id)));
+        order?.victim(&mut blocks, accepts).map(BlockId)
+    }
+
+    fn victim_group(&mut self, partition: usize, may_evict: impl Fn(u32) -> bool) -> Option<u32> {
+        let (mut groups, order) = self.group_order(partition);
+        order?.victim(&mut groups, may_evict)
+    }
+
+    fn owner(&self, group: u32) -> usize {
+        owner_in(&self.owners, group)
+    }
+
+    fn block_order(&mut self, partition: usize) -> (LinkedBlocks<'_>, Option<&mut Order>) {
+        let blocks = LinkedBlocks {
+            shape: self.shape,
+            groups: &self.groups.records,
+            blocks: &mut self.blocks,
+        };
+        (blocks, self.partitions[partition].blocks.as_mut())
+    }
+
+    /// Changes the order of blocks, if there is one.
+    fn order_block(
+        &mut self,
+        partition: usize,
+        change: impl FnOnce(&mut Order, &mut LinkedBlocks<'_>),
+    ) {
+        let (mut blocks, order) = self.block_order(partition);
+        if let Some(order) = order {
+            change(order, &mut blocks);
+        }
+    }
+
+    fn group_order(&mut self, partition: usize) -> (LinkedGroups<'_>, Option<&mut Order>) {
+        let groups = LinkedGroups(&mut self.groups);
+        (groups, self.partitions[partition].groups.as_mut())
+    }
+
+    fn record(&self, block: BlockId) -> u32 {
+        record_in(&self.groups.records, self.shape, block)
+    }
+
+    fn set_record(&mut self, block: BlockId, region: RegionId, flags: u32) {
+        let record = self.record(block);
+        self.blocks.records[record] = Block(region.0 << FLAG_BITS | flags);
+    }
+
+    fn set_flag(&mut self, block: BlockId, flag: u32, is_set: bool) {
+        let record = self.record(block);
+        let Block(bits) = &mut self.blocks.records[record];
+        *bits = if is_set { *bits | flag } else { *bits & !flag };
+    }
+}
+
+/// Uses of a shard to one unit of the stamps that compare partitions.
+const STAMP_SHIFT: u32 = 4;
+
+impl Partition {
+    fn new(levels: Levels, bounds: PartitionPlan) -> Self {
+        Partition {
+            open: Default::default(),
+            blocks: levels.block.map(Order::new),
+            groups: levels.group.map(Order::new),
+            held: 0,
+            bounds,
+        }
+    }
+}
+
+impl<T: Copy> Members<T> {
+    fn new(blank: T, order: Option<Replacement>) -> Self {
+        Members {
+            records: Pages::new(blank),
+            order,
+            links: Pages::new(Links::default()),
+            marks: Pages::new(0),
+        }
+    }
+
+    fn grow_to(&mut self, len: usize) {
+        self.records.grow_to(len);
+        if let Some(order) = self.order {
+            self.links.grow_to(len);
+            if order.has_marks() {
+                self.marks.grow_to(len);
+            }
+        }
+    }
+
+    fn order_bytes(&self) -> u64 {
+        self.links.memory_bytes() + self.marks.memory_bytes()
+    }
+}
+
+/// Groups as elements of an order.
+struct LinkedGroups<'a>(&'a mut Members<Group>);
+
+impl Linked for LinkedGroups<'_> {
+    fn links(&self, id: u32) -> Links {
+        self.0.links[id]
+    }
+
+    fn links_mut(&mut self, id: u32) -> &mut Links {
+        &mut self.0.links[id]
+    }
+}
+
+impl Ranked for LinkedGroups<'_> {
+    fn mark(&mut self, id: u32) -> &mut u8 {
+        &mut self.0.marks[id]
+    }
+}
+
+/// Blocks as elements of an order, by [`BlockId`].
+struct LinkedBlocks<'a> {
+    shape: Shape,
+    groups: &'a Pages<Group>,
+    blocks: &'a mut Members<Block>,
+}
+
+impl LinkedBlocks<'_> {
+    fn record(&self, id: u32) -> u32 {
+        record_in(self.groups, self.shape, BlockId(id))
+    }
+}
+
+impl Linked for LinkedBlocks<'_> {
+    fn links(&self, id: u32) -> Links {
+        self.blocks.links[self.record(id)]
+    }
+
+    fn links_mut(&mut self, id: u32) -> &mut Links {
+        let record = self.record(id);
+        &mut self.blocks.links[record]
+    }
+}
+
+impl Ranked for LinkedBlocks<'_> {
+    fn mark(&mut self, id: u32) -> &mut u8 {
+        let record = self.record(id);
+        &mut self.blocks.marks[record]
+    }
+}
+
+fn record_in(groups: &Pages<Group>, shape: Shape, block: BlockId) -> u32 {
+    let slot = block.granule() & ((1 << shape.group_bits) - 1);
+    groups[shape.group_of(block)].first + (slot >> block.class())
+}
+
+fn owner_in(owners: &Option<Pages<(u16, u32)>>, group: u32) -> usize {
+    match owners {
+        Some(owners) => usize::from(owners[group].0),
+        None => 0,
+    }
+}

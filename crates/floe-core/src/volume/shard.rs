@@ -1,0 +1,650 @@
+//! One shard: an index, blocks, and the decisions about one region at a time.
+
+use super::address::{ByteRange, Extent, Piece, SECTOR_BYTES, VolumeId};
+use super::greedy;
+use super::groups::{Groups, Room};
+use super::mode::{Mode, Read, Sector, Write};
+use super::plan::{Fill, Plan};
+use super::regions::{RegionId, Regions};
+use super::request::{Operation, Step};
+use super::sectors::{SectorMap, SectorMaps, Sectors, Settled, sectors_in};
+use super::shape::{BlockId, Entry, RegionKey, Shape};
+use super::stats::{Memory, Occupancy};
+use super::steps::Steps;
+use crate::hash::KeyHash;
+
+/// A shard of a cache.
+#[derive(Debug)]
+pub(super) struct Shard {
+    /// Its number, and the number of shards.
+    number: u32,
+    shards: u32,
+    shape: Shape,
+    regions: Regions,
+    groups: Groups,
+    maps: SectorMaps,
+    dirty_blocks: u64,
+    dirty_bytes: u64,
+    /// Changes when a block enters or leaves.
+    version: u64,
+    /// Blocks of a group that is being evicted.
+    victims: Vec<BlockId>,
+}
+
+/// The part of a request in one region, and the policies in force.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a> {
+    pub(super) key: RegionKey,
+    pub(super) hash: KeyHash,
+    pub(super) range: ByteRange,
+    pub(super) plan: &'a Plan,
+    pub(super) mode: Mode,
+    /// Whether missing blocks may enter.
+    pub(super) admits: bool,
+}
+
+/// A stretch of a region.
+enum Stretch {
+    Cached(Cached),
+    Missing(Gap),
+}
+
+/// Granules of a region that are not cached.
+#[derive(Clone, Copy)]
+struct Gap {
+    first: u32,
+    end: u32,
+}
+
+/// A cached block, and its bytes of the volume.
+#[derive(Clone, Copy)]
+struct Cached {
+    block: BlockId,
+    volume: VolumeId,
+    bytes: ByteRange,
+}
+
+/// Sectors and the state of all of them.
+struct Run {
+    range: ByteRange,
+    sector: Sector,
+}
+
+impl Shard {
+    pub(super) fn new(plan: &Plan, number: u32) -> Self {
+        Shard {
+            number,
+            shards: plan.shards,
+            shape: plan.shape,
+            regions: Regions::new(plan.seed),
+            groups: Groups::new(plan.shape, plan.granules, plan.levels, &plan.partitions),
+            maps: SectorMaps::default(),
+            dirty_blocks: 0,
+            dirty_bytes: 0,
+            version: 0,
+            victims: Vec::new(),
+        }
+    }
+
+    /// Adds room, up to the granules of `plan`.
+    pub(super) fn grow(&mut self, plan: &Plan) {
+        self.groups.grow_to(plan.granules);
+    }
+
+    /// Decides about the part of a request.
+    pub(super) fn apply(&mut self, operation: Operation, part: Part<'_>, steps: &mut Steps<'_>) {
+        self.walk(part, |shard, stretch| match (operation, stretch) {
+            (_, Stretch::Cached(cached)) => shard.apply_cached(operation, cached, part, steps),
+            (Operation::Read, Stretch::Missing(gap)) => shard.read_missing(gap, part, steps),
+            (Operation::Write, Stretch::Missing(gap)) => shard.write_missing(gap, part, steps),
+            (_, Stretch::Missing(_)) => {}
+        });
+    }
+
+    fn apply_cached(
+        &mut self,
+        operation: Operation,
+        cached: Cached,
+        part: Part<'_>,
+        steps: &mut Steps<'_>,
+    ) {
+        let range = part.range.intersection(cached.bytes);
+        match operation {
+            Operation::Read => {
+                self.groups.touch(cached.block);
+                self.each_run(cached, range, steps, |shard, run, steps| {
+                    shard.read_run(cached, run, part, steps);
+                });
+            }
+            Operation::Write => {
+                self.groups.touch(cached.block);
+                steps.outcome.hit_bytes += range.len();
+                self.each_run(cached, range, steps, |shard, run, steps| {
+                    shard.write_run(cached, run, part, steps);
+                });
+            }
+            // Trimmed bytes stay in a block that keeps no map of its sectors,
+            // unless the whole block is trimmed.
+            Operation::Trim => {
+                self.forget(cached, range, part.plan, steps);
+            }
+            // The backing device gets the zeros: a block needs them only in part.
+            Operation::WriteZeroes => {
+                if !self.forget(cached, range, part.plan, steps) {
+                    steps.zero_cache(self.piece(cached, range));
+                }
+            }
+            Operation::Flush => {}
+        }
+    }
+
+    pub(super) fn memory(&self) -> Memory {
+        Memory {
+            index: self.regions.memory_bytes(),
+            order: self.groups.order_bytes(),
+            state: self.groups.state_bytes(),
+            sectors: self.maps.memory_bytes(),
+            history: 0,
+        }
+    }
+
+    pub(super) fn add_occupancy(&self, occupancy: &mut Occupancy) {
+        for (class, count) in self.groups.in_use().iter().enumerate() {
+            occupancy.blocks[class] += count;
+            occupancy.bytes += count << (class as u32 + self.shape.granule_bits);
+        }
+        occupancy.dirty_blocks += self.dirty_blocks;
+        occupancy.dirty_bytes += self.dirty_bytes;
+        occupancy.partial_blocks += self.maps.len() as u64;
+        occupancy.regions += self.regions.len() as u64;
+        occupancy.capacity_bytes += u64::from(self.groups.granules()) << self.shape.granule_bits;
+    }
+
+    /// Hands the stretches of `part` to `each`, in the order of addresses. The
+    /// index is searched again only after a block has come or gone.
+    fn walk(&mut self, part: Part<'_>, mut each: impl FnMut(&mut Shard, Stretch)) {
+        let (mut at, end) = self.shape.granules_of(part.range);
+        let mut region = self.regions.find(part.key, part.hash);
+        while at < end {
+            let version = self.version;
+            let stretch = self.stretch(region, part.key, at, end);
+            at = match &stretch {
+                Stretch::Cached(cached) => at.max(self.shape.granules_of(cached.bytes).1),
+                Stretch::Missing(gap) => gap.end,
+            };
+            each(self, stretch);
+            if self.version != version {
+                region = self.regions.find(part.key, part.hash);
+            }
+        }
+    }
+
+    /// The stretch that granule `at` of a region begins, up to `end`.
+    fn stretch(&self, region: Option<RegionId>, key: RegionKey, at: u32, end: u32) -> Stretch {
+        let Some(region) = region else {
+            return Stretch::Missing(Gap { first: at, end });
+        };
+        let entries = self.regions.entries(region);
+        let next = entries.partition_point(|&entry| Entry(entry).first(self.shape) <= at);
+        if let Some(before) = next.checked_sub(1) {
+            let entry = Entry(entries[before]);
+            if entry.end(self.shape) > at {
+                return Stretch::Cached(self.cached(key, entry));
+            }
+        }
+        let until = entries
+            .get(next)
+            .map(|&entry| Entry(entry).first(self.shape));
+        Stretch::Missing(Gap {
+            first: at,
+            end: until.map_or(end, |until| until.min(end)),
+        })
+    }
+
+    fn cached(&self, key: RegionKey, entry: Entry) -> Cached {
+        Cached {
+            block: entry.block(self.shape),
+            volume: key.volume(),
+            bytes: self
+                .shape
+                .bytes_of(key, entry.first(self.shape), entry.end(self.shape)),
+        }
+    }
+
+    /// Hands the stretches of `range` whose sectors are alike to `each`.
+    fn each_run(
+        &mut self,
+        cached: Cached,
+        range: ByteRange,
+        steps: &mut Steps<'_>,
+        mut each: impl FnMut(&mut Shard, &Run, &mut Steps<'_>),
+    ) {
+        if !self.groups.is_partial(cached.block) {
+            let sector = if self.groups.is_dirty(cached.block) {
+                Sector::Dirty
+            } else {
+                Sector::Clean
+            };
+            return each(self, &Run { range, sector }, steps);
+        }
+        for run in self.runs(cached, range) {
+            each(self, &run, steps);
+        }
+        self.settle(cached, steps);
+    }
+
+    fn read_run(&mut self, cached: Cached, run: &Run, part: Part<'_>, steps: &mut Steps<'_>) {
+        match part.mode.read(run.sector) {
+            Read::Cache => {
+                steps.outcome.hit_bytes += run.range.len();
+                steps.read_cache(self.piece(cached, run.range));
+            }
+            Read::Backing => steps.read_backing(cached.volume, run.range),
+            Read::BackingInsert => {
+                steps.read_backing(cached.volume, run.range);
+                steps.fill(self.piece(cached, run.range));
+                self.change_map(cached, run.range, SectorMap::fill);
+            }
+        }
+    }
+
+    fn read_missing(&mut self, gap: Gap, part: Part<'_>, steps: &mut Steps<'_>) {
+        let inserts = part.admits && part.mode.read(Sector::Missing) == Read::BackingInsert;
+        if !inserts {
+            let missing = self.shape.bytes_of(part.key, gap.first, gap.end);
+            return self.bypass_read(missing.intersection(part.range), part, steps);
+        }
+        for (first, class) in greedy::blocks(self.shape.classes, gap.first, gap.end) {
+            let bytes = self.shape.bytes_of(part.key, first, first + (1 << class));
+            let wanted = bytes.intersection(part.range);
+            let Some(cached) = self.promote(first, class, part, steps) else {
+                self.bypass_read(wanted, part, steps);
+                continue;
+            };
+            let filled = match part.plan.read_miss {
+                Fill::Fetch => self.within(part.plan, cached.volume, bytes),
+                Fill::Sector => wanted,
+            };
+            steps.read_backing(cached.volume, filled);
+            steps.fill(self.piece(cached, filled));
+            if filled != self.within(part.plan, cached.volume, bytes) {
+                self.begin_map(cached, filled, false);
+            }
+        }
+    }
+
+    fn bypass_read(&mut self, range: ByteRange, part: Part<'_>, steps: &mut Steps<'_>) {
+        steps.statistics.turnover.bypassed_bytes += range.len();
+        steps.read_backing(part.key.volume(), range);
+    }
+
+    fn write_run(&mut self, cached: Cached, run: &Run, part: Part<'_>, steps: &mut Steps<'_>) {
+        let range = run.range;
+        match part.mode.write(run.sector) {
+            Write::Cache => {
+                steps.write_cache(self.piece(cached, range));
+                self.mark_written(cached, range, true, part);
+            }
+            Write::Both => {
+                steps.write_backing(cached.volume, range);
+                steps.write_cache(self.piece(cached, range));
+                self.mark_written(cached, range, false, part);
+            }
+            Write::Backing => steps.write_backing(cached.volume, range),
+            Write::BackingInvalidate => {
+                steps.write_backing(cached.volume, range);
+                if self.forget(cached, range, part.plan, steps) {
+                } else if run.sector == Sector::Dirty {
+                    // Other bytes of the block may be dirty: the copy is brought
+                    // up to date instead.
+                    steps.write_cache(self.piece(cached, range));
+                } else {
+                    self.invalidate(cached, steps);
+                }
+            }
+        }
+    }
+
+    fn write_missing(&mut self, gap: Gap, part: Part<'_>, steps: &mut Steps<'_>) {
+        let volume = part.key.volume();
+        let write = match part.mode.write(Sector::Missing) {
+            write if part.admits => write,
+            write => write.without_insertion(),
+        };
+        if matches!(write, Write::Backing | Write::BackingInvalidate) {
+            let missing = self.shape.bytes_of(part.key, gap.first, gap.end);
+            let range = missing.intersection(part.range);
+            steps.statistics.turnover.bypassed_bytes += range.len();
+            return steps.write_backing(volume, range);
+        }
+        let is_dirty = write == Write::Cache;
+        for (first, class) in greedy::blocks(self.shape.classes, gap.first, gap.end) {
+            let bytes = self.shape.bytes_of(part.key, first, first + (1 << class));
+            let wanted = bytes.intersection(part.range);
+            let promoted = self.promote(first, class, part, steps);
+            if promoted.is_none() || !is_dirty {
+                steps.write_backing(volume, wanted);
+            }
+            match promoted {
+                Some(cached) => self.fill_around(cached, wanted, is_dirty, part, steps),
+                None => steps.statistics.turnover.bypassed_bytes += wanted.len(),
+            }
+        }
+    }
+
+    /// Writes `wanted` of a new block, and fetches the rest of it where the plan
+    /// says so: with one operation, which reads over the written bytes if they
+    /// lie in the middle.
+    fn fill_around(
+        &mut self,
+        cached: Cached,
+        wanted: ByteRange,
+        is_dirty: bool,
+        part: Part<'_>,
+        steps: &mut Steps<'_>,
+    ) {
+        let bytes = self.within(part.plan, cached.volume, cached.bytes);
+        if part.plan.write_miss == Fill::Fetch {
+            let before = ByteRange {
+                start: bytes.start,
+                end: wanted.start,
+            };
+            let after = ByteRange {
+                start: wanted.end,
+                end: bytes.end.max(wanted.end),
+            };
+            let fetched = match (before.is_empty(), after.is_empty()) {
+                (true, _) => after,
+                (false, true) => before,
+                (false, false) => bytes,
+            };
+            steps.read_backing(cached.volume, fetched);
+            steps.fill(self.piece(cached, before));
+            steps.fill(self.piece(cached, after));
+        }
+        steps.write_cache(self.piece(cached, wanted));
+        if part.plan.write_miss == Fill::Sector && !wanted.contains(bytes) {
+            self.begin_map(cached, wanted, is_dirty);
+        } else if is_dirty {
+            self.mark_written(cached, wanted, true, part);
+        }
+    }
+
+    /// Gives bytes of the volume a block, for which it evicts others. `None` if
+    /// nothing may be evicted.
+    fn promote(
+        &mut self,
+        first: u32,
+        class: u32,
+        part: Part<'_>,
+        steps: &mut Steps<'_>,
+    ) -> Option<Cached> {
+        let partition = part.plan.partition_of(part.key.volume());
+        let block = loop {
+            match self.groups.room(partition, class, |_| true)? {
+                Room::Free(block) => break block,
+                Room::Replacing(victim) => {
+                    steps.statistics.turnover.replaced += 1;
+                    self.evict(victim, part.plan, steps);
+                }
+                Room::ReplacingGroup(group) => self.evict_group(group, part.plan, steps),
+            }
+        };
+        let entry = Entry::new(self.shape, first, block);
+        let before = self.regions.find(part.key, part.hash);
+        let region = self.regions.insert(part.key, part.hash, entry);
+        self.groups.occupy(block, region);
+        if before.is_some_and(|before| before != region) {
+            self.renumber(region);
+        }
+        self.version += 1;
+        let cached = self.cached(part.key, entry);
+        steps.outcome.promoted += 1;
+        steps.outcome.promoted_bytes += cached.bytes.len();
+        steps.statistics.turnover.promoted[class as usize] += 1;
+        steps.push(Step::Map(self.piece(cached, cached.bytes)));
+        Some(cached)
+    }
+
+    fn evict_group(&mut self, group: u32, plan: &Plan, steps: &mut Steps<'_>) {
+        let mut victims = std::mem::take(&mut self.victims);
+        self.groups.blocks_of(group, &mut victims);
+        steps.statistics.turnover.groups_evicted += 1;
+        steps.statistics.turnover.evicted += victims.len() as u64;
+        for victim in victims.drain(..) {
+            self.evict(victim, plan, steps);
+        }
+        self.victims = victims;
+    }
+
+    /// Writes back the dirty bytes of `block`, and removes it.
+    fn evict(&mut self, block: BlockId, plan: &Plan, steps: &mut Steps<'_>) {
+        let Some((entry, cached)) = self.locate(block) else {
+            debug_assert!(false, "a block in use is in the index");
+            return;
+        };
+        if self.groups.is_dirty(block) {
+            self.write_back(cached, plan, steps);
+        }
+        self.remove(entry, cached, steps);
+    }
+
+    fn write_back(&mut self, cached: Cached, plan: &Plan, steps: &mut Steps<'_>) {
+        let bytes = self.within(plan, cached.volume, cached.bytes);
+        let sectors = sectors_in(cached.bytes.len());
+        match self.maps.get(cached.block) {
+            None => steps.write_back(self.piece(cached, bytes)),
+            Some(map) => {
+                for run in map.dirty_runs(sectors) {
+                    let range = bytes_at(cached, run).intersection(bytes);
+                    steps.write_back(self.piece(cached, range));
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, entry: Entry, cached: Cached, steps: &mut Steps<'_>) {
+        let region = self.groups.region(cached.block);
+        let dirty = self.dirty_bytes_of(cached.block);
+        self.count_dirty(cached.block, dirty, 0);
+        self.maps.remove(cached.block);
+        let after = self.regions.remove(region, entry);
+        self.groups.vacate(cached.block);
+        if let Some(after) = after
+            && after != region
+        {
+            self.renumber(after);
+        }
+        self.version += 1;
+        steps.push(Step::Unmap(self.piece(cached, cached.bytes)));
+    }
+
+    /// Forgets `range` of a block. Returns `false` if the block still has it,
+    /// because it also has other bytes and no map can tell them apart.
+    fn forget(
+        &mut self,
+        cached: Cached,
+        range: ByteRange,
+        plan: &Plan,
+        steps: &mut Steps<'_>,
+    ) -> bool {
+        if range.contains(self.within(plan, cached.volume, cached.bytes)) {
+            self.invalidate(cached, steps);
+            return true;
+        }
+        if plan.keeps_maps() {
+            self.need_map(cached);
+            let range = range.intersection(cached.bytes);
+            self.change_map(cached, range, SectorMap::forget);
+            self.settle(cached, steps);
+        }
+        plan.keeps_maps()
+    }
+
+    /// Removes a block without writing it back.
+    fn invalidate(&mut self, cached: Cached, steps: &mut Steps<'_>) {
+        if let Some((entry, cached)) = self.locate(cached.block) {
+            steps.statistics.turnover.invalidated += 1;
+            self.remove(entry, cached, steps);
+        }
+    }
+
+    /// Notes that `range` of a block has been written, and differs from the
+    /// backing device if `is_dirty`.
+    fn mark_written(&mut self, cached: Cached, range: ByteRange, is_dirty: bool, part: Part<'_>) {
+        let is_whole = range.contains(self.within(part.plan, cached.volume, cached.bytes));
+        let was_dirty = self.groups.is_dirty(cached.block);
+        if self.groups.is_partial(cached.block) {
+            self.change_map(cached, range, |map, sectors| map.write(sectors, is_dirty));
+        } else if is_whole || (is_dirty && !part.plan.keeps_maps()) {
+            let before = self.dirty_bytes_of(cached.block);
+            let after = if is_dirty { cached.bytes.len() } else { 0 };
+            self.count_dirty(cached.block, before, after);
+        } else if was_dirty != is_dirty && part.plan.keeps_maps() {
+            self.need_map(cached);
+            self.change_map(cached, range, |map, sectors| map.write(sectors, is_dirty));
+        }
+    }
+
+    /// Gives a new block a map in which only `range` is valid.
+    fn begin_map(&mut self, cached: Cached, range: ByteRange, is_dirty: bool) {
+        let sectors = sectors_in(cached.bytes.len());
+        self.maps
+            .insert(cached.block, sectors, SectorMap::empty(sectors));
+        self.groups.set_partial(cached.block, true);
+        self.change_map(cached, range, |map, sectors| map.write(sectors, is_dirty));
+    }
+
+    /// Makes sure that a block has a map.
+    fn need_map(&mut self, cached: Cached) {
+        if !self.groups.is_partial(cached.block) {
+            let sectors = sectors_in(cached.bytes.len());
+            let map = SectorMap::full(sectors, self.groups.is_dirty(cached.block));
+            self.maps.insert(cached.block, sectors, map);
+            self.groups.set_partial(cached.block, true);
+        }
+    }
+
+    fn change_map(
+        &mut self,
+        cached: Cached,
+        range: ByteRange,
+        change: impl FnOnce(&mut SectorMap, Sectors),
+    ) {
+        if let Some(map) = self.maps.get_mut(cached.block) {
+            let before = map.dirty_bytes();
+            change(map, sectors_at(cached, range));
+            let after = map.dirty_bytes();
+            self.count_dirty(cached.block, before, after);
+        }
+    }
+
+    /// Drops the map of a block that needs none any more, and a block that has
+    /// no valid sector.
+    fn settle(&mut self, cached: Cached, steps: &mut Steps<'_>) {
+        let sectors = sectors_in(cached.bytes.len());
+        let settled = match self.maps.get(cached.block) {
+            Some(map) => map.settled(sectors),
+            None => return,
+        };
+        match settled {
+            Settled::No => {}
+            Settled::Empty => {
+                self.invalidate(cached, steps);
+            }
+            Settled::Clean | Settled::Dirty => {
+                self.maps.remove(cached.block);
+                self.groups.set_partial(cached.block, false);
+            }
+        }
+    }
+
+    fn dirty_bytes_of(&self, block: BlockId) -> u64 {
+        match self.maps.get(block) {
+            Some(map) => map.dirty_bytes(),
+            None if self.groups.is_dirty(block) => self.shape.granule_bytes() << block.class(),
+            None => 0,
+        }
+    }
+
+    /// Of `block` `before` bytes were dirty, and now `after` bytes are.
+    fn count_dirty(&mut self, block: BlockId, before: u64, after: u64) {
+        self.dirty_bytes = self.dirty_bytes + after - before;
+        self.dirty_blocks = self.dirty_blocks + u64::from(after > 0) - u64::from(before > 0);
+        self.groups.set_dirty(block, after > 0);
+    }
+
+    /// The stretches of `range` whose sectors are alike, in a partial block.
+    fn runs(&self, cached: Cached, range: ByteRange) -> Vec<Run> {
+        let Some(map) = self.maps.get(cached.block) else {
+            return Vec::new();
+        };
+        let runs = map.runs(sectors_at(cached, range)).map(|(run, state)| Run {
+            range: bytes_at(cached, run),
+            sector: match state {
+                None => Sector::Missing,
+                Some(false) => Sector::Clean,
+                Some(true) => Sector::Dirty,
+            },
+        });
+        runs.collect()
+    }
+
+    /// The entry of `block` in the index.
+    fn locate(&self, block: BlockId) -> Option<(Entry, Cached)> {
+        let region = self.groups.region(block);
+        let entries = self
+            .regions
+            .entries(region)
+            .iter()
+            .map(|&entry| Entry(entry));
+        let entry = entries
+            .into_iter()
+            .find(|entry| entry.block(self.shape) == block)?;
+        Some((entry, self.cached(self.regions.key(region), entry)))
+    }
+
+    /// Tells the blocks of `region` its new number.
+    fn renumber(&mut self, region: RegionId) {
+        for &entry in self.regions.entries(region) {
+            self.groups.moved(Entry(entry).block(self.shape), region);
+        }
+    }
+
+    /// The part of `bytes` that the volume has.
+    fn within(&self, plan: &Plan, volume: VolumeId, bytes: ByteRange) -> ByteRange {
+        ByteRange {
+            start: bytes.start,
+            end: bytes.end.min(plan.end_of(volume)),
+        }
+    }
+
+    /// `range` of a block, and its place on the cache device. Shards take turns
+    /// in groups, so that a cache grows at its end.
+    fn piece(&self, cached: Cached, range: ByteRange) -> Piece {
+        let granule = cached.block.granule();
+        let group = u64::from(granule >> self.shape.group_bits) * u64::from(self.shards);
+        let within = u64::from(granule) & ((1 << self.shape.group_bits) - 1);
+        let granules = ((group + u64::from(self.number)) << self.shape.group_bits) + within;
+        Piece {
+            extent: Extent {
+                volume: cached.volume,
+                range,
+            },
+            place: (granules << self.shape.granule_bits) + (range.start - cached.bytes.start),
+        }
+    }
+}
+
+/// The sectors of a block that have the bytes of `range`.
+fn sectors_at(cached: Cached, range: ByteRange) -> Sectors {
+    Sectors {
+        first: sectors_in(range.start - cached.bytes.start),
+        end: sectors_in(range.end - cached.bytes.start),
+    }
+}
+
+fn bytes_at(cached: Cached, sectors: Sectors) -> ByteRange {
+    let start = cached.bytes.start + u64::from(sectors.first) * SECTOR_BYTES;
+    ByteRange::at(start, u64::from(sectors.count()) * SECTOR_BYTES)
+}

@@ -1,0 +1,6 @@
+//! The cache against models of it.
+
+mod model;
+mod paper;
+mod random;
+mod reference;

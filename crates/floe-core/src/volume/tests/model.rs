@@ -1,0 +1,311 @@
+//! A slow, obvious device under the cache: arrays of sectors with versions.
+//! It carries steps out, one by one, and checks the law after each request.
+
+use std::collections::BTreeMap;
+
+use crate::volume::{
+    ByteRange, Cache, Extent, Operation, Outcome, Piece, Plan, Request, SECTOR_BYTES, Step,
+    VolumeId,
+};
+
+/// The content of a sector: the number of the request that wrote it, 0 for zeros.
+type Version = u32;
+
+/// The content of a sector of the cache device that nothing has filled.
+const POISON: Version = Version::MAX;
+
+pub(super) struct Model {
+    pub(super) cache: Cache,
+    volume_bytes: u64,
+    backing: BTreeMap<VolumeId, Vec<Version>>,
+    device: Vec<Version>,
+    /// The newest version of each sector; `None` where a trim left it open.
+    newest: BTreeMap<VolumeId, Vec<Option<Version>>>,
+    /// Blocks by place, and places by address.
+    blocks: BTreeMap<u64, Extent>,
+    addresses: BTreeMap<(VolumeId, u64), u64>,
+    steps: Vec<Step>,
+    requests: Version,
+    traffic: [u64; 6],
+}
+
+impl Model {
+    pub(super) fn new(plan: &Plan, volumes: u16, volume_bytes: u64) -> Self {
+        let sectors = (volume_bytes / SECTOR_BYTES) as usize;
+        let numbers = (0..volumes).map(VolumeId);
+        Model {
+            cache: Cache::new(plan),
+            volume_bytes,
+            backing: numbers.clone().map(|v| (v, vec![0; sectors])).collect(),
+            device: vec![POISON; (plan.capacity_bytes() / SECTOR_BYTES) as usize],
+            newest: numbers.map(|v| (v, vec![Some(0); sectors])).collect(),
+            blocks: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            steps: Vec::new(),
+            requests: 0,
+            traffic: [0; 6],
+        }
+    }
+
+    /// Grows the cache and its device.
+    pub(super) fn grow(&mut self, capacity: crate::ByteSize) {
+        self.cache.grow(capacity).expect("it may grow");
+        let bytes = self.cache.plan().capacity_bytes();
+        self.device.resize((bytes / SECTOR_BYTES) as usize, POISON);
+    }
+
+    /// Passes a request to the cache, carries its steps out, and checks the
+    /// answer.
+    pub(super) fn request(
+        &mut self,
+        volume: u16,
+        operation: Operation,
+        range: ByteRange,
+    ) -> Outcome {
+        let volume = VolumeId(volume);
+        let request = Request {
+            volume,
+            operation,
+            range,
+        };
+        self.requests += 1;
+        let mut steps = std::mem::take(&mut self.steps);
+        steps.clear();
+        let outcome = self.cache.request(&request, &mut steps);
+        let mut carried = Carried {
+            answer: vec![None; self.sectors(range).len()],
+            fetched: BTreeMap::new(),
+        };
+        for step in &steps {
+            self.carry_out(*step, &request, &mut carried);
+        }
+        self.steps = steps;
+        let wanted = self.sectors(range);
+        let newest = self.newest.get_mut(&volume).unwrap();
+        match operation {
+            Operation::Read => {
+                for (answer, newest) in carried.answer.iter().zip(&newest[wanted]) {
+                    let answer = answer.expect("every sector is answered");
+                    assert!(
+                        newest.is_none_or(|newest| newest == answer),
+                        "{request:?} is stale"
+                    );
+                }
+            }
+            Operation::Write => newest[wanted].fill(Some(self.requests)),
+            Operation::WriteZeroes => newest[wanted].fill(Some(0)),
+            Operation::Trim => newest[wanted].fill(None),
+            Operation::Flush => {}
+        }
+        outcome
+    }
+
+    /// Reads all of every volume, and checks the accounts.
+    pub(super) fn finish(&mut self) {
+        self.check_accounts();
+        for volume in 0..self.backing.len() as u16 {
+            let chunk = 64 << 10;
+            for start in (0..self.volume_bytes).step_by(chunk) {
+                let range = ByteRange::at(start, chunk as u64);
+                let all = ByteRange::at(0, self.volume_bytes);
+                self.request(volume, Operation::Read, range.intersection(all));
+            }
+        }
+        self.check_accounts();
+    }
+
+    fn carry_out(&mut self, step: Step, request: &Request, carried: &mut Carried) {
+        match step {
+            Step::ReadCache(piece) => {
+                self.traffic[0] += piece.extent.range.len();
+                let (volume, place) = self.check_piece(piece);
+                assert_eq!(volume, request.volume);
+                let versions = self.device[place].to_vec();
+                carried.answer(request.range, piece.extent.range, &versions);
+            }
+            Step::WriteCache(piece) | Step::ZeroCache(piece) => {
+                self.traffic[1] += piece.extent.range.len();
+                let (_, place) = self.check_piece(piece);
+                let is_write = matches!(step, Step::WriteCache(_));
+                self.device[place].fill(if is_write { self.requests } else { 0 });
+                assert!(request.range.contains(piece.extent.range));
+            }
+            Step::Fill(piece) => {
+                self.traffic[2] += piece.extent.range.len();
+                let (_, place) = self.check_piece(piece);
+                for (place, sector) in place.zip(self.sectors(piece.extent.range)) {
+                    self.device[place] = carried.fetched[&sector];
+                }
+            }
+            Step::WriteBack(piece) => {
+                self.traffic[3] += piece.extent.range.len();
+                let (volume, place) = self.check_piece(piece);
+                let sectors = self.sectors(piece.extent.range);
+                assert!(
+                    self.device[place.clone()]
+                        .iter()
+                        .all(|&version| version != POISON)
+                );
+                self.backing.get_mut(&volume).unwrap()[sectors]
+                    .copy_from_slice(&self.device[place]);
+            }
+            Step::ReadBacking(extent) => {
+                self.traffic[4] += extent.range.len();
+                let sectors = self.sectors(extent.range);
+                let versions = self.backing[&extent.volume][sectors.clone()].to_vec();
+                carried.answer(request.range, extent.range, &versions);
+                carried.fetched.extend(sectors.zip(versions));
+            }
+            Step::WriteBacking(extent) | Step::ZeroBacking(extent) => {
+                self.traffic[5] += extent.range.len();
+                let version = match step {
+                    Step::WriteBacking(_) => self.requests,
+                    _ => 0,
+                };
+                let sectors = self.sectors(extent.range);
+                self.backing.get_mut(&extent.volume).unwrap()[sectors].fill(version);
+                assert!(request.range.contains(extent.range));
+            }
+            Step::TrimBacking(_) | Step::Flush(_) => {}
+            Step::Map(piece) => self.map(piece),
+            Step::Unmap(piece) => self.unmap(piece),
+        }
+    }
+
+    fn map(&mut self, piece: Piece) {
+        let extent = piece.extent;
+        let (start, end) = (extent.range.start, extent.range.end);
+        let after = self
+            .addresses
+            .range((extent.volume, start)..(extent.volume, end))
+            .next();
+        assert_eq!(after, None, "an address in two blocks");
+        let before = self.addresses.range(..(extent.volume, start)).next_back();
+        if let Some((&(volume, _), place)) = before {
+            let other = self.blocks[place];
+            assert!(
+                volume != extent.volume || other.range.end <= start,
+                "an address in two blocks"
+            );
+        }
+        let below = self.blocks.range(..=piece.place).next_back();
+        assert!(below.is_none_or(|(place, e)| place + e.range.len() <= piece.place));
+        let above = self.blocks.range(piece.place..).next();
+        assert!(above.is_none_or(|(place, _)| piece.place + extent.range.len() <= *place));
+        self.device[sectors_of(ByteRange::at(piece.place, extent.range.len()))].fill(POISON);
+        self.blocks.insert(piece.place, extent);
+        self.addresses.insert((extent.volume, start), piece.place);
+    }
+
+    fn unmap(&mut self, piece: Piece) {
+        assert_eq!(self.blocks.remove(&piece.place), Some(piece.extent));
+        self.addresses
+            .remove(&(piece.extent.volume, piece.extent.range.start));
+    }
+
+    /// The volume of a piece, and its sectors on the cache device, where the
+    /// block that has it must be mapped.
+    fn check_piece(&self, piece: Piece) -> (VolumeId, std::ops::Range<usize>) {
+        let (place, extent) = self
+            .blocks
+            .range(..=piece.place)
+            .next_back()
+            .expect("a block");
+        assert_eq!(extent.volume, piece.extent.volume);
+        assert!(
+            extent.range.contains(piece.extent.range),
+            "{piece:?} in {extent:?}"
+        );
+        assert_eq!(
+            piece.place - place,
+            piece.extent.range.start - extent.range.start
+        );
+        assert!(!piece.extent.range.is_empty() && piece.extent.range.end <= self.volume_bytes);
+        let place = sectors_of(ByteRange::at(piece.place, piece.extent.range.len()));
+        (extent.volume, place)
+    }
+
+    fn check_accounts(&self) {
+        let (statistics, occupancy) = (self.cache.statistics(), self.cache.occupancy());
+        let blocks = self.blocks.len() as u64;
+        let turnover = statistics.turnover;
+        assert_eq!(occupancy.blocks.iter().sum::<u64>(), blocks);
+        assert_eq!(turnover.promotions() - turnover.demotions(), blocks);
+        let bytes = self
+            .blocks
+            .values()
+            .map(|extent| extent.range.len())
+            .sum::<u64>();
+        assert_eq!(occupancy.bytes, bytes);
+        assert!(bytes <= occupancy.capacity_bytes);
+        let traffic = statistics.traffic;
+        let counted = [
+            traffic.cache_hits,
+            traffic.cache_writes,
+            traffic.fills,
+            traffic.write_backs,
+            traffic.backing_reads,
+            traffic.backing_writes,
+        ];
+        assert_eq!(counted.map(|io| io.bytes), self.traffic);
+        assert!(occupancy.dirty_bytes >= self.dirty_sectors() * SECTOR_BYTES);
+        assert!(occupancy.dirty_blocks <= blocks);
+        if self.dirty_sectors() > 0 {
+            assert!(occupancy.dirty_blocks > 0);
+        }
+        for accesses in [statistics.reads, statistics.writes] {
+            assert!(accesses.hits <= accesses.requests && accesses.hit_bytes <= accesses.bytes);
+        }
+    }
+
+    /// Sectors of which the cache device alone has the newest version.
+    fn dirty_sectors(&self) -> u64 {
+        let mut count = 0;
+        for (&place, extent) in &self.blocks {
+            let whole = ByteRange::at(0, self.volume_bytes);
+            let range = extent.range.intersection(whole);
+            let places = sectors_of(ByteRange::at(place, range.len()));
+            for (place, sector) in places.zip(self.sectors(range)) {
+                let newest = self.newest[&extent.volume][sector];
+                let is_only_copy = newest.is_some()
+                    && newest == Some(self.device[place])
+                    && newest != Some(self.backing[&extent.volume][sector]);
+                count += u64::from(is_only_copy);
+            }
+        }
+        count
+    }
+
+    fn sectors(&self, range: ByteRange) -> std::ops::Range<usize> {
+        assert!(
+            range.end <= self.volume_bytes,
+            "{range} passes the volume's end"
+        );
+        sectors_of(range)
+    }
+}
+
+/// Results of the steps of one request.
+struct Carried {
+    answer: Vec<Option<Version>>,
+    /// Versions read from the backing device, by sector.
+    fetched: BTreeMap<usize, Version>,
+}
+
+impl Carried {
+    fn answer(&mut self, wanted: ByteRange, range: ByteRange, versions: &[Version]) {
+        let common = sectors_of(wanted.intersection(range));
+        let (first, from) = (sectors_of(wanted).start, sectors_of(range).start);
+        for sector in common {
+            self.answer[sector - first] = Some(versions[sector - from]);
+        }
+    }
+}
+
+fn sectors_of(range: ByteRange) -> std::ops::Range<usize> {
+    let sector = |at: u64| {
+        assert!(at.is_multiple_of(SECTOR_BYTES));
+        (at / SECTOR_BYTES) as usize
+    };
+    sector(range.start)..sector(range.end)
+}

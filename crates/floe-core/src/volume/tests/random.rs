@@ -1,0 +1,157 @@
+//! Random requests against the model.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use super::model::Model;
+use crate::ByteSize;
+use crate::volume::mode::Mode;
+use crate::volume::{
+    ByteRange, Config, Fill, Level, Operation, Plan, Replacement, SECTOR_BYTES, VolumeBounds,
+};
+
+/// Bytes of each volume: not a multiple of any block size.
+const VOLUME_BYTES: u64 = (3 << 20) + 5 * SECTOR_BYTES;
+
+const VOLUMES: u16 = 2;
+
+/// Requests of each test, or ten times as many if `FLOE_FULL` is set.
+fn requests() -> u32 {
+    if std::env::var_os("FLOE_FULL").is_some() {
+        100_000
+    } else {
+        10_000
+    }
+}
+
+fn config(sizes: &str, capacity_kib: u64) -> Config {
+    let volume = |volume| VolumeBounds {
+        volume,
+        size: Some(ByteSize(VOLUME_BYTES)),
+        minimum: ByteSize(0),
+        maximum: None,
+    };
+    Config {
+        sizes: sizes.parse().unwrap(),
+        volumes: (0..VOLUMES).map(volume).collect(),
+        ..Config::adacache(ByteSize::kib(capacity_kib))
+    }
+}
+
+fn random_request(random: &mut Xoshiro256PlusPlus, model: &mut Model) {
+    let mut below = |n: u64| random.next_u64() % n;
+    let sectors = VOLUME_BYTES / SECTOR_BYTES;
+    // Half of the requests go to an eighth of the volume.
+    let first = if below(2) == 0 {
+        below(sectors / 8)
+    } else {
+        below(sectors)
+    };
+    let len = if below(4) == 0 {
+        1 + below(800)
+    } else {
+        1 + below(64)
+    };
+    let aligned = [1, 8, 64][below(3) as usize];
+    let (first, len) = (first / aligned * aligned, len.div_ceil(aligned) * aligned);
+    let range = ByteRange::at(first * SECTOR_BYTES, len * SECTOR_BYTES);
+    let range = range.intersection(ByteRange::at(0, VOLUME_BYTES));
+    let operation = match below(40) {
+        0 => Operation::Trim,
+        1 => Operation::WriteZeroes,
+        2 => Operation::Flush,
+        3..20 => Operation::Write,
+        _ => Operation::Read,
+    };
+    model.request(below(u64::from(VOLUMES)) as u16, operation, range);
+}
+
+fn run(config: &Config, seed: u64, mut between: impl FnMut(u32, &mut Model)) {
+    let plan = Plan::new(config).unwrap();
+    let mut model = Model::new(&plan, VOLUMES, VOLUME_BYTES);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    for number in 0..requests() {
+        between(number, &mut model);
+        random_request(&mut random, &mut model);
+    }
+    model.finish();
+}
+
+#[test]
+fn every_mode_and_fill_keeps_the_newest_version() {
+    for mode in Mode::ALL {
+        for read_miss in [Fill::Fetch, Fill::Sector] {
+            for write_miss in [Fill::Fetch, Fill::Sector] {
+                let config = Config {
+                    mode,
+                    read_miss,
+                    write_miss,
+                    ..config("8KiB..64KiB", 640)
+                };
+                run(&config, 1, |_, _| {});
+            }
+        }
+    }
+}
+
+#[test]
+fn every_order_keeps_the_newest_version() {
+    for level in [Level::Both, Level::Block, Level::Group] {
+        for (number, replacement) in Replacement::ALL.into_iter().enumerate() {
+            let config = Config {
+                level,
+                block_replacement: replacement,
+                group_replacement: Replacement::ALL[(number + 1) % 3],
+                write_miss: Fill::Sector,
+                ..config("4KiB,16KiB,32KiB", 512)
+            };
+            run(&config, 2, |_, _| {});
+        }
+    }
+}
+
+#[test]
+fn every_set_of_sizes_keeps_the_newest_version() {
+    for (sizes, kib) in [
+        ("4KiB", 100),
+        ("32KiB", 500),
+        ("256KiB", 1024),
+        ("32KiB,256KiB", 1024),
+        ("4KiB..1MiB", 2048),
+        ("32KiB..256KiB", 256),
+    ] {
+        run(&config(sizes, kib), 3, |_, _| {});
+    }
+}
+
+#[test]
+fn shards_that_grow_and_change_modes_keep_the_newest_version() {
+    let config = Config {
+        shards: 3,
+        read_miss: Fill::Sector,
+        ..config("4KiB..32KiB", 200)
+    };
+    run(&config, 4, |number, model| {
+        if number % 500 == 0 {
+            model.cache.set_mode(Mode::ALL[number as usize / 500 % 6]);
+        }
+        if number == 5000 {
+            model.grow(ByteSize::kib(777));
+        }
+    });
+    let mut cut = super::random::config("4KiB", 90);
+    cut.mode = Mode::WriteThrough;
+    run(&cut, 5, |number, model| {
+        if number == 5000 {
+            model.grow(ByteSize::kib(1000));
+        }
+    });
+}
+
+#[test]
+fn volumes_keep_their_minimum_and_stay_below_their_maximum() {
+    let mut config = config("8KiB..32KiB", 640);
+    config.volumes[0].minimum = ByteSize::kib(320);
+    config.volumes[1].maximum = Some(ByteSize::kib(160));
+    run(&config, 6, |_, _| {});
+}
