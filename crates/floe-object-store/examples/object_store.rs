@@ -1,5 +1,5 @@
-//! Floe in front of a store of `object_store`: a directory here, the same for
-//! S3, GCS and Azure. `lab/datafusion` asks DataFusion through one.
+//! Floe in front of a store of `object_store`: a directory here, and likewise
+//! S3, GCS and Azure. `lab/datafusion` runs DataFusion over one.
 //!
 //! `cargo run -p floe-object-store --example object_store`
 
@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let origin = Arc::new(LocalFileSystem::new_with_prefix(folder.path())?);
     let cache = CacheConfig::file(folder.path().join("cache.floe"), ByteSize::gib(1));
     let objects = ObjectConfig {
-        // Objects that change are written under new names.
+        // Changed objects get new names.
         consistency: Consistency::Immutable,
         ..ObjectConfig::default()
     };
@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let path = Path::from("data/part-0");
     store.put(&path, vec![7; 10_000_000].into()).await?;
-    // The first read fetches the range, and the cache stores it meanwhile.
+    // The first read fetches the range, and the cache stores it in the background.
     for _ in 0..100 {
         let bytes = store.get_range(&path, 5_000_000..5_100_000).await?;
         assert_eq!(bytes, vec![7; 100_000]);

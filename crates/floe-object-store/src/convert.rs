@@ -1,4 +1,4 @@
-//! Between the types of Floe and those of `object_store`.
+//! Converts between Floe's types and those of `object_store`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,8 +7,8 @@ use floe::origin::OriginError;
 use object_store::path::Path;
 use object_store::{Attribute, Error, GetRange};
 
-/// The user header under which a cached object keeps the store's name of its
-/// version. No store accepts a header of this name.
+/// The user header in which a cached object keeps the store's version id. No
+/// store accepts a header with this name.
 const VERSION_HEADER: &str = "\0version";
 
 pub(crate) fn meta_to_floe(
@@ -24,7 +24,7 @@ pub(crate) fn meta_to_floe(
     ObjectMeta {
         size: meta.size,
         etag: meta.e_tag,
-        // Stores write 1970 where they know no time.
+        // Stores return 1970 for an unknown time.
         last_modified: (modified != UNIX_EPOCH).then_some(modified),
         attributes,
     }
@@ -84,7 +84,7 @@ fn attributes_from_floe(from: Attributes) -> object_store::Attributes {
     headers.chain(user).collect()
 }
 
-/// The range that Floe reads for `range`; an invalid one is an error.
+/// The range that Floe reads for `range`, which must be valid.
 pub(crate) fn byte_range(range: &GetRange) -> object_store::Result<ByteRange> {
     range.is_valid().map_err(generic)?;
     Ok(match range {
@@ -133,7 +133,7 @@ pub(crate) fn generic(source: impl Into<Box<dyn std::error::Error + Send + Sync>
     }
 }
 
-/// The meaning of an error of the store. Its client has retried already.
+/// Converts an error of the store, whose client has already retried.
 pub(crate) fn error_to_floe(error: Error, key: &str) -> OriginError {
     match error {
         Error::NotFound { .. } => OriginError::NotFound(key.to_owned()),
@@ -149,7 +149,7 @@ pub(crate) fn error_to_floe(error: Error, key: &str) -> OriginError {
         Error::NotSupported { .. } | Error::NotImplemented { .. } => {
             OriginError::Unsupported(error.to_string())
         }
-        // Network, time-outs and server errors are all `Generic`.
+        // Network errors, timeouts and server errors are all `Generic`.
         _ => OriginError::Unreachable(error.to_string()),
     }
 }

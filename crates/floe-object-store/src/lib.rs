@@ -24,14 +24,14 @@
 //! # }
 //! ```
 //!
-//! [`ObjectConfig::consistency`](floe::ObjectConfig::consistency) says when
-//! cached metadata may be used without asking the store. Writes through a
-//! [`CachedStore`] are seen at once in every mode; the mode matters for objects
-//! that others change. Files that never change under one name, such as those of
-//! Delta Lake and Iceberg, are read without any request with
+//! [`ObjectConfig::consistency`](floe::ObjectConfig::consistency) determines
+//! when cached metadata is used without a request to the store. Writes through
+//! a [`CachedStore`] are visible at once in every mode; the mode matters for
+//! objects that other clients change. Files that never change under one name,
+//! such as those of Delta Lake and Iceberg, are read without any request with
 //! [`Immutable`](floe::object::Consistency::Immutable).
 //!
-//! Must not depend on: engines, devices, a particular store.
+//! Must not depend on engines, devices or a particular store.
 
 mod convert;
 mod origin;

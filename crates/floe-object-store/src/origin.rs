@@ -1,4 +1,4 @@
-//! A store of `object_store` as an origin of Floe.
+//! A store of `object_store` as an origin.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use object_store::{GetOptions, ObjectStore, ObjectStoreExt};
 
 use crate::convert::{error_to_floe, meta_to_floe};
 
-/// Reads only: writes go to the store itself, with all options that it knows.
+/// Serves reads only: writes go to the store with all their options.
 pub(crate) struct StoreOrigin(pub(crate) Arc<dyn ObjectStore>);
 
 #[async_trait]
@@ -22,7 +22,7 @@ impl Backend for StoreOrigin {
         let result = match self.0.get_opts(&path, options(request, false)).await {
             Ok(result) => result,
             Err(error) => {
-                // Stores have no error of their own for a range past the end.
+                // `object_store` has no error for a range past the end.
                 if let (object_store::Error::Generic { .. }, Some(range)) = (&error, wanted)
                     && let Ok(meta) = self.0.head(&path).await
                     && range.start >= meta.size

@@ -1,4 +1,4 @@
-//! The store that users see.
+//! The public store.
 
 use std::fmt;
 use std::ops::Range;
@@ -24,11 +24,10 @@ use crate::convert::{byte_range, error_from_floe, generic, meta_from_floe};
 use crate::origin::StoreOrigin;
 use crate::upload::CachedUpload;
 
-/// Most objects that one invalidation covers: S3 deletes as many in one request.
+/// Most objects of one invalidation; S3 deletes as many in one request.
 const DELETE_BATCH: usize = 1000;
 
-/// An [`ObjectStore`] read through a cache on flash. Cheap to clone; use it
-/// inside a tokio runtime.
+/// An [`ObjectStore`] read through a cache on flash. Cheap to clone. Requires a tokio runtime.
 ///
 /// * Reads are served from the cache as its
 ///   [consistency](floe::object::Consistency) allows. A read of an older
@@ -45,7 +44,7 @@ pub struct CachedStore {
     objects: ObjectCache,
 }
 
-/// The reason why a [`CachedStore`] could not be opened.
+/// Errors of opening a [`CachedStore`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -57,22 +56,22 @@ pub enum OpenError {
     /// The cache cannot be opened.
     #[error(transparent)]
     Cache(#[from] OpenCacheError),
-    /// A setting for objects cannot be used.
+    /// A setting for objects is invalid.
     #[error(transparent)]
     Objects(#[from] ObjectConfigError),
-    /// A setting for requests cannot be used.
+    /// A setting for requests is invalid.
     #[error(transparent)]
     Requests(#[from] OriginConfigError),
 }
 
 impl CachedStore {
-    /// Opens a cache and puts it in front of `store`.
+    /// Opens a cache in front of `store`.
     ///
     /// The cache is warm after a restart, for objects of the same `name`, such
     /// as the store's URL: equal names must mean equal stores.
     ///
     /// # Errors
-    /// [`OpenError`] names the setting or the state of the device, and the cure.
+    /// [`OpenError`] names the setting or the device's state, and the remedy.
     pub async fn open(
         store: Arc<dyn ObjectStore>,
         name: &str,
@@ -83,8 +82,8 @@ impl CachedStore {
         CachedStore::over(store, name, cache.store().clone(), objects)
     }
 
-    /// Puts a cache that is open in front of `store`. Several stores with
-    /// different names share one cache.
+    /// Puts an open cache in front of `store`. Several stores with different
+    /// names may share one cache.
     ///
     /// # Errors
     /// As [`open`](CachedStore::open).
@@ -98,7 +97,7 @@ impl CachedStore {
             return Err(OpenError::Name(name.to_owned()));
         }
         let requests = RequestConfig {
-            // The store's client retries by its own rules.
+            // The store's client retries itself.
             max_attempts: 1,
             ..RequestConfig::default()
         };
@@ -112,25 +111,25 @@ impl CachedStore {
         })
     }
 
-    /// The cache of objects: statistics, settings, invalidation.
+    /// The object cache: statistics, settings, invalidation.
     pub fn objects(&self) -> &ObjectCache {
         &self.objects
     }
 
-    /// Forgets an object that was changed past this cache.
+    /// Invalidates an object that was changed past this cache.
     ///
     /// # Errors
-    /// When that could not be made durable.
+    /// The invalidation could not be made durable.
     pub async fn invalidate(&self, location: &Path) -> Result<()> {
         let forgotten = self.objects.invalidate(&self.key(location)).await;
         forgotten.map_err(|error| error_from_floe(error, location))
     }
 
-    /// Stores what was fetched and closes the cache, so that it opens quickly.
+    /// Stores fetched chunks and closes the cache, for a fast restart.
     ///
     /// # Errors
-    /// [`CacheError`] if the cache could not be closed in order. It opens
-    /// nevertheless, after a recovery.
+    /// [`CacheError`] if the cache could not be closed cleanly. It can be
+    /// reopened nevertheless, with a recovery.
     pub async fn close(&self) -> Result<(), CacheError> {
         self.objects.stop().await;
         self.objects.store().close().await
@@ -165,7 +164,7 @@ impl CachedStore {
             .unwrap_or_else(|error| vec![Err(generic(error))])
     }
 
-    /// The current metadata, if it meets the conditions of `options`.
+    /// The current metadata, if the conditions of `options` hold.
     async fn head_if(&self, location: &Path, options: &GetOptions) -> Result<GetResult> {
         let head = self.objects.head(&self.key(location)).await;
         let head = head.map_err(|error| error_from_floe(error, location))?;
@@ -220,21 +219,21 @@ impl ObjectStore for CachedStore {
             return self.head_if(location, &options).await;
         }
         if is_conditional {
-            // A condition that fails is reported before a range that does.
+            // A failed condition takes precedence over an invalid range.
             self.head_if(location, &options).await?;
         }
         let range = options.range.as_ref().map(byte_range).transpose()?;
         let read = self.objects.get(&self.key(location), range).await;
         let read = read.map_err(|error| error_from_floe(error, location))?;
         let (meta, attributes) = meta_from_floe(read.meta, location);
-        // The object may have changed since the look at its metadata.
+        // The object may have changed since its metadata was read.
         options.check_preconditions(&meta)?;
         let location = location.clone();
         let body = read
             .body
             .map_err(move |error| error_from_floe(error, &location));
         Ok(GetResult {
-            // `GetResult::bytes` asks an empty body twice for its end.
+            // `GetResult::bytes` polls an empty body again after its end.
             payload: GetResultPayload::Stream(body.fuse().boxed()),
             meta,
             range: read.range,

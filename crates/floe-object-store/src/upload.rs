@@ -8,17 +8,17 @@ use object_store::{MultipartUpload, PutPayload, PutResult, UploadPart};
 
 use crate::convert::{error_from_floe, generic};
 
-/// Parts go to the store; the cache forgets the object when they become one.
+/// Parts go to the store; completing the upload invalidates the cached object.
 #[derive(Debug)]
 pub(crate) struct CachedUpload {
     pub(crate) objects: ObjectCache,
     pub(crate) key: ObjectKey,
     pub(crate) location: Path,
-    /// The store's upload; `None` while, or after, it is completed by a task.
+    /// The store's upload; `None` once a task completes it.
     pub(crate) upload: Option<Box<dyn MultipartUpload>>,
 }
 
-/// The caller of `complete` left, or its task panicked.
+/// The caller of `complete` left, or the task panicked.
 const GONE: &str = "the upload was completed by a caller that did not wait for the result";
 
 #[async_trait]

@@ -1,5 +1,5 @@
-//! The tests that `object_store` has for every implementation, over stores in
-//! memory and in a directory, in each mode of consistency.
+//! `object_store`'s own tests, over stores in memory and in a directory, in
+//! each consistency mode.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::{ObjectStore, integration};
 
-/// A cache in a folder of its own, which lives as long as the store.
+/// A cache in its own directory, which exists as long as the store.
 async fn over(
     origin: Arc<dyn ObjectStore>,
     consistency: Consistency,

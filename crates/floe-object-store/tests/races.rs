@@ -1,5 +1,5 @@
-//! Reads race with every kind of write: a read that begins after a write was
-//! acknowledged gives that version or a later one, and never a mixture.
+//! Reads race with all kinds of writes: a read that begins after a write was
+//! acknowledged returns that version or a later one, and never a mixture.
 
 mod jittery;
 
@@ -40,7 +40,7 @@ fn content(version: u64) -> Bytes {
 }
 
 impl History {
-    /// Writes one version by one of the ways in which there are writes.
+    /// Writes one version by a random kind of write.
     async fn write(&self, store: &CachedStore, jitter: &Jitter) {
         let version = self.begun.fetch_add(1, SeqCst) + 1;
         let (path, payload) = (&self.path, content(version));
@@ -61,7 +61,7 @@ impl History {
             },
             way @ (1 | 2) => {
                 while store.put(&source, payload.clone().into()).await.is_err() {}
-                // Its bytes and metadata are cached now, too.
+                // Its bytes and metadata are cached now.
                 let _ = read_all(store, &source).await;
                 match way {
                     1 => store.copy(&source, path).await,
@@ -80,7 +80,7 @@ impl History {
         }
     }
 
-    /// Reads in one of the ways in which there are reads.
+    /// Reads by a random kind of read.
     async fn read(&self, store: &CachedStore, jitter: &Jitter) {
         let oldest = self.acknowledged.load(SeqCst);
         let from = jitter.below(900);
@@ -110,7 +110,7 @@ impl History {
         let is_true = match &found {
             Ok(found) => possible.any(|version| !is_absent(version) && found.is_of(version)),
             Err(Error::NotFound { .. }) => possible.any(is_absent),
-            // The store failed, or the object changed again and again.
+            // The store failed, or the object kept changing.
             Err(_) => true,
         };
         assert!(is_true, "{found:?} in versions {oldest} to {newest}");

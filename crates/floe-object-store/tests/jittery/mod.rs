@@ -1,5 +1,5 @@
-//! A store whose requests take any number of turns before and after they take
-//! effect, and whose writes fail now and then on either side of it.
+//! A store whose requests yield at random before and after they take effect,
+//! and whose writes fail at random before or after that.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use object_store::{
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// A source of seeded chance that tasks share.
+/// A seeded random source that tasks share.
 #[derive(Clone, Debug)]
 pub(crate) struct Jitter(Arc<Mutex<Xoshiro256PlusPlus>>);
 
