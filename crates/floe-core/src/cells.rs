@@ -1,21 +1,21 @@
 //! The open-addressing table of entry numbers.
 //!
-//! A cell is an entry's number and, in the bits that numbers do not need yet,
-//! a tag of its hash: a lookup steps over the cells of other keys without
-//! touching their entries, which would be a cache miss each.
+//! A cell has an entry's number and, in the bits that numbers do not need yet,
+//! a tag of the key's hash. The tag lets a lookup skip the cells of other keys
+//! without a cache miss for each entry.
 
 use crate::hash::fast_range;
 
 const EMPTY: u32 = u32::MAX;
-/// Fewest bits of a cell that hold the entry's number.
+/// Fewest bits of a cell for the entry's number.
 const ID_BITS_MIN: u32 = 16;
 
 /// Entry numbers by 48-bit hash.
 #[derive(Debug)]
 pub(crate) struct Cells {
     cells: Vec<u32>,
-    /// The low bits of a cell, which are the number. So many that no number has
-    /// all of them set: a used cell is never [`EMPTY`].
+    /// The low bits of a cell that have the number. They are wide enough that
+    /// no number has all of them set, so a used cell is never [`EMPTY`].
     id_bits: u32,
     used: usize,
 }
@@ -33,13 +33,14 @@ impl Cells {
         self.cells.capacity() * size_of::<u32>()
     }
 
-    /// The cell of `hash`, of which only `is_it` can be sure.
+    /// The cell of `hash`. `is_it` checks the entry, because tags are
+    /// ambiguous.
     pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<usize> {
         let (tag, ids) = (self.tag(hash), self.ids());
         self.probe(hash, |cell| cell & !ids == tag && is_it(cell & ids))
     }
 
-    /// The cell of the number `id` of `hash`.
+    /// The cell of `hash` that has the number `id`.
     pub(crate) fn position_of(&self, hash: u64, id: u32) -> Option<usize> {
         let wanted = self.tag(hash) | id;
         self.probe(hash, |cell| cell == wanted)
@@ -49,18 +50,19 @@ impl Cells {
         self.cells[position] & self.ids()
     }
 
-    /// Gives the number at `position`, which is of `hash`, a new value.
+    /// Replaces the number at `position`, which belongs to `hash`.
     pub(crate) fn renumber(&mut self, position: usize, hash: u64, id: u32) {
         self.cells[position] = self.tag(hash) | id;
     }
 
-    /// Adds `id`, for which there must be room.
+    /// Adds `id`. The table must have room.
     pub(crate) fn insert(&mut self, hash: u64, id: u32) {
         self.put(hash, id);
         self.used += 1;
     }
 
-    /// Removes by shifting followers back, so that no tombstones accumulate.
+    /// Empties a cell and shifts the following ones back, so that the table
+    /// needs no tombstones.
     pub(crate) fn remove(&mut self, mut hole: usize, hash_of: impl Fn(u32) -> u64) {
         let len = self.cells.len();
         let mut position = hole;
@@ -71,7 +73,8 @@ impl Cells {
                 break;
             }
             let home = fast_range(hash_of(cell & self.ids()) << 16, len);
-            // Move it back unless its home lies cyclically in (hole, position].
+            // Move the cell back unless its home lies cyclically in (hole,
+            // position].
             let distance_home = (position + len - home) % len;
             let distance_hole = (position + len - hole) % len;
             if distance_home >= distance_hole {
@@ -83,7 +86,7 @@ impl Cells {
         self.used -= 1;
     }
 
-    /// Makes room for `records` keys at once.
+    /// Grows the table for `records` keys.
     pub(crate) fn reserve(&mut self, records: usize, hash_of: impl Fn(u32) -> u64) {
         let len = records + records / 4;
         if len > self.cells.len() {
@@ -91,7 +94,8 @@ impl Cells {
         }
     }
 
-    /// Makes room for one more: at most 90 % full, growing by a quarter.
+    /// Makes room for one more key. The table is at most 90 % full and grows by
+    /// a quarter.
     pub(crate) fn reserve_one(&mut self, hash_of: impl Fn(u32) -> u64) {
         let len = self.cells.len();
         if (self.used + 1) * 10 > len * 9 {
@@ -99,7 +103,8 @@ impl Cells {
         }
     }
 
-    /// Lets numbers below `end` be stored, at the tags' expense.
+    /// Widens the number's bits to hold numbers below `end`, and narrows the
+    /// tags.
     pub(crate) fn widen_ids(&mut self, end: usize) {
         let needed = usize::BITS - end.leading_zeros();
         if needed <= self.id_bits {
@@ -157,12 +162,13 @@ impl Cells {
         }
     }
 
-    /// The bits of a cell that are the number.
+    /// Mask of the number's bits in a cell.
     fn ids(&self) -> u32 {
         u32::MAX >> (u32::BITS - self.id_bits)
     }
 
-    /// The low bits of the hash, which say little about the position, above the number's.
+    /// The tag: low bits of the hash, which hardly depend on the position,
+    /// above the number's bits.
     fn tag(&self, hash: u64) -> u32 {
         (hash << self.id_bits) as u32
     }

@@ -1,20 +1,20 @@
 //! Chunk recency at two bytes per chunk.
 //!
-//! Exact LRU needs two links per entry. Instead every shard divides time into
-//! epochs of one 256th of its live records' accesses; an entry remembers the
-//! epoch of its last use, and a histogram counts entries per epoch. The oldest
-//! epoch is evicted first by sweeping a hand over the entries: LRU to within
-//! 0.4 % of the cache.
+//! Exact LRU needs two links per entry. Instead, every shard divides time into
+//! epochs. An epoch lasts for as many accesses as one 256th of the shard's live
+//! records. An entry has the epoch of its last use, and a histogram counts the
+//! entries per epoch. To evict, a hand sweeps over the entries for those of the
+//! oldest epoch: LRU to within 0.4 % of the cache.
 
 use std::collections::VecDeque;
 
-/// Accesses per epoch are the live entries divided by this.
+/// An epoch lasts for the number of live entries, divided by this, in accesses.
 const EPOCHS_PER_TURNOVER: usize = 256;
-/// Older epochs are merged beyond this many, far below the 2^16 at which
-/// epoch numbers wrap.
+/// Most epochs; older ones are merged. Far below 2^16, where epoch numbers
+/// wrap.
 const EPOCHS_MOST: usize = 4096;
 
-/// Ages that recovery can give: as many as epochs make one turnover.
+/// Number of ages that recovery distinguishes: the epochs of one turnover.
 pub const RECOVERED_AGES: u16 = 256;
 
 /// The recency of one shard's chunks.
@@ -29,7 +29,7 @@ pub struct Recency {
 }
 
 impl Recency {
-    /// No entries yet.
+    /// No entries.
     pub fn new() -> Self {
         Recency {
             counts: VecDeque::from([0]),
@@ -44,15 +44,15 @@ impl Recency {
         self.counts.capacity() * size_of::<u32>()
     }
 
-    /// A new entry was used just now: its epoch.
+    /// Adds an entry that was used now; returns its epoch.
     pub fn admit(&mut self, live: usize) -> u16 {
         self.tick(live);
         *self.count_mut(self.current) += 1;
         self.current
     }
 
-    /// A recovered entry that was last used `age` epochs ago, of
-    /// [`RECOVERED_AGES`]: its epoch. Time does not pass.
+    /// Adds a recovered entry that was last used `age` epochs ago, of
+    /// [`RECOVERED_AGES`]; returns its epoch. Does not advance time.
     pub fn admit_aged(&mut self, age: u16) -> u16 {
         let age = age.min(RECOVERED_AGES - 1);
         while self.counts.len() <= usize::from(age) {
@@ -63,13 +63,15 @@ impl Recency {
         epoch
     }
 
-    /// Whether an entry of `epoch` among `live` was not used for a quarter of a turnover.
+    /// Whether an entry of `epoch` was not used for a quarter of a turnover of
+    /// `live` entries.
     pub fn is_old(&self, epoch: u16, live: usize) -> bool {
         let turnover = EPOCHS_PER_TURNOVER.min(live.max(1));
         usize::from(self.age(epoch)) * 4 >= turnover
     }
 
-    /// The youngest epochs of the oldest eighth and of the oldest half of the entries.
+    /// The youngest epochs of the oldest eighth and of the oldest half of the
+    /// entries.
     pub fn quantiles(&self) -> (u16, u16) {
         let all: usize = self.counts.iter().map(|&count| count as usize).sum();
         let youngest_of = |share: usize| {
@@ -85,7 +87,7 @@ impl Recency {
         (youngest_of(all / 8), youngest_of(all / 2))
     }
 
-    /// An entry of epoch `old` was used just now: its new epoch.
+    /// Records a use of an entry of epoch `old`; returns its new epoch.
     pub fn touch(&mut self, old: u16, live: usize) -> u16 {
         self.tick(live);
         self.forget(old);
@@ -93,14 +95,15 @@ impl Recency {
         self.current
     }
 
-    /// An entry moved: gives the copy, admitted at epoch `new`, the epoch of the original.
+    /// Gives the copy of a moved entry, admitted at epoch `new`, the epoch of
+    /// the original; returns it.
     pub fn restore(&mut self, new: u16, original: u16) -> u16 {
         self.forget(new);
         *self.count_mut(original) += 1;
         original
     }
 
-    /// An entry of epoch `epoch` is no longer live.
+    /// Removes an entry of epoch `epoch`, which is no longer live.
     pub fn forget(&mut self, epoch: u16) {
         let count = self.count_mut(epoch);
         *count = count.saturating_sub(1);
@@ -114,7 +117,7 @@ impl Recency {
         (self.counts.front() != Some(&0)).then(|| self.first())
     }
 
-    /// Gives up on the oldest epoch: nothing of it was found by a full sweep.
+    /// Drops the oldest epoch, because a full sweep found none of its entries.
     pub fn drop_oldest(&mut self) {
         if let Some(front) = self.counts.front_mut() {
             *front = 0;
@@ -126,7 +129,7 @@ impl Recency {
         self.age(epoch) >= self.age(threshold)
     }
 
-    /// The next entry for the sweep of `total` entries.
+    /// The next entry of the sweep over `total` entries.
     pub fn advance_hand(&mut self, total: usize) -> usize {
         self.hand = if self.hand + 1 >= total {
             0

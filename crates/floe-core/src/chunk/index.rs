@@ -1,17 +1,17 @@
-//! One shard of the exact index: key hash to place on flash.
+//! One shard of the exact index, from key hash to location on flash.
 //!
-//! Memory is the point of this file. Each record on flash costs one 24-byte
-//! entry; each live key costs 4 more bytes in an open-addressing table that is
-//! kept between 64 and 90 % full. Expiry times cost 4 bytes per entry, only
-//! once a shard has any.
+//! The layout minimizes memory. Each record on flash costs one 24-byte entry.
+//! Each live key costs 4 more bytes in an open-addressing table that is kept
+//! between 64 and 90 % full. Expiry times cost 4 bytes per entry, once a shard
+//! has any.
 //!
-//! An entry is *live* (served), a *ghost* (no longer served, its bytes still
-//! on flash: a write or delete of the key must add a tombstone), or *dead* (its
-//! tombstone is durable or pending). Entries of a zone
-//! form a list, so that a zone is evicted without a scan and without I/O.
+//! An entry is *live* (served), a *ghost* (not served, but its bytes are still
+//! on flash, so a write or delete of the key must add a tombstone), or *dead*
+//! (its tombstone is durable or pending). Entries of a zone form a list, so
+//! that evicting a zone needs neither scan nor I/O.
 //!
-//! Over slots, which are freed one by one, there are no such lists and no dead
-//! entries: an entry is forgotten as soon as it is out of the table.
+//! Slots are freed one by one. Over slots there are no such lists and no dead
+//! entries: an entry is freed as soon as it leaves the table.
 
 mod cold;
 #[cfg(test)]
@@ -29,19 +29,19 @@ const NONE: u32 = u32::MAX;
 const DEAD: u32 = u32::MAX;
 const GHOST_BIT: u32 = 1 << 31;
 const HASH_MASK: u64 = (1 << 48) - 1;
-/// Entries are allocated a page at a time, so that growth never copies or
-/// doubles. Each shard has half a page that it does not use, and a quarter of a
-/// byte per entry, or up to half, goes to finding the pages.
+/// Entries per page. Entries are allocated by pages, so that growth neither
+/// copies nor doubles them. Per shard this leaves half a page unused, and page
+/// pointers cost a quarter to half a byte per entry.
 const PAGE: usize = 32;
 
-/// The place of a record: its zone and the byte offset of its payload (or, for
-/// a large value, of its descriptor) in it.
+/// The location of a record: its zone, and the byte offset in it of its payload
+/// (small values) or descriptor (large values).
 pub type Place = crate::Address;
 
-/// The index's knowledge of a record.
+/// The index's data about a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place.
+    /// Location on flash.
     pub place: Place,
     /// Bytes of the value.
     pub len: u32,
@@ -51,17 +51,17 @@ pub struct Entry {
     pub expiry_unix_s: u32,
 }
 
-/// The answer to a lookup.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Served.
+    /// The record is served.
     Live(Entry),
-    /// Not served, but its bytes are still on flash.
+    /// The record is not served, but its bytes are still on flash.
     Ghost(Entry),
 }
 
 impl Found {
-    /// The entry, whichever it is.
+    /// The entry in either case.
     pub fn entry(self) -> Entry {
         match self {
             Found::Live(entry) | Found::Ghost(entry) => entry,
@@ -69,7 +69,7 @@ impl Found {
     }
 }
 
-/// The shard holds 2^32 − 2 entries and takes no more.
+/// The shard holds 2^32 − 2 entries, the most that it can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexFull;
 
@@ -91,8 +91,8 @@ impl Slot {
     }
 }
 
-/// Something of each entry. Boxed, for to grow must not copy, nor hold twice,
-/// what is there.
+/// One value per entry. Boxed pages, so that growth neither copies entries nor
+/// holds them twice.
 type Pages<T> = Vec<Box<[T; PAGE]>>;
 
 /// One shard of the index.
@@ -106,7 +106,7 @@ pub struct ShardIndex {
     free: u32,
     entries: usize,
     live: usize,
-    /// Each zone's list; none over slots.
+    /// Head of each zone's list; empty over slots.
     heads: Vec<u32>,
     recency: Option<Recency>,
 }
@@ -118,7 +118,7 @@ impl std::fmt::Debug for Slot {
 }
 
 impl ShardIndex {
-    /// An empty shard for a device; `track_recency` for CLRU.
+    /// An empty shard. CLRU sets `track_recency`.
     pub fn new(geometry: &Geometry, track_recency: bool) -> Self {
         ShardIndex {
             block_size: geometry.block_size,
@@ -134,7 +134,7 @@ impl ShardIndex {
         }
     }
 
-    /// An empty shard over slots, which tracks recency.
+    /// An empty shard over slots. It tracks recency.
     pub fn over_slots(geometry: &Geometry) -> Self {
         ShardIndex {
             heads: Vec::new(),
@@ -142,12 +142,13 @@ impl ShardIndex {
         }
     }
 
-    /// Served records.
+    /// Number of live records.
     pub fn live(&self) -> usize {
         self.live
     }
 
-    /// Records that cost memory: served, ghosts, and dead ones whose zone was not reset yet.
+    /// Number of records in memory: live ones, ghosts, and dead ones whose zone
+    /// was not reset yet.
     pub fn entries(&self) -> usize {
         self.entries
     }
@@ -163,7 +164,7 @@ impl ShardIndex {
             + self.recency.as_ref().map_or(0, Recency::memory_bytes)
     }
 
-    /// Looks `hash` up.
+    /// Looks up `hash`.
     pub fn get(&self, hash: KeyHash) -> Option<Found> {
         Some(self.found(self.table.id_at(self.find(hash)?)))
     }
@@ -178,10 +179,10 @@ impl ShardIndex {
         }
     }
 
-    /// Notes a use of `hash` for chunk-granular recency; nothing under zone
-    /// policies. Says whether it had not been used for a quarter of a turnover.
+    /// Records a use of `hash`, if the shard tracks recency. Returns whether it
+    /// had not been used for a quarter of a turnover.
     pub fn touch(&mut self, hash: KeyHash) -> bool {
-        // Asked at every hit: without recency there is nothing to look up for.
+        // Every hit calls this. Without recency, it needs no lookup.
         if self.recency.is_none() {
             return false;
         }
@@ -201,18 +202,19 @@ impl ShardIndex {
         }
     }
 
-    /// Makes `entry` the live record of `hash`. Returns what it replaced: if
-    /// that was still on flash, its tombstone must be durable before the
-    /// replacement is acknowledged.
+    /// Makes `entry` the live record of `hash`. Returns the record that it
+    /// replaced. If that one was still on flash, its tombstone must be durable
+    /// before the write is acknowledged.
     ///
     /// # Errors
-    /// [`IndexFull`] when there is no entry number left; nothing has changed then.
+    /// [`IndexFull`] if there is no free entry number. Nothing has changed
+    /// then.
     pub fn insert(&mut self, hash: KeyHash, entry: Entry) -> Result<Option<Found>, IndexFull> {
         self.insert_used(hash, entry, Recency::admit)
     }
 
-    /// The same for a recovered record that was last used `age` epochs ago, of
-    /// [`RECOVERED_AGES`](super::RECOVERED_AGES).
+    /// As [`insert`](Self::insert), for a recovered record that was last used
+    /// `age` epochs ago, of [`RECOVERED_AGES`](super::RECOVERED_AGES).
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -260,7 +262,7 @@ impl ShardIndex {
         Ok(replaced)
     }
 
-    /// Takes `hash` out: it becomes dead. Returns what it was.
+    /// Removes `hash`: its record becomes dead. Returns the record.
     pub fn remove(&mut self, hash: KeyHash) -> Option<Found> {
         let position = self.find(hash)?;
         let id = self.table.id_at(position);
@@ -274,8 +276,8 @@ impl ShardIndex {
         Some(found)
     }
 
-    /// Over slots: what was stopped being served at `place` is gone from
-    /// flash. Says whether it was known.
+    /// Over slots: frees the ghost of `hash` at `place`, whose bytes are gone
+    /// from flash. Returns whether there was one.
     pub fn forget_ghost(&mut self, hash: KeyHash, place: Place) -> bool {
         match self.get(hash) {
             Some(Found::Ghost(entry)) if entry.place == place => self.remove(hash).is_some(),
@@ -283,8 +285,8 @@ impl ShardIndex {
         }
     }
 
-    /// Stops serving `hash` while its bytes stay on flash (an eviction, an
-    /// expired or unreadable value).
+    /// Makes the record of `hash` a ghost: it was evicted, expired or was
+    /// unreadable, and its bytes stay on flash.
     pub fn ghost(&mut self, hash: KeyHash) {
         if let Some(position) = self.find(hash) {
             self.ghost_entry(self.table.id_at(position));
@@ -292,7 +294,7 @@ impl ShardIndex {
     }
 
     /// Moves a live record from `from` to `to` (host GC), leaving a dead entry
-    /// behind. Says whether the record was still live at `from`.
+    /// behind. Returns whether the record was still live at `from`.
     pub fn relocate(&mut self, hash: KeyHash, from: Place, to: Entry) -> bool {
         let Some(Found::Live(entry)) = self.get(hash) else {
             return false;
@@ -314,8 +316,7 @@ impl ShardIndex {
         true
     }
 
-    /// Stops serving everything in `zone`: its entries become ghosts. Returns
-    /// how many were live.
+    /// Makes all live records in `zone` ghosts; returns their number.
     pub fn begin_evict(&mut self, zone: ZoneId) -> usize {
         let mut count = 0;
         let mut id = self.heads.get(zone.index()).copied().unwrap_or(NONE);
@@ -329,7 +330,7 @@ impl ShardIndex {
         count
     }
 
-    /// Forgets everything in `zone`, whose bytes are gone from flash.
+    /// Frees all entries of `zone`, whose bytes are gone from flash.
     pub fn end_evict(&mut self, zone: ZoneId) {
         let Some(head) = self.heads.get_mut(zone.index()) else {
             return;
@@ -350,8 +351,8 @@ impl ShardIndex {
         }
     }
 
-    /// CLRU: stops serving about `bytes` of the least recently used records
-    /// and hands each to `evicted`. Returns the bytes stopped.
+    /// CLRU: makes the least recently used records of about `bytes` bytes
+    /// ghosts, and passes each to `evicted`. Returns their bytes.
     pub fn evict_least_recent(&mut self, bytes: u64, mut evicted: impl FnMut(Entry)) -> u64 {
         self.evict_weighed(bytes, |entry| {
             evicted(entry);
@@ -359,7 +360,8 @@ impl ShardIndex {
         })
     }
 
-    /// The same for a number of records.
+    /// As [`evict_least_recent`](Self::evict_least_recent), for a number of
+    /// records.
     pub fn evict_least_recent_records(
         &mut self,
         records: u64,
@@ -414,8 +416,8 @@ impl ShardIndex {
         self.table.find(h48, |id| self.slot(id).hash() == h48)
     }
 
-    /// Makes room in the table for `records` keys at once, as recovery does
-    /// that knows about how many come.
+    /// Grows the table for `records` keys at once. Recovery knows roughly how
+    /// many it will insert.
     pub fn reserve(&mut self, records: usize) {
         self.table.reserve(records, |id| hash_in(&self.pages, id));
     }
@@ -458,7 +460,8 @@ impl ShardIndex {
         }
     }
 
-    /// Marks an entry that has left the table dead; it stays on its zone's list.
+    /// Marks an entry that has left the table as dead. It stays on its zone's
+    /// list.
     fn kill(&mut self, id: u32) {
         self.ghost_entry(id);
         self.slot_mut(id).len = DEAD;

@@ -1,9 +1,9 @@
-//! The chunk engine's core: it decides which zone takes the next bytes, where a
+//! The chunk engine's core. It decides which zone takes the next bytes, where a
 //! key's value lies, and what is reclaimed next.
 //!
-//! [`Plan`] is the validated configuration; [`ShardIndex`] maps key hashes to
-//! places on flash; [`ZoneTable`] is the state of every zone. Nothing here does
-//! I/O: the driver in the `floe` crate carries the decisions out.
+//! [`Plan`] is the validated configuration, [`ShardIndex`] maps key hashes to
+//! locations on flash, and [`ZoneTable`] has the state of every zone. The
+//! driver in the `floe` crate does the I/O.
 
 mod clru;
 mod index;

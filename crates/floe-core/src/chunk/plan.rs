@@ -1,4 +1,4 @@
-//! From configuration to a plan that can run.
+//! Validates the configuration: [`ChunkConfig`] becomes a [`Plan`].
 
 use serde::{Deserialize, Serialize};
 
@@ -15,26 +15,26 @@ pub const METADATA_ZONES: u32 = 2;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Eviction {
-    /// Zone LRU with promotion: a hit anywhere in a zone makes the whole zone
-    /// recent; the least recent zone goes (ZNCache §3.3).
+    /// Zone LRU with promotion: a hit on any value makes its whole zone recent.
+    /// The least recent zone is evicted (ZNCache §3.3).
     #[default]
     Zplru,
-    /// The oldest zone goes.
+    /// Evicts the oldest zone.
     Fifo,
-    /// SIEVE over zones (Zhang et al., NSDI '24): a hand walks from old to
-    /// new, sparing zones visited since it last passed.
+    /// SIEVE over zones (Zhang et al., NSDI '24): a hand walks from old to new
+    /// and spares zones that were hit since it last passed.
     Sieve,
-    /// Chunk LRU: the least recent chunks go; their space is reclaimed by host
-    /// GC on zoned devices and by reuse in place on devices that allow random
-    /// writes (ZNCache §3.3, future work there).
+    /// Chunk LRU: evicts the least recent chunks. Host GC reclaims their space
+    /// on zoned devices, reuse in place on devices that allow random writes
+    /// (ZNCache §3.3, future work there).
     Clru,
 }
 
-/// How CLRU lays zones out.
+/// The layout of zones under CLRU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClruLayout {
-    /// Slots where the device allows random writes, a log elsewhere.
+    /// Slots if the device allows random writes, otherwise a log.
     #[default]
     Auto,
     /// A log of batches, and host GC.
@@ -58,23 +58,23 @@ impl std::fmt::Display for ClruLayout {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
-    /// Power loss: notes are flushed to stable media before the answer.
+    /// Power loss: tombstones are flushed to stable media before the response.
     #[default]
     Power,
-    /// The death of the process, but not of the machine: notes are written
-    /// before the answer, not flushed.
+    /// A crash of the process, but not of the machine: tombstones are written
+    /// before the response, but not flushed.
     Process,
 }
 
-/// When large values are read while others stream in.
+/// The order of reads of large values while others stream in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LargeReads {
-    /// At once. Hits are fast, and values on their way in wait for flash.
+    /// Reads start at once. Hits are fast, and incoming values wait for flash.
     First,
-    /// When the values have begun to stream in that came before: reads and
-    /// writes share flash in the order in which they come. The default: under load no
-    /// request is overtaken, which takes most from the tail.
+    /// A read starts once all streams that came before it have begun, so reads
+    /// and writes share flash in order of arrival. The default: under load no
+    /// request is overtaken, which shortens the tail most.
     #[default]
     InTurn,
 }
@@ -85,36 +85,36 @@ crate::parse_by_name!(Eviction, ClruLayout, Durability, LargeReads);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChunkConfig {
-    /// Bytes of a chunk: the unit that objects are cut into. 64 KiB to 1 GiB.
-    /// In slots it is also the length of the longest.
+    /// Bytes of a chunk, the unit that objects are cut into: 64 KiB to 1 GiB.
+    /// Over slots, no value is longer.
     pub size: ByteSize,
     /// The order in which chunks are evicted.
     pub eviction: Eviction,
-    /// Zones written at once; `None` chooses by the device's limits.
+    /// Zones that are open at a time; `None` chooses by the device's limits.
     pub open_zones: Option<u32>,
     /// Free zones at or below which background eviction starts.
     pub reclaim_start_free_zones: Option<u32>,
-    /// Free zones at which it stops.
+    /// Free zones at which background eviction stops.
     pub reclaim_stop_free_zones: Option<u32>,
-    /// CLRU with host GC: share of a zone's bytes, in percent, that must be
-    /// garbage before GC takes it while free zones are not scarce.
+    /// CLRU with host GC: minimum share of garbage in a zone, in percent, for
+    /// GC to collect it while free zones are not scarce.
     pub gc_garbage_percent: u32,
     /// CLRU: slots written in place, or a log with host GC.
     pub clru_layout: ClruLayout,
     /// The failures that an acknowledged delete or overwrite survives.
     pub durability: Durability,
-    /// Bytes of values that may wait in RAM for their write to flash.
+    /// Bytes of values in RAM that wait to be written.
     pub write_buffer: ByteSize,
     /// Index shards; `None` chooses by capacity. One shard is a single coarse lock.
     pub shards: Option<u32>,
-    /// Milliseconds that a small value may wait for others to share its write.
+    /// Milliseconds that a small value may wait to share a write with others.
     pub flush_delay_ms: u64,
-    /// Appends in flight at once.
+    /// Most appends in flight.
     pub write_depth: u32,
-    /// When large values are read while others stream in.
+    /// The order of reads of large values while others stream in.
     pub large_reads: LargeReads,
-    /// Bytes of large values that all readers together may have read before
-    /// they are asked for; each may have 256 KiB besides.
+    /// Bytes of large values that all readers together may read ahead, besides
+    /// 256 KiB for each.
     pub read_ahead: ByteSize,
 }
 
@@ -139,7 +139,7 @@ impl Default for ChunkConfig {
     }
 }
 
-/// A setting that cannot work: which, its value, why, and what would.
+/// A setting that cannot work: its name and value, the reason, and the cure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} = {value} cannot work: {reason}; {cure}")]
 pub struct ConfigError {
@@ -178,27 +178,27 @@ pub struct WaterMarks {
     pub low: u32,
 }
 
-/// A configuration that is known to run on a geometry.
+/// A configuration that fits a geometry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The device's shape.
+    /// The device's geometry.
     pub geometry: Geometry,
     /// Log zones, or slots written in place.
     pub layout: ZoneLayout,
-    /// How a zone is divided where `layout` is slots.
+    /// The division of a zone, if `layout` is slots.
     pub slots: Option<SlotGeometry>,
-    /// The unit that objects are cut into, and over slots the length of one.
+    /// Bytes of a chunk, and of a slot's longest value.
     pub chunk_bytes: u64,
-    /// Longest value: over slots a chunk, in a log what a zone holds. Never
-    /// below `chunk_bytes`.
+    /// Bytes of the longest value: a chunk over slots, otherwise what a zone
+    /// holds. At least `chunk_bytes`.
     pub value_bytes_max: u64,
-    /// The policy.
+    /// The eviction policy.
     pub eviction: Eviction,
-    /// Data zones written at once.
+    /// Data zones that are open at a time.
     pub open_zones: u32,
-    /// When eviction runs.
+    /// Free zones that start and stop background eviction.
     pub water: WaterMarks,
-    /// Percent of garbage that makes a zone worth collecting early.
+    /// Percent of garbage from which on host GC collects a zone early.
     pub gc_garbage_percent: u32,
     /// The failures that acknowledged invalidations survive.
     pub durability: Durability,
@@ -206,11 +206,11 @@ pub struct Plan {
     pub write_buffer_bytes: u64,
     /// Index shards.
     pub shards: u32,
-    /// Nanoseconds a small value may wait for company.
+    /// Nanoseconds that a small value may wait to share a write.
     pub flush_delay_ns: u64,
-    /// Appends in flight.
+    /// Most appends in flight.
     pub write_depth: u32,
-    /// When large values are read while others stream in.
+    /// The order of reads of large values while others stream in.
     pub large_reads: LargeReads,
     /// Bytes that all readers of large values together may read ahead.
     pub read_ahead_bytes: u64,
@@ -238,7 +238,8 @@ impl Plan {
         let data_zones = data_zones(geometry)?;
         let open_zones = open_zones(config, geometry, data_zones)?;
         let water = water_marks(config, data_zones, open_zones)?;
-        // A batch must leave most of its zone to others, or zones end half empty.
+        // A batch takes at most a small part of its zone. Otherwise zones would
+        // be closed half empty.
         let batch_bytes = u64::from(geometry.max_append_bytes)
             .min(1 << 20)
             .min((geometry.zone_capacity / 8).max(SMALL_MAX_BYTES as u64 + 4 * block))
@@ -274,7 +275,7 @@ impl Plan {
                 "chunk.write_depth",
                 config.write_depth,
                 "appends in flight must be 1 to 1024",
-                "8 suits most devices",
+                "use 8, which suits most devices",
             ));
         }
         if config.gc_garbage_percent > 100 {
@@ -282,7 +283,7 @@ impl Plan {
                 "chunk.gc_garbage_percent",
                 config.gc_garbage_percent,
                 "a percentage is 0 to 100",
-                "20 is the default",
+                "use 20, the default",
             ));
         }
         let chunks = geometry.total_capacity() / chunk_bytes;
@@ -335,11 +336,11 @@ impl Plan {
     }
 
     /// Bytes of a large value that one write or read carries: a piece, or a
-    /// part of one where a slot holds the whole value as a single piece.
+    /// part of the single piece that a slot holds.
     pub fn stream_bytes(&self) -> u32 {
         match self.layout {
             ZoneLayout::Log => self.piece_bytes,
-            // Whole units: 1 MiB, or one block where blocks are longer.
+            // 1 MiB, or one block if blocks are longer.
             ZoneLayout::Slots => self.piece_bytes.min(1 << 20).max(self.geometry.block_size),
         }
     }
@@ -378,7 +379,8 @@ fn large_footprint(geometry: &Geometry, piece_bytes: u32, key_len: usize, value_
 
 /// Payload bytes of a piece on this device.
 fn piece_bytes(geometry: &Geometry) -> u32 {
-    // Beyond a megabyte a longer append gains nothing, and every piece in flight costs RAM.
+    // Appends beyond a megabyte gain nothing, and every piece in flight costs
+    // RAM.
     let append = geometry
         .max_append_bytes
         .min((1 << 20) + geometry.block_size);
@@ -434,41 +436,42 @@ fn check_chunk_size(chunk_bytes: u64, geometry: &Geometry) -> Result<(), ConfigE
     Ok(())
 }
 
-/// Bytes of a zone that one chunk cannot use: header, descriptors, summary.
+/// Bytes of a zone that a chunk cannot use: header, descriptors, summary.
 fn zone_overhead(geometry: &Geometry, chunk_bytes: u64) -> u64 {
     let block = u64::from(geometry.block_size);
     let footprint = large_footprint(geometry, piece_bytes(geometry), KEY_MAX_BYTES, chunk_bytes);
     footprint - chunk_bytes + block + summary_bytes(1, geometry.block_size) as u64
 }
 
-/// The longest value that a zone of a log holds. A large value is streamed into
-/// one zone whatever the chunk size is; only where the device's appends are too
-/// short for a batch with the longest small value does a chunk stay the limit.
+/// The longest value that a zone of a log holds. A large value may exceed the
+/// chunk size, because it streams into one zone. The chunk stays the limit only
+/// if an append cannot carry a batch with the longest small value.
 fn log_value_bytes_max(chunk_bytes: u64, batch_bytes: u64, geometry: &Geometry) -> u64 {
     let block = u64::from(geometry.block_size);
     if batch_bytes < (SMALL_MAX_BYTES + KEY_MAX_BYTES) as u64 + 2 * block {
         return chunk_bytes;
     }
-    // The overhead grows with the value, so that of a whole zone is enough.
+    // The overhead grows with the value. That of a value as long as the zone is
+    // an upper bound.
     let overhead = zone_overhead(geometry, geometry.zone_capacity.min(LARGE_MAX_BYTES));
     let room = geometry.zone_capacity.saturating_sub(overhead) / block * block;
     room.min(LARGE_MAX_BYTES).max(chunk_bytes)
 }
 
-/// How zones are divided if they are, or `None` for a log.
+/// The division of zones into slots, or `None` for a log.
 fn slot_geometry(
     config: &ChunkConfig,
     geometry: &Geometry,
 ) -> Result<Option<SlotGeometry>, ConfigError> {
     let wanted = config.clru_layout;
-    let refuse =
+    let reject =
         |reason: &str, cure: &str| Err(ConfigError::new("chunk.clru_layout", wanted, reason, cure));
     match (wanted, config.eviction) {
-        (ClruLayout::Slots, _) if !geometry.random_writes => refuse(
+        (ClruLayout::Slots, _) if !geometry.random_writes => reject(
             "the device takes no writes in place",
             "`log` works there, and `auto` chooses it",
         ),
-        (ClruLayout::Slots, eviction) if eviction != Eviction::Clru => refuse(
+        (ClruLayout::Slots, eviction) if eviction != Eviction::Clru => reject(
             "only chunk.eviction = clru writes chunks in place",
             "set chunk.eviction = `clru`, or leave chunk.clru_layout out",
         ),
@@ -541,13 +544,14 @@ fn open_zones(
         .into_iter()
         .flatten()
         .min();
-    // Two are kept for the metadata zones, which are both open while the journal moves.
+    // Two open zones are reserved for the metadata zones, both of which are
+    // open while the metadata log moves.
     let limit = device_limit.map_or(u32::MAX, |n| n.saturating_sub(METADATA_ZONES));
     if limit == 0 {
         return Err(ConfigError::new(
             "device.max_open_zones",
             device_limit.unwrap_or(0),
-            "two open zones are kept for metadata",
+            "two open zones are reserved for metadata",
             "the device must allow at least 3 open and active zones",
         ));
     }
@@ -569,9 +573,9 @@ fn water_marks(
     data_zones: u32,
     open_zones: u32,
 ) -> Result<WaterMarks, ConfigError> {
-    // Enough free zones that writers do not wait for an eviction, few enough that flash is not idle.
-    // A restart takes new zones to write to, beside those that were open: with
-    // fewer free ones it would begin with evictions.
+    // Enough free zones that writers do not wait for evictions, and few enough
+    // that little flash is unused. A restart writes to new zones beside those
+    // that were open. With fewer free ones it would begin with evictions.
     let high = config
         .reclaim_start_free_zones
         .unwrap_or_else(|| (data_zones / 64).max(open_zones.min(data_zones / 4)).max(1));

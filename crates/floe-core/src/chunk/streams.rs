@@ -1,38 +1,37 @@
-//! The choice of large values that may stream in.
+//! Decides when a large value may stream in.
 //!
-//! A large value's room is promised when its first piece is written, and what
-//! is promised is no use to anybody until the value is whole. Where the flash
-//! is the limit, more streams at once write no faster and only hold more of
-//! the cache empty; where the sources are slow, more streams at once are what
-//! keeps the flash busy. So a stream begins if what is promised is a small
-//! share of the cache and fits the write buffer, or if the device has little to
-//! write. Streams that have to share the buffer piece by piece would land piece by
-//! piece among each other, and a drive that collects garbage would have more to move. Sources that
-//! stand still send nothing to the device, and so keep no other out, up to the
-//! share of the cache that may be promised in all.
+//! Room on flash is reserved for the whole value when its first piece is
+//! written, and is of no use until the value is complete. If flash is the
+//! bottleneck, more streams write no faster and only hold more of the cache
+//! empty. If sources are slow, more streams keep flash busy. So a stream begins
+//! if reservations are a small share of the cache and fit the write buffer, or
+//! if the device has little to write. Streams that shared the buffer piece by
+//! piece would interleave on flash, and a drive that collects garbage would
+//! move more. A stalled source sends nothing to the device. It keeps no other
+//! stream from starting, up to the share of the cache that may be reserved.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::Tick;
 
-/// Part of the cache that may be promised without further ado: 1/64.
+/// Part of the cache that may always be reserved: 1/64.
 const SHARE_FREELY: u64 = 64;
-/// Part of the cache that may be promised at all: 1/4.
+/// Part of the cache that may be reserved at most: 1/4.
 const SHARE_MOST: u64 = 4;
 /// Pieces in flight below which the device has little to write.
 const FEW_PIECES: u64 = 8;
-/// How long a stream counts as busy that waits for its source.
+/// Time for which a stream counts as busy while it waits for its source.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A stream that began.
+/// Identifies a running stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(u64);
 
-/// Why a stream may not begin now.
+/// A stream may not begin now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// When to ask again, if nothing was written and no stream ended until then.
+    /// When to try again, unless a write completes or a stream ends before.
     pub retry_at: Option<Tick>,
 }
 
@@ -50,21 +49,22 @@ pub struct Streams {
 #[derive(Debug)]
 struct Stream {
     in_flight_bytes: u64,
-    /// Since when it waits for its source, if it does.
+    /// The time since which the stream waits for its source, if it does.
     idle_since: Option<Tick>,
     has_sent: bool,
 }
 
 impl Stream {
-    /// Until when it counts as busy; `None` for as long as nothing changes.
+    /// The time until which the stream counts as busy; `None` if only an event
+    /// can change that.
     fn busy_until(&self) -> Option<Tick> {
         self.idle_since.map(|since| since + PATIENCE)
     }
 }
 
 impl Streams {
-    /// None yet, for a cache of `capacity_bytes` that writes pieces of `piece_bytes`
-    /// from a buffer of `buffer_bytes`.
+    /// No streams, for a cache of `capacity_bytes` that writes pieces of
+    /// `piece_bytes` from a buffer of `buffer_bytes`.
     pub fn new(capacity_bytes: u64, buffer_bytes: u64, piece_bytes: u64) -> Self {
         Streams {
             freely_bytes: (capacity_bytes / SHARE_FREELY).min(buffer_bytes),
@@ -76,11 +76,11 @@ impl Streams {
         }
     }
 
-    /// Begins a stream of `bytes` in all, which must be [ended](Self::end).
+    /// Begins a stream of `bytes` in total, which must be [ended](Self::end).
     ///
     /// # Errors
-    /// [`Backoff`] while the device is busy with those that run, or while they
-    /// hold too much of the cache. Never while none runs.
+    /// [`Backoff`] while running streams keep the device busy or hold too much
+    /// of the cache. Never if none runs.
     pub fn begin(&mut self, bytes: u64, now: Tick) -> Result<StreamId, Backoff> {
         let promised = self.promised_bytes.saturating_add(bytes);
         if !self.running.is_empty() && promised > self.freely_bytes {
@@ -109,7 +109,7 @@ impl Streams {
             if until.is_some_and(|until| until <= now) {
                 continue;
             }
-            // One that has just begun will send its first piece any moment.
+            // A stream that has just begun will send its first piece soon.
             busy_bytes += match stream.has_sent {
                 true => stream.in_flight_bytes,
                 false => self.piece_bytes,
@@ -125,7 +125,7 @@ impl Streams {
         }
     }
 
-    /// A stream has `bytes` for the device to write.
+    /// A stream has sent `bytes` to the device.
     pub fn sent(&mut self, stream: StreamId, bytes: u64) {
         if let Some(stream) = self.running.get_mut(&stream) {
             stream.has_sent = true;
@@ -140,29 +140,29 @@ impl Streams {
         }
     }
 
-    /// A stream waits for its source from `now` on. What it has in flight lands
-    /// unseen meanwhile, so that it does not count for long.
+    /// Marks the stream as waiting for its source as of `now`. Its writes in
+    /// flight finish meanwhile, so it counts as busy only for a while.
     pub fn idle(&mut self, stream: StreamId, now: Tick) {
         if let Some(stream) = self.running.get_mut(&stream) {
             stream.idle_since = Some(now);
         }
     }
 
-    /// A stream's source has given it something.
+    /// The stream's source has delivered data.
     pub fn busy(&mut self, stream: StreamId) {
         if let Some(stream) = self.running.get_mut(&stream) {
             stream.idle_since = None;
         }
     }
 
-    /// A stream of `bytes` is over, well or badly.
+    /// Ends a stream of `bytes`, whether it succeeded or failed.
     pub fn end(&mut self, stream: StreamId, bytes: u64) {
         if self.running.remove(&stream).is_some() {
             self.promised_bytes = self.promised_bytes.saturating_sub(bytes);
         }
     }
 
-    /// Bytes that are promised to streams.
+    /// Bytes that are reserved for streams.
     pub fn promised_bytes(&self) -> u64 {
         self.promised_bytes
     }
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_device_lets_only_a_share_of_the_cache_be_promised() {
+    fn a_busy_device_limits_reservations_to_a_share_of_the_cache() {
         let mut streams = streams();
         let mut running = Vec::new();
         while let Ok(id) = streams.begin(10 * MIB, at(0)) {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_device_gets_streams_that_the_buffer_holds_whole() {
+    fn a_busy_device_takes_streams_that_fit_the_buffer() {
         let mut streams = Streams::new(6400 * MIB, 40 * MIB, MIB);
         let mut running = 0;
         while let Ok(id) = streams.begin(10 * MIB, at(0)) {
@@ -208,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn sources_that_stand_still_keep_no_other_out() {
+    fn stalled_sources_block_no_other_stream() {
         let mut streams = streams();
         let mut begun = 0;
         for step in 0..100 {
             while let Ok(id) = streams.begin(10 * MIB, at(step * 100)) {
-                // Some have sent pieces that are not written yet.
+                // Some streams have sent pieces that are not written yet.
                 if begun % 2 == 0 {
                     streams.sent(id, 3 * MIB);
                 }
@@ -221,7 +221,7 @@ mod tests {
                 begun += 1;
             }
         }
-        assert_eq!(begun, 160, "until a quarter of the cache is promised");
+        assert_eq!(begun, 160, "until a quarter of the cache is reserved");
         assert_eq!(
             streams.begin(10 * MIB, at(10_000)),
             Err(Backoff { retry_at: None })
@@ -229,20 +229,20 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_may_not_begin_learns_when_to_ask_again() {
+    fn backoff_has_the_time_to_retry() {
         let mut streams = streams();
-        let refused = loop {
+        let rejected = loop {
             match streams.begin(10 * MIB, at(5)) {
                 Ok(id) => streams.idle(id, at(5)),
-                Err(refused) => break refused,
+                Err(rejected) => break rejected,
             }
         };
-        assert_eq!(refused.retry_at, Some(at(105)));
+        assert_eq!(rejected.retry_at, Some(at(105)));
         assert!(streams.begin(10 * MIB, at(105)).is_ok());
     }
 
     #[test]
-    fn one_stream_always_may_run() {
+    fn a_single_stream_may_always_run() {
         let mut streams = Streams::new(MIB, MIB, MIB);
         let id = streams.begin(100 * MIB, at(0)).expect("the only one");
         assert!(streams.begin(MIB, at(0)).is_err());
@@ -251,10 +251,10 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever happens, what is promised is what runs, within the bound,
-        /// and once all have ended nothing is left.
+        /// Reservations always equal the running streams' bytes, stay within
+        /// the bound, and are zero once all have ended.
         #[test]
-        fn nothing_is_promised_twice_or_forgotten(
+        fn reservations_equal_the_running_streams(
             steps in proptest::collection::vec((0u8..4, 0usize..16, 1u64..40), 1..300)
         ) {
             let mut streams = streams();

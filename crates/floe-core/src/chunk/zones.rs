@@ -1,13 +1,14 @@
-//! The state of every zone, and which one takes the next bytes.
+//! The state of every zone, and the choice of the zone that takes the next
+//! bytes.
 //!
 //! ```text
 //!  Empty ─► Opening ─► Open ─► Closing ─► Full ─► Evicting ─► Empty
 //!              └─────────┴────────┴─────────┴────────┴──────► Retired
 //! ```
 //!
-//! Space is promised before it is written: a placement adds to `used`, so that
-//! concurrent writers of one zone never overrun it, and a large value that
-//! streams in slowly neither holds the zone from others nor loses its room.
+//! Space is reserved before it is written: a placement adds to `used`. So
+//! concurrent writers never overrun a zone, and a slow large value neither
+//! blocks its zone for others nor loses its room.
 
 use std::collections::VecDeque;
 
@@ -20,67 +21,68 @@ use crate::policy::zone::{Candidate, ZonePolicy};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ZonePhase {
-    /// Free.
+    /// The zone is free.
     Empty,
-    /// Its header is being written.
+    /// The zone's header is being written.
     Opening,
-    /// Takes values.
+    /// The zone takes values.
     Open,
-    /// Takes no more; waits for writes in flight, then for its summary.
+    /// The zone takes no more values. It waits for writes in flight, then for
+    /// its summary.
     Closing,
-    /// Read only.
+    /// The zone is read only.
     Full,
-    /// Being emptied; nothing in it is served.
+    /// The zone is being reset; nothing in it is served.
     Evicting,
-    /// Failed; not used until the cache is opened again.
+    /// The zone failed and is unused until the cache is opened again.
     Retired,
 }
 
-/// A zone at a glance.
+/// The state of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneInfo {
     /// Its phase.
     pub phase: ZonePhase,
-    /// The generation of its life.
+    /// The generation of its current life.
     pub generation: Generation,
-    /// Bytes promised or written from its start.
+    /// Bytes reserved or written from its start.
     pub used_bytes: u64,
-    /// Records promised or written.
+    /// Records reserved or written.
     pub records: u32,
-    /// Placements that are not done.
+    /// Placements that have not ended.
     pub in_flight: u32,
 }
 
 #[derive(Clone, Debug)]
 struct Zone {
     info: ZoneInfo,
-    /// Position in the order of filling; larger is newer.
+    /// Position in the order in which zones filled; larger is newer.
     filled: u64,
     /// Writes that failed since the cache was opened.
     failures: u32,
-    /// Opened for what host GC moves.
+    /// Whether the zone was opened for host GC.
     for_gc: bool,
-    /// Was written and emptied, so that there is space below the device for it
-    /// unless others have taken that.
-    gave_back: bool,
+    /// Whether its last reset freed space. Then the device has space for it
+    /// unless another file has taken that.
+    has_space: bool,
 }
 
-/// Writes to a zone that may fail before it is retired.
+/// Failed writes after which a zone is retired.
 const FAILURES_MOST: u32 = 3;
 
-/// The place of the next bytes.
+/// The result of a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// Into this open zone.
+    /// Write to this open zone.
     In(ZoneId, Generation),
-    /// Into this zone, once the caller has written its header and called
+    /// Write to this zone, after the caller has written its header and called
     /// [`ZoneTable::opened`].
     AfterOpening(ZoneId, Generation),
-    /// Nowhere now: ask again when a zone has been freed, opened or closed.
+    /// No zone has room. Try again when a zone was freed, opened or closed.
     Wait,
 }
 
-/// The claimant of space.
+/// The purpose of a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
     User,
@@ -103,16 +105,16 @@ pub struct ZoneTable {
     next_generation: u32,
     fills: u64,
     policy: ZonePolicy,
-    /// Zones out of use.
+    /// Number of retired zones, including withdrawn ones.
     retired: usize,
-    /// Retired only because there is no space below the device for them.
+    /// Zones that are retired only because the device has no space for them.
     withdrawn: Vec<ZoneId>,
-    /// Zones to withdraw as soon as they are emptied.
+    /// Number of zones to withdraw as soon as they are reset.
     to_withdraw: usize,
 }
 
 impl ZoneTable {
-    /// All data zones empty.
+    /// A table in which all data zones are empty.
     pub fn new(
         plan: &Plan,
         first_generation: Generation,
@@ -124,7 +126,8 @@ impl ZoneTable {
             .into_iter()
             .flatten()
             .min();
-        // If the device sets no limit, zones may linger in `Closing` behind slow streams.
+        // Without a limit of the device, zones may stay in `Closing` behind
+        // slow streams.
         let active_most = device_most.map_or(plan.open_zones as usize * 4 + 16, |n| {
             n.saturating_sub(METADATA_ZONES) as usize
         });
@@ -139,7 +142,7 @@ impl ZoneTable {
             filled: 0,
             failures: 0,
             for_gc: false,
-            gave_back: false,
+            has_space: false,
         };
         ZoneTable {
             zones: vec![empty; geometry.zone_count as usize],
@@ -161,20 +164,21 @@ impl ZoneTable {
         }
     }
 
-    /// Finds room for `bytes` and `records` of a user's values. The placement
+    /// Reserves room for `bytes` and `records` of users' values. The placement
     /// must be ended with [`done`](Self::done).
     pub fn place(&mut self, bytes: u64, records: u32) -> Placed {
         self.place_for(Claim::User, bytes, records)
     }
 
-    /// The same for values that host GC moves; may use the reserve.
+    /// As [`place`](Self::place), for values that host GC moves. May use the
+    /// reserve.
     pub fn place_for_gc(&mut self, bytes: u64, records: u32) -> Placed {
         self.place_for(Claim::HostGc, bytes, records)
     }
 
     fn place_for(&mut self, claim: Claim, bytes: u64, records: u32) -> Placed {
-        // As long as zones are short, users leave host GC what it has opened:
-        // they would fill it at once, and GC could not free another.
+        // While zones are scarce, users leave those of host GC alone. They
+        // would fill them at once, and GC could not free another zone.
         let is_short = claim == Claim::User && self.free.len() <= self.gc_reserve;
         for step in 0..self.open.len() {
             let index = (self.rotation + step) % self.open.len();
@@ -195,12 +199,13 @@ impl ZoneTable {
             self.gc_reserve
         };
         if self.free.len() <= reserve {
-            // Without a zone to open, closing one makes the shortage worse, unless
-            // that is the only way to a zone that can be evicted.
+            // With no free zone, closing one makes the shortage worse, unless
+            // it is the only way to a zone that can be evicted.
             if self.anything_coming() || self.close_fullest() || self.free.is_empty() {
                 return Placed::Wait;
             }
-            // All others failed: nothing is left to collect, so host GC does not need the reserve.
+            // All other zones failed. Nothing is left to collect, so host GC
+            // does not need the reserve.
         }
         if self.open.len() >= self.open_most() && !self.close_fullest() {
             return Placed::Wait;
@@ -225,7 +230,7 @@ impl ZoneTable {
         Placed::AfterOpening(zone, self.promise(zone, bytes, records))
     }
 
-    /// Slots: the next zone to divide, which the caller initialises and then
+    /// Over slots: the next zone to divide. The caller initializes it, then
     /// calls [`opened`](Self::opened). Zones of slots stay open.
     pub fn open_for_slots(&mut self) -> Option<(ZoneId, Generation)> {
         let zone = self.free.pop_front()?;
@@ -241,7 +246,7 @@ impl ZoneTable {
         Some((zone, generation))
     }
 
-    /// Slots, after a restart: `zone` is open.
+    /// Over slots, after a restart: marks `zone` as open.
     pub fn recovered_slots(&mut self, zone: ZoneId, generation: Generation) {
         self.free.retain(|&z| z != zone);
         let info = &mut self.zones[zone.index()].info;
@@ -249,7 +254,7 @@ impl ZoneTable {
         info.generation = generation;
     }
 
-    /// The zone's header is written: it takes values.
+    /// The zone's header is written; the zone takes values.
     pub fn opened(&mut self, zone: ZoneId) {
         let info = &mut self.zones[zone.index()].info;
         if info.phase == ZonePhase::Opening {
@@ -257,21 +262,21 @@ impl ZoneTable {
         }
     }
 
-    /// A placement is over, well or badly. A zone may now be
+    /// Ends a placement, whether it succeeded or failed. The zone may now be
     /// [closable](Self::take_closable).
     pub fn done(&mut self, zone: ZoneId) {
         let info = &mut self.zones[zone.index()].info;
         info.in_flight = info.in_flight.saturating_sub(1);
     }
 
-    /// Zones that are closing with nothing in flight. The caller writes each
-    /// one's summary and calls [`closed`](Self::closed); no other caller is
-    /// given the same zone.
+    /// Closing zones without writes in flight. The caller writes each one's
+    /// summary and calls [`closed`](Self::closed). No other caller gets the
+    /// same zone.
     pub fn take_closable(&mut self) -> Vec<ZoneId> {
         let mut ready = Vec::new();
         for (index, zone) in self.zones.iter_mut().enumerate() {
             if zone.info.phase == ZonePhase::Closing && zone.info.in_flight == 0 {
-                // Holds the zone until `closed`, and hides it from the next caller.
+                // Keeps the zone from being returned again until `closed`.
                 zone.info.in_flight = 1;
                 ready.push(ZoneId(index as u32));
             }
@@ -279,7 +284,7 @@ impl ZoneTable {
         ready
     }
 
-    /// Takes every open zone out of use, so that it can be closed.
+    /// Makes every open zone closing.
     pub fn close_all(&mut self) {
         while let Some(zone) = self
             .open
@@ -290,7 +295,7 @@ impl ZoneTable {
         }
     }
 
-    /// The zone is full: its summary is written, or never will be.
+    /// The zone is full: its summary is written, or cannot be.
     pub fn closed(&mut self, zone: ZoneId) {
         if self.zones[zone.index()].info.phase == ZonePhase::Closing {
             self.closing -= 1;
@@ -302,9 +307,9 @@ impl ZoneTable {
         }
     }
 
-    /// A write to `zone` failed. It takes no more, and is closed, evicted and
-    /// reset like any other; a zone that keeps failing is retired. Says whether
-    /// it was.
+    /// A write to `zone` failed. The zone takes no more values, and is closed,
+    /// evicted and reset. After repeated failures it is retired; returns
+    /// whether it was.
     pub fn failed(&mut self, zone: ZoneId) -> bool {
         let entry = &mut self.zones[zone.index()];
         entry.failures += 1;
@@ -329,7 +334,7 @@ impl ZoneTable {
         false
     }
 
-    /// Takes a zone out of use for good. What it holds stays readable.
+    /// Retires a zone. Its values stay readable.
     pub fn retire(&mut self, zone: ZoneId) {
         self.open.retain(|&z| z != zone);
         self.free.retain(|&z| z != zone);
@@ -343,7 +348,7 @@ impl ZoneTable {
         self.retired += 1;
     }
 
-    /// Free zones.
+    /// Number of free zones.
     pub fn free_zones(&self) -> u32 {
         self.free.len() as u32
     }
@@ -362,13 +367,13 @@ impl ZoneTable {
             .map(|(i, _)| ZoneId(i as u32))
     }
 
-    /// Whether any zone waits to be closed.
+    /// Whether any zone is closing.
     pub fn any_closing(&self) -> bool {
         self.closing > 0
     }
 
-    /// Whether nothing is under way after which a zone could be free, or could
-    /// be evicted.
+    /// Whether no operation is running that could free a zone or make one
+    /// evictable.
     pub fn is_idle(&self) -> bool {
         use ZonePhase::{Closing, Evicting, Opening};
         self.zones.iter().all(|zone| {
@@ -376,23 +381,23 @@ impl ZoneTable {
         })
     }
 
-    /// Whether no zone will ever take values again: all are retired.
+    /// Whether all zones are retired, so that none will take values.
     pub fn is_dead(&self) -> bool {
         self.usable_zones() == 0
     }
 
-    /// A zone at a glance.
+    /// The state of a zone.
     pub fn info(&self, zone: ZoneId) -> ZoneInfo {
         self.zones[zone.index()].info
     }
 
-    /// The least generation that no zone has had.
+    /// The lowest generation that no zone has had.
     pub fn next_generation(&self) -> Generation {
         Generation(self.next_generation)
     }
 
     /// Chooses the zone to evict: one without live records if there is any,
-    /// else by policy. `last_access` and `live` tell what the flow counted.
+    /// else by policy. `last_access` and `live` return what the driver counted.
     pub fn choose_victim(
         &mut self,
         last_access: impl Fn(ZoneId) -> u64,
@@ -418,17 +423,17 @@ impl ZoneTable {
         self.policy.choose(&candidates)
     }
 
-    /// The zone is to be emptied.
+    /// The zone is being evicted.
     pub fn begin_evict(&mut self, zone: ZoneId) {
         let info = &mut self.zones[zone.index()].info;
         debug_assert_eq!(info.phase, ZonePhase::Full);
         info.phase = ZonePhase::Evicting;
     }
 
-    /// The zone is empty and free.
+    /// The zone was reset and is free.
     pub fn end_evict(&mut self, zone: ZoneId) {
         let entry = &mut self.zones[zone.index()];
-        entry.gave_back = true;
+        entry.has_space = true;
         entry.info.phase = ZonePhase::Empty;
         entry.info.used_bytes = 0;
         entry.info.records = 0;
@@ -440,8 +445,8 @@ impl ZoneTable {
         }
     }
 
-    /// Restart: `zone` holds records of `generation` and takes no more.
-    /// Call in the order in which zones should count as filled.
+    /// After a restart: `zone` holds records of `generation` and takes no more.
+    /// Calls must follow the order in which zones filled.
     pub fn recovered(
         &mut self,
         zone: ZoneId,
@@ -462,7 +467,7 @@ impl ZoneTable {
             filled: self.fills,
             failures: 0,
             for_gc: false,
-            gave_back: false,
+            has_space: false,
         };
     }
 
@@ -481,7 +486,7 @@ impl ZoneTable {
         info.generation
     }
 
-    /// Whether some zone will be free, or closed and then evicted, without further ado.
+    /// Whether some zone will become free or evictable without further action.
     fn anything_coming(&self) -> bool {
         use ZonePhase::{Closing, Evicting, Full, Opening};
         self.zones
@@ -489,7 +494,7 @@ impl ZoneTable {
             .any(|zone| matches!(zone.info.phase, Opening | Closing | Full | Evicting))
     }
 
-    /// Starts to close the open zone with the least room; false if none is open.
+    /// Makes the open zone with the least room closing; false if none is open.
     fn close_fullest(&mut self) -> bool {
         let fullest = (0..self.open.len())
             .filter(|&i| self.zones[self.open[i].index()].info.phase == ZonePhase::Open)

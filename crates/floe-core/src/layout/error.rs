@@ -8,7 +8,7 @@ use super::tiny::PageId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// The buffer ends before the structure does.
-    #[error("{available} bytes given where {needed} are needed")]
+    #[error("the buffer has {available} bytes, the structure {needed}")]
     TooShort {
         /// Bytes that the structure takes, as far as is known.
         needed: usize,
@@ -22,7 +22,7 @@ pub enum LayoutError {
     #[error("not written by Floe")]
     Foreign,
     /// The bytes start with the magic of another structure.
-    #[error("this is a {0}, not what was looked for")]
+    #[error("this is a {0}, not the expected structure")]
     Unexpected(Structure),
     /// The structure is sound, but of a format that this build cannot read.
     #[error("format version {found}; this build reads version {supported}")]

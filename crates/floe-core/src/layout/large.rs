@@ -201,7 +201,9 @@ impl LargeDescriptor {
         let (checksums, key) =
             split_numbers(rest, unit_count(value_bytes, piece_bytes)).ok_or(ends_early)?;
         if key.len() != usize::from(u16_at(fixed, 12)) {
-            return Err(LayoutError::Malformed("the key is not as long as it says"));
+            return Err(LayoutError::Malformed(
+                "the key is not as long as the header says",
+            ));
         }
         let descriptor = LargeDescriptor {
             hash,
@@ -231,16 +233,16 @@ impl LargeDescriptor {
             return wrong("the value is empty or longer than 1 GiB");
         }
         if self.key.len() > KEY_MAX_BYTES {
-            return wrong("a key longer than keys may be");
+            return wrong("the key is longer than 2048 bytes");
         }
         if !is_piece_size(self.piece_bytes, block_size) {
             return wrong("the piece size is not whole blocks and units");
         }
         if self.piece_blocks.len() != piece_count(self.value_bytes, self.piece_bytes) {
-            return wrong("the pieces are not as many as the value has");
+            return wrong("the number of pieces does not match the value");
         }
         if self.unit_checksums.len() != unit_count(self.value_bytes, self.piece_bytes) {
-            return wrong("the checksums are not as many as the value has units");
+            return wrong("the number of checksums does not match the value");
         }
         Ok(())
     }

@@ -206,7 +206,7 @@ impl<'a> SmallBatchEncoder<'a> {
     /// [`LayoutError::Malformed`] if the record was not planned for. The batch
     /// is then unchanged.
     pub fn push(&mut self, record: &NewRecord<'_>) -> Result<PlacedRecord, LayoutError> {
-        let unplanned = LayoutError::Malformed("a record that the batch was not planned for");
+        let unplanned = LayoutError::Malformed("a record that is not in the batch's plan");
         if record.key.len() > KEY_MAX_BYTES || record.payload.len() > SMALL_MAX_BYTES {
             return Err(unplanned);
         }
@@ -402,13 +402,13 @@ fn check_records(
             return wrong("fewer records than the header counts");
         };
         if record.key.len() > KEY_MAX_BYTES {
-            return wrong("a key longer than keys may be");
+            return wrong("the key is longer than 2048 bytes");
         }
         if record.payload_bytes as usize > SMALL_MAX_BYTES {
-            return wrong("a small record longer than small records may be");
+            return wrong("the small record is longer than 256 KiB");
         }
         if u64::from(record.payload_offset) != payload_end {
-            return wrong("a payload that is not where the last one ended");
+            return wrong("a payload that does not start where the last one ended");
         }
         payload_end += round_up(u64::from(record.payload_bytes), block_size);
         rest = after;

@@ -1,12 +1,12 @@
-//! Slots that are written again in place: which are free, and which the next
-//! values go to.
+//! Allocates slots that are rewritten in place: which slots are free, and which
+//! ones take the next values.
 //!
 //! A zone is divided into slots of equal length behind a table that describes
 //! them. Many slots share a table block, so a run of slots of one block costs
-//! one table write: [`SlotMap`] serves runs from the block with the most free
-//! slots. It costs one bit per slot and a few bytes per table block, and must
-//! not depend on what slots hold. ZNCache §3.3 keeps a list of free chunks
-//! instead.
+//! one table write. [`SlotMap`] therefore serves runs from the block with the
+//! most free slots. It costs one bit per slot and a few bytes per table block,
+//! and must not depend on what slots hold. ZNCache §3.3 has a list of free
+//! chunks instead.
 
 #[cfg(test)]
 mod tests;
@@ -37,35 +37,35 @@ pub struct SlotRun {
 }
 
 impl SlotRun {
-    /// Its slots, in order.
+    /// The slots, in order.
     pub fn ids(&self) -> impl Iterator<Item = SlotId> + use<> {
         let zone = self.zone;
         self.slots.clone().map(move |slot| SlotId { zone, slot })
     }
 }
 
-/// A table block with free slots; the last of a set of them is served first.
+/// Order in which table blocks are served: the last one of the set first.
 type Roomy = (u32, Reverse<ZoneId>, Reverse<u32>);
 
 #[derive(Debug)]
 struct ZoneSlots {
-    /// One bit per slot, set while it is taken.
+    /// One bit per slot, set while the slot is taken.
     taken: Box<[u64]>,
     /// Free slots of each table block.
     free: Box<[u32]>,
-    /// Table blocks whose slots are no longer given out.
+    /// Table blocks that are out of use, by number.
     withdrawn: Box<[bool]>,
     free_slots: u32,
 }
 
-/// The free slots of all zones that are open.
+/// The free slots of all open zones.
 #[derive(Debug)]
 pub struct SlotMap {
     geometry: SlotGeometry,
     zones: Vec<Option<ZoneSlots>>,
     roomy: BTreeSet<Roomy>,
-    /// The table block that was served last: gone on with while it has runs
-    /// that are long enough, so that a filling cache writes in order.
+    /// The table block that was served last. It is served on while it has long
+    /// enough runs, so that a filling cache writes in order.
     current: Option<(ZoneId, u32)>,
     free: u64,
     open: u64,
@@ -73,7 +73,7 @@ pub struct SlotMap {
 }
 
 impl SlotMap {
-    /// No zone is open yet.
+    /// A map without open zones.
     pub fn new(geometry: SlotGeometry, zone_count: u32) -> Self {
         SlotMap {
             geometry,
@@ -86,27 +86,27 @@ impl SlotMap {
         }
     }
 
-    /// How zones are divided.
+    /// The division of zones into slots.
     pub fn geometry(&self) -> &SlotGeometry {
         &self.geometry
     }
 
-    /// Slots that can be taken now.
+    /// Number of slots that can be taken.
     pub fn free(&self) -> u64 {
         self.free
     }
 
-    /// Slots of all open zones that are not out of use.
+    /// Number of slots in open zones that are in use or can be.
     pub fn usable(&self) -> u64 {
         self.open - self.withdrawn
     }
 
-    /// Slots out of use after a failure.
+    /// Number of slots withdrawn after a failure.
     pub fn withdrawn(&self) -> u64 {
         self.withdrawn
     }
 
-    /// Slots of `zone` that can be taken now.
+    /// Number of slots of `zone` that can be taken.
     pub fn free_in(&self, zone: ZoneId) -> u32 {
         self.zone(zone).map_or(0, |z| z.free_slots)
     }
@@ -129,8 +129,8 @@ impl SlotMap {
         self.open_with(zone, &[]);
     }
 
-    /// Adds a zone with these of its slots taken, as recovery finds it: true
-    /// for taken, and whatever is missing is free.
+    /// Adds a zone that recovery found. `taken` tells which of its slots are;
+    /// slots missing from it are free.
     pub fn open_with(&mut self, zone: ZoneId, taken: &[bool]) {
         let geometry = self.geometry;
         let is_taken = |slot: u32| taken.get(slot as usize).is_some_and(|&taken| taken);
@@ -163,9 +163,9 @@ impl SlotMap {
         self.open += u64::from(geometry.slots);
     }
 
-    /// Takes up to `most` neighbouring slots: where the last ones were taken
-    /// if there are that many, else from the table block with the most free
-    /// ones. `None` if no slot is free.
+    /// Takes up to `most` neighbouring slots: from the last table block if it
+    /// has a run of that length, else from the block with the most free slots.
+    /// `None` if no slot is free.
     pub fn take_run(&mut self, most: u32) -> Option<SlotRun> {
         let most = most.max(1);
         let going_on = self.current.and_then(|(zone, block)| {
@@ -187,10 +187,10 @@ impl SlotMap {
         Some(SlotRun { zone, slots })
     }
 
-    /// Gives a slot back; says whether it can be taken again.
+    /// Returns a slot to the map. Returns whether it can be taken again.
     pub fn give_back(&mut self, id: SlotId) -> bool {
         if !self.exists(id) || !self.is_taken(id) {
-            debug_assert!(false, "a slot is given back once: {id:?}");
+            debug_assert!(false, "a slot is returned once: {id:?}");
             return false;
         }
         let block = self.geometry.table_block_of(id.slot);
@@ -203,15 +203,15 @@ impl SlotMap {
         true
     }
 
-    /// Takes a slot that its holder could not write out of use.
+    /// Withdraws a taken slot whose write failed.
     pub fn withdraw(&mut self, id: SlotId) {
         if self.exists(id) && self.is_taken(id) {
             self.withdrawn += 1;
         }
     }
 
-    /// Takes the slots of a table block out of use: the free ones now, the
-    /// taken ones when they are given back.
+    /// Withdraws the slots of a table block: the free ones now, the taken ones
+    /// when they are returned.
     pub fn withdraw_block(&mut self, zone: ZoneId, block: u32) {
         if self.zone(zone).is_none() || self.is_withdrawn(zone, block) {
             return;

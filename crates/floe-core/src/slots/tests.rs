@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Three zones of two table blocks: fifteen slots, then five.
+/// Three zones of two table blocks, with fifteen and five slots.
 const ZONES: u32 = 3;
 
 fn geometry() -> SlotGeometry {
@@ -39,11 +39,11 @@ fn id(zone: u32, slot: u32) -> SlotId {
 fn runs_come_from_the_block_with_the_most_room_and_never_cross_one() {
     let mut map = map();
     assert_eq!(map.take_run(10).unwrap().slots, 0..10);
-    // Zone 0's first block has four left; zone 1's has fourteen.
+    // Zone 0's first block has four slots left, zone 1's fourteen.
     let run = map.take_run(100).unwrap();
     assert_eq!((run.zone, run.slots), (ZoneId(1), 0..14));
     assert_eq!(map.take_run(100).unwrap().zone, ZoneId(2));
-    // Now six free slots in each zone's last block.
+    // Now each zone's last block has six free slots.
     assert_eq!(map.take_run(6).unwrap().slots, 14..20);
     assert_eq!(map.free(), 4 + 6 + 6);
 }
@@ -109,8 +109,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Against a model that keeps sets: no slot is given out twice, none is
-    /// lost, and the counts are those of the sets.
+    /// Compares the map with a model of sets: no slot is taken twice, none is
+    /// lost, and the counts agree.
     #[test]
     fn it_agrees_with_sets(
         recovered in prop::collection::vec(any::<bool>(), 60),

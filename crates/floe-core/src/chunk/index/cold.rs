@@ -1,16 +1,16 @@
-//! The records of a zone that host GC copies, and those that it forgets.
+//! Which records of a zone host GC copies, and which it evicts.
 //!
-//! A chunk among the oldest eighth of its shard will be evicted soon anyway:
-//! copying it would buy little time for a whole write. So it is dropped with
-//! its zone, and zones are preferred in which few others are left. LRU is then
-//! exact to within an eighth of the cache where chunks are copied.
+//! A chunk among the oldest eighth of its shard will be evicted soon. Copying
+//! it costs a whole write for little time, so GC evicts it with its zone, and
+//! prefers zones with few other chunks. Where chunks are copied, LRU is
+//! therefore exact to within an eighth of the cache.
 
 use super::{Entry, GHOST_BIT, NONE, ShardIndex};
 use crate::ZoneId;
 
 impl ShardIndex {
-    /// Bytes of `zone`'s served records that host GC would copy: those that
-    /// are not among the oldest eighth of all.
+    /// Bytes of the live records in `zone` that host GC would copy: those
+    /// outside the oldest eighth of all records.
     pub fn warm_bytes(&self, zone: ZoneId) -> u64 {
         let Some(recency) = &self.recency else {
             return 0;
@@ -23,8 +23,8 @@ impl ShardIndex {
         warm.map(|id| u64::from(self.slot(id).len)).sum()
     }
 
-    /// Stops serving those of `zone`'s records that are among the oldest
-    /// eighth of all, and hands each to `evicted`.
+    /// Makes those live records in `zone` ghosts that are among the oldest
+    /// eighth of all, and passes each to `evicted`.
     pub fn evict_cold(&mut self, zone: ZoneId, mut evicted: impl FnMut(Entry)) {
         let Some(recency) = &self.recency else {
             return;

@@ -22,7 +22,7 @@ fn entry(number: u64) -> Entry {
     }
 }
 
-/// Keys whose hashes share the bits that tags are made of, and others.
+/// A third of the keys share the hash bits that tags are made of.
 fn hash(key: u64) -> KeyHash {
     let spread = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) & HASH_MASK;
     KeyHash(if key.is_multiple_of(3) {
@@ -47,7 +47,7 @@ fn it_agrees_with_a_map_while_numbers_outgrow_their_bits() {
             let before = oracle.insert(hash(key).0, entry(step));
             assert_eq!(replaced.map(Found::entry), before);
         }
-        // Dead entries keep their numbers until their zone is emptied.
+        // Dead entries keep their numbers until their zone is reset.
         if step % 50_000 == 49_999 {
             let zone = ZoneId(random.random_range(0..1024));
             index.begin_evict(zone);
@@ -63,12 +63,12 @@ fn it_agrees_with_a_map_while_numbers_outgrow_their_bits() {
     }
 }
 
-/// Uses follow recency, ages given at recovery included.
+/// Reported uses follow recency, including the ages set by recovery.
 #[test]
 fn uses_are_told_as_they_would_be_evicted() {
     let mut index = ShardIndex::over_slots(&geometry());
     for number in 0..800 {
-        // The first ones were used longest ago.
+        // The first records are the least recently used.
         let age = 200 - (number / 4) as u16;
         index.insert_aged(hash(number), entry(number), age).unwrap();
     }
@@ -105,7 +105,7 @@ fn uses_are_told_as_they_would_be_evicted() {
     }
 }
 
-/// Host GC leaves behind what would be evicted next.
+/// Host GC does not copy the records that would be evicted next.
 #[test]
 fn only_the_oldest_eighth_is_cold() {
     let geometry = geometry();
@@ -119,7 +119,7 @@ fn only_the_oldest_eighth_is_cold() {
     for number in 0..800 {
         index.insert(hash(number), in_zone(number)).unwrap();
     }
-    // Those of zone 1 are used again, but for the oldest.
+    // All records of zone 1 but the oldest are used again.
     for number in (0..800).filter(|n| n % 4 == 1 && *n > 40) {
         index.touch(hash(number));
     }

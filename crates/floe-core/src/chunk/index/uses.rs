@@ -1,9 +1,10 @@
-//! How recently each live record was used, coarsely, to be noted on flash.
+//! Reports coarsely how recently each live record was used, to be stored on
+//! flash.
 
 use super::{GHOST_BIT, PAGE, Place, ShardIndex, place_of};
 use crate::layout::SlotUse;
 
-/// Entries looked at by one call, which is made under the shard's lock.
+/// Entries scanned per call, which holds the shard's lock.
 const ENTRIES_AT_ONCE: usize = 128 * PAGE;
 
 /// The epochs between which a shard's records count as warm.
@@ -14,7 +15,7 @@ pub struct UseBounds {
 }
 
 impl ShardIndex {
-    /// The bounds of cold and warm now; `None` without recency.
+    /// The current bounds of cold and warm; `None` without recency.
     pub fn use_bounds(&self) -> Option<UseBounds> {
         let (coldest_eighth, colder_half) = self.recency.as_ref()?.quantiles();
         Some(UseBounds {
@@ -23,8 +24,8 @@ impl ShardIndex {
         })
     }
 
-    /// Tells `each` of some live records, those from entry number `from` on.
-    /// Returns the number to go on with, or `None` at the end.
+    /// Reports some live records to `each`, from entry number `from` on.
+    /// Returns the number to continue with, or `None` at the end.
     pub fn for_each_use(
         &self,
         bounds: UseBounds,

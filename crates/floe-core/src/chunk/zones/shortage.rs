@@ -1,4 +1,5 @@
-//! A device that is smaller than it says: a sparse file on a disk that is full.
+//! Handles a device with less space than it reports, such as a sparse file on a
+//! full disk.
 
 use std::collections::VecDeque;
 
@@ -7,12 +8,11 @@ use crate::ZoneId;
 use crate::chunk::plan::{METADATA_ZONES, WaterMarks};
 
 impl ZoneTable {
-    /// There is no space below the device for a write to `zone` (or for one of
-    /// the journal if `None`), which is not the zone's fault: the device is
-    /// smaller than it says. Zones that nothing is known to lie below are
-    /// withdrawn, and one more: as many as are in use do not fit. Others are
-    /// evicted instead, whose reset gives space back. Returns how many were
-    /// withdrawn now.
+    /// Handles a write to `zone` (or to the metadata log if `None`) that failed
+    /// because the device has less space than it reports. No more zones fit
+    /// than are in use. So this withdraws all zones that are not known to have
+    /// space, and one more. Others are evicted instead, and their reset frees
+    /// space. Returns the number of zones withdrawn now.
     pub fn out_of_space(&mut self, zone: Option<ZoneId>) -> usize {
         let before = self.withdrawn.len();
         let phase = zone.map(|zone| (zone, self.zones[zone.index()].info.phase));
@@ -28,7 +28,7 @@ impl ZoneTable {
                 self.withdraw(zone);
                 false
             }
-            // A write before this one told of the same shortage.
+            // An earlier write to the zone reported the same shortage.
             Some(_) => false,
         };
         self.withdraw_unwritten();
@@ -36,22 +36,22 @@ impl ZoneTable {
             match self.free.front() {
                 Some(&zone) => self.withdraw(zone),
                 None if self.usable_zones() > self.to_withdraw + 1 => self.to_withdraw += 1,
-                // With the last one it is tried again.
+                // The last zone is never withdrawn: its write is tried again.
                 None => {}
             }
         }
         self.withdrawn.len() - before
     }
 
-    /// Withdraws the free zones that nothing is known to lie below. Returns how
-    /// many those were.
+    /// Withdraws the free zones that are not known to have space. Returns their
+    /// number.
     pub fn withdraw_unwritten(&mut self) -> usize {
-        // All at once: there may be very many.
-        let (gave_back, unwritten): (VecDeque<ZoneId>, VecDeque<ZoneId>) = self
+        // In one pass, because there may be very many.
+        let (has_space, unwritten): (VecDeque<ZoneId>, VecDeque<ZoneId>) = self
             .free
             .drain(..)
-            .partition(|zone| self.zones[zone.index()].gave_back);
-        self.free = gave_back;
+            .partition(|zone| self.zones[zone.index()].has_space);
+        self.free = has_space;
         for &zone in &unwritten {
             self.withdraw(zone);
         }
@@ -60,12 +60,12 @@ impl ZoneTable {
 
     pub(super) fn withdraw(&mut self, zone: ZoneId) {
         self.retire(zone);
-        self.zones[zone.index()].gave_back = false;
+        self.zones[zone.index()].has_space = false;
         self.withdrawn.push(zone);
     }
 
-    /// Puts back what was withdrawn for want of space: there may be some again.
-    /// Returns how many zones that were.
+    /// Restores withdrawn zones, because there may be space again. Returns
+    /// their number.
     pub fn restore_withdrawn(&mut self) -> usize {
         self.to_withdraw = 0;
         let zones = std::mem::take(&mut self.withdrawn);
@@ -81,7 +81,7 @@ impl ZoneTable {
         zones.len()
     }
 
-    /// Whether zones are out of use for want of space.
+    /// Whether any zone is withdrawn.
     pub fn any_withdrawn(&self) -> bool {
         !self.withdrawn.is_empty()
     }
@@ -95,21 +95,21 @@ impl ZoneTable {
         self.zones.len() - METADATA_ZONES as usize
     }
 
-    /// The share of `zones`, which were chosen for all data zones, once some are
-    /// out of use; at least a quarter of those left.
+    /// Scales `zones`, a number chosen for all data zones, to those in use, but
+    /// not below a quarter of these.
     fn share(&self, zones: usize) -> usize {
         let usable = self.usable_zones();
         let share = zones * usable / self.data_zones().max(1);
         zones.min(share.max(usable / 4))
     }
 
-    /// How many zones may be open.
+    /// Most open zones.
     pub(super) fn open_most(&self) -> usize {
         self.share(self.open_most).max(1)
     }
 
-    /// How many zones to keep free, of `marks` for all of them: where many are
-    /// out of use, what is left is not emptied for the sake of a water mark.
+    /// Scales the water marks to the zones in use, so that few zones are not
+    /// emptied only to reach a mark.
     pub fn water(&self, marks: WaterMarks) -> WaterMarks {
         let least = self.gc_reserve as u32 + 1;
         let low = (self.share(marks.low as usize) as u32)

@@ -1,4 +1,4 @@
-//! Zones when the space below the device ends, and when host GC needs some.
+//! Zones when the device runs out of space, and when host GC needs zones.
 
 use super::*;
 use crate::Geometry;
@@ -26,7 +26,7 @@ fn open_one(zones: &mut ZoneTable) -> ZoneId {
     zone
 }
 
-/// Closes what can be closed, and empties it.
+/// Closes and resets all closable zones.
 fn evict_closable(zones: &mut ZoneTable) {
     for zone in zones.take_closable() {
         zones.closed(zone);
@@ -36,16 +36,16 @@ fn evict_closable(zones: &mut ZoneTable) {
 }
 
 #[test]
-fn without_space_free_zones_wait_and_the_others_go_on() {
+fn a_shortage_withdraws_unwritten_zones_only() {
     let mut zones = table();
     let first = open_one(&mut zones);
     let free = zones.free_zones();
     assert_eq!(zones.out_of_space(Some(first)), free as usize);
     assert_eq!(zones.info(first).phase, ZonePhase::Closing);
     assert_eq!(zones.free_zones(), 0);
-    assert!(!zones.is_dead(), "the zone that was written is still there");
+    assert!(!zones.is_dead(), "the written zone stays in use");
 
-    // It is closed, evicted and written again like any other.
+    // It is closed, evicted and written again like any other zone.
     assert_eq!(zones.take_closable(), vec![first]);
     zones.closed(first);
     assert_eq!(zones.choose_victim(|_| 0, |_| 1), Some(first));
@@ -61,7 +61,7 @@ fn without_space_free_zones_wait_and_the_others_go_on() {
 }
 
 #[test]
-fn a_zone_without_space_for_its_header_is_not_tried_again_at_once() {
+fn a_zone_without_space_for_its_header_is_withdrawn() {
     let mut zones = table();
     let Placed::AfterOpening(zone, _) = zones.place(4096, 1) else {
         panic!("no zone to open");
@@ -73,7 +73,7 @@ fn a_zone_without_space_for_its_header_is_not_tried_again_at_once() {
     assert_eq!(zones.place(4096, 1), Placed::Wait);
     assert_eq!(zones.restore_withdrawn() as u32, ZONES - METADATA_ZONES);
     assert!(!zones.is_dead());
-    // Many times over: a full disk is not the zone's fault.
+    // Repeated failures do not retire it: a full disk is not the zone's fault.
     for _ in 0..10 {
         let zone = open_one(&mut zones);
         zones.out_of_space(Some(zone));
@@ -91,12 +91,14 @@ fn a_shortage_takes_one_of_the_zones_that_gave_space_back() {
         zones.failed(zone);
         evict_closable(&mut zones);
     }
-    // The four that were emptied lie behind the others, which were never written.
+    // The four zones that were reset are queued behind the ones that were never
+    // written.
     let open = open_one(&mut zones);
     let never = zones.free_zones() as usize - 4;
     assert_eq!(zones.out_of_space(Some(open)), never + 1);
     assert_eq!(zones.free_zones(), 3);
-    // Another write to the same zone tells nothing new, one of the journal does.
+    // Another failed write to the same zone changes nothing; one of the
+    // metadata log does.
     assert_eq!(zones.out_of_space(Some(open)), 0);
     assert_eq!(zones.out_of_space(None), 1);
     assert_eq!(zones.free_zones(), 2);
@@ -110,7 +112,7 @@ fn a_shortage_without_a_free_zone_takes_the_next_that_is_emptied() {
     assert_eq!(zones.free_zones(), 0);
     evict_closable(&mut zones);
     assert_eq!(zones.free_zones(), 0, "one zone less is in use");
-    // The last one is tried again.
+    // The last zone is tried again.
     zones.out_of_space(Some(open[1]));
     evict_closable(&mut zones);
     assert_eq!(zones.free_zones(), 1);
@@ -128,7 +130,7 @@ fn few_usable_zones_are_not_kept_free_for_a_water_mark() {
         zones.retire(ZoneId(zone));
         zones.retire(ZoneId(zone));
     }
-    // Of four that are left.
+    // For the four zones left.
     assert_eq!(zones.water(marks), WaterMarks { high: 1, low: 2 });
     for zone in 12..16 {
         zones.retire(ZoneId(zone));
@@ -162,10 +164,14 @@ fn users_leave_host_gc_the_zone_it_opened_while_zones_are_short() {
         panic!("host GC may use the reserve");
     };
     zones.opened(of_gc);
-    assert_eq!(zones.place(1 << 20, 1), Placed::Wait, "it is for host GC");
+    assert_eq!(
+        zones.place(1 << 20, 1),
+        Placed::Wait,
+        "the open zone is host GC's"
+    );
     assert!(matches!(zones.place_for_gc(1 << 20, 1), Placed::In(zone, _) if zone == of_gc));
 
-    // With zones enough, room is room.
+    // With enough zones, users may use host GC's zone.
     for victim in zones.full_zones().take(2).collect::<Vec<_>>() {
         zones.begin_evict(victim);
         zones.end_evict(victim);

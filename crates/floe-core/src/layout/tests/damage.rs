@@ -168,7 +168,7 @@ fn sample<S: Strategy>(strategy: S, runner: &mut proptest::test_runner::TestRunn
 use proptest::strategy::ValueTree;
 
 #[test]
-fn every_flipped_bit_is_refused_or_in_padding() {
+fn every_flipped_bit_is_rejected_or_in_padding() {
     for Sample {
         structure,
         mut bytes,
@@ -176,24 +176,24 @@ fn every_flipped_bit_is_refused_or_in_padding() {
     } in samples()
     {
         let sound = decode(ID, LIFE, &bytes).unwrap();
-        let mut refused = 0;
+        let mut rejected = 0;
         for bit in 0..bytes.len() * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
             match decode(ID, LIFE, &bytes) {
                 Ok(read) => assert_eq!(read, sound, "{structure} bit {bit}"),
-                Err(_) => refused += 1,
+                Err(_) => rejected += 1,
             }
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
         assert!(
-            refused >= 48 * 8,
-            "{structure}: only {refused} flips were refused"
+            rejected >= 48 * 8,
+            "{structure}: only {rejected} flips were rejected"
         );
     }
 }
 
 #[test]
-fn every_truncation_is_refused_or_of_padding() {
+fn every_truncation_is_rejected_or_of_padding() {
     for Sample {
         structure,
         bytes,
@@ -218,7 +218,7 @@ fn every_truncation_is_refused_or_of_padding() {
 }
 
 #[test]
-fn other_caches_other_zones_and_earlier_lives_are_refused() {
+fn other_caches_other_zones_and_earlier_lives_are_rejected() {
     let earlier = ZoneLife::new(LIFE.zone, Generation(LIFE.generation.0 - 1));
     let elsewhere = ZoneLife::new(ZoneId(LIFE.zone.0 + 1), LIFE.generation);
     for Sample {

@@ -73,7 +73,7 @@ proptest! {
 }
 
 #[test]
-fn a_unit_with_one_wrong_bit_is_refused() {
+fn a_unit_with_one_wrong_bit_is_rejected() {
     let mut value = value(150_000);
     let descriptor = large_descriptor(&value, b"key", UNIT_BYTES);
     let unit = UNIT_BYTES as usize;

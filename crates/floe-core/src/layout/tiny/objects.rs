@@ -281,7 +281,7 @@ impl ObjectRef<'_> {
 
 /// Splits the first object off `bytes`.
 fn take_object(bytes: &[u8]) -> Result<(ObjectRef<'_>, &[u8]), LayoutError> {
-    const ENDS_EARLY: LayoutError = LayoutError::Malformed("an object ends behind the page");
+    const ENDS_EARLY: LayoutError = LayoutError::Malformed("an object ends beyond the page");
     let (header, rest) = bytes
         .split_first_chunk::<OBJECT_HEADER_BYTES>()
         .ok_or(ENDS_EARLY)?;
@@ -295,7 +295,7 @@ fn take_object(bytes: &[u8]) -> Result<(ObjectRef<'_>, &[u8]), LayoutError> {
     }
     if header & IS_TOMBSTONE != 0 {
         if has_expiry || key_bytes + value_bytes != 0 {
-            return Err(LayoutError::Malformed("a tombstone that holds an object"));
+            return Err(LayoutError::Malformed("a tombstone with an object"));
         }
         let (hash, rest) = rest.split_first_chunk().ok_or(ENDS_EARLY)?;
         let object = ObjectRef {
@@ -312,7 +312,7 @@ fn take_object(bytes: &[u8]) -> Result<(ObjectRef<'_>, &[u8]), LayoutError> {
         (Expiry::NEVER, rest)
     };
     if has_expiry && expires == Expiry::NEVER {
-        return Err(LayoutError::Malformed("an expiry that is none"));
+        return Err(LayoutError::Malformed("an expiry of zero"));
     }
     let (key, rest) = rest.split_at_checked(key_bytes).ok_or(ENDS_EARLY)?;
     let (value, rest) = rest.split_at_checked(value_bytes).ok_or(ENDS_EARLY)?;

@@ -44,7 +44,7 @@ pub fn seal_index(cache: CacheId, id: PageId, page: &mut [u8]) -> Result<(), Lay
 pub fn open_index(cache: CacheId, expected: PageId, bytes: &[u8]) -> Result<(), LayoutError> {
     let opened = open_expected(cache, expected, bytes)?;
     if expected.kind != PageKind::Index || opened.body.len() != PAGE_BYTES - PAGE_HEADER_BYTES {
-        return Err(LayoutError::Malformed("not a whole page of index"));
+        return Err(LayoutError::Malformed("an index page of another length"));
     }
     Ok(())
 }

@@ -113,7 +113,7 @@ fn samples() -> [Sample; 6] {
 }
 
 #[test]
-fn every_flipped_bit_is_refused_or_in_padding() {
+fn every_flipped_bit_is_rejected_or_in_padding() {
     for Sample {
         name,
         mut bytes,
@@ -121,23 +121,23 @@ fn every_flipped_bit_is_refused_or_in_padding() {
     } in samples()
     {
         let sound = decode(CACHE, &bytes).unwrap();
-        let mut refused = 0;
+        let mut rejected = 0;
         // All bits of the first bytes, then one bit of every byte.
         let bits = (0..2048).chain((256..bytes.len()).map(|byte| byte * 8 + byte % 8));
         for bit in bits {
             bytes[bit / 8] ^= 1 << (bit % 8);
             match decode(CACHE, &bytes) {
                 Ok(read) => assert_eq!(read, sound, "{name} bit {bit}"),
-                Err(_) => refused += 1,
+                Err(_) => rejected += 1,
             }
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        assert!(refused >= 48 * 8, "{name}: only {refused} were refused");
+        assert!(rejected >= 48 * 8, "{name}: only {rejected} were rejected");
     }
 }
 
 #[test]
-fn every_truncation_is_refused_or_of_padding() {
+fn every_truncation_is_rejected_or_of_padding() {
     for Sample {
         name,
         bytes,
@@ -223,7 +223,7 @@ fn of_version(sample: &Sample, version: u16) -> Vec<u8> {
 }
 
 #[test]
-fn a_page_of_another_place_is_refused() {
+fn a_page_of_another_place_is_rejected() {
     let samples = samples();
     let elsewhere = [
         PageId {
@@ -244,13 +244,16 @@ fn a_page_of_another_place_is_refused() {
         },
     ];
     for wanted in elsewhere {
-        let refused = Err(LayoutError::Misplaced {
+        let rejected = Err(LayoutError::Misplaced {
             found: OBJECTS,
             wanted,
         });
         let page = &samples[0].bytes;
-        assert_eq!(decode_objects(CACHE, wanted, page, SEED), refused.clone());
-        assert_eq!(open_index(CACHE, wanted, page), refused.clone().map(|_| ()));
+        assert_eq!(decode_objects(CACHE, wanted, page, SEED), rejected.clone());
+        assert_eq!(
+            open_index(CACHE, wanted, page),
+            rejected.clone().map(|_| ())
+        );
     }
     // The right page, but of a kind for another decoder.
     assert!(open_index(CACHE, OBJECTS, &samples[0].bytes).is_err());

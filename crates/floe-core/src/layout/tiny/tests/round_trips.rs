@@ -163,7 +163,7 @@ fn an_object_that_fills_a_page_fits_it() {
 }
 
 #[test]
-fn what_has_no_representation_is_refused() {
+fn what_has_no_representation_is_rejected() {
     let mut page = [0xee; PAGE_BYTES];
     let sized = [Object::sized(KeyHash(1), 20)];
     assert!(encode_objects(CACHE, OBJECTS, &sized, &mut page).is_err());
@@ -192,7 +192,7 @@ fn a_tombstone_outlives_its_expiry_and_a_prediction_has_an_end() {
 }
 
 #[test]
-fn filters_of_another_length_than_their_head_says_are_refused() {
+fn filters_of_another_length_than_their_head_says_are_rejected() {
     let head = TrailerHead {
         sequence: 8,
         oldest_live: 2,
@@ -204,15 +204,15 @@ fn filters_of_another_length_than_their_head_says_are_refused() {
         has_filters: true,
     };
     let bits = bits(&head, &[0xa5]);
-    let refused = |head: TrailerHead, bits: &[u8]| {
+    let rejected = |head: TrailerHead, bits: &[u8]| {
         let pages = encode_trailer(CACHE, &head, bits);
         let pages: Vec<&[u8]> = pages.iter().map(|page| &page[..]).collect();
         decode_trailer(CACHE, head.sequence, &pages).is_err()
     };
-    assert!(!refused(head, &bits));
-    assert!(refused(head, &bits[1..]));
-    assert!(refused(head, &[&bits[..], &[0]].concat()));
-    assert!(refused(head, &[0xff].repeat(bits.len())));
+    assert!(!rejected(head, &bits));
+    assert!(rejected(head, &bits[1..]));
+    assert!(rejected(head, &[&bits[..], &[0]].concat()));
+    assert!(rejected(head, &[0xff].repeat(bits.len())));
     type Change = fn(&mut TrailerHead);
     let changes: [Change; 6] = [
         |head| head.sets = 0,
@@ -225,7 +225,7 @@ fn filters_of_another_length_than_their_head_says_are_refused() {
     for change in changes {
         let mut head = head;
         change(&mut head);
-        assert!(refused(head, &bits), "{head:?}");
+        assert!(rejected(head, &bits), "{head:?}");
     }
     // Filters without room are left out as a whole.
     let pages = encode_trailer(CACHE, &head, &[]);
@@ -274,7 +274,7 @@ fn every_setting_of_the_plan_is_compared() {
 }
 
 #[test]
-fn a_plan_that_makes_no_sense_is_refused() {
+fn a_plan_that_makes_no_sense_is_rejected() {
     type Change = fn(&mut TinyFormatPlan);
     let changes: [Change; 12] = [
         |plan| plan.block_size = 8192,
