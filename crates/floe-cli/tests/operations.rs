@@ -124,7 +124,7 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "* A file is empty",
-        "floe-device/src/file/tests.rs:zeros_and_holes_are_empty floe-device/src/file/tests.rs:data_is_never_taken_for_nothing",
+        "floe-device/src/file/tests.rs:zeros_and_holes_are_empty floe-device/src/file/tests.rs:data_never_counts_as_empty",
     ),
     (
         "* A block device is empty",
@@ -365,11 +365,11 @@ const PROOFS: &[(&str, &str)] = &[
     ),
     (
         "| `floe_tiny_live_objects`",
-        "floe-core/src/tiny/nemo/living.rs:the_estimate_is_as_near_as_documented_whatever_became_of_the_keys floe/tests/tiny_sizes.rs:live_objects_are_those_that_a_get_finds_before_and_after_a_restart",
+        "floe-core/src/tiny/nemo/live_sample.rs:the_estimate_keeps_its_documented_error floe/tests/tiny_sizes.rs:live_objects_are_those_that_a_get_finds_before_and_after_a_restart",
     ),
     (
         "| `floe_tiny_copies_on_flash` |",
-        "floe-core/src/tiny/nemo/living.rs:the_estimate_is_as_near_as_documented_whatever_became_of_the_keys",
+        "floe-core/src/tiny/nemo/live_sample.rs:the_estimate_keeps_its_documented_error",
     ),
     (
         "| `floe_memcached_memory_bytes` |",

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_sizes_are_refused() {
+    fn bad_sizes_are_rejected() {
         for text in [
             "",
             "x",

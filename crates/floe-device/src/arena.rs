@@ -1,5 +1,5 @@
-//! A bounded arena of page-aligned buffers in one mapping, so that the kernel
-//! can be told about all of it once (registered buffers).
+//! A bounded arena of page-aligned buffers in one mapping, so that one
+//! registration with the kernel covers all of them (registered buffers).
 
 use std::io;
 use std::ptr::NonNull;
@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use crate::mapping::Mapping;
 
-/// Bytes of a span: the unit in which the arena is divided among size classes,
-/// and its largest buffer.
+/// Bytes of a span: the unit that the arena gives to a size class, and its
+/// largest buffer.
 const SPAN_BYTES: usize = 1 << 20;
 /// Smallest buffer.
 const PIECE_MIN: usize = 4096;
@@ -17,7 +17,7 @@ const PIECE_MIN: usize = 4096;
 const CLASSES: usize = (SPAN_BYTES / PIECE_MIN).trailing_zeros() as usize + 1;
 const WORDS: usize = SPAN_BYTES / PIECE_MIN / 64;
 
-/// A mapping that hands out pieces of itself.
+/// A mapping that is handed out in pieces.
 #[derive(Debug)]
 pub(crate) struct Arena {
     base: NonNull<u8>,
@@ -87,8 +87,8 @@ impl Arena {
         (self.base, self.len)
     }
 
-    /// A piece of at least `len` bytes, initialised, with stale content; `None`
-    /// when there is none left or `len` exceeds 1 MiB.
+    /// A piece of at least `len` bytes, initialized, with stale content; `None`
+    /// if none is free or `len` exceeds 1 MiB.
     pub(crate) fn take(&self, len: usize) -> Option<NonNull<u8>> {
         let class = class_of(len)?;
         let (span, piece) = self.state.lock().take(class)?;
@@ -97,10 +97,10 @@ impl Arena {
         Some(unsafe { self.base.add(offset) })
     }
 
-    /// Gives back a piece that `take` returned.
+    /// Returns a piece that `take` returned.
     ///
     /// # Safety
-    /// `ptr` came from `take` of this arena, was not given back yet, and is not
+    /// `ptr` came from `take` of this arena, was not returned yet, and is not
     /// used any more.
     pub(crate) unsafe fn give_back(&self, ptr: NonNull<u8>) {
         let offset = ptr.as_ptr() as usize - self.base.as_ptr() as usize;

@@ -1,5 +1,5 @@
-//! The limit line for benchmarks: random reads by a plain io_uring loop with
-//! nothing around it. Not used by any device.
+//! The reference for benchmarks: random reads by a plain io_uring loop with
+//! nothing around it. No device uses it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -21,7 +21,7 @@ pub struct Reads {
     pub bytes: usize,
     /// Reads in flight.
     pub depth: usize,
-    /// Reads in all.
+    /// Total number of reads.
     pub count: u64,
     /// Bytes of the file to read from, at its start.
     pub span: u64,
@@ -114,18 +114,18 @@ impl Offsets {
         }
     }
 
-    /// The next one.
+    /// The next offset.
     pub fn draw(&mut self) -> u64 {
         self.random.random_range(0..self.places) * self.bytes
     }
 }
 
-/// Carries out `reads` with O_DIRECT by one thread on one ring, into one of the
-/// heap's buffers for each read in flight. One call submits the pending reads and
-/// waits for at least one completion. The loop never looks at the data.
+/// Runs `reads` with O_DIRECT on one thread and one ring, with a heap buffer
+/// per read in flight. One call submits the pending reads and waits for at
+/// least one completion. The loop never reads the data.
 ///
-/// `registered` says whether the file and the buffers are registered with the
-/// ring beforehand. An ordinary loop, as fio's by default, registers neither.
+/// `registered` tells whether to register the file and the buffers with the
+/// ring beforehand. An ordinary loop, such as fio's default, registers neither.
 ///
 /// # Errors
 /// An error of the system, or a short read.
@@ -133,8 +133,8 @@ pub fn plain_reads(path: &Path, reads: &Reads, registered: bool) -> io::Result<C
     plain_reads_into(path, reads, registered, |_| {})
 }
 
-/// As [`plain_reads`], and shows the data of each read to `sink` before its
-/// buffer is used again.
+/// As [`plain_reads`], and passes the data of each read to `sink` before its
+/// buffer is reused.
 ///
 /// # Errors
 /// An error of the system, or a short read.
@@ -244,7 +244,8 @@ impl PlainLoop {
 }
 
 impl Drop for PlainLoop {
-    /// After an error reads may still be in flight: their buffers must stay.
+    /// Keeps the buffers while reads are in flight, which can be the case after
+    /// an error.
     fn drop(&mut self) {
         if self.in_flight > 0 {
             std::mem::forget(std::mem::take(&mut self.buffers));

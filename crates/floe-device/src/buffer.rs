@@ -72,7 +72,7 @@ impl IoBuf {
         buf
     }
 
-    /// Gives up the right to change the buffer; the result is cheap to clone.
+    /// Makes the buffer immutable and cheap to clone.
     pub fn freeze(self) -> IoData {
         let len = self.len;
         IoData {
@@ -127,8 +127,8 @@ impl fmt::Debug for IoBuf {
     }
 }
 
-/// A shared, immutable, page-aligned buffer: what writes take, so that a
-/// failed write can be tried elsewhere with the same data.
+/// A shared, immutable, page-aligned buffer. Writes take it, so that a failed
+/// write can be retried elsewhere with the same data.
 #[derive(Clone)]
 pub struct IoData {
     buf: Arc<IoBuf>,
@@ -155,7 +155,7 @@ impl IoData {
         Bytes::from_owner(self.clone())
     }
 
-    /// The underlying buffer and the range of it that is meant.
+    /// The underlying buffer, and the range of this data in it.
     pub fn parts(&self) -> (&IoBuf, Range<usize>) {
         (&self.buf, self.range.clone())
     }

@@ -1,4 +1,4 @@
-//! Time for flows: real, or virtual and deterministic.
+//! Time for drivers: real, or virtual and deterministic.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use floe_core::Tick;
 
 use crate::virtual_clock::{VirtualClock, VirtualSleep};
 
-/// The source of time for drivers. They wait only through this, never through
+/// The source of time for drivers. They wait only through it, never through
 /// `tokio::time` directly, so that they run unchanged in virtual time.
 #[derive(Clone, Debug)]
 pub enum Clock {
@@ -35,7 +35,7 @@ impl Clock {
         matches!(self, Clock::Virtual(_))
     }
 
-    /// Now.
+    /// The current time.
     pub fn now(&self) -> Tick {
         match self {
             Clock::Real { start } => {
@@ -45,7 +45,7 @@ impl Clock {
         }
     }
 
-    /// Wall-clock seconds since 1970: what expiry times are written in.
+    /// Wall-clock seconds since 1970, the unit of expiry times.
     pub fn unix_seconds(&self) -> u64 {
         match self {
             Clock::Real { .. } => SystemTime::now()
@@ -55,8 +55,8 @@ impl Clock {
         }
     }
 
-    /// Waits for `duration`, counted from this call. Dropping the future
-    /// leaves nothing behind.
+    /// Waits for `duration`, counted from this call. The future may be dropped
+    /// at any time.
     ///
     /// # Panics
     /// On the machine's clock, outside a tokio runtime with time enabled.
@@ -67,13 +67,13 @@ impl Clock {
         })
     }
 
-    /// Waits until `when`; not at all if that is past.
+    /// Waits until `when`; returns at once if that is past.
     pub fn sleep_until(&self, when: Tick) -> Sleep {
         self.sleep(when.since(self.now()))
     }
 
     /// Runs `action` at `when`. In virtual time, actions of the same tick run
-    /// in the order in which they were asked for.
+    /// in the order of these calls.
     pub(crate) fn at(&self, when: Tick, action: impl FnOnce() + Send + 'static) {
         match self {
             Clock::Virtual(clock) => clock.at(when, Box::new(action)),
@@ -85,7 +85,7 @@ impl Clock {
                         action();
                     });
                 }
-                // There is nothing to wait with.
+                // Outside a runtime, nothing can wait.
                 Err(_) => action(),
             },
         }

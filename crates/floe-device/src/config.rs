@@ -14,7 +14,7 @@ pub enum DeviceKind {
     /// A regular file or a block device.
     #[default]
     File,
-    /// Memory; gone when the process ends.
+    /// Memory, which the process loses when it ends.
     Memory,
     /// A simulated SSD in memory, in virtual or real time.
     Sim,
@@ -37,8 +37,8 @@ pub enum Direct {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IoChoice {
-    /// io_uring where the kernel allows it and the file system gains from it,
-    /// else threads.
+    /// io_uring if the kernel allows it and the file system benefits, otherwise
+    /// threads.
     #[default]
     Auto,
     /// io_uring, or fail to open.
@@ -47,18 +47,18 @@ pub enum IoChoice {
     Threads,
 }
 
-/// The io_uring that an operation goes through.
+/// The io_uring that an operation uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RingChoice {
-    /// One of its own for every current_thread runtime that uses the device,
-    /// which is a thread; one that all multi_thread runtimes share.
+    /// Every current_thread runtime, and so its thread, has its own ring. All
+    /// multi_thread runtimes share one.
     #[default]
     Auto,
-    /// One for all.
+    /// All runtimes share one ring.
     Shared,
-    /// One for every thread that uses the device, also those of multi_thread
-    /// runtimes.
+    /// Every thread that uses the device has its own ring, also those of
+    /// multi_thread runtimes.
     PerThread,
 }
 
@@ -72,18 +72,19 @@ pub struct DeviceConfig {
     pub kind: DeviceKind,
     /// The file or block device; required where `kind` is `file`.
     pub path: Option<PathBuf>,
-    /// Bytes to use; of a simulated SSD, to store, where the default is what the
-    /// simulated drive has. A file is created or extended (sparse) to this size and
-    /// never shortened. Default: all of an existing file or block device.
+    /// Bytes to use. A file is created or extended (sparse) to this size and
+    /// never shortened. Default: all of an existing file or block device; for a
+    /// simulated SSD, the capacity of the simulated drive.
     pub size: Option<ByteSize>,
     /// Distance between the starts of two zones. A simulated zoned drive has
-    /// its own. Default: that of the cache that the device holds, else what
-    /// [`fitting_zone_size`] says; 64 MiB where `kind` is `sim`.
+    /// its own. Default: that of the cache on the device, otherwise
+    /// [`fitting_zone_size`]; 64 MiB if `kind` is `sim`.
     pub zone_size: Option<ByteSize>,
     /// Writable bytes of a zone. Default: `zone_size`, or the simulated zoned
     /// drive's.
     pub zone_capacity: Option<ByteSize>,
-    /// The unit of reading and writing; the most where `fits_block_size`.
+    /// The unit of reading and writing; with `fits_block_size`, its upper
+    /// limit.
     pub block_size: ByteSize,
     /// Most zones that may be open at once. Default: no limit.
     pub max_open_zones: Option<u32>,
@@ -93,32 +94,31 @@ pub struct DeviceConfig {
     pub max_append: ByteSize,
     /// Whether to bypass the page cache.
     pub direct: Direct,
-    /// Whether resetting a zone gives its space back (hole or discard).
+    /// Whether a zone reset frees the zone's space (hole or discard).
     pub discard: bool,
-    /// Whether to allocate all space when opening, so that a full file system
-    /// shows then and not later. Only useful without `discard`.
+    /// Whether to allocate all space when the device is opened, so that a full
+    /// file system shows then and not later. Only useful without `discard`.
     pub preallocate: bool,
     /// How operations reach the kernel.
     pub io: IoChoice,
-    /// The io_uring that an operation goes through if several threads use the
-    /// device.
+    /// The io_uring that an operation uses if several threads use the device.
     pub rings: RingChoice,
     /// Bytes of buffers registered with the kernel; zero for none.
     pub registered_buffers: ByteSize,
-    /// How a simulated SSD behaves, where `kind` is `sim`.
+    /// The simulated SSD, if `kind` is `sim`.
     pub sim: SimConfig,
-    /// Whether to open, and extend, a file that holds something else than a
-    /// Floe cache. No setting: set it for a device that is going to be wiped.
+    /// Whether to open and extend a file with foreign data. Not a user setting:
+    /// set it for a device that will be wiped.
     #[serde(skip)]
     pub accept_foreign: bool,
-    /// Longest value of which a zone of a default size should hold several. No
-    /// setting: it follows from the chunks.
+    /// Longest value of which a zone of a default size should hold several. Not
+    /// a user setting: it follows from the chunk size.
     #[serde(skip)]
     pub value_size: ByteSize,
-    /// Whether the cache on the device decides the block size or, for a new
-    /// cache, the largest block that the drive writes atomically. No setting: true
-    /// if the user set no block size. A regular file, or a drive that does not
-    /// tell, keeps `block_size`.
+    /// Whether the block size is that of the cache on the device or, for a new
+    /// cache, the largest block that the drive writes atomically. Not a user
+    /// setting: true if the user set no block size. A regular file, or a drive
+    /// that does not report it, keeps `block_size`.
     #[serde(skip)]
     pub fits_block_size: bool,
 }
@@ -150,7 +150,8 @@ impl Default for DeviceConfig {
 }
 
 impl DeviceConfig {
-    /// A file or block device at `path` of `size` bytes, all else as by default.
+    /// A file or block device at `path` of `size` bytes, with defaults
+    /// otherwise.
     pub fn file(path: impl Into<PathBuf>, size: ByteSize) -> Self {
         DeviceConfig {
             path: Some(path.into()),
@@ -159,7 +160,7 @@ impl DeviceConfig {
         }
     }
 
-    /// Memory of `size` bytes, all else as by default.
+    /// Memory of `size` bytes, with defaults otherwise.
     pub fn memory(size: ByteSize) -> Self {
         DeviceConfig {
             kind: DeviceKind::Memory,
@@ -168,7 +169,7 @@ impl DeviceConfig {
         }
     }
 
-    /// A simulated SSD of `size` bytes, all else as by default.
+    /// A simulated SSD of `size` bytes, with defaults otherwise.
     pub fn sim(size: ByteSize) -> Self {
         DeviceConfig {
             kind: DeviceKind::Sim,
@@ -177,11 +178,11 @@ impl DeviceConfig {
         }
     }
 
-    /// The shape of a device with `available` bytes; what does not fill a zone
-    /// is left unused.
+    /// The geometry of a device with `available` bytes. Bytes that do not fill
+    /// a zone stay unused.
     ///
     /// # Errors
-    /// When the numbers do not fit together, or not even one zone fits.
+    /// If the settings contradict each other, or not even one zone fits.
     pub fn geometry(&self, available: ByteSize) -> Result<Geometry, OpenDeviceError> {
         let wanted = self.zone_size_on(available);
         let (zone_size, block) = (wanted.bytes(), self.block_size.bytes());
@@ -235,7 +236,7 @@ impl DeviceConfig {
         }
     }
 
-    /// The configured size, for kinds that cannot find one out.
+    /// The configured size, for kinds that cannot detect one.
     pub(crate) fn required_size(&self) -> Result<ByteSize, OpenDeviceError> {
         self.size.ok_or(OpenDeviceError::Missing("size"))
     }
@@ -271,13 +272,13 @@ pub fn fitting_zone_size(
     ByteSize(bytes.max(block_size.bytes()))
 }
 
-/// Why a device could not be opened, and what to do about it.
+/// The reason why a device could not be opened, and the cure.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenDeviceError {
     /// A required setting is absent.
     #[error("device setting `{0}` is required for this kind of device; set it")]
     Missing(&'static str),
-    /// The block size makes no sense.
+    /// The block size is invalid.
     #[error("block_size {0} is not a power of two from 512 to 64KiB; 4KiB fits every SSD")]
     BlockSize(ByteSize),
     /// The zone size is not whole blocks.
@@ -304,7 +305,7 @@ pub enum OpenDeviceError {
         /// The smallest size that works.
         smallest: ByteSize,
     },
-    /// More zones than can be numbered.
+    /// The device would have too many zones.
     #[error("{available} make more than 2^32 zones; set zone_size to at least {smallest}")]
     TooManyZones {
         /// The available size.
@@ -312,7 +313,7 @@ pub enum OpenDeviceError {
         /// The smallest zone size that works.
         smallest: ByteSize,
     },
-    /// Other numbers that do not fit together.
+    /// Other settings contradict each other.
     #[error("{0}; change the device settings")]
     Geometry(GeometryError),
     /// The block device is smaller than the setting.
@@ -336,7 +337,7 @@ pub enum OpenDeviceError {
         /// The kind of file at the path, with an article.
         kind: &'static str,
     },
-    /// The file or block device holds something else than a Floe cache.
+    /// The file or block device has foreign data.
     #[error(
         "`{path}` holds {what} (at byte {offset}), which Floe did not write; nothing was changed. \
          Use another path, or wipe it by formatting it"
@@ -349,7 +350,7 @@ pub enum OpenDeviceError {
         /// Name of the foreign contents, with an article.
         what: &'static str,
     },
-    /// The file holds a cache of another size, and would have to be extended.
+    /// The file has a cache of another size, and would have to be extended.
     #[error(
         "`{path}` holds a cache made for {found}, the configured size is {wanted}; nothing was \
          changed. Configure {found}, or format it"
@@ -365,7 +366,7 @@ pub enum OpenDeviceError {
     /// The path's directory does not exist.
     #[error("the directory of `{0}` does not exist; create it")]
     NoDirectory(PathBuf),
-    /// The file may not be opened.
+    /// The process may not open the file.
     #[error(
         "no permission to read and write `{0}`; change its owner or mode, or run as a user who may"
     )]
@@ -390,12 +391,12 @@ pub enum OpenDeviceError {
         /// The error from the operating system.
         source: std::io::Error,
     },
-    /// `direct = "on"` and the file system refused.
+    /// `direct = "on"`, but the file system does not support it.
     #[error(
         "`{path}` cannot be used with direct I/O in blocks of {block_size} ({source}); \
          set direct to `auto` or `off`, or use another file system or a larger block_size"
     )]
-    DirectRefused {
+    DirectRejected {
         /// The file.
         path: PathBuf,
         /// The block size.
@@ -403,16 +404,16 @@ pub enum OpenDeviceError {
         /// The error from the operating system.
         source: std::io::Error,
     },
-    /// `io = "uring"` and the kernel refused.
+    /// `io = "uring"`, but the kernel does not allow it.
     #[error(
         "io_uring is not available ({0}); set io to `auto` or `threads`, or allow it (sysctl \
          kernel.io_uring_disabled, the container's seccomp profile, Linux 5.19 or later)"
     )]
     UringBlocked(std::io::Error),
-    /// A setting of the simulated SSD makes no sense.
+    /// A setting of the simulated SSD is invalid.
     #[error("{0}")]
     Sim(String),
-    /// A device with real latencies was asked for in virtual time.
+    /// A device with real latencies cannot run in virtual time.
     #[error("a device of this kind cannot run in virtual time; use kind `sim` or `memory`")]
     VirtualTime,
     /// Any other error from the operating system.

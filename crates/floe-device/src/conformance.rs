@@ -1,8 +1,8 @@
-//! The contract of devices as one suite of checks for every implementation.
+//! The contract of devices, as one suite of checks for every implementation.
 //!
 //! The checks panic with a message that names the rule. They overwrite the
-//! device: give them a scratch one of at least six zones, each of at least
-//! eight times the largest append.
+//! device, which must have at least six zones, each of at least eight times the
+//! largest append.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::error::{DeviceError, DeviceErrorKind};
 /// Runs every check in turn.
 ///
 /// # Panics
-/// When the device breaks a rule of its contract.
+/// If the device breaks a rule of its contract.
 pub async fn check(device: &SharedDevice) {
     let suite = Suite(Arc::clone(device));
     suite.suits();
@@ -23,7 +23,7 @@ pub async fn check(device: &SharedDevice) {
     suite.appends_land_in_order_and_read_back().await;
     suite.concurrent_appends_are_disjoint_and_whole().await;
     suite.an_append_that_does_not_fit_changes_nothing().await;
-    suite.bad_requests_are_refused().await;
+    suite.bad_requests_are_rejected().await;
     suite.open_and_active_limits_hold().await;
     suite.a_finished_zone_is_full_and_readable().await;
     suite.reset_empties_and_zeroes_the_first_block().await;
@@ -36,7 +36,7 @@ pub async fn check(device: &SharedDevice) {
     suite.reset_all().await;
 }
 
-/// Data that names its place in a test: every block differs from every other.
+/// Data in which every block differs from every other.
 pub fn pattern(tag: u64, len: usize) -> IoData {
     let mut buf = IoBuf::zeroed(len);
     for (i, word) in buf.chunks_exact_mut(8).enumerate() {
@@ -168,8 +168,8 @@ impl Suite {
             self.append(zone, &data).await.expect("there is room");
         }
         let before = self.state(zone).await;
-        let refused = self.append(zone, &pattern(8, 2 * self.block())).await;
-        match refused.expect_err("two blocks do not fit").kind {
+        let rejected = self.append(zone, &pattern(8, 2 * self.block())).await;
+        match rejected.expect_err("two blocks do not fit").kind {
             DeviceErrorKind::ZoneFull { wanted, left } => {
                 assert_eq!(
                     (wanted, left),
@@ -181,7 +181,7 @@ impl Suite {
         assert_eq!(
             self.state(zone).await,
             before,
-            "refused without side effects"
+            "rejected without side effects"
         );
         let last = pattern(9, self.block());
         let at = self.append(zone, &last).await.expect("one block fits");
@@ -192,8 +192,8 @@ impl Suite {
             "filled to the end"
         );
         assert!(*self.read(at, last.len()).await == *last);
-        let refused = self.append(zone, &last).await;
-        let kind = refused.expect_err("a full zone takes nothing").kind;
+        let rejected = self.append(zone, &last).await;
+        let kind = rejected.expect_err("a full zone takes nothing").kind;
         assert!(
             matches!(kind, DeviceErrorKind::ZoneFull { left: 0, .. }),
             "{kind}"
@@ -201,7 +201,7 @@ impl Suite {
         self.reset(zone).await;
     }
 
-    async fn bad_requests_are_refused(&self) {
+    async fn bad_requests_are_rejected(&self) {
         let (zone, block, capacity) = (ZoneId(3), self.block(), self.capacity());
         let beyond = ZoneId(self.0.geometry().zone_count);
         let errors_before = self.0.counters().snapshot().errors;
@@ -215,15 +215,15 @@ impl Suite {
             (Address::new(beyond, 0), block),
             (Address::new(ZoneId(u32::MAX), 0), block),
         ];
-        let mut refused = 0;
+        let mut rejected = 0;
         for (at, len) in reads {
             let read = self.0.read(at, IoBuf::zeroed(len)).await.map(drop);
             expect_invalid(read, "read", at, len);
-            refused += 1;
+            rejected += 1;
             if self.0.geometry().random_writes {
                 let write = self.0.write(at, IoBuf::zeroed(len).freeze(), HERE).await;
                 expect_invalid(write, "write", at, len);
-                refused += 1;
+                rejected += 1;
             }
         }
         let too_large = self.append_max() + block;
@@ -236,14 +236,18 @@ impl Suite {
             let data = IoBuf::zeroed(len).freeze();
             let append = self.0.append(zone, data, HERE).await.map(drop);
             expect_invalid(append, "append", Address::new(zone, 0), len);
-            refused += 1;
+            rejected += 1;
         }
         let place = Address::new(beyond, 0);
         expect_invalid(self.0.reset(beyond).await, "reset", place, 0);
         expect_invalid(self.0.finish(beyond).await, "finish", place, 0);
-        refused += 2;
+        rejected += 2;
         let errors = self.0.counters().snapshot().errors;
-        assert_eq!(errors - errors_before, refused, "each refusal is counted");
+        assert_eq!(
+            errors - errors_before,
+            rejected,
+            "each rejection is counted"
+        );
         assert_eq!(self.state(zone).await.state, ZoneState::Empty);
     }
 
@@ -282,8 +286,8 @@ impl Suite {
     }
 
     async fn expect_too_many(&self, zone: ZoneId, limit: u32) {
-        let refused = self.append(zone, &pattern(1, self.block())).await;
-        match refused.expect_err("beyond the limit").kind {
+        let rejected = self.append(zone, &pattern(1, self.block())).await;
+        match rejected.expect_err("beyond the limit").kind {
             DeviceErrorKind::TooManyZones(allowed) => assert_eq!(allowed, limit),
             other => panic!("too many zones, not {other}"),
         }
@@ -352,7 +356,8 @@ impl Suite {
             .collect();
         let reset = self.0.reset(zone);
         for append in appends {
-            // A device may serve the reset first; then these land after it.
+            // A device may execute the reset first; then these appends land
+            // after it.
             let _ = append.await;
         }
         reset
@@ -397,7 +402,7 @@ impl Suite {
             drop(self.0.read(at, self.0.allocate(data.len())));
             drop(self.0.append(other, data.clone(), HERE));
             if round % 16 == 0 {
-                // One that is polled before it is dropped, too.
+                // Also a read that is polled before it is dropped.
                 let read = self.0.read(at, self.0.allocate(data.len()));
                 poll_once(read).await;
             }
@@ -405,7 +410,7 @@ impl Suite {
                 assert!(*self.read(at, data.len()).await == *data, "still serves");
             }
         }
-        // Behind those that were dropped, which are counted when they end.
+        // After the dropped ones, which are counted when they end.
         assert!(*self.read(at, data.len()).await == *data, "still serves");
         self.0.flush().await.expect("still flushes");
         self.reset(other).await;
@@ -464,7 +469,7 @@ impl Suite {
 fn expect_invalid(result: Result<(), DeviceError>, what: &str, at: Address, len: usize) {
     match result {
         Err(error) if matches!(error.kind, DeviceErrorKind::Invalid(_)) => {}
-        other => panic!("{what} of {len} bytes at {at} must be refused as invalid, not {other:?}"),
+        other => panic!("{what} of {len} bytes at {at} must be rejected as invalid, not {other:?}"),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::buffer::{IoBuf, IoData};
 use crate::counters::Counters;
 use crate::error::{DeviceError, DeviceErrorKind, Operation};
 
-/// A device shared by everything that uses it.
+/// A shared device.
 pub type SharedDevice = Arc<dyn Device>;
 
 /// An FDP reclaim-unit handle: separates a write from data of other
@@ -26,9 +26,9 @@ pub struct Placement(pub u16);
 /// A zone's state as the device sees it (NVMe ZNS, "Zone State Machine").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneState {
-    /// Nothing written since the last reset.
+    /// Nothing was written since the last reset.
     Empty,
-    /// Written and accepting more.
+    /// Written, and accepts more.
     Open,
     /// Active but not open; accepts more.
     Closed,
@@ -36,10 +36,10 @@ pub enum ZoneState {
     Full,
     /// Readable, never writable again.
     ReadOnly,
-    /// Gone.
+    /// Neither readable nor writable.
     Offline,
-    /// The medium keeps no zone state (a file after reopening): what the zone
-    /// holds can only be learnt by reading it.
+    /// The medium has no zone states (a file after reopening). Only reading the
+    /// zone shows what it holds.
     Unknown,
 }
 
@@ -50,21 +50,21 @@ pub struct ZoneReport {
     pub zone: ZoneId,
     /// Its state.
     pub state: ZoneState,
-    /// Bytes from the zone's start that are written; meaningless where the
-    /// state is `Full` after a finish, `Unknown` or `Offline`.
+    /// Bytes written from the zone's start. Meaningless if the state is `Full`
+    /// after a finish, `Unknown` or `Offline`.
     pub write_pointer: u64,
 }
 
 /// The future of one device operation.
 ///
-/// It may be dropped at any time: the operation then completes unobserved, its
-/// buffer is freed only after the device is done with it, and the device stays
-/// usable.
+/// It may be dropped at any time. The operation then completes unobserved, its
+/// buffer is freed only after the device has finished with it, and the device
+/// stays usable.
 #[must_use = "a device operation reports its failure through its future"]
 pub struct OpFuture<T>(State<T>);
 
-/// The ways an operation ends: at once, by a device that fills in a slot, or
-/// by any other future.
+/// The sources of the result: known at once, filled in by the device, or
+/// another future.
 enum State<T> {
     Ready(Option<Result<T, DeviceError>>),
     Slot(Arc<Slot<T>>),
@@ -85,12 +85,12 @@ impl<T: Send + 'static> OpFuture<T> {
         OpFuture(State::Boxed(Box::pin(future)))
     }
 
-    /// An operation that is already over.
+    /// An operation that has already ended.
     pub fn ready(result: Result<T, DeviceError>) -> Self {
         OpFuture(State::Ready(Some(result)))
     }
 
-    /// An operation that is over when its [`Completer`] says so.
+    /// An operation that ends when its [`Completer`] completes it.
     pub fn pending() -> (Completer<T>, Self) {
         let slot = Arc::new(Slot(Mutex::new(SlotState::Waiting(None))));
         let completer = Completer(Some(Arc::clone(&slot)));
@@ -102,7 +102,7 @@ impl<T> Future for OpFuture<T> {
     type Output = Result<T, DeviceError>;
 
     /// # Panics
-    /// When polled again after it returned `Ready`.
+    /// If polled again after it returned `Ready`.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             State::Ready(result) => Poll::Ready(result.take().expect(POLLED_AFTER_READY)),
@@ -159,8 +159,8 @@ impl<T> Completer<T> {
         }
     }
 
-    /// As [`complete`](Self::complete), but the caller wakes the waiter: those
-    /// who end many operations wake all their waiters in one go.
+    /// As [`complete`](Self::complete), but returns the waker, so that a caller
+    /// which ends many operations can wake all waiters together.
     pub(crate) fn complete_quietly(mut self, result: Result<T, DeviceError>) -> Option<Waker> {
         self.finish(result)
     }
@@ -201,65 +201,66 @@ impl<T> fmt::Debug for Completer<T> {
 /// * Buffers are owned and aligned. A dropped future frees nothing that the
 ///   device may still touch.
 /// * Offsets and lengths are multiples of the block size and lie inside the
-///   zone's capacity; anything else is refused with
+///   zone's capacity. Anything else is rejected with
 ///   [`DeviceErrorKind::Invalid`] before any I/O.
-/// * A short transfer is finished or reported as an error, never passed on.
-/// * Zone states are kept honestly: an append that does not fit the rest of
-///   its zone, or would exceed the open or active limit, is refused without
-///   side effects.
-/// * Several appends may run on one zone at once; each learns where it landed
-///   and none overlap.
-/// * A reset takes effect after every append and write to its zone that was
-///   started before it, awaited or not. Those started before it is over are
-///   refused.
+/// * A short transfer is continued or reported as an error.
+/// * Zone states are accurate: an append that does not fit the rest of its
+///   zone, or would exceed the open or active limit, is rejected without side
+///   effects.
+/// * Several appends may run on one zone at once. Each returns its address, and
+///   none overlap.
+/// * A reset takes effect after all appends and writes to its zone that were
+///   started before it, awaited or not. Those started before it has ended are
+///   rejected.
 /// * After `reset` succeeds, the zone's first block reads as zeros (until it
 ///   is written again), and after a following `flush` it does so even after a
 ///   power loss. Reads that race a reset may fail or return anything: callers
 ///   pin zones; devices never hand out memory that is not theirs.
 /// * Bytes and operations are counted by kind in [`Counters`].
 pub trait Device: Send + Sync + fmt::Debug + 'static {
-    /// The shape of the device; never changes.
+    /// The geometry of the device, which never changes.
     fn geometry(&self) -> &Geometry;
 
     /// A short human description: kind and path.
     fn describe(&self) -> String;
 
-    /// A buffer of `len` zeroed or stale bytes, fit for this device's I/O
-    /// (aligned; from registered memory where the device has some left).
-    /// `len` must be a multiple of the block size. Never blocks.
+    /// A buffer of `len` zeroed or stale bytes for this device's I/O: aligned,
+    /// and from registered memory if the device has some left. `len` must be a
+    /// multiple of the block size. Never blocks.
     fn allocate(&self, len: usize) -> IoBuf {
         IoBuf::zeroed(len)
     }
 
-    /// Fills all of `buf` from `at`; returns it.
+    /// Fills all of `buf` from `at`, and returns it.
     fn read(&self, at: Address, buf: IoBuf) -> OpFuture<IoBuf>;
 
-    /// Appends `data` (at most `max_append_bytes`) to `zone` and says where it
-    /// landed.
+    /// Appends `data` (at most `max_append_bytes`) to `zone`; returns its
+    /// address.
     fn append(&self, zone: ZoneId, data: IoData, placement: Placement) -> OpFuture<Address>;
 
-    /// Writes `data` at `at`. Only where [`Geometry::random_writes`]; never
-    /// moves the zone's write pointer, and needs no open zone.
+    /// Writes `data` at `at`, on devices with [`Geometry::random_writes`].
+    /// Never moves the zone's write pointer, and needs no open zone.
     fn write(&self, at: Address, data: IoData, placement: Placement) -> OpFuture<()>;
 
-    /// Empties `zone`.
+    /// Resets `zone`.
     fn reset(&self, zone: ZoneId) -> OpFuture<()>;
 
-    /// Takes the space below the first `bytes` of `zone` now, and keeps it when
-    /// the zone is reset, so that writes there never lack it. Where space is the
-    /// device's own, or cannot be taken before it is written, this does nothing.
-    /// To be called when a device is opened: it may block for a moment.
+    /// Allocates the space for the first `bytes` of `zone` now, and keeps it
+    /// when the zone is reset, so that writes there never lack space. Does
+    /// nothing if the space is the device's own, or cannot be allocated before
+    /// it is written. Call it when a device is opened, because it may block for
+    /// a moment.
     ///
     /// # Errors
-    /// [`DeviceErrorKind::NoSpace`] if there is not so much: then nothing is
-    /// kept. [`DeviceErrorKind::Invalid`] for a zone that there is not.
+    /// [`DeviceErrorKind::NoSpace`] if there is too little space; then none is
+    /// kept. [`DeviceErrorKind::Invalid`] if the zone does not exist.
     fn reserve(&self, zone: ZoneId, bytes: u64) -> Result<(), DeviceError> {
         let _ = (zone, bytes);
         Ok(())
     }
 
-    /// Marks `zone` full, giving up the rest of its capacity and its open and
-    /// active resources. Finishing a full zone succeeds.
+    /// Marks `zone` full, which releases the rest of its capacity and its open
+    /// and active resources. Finishing a full zone succeeds.
     fn finish(&self, zone: ZoneId) -> OpFuture<()>;
 
     /// When it succeeds, every operation that had completed before the call is
@@ -269,11 +270,11 @@ pub trait Device: Send + Sync + fmt::Debug + 'static {
     /// The state of every zone, in order.
     fn report(&self) -> OpFuture<Vec<ZoneReport>>;
 
-    /// Bytes and operations so far.
+    /// Counts of bytes and operations.
     fn counters(&self) -> &Counters;
 
-    /// Counts of the medium's own writes and erases since the device exists, if
-    /// it tells: the source of [`Statistics::write_amplification`].
+    /// The medium's own writes and erases since the device exists, if it
+    /// reports them: the source of [`Statistics::write_amplification`].
     fn media_statistics(&self) -> Option<Statistics> {
         None
     }

@@ -1,10 +1,12 @@
-//! Live byte and operation counts, the source of every write-amplification figure.
+//! Live counts of bytes and operations, the source of all write-amplification
+//! figures.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counters {
     ($(#[doc = $help:literal] $name:ident),* $(,)?) => {
-        /// Counts of completed operations; relaxed atomics, safe to read any time.
+        /// Counts of completed operations. Relaxed atomics, which may be read
+        /// at any time.
         #[derive(Debug, Default)]
         pub struct Counters { $(#[doc = $help] pub $name: AtomicU64,)* }
 

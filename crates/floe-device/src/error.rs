@@ -16,11 +16,11 @@ pub enum Operation {
     Append,
     /// Writing blocks in place.
     Write,
-    /// Emptying a zone.
+    /// Resetting a zone.
     Reset,
-    /// Filling up a zone.
+    /// Finishing a zone.
     Finish,
-    /// Reaching stable media.
+    /// Flushing to stable media.
     Flush,
     /// Reporting zones.
     Report,
@@ -50,7 +50,7 @@ pub enum DeviceErrorKind {
     /// The rest of the zone is too small for the append.
     #[error("zone is full: {wanted} bytes wanted, {left} left")]
     ZoneFull {
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: u64,
         /// Bytes left in the zone.
         left: u64,
@@ -61,15 +61,16 @@ pub enum DeviceErrorKind {
     /// The device cannot do this operation at all.
     #[error("not supported by this device: {0}")]
     Unsupported(&'static str),
-    /// There is no space left below the device (a sparse file on a full disk).
-    #[error("no space left on the file system below")]
+    /// The device has no space left (a sparse file on a full disk).
+    #[error("no space left on the device's file system")]
     NoSpace,
-    /// Fewer bytes moved than asked for, and asking again moved none.
+    /// Fewer bytes were transferred than requested, and a retry transferred
+    /// none.
     #[error("short transfer: {done} of {wanted} bytes")]
     Short {
-        /// Bytes moved.
+        /// Bytes transferred.
         done: u64,
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: u64,
     },
     /// The medium or the kernel failed the operation.
@@ -107,19 +108,19 @@ impl DeviceError {
         }
     }
 
-    /// Whether there was no space left below the device.
+    /// Whether the device had no space left.
     pub fn is_no_space(&self) -> bool {
         matches!(self.kind, DeviceErrorKind::NoSpace)
     }
 
-    /// Wraps a system error, recognising a full disk.
+    /// Wraps a system error, recognizing a full disk.
     pub fn io(operation: Operation, zone: impl Into<Option<ZoneId>>, error: io::Error) -> Self {
         DeviceError::new(operation, zone, DeviceErrorKind::from_io(error))
     }
 }
 
 impl DeviceErrorKind {
-    /// Wraps a system error, recognising a full disk.
+    /// Wraps a system error, recognizing a full disk.
     pub(crate) fn from_io(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DeviceErrorKind::NoSpace,

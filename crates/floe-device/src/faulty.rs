@@ -1,4 +1,4 @@
-//! A wrapper that injects faults, by seed.
+//! A wrapper that injects faults by seed.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,38 +27,39 @@ pub struct Faults {
     pub append_errors: f64,
     /// Writes in place that fail before anything is written.
     pub write_errors: f64,
-    /// Resets that fail before anything is done.
+    /// Resets that fail without effect.
     pub reset_errors: f64,
     /// Finishes that fail.
     pub finish_errors: f64,
     /// Flushes that fail.
     pub flush_errors: f64,
-    /// Appends and writes that fail after only the first blocks of their data
-    /// went through; the rest are zeros (append) or keep what was there (write).
+    /// Appends and writes that fail after writing only the first blocks of
+    /// their data. The remaining blocks are zeros (append) or unchanged
+    /// (write).
     pub torn_writes: f64,
-    /// Appends and writes that succeed though nothing of their data is
-    /// written: an append leaves zeros, a write what was there.
+    /// Appends and writes that succeed without writing their data: an append
+    /// leaves zeros, a write leaves the range unchanged.
     pub lost_writes: f64,
     /// Reads that succeed with one bit flipped.
     pub bit_flips: f64,
-    /// Operations that are held back.
+    /// Operations that are delayed.
     pub delays: f64,
     /// The longest delay.
     pub delay_max: Duration,
-    /// Every operation fails after this many were started.
+    /// Number of operations after which every operation fails.
     pub fail_after: Option<u64>,
     /// Every operation on these zones fails.
     pub bad_zones: Vec<ZoneId>,
     /// Operations on these zones get no random faults.
     pub spared_zones: Vec<ZoneId>,
-    /// Bytes below all zones together, as for a sparse file on a full disk: an
-    /// append beyond them fails, and a reset frees the bytes appended to its zone.
-    /// Counted from the first operation; writes in place do not count.
+    /// Space of all zones together, as for a sparse file on a full disk. An
+    /// append beyond it fails, and a reset frees the bytes appended to its
+    /// zone. Counted from the first operation; writes in place do not count.
     pub space_bytes: Option<u64>,
 }
 
-/// A device with [`Faults`], which can be changed while it is used. The same
-/// seed and the same order of operations give the same faults.
+/// A device with [`Faults`], which may change during use. The same seed and
+/// order of operations give the same faults.
 #[derive(Debug)]
 pub struct Faulty {
     below: SharedDevice,
@@ -68,11 +69,11 @@ pub struct Faulty {
     enabled: AtomicBool,
     started: AtomicU64,
     injected: AtomicU64,
-    /// Of each zone: bytes appended since its reset, and those reserved.
+    /// The space that each zone takes.
     taken: Mutex<HashMap<ZoneId, Taken>>,
 }
 
-/// Space below a zone.
+/// Bytes appended to a zone since its reset, and bytes reserved for it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     appended: u64,
@@ -84,15 +85,15 @@ struct Taken {
 struct Fate {
     delay: Option<Duration>,
     fails: bool,
-    /// For writes: it is not carried out.
+    /// For writes: the write is not executed.
     is_lost: bool,
-    /// For writes: a share of the blocks goes through and then it fails. For
-    /// reads: the position of the bit that is flipped.
+    /// For writes: the share of blocks that are written before the write fails.
+    /// For reads: the position of the flipped bit.
     spoils: Option<f64>,
 }
 
 impl Faulty {
-    /// Wraps `below`.
+    /// Wraps the device `below`.
     pub fn new(below: SharedDevice, clock: Clock, seed: u64, faults: Faults) -> Self {
         Faulty {
             below,
@@ -106,18 +107,18 @@ impl Faulty {
         }
     }
 
-    /// Replaces the faults from now on and counts operations anew.
+    /// Replaces the faults, and restarts the count of operations.
     pub fn set(&self, faults: Faults) {
         *self.faults.lock() = faults;
         self.started.store(0, Relaxed);
     }
 
-    /// Turns all faults off or on again.
+    /// Turns all faults on or off.
     pub fn enable(&self, enabled: bool) {
         self.enabled.store(enabled, Relaxed);
     }
 
-    /// Faults injected so far, delays not counted.
+    /// Number of faults injected so far, without delays.
     pub fn injected(&self) -> u64 {
         self.injected.load(Relaxed)
     }
@@ -161,7 +162,7 @@ impl Faulty {
         fate
     }
 
-    /// Takes space below for an append of `bytes`; false if there is not so much.
+    /// Takes space for an append of `bytes`; false if there is too little.
     fn take_space(&self, zone: ZoneId, bytes: u64) -> bool {
         let limit = match self.enabled.load(Relaxed) {
             true => self.faults.lock().space_bytes,
@@ -185,7 +186,7 @@ impl Faulty {
         fits
     }
 
-    /// Starts an operation that may be late or fail, but nothing else.
+    /// Starts an operation that may be delayed or fail, with no other faults.
     fn start<T: Send + 'static>(
         &self,
         operation: Operation,
@@ -211,8 +212,8 @@ impl Faulty {
         }
     }
 
-    /// The data with everything after a random block replaced by zeros, or
-    /// `None` if not even one block goes through.
+    /// The data with zeros after a random block, and the bytes before it; no
+    /// bytes if not even one block is written.
     fn torn(&self, data: &IoData, share: f64) -> (usize, IoData) {
         let block = self.below.geometry().block_size as usize;
         let kept = (data.len() / block.max(1)) as f64 * share;

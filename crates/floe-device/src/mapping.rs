@@ -1,4 +1,4 @@
-//! Memory mapped from the system, in huge pages if it has some.
+//! Memory mapped from the system, in huge pages if possible.
 
 use std::io;
 use std::ptr::NonNull;

@@ -15,13 +15,13 @@ use crate::power::{PowerSwitch, Powered};
 use crate::sim_media::{SimMedia, WriteCache};
 use crate::zones::{ResetTurn, check_append, check_range, check_zone};
 
-/// A device in memory: every operation has ended when its method returns. Writes
-/// allocate space and resets free it. Clones share the device.
+/// A device in memory. Every operation has ended when its method returns.
+/// Writes allocate space, resets free it. Clones share the device.
 #[derive(Clone)]
 pub struct MemoryDevice(Arc<SimMedia>);
 
 impl MemoryDevice {
-    /// An empty device of this shape.
+    /// An empty device of this geometry.
     pub fn new(geometry: Geometry) -> Self {
         MemoryDevice(Arc::new(SimMedia::new(
             geometry,
@@ -30,7 +30,7 @@ impl MemoryDevice {
         )))
     }
 
-    /// An empty device of this shape that can lose its power. After a restart
+    /// An empty device of this geometry whose power can fail. After a restart
     /// its zones are in state `Unknown` if the geometry has random writes.
     pub fn with_power(geometry: Geometry, cache: WriteCache) -> (SharedDevice, PowerSwitch) {
         let device = MemoryDevice(Arc::new(SimMedia::new(geometry, cache, Keeping::Whole)));
@@ -41,12 +41,12 @@ impl MemoryDevice {
     /// An empty device as configured.
     ///
     /// # Errors
-    /// When the size is missing or makes no sense.
+    /// If the size is missing or invalid.
     pub fn open(config: &DeviceConfig) -> Result<Self, OpenDeviceError> {
         Ok(MemoryDevice::new(config.geometry(config.required_size()?)?))
     }
 
-    /// Carries out an operation, unless the power is off or fails during it.
+    /// Executes an operation, unless the power is off or fails during it.
     fn answer<T: Send + 'static>(
         &self,
         operation: Operation,
@@ -99,7 +99,8 @@ fn reset(media: &SimMedia, zone: ZoneId) -> Result<(), DeviceErrorKind> {
     let turn = media.zones.lock().reset_start(zone)?;
     match turn {
         ResetTurn::Now => clear(media, zone),
-        // Another thread is copying into the zone, and resets it on its way out.
+        // Another thread is copying into the zone, and will reset it when it
+        // has finished.
         ResetTurn::Later => {
             while media.zones.lock().is_being_reset(zone) {
                 std::thread::yield_now();

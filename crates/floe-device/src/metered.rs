@@ -25,7 +25,7 @@ pub const MEASURED: [Operation; 7] = [
 ];
 
 /// A device that measures the one below it. An operation lasts from the call
-/// until its future is polled to its end; one whose future is dropped early
+/// until its future completes. An operation whose future is dropped early
 /// counts as abandoned.
 #[derive(Debug)]
 pub struct Metered {
@@ -43,13 +43,13 @@ pub struct Meters([Meter; MEASURED.len()]);
 pub struct Meter {
     /// Latencies of completed operations, successful or not.
     pub latency: Histogram,
-    /// Bytes moved by operations that succeeded.
+    /// Bytes transferred by successful operations.
     pub bytes: AtomicU64,
     /// Operations that failed.
     pub errors: AtomicU64,
-    /// Operations whose future was dropped before its end.
+    /// Operations whose future was dropped early.
     pub abandoned: AtomicU64,
-    /// Operations under way.
+    /// Operations in flight.
     pub in_flight: AtomicU64,
 }
 
@@ -160,7 +160,7 @@ impl Device for Metered {
     }
 }
 
-/// An operation under way.
+/// An operation in flight.
 struct Span {
     meters: Arc<Meters>,
     operation: Operation,
@@ -225,17 +225,17 @@ impl Histogram {
         self.sum_ns.fetch_add(ns.0, Relaxed);
     }
 
-    /// Latencies counted.
+    /// Number of latencies.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum()
     }
 
-    /// Their sum.
+    /// Sum of the latencies.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_ns.load(Relaxed))
     }
 
-    /// Their mean, zero if there are none.
+    /// Mean latency, zero if there are none.
     pub fn mean(&self) -> Duration {
         match self.count() {
             0 => Duration::ZERO,
@@ -259,7 +259,7 @@ impl Histogram {
         Duration::ZERO
     }
 
-    /// Every bucket that holds something: its inclusive upper end and its count.
+    /// The non-empty buckets: inclusive upper end and count of each.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let counted = self.buckets.iter().enumerate();
         counted.filter_map(|(index, bucket)| {

@@ -35,7 +35,7 @@ pub(crate) trait Powered: Send {
     fn media(&self) -> &SimMedia;
     /// Cuts the power, if it is on.
     fn crash(&self, seed: u64);
-    /// The device over what survives, twice: for the switch and for its user.
+    /// The device after a restart, for the switch and for its user.
     fn restarted(&self) -> (Box<dyn Powered>, SharedDevice);
 }
 
@@ -44,17 +44,17 @@ impl PowerSwitch {
         PowerSwitch(Arc::new(Mutex::new(Box::new(powered))))
     }
 
-    /// Cuts the power: everything under way and everything later fails with
-    /// [`Gone`](crate::DeviceErrorKind::Gone). What was flushed survives.
-    /// `seed` decides, block by block, what survives of completed writes in a
-    /// volatile cache and of operations under way. On a zoned device a zone's
-    /// data is lost from some point on, and its write pointer is at that point.
+    /// Cuts the power: all operations in flight and all later ones fail with
+    /// [`Gone`](crate::DeviceErrorKind::Gone). Flushed data survives. `seed`
+    /// decides, block by block, what survives of operations in flight and of
+    /// completed writes in a volatile cache. On a zoned device, a zone's data
+    /// is lost from some offset on, and its write pointer is at that offset.
     /// Does nothing if the power is off.
     pub fn crash(&self, seed: u64) {
         self.0.lock().crash(seed);
     }
 
-    /// Cuts the power as the `operations`-th operation from now, counted from
+    /// Cuts the power when the `operations`-th operation from now, counted from
     /// one, has just been started.
     pub fn crash_after(&self, operations: u64, seed: u64) {
         self.0.lock().media().set_fuse(operations, seed);
@@ -65,8 +65,9 @@ impl PowerSwitch {
         self.0.lock().media().is_off()
     }
 
-    /// A new device over what survived. If the power was not cut, this is an
-    /// orderly restart: all completed writes survive, and the old device is gone.
+    /// Restarts the device with the data that survived. If the power was not
+    /// cut, this is an orderly restart: all completed writes survive, and the
+    /// old device fails all operations.
     pub fn reopen(&self) -> SharedDevice {
         let mut powered = self.0.lock();
         let (next, device) = powered.restarted();

@@ -1,4 +1,4 @@
-//! A wrapper that writes down what happens, for tests of order and determinism.
+//! A wrapper that records operations, for tests of order and determinism.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,29 +24,29 @@ pub struct Entry {
     pub zone: Option<ZoneId>,
     /// The offset in the zone; for an append, the one that the device chose.
     pub offset: Option<u64>,
-    /// Bytes to move.
+    /// Bytes to transfer.
     pub bytes: u64,
-    /// When it was started.
+    /// Time of the start.
     pub started: Tick,
-    /// How it ended.
+    /// Its result.
     pub outcome: Outcome,
 }
 
-/// How an operation ended.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Not yet, as far as anybody looked.
+    /// The operation has not ended, or its future was not polled since.
     Pending,
-    /// Well.
+    /// The operation succeeded.
     Done(Tick),
-    /// With this error.
+    /// The operation failed with this error.
     Failed(Tick, String),
-    /// Its future was dropped before the result.
+    /// The future was dropped before the result.
     Abandoned(Tick),
 }
 
-/// A device that records the operations on the one below it, the newest ones
-/// up to a bound.
+/// A device that records the newest operations on the one below it, up to a
+/// bound.
 #[derive(Debug)]
 pub struct Recorded {
     below: SharedDevice,
@@ -63,7 +63,7 @@ struct Log {
 #[derive(Debug, Default)]
 struct Entries {
     kept: VecDeque<Entry>,
-    /// The number of the first of them.
+    /// The number of the first recorded operation.
     first: u64,
 }
 
@@ -86,13 +86,13 @@ impl Recorded {
         self.log.entries.lock().kept.iter().cloned().collect()
     }
 
-    /// Operations that were started so far, recorded still or not.
+    /// Number of operations started so far, including those no longer recorded.
     pub fn started(&self) -> u64 {
         let entries = self.log.entries.lock();
         entries.first + entries.kept.len() as u64
     }
 
-    /// Forgets what was recorded; numbers go on.
+    /// Drops all records. Numbering continues.
     pub fn clear(&self) {
         let mut entries = self.log.entries.lock();
         entries.first += entries.kept.len() as u64;
@@ -152,14 +152,14 @@ impl Log {
         let mut entries = self.entries.lock();
         let index = number.checked_sub(entries.first);
         let index = index.and_then(|index| usize::try_from(index).ok());
-        // It may have been dropped to make room.
+        // The entry may have been dropped to make room.
         if let Some(entry) = index.and_then(|index| entries.kept.get_mut(index)) {
             update(entry);
         }
     }
 }
 
-/// Sees an operation to its end.
+/// Records the end of an operation.
 struct Witness {
     log: Arc<Log>,
     clock: Clock,

@@ -49,70 +49,71 @@ impl SimModel {
     }
 }
 
-/// The simulated SSD's behaviour.
+/// The behaviour of a simulated SSD.
 ///
-/// Settings up to `volatile_cache_bytes` are those of the model `queues`:
-/// latencies are what an idle device takes for one command, in microseconds;
-/// transfers add to them by bandwidth. Their defaults are round figures of a
-/// zoned NVMe SSD of 2021 (WD ZN540 class). The settings after it are those of
-/// all other models, which are whole SSDs ([`floe_core::ssd`]).
+/// Settings up to `volatile_cache_bytes` are for the model `queues`. Latencies
+/// are those of one command on an idle device, in microseconds, to which the
+/// transfer time is added. The defaults are round figures of a zoned NVMe SSD
+/// of 2021 (WD ZN540 class). The remaining settings are for all other models,
+/// which simulate whole SSDs ([`floe_core::ssd`]).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimConfig {
     /// The model of the simulated SSD.
     pub model: SimModel,
-    /// Zoned: writes go only where the write pointer is, and zones keep their
-    /// states over a restart. Otherwise a conventional SSD.
+    /// Whether the SSD is zoned: writes go only to the write pointer, and zones
+    /// keep their states over a restart. Otherwise it is conventional.
     pub zoned: bool,
-    /// Whether the device chooses where appends land. Default: as `zoned`.
+    /// Whether the device chooses the address of appends. Default: as `zoned`.
     pub native_append: Option<bool>,
     /// Placement handles (reclaim-unit handles) that the device offers.
     pub placement_handles: u16,
-    /// Commands that are worked on at once; each is a first-in, first-out queue.
+    /// Commands that run in parallel. Each unit is a FIFO queue.
     pub units: u32,
-    /// Bytes that lie on one unit before the next unit's begin.
+    /// Consecutive bytes on one unit.
     pub stripe: ByteSize,
-    /// Reading a stripe from flash.
+    /// Latency of reading a stripe from flash.
     pub read_us: f64,
-    /// An append or write until it is in the device's buffer.
+    /// Latency of an append or write until it is in the device's buffer.
     pub write_us: f64,
-    /// Resetting a zone.
+    /// Latency of a zone reset.
     pub reset_us: f64,
-    /// Finishing a zone.
+    /// Latency of a zone finish.
     pub finish_us: f64,
-    /// Flushing.
+    /// Latency of a flush.
     pub flush_us: f64,
     /// Bytes per second from the device.
     pub read_bandwidth: ByteSize,
     /// Bytes per second to the device.
     pub write_bandwidth: ByteSize,
-    /// Whether completed writes can be lost with the power until flushed.
+    /// Whether a power loss can lose completed writes that were not flushed.
     pub volatile_cache: bool,
-    /// Most bytes that can be lost so.
+    /// Most bytes that a power loss can lose.
     pub volatile_cache_bytes: ByteSize,
-    /// Dies to simulate, fewer than the model has and each as much wider: the
-    /// same bandwidth with less to compute. For accesses of 1 MiB and more it
-    /// makes no difference of more than a few percent. Must divide their number.
+    /// Dies to simulate: fewer than the model has, each proportionally wider.
+    /// The bandwidth stays the same, with less to compute. Accesses of 1 MiB
+    /// and more change by a few percent at most. Must divide the model's
+    /// number.
     pub dies: Option<u32>,
-    /// The erase unit of a conventional drive; on an FDP drive, its
-    /// reclaim unit. Default: as small a part of the drive's own as `size` is
-    /// of its capacity. A multiple of what is programmed together and of the
-    /// mapping unit.
+    /// The erase unit of a conventional drive, or the reclaim unit of an FDP
+    /// drive. Default: the drive's own, scaled as `size` is to its capacity.
+    /// Must be a multiple of the program unit of a stripe and of the mapping
+    /// unit.
     pub superblock: Option<ByteSize>,
     /// The unit of a conventional drive's mapping table. Default: 16 KiB, or
-    /// more where that makes a table of more than four million entries. What
-    /// is written in pieces that are no multiple of it is rewritten in part.
+    /// more if the table would exceed four million entries. The drive rewrites
+    /// the rest of a unit that is written in part.
     pub mapping_unit: Option<ByteSize>,
-    /// Whether a conventional drive begins with one pass of random writes over
-    /// all of it behind it, as one that has been in use.
+    /// Whether a conventional drive starts after one pass of random writes over
+    /// all of it, like a used drive.
     pub precondition: bool,
-    /// A file that keeps the drive's state at the start: read if it is there,
-    /// otherwise written when the drive has been made and preconditioned. It
-    /// serves every run of a drive with the same settings.
+    /// A file with the drive's initial state: read if it exists, otherwise
+    /// written once the drive was created and preconditioned. All runs of a
+    /// drive with the same settings can share it.
     pub state: Option<PathBuf>,
-    /// Whether resetting a zone of a conventional drive trims it.
+    /// Whether a zone reset trims the zone on a conventional drive.
     pub trim: bool,
-    /// How bytes are kept, under every model.
+    /// How bytes are stored, under every model.
     pub data: Keeping,
 }
 
@@ -146,7 +147,7 @@ impl Default for SimConfig {
 }
 
 impl SimConfig {
-    /// The first setting that makes no sense, and what would.
+    /// The first invalid setting, and the cure.
     pub(crate) fn fault(&self) -> Option<String> {
         match self.model {
             SimModel::Queues => self.fault_of_queues(),
@@ -154,7 +155,7 @@ impl SimConfig {
         }
     }
 
-    /// A setting of the queues, although something else is simulated.
+    /// A setting of the model `queues`, if another model is selected.
     fn foreign_setting(&self) -> Option<String> {
         let default = SimConfig::default();
         let same = [
@@ -186,8 +187,8 @@ impl SimConfig {
         ))
     }
 
-    /// How the device treats completed writes until they are flushed. Whole
-    /// SSDs protect their buffers, as the drives they stand for do.
+    /// The state of completed writes until they are flushed. Models of whole
+    /// SSDs protect their buffers, like the real drives.
     pub(crate) fn write_cache(&self) -> WriteCache {
         match (self.model, self.volatile_cache) {
             (SimModel::Queues, true) => WriteCache::Volatile {

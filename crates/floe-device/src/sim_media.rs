@@ -1,5 +1,5 @@
-//! Common media of the memory device and the simulated SSD: data, zone states,
-//! and the effect of a power loss on both.
+//! Media of the memory device and the simulated SSD: data, zone states, and the
+//! effect of a power loss on both.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::zones::ZoneTable;
 pub enum WriteCache {
     /// They are on stable media.
     None,
-    /// They are safe, as are writes in flight when the power fails.
+    /// They survive a power loss, as do writes in flight.
     Protected,
     /// A power loss may lose them, up to a limit of the newest bytes.
     Volatile {
@@ -38,7 +38,8 @@ pub(crate) struct SimMedia {
     unflushed: Mutex<Unflushed>,
     /// Whether the power is off; read-locked while something changes data.
     is_off: RwLock<bool>,
-    /// Operations until the power fails by itself, and the seed for that.
+    /// Operations until the power fails by itself, and the seed of that
+    /// failure.
     fuse: Mutex<Option<(u64, u64)>>,
     order: Mutex<()>,
 }
@@ -47,12 +48,12 @@ pub(crate) struct SimMedia {
 #[derive(Default)]
 struct Unflushed {
     changes: VecDeque<Change>,
-    /// The number of the first of them.
+    /// The number of the first change.
     first: u64,
     bytes: u64,
 }
 
-/// One change, with what is needed to undo it.
+/// A change, with the data to undo it.
 enum Change {
     Write {
         zone: ZoneId,
@@ -69,7 +70,7 @@ enum Change {
 
 /// The former content of a written range.
 enum Before {
-    /// It lay above the write pointer, where everything reads as zeros.
+    /// The range was above the write pointer, where everything reads as zeros.
     Zeros(u64),
     Bytes(Vec<u8>),
 }
@@ -105,7 +106,7 @@ impl SimMedia {
         }
     }
 
-    /// Bytes from the start of the device.
+    /// Byte offset on the device.
     pub(crate) fn position(&self, zone: ZoneId, offset: u64) -> u64 {
         u64::from(zone.0) * self.geometry.zone_size + offset
     }
@@ -114,7 +115,8 @@ impl SimMedia {
         self.medium.read(zone, offset, buf);
     }
 
-    /// Writes data, remembering what was there if that may be needed.
+    /// Writes data, and keeps the former content if a power loss could undo the
+    /// write.
     pub(crate) fn store(&self, zone: ZoneId, offset: u64, data: &[u8]) {
         match self.cache {
             WriteCache::None | WriteCache::Protected => self.medium.write(zone, offset, data),
@@ -144,7 +146,8 @@ impl SimMedia {
         });
     }
 
-    /// Empties a zone whose state is still that from before the reset.
+    /// Clears the data of a zone whose state is still that from before the
+    /// reset.
     pub(crate) fn clear(&self, zone: ZoneId) {
         match self.cache {
             WriteCache::None | WriteCache::Protected => self.medium.clear(zone),
@@ -162,13 +165,13 @@ impl SimMedia {
         });
     }
 
-    /// A mark behind everything that is completed now, for [`SimMedia::flush`].
+    /// A mark after all completed changes, for [`SimMedia::flush`].
     pub(crate) fn flush_mark(&self) -> u64 {
         let unflushed = self.unflushed.lock();
         unflushed.first + unflushed.changes.len() as u64
     }
 
-    /// Everything before `mark` is on stable media from now on.
+    /// Makes all changes before `mark` durable.
     pub(crate) fn flush(&self, mark: u64) {
         let mut unflushed = self.unflushed.lock();
         while unflushed.first < mark && !unflushed.changes.is_empty() {
@@ -180,14 +183,14 @@ impl SimMedia {
         *self.is_off.read()
     }
 
-    /// Carries out `work` with the power on throughout; `None` if it is off.
+    /// Runs `work` with the power on throughout; `None` if it is off.
     pub(crate) fn while_on<T>(&self, work: impl FnOnce(&SimMedia) -> T) -> Option<T> {
         let is_off = self.is_off.read();
         (!*is_off).then(|| work(self))
     }
 
-    /// Keeps appends in the order of their places, where a power loss may
-    /// keep a prefix of them.
+    /// Keeps appends in address order on devices where a power loss keeps a
+    /// prefix of them.
     pub(crate) fn keep_order(&self) -> Option<MutexGuard<'_, ()>> {
         matches!(self.cache, WriteCache::Volatile { .. }).then(|| self.order.lock())
     }
@@ -198,7 +201,8 @@ impl SimMedia {
         *self.fuse.lock() = Some((operations.max(1), seed));
     }
 
-    /// Counts an operation that starts; the seed if the power fails now.
+    /// Counts the start of an operation. Returns the seed if the power fails
+    /// now.
     pub(crate) fn burn_fuse(&self) -> Option<u64> {
         let mut fuse = self.fuse.lock();
         let (left, seed) = fuse.as_mut()?;
@@ -215,13 +219,13 @@ impl SimMedia {
         !std::mem::replace(&mut *self.is_off.write(), true)
     }
 
-    /// Applies the power loss: `interrupted` are the changes that were in
+    /// Applies the power loss. `interrupted` are the changes that were in
     /// flight, in order.
     pub(crate) fn lose_power(&self, seed: u64, interrupted: Vec<Interrupted>) {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut unflushed = std::mem::take(&mut *self.unflushed.lock());
         if self.cache == WriteCache::Protected {
-            // The drive has taken it all in.
+            // The drive's buffer has all of it.
             let changes = interrupted.into_iter();
             return changes.for_each(|change| self.interrupt(&mut unflushed, change));
         }
@@ -242,7 +246,7 @@ impl SimMedia {
         }
     }
 
-    /// Carries out a change that was under way, as one that can be lost.
+    /// Applies a change that was in flight as one that the power loss may undo.
     fn interrupt(&self, unflushed: &mut Unflushed, change: Interrupted) {
         match change {
             Interrupted::Append { zone, data } => {
@@ -261,9 +265,9 @@ impl SimMedia {
         }
     }
 
-    /// Decides what is left of a zone's changes. A reset separates what came
-    /// before it from what came after: the zone is left as it was in one of
-    /// the lives that were not flushed, with part of that life's writes.
+    /// Decides what survives of a zone's changes. A reset separates lives of
+    /// the zone: it ends up in one of the unflushed lives, with part of that
+    /// life's writes.
     fn decide(&self, zone: ZoneId, mut changes: Vec<Change>, random: &mut Xoshiro256PlusPlus) {
         let resets = changes.iter().filter(|change| change.is_reset()).count();
         let undone = if random.random() {
@@ -301,7 +305,7 @@ impl SimMedia {
                 before,
             } => match before {
                 Before::Bytes(bytes) => self.medium.write(zone, offset, &bytes),
-                // The zone's write pointer goes back with it.
+                // The zone's write pointer moves back with it.
                 Before::Zeros(len) => self.medium.write(zone, offset, &vec![0; len as usize]),
             },
             Change::Reset {
@@ -316,7 +320,7 @@ impl SimMedia {
         }
     }
 
-    /// Every block ends up as some write, or none, of the lost ones left it.
+    /// Leaves each block as one of the lost writes, or none, left it.
     fn keep_some_blocks(&self, writes: Vec<Change>, random: &mut Xoshiro256PlusPlus) {
         let block = self.geometry.block_size as usize;
         let kept_share = [0.0, 0.1, 0.5, 0.9, 1.0][random.random_range(0..5)];
@@ -330,7 +334,7 @@ impl SimMedia {
             else {
                 continue;
             };
-            // Half the writes live or die as one.
+            // Half of the writes survive or are lost as a whole.
             let whole = random
                 .random::<bool>()
                 .then(|| random.random_bool(kept_share));
@@ -345,7 +349,7 @@ impl SimMedia {
         }
     }
 
-    /// The write pointer falls back to somewhere in what was not flushed.
+    /// Moves the write pointer back to a random position in the unflushed data.
     fn keep_a_prefix(&self, zone: ZoneId, writes: &[Change], random: &mut Xoshiro256PlusPlus) {
         let ranges = writes.iter().filter_map(|write| match write {
             Change::Write { offset, before, .. } => Some((*offset, offset + before.len())),
@@ -397,10 +401,10 @@ impl SimMedia {
     }
 }
 
-/// Not randomly seeded, so that nothing differs between two runs.
+/// Not randomly seeded, so that two runs are identical.
 type FixedState = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
-/// A change that was under way when the power failed.
+/// A change that was in flight when the power failed.
 pub(crate) enum Interrupted {
     Append {
         zone: ZoneId,

@@ -13,17 +13,18 @@ use parking_lot::Mutex;
 /// Wall-clock time at the start of every run: 2025-01-01 00:00:00 UTC.
 pub const EPOCH_UNIX_SECONDS: u64 = 1_735_689_600;
 
-/// Why a run ended before its main future did.
+/// The reason why a run ended before its main future.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VirtualTimeError {
-    /// No task is runnable and no event is due: what is awaited never comes.
+    /// No task can run and no event is due, so the main future can never
+    /// complete.
     #[error(
         "deadlock at virtual time {now}: no task can run and no event is due, but the main \
-         future is not done; it waits for something that nobody will do, or for a real thread \
-         or real I/O, which have no place in virtual time"
+         future has not completed; it waits for an event that cannot happen, or for a real thread \
+         or real I/O, which virtual time does not support"
     )]
     Deadlock {
-        /// When.
+        /// Virtual time of the deadlock.
         now: Tick,
     },
     /// The next event lies beyond the limit.
@@ -31,7 +32,7 @@ pub enum VirtualTimeError {
     Limit {
         /// The limit.
         limit: Duration,
-        /// When the next event is due.
+        /// Time of the next event.
         next: Tick,
     },
 }
@@ -82,7 +83,7 @@ impl fmt::Debug for VirtualClock {
 }
 
 impl VirtualClock {
-    /// Now.
+    /// The current time.
     pub fn now(&self) -> Tick {
         Tick(self.0.now.load(Ordering::Relaxed))
     }
@@ -119,13 +120,13 @@ pub(crate) struct Shared {
     pub(crate) failure: Mutex<Option<VirtualTimeError>>,
 }
 
-/// When, and which of that tick's.
+/// An event's tick, and its number.
 type Key = (Tick, u64);
 
 #[derive(Default)]
 pub(crate) struct Events {
-    /// A map rather than a heap, because sleeps are cancelled more often than
-    /// they end (timeouts), and a cancelled one must not move the clock.
+    /// A map instead of a heap, because most sleeps are cancelled (timeouts),
+    /// and a cancelled sleep must not advance the clock.
     due: BTreeMap<Key, Event>,
     scheduled: u64,
 }
@@ -144,8 +145,8 @@ impl Shared {
         key
     }
 
-    /// Called when the runtime is about to park: moves time to the next event
-    /// and lets everything of that tick happen.
+    /// Called when the runtime is about to park: advances time to the next
+    /// event and runs all events of that tick.
     pub(crate) fn advance(&self) {
         if self.main.is_runnable.load(Ordering::Relaxed) {
             return;
@@ -164,7 +165,7 @@ impl Shared {
                 next: tick,
             });
         }
-        // A sleep until a time that is past ends now.
+        // A sleep until a past time ends now.
         self.now.fetch_max(tick.0, Ordering::Relaxed);
         while let Some(entry) = events.due.first_entry() {
             if entry.key().0 != tick {
@@ -180,8 +181,8 @@ impl Shared {
             events = self.events.lock();
         }
         drop(events);
-        // An event may wake no task (its future was dropped). The runtime must
-        // then come back here and not park for good.
+        // An event may wake no task, if its future was dropped. The runtime
+        // must then call this again instead of parking for good.
         self.main.rouse();
     }
 
@@ -209,7 +210,7 @@ impl VirtualSleep {
                 }
                 Poll::Pending
             }
-            // The run is over, and its events with it.
+            // The run has ended, and so have its events.
             _ => Poll::Pending,
         }
     }

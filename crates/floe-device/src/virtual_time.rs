@@ -1,10 +1,10 @@
-//! Virtual time: code that waits through [`Clock`] runs to its end as fast as
-//! it can be computed, and the same way every time.
+//! Virtual time: code that waits through [`Clock`] runs without real waiting,
+//! and identically every time.
 //!
-//! A run has one thread. When no task is runnable, the clock moves to the next
-//! event and wakes its waiters; events of one tick happen in the order in which
-//! they were requested. Real I/O, other threads, and tokio's
-//! own timers have no place in a run.
+//! A run has one thread. When no task can run, the clock advances to the next
+//! event and wakes its waiters. Events of one tick happen in the order in which
+//! they were requested. Real I/O, other threads, and tokio's own timers must
+//! not be used in a run.
 
 use std::future::Future;
 use std::pin::pin;
@@ -19,13 +19,13 @@ use crate::clock::Clock;
 use crate::virtual_clock::Shared;
 pub use crate::virtual_clock::{EPOCH_UNIX_SECONDS, VirtualClock, VirtualTimeError};
 
-/// Virtual time that a run may take unless [`VirtualTime::limit`] says otherwise.
+/// Default limit of a run's virtual time; see [`VirtualTime::limit`].
 pub const LIMIT_DEFAULT: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Runs `main` in virtual time, to its end.
+/// Runs `main` to its end in virtual time.
 ///
 /// # Panics
-/// On an error of [`VirtualTime::run`], which the message names.
+/// On an error of [`VirtualTime::run`], which the message has.
 pub fn run<F: Future>(seed: u64, main: impl FnOnce(Clock) -> F) -> F::Output {
     match VirtualTime::new(seed).run(main) {
         Ok(output) => output,
@@ -33,7 +33,7 @@ pub fn run<F: Future>(seed: u64, main: impl FnOnce(Clock) -> F) -> F::Output {
     }
 }
 
-/// How to run something in virtual time.
+/// The settings of a run in virtual time.
 #[derive(Clone, Debug)]
 pub struct VirtualTime {
     seed: u64,
@@ -54,8 +54,7 @@ impl VirtualTime {
         VirtualTime { limit, ..self }
     }
 
-    /// Runs `main` to its end. Tasks that it spawned and that are not done by
-    /// then are dropped.
+    /// Runs `main` to its end. Then tasks that it spawned are dropped.
     ///
     /// # Errors
     /// On a deadlock, or when the limit is reached.
@@ -80,7 +79,8 @@ impl VirtualTime {
             .build()
             .expect("a runtime without drivers asks the system for nothing");
         let clock = Clock::Virtual(VirtualClock(Arc::clone(&shared)));
-        // Whatever way the run ends: what is scheduled may refer to the clock.
+        // Pending events may refer to the clock, so they are cleared however
+        // the run ends.
         let _cleared = ClearOnDrop(Arc::clone(&shared));
         runtime.block_on(supervise(&shared, main(clock)))
     }
@@ -95,8 +95,8 @@ impl Drop for ClearOnDrop {
     }
 }
 
-/// Runs `main` until it is done or the run has failed. `main` is polled with a
-/// waker of our own, because the runtime parks (and so would move time) even
+/// Runs `main` until it completes or the run fails. `main` is polled with a
+/// waker of our own, because the runtime parks (and so would advance time) even
 /// when its `block_on` future was just woken.
 async fn supervise<F: Future>(shared: &Shared, main: F) -> Result<F::Output, VirtualTimeError> {
     let mut main = pin!(main);
@@ -123,8 +123,8 @@ mod tests {
 
     use super::*;
 
-    /// Tasks that sleep, queue for a semaphore, send to each other and cancel
-    /// sleeps, writing down who did what when.
+    /// Runs tasks that sleep, wait for a semaphore, send to each other and
+    /// cancel sleeps, and records which task did a step when.
     fn trace(seed: u64) -> Vec<(Tick, u32)> {
         run(seed, |clock| async move {
             let (sender, mut receiver) = mpsc::channel(4);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn sleeps_end_when_due_and_in_order_of_asking() {
+    fn sleeps_end_when_due_and_in_the_order_of_calls() {
         run(0, |clock| async move {
             let (sender, mut receiver) = mpsc::unbounded_channel();
             for (id, ns) in [(0, 50), (1, 10), (2, 50), (3, 10)] {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_wake_nobody_do_not_stop_time() {
+    fn events_without_a_waiter_do_not_stop_time() {
         run(0, |clock| async move {
             for ns in 1..100 {
                 clock.at(Tick(ns), || ());

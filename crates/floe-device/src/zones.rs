@@ -1,4 +1,4 @@
-//! Zone states and write pointers for devices whose medium keeps none, and the
+//! Zone states and write pointers for devices whose medium has none, and the
 //! checks that every request passes before any I/O.
 
 use floe_core::{Geometry, ZoneId};
@@ -11,7 +11,7 @@ use crate::error::DeviceErrorKind;
 pub(crate) enum ResetTurn {
     /// Start at once.
     Now,
-    /// Start when the writes in flight, or an earlier reset, are over.
+    /// Start when the writes in flight, or an earlier reset, have ended.
     Later,
 }
 
@@ -19,10 +19,10 @@ pub(crate) enum ResetTurn {
 struct Zone {
     state: ZoneState,
     write_pointer: u64,
-    /// Appends and writes that were started and are not over.
+    /// Appends and writes that were started and have not ended.
     writers: u32,
     resetting: bool,
-    /// Resets that wait for their turn.
+    /// Resets that wait to start.
     waiting_resets: u32,
 }
 
@@ -65,7 +65,7 @@ impl ZoneTable {
         self.zones[zone.index()].write_pointer = write_pointer;
     }
 
-    /// Moves the write pointer over `len` bytes and says where they go. The
+    /// Advances the write pointer by `len` bytes; returns where they start. The
     /// zone counts one more writer until [`ZoneTable::writer_done`].
     pub(crate) fn reserve(&mut self, zone: ZoneId, len: u64) -> Result<u64, DeviceErrorKind> {
         if self.is_being_reset(zone) {
@@ -76,8 +76,8 @@ impl ZoneTable {
         Ok(offset)
     }
 
-    /// Moves the write pointer over `len` bytes and says where they go, for an
-    /// append whose writer is counted already.
+    /// Advances the write pointer by `len` bytes; returns where they start. For
+    /// an append whose writer is counted already.
     pub(crate) fn land(&mut self, zone: ZoneId, len: u64) -> Result<u64, DeviceErrorKind> {
         let slot = self.zones[zone.index()];
         match slot.state {
@@ -137,8 +137,8 @@ impl ZoneTable {
         Ok(())
     }
 
-    /// One writer less; true when a waiting reset may start now. The caller
-    /// must then start it: it has become the running one.
+    /// Counts one writer less. Returns true if a waiting reset may start now:
+    /// it counts as running, and the caller must start it.
     pub(crate) fn writer_done(&mut self, zone: ZoneId) -> bool {
         let slot = &mut self.zones[zone.index()];
         debug_assert!(slot.writers > 0, "every writer that ends had started");
@@ -146,7 +146,7 @@ impl ZoneTable {
         slot.start_waiting_reset()
     }
 
-    /// Asks for the zone to be reset.
+    /// Requests a reset of the zone.
     pub(crate) fn reset_start(&mut self, zone: ZoneId) -> Result<ResetTurn, DeviceErrorKind> {
         let slot = &mut self.zones[zone.index()];
         match slot.state {
@@ -164,8 +164,9 @@ impl ZoneTable {
         Ok(ResetTurn::Now)
     }
 
-    /// The running reset is over. A failed one leaves the zone's state unknown,
-    /// for part of it may have happened. True when another reset may start now.
+    /// Ends the running reset. A failed one leaves the zone's state unknown,
+    /// because part of it may have happened. Returns true if another reset may
+    /// start now.
     pub(crate) fn reset_done(&mut self, zone: ZoneId, succeeded: bool) -> bool {
         let state = if succeeded {
             ZoneState::Empty
@@ -179,7 +180,7 @@ impl ZoneTable {
         slot.start_waiting_reset()
     }
 
-    /// Whether a reset of the zone runs or waits.
+    /// Whether a reset of the zone is running or waiting.
     pub(crate) fn is_being_reset(&self, zone: ZoneId) -> bool {
         let slot = &self.zones[zone.index()];
         slot.resetting || slot.waiting_resets > 0
@@ -283,7 +284,7 @@ pub(crate) fn check_range(
     }
 }
 
-/// Checks what can be checked of an append before its place is known.
+/// Checks an append before its address is known.
 pub(crate) fn check_append(
     geometry: &Geometry,
     zone: ZoneId,

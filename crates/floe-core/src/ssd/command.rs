@@ -89,7 +89,7 @@ pub struct Completion {
 /// command has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum Rejection {
     /// The device has no such command.
     #[error("invalid command opcode")]
     InvalidOpcode,
@@ -120,19 +120,19 @@ pub enum Refusal {
     InvalidTransition,
 }
 
-impl Refusal {
+impl Rejection {
     /// Status code type and status code.
     pub fn status(self) -> (u8, u8) {
         match self {
-            Refusal::InvalidOpcode => (0, 0x01),
-            Refusal::InvalidField => (0, 0x02),
-            Refusal::OutOfRange => (0, 0x80),
-            Refusal::ZoneBoundary => (1, 0xb8),
-            Refusal::ZoneFull => (1, 0xb9),
-            Refusal::ZoneInvalidWrite => (1, 0xbc),
-            Refusal::TooManyActiveZones => (1, 0xbd),
-            Refusal::TooManyOpenZones => (1, 0xbe),
-            Refusal::InvalidTransition => (1, 0xbf),
+            Rejection::InvalidOpcode => (0, 0x01),
+            Rejection::InvalidField => (0, 0x02),
+            Rejection::OutOfRange => (0, 0x80),
+            Rejection::ZoneBoundary => (1, 0xb8),
+            Rejection::ZoneFull => (1, 0xb9),
+            Rejection::ZoneInvalidWrite => (1, 0xbc),
+            Rejection::TooManyActiveZones => (1, 0xbd),
+            Rejection::TooManyOpenZones => (1, 0xbe),
+            Rejection::InvalidTransition => (1, 0xbf),
         }
     }
 }

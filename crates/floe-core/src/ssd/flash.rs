@@ -1,7 +1,7 @@
 //! A flash device: front end, dies and their manager, advanced event by event.
 
 use super::array::Array;
-use super::command::{Command, CommandId, Completion, Refusal, Stored, ZoneDescriptor};
+use super::command::{Command, CommandId, Completion, Rejection, Stored, ZoneDescriptor};
 use super::config::{FlashConfig, HostInterface, Interface};
 use super::front::{Front, Read as HostRead, Stall, Target, Write as HostWrite};
 use super::ftl::Ftl;
@@ -55,7 +55,7 @@ impl Flash {
         now: u64,
         id: CommandId,
         command: Command,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         match command {
             Command::Read { offset, bytes } => {
                 if let Manager::Zones(zones) = &self.manager {
@@ -85,7 +85,7 @@ impl Flash {
             }
             Command::Append { zone, bytes } => {
                 let Manager::Zones(zones) = &mut self.manager else {
-                    return Err(Refusal::InvalidOpcode);
+                    return Err(Rejection::InvalidOpcode);
                 };
                 let (target, offset) = zones.claim_append(zone, bytes)?;
                 self.write(now, id, target, offset, bytes, Some(offset));
@@ -103,7 +103,7 @@ impl Flash {
             Command::Flush => self.front.finish(now, id, None),
             Command::UpdateHandle { handle } => {
                 let Manager::Ftl(ftl) = &mut self.manager else {
-                    return Err(Refusal::InvalidOpcode);
+                    return Err(Rejection::InvalidOpcode);
                 };
                 ftl.update_handle(now, &mut self.flash, handle)?;
                 self.front.finish(now, id, None);
@@ -111,7 +111,7 @@ impl Flash {
             }
             _ => {
                 let Manager::Zones(zones) = &mut self.manager else {
-                    return Err(Refusal::InvalidOpcode);
+                    return Err(Rejection::InvalidOpcode);
                 };
                 let outcome = zones.manage(now, &mut self.flash, id, command)?;
                 self.front.buffer_used -= outcome.released_bytes;

@@ -9,7 +9,7 @@ mod saved;
 
 use super::array::{Array, Cause, Extent, Stream};
 use super::collector::{Collector, read};
-use super::command::{Refusal, Stored};
+use super::command::{Rejection, Stored};
 use super::config::{FlashConfig, FtlConfig, Isolation};
 use super::statistics::Collection;
 use std::collections::VecDeque;
@@ -280,9 +280,9 @@ impl Ftl {
         now: u64,
         flash: &mut Array,
         handle: u16,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         if usize::from(handle) >= self.handles.len() {
-            return Err(Refusal::InvalidField);
+            return Err(Rejection::InvalidField);
         }
         let number = usize::from(handle);
         let Some(mut stream) = self.handles[number].stream else {

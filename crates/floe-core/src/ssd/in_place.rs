@@ -1,7 +1,7 @@
 //! A medium that is overwritten in place. Each lane serves one access at a
 //! time; an access is spread over the lanes of its stripes.
 
-use super::command::{Command, CommandId, Completion, Refusal};
+use super::command::{Command, CommandId, Completion, Rejection};
 use super::config::{HostInterface, InPlaceConfig};
 use super::front::{Front, transfer_ns};
 use super::saved::{Busy, Reader, StateFault, Writer};
@@ -35,7 +35,7 @@ impl InPlace {
         now: u64,
         id: CommandId,
         command: Command,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         let at = match command {
             Command::Read { offset, bytes } => {
                 let read = self.access(now, offset, bytes, true);
@@ -48,7 +48,7 @@ impl InPlace {
                 self.access(now, offset, bytes, false).max(arrived)
             }
             Command::Trim { .. } | Command::Flush => now,
-            _ => return Err(Refusal::InvalidOpcode),
+            _ => return Err(Rejection::InvalidOpcode),
         };
         self.front.finish(at, id, None);
         Ok(())

@@ -63,7 +63,9 @@ mod tests;
 mod validate;
 mod zones;
 
-pub use command::{Command, CommandId, Completion, Refusal, Stored, ZoneCondition, ZoneDescriptor};
+pub use command::{
+    Command, CommandId, Completion, Rejection, Stored, ZoneCondition, ZoneDescriptor,
+};
 pub use config::{
     ConfigFault, FlashConfig, FtlConfig, HostInterface, InPlaceConfig, Interface, Isolation,
     Medium, NandConfig, SsdConfig, Victim, ZonedConfig,
@@ -127,7 +129,7 @@ impl Ssd {
     /// # Errors
     /// The status with which a drive would reject the command at once. The
     /// command then has no effect.
-    pub fn submit(&mut self, now: Tick, id: CommandId, command: Command) -> Result<(), Refusal> {
+    pub fn submit(&mut self, now: Tick, id: CommandId, command: Command) -> Result<(), Rejection> {
         self.now = self.now.max(now.0);
         self.check(command)?;
         match &mut self.device {
@@ -241,7 +243,7 @@ impl Ssd {
         }
     }
 
-    fn check(&self, command: Command) -> Result<(), Refusal> {
+    fn check(&self, command: Command) -> Result<(), Rejection> {
         let (offset, bytes, may_be_empty) = match command {
             Command::Read { offset, bytes } | Command::Write { offset, bytes, .. } => {
                 (offset, bytes, false)
@@ -255,11 +257,11 @@ impl Ssd {
             || !bytes.is_multiple_of(block)
             || (bytes == 0 && !may_be_empty)
         {
-            return Err(Refusal::InvalidField);
+            return Err(Rejection::InvalidField);
         }
         match offset.checked_add(bytes) {
             Some(end) if end <= self.config.address_bytes() => Ok(()),
-            _ => Err(Refusal::OutOfRange),
+            _ => Err(Rejection::OutOfRange),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::array::{Array, Cause, Extent, Stream};
 use super::command::{
-    Command, CommandId, Refusal, Stored, ZoneCondition as Condition, ZoneDescriptor,
+    Command, CommandId, Rejection, Stored, ZoneCondition as Condition, ZoneDescriptor,
 };
 use super::config::{FlashConfig, ZonedConfig};
 use super::front::Target;
@@ -88,9 +88,9 @@ impl Zones {
         })
     }
 
-    pub(super) fn check_read(&self, offset: u64, bytes: u64) -> Result<(), Refusal> {
+    pub(super) fn check_read(&self, offset: u64, bytes: u64) -> Result<(), Rejection> {
         match offset % self.zone_size + bytes > self.zone_size {
-            true => Err(Refusal::ZoneBoundary),
+            true => Err(Rejection::ZoneBoundary),
             false => Ok(()),
         }
     }
@@ -100,18 +100,22 @@ impl Zones {
         &mut self,
         offset: u64,
         bytes: u64,
-    ) -> Result<(Target, u64), Refusal> {
+    ) -> Result<(Target, u64), Rejection> {
         let zone = (offset / self.zone_size) as u32;
         self.claim(zone, Some(offset % self.zone_size), bytes)
     }
 
     /// Claims the next bytes of a zone.
-    pub(super) fn claim_append(&mut self, zone: u32, bytes: u64) -> Result<(Target, u64), Refusal> {
+    pub(super) fn claim_append(
+        &mut self,
+        zone: u32,
+        bytes: u64,
+    ) -> Result<(Target, u64), Rejection> {
         if zone as usize >= self.zones.len() {
-            return Err(Refusal::OutOfRange);
+            return Err(Rejection::OutOfRange);
         }
         if bytes > self.append_max {
-            return Err(Refusal::InvalidField);
+            return Err(Rejection::InvalidField);
         }
         self.claim(zone, None, bytes)
     }
@@ -123,16 +127,16 @@ impl Zones {
         flash: &mut Array,
         id: CommandId,
         command: Command,
-    ) -> Result<Managed, Refusal> {
+    ) -> Result<Managed, Rejection> {
         let number = match command {
             Command::Open { zone }
             | Command::Close { zone }
             | Command::Reset { zone }
             | Command::Finish { zone } => zone,
-            _ => return Err(Refusal::InvalidOpcode),
+            _ => return Err(Rejection::InvalidOpcode),
         };
         if number as usize >= self.zones.len() {
-            return Err(Refusal::OutOfRange);
+            return Err(Rejection::OutOfRange);
         }
         let mut managed = Managed {
             is_finished: true,
@@ -295,20 +299,20 @@ impl Zones {
         number: u32,
         at: Option<u64>,
         bytes: u64,
-    ) -> Result<(Target, u64), Refusal> {
+    ) -> Result<(Target, u64), Rejection> {
         let zone = &self.zones[number as usize];
         if zone.condition == Condition::Full {
-            return Err(Refusal::ZoneFull);
+            return Err(Rejection::ZoneFull);
         }
         let begin = at.unwrap_or(zone.write_pointer);
         if begin
             .checked_add(bytes)
             .is_none_or(|end| end > self.capacity)
         {
-            return Err(Refusal::ZoneBoundary);
+            return Err(Rejection::ZoneBoundary);
         }
         if begin != zone.write_pointer {
-            return Err(Refusal::ZoneInvalidWrite);
+            return Err(Rejection::ZoneInvalidWrite);
         }
         self.open(number, Condition::ImplicitlyOpen)?;
         let zone = &mut self.zones[number as usize];
@@ -323,13 +327,13 @@ impl Zones {
 
     /// Opens a zone for writing. At the limit it closes the implicitly open
     /// zone with the oldest opening.
-    fn open(&mut self, number: u32, condition: Condition) -> Result<(), Refusal> {
+    fn open(&mut self, number: u32, condition: Condition) -> Result<(), Rejection> {
         let before = self.zones[number as usize].condition;
         if before.is_open() {
             return Ok(());
         }
         if !before.is_active() && self.active >= self.active_max {
-            return Err(Refusal::TooManyActiveZones);
+            return Err(Rejection::TooManyActiveZones);
         }
         if self.open >= self.open_max {
             let oldest = (0..self.zones.len())
@@ -337,7 +341,7 @@ impl Zones {
                 .min_by_key(|&zone| self.zones[zone].opened);
             match oldest {
                 Some(zone) => self.set(zone as u32, Condition::Closed),
-                None => return Err(Refusal::TooManyOpenZones),
+                None => return Err(Rejection::TooManyOpenZones),
             }
         }
         self.openings += 1;
@@ -346,9 +350,9 @@ impl Zones {
         Ok(())
     }
 
-    fn open_explicitly(&mut self, number: u32) -> Result<(), Refusal> {
+    fn open_explicitly(&mut self, number: u32) -> Result<(), Rejection> {
         match self.zones[number as usize].condition {
-            Condition::Full => Err(Refusal::InvalidTransition),
+            Condition::Full => Err(Rejection::InvalidTransition),
             Condition::ExplicitlyOpen => Ok(()),
             Condition::ImplicitlyOpen => {
                 self.set(number, Condition::ExplicitlyOpen);
@@ -358,7 +362,7 @@ impl Zones {
         }
     }
 
-    fn close(&mut self, number: u32) -> Result<(), Refusal> {
+    fn close(&mut self, number: u32) -> Result<(), Rejection> {
         let zone = &self.zones[number as usize];
         match zone.condition {
             Condition::Closed => Ok(()),
@@ -371,7 +375,7 @@ impl Zones {
                 self.set(number, Condition::Closed);
                 Ok(())
             }
-            _ => Err(Refusal::InvalidTransition),
+            _ => Err(Rejection::InvalidTransition),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Contents of a file or block device, identified by reading only.
+//! Identifies the contents of a file or block device, by reading only.
 //!
 //! Floe changes a device only after this module has shown that it is empty or a
 //! Floe cache. Anything else counts as foreign.
@@ -14,29 +14,30 @@ use rustix::io::Errno;
 
 use super::signatures::{self, SIGNATURES};
 
-/// The unit of looking; no structure of Floe's that names a cache is longer.
+/// The unit of inspection; no structure that identifies a Floe cache is longer.
 const BLOCK: u64 = 4096;
 
-/// Bytes at the start and at the end that are read in full: partition tables,
-/// volume managers and file systems sign there.
+/// Bytes at the start and at the end that are read completely. Partition
+/// tables, volume managers and file systems have their signatures there.
 const EDGE_BYTES: u64 = 1 << 20;
 
 /// Most samples taken between the edges, beside the first and the last block
 /// of each extent of a file.
 const SAMPLES_MAX: u64 = 1 << 14;
 
-/// Most extents of a file that are looked at.
+/// Most extents of a file that are inspected.
 const EXTENTS_MAX: usize = 1 << 16;
 
-/// Smallest and largest zone where a second superblock is looked for.
+/// Smallest and largest zone size for which a second superblock is looked up.
 const ZONE_BYTES_LOG2: std::ops::RangeInclusive<u32> = 12..=37;
 
 /// The contents of a file or block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contents {
-    /// Nothing but zeros and holes.
+    /// Only zeros and holes.
     Empty,
-    /// A Floe cache, perhaps a damaged one, with its shape if a superblock tells.
+    /// A Floe cache, possibly damaged, with its shape if a superblock is
+    /// readable.
     Cache(Option<CacheShape>),
     /// Something else.
     Foreign {
@@ -47,7 +48,7 @@ pub(super) enum Contents {
     },
 }
 
-/// The shape of device that a cache was made for.
+/// The shape of the device that a cache was created for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CacheShape {
     pub(super) zone_size: u64,
@@ -55,7 +56,7 @@ pub(super) struct CacheShape {
     pub(super) block_size: u32,
 }
 
-/// A file or block device that is looked at.
+/// A file or block device to inspect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Medium<'a> {
     pub(super) file: &'a File,
@@ -64,8 +65,8 @@ pub(super) struct Medium<'a> {
 }
 
 impl Medium<'_> {
-    /// Looks at the medium. `zone_size` is one more place where a second
-    /// superblock may be.
+    /// Inspects the medium. `zone_size` is one more possible location of a
+    /// second superblock.
     pub(super) fn contents(&self, zone_size: Option<u64>) -> io::Result<Contents> {
         let head = self.block(0)?;
         if let Identified::Claims(_) = identify(&head) {
@@ -84,7 +85,7 @@ impl Medium<'_> {
         self.first_data()
     }
 
-    /// The shape that the superblock at the start of the second zone tells.
+    /// The shape from the superblock at the start of the second zone.
     fn second_superblock(&self, zone_size: Option<u64>) -> io::Result<Option<CacheShape>> {
         let powers = ZONE_BYTES_LOG2.map(|log2| 1 << log2);
         for start in zone_size.into_iter().chain(powers) {
@@ -100,7 +101,7 @@ impl Medium<'_> {
         Ok(None)
     }
 
-    /// A known signature, at the place where it belongs.
+    /// A known signature at its proper offset.
     fn signature(&self) -> io::Result<Option<Contents>> {
         for signature in SIGNATURES {
             let Some(offset) = signature.place.offset(self.len) else {
@@ -130,8 +131,8 @@ impl Medium<'_> {
         }
     }
 
-    /// A block device does not tell where its data is: samples, and the places
-    /// where signatures would be.
+    /// A block device does not report where its data is: inspects samples, and
+    /// the offsets of signatures.
     fn first_data_of_device(&self) -> io::Result<Contents> {
         let places = SIGNATURES.iter().filter_map(|it| it.place.offset(self.len));
         let samples = (0..self.len).step_by(self.sample_step());
@@ -143,8 +144,8 @@ impl Medium<'_> {
         Ok(Contents::Empty)
     }
 
-    /// A file tells where its data is: the first and the last block of each
-    /// extent, and samples between them.
+    /// A file reports where its data is: inspects the first and last block of
+    /// each extent, and samples between them.
     fn first_data_of_file(&self) -> io::Result<Contents> {
         let mut end = 0;
         for _ in 0..EXTENTS_MAX {
@@ -162,7 +163,7 @@ impl Medium<'_> {
         }
         Ok(Contents::Foreign {
             offset: end,
-            what: "more separate pieces of data than can be looked at",
+            what: "data in more separate extents than can be inspected",
         })
     }
 
@@ -216,7 +217,7 @@ fn judge((offset, block): (u64, &[u8])) -> Option<Contents> {
     }
 }
 
-/// The shape that a superblock of either kind of cache tells.
+/// The shape from a superblock of either kind of cache.
 fn shape_in(block: &[u8]) -> Option<CacheShape> {
     let chunks = || {
         let plan = Superblock::decode(block).ok()?.plan;

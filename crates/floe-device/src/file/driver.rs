@@ -1,4 +1,4 @@
-//! The task that drives a ring on behalf of a runtime.
+//! The task that drives a ring for a runtime.
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
@@ -13,15 +13,16 @@ use tokio::io::unix::AsyncFd;
 use super::Inner;
 use super::ring::Ring;
 
-/// The task that drives a ring; one per runtime that uses the ring.
+/// The task that drives a ring; one per runtime that uses it.
 pub(super) struct Driver {
     inner: Weak<Inner>,
     ring: Weak<Ring>,
     events: AsyncFd<OwnedFd>,
     link: Arc<DriverLink>,
-    /// Whether to yield by tokio's deferred wake-ups; see [`Driver::step_back`].
+    /// Whether to yield through tokio's deferred wake-ups; see
+    /// [`Driver::step_back`].
     defers: bool,
-    /// Whether the last poll only let other tasks go first.
+    /// Whether the last poll only yielded to other tasks.
     yielded: bool,
 }
 
@@ -99,7 +100,7 @@ impl Future for Driver {
 impl Drop for Driver {
     /// When a runtime shuts down, the next submission starts another driver.
     /// Operations in flight may have waiters on other runtimes, so a temporary
-    /// thread drains them.
+    /// thread waits for them.
     fn drop(&mut self) {
         *self.link.waker.lock() = None;
         let (Some(inner), Some(ring)) = (self.inner.upgrade(), self.ring.upgrade()) else {
@@ -115,7 +116,7 @@ impl Drop for Driver {
                 inner.retire(&ring);
             });
         if let Err(error) = drained {
-            tracing::error!(%error, "no thread to see device operations out");
+            tracing::error!(%error, "cannot start a thread to wait for device operations");
         }
     }
 }
@@ -144,7 +145,8 @@ impl DriverLink {
         }
     }
 
-    /// Whether this is the first notice: the caller then has to wake the driver.
+    /// Marks the driver as notified. Returns true if it was not yet; then the
+    /// caller must wake it.
     pub(super) fn claim_notice(&self) -> bool {
         !self.notified.swap(true, Ordering::AcqRel)
     }

@@ -1,8 +1,9 @@
 //! A regular file or block device as zones.
 //!
-//! Zones are fixed regions. Nothing on the medium says how far a zone is
-//! written, so after opening every zone is [`ZoneState::Unknown`](crate::ZoneState::Unknown) until it is
-//! reset; appends then go by a write pointer in memory.
+//! Zones are fixed regions. The medium does not record how far a zone is
+//! written. After opening, every zone is
+//! [`ZoneState::Unknown`](crate::ZoneState::Unknown) until it is reset; then
+//! appends follow a write pointer in memory.
 
 mod contents;
 mod driver;
@@ -66,18 +67,18 @@ struct Inner {
     path: PathBuf,
     is_block_device: bool,
     is_direct: bool,
-    /// Whether resets deallocate; turned off where the medium cannot.
+    /// Whether resets deallocate; cleared if the medium cannot.
     discard: AtomicBool,
-    /// Zones whose space is kept when they are reset.
+    /// Zones whose space stays allocated when they are reset.
     kept: Mutex<Vec<ZoneId>>,
     /// One block of zeros.
     zeros: IoData,
     zones: Mutex<ZoneTable>,
-    /// Resets that wait for the writes before them, oldest first.
+    /// Resets that wait for earlier writes, oldest first.
     waiting_resets: Mutex<Vec<WaitingReset>>,
     counters: Counters,
-    /// `None` where io_uring is not used. Dropped before `arena` and `file`,
-    /// which are registered with it.
+    /// `None` without io_uring. Dropped before `arena` and `file`, which are
+    /// registered with it.
     rings: Option<Rings>,
     threads: Threads,
     arena: Option<Arc<Arena>>,
@@ -144,7 +145,7 @@ impl Device for FileDevice {
     fn read(&self, at: Address, buf: IoBuf) -> OpFuture<IoBuf> {
         let inner = &self.inner;
         if let Err(kind) = check_range(&inner.geometry, at.zone, at.offset, buf.len()) {
-            return inner.refuse(Operation::Read, at.zone, kind);
+            return inner.reject(Operation::Read, at.zone, kind);
         }
         let (completer, future) = OpFuture::pending();
         let position = inner.position(at);
@@ -162,7 +163,7 @@ impl Device for FileDevice {
             .and_then(|()| inner.zones.lock().reserve(zone, data.len() as u64));
         let offset = match reserved {
             Ok(offset) => offset,
-            Err(kind) => return inner.refuse(Operation::Append, zone, kind),
+            Err(kind) => return inner.reject(Operation::Append, zone, kind),
         };
         let at = Address::new(zone, offset);
         let (completer, future) = OpFuture::pending();
@@ -176,7 +177,7 @@ impl Device for FileDevice {
         let started = check_range(&inner.geometry, at.zone, at.offset, data.len())
             .and_then(|()| inner.zones.lock().writer_started(at.zone));
         if let Err(kind) = started {
-            return inner.refuse(Operation::Write, at.zone, kind);
+            return inner.reject(Operation::Write, at.zone, kind);
         }
         let (completer, future) = OpFuture::pending();
         let job = Job::Write(at.zone, completer);
@@ -194,10 +195,10 @@ impl Device for FileDevice {
             Ok((turn, zones))
         });
         match turn {
-            Err(kind) => return inner.refuse(Operation::Reset, zone, kind),
+            Err(kind) => return inner.reject(Operation::Reset, zone, kind),
             Ok((ResetTurn::Later, zones)) => {
-                // Still under the zones' lock, so that the writer that ends
-                // last finds this reset.
+                // Under the zones' lock, so that the last writer to end finds
+                // this reset.
                 inner.waiting_resets.lock().push(WaitingReset {
                     zone,
                     completer,
@@ -244,7 +245,7 @@ impl Device for FileDevice {
                 Counters::add(&inner.counters.finishes, 1);
                 OpFuture::ready(Ok(()))
             }
-            Err(kind) => inner.refuse(Operation::Finish, zone, kind),
+            Err(kind) => inner.reject(Operation::Finish, zone, kind),
         }
     }
 
@@ -271,8 +272,8 @@ impl Drop for FileDevice {
             rings.close();
         }
         self.inner.threads.drain();
-        // A driver may keep the file open for a moment; the next owner need not
-        // wait for that.
+        // A driver may keep the file open for a moment. Unlocking lets the next
+        // owner open it at once.
         let unlocked = rustix::fs::flock(&self.inner.file, rustix::fs::FlockOperation::Unlock);
         debug_assert!(unlocked.is_ok(), "the lock was taken when opening");
     }
@@ -294,7 +295,7 @@ impl Inner {
         ZoneId((position / self.geometry.zone_size) as u32)
     }
 
-    fn refuse<T: Send + 'static>(
+    fn reject<T: Send + 'static>(
         &self,
         operation: Operation,
         zone: ZoneId,
@@ -311,21 +312,20 @@ impl Inner {
         }
     }
 
-    /// The ring that the caller's operations go through.
+    /// The ring that the caller's operations use.
     fn home(self: &Arc<Self>) -> Weak<Ring> {
         let rings = self.rings.as_ref();
         rings.map_or_else(Weak::new, |rings| rings.home(self))
     }
 
-    /// Closes a ring whose runtime has ended and which has nothing in flight.
+    /// Closes a ring whose runtime has ended and that has nothing in flight.
     fn retire(&self, ring: &Arc<Ring>) {
         if let Some(rings) = &self.rings {
             rings.retire(ring);
         }
     }
 
-    /// Fails `request` and its successors because no back end can carry them
-    /// out.
+    /// Fails `request` and its successors because no back end can run them.
     fn fail(&self, request: Request, why: impl Fn() -> DeviceErrorKind) {
         let mut next = Some(request);
         while let Some(request) = next {
@@ -333,8 +333,8 @@ impl Inner {
         }
     }
 
-    /// Settles a request that has ended and wakes its waiter; returns the next
-    /// request.
+    /// Completes a request that has ended and wakes its waiter; returns the
+    /// next request.
     fn end(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Option<Request> {
         let Aftermath { waker, next } = self.finished(request, result);
         if let Some(waker) = waker {
@@ -343,7 +343,7 @@ impl Inner {
         next
     }
 
-    /// Settles a request that has ended: states, counters, and its result.
+    /// Completes a request that has ended: zone states, counters, and result.
     fn finished(&self, request: Request, result: Result<(), DeviceErrorKind>) -> Aftermath {
         let (bytes, transfer) = (request.done as u64, request.transfer);
         let counters = &self.counters;
@@ -416,8 +416,8 @@ impl Inner {
         }
     }
 
-    /// Deallocates the zone where that is wanted and possible, else starts
-    /// with overwriting its first block.
+    /// Deallocates the zone if configured and possible, otherwise overwrites
+    /// its first block.
     fn start_of_reset(&self, zone: ZoneId, completer: Completer<()>) -> Request {
         let position = self.position(Address::new(zone, 0));
         let len = self.geometry.zone_size;
@@ -430,8 +430,8 @@ impl Inner {
         Request::new(transfer, position, Job::Reset(zone, completer))
     }
 
-    /// Goes on with a reset after `transfer`: only a punched hole is known to
-    /// read as zeros, so after anything else the first block is written.
+    /// Continues a reset after `transfer`. Only a punched hole is known to read
+    /// as zeros; after any other transfer the first block is overwritten.
     fn reset_step(
         &self,
         zone: ZoneId,

@@ -25,7 +25,7 @@ use crate::counters::Counters;
 use crate::zones::ZoneTable;
 
 impl FileDevice {
-    /// Opens, and if need be creates or extends, the configured file.
+    /// Opens the configured file, and creates or extends it if necessary.
     ///
     /// # Errors
     /// See [`OpenDeviceError`].
@@ -45,7 +45,7 @@ impl FileDevice {
             false => cache_on(&file, path, config)?,
         };
         let config = &DeviceConfig {
-            // A cache that was made with another default stays readable.
+            // A cache that was created with another default stays readable.
             zone_size: config
                 .zone_size
                 .or(cache.map(|cache| ByteSize(cache.zone_size))),
@@ -95,16 +95,17 @@ fn io_error(path: &Path, source: io::Error) -> OpenDeviceError {
     }
 }
 
-/// Opens the file for reading and writing; makes one only if `may_create`.
+/// Opens the file for reading and writing; creates it only if `may_create`.
 fn open_file(path: &Path, may_create: bool) -> Result<File, OpenDeviceError> {
     say_where_link_leads(path);
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
-    // Opening a pipe or a terminal has effects, so look first. What takes the
-    // place of the file between the two looks must not block either.
+    // Opening a pipe or a terminal has effects, so check the kind first.
+    // Opening must not block either if the file is replaced between the check
+    // and the open.
     let mut flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     match std::fs::metadata(path).map(|found| found.file_type()) {
-        // The kernel then refuses what is mounted or otherwise in use.
+        // Makes the kernel reject a device that is mounted or otherwise in use.
         Ok(kind) if kind.is_block_device() => flags |= libc::O_EXCL,
         Ok(kind) => check_kind(kind, path)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound && !may_create => {
@@ -118,14 +119,14 @@ fn open_file(path: &Path, may_create: bool) -> Result<File, OpenDeviceError> {
     let file = options.open(path).map_err(|error| io_error(path, error))?;
     let metadata = file.metadata().map_err(|error| io_error(path, error))?;
     check_kind(metadata.file_type(), path)?;
-    // With O_NONBLOCK io_uring answers EAGAIN where it would have to wait.
+    // With O_NONBLOCK, io_uring returns EAGAIN where it would have to wait.
     rustix::fs::fcntl_getfl(&file)
         .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - rustix::fs::OFlags::NONBLOCK))
         .map_err(|error| io_error(path, error.into()))?;
     Ok(file)
 }
 
-/// Refuses what is neither a regular file nor a block device.
+/// Rejects anything but regular files and block devices.
 fn check_kind(kind: FileType, path: &Path) -> Result<(), OpenDeviceError> {
     if kind.is_dir() {
         return Err(OpenDeviceError::IsDirectory(path.to_owned()));
@@ -150,10 +151,10 @@ fn say_where_link_leads(path: &Path) {
     }
 }
 
-/// The cache that the file holds, if it is not empty.
+/// The cache in the file, if it is not empty.
 ///
 /// # Errors
-/// If the file holds foreign data, or a cache of another size that would have to
+/// If the file has foreign data, or a cache of another size that would have to
 /// be extended.
 fn cache_on(
     file: &File,
@@ -195,9 +196,8 @@ fn cache_on(
     }
 }
 
-/// Waits a little for the lock: the kernel lets go of a killed process's file
-/// only when the writes that it had under way are over, and until then they
-/// could land on top of ours.
+/// Waits a little for the lock. The kernel unlocks a killed process's file only
+/// after its writes in flight, which could overwrite ours.
 fn lock(file: &File, path: &Path) -> Result<(), OpenDeviceError> {
     const PATIENCE: Duration = Duration::from_secs(2);
     const STEP: Duration = Duration::from_millis(10);
@@ -216,7 +216,7 @@ fn lock(file: &File, path: &Path) -> Result<(), OpenDeviceError> {
     }
 }
 
-/// Finds out, or makes, the file's size. Returns whether it is a block device.
+/// Detects or sets the file's size. Returns whether it is a block device.
 fn size_file(
     file: &File,
     path: &Path,
@@ -245,8 +245,8 @@ fn size_file(
     Ok((false, wanted))
 }
 
-/// Extends a regular file to `wanted`; with `preallocate` every block of it has
-/// a place on the disk afterwards, without it a full disk shows when it is written.
+/// Extends a regular file to `wanted`. With `preallocate`, all blocks are
+/// allocated; without it, a full disk shows only when it is written.
 fn make_room(
     file: &File,
     path: &Path,
@@ -263,7 +263,7 @@ fn make_room(
     };
     let grows = found < wanted;
     if preallocate && free < wanted {
-        // Before half of the disk is taken in vain.
+        // Fail before allocating half of the disk in vain.
         return Err(no_space(io::ErrorKind::StorageFull.into()));
     }
     if grows {
@@ -273,7 +273,8 @@ fn make_room(
         && let Err(error) = rustix::fs::fallocate(file, FallocateFlags::empty(), 0, wanted.bytes())
     {
         if grows {
-            // Frees a partial allocation. If that fails too, the first error tells more.
+            // Frees a partial allocation. If that fails, too, the first error
+            // is more useful.
             let _ = file.set_len(found.bytes());
         }
         return Err(no_space(error.into()));
@@ -307,8 +308,8 @@ fn block_device_size(file: &File) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// The least that a block device writes without reading, or tearing, a
-/// neighbour; `None` for a file, or if the kernel does not tell.
+/// The smallest unit that a block device writes without reading, or tearing,
+/// its neighbours; `None` for a file, or if the kernel does not report it.
 fn whole_block(file: &File) -> Option<ByteSize> {
     let metadata = file.metadata().ok()?;
     if !metadata.file_type().is_block_device() {
@@ -325,8 +326,9 @@ fn whole_block(file: &File) -> Option<ByteSize> {
         .find_map(|queue| whole_block_of(&Path::new(&device).join(queue)))
 }
 
-/// As [`whole_block`], by the kernel's description of the drive's queue. Unknown
-/// without both of the drive's blocks; few drives tell a unit of atomic writes.
+/// As [`whole_block`], from the kernel's description of the drive's queue.
+/// `None` without both of the drive's block sizes; few drives report a unit of
+/// atomic writes.
 pub(super) fn whole_block_of(queue: &Path) -> Option<ByteSize> {
     let bytes = |name: &str| -> Option<u64> {
         let text = std::fs::read_to_string(queue.join(name)).ok()?;
@@ -342,7 +344,7 @@ struct Chosen {
     is_direct: bool,
 }
 
-/// Turns O_DIRECT on where that is wanted and works for reads of one block.
+/// Turns O_DIRECT on if it is configured and works for reads of one block.
 fn choose_direct(
     file: File,
     path: &Path,
@@ -360,7 +362,7 @@ fn choose_direct(
             file,
             is_direct: true,
         }),
-        Err(source) if config.direct == Direct::On => Err(OpenDeviceError::DirectRefused {
+        Err(source) if config.direct == Direct::On => Err(OpenDeviceError::DirectRejected {
             path: path.to_owned(),
             block_size: config.block_size,
             source,
@@ -372,8 +374,8 @@ fn choose_direct(
     }
 }
 
-/// Turns O_DIRECT on for an open file and tries it with one block. Off again
-/// if it does not work.
+/// Turns O_DIRECT on for an open file and tries it with one block. Turns it off
+/// again if that fails.
 fn set_direct(file: &File, block_size: usize) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(file)?;
     rustix::fs::fcntl_setfl(file, flags | rustix::fs::OFlags::DIRECT)?;

@@ -1,4 +1,4 @@
-//! Requests to a back end: one transfer, and the job that it belongs to.
+//! A request to a back end: one transfer, and the operation that it belongs to.
 
 use std::io;
 use std::sync::Weak;
@@ -11,31 +11,31 @@ use crate::buffer::{IoBuf, IoData};
 use crate::contract::Completer;
 use crate::error::DeviceErrorKind;
 
-/// One operation on its way through a back end. It owns its buffers until it
-/// ends, even if its future is dropped.
+/// A request to a back end. It owns its buffers until it ends, even if its
+/// future is dropped.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) transfer: Transfer,
     /// Byte offset in the file of the transfer's start.
     pub(super) position: u64,
-    /// Bytes moved so far.
+    /// Bytes transferred so far.
     pub(super) done: usize,
-    /// Times the kernel asked to try again without moving anything.
+    /// Number of retries that the kernel requested without a transfer.
     pub(super) retries: u8,
     pub(super) job: Job,
-    /// The ring of the original caller, if another request starts this one.
+    /// The original caller's ring, if another request starts this one.
     pub(super) home: Option<Weak<Ring>>,
 }
 
-/// A transfer that the kernel carries out.
+/// A transfer that the kernel executes.
 #[derive(Debug)]
 pub(super) enum Transfer {
     Read(IoBuf),
     Write(IoData),
     Sync,
-    /// Deallocates a range of a regular file; it then reads as zeros.
+    /// Deallocates a range of a regular file, which then reads as zeros.
     Punch(u64),
-    /// Discards a range of a block device; what it then reads as is unknown.
+    /// Discards a range of a block device, whose content is then unknown.
     Discard(u64),
 }
 
@@ -49,23 +49,24 @@ pub(super) enum Job {
     Flush(Completer<()>),
 }
 
-/// Work left when a request has ended.
+/// Work left after the end of a request.
 #[must_use]
 pub(super) struct Aftermath {
     /// Wakes the waiter.
     pub(super) waker: Option<Waker>,
-    /// The next request: a reset that waited for it, or a reset's next step.
+    /// The next request: a reset that waited for this one, or the next step of
+    /// a reset.
     pub(super) next: Option<Request>,
 }
 
-/// The next step of a request after the kernel answered.
+/// The next step of a request after the kernel's result.
 pub(super) enum Verdict {
     Over(Result<(), DeviceErrorKind>),
-    /// Some bytes are still to be moved.
+    /// Some bytes remain to be transferred.
     Again,
 }
 
-/// Answers such as `EAGAIN` in a row before a request fails with them.
+/// Consecutive results such as `EAGAIN` after which a request fails.
 const RETRIES_MAX: u8 = 100;
 
 impl Request {
@@ -80,12 +81,12 @@ impl Request {
         }
     }
 
-    /// Whether a ring can carry it out: io_uring discards nothing.
+    /// Whether a ring can execute it. io_uring has no discard.
     pub(super) fn is_for_ring(&self) -> bool {
         !matches!(self.transfer, Transfer::Discard(_))
     }
 
-    /// Takes in the kernel's answer: bytes moved, or an error.
+    /// Handles the kernel's result: bytes transferred, or an error.
     pub(super) fn advance(&mut self, answer: io::Result<usize>) -> Verdict {
         let moved = match answer {
             Ok(moved) => moved,
@@ -117,8 +118,8 @@ impl Request {
     }
 }
 
-/// Whether the kernel gave up for a reason that says nothing about the medium
-/// (`ECANCELED`: the thread that submitted the request ended).
+/// Whether the error is unrelated to the medium (`ECANCELED`: the thread that
+/// submitted the request ended).
 fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

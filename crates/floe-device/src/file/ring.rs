@@ -2,11 +2,11 @@
 //! completions wake the waiting tasks.
 //!
 //! Submissions go to a queue. The thread that gets the ring's lock with
-//! `try_lock` carries the whole queue to the kernel and reaps completions on the
-//! way. With few operations in flight the submitter does that itself. Above
+//! `try_lock` passes the whole queue to the kernel and reaps completions. With
+//! few operations in flight, the submitter does that itself. Above
 //! [`INLINE_MAX`] it leaves that to the *driver*, a task that runs once per
-//! scheduling round and submits the gathered operations in one system call. At
-//! [`GATHERED_MAX`] gathered operations the submitter does not wait for the
+//! scheduling round and submits all queued operations in one system call. At
+//! [`GATHERED_MAX`] queued operations, the submitter does not wait for the
 //! driver. The driver also reaps completions when the ring's eventfd is ready.
 //!
 //! A device that completes many operations together keeps doing so only if they
@@ -39,9 +39,9 @@ use crate::error::DeviceErrorKind;
 /// Measured at depth 8: 16 costs 10 % more CPU per read than 4 on a
 /// current_thread runtime, 15 % on a multi_thread one.
 const INLINE_MAX: usize = 4;
-/// So many gathered operations are submitted without waiting for the end of the
-/// scheduling round: more save hardly any CPU, and the device would idle while
-/// the submitters are still at work.
+/// This many gathered operations are submitted before the end of the scheduling
+/// round. More would save hardly any CPU, and the device would idle while
+/// submitters are still running.
 const GATHERED_MAX: usize = 16;
 /// Entries of the submission queue.
 const ENTRIES: u32 = 256;
@@ -52,10 +52,10 @@ const IN_KERNEL_MAX: usize = 2 * ENTRIES as usize;
 pub(super) struct Ring {
     intake: Mutex<Intake>,
     core: Mutex<Core>,
-    /// Set by a thread that wants another pass over the ring and does not hold
-    /// the lock; the holder checks it after unlocking.
+    /// Set by a thread that needs another pass over the ring but does not have
+    /// the lock. The holder checks it after unlocking.
     wanted: AtomicBool,
-    /// Requests accepted and not ended.
+    /// Requests that were accepted and have not ended.
     in_flight: AtomicUsize,
     eventfd: OwnedFd,
 }
@@ -65,12 +65,13 @@ pub(super) struct Ring {
 struct Intake {
     queue: VecDeque<Request>,
     residents: Vec<Resident>,
-    /// Waiters that were woken together and have started no operation since.
+    /// Waiters that were woken together and have not started another operation.
     woken: usize,
 }
 
 impl Ring {
-    /// Sets up a ring on `file`, with `arena` registered where the kernel lets us.
+    /// Creates a ring on `file`, with `arena` registered if the kernel allows
+    /// it.
     pub(super) fn new(file: &impl AsRawFd, arena: Option<&Arena>) -> io::Result<Self> {
         let uring = build_uring()?;
         let submitter = uring.submitter();
@@ -114,7 +115,7 @@ impl Ring {
         }
     }
 
-    /// Queues `request` and says which thread submits it.
+    /// Queues `request`; returns who submits it.
     fn accept(
         self: &Arc<Self>,
         inner: &Arc<Inner>,
@@ -165,11 +166,11 @@ impl Ring {
         Ok(intake)
     }
 
-    /// Makes sure that the caller's runtime has a driver, before another thread
-    /// starts an operation here on its behalf.
+    /// Ensures that the caller's runtime has a driver, before another thread
+    /// starts an operation here for it.
     pub(super) fn attend(self: &Arc<Self>, inner: &Arc<Inner>, caller: Option<&Handle>) {
         if let Err(error) = self.attended(inner, caller) {
-            tracing::debug!(%error, "a ring without a driver; others carry out what waits for it");
+            tracing::debug!(%error, "a ring has no driver; other rings run its requests");
         }
     }
 
@@ -186,11 +187,11 @@ impl Ring {
             };
             self.wanted.store(false, Ordering::SeqCst);
             let answers = core.step(&self.intake, Wait::No);
-            let refused = core.unsubmitted;
+            let rejected = core.unsubmitted;
             drop(core);
             self.settle(inner, answers);
-            if refused {
-                // The kernel lacks resources: try again in the next round.
+            if rejected {
+                // The kernel lacks resources. Try again in the next round.
                 self.notify_all();
             }
             fence(Ordering::SeqCst);
@@ -215,19 +216,20 @@ impl Ring {
                     if let Some(next) = next {
                         self.follow(inner, next);
                     }
-                    // Counted down last: the next step must not find an idle ring.
+                    // Decremented last, so that the next step does not find an
+                    // idle ring.
                     self.in_flight.fetch_sub(1, Ordering::Release);
                 }
             }
         }
-        // Woken in one go: at the first waker a multi_thread runtime wakes
-        // another worker, which sleeps again if it finds no more tasks. Each such
-        // wake-up costs more than a read.
+        // Wakes all waiters together. At the first one, a multi_thread runtime
+        // wakes another worker, which sleeps again if it finds no more tasks.
+        // Each such wake-up costs more than a read.
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Starts the successor of a request that has ended: on the ring of its
-    /// caller, so that it does not depend on this runtime, or else on this ring.
+    /// Starts the successor of a request: on the ring of its caller, so that it
+    /// does not depend on this runtime, otherwise on this ring.
     fn follow(&self, inner: &Arc<Inner>, mut next: Request) {
         if !next.is_for_ring() {
             return inner.threads.submit(inner, next);
@@ -280,7 +282,8 @@ impl Ring {
             }
             drop(core);
             if answers.is_empty() {
-                // Another thread has reaped the last completions and settles them.
+                // Another thread has reaped the last completions and is
+                // completing them.
                 std::thread::yield_now();
             }
             self.settle(inner, answers);
@@ -318,7 +321,7 @@ impl Ring {
     }
 
     /// Ends a driver that will not run again. Returns whether requests are in
-    /// flight; the ring accepts none for this driver from now on.
+    /// flight. The ring accepts no more requests for this driver.
     pub(super) fn driver_ended(&self, link: &DriverLink) -> bool {
         // Under the lock: every request that relied on the driver is counted.
         let _intake = self.intake.lock();
@@ -338,12 +341,12 @@ impl Ring {
         }
     }
 
-    /// Releases the file at once (the kernel would do it some time after the ring
-    /// is closed) and lets the drivers end. Called when the device is dropped and
-    /// no request is in flight.
+    /// Releases the file at once, which the kernel would do some time after the
+    /// ring is closed, and lets the drivers end. Called when the device is
+    /// dropped and no request is in flight.
     pub(super) fn close(&self) {
         if let Err(error) = self.core.lock().uring.submitter().unregister_files() {
-            tracing::warn!(%error, "the ring keeps its file a little longer");
+            tracing::warn!(%error, "cannot unregister the ring's file; the kernel releases it later");
         }
         self.notify_all();
     }
@@ -357,7 +360,7 @@ impl fmt::Debug for Ring {
     }
 }
 
-/// A ring with the options that the running kernel knows.
+/// A ring with the best options that the running kernel supports.
 fn build_uring() -> io::Result<IoUring> {
     IoUring::builder()
         .setup_coop_taskrun()
@@ -402,7 +405,7 @@ struct Core {
     table: Table,
     /// Address of the arena that is registered as buffer 0; only compared.
     registered: Option<usize>,
-    /// Whether the submission queue holds entries that the kernel has not taken.
+    /// Whether the submission queue has entries that the kernel has not taken.
     unsubmitted: bool,
     /// Whether the kernel rejected the ring itself, so that no request ends.
     is_broken: bool,
@@ -510,7 +513,7 @@ impl Drop for Core {
     }
 }
 
-/// The way of an accepted request to the kernel.
+/// Who submits an accepted request.
 enum Accepted {
     /// The caller submits it.
     Inline,

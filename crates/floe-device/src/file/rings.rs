@@ -1,5 +1,5 @@
-//! The rings of one device: a shared one, and others that belong to one thread
-//! each, so that cores do not contend for a lock.
+//! The rings of one device: a shared one, and one per thread that needs its
+//! own, so that cores do not contend for a lock.
 //!
 //! A thread's ring is the same [`Ring`] as the shared one. Its locks are
 //! uncontended, except when another thread drains the ring after its runtime
@@ -24,7 +24,7 @@ use crate::config::RingChoice;
 const OWN_MAX: usize = 256;
 
 pub(super) struct Rings {
-    /// Tells devices apart in [`SEATS`]; no two ever have the same.
+    /// Identifies the device in [`SEATS`]. Never reused.
     device: u64,
     choice: RingChoice,
     shared: Arc<Ring>,
@@ -48,7 +48,7 @@ thread_local! {
 }
 
 impl Rings {
-    /// Makes the shared ring; the others are made on demand.
+    /// Creates the shared ring. The others are created on demand.
     pub(super) fn new(
         file: &impl AsRawFd,
         arena: Option<&Arena>,
@@ -81,7 +81,7 @@ impl Rings {
         Arc::downgrade(ring)
     }
 
-    /// The ring that is `caller`'s own, if it is to have one.
+    /// The ring of `caller` itself, if it should have one.
     fn own(&self, inner: &Arc<Inner>, caller: &Handle) -> Option<Arc<Ring>> {
         let is_current_thread = caller.runtime_flavor() == RuntimeFlavor::CurrentThread;
         let wants_own = match self.choice {
@@ -107,7 +107,7 @@ impl Rings {
             let is_it = |seat: &&Seat| seat.runtime == runtime && seat.device == self.device;
             seats.iter().find(is_it)?.ring.upgrade()
         };
-        // A thread that ends may have dropped its seats.
+        // A thread that is ending may have dropped its seats.
         SEATS.try_with(find).ok().flatten()
     }
 

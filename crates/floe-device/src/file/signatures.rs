@@ -17,12 +17,12 @@ pub(super) struct Signature {
 pub(super) enum Place {
     /// From the start.
     Start(u64),
-    /// In front of the end, which is rounded down to a multiple of `align`.
+    /// From the end, which is rounded down to a multiple of `align`.
     End { align: u64, back: u64 },
 }
 
 impl Place {
-    /// The offset on a medium of `len` bytes, if it is as long as that.
+    /// The offset on a medium of `len` bytes, if it is long enough.
     pub(super) fn offset(self, len: u64) -> Option<u64> {
         let offset = match self {
             Place::Start(offset) => offset,
@@ -33,7 +33,7 @@ impl Place {
 }
 
 impl Signature {
-    /// Whether `bytes`, which begin at the signature's place, begin with it.
+    /// Whether `bytes`, read at the signature's offset, begin with it.
     pub(super) fn matches(&self, bytes: &[u8]) -> bool {
         bytes.starts_with(self.magic)
     }
@@ -77,7 +77,7 @@ const LUKS: &str = "a LUKS volume";
 const F2FS: &str = "an F2FS file system";
 const SWAP: &str = "swap space";
 
-/// Marks, most telling first: a GPT comes with an MBR.
+/// Signatures, most specific first: a GPT comes with an MBR.
 pub(super) const SIGNATURES: &[Signature] = &[
     at(GPT, 512, b"EFI PART"),
     at(GPT, 4 * KIB, b"EFI PART"),

@@ -45,8 +45,8 @@ impl Table {
     }
 }
 
-/// The kernel's form of `request`, whose buffer may lie in the arena that is
-/// `registered` as buffer 0, of file 0.
+/// The submission entry of `request` for file 0. Its buffer may lie in the
+/// arena that is `registered` as buffer 0.
 pub(super) fn entry_for(request: &mut Request, registered: Option<usize>) -> squeue::Entry {
     let file = types::Fixed(0);
     let position = request.position + request.done as u64;

@@ -12,8 +12,8 @@ use super::signatures::{MAGIC_BYTES_MAX, SIGNATURES};
 const MIB: u64 = 1 << 20;
 const LEN: u64 = 80 * MIB + 12_800;
 
-/// A sparse file of `len` bytes with `parts` written to it, as a file and as a
-/// block device is looked at.
+/// Inspects a sparse file of `len` bytes with `parts` written to it, as a file
+/// and as a block device.
 fn look(len: u64, parts: &[(u64, &[u8])]) -> [Contents; 2] {
     let file = tempfile::tempfile().unwrap();
     file.set_len(len).unwrap();
@@ -96,7 +96,7 @@ fn a_cache_is_known_by_either_superblock() {
             assert_eq!(found, [Contents::Cache(Some(shape)); 2]);
         }
     }
-    // A superblock inside a user's file says nothing.
+    // A superblock inside a user's file does not count.
     let found = look(LEN, &[(0, &[1]), (2 * MIB, &superblock(MIB, 64))]);
     assert!(found.into_iter().all(is_foreign));
 }
@@ -132,9 +132,9 @@ fn a_block_is_the_largest_that_the_drive_writes_whole() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Any data at the beginning of an extent is noticed, wherever that is.
+    /// Data at the beginning of an extent is found at any offset.
     #[test]
-    fn data_is_never_taken_for_nothing(
+    fn data_never_counts_as_empty(
         block in 0..(LEN / 4096),
         bytes in proptest::collection::vec(any::<u8>(), 1..4096),
     ) {
@@ -143,9 +143,9 @@ proptest! {
         prop_assert_eq!(file == Contents::Empty, is_blank);
     }
 
-    /// Whatever the bytes, looking ends and does not panic.
+    /// Inspection of arbitrary bytes ends and does not panic.
     #[test]
-    fn any_bytes_can_be_looked_at(
+    fn any_bytes_can_be_inspected(
         len in 0..(2 * MIB),
         offset in 0..(2 * MIB),
         bytes in proptest::collection::vec(any::<u8>(), 1..512),

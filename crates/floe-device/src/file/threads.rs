@@ -1,5 +1,5 @@
 //! The back end without io_uring: a bounded number of workers on tokio's
-//! blocking pool, which take requests from a queue and leave when it is empty.
+//! blocking pool. They take requests from a queue and end when it is empty.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,7 +16,7 @@ use super::Inner;
 use super::request::{Request, Transfer, Verdict};
 use crate::error::DeviceErrorKind;
 
-/// Workers that run at once.
+/// Most workers.
 const WORKERS_MAX: usize = 32;
 
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ impl Threads {
         handle.spawn_blocking(move || worker.run());
     }
 
-    /// Waits until no worker is left.
+    /// Waits until all workers have ended.
     pub(super) fn drain(&self) {
         let mut state = self.state.lock();
         while state.workers > 0 {
@@ -61,7 +61,7 @@ impl Threads {
         }
     }
 
-    /// The next request, or `None` when the worker has to leave.
+    /// The next request, or `None` if the worker must end.
     fn next(&self) -> Option<Request> {
         let mut state = self.state.lock();
         let request = state.queue.pop_front();

@@ -1,4 +1,4 @@
-//! From the settings of a simulated SSD to its shape and its model.
+//! Builds a simulated SSD's geometry and model from its settings.
 
 use floe_core::ssd::{ConfigFault, FlashConfig, Interface, Medium, Ssd, SsdConfig};
 use floe_core::{ByteSize, Geometry};
@@ -7,14 +7,14 @@ use super::state::kept_ssd;
 use crate::config::{DeviceConfig, OpenDeviceError};
 use crate::sim_config::SimConfig;
 
-/// The seed of preconditioning. Any order of random writes will do.
+/// The seed of preconditioning. Any random order works.
 const PRECONDITION_SEED: u64 = 42;
 
 impl SimConfig {
-    /// The shape of the device, and the SSD if a whole one is simulated.
+    /// The geometry of the device, and the SSD if the model is a whole one.
     ///
     /// # Errors
-    /// When a setting is missing or makes no sense.
+    /// If a setting is missing or invalid.
     pub(super) fn build(
         &self,
         device: &DeviceConfig,
@@ -39,7 +39,7 @@ impl SimConfig {
             Ok(ssd)
         };
         let ssd = match &self.state {
-            None => make(config).map_err(refused),
+            None => make(config).map_err(rejected),
             Some(path) => kept_ssd(path, config, make)
                 .map_err(|error| OpenDeviceError::Sim(format!("sim.state: {error}"))),
         };
@@ -75,14 +75,14 @@ impl SimConfig {
                 }
                 let zones = size / flash.superblock.bytes().max(1);
                 let zones = u32::try_from(zones).unwrap_or(u32::MAX);
-                config.scaled(zones).map_err(refused)
+                config.scaled(zones).map_err(rejected)
             }
         }
     }
 
-    /// Scales a conventional drive of `capacity` bytes to `size`: smaller
-    /// superblocks rather than fewer, so that as many of them stay for garbage
-    /// collection, unless their size is set.
+    /// Scales a conventional drive of `capacity` bytes to `size`. Unless their
+    /// size is set, superblocks shrink instead of becoming fewer, so that
+    /// garbage collection behaves the same.
     fn scale_conventional(&self, flash: &mut FlashConfig, size: u64, capacity: u64) {
         let (row, own) = (flash.nand.row_bytes(), flash.superblock.bytes().max(1));
         let Interface::Conventional(ftl) = &mut flash.interface else {
@@ -95,7 +95,7 @@ impl SimConfig {
         let small = (share as u64 / step).max(1) * step;
         flash.resize_drive(ByteSize(small));
         if let Some(superblock) = self.superblock {
-            // As much flash, divided otherwise.
+            // The same amount of flash, divided differently.
             let total = u128::from(flash.superblocks) * u128::from(small);
             flash.superblocks = (total / u128::from(superblock.bytes().max(1))) as u32;
             flash.resize_superblocks(superblock);
@@ -103,7 +103,7 @@ impl SimConfig {
     }
 }
 
-/// Gives a zoned drive zones of `capacity`.
+/// Sets the zone capacity of a zoned drive.
 fn resize_zones(flash: &mut FlashConfig, capacity: ByteSize) -> Result<(), OpenDeviceError> {
     let row = flash.nand.row_bytes();
     let nearest = capacity.bytes().next_multiple_of(row).max(row);
@@ -167,6 +167,6 @@ fn least_common_multiple(a: u64, b: u64) -> u64 {
     a / x.max(1) * b
 }
 
-fn refused(fault: ConfigFault) -> OpenDeviceError {
+fn rejected(fault: ConfigFault) -> OpenDeviceError {
     OpenDeviceError::Sim(fault.0)
 }

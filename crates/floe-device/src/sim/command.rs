@@ -2,7 +2,7 @@
 
 use floe_core::ZoneId;
 
-/// A command as the models see it; offsets are those of the whole device.
+/// A command to a model. Offsets are from the start of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     Read {

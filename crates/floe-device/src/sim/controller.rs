@@ -22,10 +22,10 @@ pub(super) struct Inner {
     pub(super) clock: Clock,
     pub(super) config: SimConfig,
     pub(super) description: String,
-    /// Whether an append gets its place when its turn comes, not at once.
+    /// Whether an append gets its address when it ends, not when it starts.
     pub(super) places_late: bool,
-    /// Buffers for reuse: allocating pages costs more than all the rest of a
-    /// simulated read.
+    /// Buffers for reuse, because allocating pages costs more than the rest of
+    /// a simulated read.
     pub(super) arena: Option<Arc<Arena>>,
     pub(super) controller: Mutex<Controller>,
 }
@@ -33,10 +33,10 @@ pub(super) struct Inner {
 /// The commands in flight.
 pub(super) struct Controller {
     pub(super) model: Model,
-    /// By start.
+    /// In the order of starting.
     pub(super) in_flight: BTreeMap<u64, Work>,
     pub(super) started: u64,
-    /// Resets that wait for the writes before them, oldest first.
+    /// Resets that wait for earlier writes, oldest first.
     pub(super) waiting_resets: Vec<WaitingReset>,
 }
 
@@ -44,18 +44,19 @@ pub(super) type WaitingReset = (ZoneId, Completer<()>);
 
 pub(super) enum Work {
     Read(Address, IoBuf, Completer<IoBuf>),
-    /// The place is known where the driver, not the device, chose it.
+    /// The offset is known unless the device chooses it.
     Append(ZoneId, Option<u64>, IoData, Completer<Address>),
     Write(Address, IoData, Completer<()>),
     Reset(ZoneId, Completer<()>),
     Finish(ZoneId, Completer<()>),
-    /// Up to which change.
+    /// Makes changes up to this one durable.
     Flush(u64, Completer<()>),
 }
 
 impl Inner {
     pub(super) fn begin(self: &Arc<Self>, command: Command, work: Work) {
-        // Due commands end first, since the model needs events in order of time.
+        // Due commands end first, because the model needs events in order of
+        // time.
         self.pump();
         let mut controller = self.controller.lock();
         // No command may begin once the power is off: see `crash`.
@@ -67,7 +68,7 @@ impl Inner {
         let now = self.clock.now();
         let end = match controller.model.submit(now, number, command) {
             Ok(end) => end,
-            Err(kind) => return self.refuse(controller, work, kind),
+            Err(kind) => return self.reject(controller, work, kind),
         };
         controller.in_flight.insert(number, work);
         let inner = Arc::clone(self);
@@ -80,7 +81,7 @@ impl Inner {
         }
     }
 
-    /// Ends what the simulated SSD has finished by now.
+    /// Ends the commands that the simulated SSD has finished.
     fn pump(self: &Arc<Self>) {
         let mut controller = self.controller.lock();
         let Model::Ssd(ssd) = &mut controller.model else {
@@ -113,9 +114,9 @@ impl Inner {
         }
     }
 
-    /// Fails what the simulated SSD does not accept: an append to a zone that
+    /// Fails a command that the simulated SSD rejects: an append to a zone that
     /// is being finished.
-    fn refuse(
+    fn reject(
         self: &Arc<Self>,
         controller: MutexGuard<'_, Controller>,
         work: Work,
@@ -152,11 +153,12 @@ impl Inner {
         }
     }
 
-    /// The turn of a command has come.
+    /// Ends a command whose time has come.
     fn end(self: &Arc<Self>, number: u64) {
-        // One at a time, so that writes land in the order of their places.
+        // One command at a time, so that writes land in the order of their
+        // addresses.
         let mut controller = self.controller.lock();
-        // It is not there if the power failed.
+        // A power failure has removed it.
         let Some(work) = controller.in_flight.remove(&number) else {
             return;
         };
@@ -261,8 +263,8 @@ impl Inner {
         }
     }
 
-    /// Takes everything that is in flight or waits. Dropping it fails the
-    /// operations.
+    /// Removes all commands in flight and waiting resets. Dropping them fails
+    /// the operations.
     pub(super) fn stop(&self) -> (BTreeMap<u64, Work>, Vec<WaitingReset>) {
         let mut controller = self.controller.lock();
         let in_flight = std::mem::take(&mut controller.in_flight);
@@ -287,7 +289,7 @@ impl Inner {
 type Waiter = Box<dyn std::any::Any + Send>;
 
 impl Work {
-    /// The change that a power loss may leave in part, and the waiter.
+    /// The change that a power loss may apply in part, and the waiter.
     fn interrupt(self) -> (Option<Interrupted>, Waiter) {
         match self {
             Work::Read(_, _, completer) => (None, Box::new(completer)),

@@ -1,5 +1,5 @@
-//! A simulated SSD: zoned or conventional, in virtual or real time, with real
-//! data in memory and power losses.
+//! A simulated SSD: zoned or conventional, in virtual or real time, with data
+//! in memory and power losses.
 
 mod build;
 mod command;
@@ -33,15 +33,15 @@ use controller::{Controller, Inner, Work};
 use model::Model;
 pub use state::{StateFileError, kept_ssd};
 
-/// Most bytes of buffers that are kept for reuse.
+/// Most bytes of buffers kept for reuse.
 const BUFFER_BYTES: usize = 128 << 20;
 
 /// A simulated SSD. Clones share the device.
 ///
 /// Latencies come from queues or from the model of a whole SSD
-/// ([`floe_core::ssd`]), whose counts [`Device::media_statistics`] gives. With
-/// queues and `native_append`, an append gets its place when it is carried out,
-/// not when it starts, and placement handles make no difference.
+/// ([`floe_core::ssd`]), which also provides [`Device::media_statistics`]. With
+/// queues and `native_append`, an append gets its address when it ends, not
+/// when it starts. Queues ignore placement handles.
 #[derive(Clone)]
 pub struct SimDevice(Arc<Inner>);
 
@@ -49,7 +49,7 @@ impl SimDevice {
     /// An empty device as configured.
     ///
     /// # Errors
-    /// When a setting is missing or makes no sense.
+    /// If a setting is missing or invalid.
     pub fn open(config: &DeviceConfig, clock: &Clock) -> Result<Self, OpenDeviceError> {
         let sim = config.sim.clone();
         let (geometry, ssd) = sim.build(config)?;
@@ -66,7 +66,7 @@ impl SimDevice {
     /// As [`SimDevice::open`], with the switch that cuts its power.
     ///
     /// # Errors
-    /// When a setting is missing or makes no sense.
+    /// If a setting is missing or invalid.
     pub fn with_power(
         config: &DeviceConfig,
         clock: &Clock,
@@ -94,8 +94,8 @@ impl SimDevice {
         }))
     }
 
-    /// Counts an append as one of its zone's writers, and chooses its place
-    /// unless the device does that later.
+    /// Counts an append as a writer of its zone, and chooses its offset unless
+    /// the device does that later.
     fn place(&self, zone: ZoneId, len: usize) -> Result<Option<u64>, DeviceErrorKind> {
         let media = &self.0.media;
         if media.is_off() {
@@ -158,8 +158,8 @@ impl Powered for SimDevice {
             clock,
             ..
         } = &*self.0;
-        // The drive is the same. Numbers go on, because commands of before may
-        // still end in it.
+        // The drive is the same. Numbering continues, because earlier commands
+        // may still end in it.
         let controller = {
             let mut old = self.0.controller.lock();
             Controller {
@@ -243,8 +243,8 @@ impl Device for SimDevice {
         let inner = &self.0;
         let media = &inner.media;
         let (completer, future) = OpFuture::pending();
-        // The controller is locked over both steps, so that the writer that
-        // ends last finds a reset that waits.
+        // The controller is locked over both steps, so that the last writer to
+        // end finds a waiting reset.
         let mut controller = inner.controller.lock();
         let turn = match media.is_off() {
             true => Err(DeviceErrorKind::Gone),

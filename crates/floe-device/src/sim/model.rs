@@ -1,6 +1,6 @@
 //! Latencies of commands, from plain queues or from a model of a whole SSD.
 
-use floe_core::ssd::{self, CommandId, Completion, Refusal, Ssd, Statistics};
+use floe_core::ssd::{self, CommandId, Completion, Rejection, Ssd, Statistics};
 use floe_core::{Tick, ZoneId};
 
 use super::command::Command;
@@ -11,16 +11,16 @@ use crate::sim_config::SimConfig;
 /// The model that decides when commands end.
 #[derive(Debug)]
 pub(super) enum Model {
-    /// Knows when a command ends as soon as it begins.
+    /// Knows the end of a command when it begins.
     Queues(Queues),
-    /// Learns it as time passes.
+    /// Knows the end of a command only when it ends.
     Ssd(Box<Simulated>),
 }
 
-/// When a command ends.
+/// The end of a command.
 pub(super) enum End {
     At(Tick),
-    /// [`Simulated::advance`] will say.
+    /// [`Simulated::advance`] will report it.
     Later,
 }
 
@@ -38,7 +38,7 @@ impl Model {
         }
     }
 
-    /// Starts a command. `now` never lies before that of an earlier call.
+    /// Starts a command. `now` must not be before that of an earlier call.
     pub(super) fn submit(
         &mut self,
         now: Tick,
@@ -91,9 +91,10 @@ pub(super) struct Simulated {
     ssd: Ssd,
     is_zoned: bool,
     trims: bool,
-    /// On a drive with placement handles, that of a zone's last append.
+    /// The handle of each zone's last append, on a drive with placement
+    /// handles.
     handles: Vec<Option<u16>>,
-    /// When the SSD will be looked at again.
+    /// Time of the next planned call of `advance`.
     pump_at: Option<Tick>,
 }
 
@@ -129,34 +130,35 @@ impl Simulated {
             }
             Command::Finish { zone } if self.is_zoned => ssd::Command::Finish { zone: zone.0 },
             Command::Finish { zone } => match self.handle_of(zone) {
-                // The next zone of this handle begins in a reclaim unit of its
-                // own, so that the two are reclaimed apart.
+                // The handle's next zone begins in its own reclaim unit, so
+                // that the two are reclaimed separately.
                 Some(handle) => ssd::Command::UpdateHandle { handle },
                 None => return Ok(End::At(now)),
             },
-            // A region of a conventional drive has no state of its own.
+            // A region of a conventional drive has no zone state.
             Command::Reset { .. } => return Ok(End::At(now)),
             Command::Flush => ssd::Command::Flush,
         };
         let submitted = self.ssd.submit(now, CommandId(number), command);
         submitted
             .map(|()| End::Later)
-            .map_err(|refusal| self.refused(refusal, command))
+            .map_err(|rejection| self.rejected(rejection, command))
     }
 
-    fn refused(&self, refusal: Refusal, command: ssd::Command) -> DeviceErrorKind {
-        match (refusal, command) {
-            (Refusal::ZoneFull | Refusal::ZoneBoundary, ssd::Command::Append { zone, bytes }) => {
-                DeviceErrorKind::ZoneFull {
-                    wanted: bytes,
-                    left: self.left_in(zone),
-                }
-            }
+    fn rejected(&self, rejection: Rejection, command: ssd::Command) -> DeviceErrorKind {
+        match (rejection, command) {
+            (
+                Rejection::ZoneFull | Rejection::ZoneBoundary,
+                ssd::Command::Append { zone, bytes },
+            ) => DeviceErrorKind::ZoneFull {
+                wanted: bytes,
+                left: self.left_in(zone),
+            },
             (other, _) => DeviceErrorKind::Invalid(format!("the simulated SSD says: {other}")),
         }
     }
 
-    /// Bytes that a zone still takes.
+    /// Bytes that still fit a zone.
     fn left_in(&self, zone: u32) -> u64 {
         let capacity = self
             .ssd
@@ -185,7 +187,7 @@ impl Simulated {
         self.handles.get(zone.index()).copied().flatten()
     }
 
-    /// Lets the SSD work until `now`; what ended meanwhile.
+    /// Advances the SSD to `now`; returns the commands that ended.
     pub(super) fn advance(&mut self, now: Tick) -> Vec<Completion> {
         let mut ended = Vec::new();
         if self.ssd.next_wakeup().is_some_and(|due| due <= now) {
@@ -194,7 +196,7 @@ impl Simulated {
         ended
     }
 
-    /// When the SSD must be looked at, if that is earlier than planned so far.
+    /// Time at which `advance` must be called, if that is earlier than planned.
     pub(super) fn plan(&mut self, now: Tick) -> Option<Tick> {
         if self.pump_at.is_some_and(|planned| planned <= now) {
             self.pump_at = None;

@@ -1,5 +1,5 @@
 //! The simplest model of an SSD: queues, latencies, bandwidths. It takes any
-//! geometry and knows when a command ends as soon as it begins.
+//! geometry and knows the end of a command when it begins.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use floe_core::{ByteSize, Tick};
 use super::command::Command;
 use crate::sim_config::SimConfig;
 
-/// The queues: when each unit and each direction of the link is free.
+/// Time at which each unit and each direction of the link becomes free.
 #[derive(Debug)]
 pub(super) struct Queues {
     config: SimConfig,
@@ -29,7 +29,7 @@ impl Queues {
         }
     }
 
-    /// When a command that arrives `now` will be done.
+    /// The end of a command that arrives `now`.
     pub(super) fn schedule(&mut self, now: Tick, command: Command) -> Tick {
         let config = &self.config;
         let us = |us: f64| Duration::from_nanos((us * 1000.0) as u64);
@@ -39,7 +39,8 @@ impl Queues {
             Command::Read { offset, bytes } => {
                 let stripe = config.stripe.bytes();
                 let (first, last) = (offset / stripe, (offset + bytes - 1) / stripe);
-                // Beyond one round, every unit has its stripes one after the other.
+                // After one round, every unit has its stripes one after the
+                // other.
                 let mut sensed = now;
                 for stripe in first..=last {
                     let unit = (stripe % self.units.len() as u64) as usize;

@@ -1,15 +1,15 @@
-//! States of simulated SSDs in files: made once, used by every run.
+//! Saves states of simulated SSDs in files, which several runs can use.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use floe_core::ssd::{Busy, ConfigFault, Ssd, SsdConfig, StateFault, ZoneCondition};
 
-/// Why there is no SSD in the state that a file is to keep.
+/// The reason why no SSD could be created from a state file.
 #[derive(Debug, thiserror::Error)]
 pub enum StateFileError {
     /// The file is not a state of this device.
-    #[error("`{path}`: {fault}; to have it made again, delete it or name another file")]
+    #[error("`{path}`: {fault}; delete it or choose another file to create it again")]
     Bad {
         /// The file.
         path: PathBuf,
@@ -24,26 +24,26 @@ pub enum StateFileError {
         /// The error from the operating system.
         source: std::io::Error,
     },
-    /// The state is one in which zones are written.
+    /// Zones are written in this state.
     #[error(
-        "`{0}`: in this state zones are written, of whose data nothing is known; make one of a drive with empty zones"
+        "`{0}`: zones are written in this state, whose data is unknown; create one of a drive with empty zones"
     )]
     ZonesAreWritten(PathBuf),
-    /// The device is not at rest.
+    /// The device is not idle.
     #[error(transparent)]
     Busy(#[from] Busy),
-    /// There is no such device.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigFault),
 }
 
-/// The SSD of this configuration in the state that the file at `path` keeps. If
-/// there is no such file, `make` prepares a new SSD and writes its state there: to
-/// a temporary file that is then renamed, so that a concurrent reader finds all of
-/// it or nothing.
+/// The SSD of this configuration in the state from the file at `path`. If there
+/// is no such file, `make` prepares a new SSD and its state is written there,
+/// through a temporary file that is renamed, so that a concurrent reader finds
+/// all of it or nothing.
 ///
 /// # Errors
-/// When the file is of another device or damaged, or cannot be read or written.
+/// If the file is damaged or of another device, or cannot be read or written.
 pub fn kept_ssd(
     path: &Path,
     config: SsdConfig,
@@ -83,7 +83,7 @@ fn write_beside(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     written
         .and_then(|()| std::fs::rename(&beside, path))
         .inspect_err(|_| {
-            // A partial file is useless, and harmless if it cannot be removed.
+            // A partial file is harmless if it cannot be removed.
             let _ = std::fs::remove_file(&beside);
         })
 }
@@ -114,19 +114,19 @@ mod tests {
     }
 
     #[test]
-    fn bad_files_are_refused_with_a_cure() {
+    fn bad_files_are_rejected_with_a_cure() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("drive.ssd");
         std::fs::write(&path, b"nothing of the kind").expect("written");
-        let refused = kept_ssd(&path, config(), made).expect_err("no state");
-        assert!(refused.to_string().contains("delete it"), "{refused}");
+        let rejected = kept_ssd(&path, config(), made).expect_err("no state");
+        assert!(rejected.to_string().contains("delete it"), "{rejected}");
         std::fs::remove_file(&path).expect("removed");
         kept_ssd(&path, config(), made).expect("made");
         let other = SsdConfig::sn540().shrunk(512).expect("a device");
-        let refused = kept_ssd(&path, other, made).expect_err("another device");
-        assert!(refused.to_string().contains("another configuration"));
+        let rejected = kept_ssd(&path, other, made).expect_err("another device");
+        assert!(rejected.to_string().contains("another configuration"));
         let nowhere = folder.path().join("none/drive.ssd");
-        let refused = kept_ssd(&nowhere, config(), made).expect_err("no folder");
-        assert!(matches!(refused, StateFileError::File { .. }));
+        let rejected = kept_ssd(&nowhere, config(), made).expect_err("no folder");
+        assert!(matches!(rejected, StateFileError::File { .. }));
     }
 }

@@ -1,17 +1,18 @@
-//! CLRU: which chunk is evicted next. The least recently read or written one;
-//! its place is overwritten on a conventional device, and becomes garbage of its
-//! zone on a zoned one, until host garbage collection has moved the rest.
+//! CLRU: evicts the chunk that was read or written least recently. On a
+//! conventional device, the next chunk overwrites its place. On a zoned one it
+//! becomes garbage, until host garbage collection has moved the rest of its
+//! zone.
 
 use std::collections::BTreeMap;
 
 use super::zones::Place;
 
-/// Chunks that are stored, in the order of their last use.
+/// Stored chunks in the order of their last use.
 #[derive(Debug)]
 pub(super) struct Chunks {
     slots: u32,
     order: BTreeMap<u64, Place>,
-    /// The key in `order` of each place's chunk; zero where there is none.
+    /// The key in `order` of the chunk at each place; zero without a chunk.
     stamps: Vec<u64>,
     /// Stored chunks of each zone.
     live: Vec<u32>,
@@ -29,17 +30,17 @@ impl Chunks {
         }
     }
 
-    /// Chunks that could be stored beside those that are.
+    /// Number of further chunks that could be stored.
     pub(super) fn left(&self) -> usize {
         self.stamps.len() - self.order.len()
     }
 
-    /// Stored chunks of a zone.
+    /// Number of stored chunks of a zone.
     pub(super) fn live(&self, zone: u32) -> u32 {
         self.live[zone as usize]
     }
 
-    /// A chunk is stored at a place.
+    /// Adds a chunk at a place.
     pub(super) fn insert(&mut self, place: Place) {
         self.clock += 1;
         let number = self.number(place);
@@ -48,7 +49,7 @@ impl Chunks {
         self.live[place.zone as usize] += 1;
     }
 
-    /// The chunk at a place is no longer wanted there. Whether there was one.
+    /// Removes the chunk at a place; returns whether there was one.
     pub(super) fn remove(&mut self, place: Place) -> bool {
         let number = self.number(place);
         let stamp = std::mem::take(&mut self.stamps[number]);
@@ -57,14 +58,14 @@ impl Chunks {
         was_there
     }
 
-    /// The chunk at a place was read, unless it has been evicted meanwhile.
+    /// Records a read of the chunk at a place, if it has not been evicted.
     pub(super) fn touch(&mut self, place: Place) {
         if self.remove(place) {
             self.insert(place);
         }
     }
 
-    /// Evicts the chunk that was used least recently.
+    /// Evicts the least recently used chunk.
     pub(super) fn evict(&mut self) -> Option<Place> {
         let (_, &place) = self.order.first_key_value()?;
         self.remove(place);

@@ -1,4 +1,5 @@
-//! The behaviour of a host, setting by setting, and the two papers' hosts.
+//! The settings of a host's behaviour, and their values for the two papers'
+//! hosts.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,40 +17,40 @@ use crate::workload::Distribution;
 pub struct HostConfig {
     /// The name of the run in results.
     pub name: String,
-    /// How the host works.
+    /// The host's behaviour.
     pub host: HostBehaviour,
     /// The device.
     pub device: DeviceChoice,
-    /// How the device is when the run begins.
+    /// The state of the device when the run begins.
     #[serde(default)]
     pub start: StartState,
-    /// A file that keeps this state, for other runs on the same device: read if
-    /// it is there, otherwise written.
+    /// A file with this state: read if it exists, otherwise written. Other runs
+    /// on the same device can share it.
     #[serde(default)]
     pub state: Option<PathBuf>,
     /// The unit of caching.
     pub chunk: ByteSize,
-    /// How many zones the cache has; their capacity is that of the device's
-    /// superblocks, on a conventional device too.
+    /// Number of zones of the cache. Their capacity is that of the device's
+    /// superblocks, also on a conventional device.
     pub zones: u32,
     /// Keys per chunk of the cache.
     pub ratio: f64,
-    /// The size that a zone counts as when there are `ratio` keys per chunk: 1 GiB
-    /// in the papers' generator.
+    /// The nominal size of a zone from which `ratio` gives the number of keys:
+    /// 1 GiB in the papers' generator.
     #[serde(default = "default_zone_unit")]
     pub zone_unit: ByteSize,
     /// The distribution of keys.
     pub distribution: Distribution,
     /// The latency of a fetch from the remote store.
     pub remote: Remote,
-    /// Bytes asked for in all; a run of as many whole chunks.
+    /// Total bytes requested: a run of that many whole chunks.
     pub io: ByteSize,
     /// Length of a bin of the time plots, in seconds.
     #[serde(default = "default_bin_s")]
     pub bin_s: f64,
 }
 
-/// A device by its preset, and how it differs from that.
+/// A device: a preset and changes to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct DeviceChoice {
@@ -62,128 +63,129 @@ pub struct DeviceChoice {
     /// Another number of superblocks: another capacity.
     #[serde(default)]
     pub superblocks: Option<u32>,
-    /// Superblocks, and with them zones and capacity, so many times smaller.
+    /// The factor by which superblocks, and so zones and capacity, are shrunk.
     #[serde(default)]
     pub shrunk: Option<u32>,
     /// Another mapping unit of a conventional device.
     #[serde(default)]
     pub mapping_unit: Option<ByteSize>,
     /// Keys of [`FlashConfig`](floe_core::ssd::FlashConfig) that replace the
-    /// preset's, tables within tables included. `superblocks` given here
-    /// changes the over-provisioning, since the capacity that the device shows
-    /// stays.
+    /// preset's, including tables within tables. `superblocks` here changes the
+    /// over-provisioning, because the visible capacity stays.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub flash: toml::Table,
 }
 
-/// How the device is when a run begins.
+/// The state of the device when a run begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StartState {
-    /// Filled once, in random order. Zoned devices are empty.
+    /// Filled once in random order. Zoned devices are empty.
     #[default]
     Preconditioned,
-    /// All trimmed.
+    /// Trimmed completely.
     Trimmed,
 }
 
-/// A remote store that takes the same time for every chunk.
+/// A remote store with the same latency for every chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Remote {
     /// The mean, in microseconds.
     pub latency_us: u64,
-    /// How far from it a fetch may be, as a share: uniform. With none at all
-    /// threads march in step, which no real host's do.
+    /// Largest deviation from the mean, as a share of it; uniform. Without
+    /// jitter, threads run in lockstep, which those of a real host never do.
     #[serde(default = "default_jitter")]
     pub jitter: f64,
 }
 
-/// How a host works.
+/// A host's behaviour.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct HostBehaviour {
     /// Clients, each with one request at a time.
     pub threads: u32,
-    /// How a miss gets its place, and for how long it has it.
+    /// When a miss gets its place, and how long it holds it.
     pub placement: Placement,
     /// The order in which threads that wait for a zone get it.
     pub waiters: Waiters,
-    /// Most zones that are written at once on a zoned device.
+    /// Most zones written at a time on a zoned device.
     pub active_zones_zoned: u32,
-    /// The same on a conventional device; unlimited if absent.
+    /// Most zones written at a time on a conventional device; unlimited if
+    /// absent.
     #[serde(default)]
     pub active_zones_conventional: Option<u32>,
-    /// Threads that write, beside the clients; none if the clients write.
+    /// Separate writer threads; if absent, the clients write.
     #[serde(default)]
     pub writers: Option<u32>,
-    /// Threads that read, likewise.
+    /// Separate reader threads; if absent, the clients read.
     #[serde(default)]
     pub readers: Option<u32>,
-    /// Bytes of a call of reading or writing on a zoned device; the whole
-    /// chunk if absent. Calls of a chunk follow each other.
+    /// Bytes of a read or write call on a zoned device; the whole chunk if
+    /// absent. The calls of a chunk are sequential.
     #[serde(default)]
     pub io_zoned: Option<ByteSize>,
-    /// The same on a conventional device.
+    /// Bytes of a read or write call on a conventional device.
     #[serde(default)]
     pub io_conventional: Option<ByteSize>,
     /// Bytes per second at which a client copies a fetched chunk before it is
-    /// written; it does not if absent.
+    /// written; no copy if absent.
     #[serde(default)]
     pub copy_bytes_per_s: Option<u64>,
-    /// Bytes per second at which all clients together copy what they are
-    /// given; no limit if absent.
+    /// Bytes per second at which all clients together copy the data that they
+    /// receive; no limit if absent.
     #[serde(default)]
     pub copies_bytes_per_s: Option<u64>,
-    /// Further time of a miss, in microseconds.
+    /// Additional time of a miss, in microseconds.
     pub miss_overhead_us: u64,
-    /// Further time of a hit, in microseconds.
+    /// Additional time of a hit, in microseconds.
     pub hit_overhead_us: u64,
-    /// How long a request holds the host's one lock, in nanoseconds, for every
-    /// client that is not waiting for the remote store: those that wait for the
-    /// lock slow its holder down, as spinning and bouncing cache lines do. The
-    /// papers suspect contention and measure none: 0 in both hosts.
+    /// Time for which a request holds the host's global lock, in nanoseconds,
+    /// multiplied by the number of clients that do not wait for the remote
+    /// store: clients that wait for the lock slow its holder down, because
+    /// spinning moves cache lines. The papers suspect contention but do not
+    /// measure any: 0 in both hosts.
     #[serde(default)]
     pub contention_ns: u64,
     /// The eviction policy.
     #[serde(default)]
     pub policy: EvictionPolicy,
-    /// With so few zones left, zones are evicted; with CLRU on a zoned device,
-    /// garbage is collected.
+    /// Zones left at or below which zones are evicted or, with CLRU on a zoned
+    /// device, garbage is collected.
     pub evict_at: u32,
-    /// Until so many are left.
+    /// Zones left at which that stops.
     pub evict_to: u32,
-    /// With room for so few chunks left, CLRU evicts chunks.
+    /// Room, in chunks, at or below which CLRU evicts chunks.
     #[serde(default = "default_evict_chunks_at")]
     pub evict_chunks_at: u32,
-    /// Until there is room for so many.
+    /// Room, in chunks, at which that stops.
     #[serde(default = "default_evict_chunks_to")]
     pub evict_chunks_to: u32,
-    /// How often it is looked whether to evict, in milliseconds; beside that
-    /// only when there is no place left. Absent: at every change.
+    /// Interval of checks for eviction, in milliseconds, besides those when no
+    /// place is left. If absent, every change is checked.
     #[serde(default)]
     pub evict_interval_ms: Option<u64>,
-    /// The zones that are left.
+    /// Which zones count as left.
     pub left: Left,
-    /// Whether a conventional device is told that an evicted zone is unused.
+    /// Whether evicted zones are trimmed on a conventional device.
     #[serde(default)]
     pub trims: bool,
-    /// Whether each open zone has a reclaim-unit handle of its own, on a
-    /// device that has handles.
+    /// Whether each open zone has its own reclaim-unit handle, on a device with
+    /// handles.
     #[serde(default = "default_true")]
     pub handle_per_zone: bool,
 }
 
-/// How a miss gets its place.
+/// When a miss gets its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// A zone is taken before the fetch and held, by this miss alone, until
-    /// the chunk is written. Another zone is opened when all are held.
+    /// A miss takes a zone before the fetch and holds it exclusively until the
+    /// chunk is written. If all zones are held, another one is opened.
     HeldDuringFetch,
-    /// The next chunk of a zone is taken when the chunk is about to be
-    /// written; several may be written in a zone at once. Zones are opened as
-    /// long as more are allowed, then they take turns.
+    /// A miss takes the next place of a zone when its chunk is about to be
+    /// written. Several chunks may be written to a zone at once. Zones are
+    /// opened while more are allowed, then used in turn.
     TakenForWrite,
 }
 
@@ -191,7 +193,7 @@ pub enum Placement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Waiters {
-    /// Anyone: they spin.
+    /// A random one: the threads spin.
     Random,
     /// The thread that has waited longest.
     Fifo,
@@ -201,11 +203,12 @@ pub enum Waiters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EvictionPolicy {
-    /// Whole zones: the one of which no chunk was read for longest.
+    /// Evicts the zone whose chunks were not read for the longest time.
     #[default]
     Zplru,
-    /// Chunks: the least recently used. On a zoned device the host moves what
-    /// is left of the zones with most garbage, and resets them.
+    /// Evicts the least recently used chunk. On a zoned device, the host moves
+    /// the remaining chunks of the zones with the most garbage, and resets the
+    /// zones.
     Clru,
 }
 
@@ -213,9 +216,9 @@ pub enum EvictionPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Left {
-    /// Empty ones.
+    /// Empty zones.
     Empty,
-    /// Empty ones and those with room.
+    /// Empty zones and zones with room.
     WithRoom,
 }
 
@@ -246,10 +249,10 @@ fn default_true() -> bool {
 }
 
 impl HostBehaviour {
-    /// ZNCache's: 64 threads over at most 14 zones. A miss holds a zone while
-    /// it fetches, others spin. Calls of 1.25 MiB on a conventional device
-    /// (what the kernel's default makes of larger ones), of whole chunks on a
-    /// zoned one.
+    /// ZNCache's behaviour: 64 threads over at most 14 zones. A miss holds a
+    /// zone during its fetch; others spin. Calls have 1.25 MiB on a
+    /// conventional device (the kernel's default split of larger ones) and
+    /// whole chunks on a zoned one.
     pub fn zncache() -> Self {
         HostBehaviour {
             threads: 64,
@@ -278,9 +281,10 @@ impl HostBehaviour {
         }
     }
 
-    /// OxCache's: 64 connections, 14 writers and 14 readers, calls of 256 KiB,
-    /// a connection's next request when its last is written. 13 zones at once
-    /// on a zoned device, any number on a conventional one.
+    /// OxCache's behaviour: 64 connections, 14 writers and 14 readers, calls of
+    /// 256 KiB. A connection sends its next request when its last one is
+    /// written. 13 zones are written at a time on a zoned device, any number on
+    /// a conventional one.
     pub fn oxcache() -> Self {
         HostBehaviour {
             threads: 64,
@@ -311,7 +315,7 @@ impl HostBehaviour {
 }
 
 impl DeviceChoice {
-    /// A preset as it is.
+    /// A preset without changes.
     pub fn preset(name: impl Into<String>) -> Self {
         DeviceChoice {
             preset: name.into(),
@@ -323,10 +327,10 @@ impl DeviceChoice {
         }
     }
 
-    /// The device.
+    /// The device's configuration.
     ///
     /// # Errors
-    /// When there is no such preset, or the changes make no device.
+    /// If the preset does not exist, or the changes are invalid.
     pub fn config(&self) -> Result<SsdConfig, EvalError> {
         let fail = |reason: String| EvalError::Option {
             option: "device",
@@ -389,7 +393,7 @@ impl HostConfig {
         config
     }
 
-    /// OxCache, likewise.
+    /// As [`HostConfig::zncache`], for OxCache.
     pub fn oxcache(preset: &str, chunk: ByteSize, distribution: Distribution, ratio: f64) -> Self {
         HostConfig::paper(HostBehaviour::oxcache(), preset, chunk, distribution, ratio)
     }
@@ -434,8 +438,8 @@ impl HostConfig {
         }
     }
 
-    /// The papers' evaluation of garbage collection: 6 TiB over the whole,
-    /// trimmed device, uniform, ratio 10.
+    /// The papers' evaluation of garbage collection: 6 TiB of uniform requests
+    /// over the whole, trimmed device, with ratio 10.
     pub fn on_trimmed_device(mut self, zones: u32) -> Self {
         self.start = StartState::Trimmed;
         self.zones = zones;
@@ -443,13 +447,13 @@ impl HostConfig {
         self
     }
 
-    /// The same experiment in small: zones, chunks, remote latency, I/O and
-    /// time bins are a `part`-th of what they were, so that a run takes a
-    /// `part`-th of the time, in reality too. Numbers of zones and of chunks
-    /// in them stay, and so does what garbage collection does.
+    /// The same experiment at a smaller scale: zones, chunks, remote latency,
+    /// I/O and time bins are a `part`-th, and so is the time of a run, in
+    /// reality too. The numbers of zones and of chunks per zone stay, and so
+    /// does the behaviour of garbage collection.
     ///
     /// # Errors
-    /// When the preset is unknown or so small a part makes no device.
+    /// If the preset is unknown or the scaled device is invalid.
     pub fn scaled_down(mut self, part: u32) -> Result<Self, EvalError> {
         let part = part.max(1);
         self.device.shrunk = Some(self.device.shrunk.unwrap_or(1).saturating_mul(part));
@@ -464,7 +468,7 @@ impl HostConfig {
         Ok(self)
     }
 
-    /// Checks what does not depend on the device's shape.
+    /// Checks the settings that do not depend on the device.
     pub(super) fn check_behaviour(&self, active_max: Option<u32>) -> Result<(), EvalError> {
         let fail = |option, reason: &str| {
             Err(EvalError::Option {
@@ -514,12 +518,12 @@ impl HostConfig {
         Duration::from_secs_f64(self.bin_s.clamp(1e-3, 1e6))
     }
 
-    /// How many requests the run makes.
+    /// Number of requests of the run.
     pub fn requests(&self) -> u64 {
         self.io.bytes() / self.chunk.bytes().max(1)
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn keys(&self) -> u64 {
         let per_zone = self.zone_unit.bytes() / self.chunk.bytes().max(1);
         let chunks = per_zone.max(1) * u64::from(self.zones);
@@ -527,7 +531,7 @@ impl HostConfig {
     }
 }
 
-/// `settings` with the keys of `changes` in the place of its own.
+/// `settings` overlaid with the keys of `changes`.
 pub(crate) fn overlaid<T: Serialize + serde::de::DeserializeOwned>(
     settings: &T,
     changes: &toml::Table,
@@ -545,12 +549,12 @@ pub(crate) fn overlaid<T: Serialize + serde::de::DeserializeOwned>(
     table.try_into()
 }
 
-/// Above this, a chunk is one of the papers' large ones.
+/// Whether a chunk counts as one of the papers' large ones.
 fn is_large(chunk: ByteSize) -> bool {
     chunk.bytes() >= 16 << 20
 }
 
-/// The papers' measurements of S3 (their appendix A), interpolated between.
+/// The papers' measurements of S3 (their appendix A), interpolated.
 fn paper_latency_us(chunk: ByteSize) -> u64 {
     const MEASURED: [(u64, u64); 4] = [
         (64 << 10, 40_632),

@@ -1,12 +1,12 @@
-//! Clients of a host, from one request to the next. Events are clients that
-//! wake up, and commands that the device has finished.
+//! Runs a host's clients from one request to the next. Events are clients that
+//! wake up, and commands that the device has completed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use floe_core::Tick;
-use floe_core::ssd::{Command, CommandId, Completion, Interface, Refusal, Ssd, Statistics};
+use floe_core::ssd::{Command, CommandId, Completion, Interface, Rejection, Ssd, Statistics};
 use rand::{RngExt as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -23,7 +23,7 @@ use crate::metrics::Served;
 use crate::run::RunResult;
 use crate::workload::{Workload, WorkloadSpec};
 
-/// Command ids of resets and trims begin here; below are the clients' own.
+/// Lowest command id of resets and trims; clients have lower ones.
 const ZONE_COMMANDS: u64 = 1 << 32;
 pub(super) const ABSENT: u64 = u64::MAX;
 const PENDING: u64 = u64::MAX - 1;
@@ -43,10 +43,10 @@ pub(super) struct Driver<'a> {
     sequence: u64,
     /// The place of each key's chunk.
     pub(super) index: Vec<u64>,
-    /// Clients that wait for a key that another one fetches.
+    /// Clients that wait for a key that another client is fetching.
     key_waiters: BTreeMap<u32, Vec<u32>>,
     pub(super) zones: Zones,
-    /// With CLRU.
+    /// The chunks, with CLRU.
     pub(super) chunks: Option<Chunks>,
     pub(super) mover: Mover,
     pub(super) look_to_evict_at: Tick,
@@ -58,7 +58,7 @@ pub(super) struct Driver<'a> {
     readers: Pool,
     copies_free_at: Tick,
     lock_free_at: Tick,
-    /// Clients that wait for the remote store.
+    /// Number of clients that wait for the remote store.
     fetching: u32,
     series: Series,
 }
@@ -66,7 +66,7 @@ pub(super) struct Driver<'a> {
 pub(super) struct Client {
     pub(super) key: u32,
     started: Tick,
-    /// When what it does now began.
+    /// Time at which the current step began.
     since: Tick,
     step: Step,
     served: Served,
@@ -133,7 +133,7 @@ impl<'a> Driver<'a> {
             workload: Workload::new(&spec)?,
             left: plan.requests,
             answered: 0,
-            // The last one is the host's garbage collection.
+            // The last client is the host's garbage collection.
             clients: (0..=host.threads).map(|_| client()).collect(),
             wakes: BinaryHeap::new(),
             sequence: 0,
@@ -184,7 +184,7 @@ impl<'a> Driver<'a> {
         Ok(self.result())
     }
 
-    /// Lets time pass to the next event and handles it.
+    /// Advances time to the next event and handles it.
     fn step(&mut self, done: &mut Vec<Completion>) -> Result<(), EvalError> {
         let wake = self.wakes.peek().map(|Reverse((at, ..))| *at);
         if wake.is_none() && self.ssd.next_wakeup().is_none() {
@@ -305,7 +305,8 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// When the host has copied a chunk to a client, among its other copies.
+    /// Time at which the host has copied a chunk to a client, after its other
+    /// copies.
     fn shared_copy(&mut self) -> Tick {
         let Some(rate) = self.config.host.copies_bytes_per_s else {
             return self.now;
@@ -335,7 +336,7 @@ impl<'a> Driver<'a> {
         self.serve_zone_waiters()
     }
 
-    /// Evicts if it is time to, then hands zones to those that wait.
+    /// Evicts if it is due, then gives zones to waiting clients.
     pub(super) fn serve_zone_waiters(&mut self) -> Result<(), EvalError> {
         self.resume_moving()?;
         self.evict(false)?;
@@ -469,7 +470,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// A chunk is on the device: others may have it.
+    /// A chunk is on the device: other clients may read it.
     fn stored(&mut self, client: u32) -> Result<(), EvalError> {
         if client == self.config.host.threads {
             return self.moved();
@@ -506,7 +507,7 @@ impl<'a> Driver<'a> {
         }
         if self.zones.unpin(zone) {
             self.empty(zone)?;
-            // Without a reset or a trim, it is empty now.
+            // Without a reset or a trim, the zone is empty now.
             self.serve_zone_waiters()?;
         }
         let ready = self.shared_copy();
@@ -537,8 +538,8 @@ impl<'a> Driver<'a> {
     fn submit(&mut self, id: u64, command: Command) -> Result<(), EvalError> {
         self.ssd
             .submit(self.now, CommandId(id), command)
-            .map_err(|refusal: Refusal| {
-                self.broken(&format!("the device refused {command:?}: {refusal}"))
+            .map_err(|rejection: Rejection| {
+                self.broken(&format!("the device rejected {command:?}: {rejection}"))
             })
     }
 

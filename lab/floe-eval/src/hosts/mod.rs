@@ -1,20 +1,20 @@
-//! The papers' hosts, straight over the simulated SSD: a discrete-event driver
+//! The papers' hosts, directly on the simulated SSD: a discrete-event driver
 //! without threads, I/O or a runtime.
 //!
 //! ZNCache and OxCache differ from Floe's engine in how they hold zones, wait
-//! and copy, and these differences explain most of their results. They are
-//! settings here ([`HostBehaviour`]), each documented, so that a paper's
-//! result can be told apart from its device's.
+//! and copy. These differences explain most of their results. They are
+//! documented settings here ([`HostBehaviour`]), so that a paper's result can
+//! be separated from its device's.
 //!
 //! | file | for |
 //! |---|---|
-//! | `chunks` | CLRU: which chunk is evicted |
+//! | `chunks` | CLRU: eviction of chunks |
 //! | `config` | the settings, and the papers' values |
-//! | `driver` | clients: from one request to the next |
+//! | `driver` | the clients' requests |
 //! | `mover` | the state of the host's own garbage collection |
 //! | `moving` | eviction, and the host's own garbage collection |
-//! | `plan` | what follows from them |
-//! | `zones` | which zone a chunk goes to, which is evicted |
+//! | `plan` | quantities that follow from the settings |
+//! | `zones` | allocation and eviction of zones |
 //! | `pool` | threads that serve clients in turn |
 //! | `series` | measuring |
 
@@ -44,8 +44,8 @@ pub use result::{HostProgress, HostResult};
 /// `progress` about a thousand times.
 ///
 /// # Errors
-/// When the configuration makes no sense, or the host stops for ever: then the
-/// error says who waits for what.
+/// If the configuration is invalid, or the host deadlocks. The error then has
+/// every client's state.
 pub fn run(
     config: &HostConfig,
     seed: u64,

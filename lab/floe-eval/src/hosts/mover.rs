@@ -5,11 +5,11 @@ use super::zones::Place;
 /// The host's garbage collection.
 #[derive(Debug, Default)]
 pub(super) struct Mover {
-    /// The chunk that it moves, or looks at next.
+    /// The chunk that it moves, or checks next.
     pub(super) from: Option<Place>,
-    /// Whether it waits for a zone to write to, while others are emptied.
+    /// Whether it waits for a zone to write to, while others are being reset.
     pub(super) is_waiting: bool,
-    /// Whether it goes on until enough zones are left.
+    /// Whether it continues until enough zones are left.
     pub(super) is_cleaning: bool,
     pub(super) moved_chunks: u64,
 }

@@ -1,6 +1,6 @@
-//! Eviction: of zones, or of chunks (CLRU). On a zoned device what CLRU leaves of
-//! a zone is moved, chunk after chunk, by a thread of the host's own: the last
-//! of the driver's clients.
+//! Eviction of zones or of chunks (CLRU). On a zoned device, a thread of the
+//! host moves the remaining chunks of a zone one by one: the last of the
+//! driver's clients.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::zones::Place;
 use crate::error::EvalError;
 
 impl Driver<'_> {
-    /// Evicts, if it is time to look and few places are left; or because a
-    /// client needs one now. Whether there may be a place that was not before.
+    /// Evicts if a check is due and few places are left, or because a client
+    /// needs a place now. Returns whether a new place may be free.
     pub(super) fn evict(&mut self, is_needed: bool) -> Result<bool, EvalError> {
         let host = &self.config.host;
         if is_needed && !self.zones.is_short() {
@@ -87,7 +87,7 @@ impl Driver<'_> {
         Ok(false)
     }
 
-    /// Whether there is, or will be, a place without another chunk's eviction.
+    /// Whether a place is or will be free without evicting another chunk.
     fn has_garbage(&self) -> bool {
         let Some(chunks) = &self.chunks else {
             return false;
@@ -111,8 +111,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Empties zones with garbage until enough are left, or one has chunks to
-    /// be moved first.
+    /// Resets zones with garbage until enough are left, or one has chunks to
+    /// move first.
     fn clean(&mut self) -> Result<(), EvalError> {
         while self.mover.is_cleaning {
             let Some(chunks) = &self.chunks else { break };
@@ -133,8 +133,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Reads the next chunk that is left in the zone; empties it if there is
-    /// none. Whether one is being read, or will be.
+    /// Reads the next remaining chunk of the zone; resets the zone if there is
+    /// none. Returns whether a read was or will be started.
     fn read_next(&mut self) -> Result<bool, EvalError> {
         let mover = self.config.host.threads;
         while let Some(from) = self.mover.from {
@@ -162,7 +162,7 @@ impl Driver<'_> {
         Ok(false)
     }
 
-    /// Goes on if a zone has become empty.
+    /// Continues if a zone has become empty.
     pub(super) fn resume_moving(&mut self) -> Result<(), EvalError> {
         if !self.mover.is_waiting || !self.zones.has_spare() {
             return Ok(());
@@ -174,7 +174,7 @@ impl Driver<'_> {
         }
     }
 
-    /// A chunk that is to be moved is read: writes it to the spare zone.
+    /// Writes a chunk that was read to the spare zone.
     pub(super) fn move_on(&mut self) -> Result<(), EvalError> {
         let mover = self.config.host.threads;
         let key = self.clients[mover as usize].key;
@@ -185,8 +185,8 @@ impl Driver<'_> {
         self.write(mover)
     }
 
-    /// A chunk is moved. It counts as used now, as in ZNCache; unless it was
-    /// evicted meanwhile.
+    /// Ends the move of a chunk. It counts as used now, as in ZNCache, unless
+    /// it was evicted meanwhile.
     pub(super) fn moved(&mut self) -> Result<(), EvalError> {
         let client = &self.clients[self.config.host.threads as usize];
         let (key, to) = (client.key, client.place);
@@ -210,12 +210,12 @@ impl Driver<'_> {
     }
 }
 
-/// A place as the index has it.
+/// The index's encoding of a place.
 fn at(place: Place) -> u64 {
     u64::from(place.zone) << 32 | u64::from(place.slot)
 }
 
-/// The place behind another in its zone.
+/// The next place in the zone.
 fn after(place: Place) -> Place {
     Place {
         slot: place.slot + 1,

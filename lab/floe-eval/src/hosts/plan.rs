@@ -1,4 +1,4 @@
-//! Quantities that follow from a configuration, and checks of them.
+//! Quantities that follow from a configuration, and its checks.
 
 use floe_core::ssd::{ConfigFault, Interface, Ssd, SsdConfig};
 use floe_device::sim::kept_ssd;
@@ -110,7 +110,7 @@ impl Plan {
     }
 }
 
-/// The device as it is when the run begins.
+/// The device in its initial state.
 pub(super) fn prepared(
     config: &HostConfig,
     device: SsdConfig,

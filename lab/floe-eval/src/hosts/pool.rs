@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// Threads that serve in turn.
 pub(super) struct Pool {
-    /// None: everybody serves himself.
+    /// Idle threads; `None` if clients do the work themselves.
     free: Option<u32>,
     line: VecDeque<u32>,
 }
@@ -17,7 +17,7 @@ impl Pool {
         }
     }
 
-    /// Whether the client is served now; otherwise it stands in line.
+    /// Takes a thread for the client; false if the client must wait in line.
     pub(super) fn take(&mut self, client: u32) -> bool {
         match &mut self.free {
             None => true,
@@ -32,7 +32,7 @@ impl Pool {
         }
     }
 
-    /// The request that the freed thread serves next.
+    /// The client that the freed thread serves next.
     pub(super) fn give_back(&mut self) -> Option<u32> {
         let next = self.line.pop_front();
         if let (Some(free), None) = (&mut self.free, next) {

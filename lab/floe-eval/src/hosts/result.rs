@@ -1,4 +1,4 @@
-//! The result of a host's run, and how far a run is.
+//! The result of a host's run, and its progress.
 
 use floe_core::ssd::Statistics;
 use serde::{Deserialize, Serialize};
@@ -8,24 +8,24 @@ use crate::run::RunResult;
 /// The result of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostResult {
-    /// The series, as those of any other run. Its write amplification is that
-    /// of the device: bytes programmed per byte written.
+    /// The series, like those of any other run. Write amplification is the
+    /// device's: bytes programmed per byte written.
     pub run: RunResult,
     /// The device's counters over the run.
     pub device: Statistics,
-    /// How long the run was, in seconds of its own time.
+    /// Duration of the run in virtual seconds.
     pub elapsed_s: f64,
-    /// Greatest wait of a client for a zone, in seconds.
+    /// Longest wait of a client for a zone, in seconds.
     pub zone_wait_max_s: f64,
     /// Chunks that the host's own garbage collection has moved.
     pub moved_chunks: u64,
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostProgress {
-    /// Requests answered.
+    /// Requests completed.
     pub done: u64,
-    /// Of how many.
+    /// Requests of the whole run.
     pub requests: u64,
 }

@@ -70,13 +70,13 @@ impl Disk {
     }
 
     fn record(&mut self, latency: Duration, bytes: u64) {
-        // Such histograms grow to hold any value.
+        // The histogram resizes to hold any value.
         let _ = self.latencies.record(latency.as_nanos() as u64);
         self.bytes += bytes;
     }
 
     fn merge(&mut self, other: &Disk) {
-        // Both have the same digits and resize by themselves.
+        // Both histograms have the same precision and resize automatically.
         let _ = self.latencies.add(&other.latencies);
         self.bytes += other.bytes;
     }
@@ -93,26 +93,26 @@ impl Series {
         }
     }
 
-    /// A request was answered.
+    /// Records a completed request.
     pub(super) fn get(&mut self, now: Tick, served: Served, latency: Duration, bytes: u64) {
         self.roll(now);
         self.current.tally.record(served, latency, bytes);
     }
 
-    /// A chunk was read from the device.
+    /// Records a read of a chunk from the device.
     pub(super) fn read(&mut self, now: Tick, latency: Duration, bytes: u64) {
         self.roll(now);
         self.current.read.record(latency, bytes);
     }
 
-    /// A chunk was written to the device.
+    /// Records a write of a chunk to the device.
     pub(super) fn write(&mut self, now: Tick, latency: Duration, bytes: u64) {
         self.roll(now);
         self.current.write.record(latency, bytes);
     }
 
-    /// The whole run, which ends now, and its bins. A rest shorter than half a
-    /// bin is left to the whole.
+    /// Ends the run: its totals and its bins. A rest shorter than half a bin
+    /// only counts in the totals.
     pub(super) fn end(mut self, now: Tick) -> (Measures, Distributions, Vec<Measures>) {
         self.roll(now);
         let rest = now.since(self.bin_start);

@@ -1,5 +1,5 @@
-//! Small runs of the papers' hosts: what must hold at any size. The whole
-//! tables are printed by `examples/paper_hosts.rs`.
+//! Small runs of the papers' hosts, for properties that hold at any size.
+//! `examples/paper_hosts.rs` prints the whole tables.
 
 use floe_core::ByteSize;
 
@@ -13,7 +13,7 @@ fn run_quietly(config: &HostConfig) -> HostResult {
     run(config, 42, &mut |_| {}).unwrap()
 }
 
-/// The papers' experiment at a 32nd, on eight dies.
+/// The papers' experiment at a 32nd of the size, on eight dies.
 fn small(mut config: HostConfig) -> HostConfig {
     config.device.dies = Some(8);
     config.scaled_down(32).unwrap()
@@ -66,15 +66,15 @@ fn throughput_and_hits_of_large_chunks_are_the_papers() {
         let result = run_quietly(&small(config));
         assert_within(throughput(&result) / MIB, paper, 0.15);
         assert!((result.run.whole.hit_ratio - hits).abs() <= 0.03);
-        // Finishing pads 53 of 1077 MiB, nothing else is added.
+        // Finishing pads 53 of 1077 MiB. Nothing else is added.
         let padding = result.run.write_amplification.unwrap();
         assert!((1.03..1.07).contains(&padding), "{padding}");
         assert_eq!(result.device.programmed.collected_bytes, 0);
     }
 }
 
-/// 64 KiB chunks are bound by the host: ZNCache by 14 fetches at a time, each
-/// holding a zone, OxCache by 64 clients.
+/// The host limits throughput of 64 KiB chunks: ZNCache by 14 fetches at a
+/// time, each holding a zone, OxCache by 64 clients.
 #[test]
 fn small_chunks_are_bound_by_the_host() {
     const KIB_64: ByteSize = ByteSize::kib(64);
@@ -94,7 +94,8 @@ fn small_chunks_are_bound_by_the_host() {
     ));
     let misses_per_s = zncache.run.whole.requests_per_s * (1.0 - zncache.run.whole.hit_ratio);
     assert_within(misses_per_s, 14.0 / 40.632e-3, 0.03);
-    // Threads that spin win at random: 40 ms + 145 ms · ln(100 · miss ratio).
+    // Spinning threads get a zone at random: 40 ms + 145 ms · ln(100 · miss
+    // ratio).
     let miss_ratio = 1.0 - zncache.run.whole.hit_ratio;
     let expected_ms = 40.0 + 145.0 * (100.0 * miss_ratio).ln();
     assert_within(zncache.run.whole.get.p99_ms, expected_ms, 0.1);
@@ -109,7 +110,7 @@ fn small_chunks_are_bound_by_the_host() {
 }
 
 /// ZNCache on a trimmed device: collection begins when the device has been
-/// filled once, and costs little; zones and handles avoid it.
+/// filled once, and costs little. Zones and handles avoid it.
 #[test]
 fn collection_begins_when_the_device_is_full() {
     let of = |preset: &str, zones| {
@@ -134,7 +135,7 @@ fn collection_begins_when_the_device_is_full() {
     assert!(amplification <= 1.1, "{amplification}");
 }
 
-/// Mean throughput of the bins before and after so much was written.
+/// Mean throughput of the bins before and after `written` bytes were written.
 fn around(result: &HostResult, written: f64) -> (f64, f64) {
     let mut so_far = 0.0;
     let (mut before, mut after) = (Vec::new(), Vec::new());
@@ -151,7 +152,8 @@ fn around(result: &HostResult, written: f64) -> (f64, f64) {
     (mean(&before[1..]), mean(&after))
 }
 
-/// A preconditioned device collapses, then defragments itself.
+/// A preconditioned device's throughput collapses, then recovers as the device
+/// defragments itself.
 #[test]
 fn a_filled_device_defragments_itself() {
     let config = HostConfig::zncache("sn540", CHUNK, Distribution::Uniform, 10.0);
@@ -231,7 +233,7 @@ fn configurations_survive_a_file_and_bad_ones_are_refused() {
     }
 }
 
-/// A host that can never evict what it needs is told so.
+/// A host that can never evict what it needs ends with an error.
 #[test]
 fn a_host_that_stops_is_named() {
     let mut config = HostConfig::zncache("zn540", CHUNK, Distribution::Uniform, 10.0);
@@ -251,9 +253,8 @@ fn a_host_that_stops_is_named() {
     }
 }
 
-/// A zone of a conventional drive that is not trimmed is empty at once when
-/// its last reader leaves. No other event may wake a thread that waits for
-/// a zone.
+/// An untrimmed zone of a conventional drive is empty as soon as its last
+/// reader has finished. No other event may wake a thread that waits for a zone.
 #[test]
 fn the_last_reader_of_an_evicted_zone_wakes_those_who_wait_for_one() {
     for seed in 0..8 {
@@ -266,8 +267,9 @@ fn the_last_reader_of_an_evicted_zone_wakes_those_who_wait_for_one() {
     }
 }
 
-/// With contention a host is slower when the remote store answers at once than
-/// when it takes a while, and then slower again; without, the sooner the better.
+/// With contention, a host is slower with a remote store without latency than
+/// with some, and slower again with much. Without contention, a faster store is
+/// always better.
 #[test]
 fn contention_makes_a_host_faster_behind_a_slower_store() {
     let of = |contention_ns, latency_us| {
@@ -289,8 +291,8 @@ fn contention_makes_a_host_faster_behind_a_slower_store() {
     assert!(at_once > soon, "{at_once} {soon}");
 }
 
-/// Both hosts with CLRU: it hits more often than ZPLRU, moves chunks on zones
-/// and none on a conventional device, where it overwrites them.
+/// Both hosts with CLRU have more hits than with ZPLRU. They move chunks on
+/// zones; on a conventional device they overwrite them instead.
 #[test]
 fn clru_hits_more_often_and_moves_chunks_on_zones() {
     for system in [
@@ -322,8 +324,8 @@ fn clru_hits_more_often_and_moves_chunks_on_zones() {
     }
 }
 
-/// Garbage collection that finds no empty zone, because readers hold those that
-/// it has cleaned, waits for one.
+/// Garbage collection waits for an empty zone while readers hold the zones that
+/// it has cleaned.
 #[test]
 fn collection_waits_for_zones_that_are_being_read() {
     for seed in 0..4 {
@@ -338,7 +340,7 @@ fn collection_waits_for_zones_that_are_being_read() {
     }
 }
 
-/// The sooner and the more chunks are evicted, the fewer are left to hit.
+/// The earlier and the more chunks are evicted, the fewer hits remain.
 #[test]
 fn thresholds_of_chunks_are_kept() {
     let of = |at, to| {

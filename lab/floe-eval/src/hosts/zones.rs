@@ -1,6 +1,5 @@
-//! Zones of a host: which is written next, which is evicted. ZPLRU: a full
-//! zone is promoted when a chunk of it is read; the least recently promoted
-//! one is evicted.
+//! Zones of a host: allocation and eviction. ZPLRU promotes a full zone when
+//! one of its chunks is read, and evicts the least recently promoted one.
 
 use std::collections::VecDeque;
 
@@ -23,19 +22,19 @@ pub(super) struct Zones {
     slots: u32,
     zones: Vec<Zone>,
     empty: VecDeque<u32>,
-    /// With room, and free to be taken.
+    /// Zones with room that can be taken.
     open: VecDeque<u32>,
-    /// Being emptied.
+    /// Number of zones being reset.
     emptying: u32,
     active: u32,
     promotions: u64,
-    /// Empty zones that only host garbage collection may open.
+    /// Empty zones reserved for host garbage collection.
     reserve: usize,
-    /// Whether chunks are evicted, and not zones.
+    /// Whether chunks are evicted instead of zones.
     evicts_chunks: bool,
-    /// The zone that it fills.
+    /// The zone that host garbage collection fills.
     spare: Option<u32>,
-    /// Places of evicted chunks, where they can be overwritten.
+    /// Places of evicted chunks, if they can be overwritten.
     freed: VecDeque<Place>,
     /// Placement handles that no active zone has.
     handles: Vec<u16>,
@@ -43,12 +42,13 @@ pub(super) struct Zones {
 
 #[derive(Debug)]
 struct Zone {
-    /// Whether host garbage collection fills it, beside the active zones.
+    /// Whether host garbage collection fills the zone, besides the active
+    /// zones.
     is_spare: bool,
     handle: Option<u16>,
     state: State,
     slots_taken: u32,
-    /// Chunks under way.
+    /// Chunks being written.
     writing: u32,
     readers: u32,
     promoted: u64,
@@ -60,18 +60,18 @@ enum State {
     Empty,
     Active,
     Full,
-    /// Its chunks are being moved.
+    /// The zone's chunks are being moved.
     Moving,
-    /// Waits for its readers, then for its reset.
+    /// The zone waits for its readers, then for its reset.
     Emptying,
 }
 
-/// The fate of a written chunk's zone.
+/// The state of a zone after a chunk was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
-    /// It goes on.
+    /// The zone has room.
     Open,
-    /// That was the last chunk that fits.
+    /// The zone is full.
     Last,
 }
 
@@ -114,14 +114,14 @@ impl Zones {
         }
     }
 
-    /// Keeps a zone, and the right to write one, for host garbage collection.
+    /// Reserves a zone, and the right to write it, for host garbage collection.
     pub(super) fn keep_spare(mut self) -> Self {
         self.reserve = 1;
         self.active_max -= 1;
         self
     }
 
-    /// Zones that are left, and those that will be when they are emptied.
+    /// Zones that are left, including those being reset.
     fn left(&self) -> u32 {
         let open = match self.left {
             Left::Empty => 0,
@@ -130,7 +130,7 @@ impl Zones {
         self.empty.len() as u32 + open
     }
 
-    /// A place for a key's chunk, if there is one now.
+    /// Takes a place for a key's chunk, if one is free.
     pub(super) fn take(&mut self, key: u32) -> Option<Place> {
         let number = match self.placement {
             Placement::HeldDuringFetch => match self.open.pop_front() {
@@ -161,8 +161,8 @@ impl Zones {
         Some(Place { zone: number, slot })
     }
 
-    /// The place of an evicted chunk, to be overwritten. Counts as a zone of
-    /// its own among the active ones.
+    /// Takes the place of an evicted chunk, to overwrite it. Counts as an
+    /// active zone of its own.
     fn take_freed(&mut self, key: u32) -> Option<Place> {
         if self.active >= self.active_max {
             return None;
@@ -179,7 +179,7 @@ impl Zones {
         Some(place)
     }
 
-    /// A place for a chunk that host garbage collection moves.
+    /// Takes a place for a chunk that host garbage collection moves.
     pub(super) fn take_spare(&mut self, key: u32) -> Option<Place> {
         let number = match self.spare {
             Some(zone) => zone,
@@ -201,8 +201,8 @@ impl Zones {
         self.spare.is_some() || !self.empty.is_empty()
     }
 
-    /// The key at a place is evicted. Its place can be used at once where
-    /// chunks can be overwritten.
+    /// Removes the key at a place; returns it. With `overwrites`, the place can
+    /// be reused at once.
     pub(super) fn forget(&mut self, place: Place, overwrites: bool) -> u32 {
         if overwrites {
             self.freed.push_back(place);
@@ -211,7 +211,7 @@ impl Zones {
         std::mem::replace(&mut keys[place.slot as usize], u32::MAX)
     }
 
-    /// Whether a client that got no place waits for an eviction, and not for
+    /// Whether a client without a place must wait for an eviction, not for
     /// another client.
     pub(super) fn is_short(&self) -> bool {
         match self.placement {
@@ -220,12 +220,12 @@ impl Zones {
         }
     }
 
-    /// Whether a place of an evicted chunk waits to be overwritten.
+    /// Whether an evicted chunk's place can be overwritten.
     pub(super) fn has_freed(&self) -> bool {
         !self.freed.is_empty()
     }
 
-    /// The full zone that has least to move, if there is garbage in any.
+    /// The full zone with the fewest chunks to move, if any zone has garbage.
     pub(super) fn sparsest(&self, live: impl Fn(u32) -> u32) -> Option<u32> {
         let full = (0..self.zones.len() as u32)
             .filter(|&zone| self.zones[zone as usize].state == State::Full);
@@ -233,12 +233,13 @@ impl Zones {
             .filter(|&zone| live(zone) < self.slots)
     }
 
-    /// Host garbage collection begins with a zone.
+    /// Marks a zone as being moved by host garbage collection.
     pub(super) fn begin_moving(&mut self, number: u32) {
         self.zones[number as usize].state = State::Moving;
     }
 
-    /// Nothing is left in a zone. Whether it can be emptied at once.
+    /// Marks a zone without remaining chunks; returns whether it can be reset
+    /// at once.
     pub(super) fn moved(&mut self, number: u32) -> bool {
         self.emptying += 1;
         let zone = &mut self.zones[number as usize];
@@ -246,12 +247,12 @@ impl Zones {
         zone.readers == 0
     }
 
-    /// Whether zones are being emptied.
+    /// Whether zones are being reset.
     pub(super) fn is_emptying(&self) -> bool {
         self.emptying > 0
     }
 
-    /// A chunk is written.
+    /// Records that a chunk was written.
     pub(super) fn written(&mut self, place: Place) -> Written {
         let zone = &mut self.zones[place.zone as usize];
         zone.writing -= 1;
@@ -269,7 +270,7 @@ impl Zones {
         Written::Open
     }
 
-    /// The zone of the last chunk is finished.
+    /// Records that a full zone was finished.
     pub(super) fn filled(&mut self, number: u32) {
         self.promotions += 1;
         let zone = &mut self.zones[number as usize];
@@ -279,19 +280,19 @@ impl Zones {
         self.handles.extend(zone.handle.take());
     }
 
-    /// The placement handle of an active zone; with more zones than handles
-    /// some share one.
+    /// The placement handle of an active zone. If there are more zones than
+    /// handles, some share one.
     pub(super) fn handle(&self, number: u32) -> u16 {
         let own = self.zones[number as usize].handle;
         own.unwrap_or((number % (1 << 15)) as u16)
     }
 
-    /// A reader enters a zone.
+    /// Pins a zone for a reader.
     pub(super) fn pin(&mut self, number: u32) {
         self.zones[number as usize].readers += 1;
     }
 
-    /// A reader leaves a zone. Whether it can now be emptied.
+    /// Unpins a zone; returns whether it can be reset now.
     pub(super) fn unpin(&mut self, number: u32) -> bool {
         self.promotions += 1;
         let zone = &mut self.zones[number as usize];
@@ -305,13 +306,13 @@ impl Zones {
         self.left() + self.emptying <= self.evict_at
     }
 
-    /// Whether enough are.
+    /// Whether enough zones are left.
     pub(super) fn has_enough(&self) -> bool {
         self.left() + self.emptying >= self.evict_to
     }
 
-    /// Chooses the zone to evict; its keys are handed out to be forgotten.
-    /// Whether it can be emptied at once.
+    /// Chooses the zone to evict; the caller drops its keys. Returns the zone
+    /// and whether it can be reset at once.
     pub(super) fn evict(&mut self) -> Option<(u32, bool)> {
         let full = (0..self.zones.len()).filter(|&z| self.zones[z].state == State::Full);
         let number = full.min_by_key(|&zone| self.zones[zone].promoted)?;
@@ -326,7 +327,7 @@ impl Zones {
         &self.zones[number as usize].keys
     }
 
-    /// A zone is empty.
+    /// Marks a zone as empty.
     pub(super) fn emptied(&mut self, number: u32) {
         self.emptying -= 1;
         let zone = &mut self.zones[number as usize];

@@ -16,23 +16,23 @@ use crate::run::Progress;
 use crate::trace::{Trace, TraceOptions};
 use policy::{CacheUnit, PolicyCounts, for_each_access};
 
-/// The unit that the cache keeps; by default the trace's.
+/// The unit that the cache stores; by default the trace's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnitChoice {
     /// 4 KiB blocks for block traces, whole objects for all others.
     #[default]
     Auto,
-    /// This one.
+    /// A fixed unit.
     Fixed(CacheUnit),
 }
 
-/// At which cache sizes to replay.
+/// The cache sizes to replay.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReplaySizes {
-    /// Bytes (objects, where sizes are unknown).
+    /// Bytes (objects, if sizes are unknown).
     Bytes(Vec<u64>),
-    /// Shares of the bytes of all objects of the trace, which takes a pass of
-    /// its own over it.
+    /// Shares of the bytes of all objects of the trace, which needs another
+    /// pass over it.
     WorkingSetShares(Vec<f64>),
 }
 
@@ -49,20 +49,20 @@ pub struct ReplayOptions {
     pub name: String,
     /// The trace.
     pub trace: PathBuf,
-    /// How to read it.
+    /// How to read the trace.
     pub options: TraceOptions,
-    /// The unit that the cache keeps.
+    /// The unit that the cache stores.
     pub unit: UnitChoice,
     /// The policies.
     pub policies: Vec<ObjectPolicyKind>,
-    /// At which sizes.
+    /// The cache sizes.
     pub sizes: ReplaySizes,
     /// Whether to show progress.
     pub progress: Progress,
 }
 
 impl ReplayOptions {
-    /// All policies, at eight shares of the working set.
+    /// Replays all policies at eight shares of the working set.
     pub fn new(name: impl Into<String>, trace: impl Into<PathBuf>) -> Self {
         ReplayOptions {
             name: name.into(),
@@ -87,7 +87,7 @@ pub struct ReplayResult {
     pub format: String,
     /// `objects` or the chunk size.
     pub unit: String,
-    /// Whether sizes are in bytes; else they are numbers of objects.
+    /// Whether sizes are in bytes; otherwise in objects.
     pub sizes_are_bytes: bool,
     /// Requests of the trace.
     pub requests: u64,
@@ -98,7 +98,7 @@ pub struct ReplayResult {
 }
 
 impl ReplayResult {
-    /// A cache size as people write it.
+    /// A cache size in readable form.
     pub fn size_label(&self, cache_bytes: u64) -> String {
         if self.sizes_are_bytes {
             ByteSize(cache_bytes).to_string()
@@ -111,7 +111,7 @@ impl ReplayResult {
 /// Replays a trace against pure policies.
 ///
 /// # Errors
-/// When the trace cannot be read, or an option makes no sense.
+/// If the trace cannot be read, or an option is invalid.
 pub fn replay(options: &ReplayOptions) -> Result<ReplayResult, EvalError> {
     if options.policies.is_empty() {
         return Err(EvalError::Option {
@@ -148,7 +148,7 @@ pub fn replay(options: &ReplayOptions) -> Result<ReplayResult, EvalError> {
     })
 }
 
-/// The sizes in bytes, and whether they are bytes at all.
+/// The sizes, and whether they are in bytes.
 fn sizes(options: &ReplayOptions, unit: CacheUnit) -> Result<(Vec<u64>, bool), EvalError> {
     let fail = |reason: String| {
         Err(EvalError::Option {
@@ -182,7 +182,7 @@ struct WorkingSet {
     sizes_are_known: bool,
 }
 
-/// The objects of a trace, each at the largest size it is seen with.
+/// The objects of a trace, each at its largest size.
 fn working_set(options: &ReplayOptions, unit: CacheUnit) -> Result<WorkingSet, EvalError> {
     let mut trace = Trace::open(&options.trace, options.options)?;
     let mut objects: HashMap<u64, u64> = HashMap::new();
@@ -205,7 +205,7 @@ fn bar(options: &ReplayOptions) -> ProgressBar {
     if options.progress == Progress::Off {
         return ProgressBar::hidden();
     }
-    // Draws on standard error, and only if that is a terminal.
+    // Draws on standard error, and only on a terminal.
     let bar = ProgressBar::new_spinner();
     if let Ok(style) =
         ProgressStyle::with_template("{prefix} {spinner} {human_pos} requests {per_sec}")

@@ -1,6 +1,5 @@
-//! Miss ratios of eviction policies on a trace: no bytes are stored and no
-//! time passes, so that the counts are exact and can be compared with
-//! published ones.
+//! Miss ratios of eviction policies on a trace. No bytes are stored and no time
+//! passes, so the counts are exact and comparable with published ones.
 //!
 //! One pass over the trace feeds every policy at every size. A read of an
 //! absent object inserts it; a write inserts it as well and counts as a request
@@ -10,19 +9,19 @@ use floe_core::policy::object::{Access, ObjectPolicy, ObjectPolicyKind};
 
 use crate::trace::{Op, Request, Trace, TraceError};
 
-/// The unit of a trace's objects that a cache keeps.
+/// The unit that a cache stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheUnit {
-    /// Whole objects. One whose size the trace does not tell counts one byte,
-    /// so that a size in bytes is a number of objects.
+    /// Whole objects. An object of unknown size counts one byte, so that a size
+    /// in bytes is a number of objects.
     Object,
-    /// Chunks of this many bytes: those that the requested range touches. An
-    /// object of unknown size without a range is its first chunk.
+    /// Chunks of this many bytes: those in the requested range. An object of
+    /// unknown size without a range is its first chunk.
     Chunk(u64),
 }
 
-/// Longest range that is cut into chunks; what is longer is cut here. Protects
-/// against a trace that asks for 2^64 bytes.
+/// Most chunks of a request; the rest is ignored. Protects against a trace that
+/// requests 2^64 bytes.
 const CHUNKS_PER_REQUEST_MAX: u64 = 1 << 20;
 
 /// The counts of one policy at one size.
@@ -30,7 +29,7 @@ const CHUNKS_PER_REQUEST_MAX: u64 = 1 << 20;
 pub struct PolicyCounts {
     /// The policy.
     pub policy: ObjectPolicyKind,
-    /// Capacity in bytes (objects, where sizes are unknown).
+    /// Capacity in bytes (objects, if sizes are unknown).
     pub cache_bytes: u64,
     /// Reads (of objects or chunks).
     pub gets: u64,
@@ -41,7 +40,7 @@ pub struct PolicyCounts {
     /// Bytes read that missed.
     pub miss_bytes: u64,
     /// Misses of objects larger than the cache.
-    pub refused: u64,
+    pub rejected: u64,
 }
 
 impl PolicyCounts {
@@ -114,7 +113,7 @@ pub fn replay(
     })
 }
 
-/// Calls `access` with key and bytes of everything that `request` touches.
+/// Calls `access` with key and bytes of each unit that `request` touches.
 pub fn for_each_access(request: &Request, unit: CacheUnit, mut access: impl FnMut(u64, u64)) {
     let key = request.key.to_u64();
     let chunk = match unit {
@@ -140,7 +139,7 @@ pub fn for_each_access(request: &Request, unit: CacheUnit, mut access: impl FnMu
     }
 }
 
-/// Mixes an object's key with a chunk's number; collisions are as likely as
+/// Mixes an object's key with a chunk's number. Collisions are as likely as
 /// those of any 64-bit hash.
 fn chunk_key(key: u64, number: u64) -> u64 {
     let mut bytes = [0; 16];
@@ -165,7 +164,7 @@ impl Simulated {
                 misses: 0,
                 get_bytes: 0,
                 miss_bytes: 0,
-                refused: 0,
+                rejected: 0,
             },
         }
     }
@@ -185,6 +184,6 @@ impl Simulated {
             self.counts.misses += 1;
             self.counts.miss_bytes += bytes;
         }
-        self.counts.refused += u64::from(access == Access::Refused);
+        self.counts.rejected += u64::from(access == Access::Rejected);
     }
 }

@@ -108,7 +108,7 @@ impl WriteBudgetConfig {
 
 /// Rejected values by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BudgetRefusals {
+pub struct BudgetRejections {
     /// Values larger than `burst`, which are never admitted.
     pub too_large: u64,
     /// Values rejected at random, to match the rate.
@@ -128,7 +128,7 @@ pub struct WriteBudget {
     coin: Coin,
     /// The latest time seen; `None` before the first call.
     now: Option<Tick>,
-    refusals: BudgetRefusals,
+    rejections: BudgetRejections,
 }
 
 impl WriteBudget {
@@ -139,27 +139,27 @@ impl WriteBudget {
             odds: Odds::new(config),
             coin: Coin::new(seed),
             now: None,
-            refusals: BudgetRefusals::default(),
+            rejections: BudgetRejections::default(),
         }
     }
 
     pub(super) fn admit(&mut self, bytes: u64, now: Tick) -> bool {
         self.advance(now);
         if bytes > self.bucket.burst_bytes {
-            self.refusals.too_large += 1;
+            self.rejections.too_large += 1;
             return false;
         }
         self.odds.offer(bytes);
         if !self.coin.falls(self.odds.probability(bytes)) {
-            self.refusals.chance += 1;
+            self.rejections.chance += 1;
             return false;
         }
         if bytes > self.bucket.level_bytes() {
-            self.refusals.pace += 1;
+            self.rejections.pace += 1;
             return false;
         }
         if bytes > self.day.left_bytes() {
-            self.refusals.day += 1;
+            self.rejections.day += 1;
             return false;
         }
         self.bucket.take(bytes);
@@ -199,8 +199,8 @@ impl WriteBudget {
     }
 
     /// Rejected values by reason.
-    pub fn refusals(&self) -> BudgetRefusals {
-        self.refusals
+    pub fn rejections(&self) -> BudgetRejections {
+        self.rejections
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {

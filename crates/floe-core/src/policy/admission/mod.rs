@@ -30,7 +30,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 pub use all::{All, AllConfig};
-pub use budget::{BudgetRefusals, WriteBudget, WriteBudgetConfig};
+pub use budget::{BudgetRejections, WriteBudget, WriteBudgetConfig};
 pub use frequency::{Frequency, FrequencyConfig};
 pub use probabilistic::{Probabilistic, ProbabilisticConfig};
 pub use reject_first::{RejectFirst, RejectFirstConfig};

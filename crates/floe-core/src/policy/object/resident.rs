@@ -11,7 +11,7 @@ pub enum Access {
     Miss,
     /// The object was not there. It is larger than the cache and was not
     /// inserted.
-    Refused,
+    Rejected,
 }
 
 /// An eviction policy: the order of the objects in a [`Slab`].
@@ -66,7 +66,7 @@ impl<P: Eviction> Resident<P> {
             return Access::Hit;
         }
         if size > self.capacity_bytes {
-            return Access::Refused;
+            return Access::Rejected;
         }
         let recalled = self.policy.recall(key);
         while self.slab.used_bytes() > self.capacity_bytes - size {

@@ -68,11 +68,11 @@ fn s3fifo_survives_a_scan() {
 }
 
 #[test]
-fn objects_larger_than_the_cache_are_refused_and_evict_nothing() {
+fn objects_larger_than_the_cache_are_rejected_and_evict_nothing() {
     for kind in ObjectPolicyKind::ALL {
         let mut policy = ObjectPolicy::new(kind, 100);
         assert_eq!(policy.access(1, 100), Access::Miss);
-        assert_eq!(policy.access(2, 101), Access::Refused);
+        assert_eq!(policy.access(2, 101), Access::Rejected);
         assert_eq!(policy.access(1, 100), Access::Hit, "{kind}");
     }
 }
@@ -102,7 +102,7 @@ proptest! {
                         prop_assert!(!held && policy.contains(key));
                         sizes.insert(key, size);
                     }
-                    Access::Refused => prop_assert!(!held && size > capacity),
+                    Access::Rejected => prop_assert!(!held && size > capacity),
                 }
                 let held: Vec<u64> = (0..40).filter(|&k| policy.contains(k)).collect();
                 let bytes: u64 = held.iter().map(|key| sizes[key]).sum();
@@ -129,7 +129,7 @@ proptest! {
                     list.push(entry);
                     Access::Hit
                 }
-                None if size > capacity => Access::Refused,
+                None if size > capacity => Access::Rejected,
                 None => {
                     while list.iter().map(|&(_, s)| s).sum::<u64>() + size > capacity {
                         list.remove(0);

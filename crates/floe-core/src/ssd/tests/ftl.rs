@@ -308,7 +308,7 @@ fn the_same_commands_give_the_same_completions() {
 }
 
 #[test]
-fn devices_that_cannot_be_are_refused() {
+fn devices_that_cannot_be_are_rejected() {
     let mut config = small_config(1);
     if let Some(flash) = config.flash_mut() {
         flash.superblocks = 17;
@@ -319,20 +319,20 @@ fn devices_that_cannot_be_are_refused() {
     config.host.buffer = ByteSize::kib(64);
     assert!(Ssd::new(config, 0).is_err());
     let mut ssd = Ssd::new(small_config(1), 0).unwrap();
-    for (command, refusal) in [
+    for (command, rejection) in [
         (
             Command::Read {
                 offset: 0,
                 bytes: 0,
             },
-            Refusal::InvalidField,
+            Rejection::InvalidField,
         ),
         (
             Command::Read {
                 offset: 1,
                 bytes: 4096,
             },
-            Refusal::InvalidField,
+            Rejection::InvalidField,
         ),
         (
             Command::Write {
@@ -340,28 +340,28 @@ fn devices_that_cannot_be_are_refused() {
                 bytes: 4096,
                 handle: 0,
             },
-            Refusal::OutOfRange,
+            Rejection::OutOfRange,
         ),
         (
             Command::Read {
                 offset: u64::MAX - 4095,
                 bytes: 4096,
             },
-            Refusal::OutOfRange,
+            Rejection::OutOfRange,
         ),
-        (Command::Reset { zone: 0 }, Refusal::InvalidOpcode),
+        (Command::Reset { zone: 0 }, Rejection::InvalidOpcode),
         (
             Command::Append {
                 zone: 0,
                 bytes: 4096,
             },
-            Refusal::InvalidOpcode,
+            Rejection::InvalidOpcode,
         ),
-        (Command::UpdateHandle { handle: 1 }, Refusal::InvalidField),
+        (Command::UpdateHandle { handle: 1 }, Rejection::InvalidField),
     ] {
         assert_eq!(
             ssd.submit(Tick::ZERO, CommandId(0), command),
-            Err(refusal),
+            Err(rejection),
             "{command:?}"
         );
     }

@@ -174,6 +174,6 @@ fn media_in_place_seek_and_stream() {
     };
     assert_eq!(
         ssd.submit(second, CommandId(3), append),
-        Err(Refusal::InvalidOpcode)
+        Err(Rejection::InvalidOpcode)
     );
 }

@@ -98,7 +98,7 @@ proptest! {
 
     /// Random bytes are rejected, or give a device that works.
     #[test]
-    fn bad_states_are_refused_or_harmless(
+    fn bad_states_are_rejected_or_harmless(
         kind in 0..4u8,
         before in proptest::collection::vec(command(), 0..120),
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>(), 0..3u8), 1..6),
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn anything_is_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn anything_is_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         prop_assert!(Ssd::load(small_zoned(), &bytes).is_err());
     }
 }
@@ -145,8 +145,8 @@ fn what_is_wrong_is_said() {
     assert_eq!(load(&newer), Some(StateFault::Version(9)));
     let mut other = small_config(1);
     other.host.command_overhead_ns += 1;
-    let refused = Ssd::load(other, &saved).err();
-    assert_eq!(refused, Some(StateFault::OtherDevice("SN540".into())));
+    let rejected = Ssd::load(other, &saved).err();
+    assert_eq!(rejected, Some(StateFault::OtherDevice("SN540".into())));
     let mut longer = saved.clone();
     longer.push(0);
     let wrong = StateFault::Malformed("something follows the state");

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 const ZONE: u64 = 2 << 20;
 const ZONE_CAPACITY: u64 = 1536 << 10;
 
-fn submit(ssd: &mut Ssd, command: Command) -> Result<(), Refusal> {
+fn submit(ssd: &mut Ssd, command: Command) -> Result<(), Rejection> {
     let now = Tick(ssd.now);
     let outcome = ssd.submit(now, CommandId(0), command);
     settle(ssd);
@@ -31,43 +31,46 @@ fn writes_go_to_the_write_pointer_only() {
     };
     assert_eq!(
         submit(&mut ssd, write(4096, 4096)),
-        Err(Refusal::ZoneInvalidWrite)
+        Err(Rejection::ZoneInvalidWrite)
     );
     assert_eq!(
         condition(&ssd, 0),
         ZoneCondition::Empty,
-        "a refusal changes nothing"
+        "a rejection changes nothing"
     );
     assert_eq!(submit(&mut ssd, write(0, 4096)), Ok(()));
     assert_eq!(
         submit(&mut ssd, write(0, 4096)),
-        Err(Refusal::ZoneInvalidWrite)
+        Err(Rejection::ZoneInvalidWrite)
     );
     assert_eq!(submit(&mut ssd, write(4096, 8192)), Ok(()));
     assert_eq!(
         submit(&mut ssd, write(12288, ZONE_CAPACITY)),
-        Err(Refusal::ZoneBoundary)
+        Err(Rejection::ZoneBoundary)
     );
     assert_eq!(
         submit(&mut ssd, append(0, ZONE_CAPACITY)),
-        Err(Refusal::InvalidField)
+        Err(Rejection::InvalidField)
     );
     assert_eq!(submit(&mut ssd, append(0, 1 << 20)), Ok(()));
     assert_eq!(
         submit(&mut ssd, append(0, 1 << 20)),
-        Err(Refusal::ZoneBoundary)
+        Err(Rejection::ZoneBoundary)
     );
     let rest = ZONE_CAPACITY - 12288 - (1 << 20);
     assert_eq!(submit(&mut ssd, append(0, rest)), Ok(()));
     assert_eq!(condition(&ssd, 0), ZoneCondition::Full);
-    assert_eq!(submit(&mut ssd, append(0, 4096)), Err(Refusal::ZoneFull));
-    assert_eq!(submit(&mut ssd, append(8, 4096)), Err(Refusal::OutOfRange));
+    assert_eq!(submit(&mut ssd, append(0, 4096)), Err(Rejection::ZoneFull));
+    assert_eq!(
+        submit(&mut ssd, append(8, 4096)),
+        Err(Rejection::OutOfRange)
+    );
     let across = Command::Read {
         offset: ZONE - 4096,
         bytes: 8192,
     };
-    assert_eq!(submit(&mut ssd, across), Err(Refusal::ZoneBoundary));
-    assert_eq!(Refusal::ZoneBoundary.status(), (1, 0xb8));
+    assert_eq!(submit(&mut ssd, across), Err(Rejection::ZoneBoundary));
+    assert_eq!(Rejection::ZoneBoundary.status(), (1, 0xb8));
 }
 
 #[test]
@@ -81,11 +84,11 @@ fn limits_of_open_and_active_zones() {
     assert_eq!(condition(&ssd, 2), ZoneCondition::ImplicitlyOpen);
     assert_eq!(
         submit(&mut ssd, append(3, 4096)),
-        Err(Refusal::TooManyActiveZones)
+        Err(Rejection::TooManyActiveZones)
     );
     assert_eq!(
         submit(&mut ssd, Command::Open { zone: 3 }),
-        Err(Refusal::TooManyActiveZones)
+        Err(Rejection::TooManyActiveZones)
     );
     for zone in [0, 1] {
         assert_eq!(submit(&mut ssd, Command::Open { zone }), Ok(()));
@@ -93,22 +96,22 @@ fn limits_of_open_and_active_zones() {
     // Both open zones are explicitly open: neither can be closed for the third.
     assert_eq!(
         submit(&mut ssd, append(2, 4096)),
-        Err(Refusal::TooManyOpenZones)
+        Err(Rejection::TooManyOpenZones)
     );
     assert_eq!(submit(&mut ssd, Command::Close { zone: 0 }), Ok(()));
     assert_eq!(submit(&mut ssd, append(2, 4096)), Ok(()));
     assert_eq!(
         submit(&mut ssd, Command::Close { zone: 5 }),
-        Err(Refusal::InvalidTransition)
+        Err(Rejection::InvalidTransition)
     );
     assert_eq!(submit(&mut ssd, Command::Finish { zone: 1 }), Ok(()));
     assert_eq!(
         submit(&mut ssd, Command::Open { zone: 1 }),
-        Err(Refusal::InvalidTransition)
+        Err(Rejection::InvalidTransition)
     );
     assert_eq!(
         submit(&mut ssd, Command::Close { zone: 1 }),
-        Err(Refusal::InvalidTransition)
+        Err(Rejection::InvalidTransition)
     );
     assert_eq!(
         submit(&mut ssd, Command::Finish { zone: 1 }),

@@ -100,11 +100,11 @@ fn less_than_the_budget_is_all_admitted() {
     let counted = policy.statistics();
     assert_eq!(counted.rejected, 1);
     assert!(counted.admitted > 41_000);
-    let refusals = BudgetRefusals {
+    let rejections = BudgetRejections {
         too_large: 1,
-        ..BudgetRefusals::default()
+        ..BudgetRejections::default()
     };
-    assert_eq!(inside(&policy).refusals(), refusals);
+    assert_eq!(inside(&policy).rejections(), rejections);
     assert_eq!(inside(&policy).day_bytes(), counted.admitted_bytes);
     assert_eq!(inside(&policy).probability(1), 1.0);
     assert!(inside(&policy).available_bytes() > 0);
@@ -125,10 +125,10 @@ fn the_probability_follows_the_offers() {
         let set = inside(&policy).probability(KIB);
         assert!((0.8..1.2).contains(&(set / probability)), "{times}: {set}");
     }
-    let refusals = inside(&policy).refusals();
+    let rejections = inside(&policy).rejections();
     assert!(
-        refusals.chance > 100 * (refusals.pace + refusals.day),
-        "{refusals:?}"
+        rejections.chance > 100 * (rejections.pace + rejections.day),
+        "{rejections:?}"
     );
 }
 
@@ -177,7 +177,7 @@ fn values_larger_than_the_burst_are_never_admitted() {
     policy.admit(KeyHash(0), 1, Tick::ZERO);
     assert!(policy.admit(KeyHash(1), 64 * KIB, second(HOUR)));
     assert!(!policy.admit(KeyHash(2), 64 * KIB + 1, second(2 * HOUR)));
-    assert_eq!(inside(&policy).refusals().too_large, 1);
+    assert_eq!(inside(&policy).rejections().too_large, 1);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_bucket_of_a_day_does_not_make_two_days_of_one() {
     assert_eq!(flood(2 * DAY, whole), 0);
     // A slot later the first three quarters have left the window.
     assert!(flood(2 * DAY + 600, whole) > 0);
-    assert!(inside(&policy).refusals().day > 0);
+    assert!(inside(&policy).rejections().day > 0);
 }
 
 #[test]
