@@ -143,7 +143,7 @@ fn buckets_and_credentials_that_a_server_refuses_are_named() {
         common::said(command.output().unwrap())
     };
     bench("there", "wrong", &[]).expect(3, &["denies access", "AWS_SECRET_ACCESS_KEY"]);
-    bench("absent", "long-enough", &[]).expect(3, &["no bucket", "make the bucket"]);
+    bench("absent", "long-enough", &[]).expect(3, &["no bucket", "create the bucket"]);
     bench("there", "long-enough", &[])
         .expect(3, &["60 of 60 requests failed", "--fill writes them"]);
     let mix = ["--fill", "--writes", "0.3", "--verify"];
@@ -199,7 +199,7 @@ fn the_memcached_server_is_driven_and_tells_hits_from_misses() {
     )
     .expect(0, &["4 requests", "hit ratio 33.33 %"]);
     run(folder.path(), &["bench", "--target", &target]).expect(2, &["--items"]);
-    run(folder.path(), &["bench", "--target", "object", "--fill"]).expect(2, &["a warm-up reads"]);
+    run(folder.path(), &["bench", "--target", "object", "--fill"]).expect(2, &["use a warm-up"]);
     run(folder.path(), &["bench", "--pipeline", "2"]).expect(2, &["`pipeline` has no effect"]);
     run(
         folder.path(),

@@ -1,5 +1,5 @@
-//! From the records of cases to a report: rows with their provenance, published
-//! figures beside them, curves and panels.
+//! Builds a report from the records of cases: rows with their provenance,
+//! published figures beside them, curves and panels.
 
 use super::cases::Case;
 use super::curves;
@@ -12,8 +12,8 @@ use crate::report::ReportData;
 use crate::results::{Provenance, Row, replay_figures, run_figures};
 use crate::run::RunResult;
 
-/// A report of `done`, in the order of the cases; `missing` are the others, `known` the
-/// rows that are known to differ.
+/// A report of the cases `done`, in order. `missing` are the other cases,
+/// `known` the rows that are known to differ.
 pub(super) fn assemble(
     experiment: &Experiment,
     text: &str,
@@ -105,8 +105,8 @@ fn provenance(text: &str, seed: u64, done: &[(&Case, Record)]) -> Provenance {
     }
 }
 
-/// Writes each published figure beside the row it belongs to. A row that is
-/// compared twice is there twice; one that compares two cases is added.
+/// Adds each published figure to its row. A row with several comparisons is
+/// repeated; a figure that compares two cases gets its own row.
 fn compare(rows: &mut Vec<Row>, published: &[Published]) -> Result<(), String> {
     for published in published {
         let find = |rows: &[Row], case: &str| {

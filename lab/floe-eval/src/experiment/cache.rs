@@ -27,11 +27,11 @@ pub enum TargetKind {
     Store,
     /// Objects, read through: single-flight, chunks, metadata.
     Object,
-    /// A model of ZNCache over a simulated SSD; see [`crate::hosts`].
+    /// A model of ZNCache on a simulated SSD; see [`crate::hosts`].
     Zncache,
-    /// A model of OxCache, likewise.
+    /// A model of OxCache on a simulated SSD; see [`crate::hosts`].
     Oxcache,
-    /// A server that runs: `unix:PATH`, `s3:URL/BUCKET`, `memcached:HOST:PORT`.
+    /// A running server: `unix:PATH`, `s3:URL/BUCKET`, `memcached:HOST:PORT`.
     Remote(RemoteAddress),
 }
 
@@ -46,7 +46,7 @@ impl std::str::FromStr for TargetKind {
             "oxcache" => Ok(TargetKind::Oxcache),
             address if address.contains(':') => address.parse().map(TargetKind::Remote),
             _ => Err(format!(
-                "`{text}` is no target; write store, object, zncache, oxcache, unix:PATH, s3:URL/BUCKET or memcached:HOST:PORT"
+                "`{text}` is not a target; use store, object, zncache, oxcache, unix:PATH, s3:URL/BUCKET or memcached:HOST:PORT"
             )),
         }
     }
@@ -78,8 +78,8 @@ impl From<TargetKind> for String {
 pub struct CacheSpec {
     /// The layer to drive.
     pub target: TargetKind,
-    /// The device. A file without a path lies in the results' folder while the
-    /// case runs.
+    /// The device. A file without a path is created in the results' folder
+    /// while the case runs.
     pub device: DeviceConfig,
     /// The chunk engine.
     pub chunk: ChunkConfig,
@@ -87,25 +87,26 @@ pub struct CacheSpec {
     pub admission: AdmissionConfig,
     /// The RAM tier.
     pub ram: RamConfig,
-    /// How long the origin takes until an object's first byte.
+    /// Latency of the origin until an object's first byte.
     pub origin_latency: LatencyRule,
     /// Bytes per second of one origin stream; unlimited if absent.
     pub origin_bandwidth_per_stream: Option<ByteSize>,
-    /// For the target `store`: a client that wants a key that is being fetched
-    /// waits for the fetch, as in a read-through cache and the papers' hosts.
+    /// For the target `store`: whether a client that requests a key being
+    /// fetched waits for that fetch, as in a read-through cache and the papers'
+    /// hosts.
     pub coalesce: bool,
-    /// For the target `store` in virtual time: what requests are charged for the
-    /// host's work.
+    /// For the target `store` in virtual time: the time that the host's work
+    /// adds to requests.
     pub charge: Option<HostCharge>,
     /// For the targets `zncache` and `oxcache`, which have neither `device` nor
     /// `ram`.
     pub host: HostSpec,
-    /// For the target `unix:…`, `s3:…` or `memcached:…`, which has neither
-    /// `device`, `chunk` nor `ram`: how it is driven.
+    /// For the targets `unix:…`, `s3:…` and `memcached:…`, which have neither
+    /// `device`, `chunk` nor `ram`: how they are driven.
     pub remote: RemoteSpec,
 }
 
-/// An open cache, its device metered.
+/// An open cache with a metered device.
 pub struct CacheUnderTest {
     /// The target of the load.
     pub target: Target,
@@ -114,11 +115,11 @@ pub struct CacheUnderTest {
 }
 
 impl CacheSpec {
-    /// Formats and opens the cache. `scratch` is where a file without a path
-    /// lies; contents of the origin follow from `seed`.
+    /// Formats and opens the cache. A file without a path is created in
+    /// `scratch`. The origin's contents follow from `seed`.
     ///
     /// # Errors
-    /// When the device, the store or the origin cannot be opened as described.
+    /// If the device, the store or the origin cannot be opened as described.
     pub async fn open(
         &self,
         clock: &Clock,
@@ -158,13 +159,15 @@ impl CacheSpec {
             TargetKind::Zncache | TargetKind::Oxcache => {
                 return Err(EvalError::Option {
                     option: "target",
-                    reason: "a paper's host is a model and has no cache to open; run it as an experiment".into(),
+                    reason:
+                        "a paper's host is a model without a cache to open; run it as an experiment"
+                            .into(),
                 });
             }
             TargetKind::Remote(_) => {
                 return Err(EvalError::Option {
                     option: "target",
-                    reason: "a server that runs has no cache to open; connect to it".into(),
+                    reason: "a running server has no cache to open; connect to it".into(),
                 });
             }
             TargetKind::Object => {
@@ -202,7 +205,7 @@ impl CacheUnderTest {
     /// Ends the cache's work.
     ///
     /// # Errors
-    /// When what was accepted could not be written.
+    /// If accepted values could not be written.
     pub async fn close(&self) -> Result<(), EvalError> {
         let Some(store) = self.target.store() else {
             return Ok(());

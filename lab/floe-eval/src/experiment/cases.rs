@@ -1,4 +1,4 @@
-//! From an experiment file to its cases: the product of all varied lists.
+//! Expands an experiment file to its cases: the product of all varied lists.
 
 use std::path::Path;
 
@@ -10,28 +10,28 @@ use crate::error::EvalError;
 use crate::metrics::SERIES;
 use crate::results::digest;
 
-/// Most cases of an experiment; more is a mistake.
+/// Most cases of an experiment; more count as a mistake.
 const CASES_MAX: usize = 1000;
 
-/// A case: the experiment with its values in place.
+/// A case: the experiment with the case's values.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) experiment: Experiment,
     /// The value of each varied key, in their order.
     pub(super) coordinates: Vec<Coordinate>,
-    /// Names everything that decides what the case finds.
+    /// Digest of everything that the case's result depends on.
     pub(super) digest: String,
 }
 
-/// Keys that only name and show results; they do not change a case.
+/// Keys that only name and present results, and do not change a case.
 const KEYS_OF_SHOWING: [&str; 10] = [
     "name",
     "title",
     "about",
     "case-name",
     "vary",
-    // Its values are in place already.
+    // Its values are already applied.
     "adjust",
     "curves",
     "panels",
@@ -91,7 +91,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(Experiment, Vec<Case>), 
     Ok((base, cases))
 }
 
-/// Whether a case with these coordinates is one of a selection.
+/// Whether a selection includes a case with these coordinates.
 pub(super) fn is_selected(only: &Selection, coordinates: &[Coordinate]) -> bool {
     coordinates.iter().all(|c| {
         only.get(&c.label)
@@ -99,8 +99,8 @@ pub(super) fn is_selected(only: &Selection, coordinates: &[Coordinate]) -> bool 
     })
 }
 
-/// Tables are sorted by key, so that the same case has the same text however
-/// its file is written.
+/// Tables are sorted by key, so that the same case has the same text in any
+/// order of keys.
 fn case_digest(table: &toml::Table) -> Result<String, String> {
     let mut table = table.clone();
     for key in KEYS_OF_SHOWING {
@@ -122,13 +122,13 @@ fn check_names(cases: &[Case]) -> Result<(), String> {
     }
 }
 
-/// A published figure of a case that is not there would never be compared.
+/// A published figure of a case that does not exist would never be compared.
 fn check_published(base: &Experiment, cases: &[Case]) -> Result<(), String> {
     base.all_published()?
         .iter()
         .try_for_each(Published::check)?;
     if base.replay.is_some() {
-        // The cases of replays are only known afterwards.
+        // The cases of a replay are only known afterwards.
         return Ok(());
     }
     for published in base.all_published()? {
@@ -211,7 +211,7 @@ fn check_vary(vary: &Vary) -> Result<(), String> {
     }
 }
 
-/// A misspelt name would select nothing.
+/// A misspelt name would select no case.
 fn check_selection(only: &Selection, vary: &[Vary]) -> Result<(), String> {
     for (label, names) in only {
         let Some(vary) = vary.iter().find(|vary| vary.label == *label) else {

@@ -6,7 +6,7 @@ use crate::report::{Curve, CurveLine, Panel, PanelLine};
 use crate::results::run_figures;
 use crate::run::RunResult;
 
-/// A chart of metrics over one coordinate; the other coordinates make lines.
+/// A chart of metrics over one coordinate. The other coordinates become lines.
 pub(super) fn curve(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> Curve {
     let mut lines: Vec<CurveLine> = Vec::new();
     let mut ticks: Vec<(f64, String)> = Vec::new();
@@ -48,16 +48,16 @@ pub(super) fn curve(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> Curve {
     }
 }
 
-/// Whether values lie at equal distances: where that is asked for, and where
-/// one of them is a name, which has no other place.
+/// Whether values have equal distances: if configured, and if one of them is a
+/// name, which has no position.
 fn is_even(spec: &CurveSpec, runs: &[(&Case, &RunResult)]) -> bool {
     let coordinates = runs.iter().flat_map(|(case, _)| &case.coordinates);
     let mut along = coordinates.filter(|c| c.label == spec.x);
     spec.x_even || along.any(|c| c.position.is_none())
 }
 
-/// The position of a case along a curve. On an even axis that is the order of
-/// the values, which `ticks` remembers.
+/// The position of a case along a curve. On an even axis it is the index of its
+/// value in `ticks`.
 fn place(
     spec: &CurveSpec,
     is_even: bool,
@@ -78,7 +78,7 @@ fn place(
 
 fn line_name(spec: &CurveSpec, metric: &str, case: &Case) -> String {
     let others = case.coordinates.iter().filter(|c| c.label != spec.x);
-    // One that is picked out is in the title.
+    // The title has a label with a single selected value.
     let others = others.filter(|c| spec.only.get(&c.label).is_none_or(|names| names.len() > 1));
     let mut parts: Vec<String> = others.map(|c| format!("{} {}", c.label, c.name)).collect();
     if spec.y.len() > 1 || parts.is_empty() {
@@ -87,7 +87,7 @@ fn line_name(spec: &CurveSpec, metric: &str, case: &Case) -> String {
     parts.join(", ")
 }
 
-/// Shows rates in MiB/s; returns the unit that is shown.
+/// Converts rates to MiB/s; returns the unit.
 fn scale_rates<'a>(unit: &'a str, lines: &mut [CurveLine]) -> &'a str {
     if unit != "B/s" {
         return unit;
@@ -107,7 +107,7 @@ fn varies(label: &str, runs: &[(&Case, &RunResult)]) -> bool {
     names.any(|name| Some(name) != first)
 }
 
-/// The charts of one panel; a run is named by its place among `runs`.
+/// The charts of one panel, which refer to a run by its index in `runs`.
 pub(super) fn panels(spec: &PanelSpec, runs: &[(&Case, &RunResult)]) -> Vec<Panel> {
     let mut panels: Vec<Panel> = Vec::new();
     for series in &spec.series {
@@ -118,7 +118,7 @@ pub(super) fn panels(spec: &PanelSpec, runs: &[(&Case, &RunResult)]) -> Vec<Pane
             let named = |is_line: bool| -> String {
                 let picked = case.coordinates.iter();
                 let picked = picked.filter(|c| spec.lines.contains(&c.label) == is_line);
-                // A label that all runs share tells none apart.
+                // A label with the same value in all runs distinguishes none.
                 let picked = picked.filter(|c| is_line || varies(&c.label, runs));
                 let parts: Vec<String> = picked
                     .map(|c| match is_line {

@@ -1,4 +1,4 @@
-//! One case: opening what it describes, driving it, closing it.
+//! Runs one case: opens its cache, drives it, closes it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -32,17 +32,17 @@ pub(super) struct Found {
     pub(super) device: String,
 }
 
-/// The surroundings of a case.
+/// The files of a case.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// The experiment's file: traces may lie beside it.
+    /// The experiment's file, next to which traces are searched.
     pub(super) experiment: &'a Path,
-    /// A folder of its own for files that are gone afterwards.
+    /// The case's folder for temporary files.
     pub(super) scratch: &'a Path,
     pub(super) progress: Progress,
 }
 
-/// Runs one case; blocks, and must be called outside of any runtime.
+/// Runs one case. Blocks, and must be called outside of any runtime.
 pub(super) fn run_case(case: &Case, place: Place<'_>) -> Result<Found, EvalError> {
     if let Some(replayed) = &case.experiment.replay {
         return Ok(Found {
@@ -117,12 +117,13 @@ fn run_tiny(case: &Case, driven: &TinyCase, place: Place<'_>) -> Result<Found, E
     })
 }
 
-/// A bar over the bytes that the engine of a case that is alone accepts.
+/// A progress bar over the bytes that the engine accepts, if the case runs
+/// alone.
 fn tiny_bar(progress: Progress, name: &str) -> ProgressBar {
     if progress == Progress::Off {
         return ProgressBar::hidden();
     }
-    // Draws on standard error, and only if that is a terminal.
+    // Draws on standard error, and only on a terminal.
     let bar = ProgressBar::new(0);
     let template = "{prefix} {bar:24} {binary_bytes}/{binary_total_bytes} {eta}  {msg}";
     if let Ok(style) = ProgressStyle::with_template(template) {
@@ -161,7 +162,7 @@ async fn drive(
     })
 }
 
-/// The run of a case; a server that runs has no `geometry`.
+/// The options of a case's run. A running server has no `geometry`.
 fn options(
     case: &Case,
     driven: &BenchCase,
@@ -189,7 +190,7 @@ fn options(
     })
 }
 
-/// The device in words.
+/// Description of the device.
 fn describe(device: &DeviceConfig, geometry: &floe_core::Geometry) -> String {
     let kind = match (device.kind, device.sim.model) {
         (DeviceKind::File, _) => "file".to_owned(),

@@ -1,5 +1,5 @@
-//! From an experiment's case to a run of one of the papers' hosts, and from its
-//! result to figures. The hosts are models of others' caches over the simulated
+//! Converts an experiment's case to a run of one of the papers' hosts, and its
+//! result to figures. The hosts are models of other caches on the simulated
 //! SSD; see [`crate::hosts`].
 
 use floe::origin::emulated::{LatencyPreset, LatencyRule};
@@ -19,11 +19,11 @@ use crate::run::{ExtraFigure, Pacing, Progress, RunResult};
 /// Below this, a chunk is one of the papers' small ones.
 const SMALL_CHUNK: ByteSize = ByteSize::mib(16);
 
-/// The host's configuration of a case; `None` where the target is no host.
+/// The host's configuration of a case; `None` if the target is not a host.
 pub(super) fn config(name: &str, driven: &BenchCase) -> Result<Option<HostConfig>, EvalError> {
     let cache = &driven.cache;
     let behaviour = match cache.target {
-        // With so few zones as it has for small chunks it evicts one by one.
+        // With the few zones of small chunks, the host evicts one at a time.
         TargetKind::Zncache if cache.chunk.size < SMALL_CHUNK => HostBehaviour {
             evict_at: 1,
             evict_to: 2,
@@ -85,7 +85,7 @@ fn adjusted(behaviour: &HostBehaviour, changes: &toml::Table) -> Result<HostBeha
     })
 }
 
-/// The mean; the model spreads it itself.
+/// The mean latency. The model adds the jitter.
 fn latency_us(rule: &LatencyRule) -> Result<u64, EvalError> {
     let ms = match rule {
         LatencyRule::None => 0.0,
@@ -107,11 +107,12 @@ fn latency_us(rule: &LatencyRule) -> Result<u64, EvalError> {
     Ok((ms * 1e3).round() as u64)
 }
 
-/// The result of a host's run, with the device's part of it.
+/// The result of a host's run, with the device's figures.
 pub(super) fn figures(config: &HostConfig, found: HostResult) -> Result<RunResult, EvalError> {
     let device = config.device.config()?;
     let mut run = found.run;
-    // The host itself writes what it stores, and with CLRU what it moves.
+    // The host writes the chunks that it stores and, with CLRU, those that it
+    // moves.
     let stored = run.whole.miss.count as f64;
     let moves = config.host.policy == EvictionPolicy::Clru && stored > 0.0;
     run.write_amplification = moves.then(|| 1.0 + found.moved_chunks as f64 / stored);
@@ -141,8 +142,8 @@ pub(super) fn figures(config: &HostConfig, found: HostResult) -> Result<RunResul
     Ok(run)
 }
 
-/// How throughput, mean and p99 of the get latency change when the device has been
-/// written once over, as shares: of a run that writes so much.
+/// Relative changes of throughput, and of mean and p99 get latency, after the
+/// device has been written once. Only for runs that write that much.
 fn changes(run: &RunResult, capacity: f64) -> Vec<ExtraFigure> {
     let over = |of: fn(&Measures) -> f64| after_over_before(run, capacity, of);
     let found = [
@@ -177,7 +178,8 @@ fn after_over_before(run: &RunResult, capacity: f64, of: fn(&Measures) -> f64) -
         let bytes = bin.write_bytes_per_s * bin.length_s;
         let (from, to) = (written / capacity, (written + bytes) / capacity);
         written += bytes;
-        // The transition lies between; at first the cache is empty.
+        // The transition lies between these bins. At the beginning the cache is
+        // empty.
         if from > 0.2 && to < 1.0 {
             before.add(of(bin), bin.length_s);
         } else if from > 1.25 {
@@ -187,8 +189,8 @@ fn after_over_before(run: &RunResult, capacity: f64, of: fn(&Measures) -> f64) -
     Some(after.value()? / before.value()?)
 }
 
-/// The worst bin and the last third, each over the mean: whether a device
-/// recovers within a run.
+/// The worst bin and the last third, each divided by the mean: they show
+/// whether a device recovers within a run.
 fn worst_and_last(run: &RunResult) -> Vec<ExtraFigure> {
     let mean = run.whole.get_bytes_per_s;
     if run.bins.len() < 6 || mean <= 0.0 {
@@ -198,7 +200,7 @@ fn worst_and_last(run: &RunResult) -> Vec<ExtraFigure> {
     for bin in &run.bins[run.bins.len() * 2 / 3..] {
         last.add(bin.get_bytes_per_s, bin.length_s);
     }
-    // The last bin is a part of one.
+    // The last bin is incomplete.
     let whole = &run.bins[..run.bins.len() - 1];
     let worst = whole.iter().map(|bin| bin.get_bytes_per_s);
     let figure = |metric: &str, value: f64| ExtraFigure {
@@ -235,12 +237,12 @@ impl Mean {
     }
 }
 
-/// A bar over the requests of a case that is alone.
+/// A progress bar over the requests of a case that runs alone.
 pub(super) fn bar(progress: Progress, config: &HostConfig) -> ProgressBar {
     if progress == Progress::Off {
         return ProgressBar::hidden();
     }
-    // Draws on standard error, and only if that is a terminal.
+    // Draws on standard error, and only on a terminal.
     let bar = ProgressBar::new(config.requests());
     let template = "{prefix} {bar:24} {human_pos}/{human_len} {eta}";
     if let Ok(style) = ProgressStyle::with_template(template) {
@@ -249,7 +251,7 @@ pub(super) fn bar(progress: Progress, config: &HostConfig) -> ProgressBar {
     bar.with_prefix(config.name.clone())
 }
 
-/// The device of a host, in words.
+/// Description of a host's device.
 pub(super) fn device(config: &HostConfig) -> String {
     let dies = config.device.dies;
     let dies = dies.map_or_else(String::new, |dies| format!(" on {dies} dies"));
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_says_everything_that_the_host_needs() {
+    fn a_case_has_all_settings_of_the_host() {
         let found = of(HOST).expect("good").expect("a host");
         assert_eq!((found.host.threads, found.requests()), (8, 40));
         assert_eq!((found.host.evict_at, found.host.evict_to), (1, 2));
@@ -385,7 +387,10 @@ mod tests {
             (mean - rise).abs() < 1e-9 && (tail - rise).abs() < 1e-9,
             "{mean} {tail}"
         );
-        assert!(changes(&run, 1e6).is_empty(), "it does not write so much");
+        assert!(
+            changes(&run, 1e6).is_empty(),
+            "the run writes less than that"
+        );
         let worst = worst_and_last(&run);
         assert_eq!((worst[0].value, worst[1].value), (0.875, 0.875));
     }

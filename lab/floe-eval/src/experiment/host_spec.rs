@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::hosts::{DeviceChoice, HostConfig, StartState};
 
-/// Settings of the papers' hosts beside those of every cache.
+/// Settings of the papers' hosts besides those of every cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct HostSpec {
     /// The simulated device.
     pub device: DeviceChoice,
-    /// How it is when the run begins.
+    /// The state of the device when the run begins.
     pub start: StartState,
-    /// A file that keeps this state: read if it is there, otherwise written.
+    /// A file with this state: read if it exists, otherwise written.
     pub state: Option<PathBuf>,
-    /// How many zones the cache has.
+    /// Number of zones of the cache.
     pub zones: u32,
-    /// The size that a zone counts as when there are `ratio` keys per chunk.
+    /// The nominal size of a zone from which `ratio` gives the number of keys.
     pub zone_unit: ByteSize,
-    /// How far a fetch may be from its mean latency, as a share.
+    /// Largest deviation of a fetch from its mean latency, as a share of it.
     pub jitter: f64,
     /// Settings of the host that differ from the paper's.
     pub behaviour: toml::Table,

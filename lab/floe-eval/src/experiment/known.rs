@@ -26,12 +26,13 @@ pub struct Known {
     pub experiment: String,
     /// The metrics.
     pub metrics: Vec<String>,
-    /// The cases, as reports name them: `a / b` where two cases are compared.
+    /// The cases as named in reports: `a / b` for a comparison of two.
     pub cases: Vec<String>,
-    /// The beginning of the rows' source, where a case and metric is judged by several.
+    /// The beginning of the rows' source, if several sources judge a case and
+    /// metric.
     #[serde(default)]
     pub source: String,
-    /// Why they differ.
+    /// The reason for the difference.
     pub reason: String,
 }
 
@@ -46,10 +47,10 @@ impl Known {
 }
 
 impl KnownToDiffer {
-    /// The list beside an experiment file; empty where there is none.
+    /// The list next to an experiment file; empty if there is none.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn beside(experiment: &Path) -> Result<Self, EvalError> {
         let path = path_beside(experiment);
         if !path.is_file() {
@@ -62,7 +63,7 @@ impl KnownToDiffer {
         })
     }
 
-    /// Why a row differs, if it is listed.
+    /// The reason for a row's difference, if it is listed.
     pub fn reason(&self, experiment: &str, case: &str, metric: &str, source: &str) -> Option<&str> {
         let mut known = self.known.iter();
         let found = known.find(|known| known.is_of(experiment, case, metric, source));

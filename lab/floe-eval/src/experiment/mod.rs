@@ -73,12 +73,12 @@ pub use tolerance::{TOLERANCES, Tolerance};
 pub struct Shard {
     /// The part, from 1 to `count`.
     pub index: usize,
-    /// How many parts there are.
+    /// Number of parts.
     pub count: usize,
 }
 
 impl Shard {
-    /// Whether the case with this number, from 0 on, is one of the part's.
+    /// Whether the case number `case`, from 0, belongs to the part.
     pub fn has(self, case: usize) -> bool {
         case % self.count == self.index - 1
     }

@@ -1,5 +1,5 @@
-//! Figures that results are judged by: published, derived from what is published, or
-//! goals of ours.
+//! Figures that results are compared with: published, derived from published
+//! ones, or goals of this project.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use super::tolerance::{self, Tolerance};
 
-/// A figure that a measured one is judged by.
+/// A figure that a measured one is compared with.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Published {
     /// The author of the value: a publication, arithmetic on one, or this project.
     pub kind: Kind,
-    /// The case it is compared with.
+    /// The case that it is compared with.
     pub case: String,
-    /// Compare the case's figure divided by this case's, rather than the figure
-    /// itself.
+    /// If set, the case's figure is divided by this case's before the
+    /// comparison.
     pub relative_to: Option<String>,
     /// The metric.
     pub metric: String,
@@ -30,11 +30,12 @@ pub struct Published {
     /// The expectation of the measured value.
     #[serde(default)]
     pub expect: Expectation,
-    /// Goals only: how far the measured value may be off, as a share of `value`.
-    /// Published and derived values are judged by the tolerance of their metric, see
+    /// Goals only: tolerance of the measured value, as a share of `value`.
+    /// Published and derived values have the tolerance of their metric, see
     /// [`Tolerance`].
     pub tolerance: Option<f64>,
-    /// Goals only: the same in the unit of `value`; the greater of both counts.
+    /// Goals only: tolerance in the unit of `value`. The greater of both
+    /// counts.
     pub margin: Option<f64>,
 }
 
@@ -65,31 +66,31 @@ impl Kind {
     }
 }
 
-/// Figures as a table has them: a row per case, a column per metric.
+/// A table of figures: a row per case, a column per metric.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PublishedTable {
-    /// As for [`Published::kind`].
+    /// See [`Published::kind`].
     pub kind: Kind,
-    /// As for [`Published::source`].
+    /// See [`Published::source`].
     pub source: String,
     /// The metric of each column.
     pub metrics: Vec<String>,
     /// The unit of all values; by default the metrics'.
     pub unit: Option<String>,
-    /// The case of a row, with `{}` in place of the row's name; by default the
-    /// row's name is the case's.
+    /// The case of a row, with `{}` for the row's name. Default: the row's
+    /// name.
     pub case: Option<String>,
-    /// As for [`Published::relative_to`], with `{}` as in `case`.
+    /// See [`Published::relative_to`], with `{}` as in `case`.
     pub relative_to: Option<String>,
-    /// As for [`Published::expect`].
+    /// See [`Published::expect`].
     #[serde(default)]
     pub expect: Expectation,
-    /// As for [`Published::tolerance`].
+    /// See [`Published::tolerance`].
     pub tolerance: Option<f64>,
-    /// As for [`Published::margin`].
+    /// See [`Published::margin`].
     pub margin: Option<f64>,
-    /// The rows by name, with a value for each metric; `nan` where there is none.
+    /// The rows by name, with a value per metric; `nan` for none.
     pub rows: BTreeMap<String, Vec<f64>>,
 }
 
@@ -97,7 +98,7 @@ impl PublishedTable {
     /// The table's figures, one by one.
     ///
     /// # Errors
-    /// When a row has not as many values as there are metrics.
+    /// If a row's number of values differs from that of the metrics.
     pub fn figures(&self) -> Result<Vec<Published>, String> {
         let place = |template: &str, name: &str| template.replace("{}", name);
         let mut figures = Vec::new();
@@ -128,7 +129,7 @@ impl PublishedTable {
     }
 }
 
-/// The expectation in comparison with a figure.
+/// The expected relation of a measured value to a figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Expectation {
@@ -139,8 +140,8 @@ pub enum Expectation {
     AtMost,
     /// At least as much.
     AtLeast,
-    /// Nothing: shown for orientation. Only for derived values: what a publication
-    /// prints is judged.
+    /// None: the value is only shown. Allowed for derived values only, because
+    /// published ones must be judged.
     Context,
 }
 
@@ -181,7 +182,7 @@ impl Published {
         }
     }
 
-    /// How far the measured value may be off, in the unit of `value`.
+    /// Tolerance of the measured value, in the unit of `value`.
     pub fn allowed(&self) -> f64 {
         let of_metric = match (self.kind, self.expect) {
             (Kind::Goal, _) | (_, Expectation::AtMost | Expectation::AtLeast) => None,
@@ -192,7 +193,7 @@ impl Published {
         (share * self.value.abs()).max(self.margin.unwrap_or(margin))
     }
 
-    /// Whether there is a value that the verdict would reject, given what the metric can be.
+    /// Whether any value that the metric can have would fail.
     pub fn can_differ(&self) -> bool {
         let allowed = self.allowed();
         let (least, most) = match self.relative_to {
@@ -209,10 +210,10 @@ impl Published {
         }
     }
 
-    /// How many of the metric's `unit` one of the published value's is.
+    /// The factor from the published value's unit to the metric's `unit`.
     ///
     /// # Errors
-    /// When there is no way from one to the other.
+    /// If the units do not convert.
     pub fn factor(&self, unit: &str) -> Result<f64, String> {
         let Some(from) = &self.unit else {
             return Ok(1.0);
@@ -229,16 +230,16 @@ impl Published {
         }
     }
 
-    /// How far `measured` is off, as a share of the published value; both in
-    /// the published value's unit. None where that value is zero.
+    /// The deviation of `measured`, as a share of the published value, both in
+    /// the published value's unit. `None` if that value is zero.
     pub fn relative_error(&self, measured: f64) -> Option<f64> {
         (self.value != 0.0).then(|| (measured - self.value) / self.value.abs())
     }
 
-    /// How `measured`, in the published value's unit, compares.
+    /// The verdict on `measured`, which is in the published value's unit.
     pub fn verdict(&self, measured: f64) -> String {
         let off = measured - self.value;
-        // A value written in decimals must not fail for its last bit.
+        // A decimal value must not fail because of its last bit.
         let slack = 1e-12 * self.value.abs().max(1.0);
         let allowed = self.allowed() + slack;
         let holds = match self.expect {

@@ -1,5 +1,5 @@
-//! The records of a sweep, kept for each case as soon as it is done, so that the sweep
-//! can be resumed, spread over machines and put together again.
+//! The records of a sweep. Each case's record is written as soon as it is done,
+//! so that a sweep can be resumed, spread over machines and merged.
 
 use std::path::{Path, PathBuf};
 
@@ -19,17 +19,17 @@ const CASES: &str = "cases";
 const SWEEP: &str = "sweep.json";
 const EXPERIMENT: &str = "experiment.toml";
 
-/// A case that is done. Lies in `cases/<digest>.json`.
+/// A completed case, stored in `cases/<digest>.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// Its name at the time; a later edition of the file may rename it.
+    /// The case's name at that time. A later version of the file may rename it.
     pub(super) case: String,
     pub(super) provenance: Provenance,
     pub(super) run: Option<RunResult>,
     pub(super) replay: Option<ReplayResult>,
 }
 
-/// The sweep that a folder of results belongs to. Lies in `sweep.json`.
+/// The sweep of a results folder, stored in `sweep.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sweep {
     pub(super) experiment: String,
@@ -42,8 +42,9 @@ impl Sweep {
         read_json(&folder.join(SWEEP))
     }
 
-    /// Makes `folder` one of this sweep: with the experiment's text, the list of rows
-    /// known to differ that lies beside `experiment`, and a place for its records.
+    /// Prepares `folder` for this sweep: writes the experiment's text and the
+    /// list of rows known to differ from next to `experiment`, and creates the
+    /// folder of records.
     pub(super) fn write(
         &self,
         folder: &Path,
@@ -63,7 +64,7 @@ impl Sweep {
     }
 }
 
-/// The experiment's text that a folder of results was made from.
+/// The experiment's text of a results folder.
 pub(super) fn experiment_text(folder: &Path) -> Result<(PathBuf, String), EvalError> {
     let path = folder.join(EXPERIMENT);
     let text = std::fs::read_to_string(&path).map_err(EvalError::file("read", &path))?;
@@ -71,7 +72,7 @@ pub(super) fn experiment_text(folder: &Path) -> Result<(PathBuf, String), EvalEr
 }
 
 impl Record {
-    /// The record of `case` in a folder of results, if the case is done there.
+    /// The record of `case` in a results folder, if the case is done.
     pub(super) fn find(folder: &Path, case: &Case) -> Result<Option<Record>, EvalError> {
         let path = path_of(folder, case);
         if !path.exists() {
@@ -109,7 +110,7 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, EvalError> {
     })
 }
 
-/// Whole or not at all: a sweep may be killed at any moment.
+/// Writes atomically, because a sweep may be killed at any time.
 fn write_json(path: &Path, value: &impl Serialize) -> Result<(), EvalError> {
     let json = serde_json::to_vec(value).map_err(|error| EvalError::Results {
         path: path.to_owned(),

@@ -27,7 +27,7 @@ pub struct Experiment {
     /// The seed of everything random.
     #[serde(default = "default_seed")]
     pub seed: u64,
-    /// In which time it runs.
+    /// Real or virtual time.
     #[serde(default)]
     pub time: TimeKind,
     /// Drives a cache.
@@ -51,10 +51,10 @@ pub struct Experiment {
     /// Charts over time, of distributions, and box plots, of groups of cases.
     #[serde(default)]
     pub panels: Vec<PanelSpec>,
-    /// Figures of others to compare with.
+    /// Figures to compare with.
     #[serde(default)]
     pub published: Vec<Published>,
-    /// Tables of others to compare with.
+    /// Tables of figures to compare with.
     #[serde(default)]
     pub published_table: Vec<PublishedTable>,
 }
@@ -63,7 +63,7 @@ impl Experiment {
     /// All published figures, those of tables included.
     ///
     /// # Errors
-    /// When a table's row has not as many values as the table has metrics.
+    /// If a row's number of values differs from that of its table's metrics.
     pub fn all_published(&self) -> Result<Vec<Published>, String> {
         let mut all = self.published.clone();
         for table in &self.published_table {
@@ -77,15 +77,15 @@ fn default_seed() -> u64 {
     42
 }
 
-/// In which time an experiment runs.
+/// The time of an experiment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimeKind {
-    /// The machine's.
+    /// The machine's time.
     #[default]
     Real,
-    /// Virtual: deterministic, as fast as it can be computed. Needs a device
-    /// that knows it: memory or simulated.
+    /// Virtual time: deterministic and without waiting. Needs a device that
+    /// supports it: memory or simulated.
     Virtual,
 }
 
@@ -100,23 +100,22 @@ pub struct Vary {
     /// Its values.
     #[serde(default)]
     pub values: Vec<toml::Value>,
-    /// Instead of `key` and `values`: for each name, keys (with dots, in
-    /// quotes) and their values.
+    /// Instead of `key` and `values`: several keys (with dots, in quotes) and
+    /// their values for each name.
     #[serde(default)]
     pub sets: Vec<toml::Table>,
-    /// Names of the values; by default as they are written.
+    /// Names of the values. Default: the values as written.
     pub names: Option<Vec<String>>,
 }
 
 impl Vary {
-    /// How many values there are.
+    /// Number of values.
     pub fn count(&self) -> usize {
         self.values.len().max(self.sets.len())
     }
 }
 
-/// Drives a cache. Exactly one of `workload`, `workload-file` and `trace` says
-/// with what.
+/// Drives a cache with exactly one of `workload`, `workload-file` and `trace`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct BenchCase {
@@ -140,23 +139,23 @@ pub struct BenchCase {
     /// Closed or open loop.
     #[serde(default = "default_pacing")]
     pub pacing: Pacing,
-    /// Ends the run after so many requests.
+    /// Number of requests after which the run ends.
     pub requests: Option<u64>,
-    /// Ends the run after so many seconds.
+    /// Number of seconds after which the run ends.
     pub duration_s: Option<f64>,
-    /// Requests that are not measured, first.
+    /// Number of requests before the measurement.
     #[serde(default)]
     pub warm_up_requests: u64,
     /// Share of the reads that become writes of the whole object.
     #[serde(default)]
     pub writes: f64,
-    /// Write every object first, which is not measured.
+    /// Whether to write every object before the measurement.
     #[serde(default)]
     pub fill: bool,
-    /// Seconds of a time bin of the graphs.
+    /// Length of a time bin of the graphs in seconds.
     #[serde(default = "default_bin_s")]
     pub bin_s: f64,
-    /// Compare every byte with the origin's.
+    /// Whether to compare every byte with the origin's.
     #[serde(default = "default_verify")]
     pub verify: bool,
 }
@@ -182,11 +181,11 @@ pub struct ReplayCase {
     /// The policies; by default all.
     #[serde(default = "default_policies")]
     pub policies: Vec<ObjectPolicyKind>,
-    /// At which sizes; or give `shares`.
+    /// Cache sizes; or give `shares`.
     pub sizes: Option<Vec<ByteSize>>,
-    /// At which shares of the working set.
+    /// Cache sizes as shares of the working set.
     pub shares: Option<Vec<f64>>,
-    /// The chunk size, if the cache keeps chunks rather than objects.
+    /// The chunk size, if the cache stores chunks instead of objects.
     pub chunk: Option<ByteSize>,
 }
 
@@ -194,11 +193,11 @@ fn default_policies() -> Vec<ObjectPolicyKind> {
     ObjectPolicyKind::ALL.to_vec()
 }
 
-/// Values of keys for some of the cases, which stand over what is varied.
+/// Values for some of the cases, which override varied ones.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Adjust {
-    /// Cases whose values of these labels are named here.
+    /// The cases with these values of these labels.
     pub only: Selection,
     /// Keys, with dots, in quotes, and their values.
     pub set: toml::Table,
@@ -249,8 +248,8 @@ pub struct CurveSpec {
     pub y: Vec<String>,
     /// The label of its vertical axis; the unit is added.
     pub y_label: String,
-    /// Values at equal distances and by their names, rather than by size;
-    /// always so where one of them is not a number or a size.
+    /// Whether to show values at equal distances by name instead of by size.
+    /// Always so if one of them is neither a number nor a size.
     #[serde(default)]
     pub x_even: bool,
     /// Whether the vertical axis is logarithmic.

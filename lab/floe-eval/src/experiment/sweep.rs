@@ -1,5 +1,5 @@
-//! All cases of an experiment: in parallel where time is virtual, resumed where
-//! they were broken off, spread over machines, put together again.
+//! Runs all cases of an experiment: in parallel in virtual time, resumed after
+//! an interruption, spread over machines, merged.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::results::Provenance;
 use crate::run::Progress;
 use crate::tiny::TinyCase;
 
-/// How to run an experiment.
+/// The options of an experiment's run.
 #[derive(Clone, Debug)]
 pub struct ExperimentOptions {
     /// The experiment file.
@@ -31,20 +31,21 @@ pub struct ExperimentOptions {
     pub results: PathBuf,
     /// Whether to show progress.
     pub progress: Progress,
-    /// Most cases at a time, where time is virtual; by default one per core.
-    /// Cases in real time always run one after the other.
+    /// Most cases at a time in virtual time; by default one per core. Cases in
+    /// real time always run one after the other.
     pub jobs: Option<NonZeroUsize>,
     /// Only this part of the cases.
     pub shard: Option<Shard>,
-    /// Go on in this folder of results: cases that are done there, with the
-    /// same configuration, are kept.
+    /// The results folder to resume. Completed cases with the same
+    /// configuration are kept.
     pub resume: Option<PathBuf>,
     /// The commit this program was built from.
     pub commit: Option<String>,
 }
 
 impl ExperimentOptions {
-    /// All cases, into a new folder under `results/`, as parallel as the machine is.
+    /// All cases, into a new folder under `results/`, with the machine's
+    /// parallelism.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         ExperimentOptions {
             path: path.into(),
@@ -58,15 +59,15 @@ impl ExperimentOptions {
     }
 }
 
-/// Runs an experiment's cases and writes `<results>/<name>-<time>/`, or goes on
-/// in the folder that is resumed; returns the folder. What a case finds does
-/// not depend on which others run, or when.
+/// Runs an experiment's cases and writes `<results>/<name>-<time>/`, or resumes
+/// a folder; returns the folder. A case's result does not depend on which other
+/// cases run, or when.
 ///
-/// Blocks, and makes the runtimes it needs: it must be called outside of any.
+/// Blocks, and creates its own runtimes, so it must be called outside of any.
 ///
 /// # Errors
-/// When the file makes no sense, a case fails, or results cannot be written.
-/// Cases that are done by then are kept in the folder.
+/// If the file is invalid, a case fails, or results cannot be written.
+/// Completed cases stay in the folder.
 pub fn run(options: &ExperimentOptions) -> Result<PathBuf, EvalError> {
     let path = &options.path;
     let text = std::fs::read_to_string(path).map_err(EvalError::file("read", path))?;
@@ -110,10 +111,10 @@ pub fn run(options: &ExperimentOptions) -> Result<PathBuf, EvalError> {
     Ok(folder)
 }
 
-/// Puts the pieces of one experiment together, in `<into>/`; returns that folder.
+/// Merges the parts of one experiment into `<into>/`; returns that folder.
 ///
 /// # Errors
-/// When the folders are not pieces of one experiment, or cannot be read or
+/// If the folders are not parts of one experiment, or cannot be read or
 /// written.
 pub fn merge(pieces: &[PathBuf], into: &Path) -> Result<PathBuf, EvalError> {
     let [first, others @ ..] = pieces else {
@@ -167,7 +168,7 @@ pub fn are_pieces(folders: &[PathBuf]) -> bool {
     })
 }
 
-/// The folder to write into, and the shard it is of.
+/// The results folder, and the shard that it belongs to.
 fn folder(
     options: &ExperimentOptions,
     experiment: &Experiment,
@@ -196,7 +197,7 @@ fn folder(
         ));
     }
     if options.shard.is_some() && options.shard != sweep.shard {
-        return refuse("it is of another shard; leave --shard out to go on with its own".into());
+        return refuse("it is of another shard; leave --shard out to resume its own".into());
     }
     Ok((folder.clone(), sweep.shard))
 }
@@ -206,7 +207,7 @@ fn make_folder(results: &Path, name: &str, suffix: &str) -> Result<PathBuf, Eval
     let now = time::OffsetDateTime::now_utc();
     let stamp = now.format(format).unwrap_or_default();
     std::fs::create_dir_all(results).map_err(EvalError::file("create", results))?;
-    // Two runs within a second each have a folder of their own.
+    // Two runs within a second have separate folders.
     for attempt in 0.. {
         let again = match attempt {
             0 => String::new(),
@@ -225,7 +226,7 @@ fn make_folder(results: &Path, name: &str, suffix: &str) -> Result<PathBuf, Eval
     Ok(results.to_owned())
 }
 
-/// Cases under way.
+/// The state of running cases.
 struct Work<'a> {
     options: &'a ExperimentOptions,
     folder: &'a Path,
@@ -237,7 +238,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Those that may share the machine first, then the others alone.
+    /// Runs the cases that may share the machine, then the others alone.
     fn all(&self, due: &[&Case]) {
         let (shared, alone): (Vec<&Case>, Vec<&Case>) =
             due.iter().partition(|case| is_independent(case));
@@ -245,7 +246,8 @@ impl Work<'_> {
         let jobs = self.options.jobs.map_or(cores, NonZeroUsize::get);
         let progress = match due.len() {
             0 | 1 => self.options.progress,
-            // The line of a run and the bar of a sweep would draw over each other.
+            // A run's progress line and the sweep's bar would overwrite each
+            // other.
             _ => Progress::Off,
         };
         thread::scope(|scope| {
@@ -275,8 +277,8 @@ impl Work<'_> {
         self.bar.inc(1);
     }
 
-    /// A case whose data is not on this machine is left out, and listed in the
-    /// report as not run.
+    /// Skips a case whose data is not on this machine. The report lists it as
+    /// not run.
     fn skip(&self, case: &Case, reason: &EvalError) {
         let line = format!("skipped `{}`: {reason}", case.name);
         match self.bar.is_hidden() {
@@ -315,7 +317,7 @@ impl Work<'_> {
     }
 }
 
-/// Whether other cases beside it cannot change what a case finds.
+/// Whether concurrent cases cannot change the case's result.
 fn is_independent(case: &Case) -> bool {
     let target = case
         .experiment
@@ -337,7 +339,7 @@ fn bar(progress: Progress, due: usize, all: usize) -> ProgressBar {
     if progress == Progress::Off || due < 2 {
         return ProgressBar::hidden();
     }
-    // Draws on standard error, and only if that is a terminal.
+    // Draws on standard error, and only on a terminal.
     let bar = ProgressBar::new(all as u64).with_position((all - due) as u64);
     let style = ProgressStyle::with_template("{bar:24} {pos}/{len} cases, {eta} left  {msg}");
     if let Ok(style) = style {

@@ -60,7 +60,8 @@ fn refused(text: &str) -> String {
     error.to_string()
 }
 
-/// Writes `to` for `from` in the small experiment, which is then refused with `said`.
+/// Replaces `from` by `to` in the small experiment; parsing then fails with
+/// `said`.
 fn assert_refused(from: &str, to: &str, said: &str) {
     assert!(SMALL.contains(from), "{from}");
     let really = refused(&SMALL.replacen(from, to, 1));
@@ -292,7 +293,7 @@ fn rows(results: &Path) -> Vec<Row> {
     lines.lines().map(row).collect()
 }
 
-/// Measured values without their times.
+/// Measured values without times.
 fn measured(results: &Path) -> Vec<(String, String, String, String)> {
     let figure = |row: Row| {
         let value = format!("{:e}", row.measured);
@@ -319,7 +320,7 @@ fn shards_resumed_and_parallel_sweeps_find_the_same() {
     let together = together.expect("runs");
     assert_eq!(alone, measured(&together));
 
-    // A case that is gone is run again, the others are kept.
+    // A case without a record runs again; the others are kept.
     let cases = std::fs::read_dir(together.join("cases")).expect("records");
     let cases: Vec<_> = cases.map(|entry| entry.expect("an entry").path()).collect();
     assert_eq!(cases.len(), 4);
@@ -333,7 +334,8 @@ fn shards_resumed_and_parallel_sweeps_find_the_same() {
     assert_eq!(alone, measured(&together));
     assert_eq!(kept, std::fs::read(&cases[1]).expect("a record"));
 
-    // Another configuration keeps nothing, published figures and names do not matter.
+    // Another configuration reuses no records; other published figures and
+    // names do.
     let renamed = SMALL.replace(r#"label = "target""#, r#"label = "layer""#);
     let renamed = renamed.replace("4.0, target store", "4.0, layer store");
     let renamed = renamed.replace(r#"x = "target""#, r#"x = "layer""#);

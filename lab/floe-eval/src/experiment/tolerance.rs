@@ -1,17 +1,17 @@
-//! How far a measured value may be from a published or derived one: one tolerance for
-//! each kind of metric, and none per row.
+//! Tolerances of measured values against published or derived ones: one per
+//! kind of metric, none per row.
 
-/// A tolerance, and the metrics that it holds for.
+/// A tolerance, and the metrics that it applies to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
     /// The kind of metric.
     pub kind: &'static str,
-    /// As a share of the published value.
+    /// Tolerance as a share of the published value.
     pub share: f64,
-    /// In the metric's unit; the greater of both counts.
+    /// Tolerance in the metric's unit. The greater of both counts.
     pub margin: f64,
     /// Endings of the metrics' names. The first entry of [`TOLERANCES`] with a
-    /// matching ending holds.
+    /// matching ending applies.
     endings: &'static [&'static str],
 }
 
@@ -119,7 +119,7 @@ pub const TOLERANCES: &[Tolerance] = &[
 ];
 
 impl Tolerance {
-    /// None at all.
+    /// No tolerance.
     pub(super) const NONE: Tolerance = Tolerance {
         kind: "none",
         share: 0.0,
@@ -134,8 +134,8 @@ pub(super) fn of(metric: &str) -> Option<&'static Tolerance> {
     TOLERANCES.iter().find(holds)
 }
 
-/// The least and the greatest value that a metric can have. The CPU's greatest is one
-/// processor's: a bound above it depends on the machine.
+/// The least and the greatest value of a metric. For the CPU, the greatest is
+/// one processor's; a higher bound would depend on the machine.
 pub(super) fn range(metric: &str) -> (f64, f64) {
     match metric {
         "throughput_drop" => (f64::NEG_INFINITY, 1.0),

@@ -1,4 +1,4 @@
-//! Answers to requests, and checks of their bytes.
+//! Responses to requests, and checks of their bytes.
 
 use floe::origin::ObjectKey;
 use floe::origin::emulated::{Content, verify};
@@ -10,7 +10,7 @@ use crate::metrics::Served;
 /// The bucket of all objects of a run.
 pub const BENCH_BUCKET: &str = "bench";
 
-/// Bytes that a client writes at once.
+/// Bytes per write of a client.
 const PUT_PIECE_BYTES: u64 = 256 << 10;
 
 /// The outcome of a request.
@@ -20,19 +20,19 @@ pub(super) struct Answer {
     pub(super) bytes: u64,
 }
 
-/// Why a request was not served.
+/// The reason why a request was not served.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// The cache lied. The run stops.
+    /// The cache returned wrong data. The run stops.
     #[error(transparent)]
     Lie(EvalError),
-    /// It failed. The run goes on and counts.
+    /// The request failed. The run counts it and continues.
     #[error("{0}")]
     Failed(String),
 }
 
-/// The name of an object in the origin: the size is part of it, so that an
-/// emulated origin whose size rule is `from_key` makes it so large.
+/// The name of an object in the origin. It includes the size, which an emulated
+/// origin with the size rule `from_key` uses.
 pub fn object_key(request: &Planned) -> ObjectKey {
     ObjectKey::new(
         BENCH_BUCKET,
@@ -40,7 +40,7 @@ pub fn object_key(request: &Planned) -> ObjectKey {
     )
 }
 
-/// The content of an object of so many bytes, in pieces.
+/// The content of an object of `bytes` bytes, in pieces.
 pub(super) fn pieces(content: Content, bytes: u64) -> impl Iterator<Item = Vec<u8>> {
     let starts = (0..bytes).step_by(PUT_PIECE_BYTES as usize);
     starts.map(move |start| {
@@ -50,7 +50,7 @@ pub(super) fn pieces(content: Content, bytes: u64) -> impl Iterator<Item = Vec<u
     })
 }
 
-/// Counts an answer's bytes and compares them with what they must be.
+/// Counts a response's bytes and compares them with the expected ones.
 #[derive(Debug)]
 pub(super) struct Check {
     name: ObjectKey,
@@ -60,7 +60,7 @@ pub(super) struct Check {
     length: u64,
     seed: Option<u64>,
     seen: u64,
-    /// Whether the bytes come from a server that runs.
+    /// Whether the bytes come from a running server.
     is_remote: bool,
 }
 
@@ -72,13 +72,13 @@ impl Check {
         }
     }
 
-    /// A check of another answer to `request`, after a first one.
+    /// A check of another response to `request`, after a first one.
     pub(super) fn anew(&self, request: &Planned) -> Self {
         Check::new(request, self.seed)
     }
 
-    /// Of an answer of a server that runs, to a request for an object that is
-    /// called `name`.
+    /// A check of a running server's response to a request for the object
+    /// `name`.
     pub(super) fn remote(name: ObjectKey, request: &Planned, seed: Option<u64>) -> Self {
         Check {
             name,

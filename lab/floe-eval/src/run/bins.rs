@@ -1,4 +1,4 @@
-//! Cutting a run into time bins.
+//! Divides a run into time bins.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ pub(super) struct Bins {
     start: Tick,
     bin: Duration,
     bins: Vec<Measures>,
-    /// The bin that ended last. Not counted as finished before the next one
-    /// has ended too: a short rest at the end of a run becomes a part of it.
+    /// The last bin that ended. It is complete only when the next one ends,
+    /// too, because a short rest at the end of a run is added to it.
     last: Option<Ended>,
     bin_start: Tick,
     whole: Tally,
@@ -55,12 +55,12 @@ impl Bins {
         }
     }
 
-    /// How long until the bin under way ends.
+    /// Time until the current bin ends.
     pub(super) fn rest(&self, now: Tick) -> Duration {
         (self.bin_start + self.bin).since(now)
     }
 
-    /// Ends the bin under way.
+    /// Ends the current bin.
     pub(super) fn end_bin(&mut self, recorder: &Recorder, now: Tick) {
         let ended = self.take(recorder, now);
         if let Some(before) = self.last.replace(ended) {
@@ -102,7 +102,7 @@ impl Bins {
         ended
     }
 
-    /// The run's result, but for values that the bins do not have.
+    /// The run's result, without values that the bins do not have.
     pub(super) fn result(
         self,
         options: &BenchOptions,

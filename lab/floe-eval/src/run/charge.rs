@@ -1,5 +1,5 @@
-//! The time of the host that virtual time does not see: processing a request, and
-//! copying what it asked for.
+//! The host's time, which virtual time does not include: processing a request,
+//! and copying its data.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use floe_device::Clock;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// The host's work that requests are charged for, as the models of the papers' hosts
-/// charge theirs.
+/// The host's work that is added to requests, like that of the papers' hosts'
+/// models.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HostCharge {
@@ -17,15 +17,16 @@ pub struct HostCharge {
     pub hit_us: f64,
     /// Microseconds of a miss.
     pub miss_us: f64,
-    /// Bytes per second at which all clients together copy what they are given.
+    /// Bytes per second at which all clients together copy the data that they
+    /// receive.
     pub copies_bytes_per_s: u64,
 }
 
-/// The charge of one run.
+/// The charges of one run.
 pub(super) struct Charging {
     charge: HostCharge,
     clock: Clock,
-    /// When the copies under way are done.
+    /// Time at which the copies in progress end.
     copies_free_at: Mutex<Tick>,
 }
 
@@ -38,12 +39,12 @@ impl Charging {
         }
     }
 
-    /// Waits for the host's work on a hit of so many bytes.
+    /// Waits for the host's work on a hit of `bytes` bytes.
     pub(super) async fn hit(&self, bytes: u64) {
         self.pay(self.charge.hit_us, bytes).await;
     }
 
-    /// Waits for the host's work on a miss of so many bytes.
+    /// Waits for the host's work on a miss of `bytes` bytes.
     pub(super) async fn miss(&self, bytes: u64) {
         self.pay(self.charge.miss_us, bytes).await;
     }
@@ -53,7 +54,7 @@ impl Charging {
         self.clock.sleep_until(copied + seconds(us / 1e6)).await;
     }
 
-    /// When the copy is done, among the others.
+    /// Time at which a copy ends, after those before it.
     fn copy(&self, bytes: u64) -> Tick {
         let now = self.clock.now();
         if self.charge.copies_bytes_per_s == 0 {

@@ -1,5 +1,5 @@
-//! The loops: closed, with clients that wait for their answers, and open, with
-//! requests that start at their own times.
+//! The request loops: closed, with clients that wait for responses, and open,
+//! with requests that start at their own times.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -24,12 +24,12 @@ use crate::metrics::{Recorder, Served, media_figures};
 use crate::trace::Op;
 use crate::workload::{Distribution, WorkloadSpec};
 
-/// Drives `target` as `options` say and measures it; `device` is the metered
-/// device under the cache, if there is one. Must run inside a tokio runtime.
+/// Drives `target` with `options` and measures it. `device` is the metered
+/// device under the cache, if any. Must run inside a tokio runtime.
 ///
 /// # Errors
-/// When the source cannot be read, an option makes no sense, more than half of
-/// the requests fail, or the cache lies.
+/// If the source cannot be read, an option is invalid, more than half of the
+/// requests fail, or the cache returns wrong data.
 pub async fn bench(
     target: &Target,
     clock: &Clock,
@@ -50,12 +50,12 @@ pub async fn bench(
     measure(&shared, device, options).await
 }
 
-/// Writes every object of a workload once, which is not measured.
+/// Writes every object of a workload once, before the measurement.
 async fn fill(target: &Target, clock: &Clock, options: &BenchOptions) -> Result<(), EvalError> {
     if matches!(target, Target::Object(_) | Target::Origin(_)) {
         return Err(EvalError::Option {
             option: "fill",
-            reason: "its objects are those of the origin; a warm-up reads them".into(),
+            reason: "its objects come from the origin; use a warm-up to read them".into(),
         });
     }
     let RequestSource::Synthetic {
@@ -214,8 +214,8 @@ async fn drive(
     }
 }
 
-/// Completes at the first Ctrl-C where that ends the run; another one ends the
-/// process, as its answers may never come.
+/// Completes at the first Ctrl-C if that ends the run. Another one ends the
+/// process, because responses may never arrive.
 async fn interrupt(options: &BenchOptions, shared: &Shared) {
     if !options.interruptible || shared.clock.is_virtual() {
         std::future::pending::<()>().await;
@@ -233,7 +233,7 @@ async fn closed_client(shared: Arc<Shared>, client: usize) -> Result<(), EvalErr
     while let Some(request) = shared.next_request()? {
         let start = shared.clock.now();
         shared.serve(client, &request, start).await?;
-        // A target that answers without waiting must not starve the others.
+        // A target that responds without waiting must not starve other tasks.
         tokio::task::consume_budget().await;
     }
     Ok(())
@@ -276,7 +276,7 @@ fn flatten(ended: Result<Result<(), EvalError>, tokio::task::JoinError>) -> Resu
 }
 
 /// Waits until `intended`. Real timers are up to a millisecond late, which
-/// would count as latency: the last stretch is spent yielding instead.
+/// would count as latency. So the last millisecond is spent yielding.
 async fn wait_until(clock: &Clock, intended: Tick) {
     const TIMER_LATENESS: Duration = Duration::from_millis(2);
     let rest = intended.since(clock.now());
@@ -294,7 +294,7 @@ async fn wait_until(clock: &Clock, intended: Tick) {
     }
 }
 
-/// When the requests of an open loop start.
+/// The start times of an open loop's requests.
 struct Schedule {
     start: Tick,
     at: Duration,
@@ -350,7 +350,7 @@ impl Schedule {
                 if let Some(time_ns) = time_ns {
                     let first = *first_ns.get_or_insert(time_ns);
                     let after_s = time_ns.saturating_sub(first) as f64 / 1e9 / *speed;
-                    // Traces run backwards here and there; schedules do not.
+                    // The times of some traces go back; schedules do not.
                     self.at = self.at.max(Duration::from_secs_f64(after_s));
                 }
             }
@@ -439,7 +439,7 @@ impl Shared {
         }
     }
 
-    /// Writes what a request missed.
+    /// Writes the object that a request missed.
     async fn fill(&self, client: usize, fill: &Planned, start: Tick) -> Result<(), EvalError> {
         match self.target.serve(client, fill, None).await {
             Ok(_) => {
@@ -451,7 +451,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Why a request failed. A lie ends the run.
+    /// The reason of a failure. Wrong data ends the run.
     fn reason(&self, failure: Failure) -> Result<String, EvalError> {
         match failure {
             Failure::Failed(reason) => Ok(reason),
@@ -480,7 +480,8 @@ impl Shared {
         })
     }
 
-    /// Before the measurement there is nothing to report.
+    /// An interrupt before the measurement is an error, because there is no
+    /// result.
     fn check_interrupted(&self) -> Result<(), EvalError> {
         match self.is_interrupted.load(Relaxed) {
             true => Err(EvalError::Interrupted),
@@ -509,13 +510,13 @@ fn validate(options: &BenchOptions, clock: &Clock) -> Result<(), EvalError> {
     if endless && options.stop.requests.is_none() && options.stop.duration.is_none() {
         return fail(
             "stop",
-            "a synthetic workload never ends by itself; say after how many requests or how long",
+            "a synthetic workload never ends by itself; set a number of requests or a duration",
         );
     }
     if endless && clock.is_virtual() && options.stop.requests.is_none() {
         return fail(
             "stop",
-            "in virtual time answers from memory take no time, so a duration may never pass; say after how many requests",
+            "in virtual time responses from memory take no time, so a duration may never pass; set a number of requests",
         );
     }
     if !(0.0..=1.0).contains(&options.writes) {
@@ -527,7 +528,7 @@ fn validate(options: &BenchOptions, clock: &Clock) -> Result<(), EvalError> {
     match options.pacing {
         Pacing::Closed { clients: 0 } => fail("clients", "at least one client is needed"),
         Pacing::Closed { clients } if clients > 1 << 16 => {
-            fail("clients", "at most 65536 clients are driven")
+            fail("clients", "at most 65536 clients are supported")
         }
         Pacing::Open { rate, .. } if !(1e-3..=1e8).contains(&rate) => fail(
             "rate",

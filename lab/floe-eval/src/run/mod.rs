@@ -1,9 +1,8 @@
-//! Driving a cache with requests and measuring it.
+//! Drives a cache with requests and measures it.
 //!
-//! [`bench()`] takes what to ask ([`RequestSource`]), how fast ([`Pacing`]) and
-//! whom ([`Target`]), and answers with a [`RunResult`]. It waits only through
-//! the clock it is given, so that the same run works in real and in virtual
-//! time.
+//! [`bench()`] sends the requests of a [`RequestSource`] at a [`Pacing`] to a
+//! [`Target`] and returns a [`RunResult`]. It waits only through its clock, so
+//! that the same run works in real and in virtual time.
 
 mod answer;
 mod bins;
@@ -37,12 +36,12 @@ pub use remote::{RemoteAddress, RemoteSpec, RemoteTarget};
 pub use requests::{Planned, RequestStream};
 pub use target::{ObjectTarget, StoreTarget, Target};
 
-/// Runs something in virtual time; blocks, and must be called outside of any
+/// Runs `main` in virtual time. Blocks, and must be called outside of any
 /// runtime.
 ///
 /// # Errors
-/// The error of `main`; or that virtual time came to a halt, because every task
-/// waits for an event that never comes.
+/// The error of `main`, or a deadlock: every task waits for an event that never
+/// comes.
 pub fn in_virtual_time<T, E, F>(seed: u64, main: impl FnOnce(Clock) -> F) -> Result<T, E>
 where
     E: From<EvalError>,
@@ -64,14 +63,14 @@ pub enum RequestSource {
         /// Bytes read of each, from its start; `None` for all.
         read_bytes: Option<u64>,
     },
-    /// Reads of the ids of a ZNCache workload file, once through.
+    /// Reads of the ids of a ZNCache workload file, one pass.
     WorkloadFile {
         /// The file.
         path: PathBuf,
         /// Bytes of every object.
         object_bytes: u64,
     },
-    /// Reads of named objects, in an order that is drawn, again and again.
+    /// Endless reads of named objects in random order.
     Keys {
         /// Their keys.
         keys: Vec<String>,
@@ -86,43 +85,43 @@ pub enum RequestSource {
         path: PathBuf,
         /// How to read it.
         options: TraceOptions,
-        /// Bytes of objects whose size the trace does not tell.
+        /// Bytes of objects of unknown size.
         object_bytes: u64,
     },
 }
 
-/// The length of a read of an object whose size is not known.
+/// The length of a read of an object of unknown size.
 pub(crate) const WHOLE_OBJECT: u64 = u64::MAX;
 
-/// How requests follow each other.
+/// The timing of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "mode", deny_unknown_fields)]
 pub enum Pacing {
-    /// Each of some clients sends its next request when the last is answered.
+    /// Each client sends its next request after the response to the last.
     Closed {
-        /// How many clients.
+        /// Number of clients.
         clients: usize,
     },
-    /// Requests start at their own times, whether or not earlier ones are
-    /// answered; latency counts from the intended start, so that waiting is
-    /// not omitted.
+    /// Requests start at their own times, whether or not earlier ones have
+    /// completed. Latency counts from the intended start, so it includes
+    /// waiting.
     Open {
         /// Requests per second.
         rate: f64,
-        /// How the starts are spread.
+        /// The distribution of start times.
         #[serde(default)]
         arrivals: Arrivals,
-        /// Most requests under way; when reached, starts are late, and their
-        /// lateness is part of their latency.
+        /// Most requests in flight. At the limit, requests start late, and
+        /// their latency includes the delay.
         #[serde(default = "default_in_flight_max")]
         in_flight_max: usize,
     },
     /// As `Open`, at the trace's own times.
     Recorded {
-        /// How much faster than recorded.
+        /// Speed relative to the recording.
         #[serde(default = "default_speed")]
         speed: f64,
-        /// As for `Open`.
+        /// See `Open`.
         #[serde(default = "default_in_flight_max")]
         in_flight_max: usize,
     },
@@ -136,19 +135,19 @@ fn default_speed() -> f64 {
     1.0
 }
 
-/// How the starts of an open loop are spread.
+/// The distribution of start times of an open loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrivals {
-    /// Independent of each other, as those of many clients are.
+    /// Independent of each other, like those of many clients.
     #[default]
     Poisson,
-    /// At equal distances.
+    /// At equal intervals.
     Fixed,
 }
 
-/// When a run is over; whichever comes first. Traces and workload files also
-/// end by themselves.
+/// The end of a run: the first condition that holds. Traces and workload files
+/// also end by themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stop {
     /// After this many requests, not counting the warm-up.
@@ -174,23 +173,25 @@ pub struct BenchOptions {
     pub name: String,
     /// The source of requests.
     pub source: RequestSource,
-    /// How fast.
+    /// The timing of requests.
     pub pacing: Pacing,
-    /// When it is over.
+    /// The end of the run.
     pub stop: Stop,
-    /// This many requests first, which are not measured.
+    /// Number of requests before the measurement.
     pub warm_up_requests: u64,
     /// Length of a time bin of the graphs; 60 s in the papers.
     pub bin: Duration,
-    /// Compare every byte with what the emulated origin of this seed gives.
+    /// The emulated origin's seed, to compare every byte with; `None` to skip
+    /// that.
     pub verify_seed: Option<u64>,
     /// Whether to show progress.
     pub progress: Progress,
     /// Share of the reads, from 0 to 1, that become writes of the whole object.
     pub writes: f64,
-    /// Write every object of a drawn workload first, which is not measured.
+    /// Whether to write every object of a drawn workload before the
+    /// measurement.
     pub fill: bool,
-    /// Whether Ctrl-C ends the run, in real time, with the figures so far.
+    /// Whether Ctrl-C ends a run in real time with the figures so far.
     pub interruptible: bool,
     /// Seed of the arrivals of an open loop.
     pub seed: u64,
@@ -221,15 +222,15 @@ impl BenchOptions {
 pub struct RunResult {
     /// The run's name.
     pub name: String,
-    /// When it started, in Unix seconds.
+    /// Start of the run in Unix seconds.
     pub started_unix_s: f64,
     /// Whether time was virtual.
     pub is_virtual: bool,
-    /// Requests finished, failed ones included.
+    /// Completed requests, including failed ones.
     pub requests: u64,
     /// Requests that failed.
     pub failed: u64,
-    /// Why the first of them failed.
+    /// The reason of the first failure.
     pub first_failure: Option<String>,
     /// Whether Ctrl-C ended it.
     #[serde(default)]
@@ -240,19 +241,19 @@ pub struct RunResult {
     pub verified_bytes: u64,
     /// The series over the whole run.
     pub whole: Measures,
-    /// How the latencies of the whole run are distributed.
+    /// Distributions of latencies over the whole run.
     #[serde(default)]
     pub distributions: Distributions,
     /// The series over time.
     pub bins: Vec<Measures>,
-    /// Greatest resident memory seen at the end of a bin, in bytes.
+    /// Largest resident memory at the end of a bin, in bytes.
     pub rss_bytes_max: Option<u64>,
     /// CPU microseconds per request, in real time.
     pub cpu_us_per_request: Option<f64>,
-    /// Bytes that the device was given per byte that was stored; `None` where
-    /// nothing was stored or the device is not metered.
+    /// Bytes written to the device per byte stored; `None` if nothing was
+    /// stored or the device is not metered.
     pub write_amplification: Option<f64>,
-    /// Further figures, as of a simulated device.
+    /// Additional figures, such as those of a simulated device.
     #[serde(default)]
     pub extra: Vec<ExtraFigure>,
     /// Series over something other than time.
@@ -280,7 +281,7 @@ pub struct ExtraSeries {
 pub struct ExtraFigure {
     /// The metric.
     pub metric: String,
-    /// In which unit.
+    /// The unit.
     pub unit: String,
     /// The value.
     pub value: f64,

@@ -1,5 +1,5 @@
-//! Measuring an origin: how long reads take until their answer begins and
-//! until its last byte, by what they read.
+//! Measures an origin: the time of reads until the first and the last byte, by
+//! size.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,23 +19,22 @@ use crate::error::EvalError;
 use crate::metrics::{Served, histogram};
 use crate::trace::Op;
 
-/// Reads of up to so many bytes are the first class; each further one is four
-/// times as large.
+/// Largest reads of the first class. Each further class is four times as large.
 const FIRST_CLASS: ByteSize = ByteSize::kib(4);
 const CLASS_FACTOR: u64 = 4;
 
-/// Shares at which distributions are written.
+/// The quantiles written to files.
 const SHARES: [f64; 18] = [
     0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999,
     1.0,
 ];
 
-/// An origin, and what its reads took.
+/// An origin, and the measured latencies of its reads.
 pub struct OriginProbe {
     origin: Origin,
     bucket: String,
     clock: Clock,
-    /// By the most bytes of a class.
+    /// The classes by their largest read in bytes.
     classes: Mutex<BTreeMap<u64, Class>>,
 }
 
@@ -68,10 +67,10 @@ impl OriginProbe {
         }
     }
 
-    /// The first keys of the bucket, `most` at most.
+    /// The first keys of the bucket, at most `most`.
     ///
     /// # Errors
-    /// When the origin cannot list them, or there are none.
+    /// If the origin cannot list them, or there are none.
     pub async fn keys(&self, most: usize) -> Result<Vec<String>, EvalError> {
         let fail = |reason: String| EvalError::Server {
             server: format!("bucket {:?} of the origin", self.bucket),
@@ -134,18 +133,18 @@ impl OriginProbe {
             (&mut class.whole, whole),
         ] {
             let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
-            // These histograms grow to hold any value.
+            // The histogram resizes to hold any value.
             let _ = latencies.record(ns);
         }
         class.bytes += bytes;
     }
 
-    /// Forgets what was measured so far.
+    /// Drops all measurements so far.
     pub(super) fn restart(&self) {
         self.classes.lock().clear();
     }
 
-    /// The measured latencies as a file that emulated origins replay; `None`
+    /// The measured latencies as a file for emulated origins to replay; `None`
     /// before the first.
     pub fn latencies(&self, about: impl Into<String>) -> Option<LatencyFile> {
         let classes = self.classes.lock();
@@ -221,7 +220,7 @@ fn quantiles(latencies: &Histogram<u64>) -> Quantiles {
 /// Milliseconds that a share of the latencies does not exceed.
 fn at(latencies: &Histogram<u64>, share: f64) -> f64 {
     let ns = match share {
-        // The histogram's value at 0 is that of its first bucket's end.
+        // The histogram's value at 0 would be the end of its first bucket.
         0.0 => latencies.min(),
         share => latencies.value_at_quantile(share).min(latencies.max()),
     };
@@ -315,7 +314,8 @@ mod tests {
                 for (share, ms) in [(0.2, 9.0), (0.5, 15.0), (0.8, 26.25), (0.99, 57.0)] {
                     assert_close(which, first_byte(share), ms, 0.08);
                 }
-                // To the thousandth that histograms tell apart, twice.
+                // Within the histograms' resolution of a thousandth, applied
+                // twice.
                 assert!(first_byte(0.0) >= 4.98 && first_byte(1.0) <= 60.2);
                 let body_ms = bytes as f64 / (10 << 20) as f64 * 1e3;
                 assert_close(which, value(&class.body, 0.5), body_ms, 0.02);

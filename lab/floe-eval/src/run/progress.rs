@@ -1,4 +1,5 @@
-//! The live line: a thread of its own, so that it moves in virtual time, too.
+//! The progress line. It has its own thread, so that it updates in virtual
+//! time, too.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ impl Drop for Display {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It only draws; if it panicked there is nothing to clean up.
+            // The thread only draws, so a panic leaves nothing to clean up.
             let _ = thread.join();
         }
     }
@@ -87,7 +88,7 @@ fn bar(name: &str, requests: Option<u64>) -> ProgressBar {
             "{prefix} {spinner} {elapsed} {human_pos}  {msg}",
         ),
     };
-    // The templates are constant and valid; the plain style is as good.
+    // The templates are valid constants; the fallback is a plain style.
     let style =
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.set_style(style);

@@ -1,5 +1,4 @@
-//! From a workload, a file or a trace to a stream of requests that a target
-//! can serve.
+//! Turns a workload, a file or a trace into a stream of requests for a target.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use crate::error::EvalError;
 use crate::trace::{ByteRange, Key, Op, Trace};
 use crate::workload::{Workload, WorkloadFileError, read_ids};
 
-/// A request ready to be sent.
+/// A request to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
     /// The object.
@@ -21,11 +20,11 @@ pub struct Planned {
     pub op: Op,
     /// Bytes of the whole object.
     pub object_bytes: u64,
-    /// First byte wanted.
+    /// First byte to read.
     pub offset: u64,
-    /// Bytes wanted; they lie inside the object.
+    /// Bytes to read, within the object.
     pub length: u64,
-    /// When, in nanoseconds of the trace.
+    /// Time of the request in the trace, in nanoseconds.
     pub time_ns: Option<u64>,
 }
 
@@ -39,7 +38,7 @@ impl Planned {
         }
     }
 
-    /// The write of the whole object that this request is about.
+    /// A write of the request's whole object.
     pub(super) fn whole_put(&self) -> Planned {
         Planned {
             op: Op::Put,
@@ -82,7 +81,7 @@ impl RequestStream {
     /// Opens a source.
     ///
     /// # Errors
-    /// When it cannot be opened or makes no sense.
+    /// If it cannot be opened or is invalid.
     pub fn open(source: &RequestSource) -> Result<Self, EvalError> {
         let source = match source {
             RequestSource::Synthetic {
@@ -141,7 +140,7 @@ impl RequestStream {
     /// The next request; `None` at the end.
     ///
     /// # Errors
-    /// When a file or trace cannot be read on.
+    /// If the file or trace cannot be read.
     pub fn next_request(&mut self) -> Result<Option<Planned>, EvalError> {
         match &mut self.source {
             Source::Synthetic {
@@ -207,8 +206,8 @@ fn whole_read(id: u64, object_bytes: u64, read_bytes: u64) -> Planned {
     }
 }
 
-/// The objects of one request to a block device: a device is not
-/// one object, but as many as it has pieces of the object size.
+/// The objects of one request to a block device. A device counts as many
+/// objects, each a piece of the object size.
 struct Pieces {
     name: String,
     op: Op,
@@ -265,7 +264,7 @@ fn name(key: &Key) -> String {
     }
 }
 
-/// Keys become parts of object names: text as it is, other bytes as hex.
+/// Converts a key to a part of object names: text as it is, other bytes as hex.
 fn printable(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),

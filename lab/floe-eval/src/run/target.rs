@@ -26,39 +26,39 @@ use crate::trace::Op;
 pub enum Target {
     /// A store used directly: get, and on a miss fetch from the origin and put.
     Store(Arc<StoreTarget>),
-    /// A read-through cache. Writes and deletes of a trace are invalidations:
-    /// to such a cache they happen at the origin.
+    /// A read-through cache. Writes and deletes of a trace are invalidations,
+    /// because for such a cache they happen at the origin.
     Object(Arc<ObjectTarget>),
-    /// A server that runs, over its protocol.
+    /// A running server.
     Remote(Arc<RemoteTarget>),
     /// An origin, without a cache.
     Origin(Arc<OriginProbe>),
 }
 
-/// A read-through cache and the store it is made of, for its counts.
+/// A read-through cache, and its store for counts.
 pub struct ObjectTarget {
     cache: ObjectCache,
     store: Store,
 }
 
 impl ObjectTarget {
-    /// Drives `cache`, which keeps its chunks in `store`.
+    /// Drives `cache`, which has its chunks in `store`.
     pub fn new(cache: ObjectCache, store: Store) -> Self {
         ObjectTarget { cache, store }
     }
 }
 
-/// A store and where its misses go.
+/// A store, and the origin for its misses.
 pub struct StoreTarget {
     store: Store,
     origin: Origin,
-    /// Keys that are being fetched, if other clients wait for a fetch.
+    /// Keys being fetched, if other clients wait for a fetch.
     fetching: Option<Mutex<HashMap<Box<str>, watch::Receiver<()>>>>,
-    /// The host's work that requests are charged for; none if absent.
+    /// The host's work that is added to requests, if any.
     charging: Option<Charging>,
 }
 
-/// A key that is being fetched. Its drop wakes the clients that wait for the key.
+/// A key being fetched. Its drop wakes the clients that wait for it.
 struct Fetching<'a> {
     target: &'a StoreTarget,
     key: &'a str,
@@ -73,11 +73,11 @@ impl Drop for Fetching<'_> {
     }
 }
 
-/// The fetcher of an absent key.
+/// Who fetches an absent key.
 enum Turn<'a> {
-    /// This client, alone if the fetch is noted.
+    /// This client; alone, if the fetch is registered.
     Fetch(Option<Fetching<'a>>),
-    /// Another client, whose fetch is done when this closes.
+    /// Another client, whose fetch ends when this closes.
     Wait(watch::Receiver<()>),
 }
 
@@ -92,7 +92,7 @@ impl StoreTarget {
         }
     }
 
-    /// Fetches each key once at a time: other clients that want the key wait,
+    /// Fetches each key once at a time. Other clients that request the key wait
     /// and then find it, as in ZNCache and OxCache.
     #[must_use]
     pub fn coalescing(mut self) -> Self {
@@ -100,7 +100,7 @@ impl StoreTarget {
         self
     }
 
-    /// Charges each get for the host's work, in the time of `clock`.
+    /// Adds the time of the host's work to each get, by `clock`.
     #[must_use]
     pub fn charging(mut self, charge: HostCharge, clock: Clock) -> Self {
         self.charging = Some(Charging::new(charge, clock));
@@ -126,7 +126,7 @@ impl StoreTarget {
 }
 
 impl Target {
-    /// The store at the bottom; `None` of a server that runs.
+    /// The underlying store; `None` for a running server.
     pub fn store(&self) -> Option<&Store> {
         match self {
             Target::Store(target) => Some(&target.store),
@@ -135,7 +135,7 @@ impl Target {
         }
     }
 
-    /// Requests of one client of a closed loop that are under way at a time.
+    /// Requests in flight per client of a closed loop.
     pub(super) fn pipeline(&self) -> usize {
         match self {
             Target::Remote(target) => target.pipeline(),
@@ -143,7 +143,7 @@ impl Target {
         }
     }
 
-    /// Forgets what it measured itself, after a warm-up.
+    /// Drops the target's own measurements, after a warm-up.
     pub(super) fn restart(&self) {
         if let Target::Origin(probe) = self {
             probe.restart();
@@ -158,7 +158,7 @@ impl Target {
         }
     }
 
-    /// The write after a miss, if the clients fill the cache.
+    /// The write after a miss, if clients fill the cache.
     pub(super) fn fill(&self, missed: &Planned) -> Option<Planned> {
         match self {
             Target::Remote(target) if target.sets_on_miss() => Some(missed.whole_put()),
@@ -219,19 +219,19 @@ impl StoreTarget {
                     drop(fetching);
                     return check.finish(Served::Miss);
                 }
-                // It never sends: it closes when the fetch is over.
+                // The channel closes at the end of the fetch and never sends.
                 Turn::Wait(mut done) => _ = done.changed().await,
             }
         }
     }
 
-    /// Whether the store had it.
+    /// Reads from the store; returns whether it had the object.
     async fn get_stored(&self, request: &Planned, check: &mut Check) -> Result<bool, Failure> {
         let key = request.key.as_bytes();
         let range = request.offset..request.offset + request.length;
         let found = self.store.read(key, range).await.map_err(failed)?;
-        // In some traces objects change their size: what is stored then is an
-        // older version, which this request replaces.
+        // In some traces objects change their size. A stored object of another
+        // size is an older version, which this request replaces.
         let current = found.filter(|reader| reader.value_len() == request.object_bytes);
         let Some(mut reader) = current else {
             return Ok(false);
@@ -269,7 +269,7 @@ impl StoreTarget {
             writer.write(piece).await.map_err(failed)?;
             position = end;
         }
-        // A refusal is no failure: the store counts it.
+        // A rejection is not a failure; the store counts it.
         writer
             .finish()
             .await

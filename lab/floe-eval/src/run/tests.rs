@@ -52,7 +52,7 @@ fn synthetic(distribution: Distribution, items: u64) -> BenchOptions {
     }
 }
 
-/// A run in virtual time, over an origin that takes `latency_ms`.
+/// A run in virtual time over an origin with a latency of `latency_ms`.
 fn run(latency_ms: f64, options: BenchOptions) -> RunResult {
     virtual_time::run(1, |clock| async move {
         let target = store_target(&clock, latency_ms).await;
@@ -99,7 +99,7 @@ fn a_closed_loop_in_virtual_time_is_exact_and_repeatable() {
     assert_eq!(result.requests, 1000);
     assert_eq!(result.failed, 0);
     assert_eq!(result.verified_bytes, 1000 * 4096);
-    // A hundred objects miss once each.
+    // Each of a hundred objects misses once.
     assert_eq!(result.whole.miss.count, 100);
     assert_eq!(result.whole.hit_ratio, 0.9);
     assert!((result.whole.miss.p50_ms - 10.0).abs() < 0.01);
@@ -119,8 +119,8 @@ fn an_open_loop_counts_waiting_from_the_intended_start() {
         ..synthetic(Distribution::Scan, 100)
     };
     let result = run(100.0, options);
-    // Each waits for all before it: the n-th starts at 10 n ms and ends at
-    // 10 + 100 n ms.
+    // Each request waits for all before it: the n-th starts at 10 n ms and ends
+    // at 10 + 100 n ms.
     assert!((result.whole.get.max_ms - (10.0 + 100.0 * 50.0 - 500.0)).abs() < 5.0);
 }
 
@@ -286,7 +286,7 @@ async fn nonsense_is_refused() {
 #[test]
 fn a_deadlock_is_named() {
     let halted: Result<(), EvalError> = in_virtual_time(1, |_clock| std::future::pending());
-    let error = halted.expect_err("nobody will do it");
+    let error = halted.expect_err("no task completes it");
     assert!(crate::error::chain(&error).contains("deadlock at virtual time"));
 }
 
@@ -294,8 +294,8 @@ fn a_deadlock_is_named() {
 fn a_request_to_a_block_device_is_replayed_whole() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("blocks.spc");
-    // 4,096-byte objects: one request lies in one, one begins in the middle of
-    // the third and ends in the sixth, one asks for nothing.
+    // Objects of 4,096 bytes: one request lies in one, one spans from the
+    // middle of the third to the sixth, one is empty.
     std::fs::write(&path, "0,0,4096,r,0.5\n1,20,10240,W,1.5\n1,0,0,r,2.0\n").unwrap();
     let source = RequestSource::Trace {
         path,

@@ -1,5 +1,5 @@
-//! How figures are judged: the rules that every shipped experiment keeps, and the list
-//! of what is known to differ.
+//! Rules that every shipped experiment's figures keep, and the list of rows
+//! known to differ.
 
 use std::path::PathBuf;
 
@@ -40,7 +40,7 @@ fn every_published_value_has_its_place_and_no_tolerance_of_its_own() {
         for figure in experiment.all_published().expect("figures") {
             let of = format!("{}: {figure:?}", experiment.name);
             assert!(figure.has_place(), "no place, or not the kind's form: {of}");
-            // `parse` refuses these; said once more, since it is the rule.
+            // `parse` rejects these, too.
             let is_own = figure.tolerance.is_some() || figure.margin.is_some();
             assert!(
                 figure.kind == Kind::Goal || !is_own,

@@ -9,8 +9,8 @@ use std::str::FromStr;
 pub enum RemoteAddress {
     /// OxCache's protocol over a Unix socket: `unix:PATH`.
     Unix(PathBuf),
-    /// memcached's over TCP, `memcached:HOST:PORT`, or over a Unix socket,
-    /// `memcached:PATH` with a slash in it.
+    /// memcached's protocol over TCP, `memcached:HOST:PORT`, or over a Unix
+    /// socket, `memcached:PATH` with a slash in it.
     Memcached(String),
     /// S3: `s3:URL/BUCKET`.
     S3 {

@@ -1,4 +1,4 @@
-//! Requests in the terms that all protocols share.
+//! Requests, independent of the protocol.
 
 use floe::origin::emulated::Content;
 
@@ -10,7 +10,7 @@ pub(super) enum Ask {
     Get {
         offset: u64,
         length: u64,
-        /// Whether that is all of the object.
+        /// Whether the range is the whole object.
         whole: bool,
         check: Check,
     },

@@ -11,18 +11,18 @@ use crate::run::answer::{Answer, Failure, other, pieces, written};
 /// Longest key of memcached.
 const KEY_BYTES_MAX: usize = 250;
 
-/// Names of the variables with a name and a password.
+/// Environment variables with the name and the password.
 const USER: &str = "MEMCACHED_USERNAME";
 const PASSWORD: &str = "MEMCACHED_PASSWORD";
 
-/// The protocol, with the credentials that begin each connection.
+/// The protocol, with the credentials for new connections.
 #[derive(Clone)]
 pub(super) struct Memcached {
     credentials: Option<String>,
 }
 
 impl Memcached {
-    /// With the credentials of the environment, if there are any.
+    /// Reads the credentials from the environment, if there are any.
     pub(super) fn from_environment() -> Result<Self, EvalError> {
         match (std::env::var(USER), std::env::var(PASSWORD)) {
             (Ok(user), Ok(password)) => Ok(Memcached {

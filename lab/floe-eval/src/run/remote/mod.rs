@@ -1,5 +1,5 @@
-//! Driving a server that runs, over its own protocol: OxCache's socket, S3,
-//! memcached. The server may be Floe's or any other that speaks it.
+//! Drives a running server over its protocol: OxCache's socket, S3, memcached.
+//! It may be Floe's or any other server with that protocol.
 
 mod address;
 mod ask;
@@ -27,29 +27,28 @@ use oxcache::OxCache;
 use pipe::Pool;
 use s3::S3;
 
-/// Most requests that one connection has under way.
+/// Most requests in flight on one connection.
 const PIPELINE_MAX: usize = 4096;
 
-/// How a server that runs is driven.
+/// Settings for driving a running server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct RemoteSpec {
-    /// Requests of each client that are under way at a time, on one
-    /// connection. S3 has one.
+    /// Requests of each client in flight on one connection. S3 has one.
     pub pipeline: usize,
     /// Connections of an open loop; in a closed loop each client has one.
     pub connections: usize,
     /// The name of an object: `{id}` is its number or the trace's key,
     /// `{size}` its bytes.
     pub key: String,
-    /// memcached: set what a get missed.
+    /// memcached: whether to set an object after a miss.
     pub set_on_miss: bool,
-    /// Seconds until a request without an answer counts as failed.
+    /// Seconds after which a request without a response has failed.
     pub timeout_s: f64,
-    /// The bucket whose objects a `unix:` server serves, for `verify`.
+    /// The bucket that a `unix:` server serves, for `verify`.
     pub bucket: String,
-    /// S3: credentials, region and the like, under the names that `[origin]`
-    /// has for them. What is missing comes from the `AWS_…` variables.
+    /// S3: credentials, region and so on, with the names of `[origin]`. Missing
+    /// ones come from the `AWS_…` variables.
     pub s3: OriginConfig,
 }
 
@@ -67,7 +66,7 @@ impl Default for RemoteSpec {
     }
 }
 
-/// A server that runs, and the connections to it.
+/// A running server, and the connections to it.
 pub struct RemoteTarget {
     spec: RemoteSpec,
     bucket: String,
@@ -83,12 +82,12 @@ enum Protocol {
 }
 
 impl RemoteTarget {
-    /// Connects and asks for a sign of life. `options` say how many connections
-    /// there are and what will be asked.
+    /// Connects and sends a test request. `options` have the number of
+    /// connections and the requests to come.
     ///
     /// # Errors
-    /// When an option does not fit the protocol, nothing listens at the
-    /// address, or the server refuses the credentials or the bucket.
+    /// If an option does not fit the protocol, nothing listens at the address,
+    /// or the server rejects the credentials or the bucket.
     pub async fn connect(
         address: &RemoteAddress,
         spec: &RemoteSpec,
@@ -145,7 +144,7 @@ impl RemoteTarget {
     ) -> Result<Answer, Failure> {
         let whole;
         let request = match &self.protocol {
-            // It has no parts of values.
+            // The protocol has no partial reads.
             Protocol::Memcached(_) => {
                 whole = request.whole();
                 &whole
@@ -183,7 +182,7 @@ impl RemoteSpec {
     ) -> Result<(), EvalError> {
         let fail = |option, reason: String| Err(EvalError::Option { option, reason });
         if clock.is_virtual() {
-            let reason = "a server that runs is driven in real time; leave virtual time out";
+            let reason = "a running server needs real time; leave virtual time out";
             return fail("time", reason.into());
         }
         if !(1..=PIPELINE_MAX).contains(&self.pipeline) {

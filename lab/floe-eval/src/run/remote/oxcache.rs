@@ -6,8 +6,9 @@
 //! enum GetResponse { Error(String), Response(Bytes) }
 //! ```
 //!
-//! Numbers, lengths and the numbers of variants are of variable length: one
-//! byte below 251, else a byte that says how many follow, little-endian.
+//! Numbers, lengths and the numbers of variants have variable length: one byte
+//! below 251, otherwise a byte with the length of the following little-endian
+//! number.
 
 use floe::origin::ObjectKey;
 
@@ -20,7 +21,7 @@ const GET: u64 = 0;
 const ERROR: u64 = 0;
 const RESPONSE: u64 = 1;
 
-/// Longest message of an error that is read.
+/// Longest error message that is read.
 const MESSAGE_BYTES_MAX: u64 = 64 << 10;
 
 /// The protocol.
@@ -76,7 +77,7 @@ impl Wire for OxCache {
     }
 }
 
-/// The frame that asks for bytes of an object.
+/// The frame that requests bytes of an object.
 fn get_frame(key: &str, offset: u64, size: u64) -> Vec<u8> {
     let mut frame = vec![0; 4];
     put_number(GET, &mut frame);
@@ -109,7 +110,7 @@ fn put_number(number: u64, into: &mut Vec<u8>) {
     }
 }
 
-/// A number and the bytes that it took.
+/// A number, and its encoded length in bytes.
 async fn number(input: &mut Input) -> Result<(u64, u64), Broken> {
     let [first] = input.exact().await?;
     Ok(match first {

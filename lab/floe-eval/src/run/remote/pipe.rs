@@ -1,8 +1,9 @@
-//! Connections that carry several requests at a time, answered in order.
+//! Connections with several requests in flight, whose responses arrive in
+//! order.
 //!
-//! Each has two tasks: one writes what clients ask, as much at once as there
-//! is, the other reads the answers. Values stream through both, so that memory
-//! does not grow with their size.
+//! Each has two tasks: one writes requests in batches, the other reads
+//! responses. Values stream through both, so that memory does not grow with
+//! their size.
 
 use std::future::Future;
 use std::io;
@@ -21,25 +22,25 @@ use super::ask::Ask;
 use crate::error::EvalError;
 use crate::run::answer::{Answer, Check, Failure};
 
-/// Bytes that are gathered before they are written.
+/// Bytes gathered before a write.
 const WRITE_BYTES: usize = 64 << 10;
 const READ_BYTES: usize = 64 << 10;
-/// Requests that are written at once.
+/// Requests per batch.
 const BATCH_REQUESTS: usize = 256;
-/// Longest line of an answer.
+/// Longest line of a response.
 const LINE_BYTES_MAX: usize = 4096;
-/// Wait before a server that refused a connection is asked for another.
+/// Wait before another attempt after a rejected connection.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a connection cannot go on.
+/// The reason why a connection ended.
 pub(super) type Broken = io::Error;
 
-/// How requests and answers are written in bytes.
+/// The encoding of requests and responses.
 pub(super) trait Wire: Clone + Send + Sync + 'static {
     /// Writes the request for `name`.
     ///
     /// # Errors
-    /// [`Failure`] when it cannot be asked; nothing has been written then.
+    /// [`Failure`] if the request cannot be encoded. Nothing was written then.
     fn encode(
         &self,
         output: &mut Output,
@@ -47,7 +48,7 @@ pub(super) trait Wire: Clone + Send + Sync + 'static {
         ask: &Ask,
     ) -> impl Future<Output = Result<Result<(), Failure>, Broken>> + Send;
 
-    /// Reads the answer to a request.
+    /// Reads the response to a request.
     fn decode(
         &self,
         input: &mut Input,
@@ -55,7 +56,7 @@ pub(super) trait Wire: Clone + Send + Sync + 'static {
         ask: Ask,
     ) -> impl Future<Output = Result<Result<Answer, Failure>, Broken>> + Send;
 
-    /// Sends the greeting of each connection. The text of a refusal is an error.
+    /// Sends the greeting of each connection. A rejection's text is an error.
     fn greet(
         &self,
         output: &mut Output,
@@ -74,7 +75,7 @@ impl Output {
         self.gathered.extend_from_slice(bytes);
     }
 
-    /// As [`put`](Self::put) for what is not small.
+    /// As [`put`](Self::put), for long data.
     pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<(), Broken> {
         self.put(bytes);
         if self.gathered.len() < WRITE_BYTES {
@@ -94,7 +95,7 @@ impl Output {
 pub(super) struct Input(BufReader<Box<dyn AsyncRead + Send + Unpin>>);
 
 impl Input {
-    /// The next line, without its end.
+    /// The next line, without its terminator.
     pub(super) async fn line(&mut self) -> Result<String, Broken> {
         let mut line = Vec::new();
         let limited = &mut (&mut self.0).take(LINE_BYTES_MAX as u64);
@@ -115,8 +116,8 @@ impl Input {
         Ok(bytes)
     }
 
-    /// Passes the next `length` bytes through `check`. All of them are read,
-    /// also where the first are wrong.
+    /// Passes the next `length` bytes through `check`. Reads all of them, even
+    /// if the first are wrong.
     pub(super) async fn value(
         &mut self,
         mut length: u64,
@@ -139,27 +140,27 @@ impl Input {
     }
 }
 
-/// An answer that is none.
+/// An error for an invalid response.
 pub(super) fn junk(what: impl Into<String>) -> Broken {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
-/// A request, and where its answer goes.
+/// A request that was sent, and the receiver of its response.
 struct Sent {
     name: ObjectKey,
     ask: Ask,
     reply: oneshot::Sender<Result<Answer, Failure>>,
 }
 
-/// A connection that is open.
+/// An open connection.
 #[derive(Clone)]
 struct Lane {
     requests: mpsc::UnboundedSender<Sent>,
-    /// Why it ended, when it has.
+    /// The reason of its end.
     end: Arc<Mutex<Option<String>>>,
 }
 
-/// The connections to a server. A broken one is replaced when it is needed.
+/// The connections to a server. A broken one is replaced on demand.
 pub(super) struct Pool<W> {
     wire: W,
     address: RemoteAddress,
@@ -168,11 +169,10 @@ pub(super) struct Pool<W> {
 }
 
 impl<W: Wire> Pool<W> {
-    /// Opens one connection, to see that it can be; the others follow when they
-    /// are needed.
+    /// Opens one connection as a test. Others are opened on demand.
     ///
     /// # Errors
-    /// When it cannot.
+    /// If the connection fails.
     pub(super) async fn open(
         wire: W,
         address: &RemoteAddress,
@@ -218,12 +218,12 @@ impl<W: Wire> Pool<W> {
         };
         let (wire, to_read) = (self.wire.clone(), self.wire.clone());
         tokio::spawn(async move {
-            // The end of either is the end of both: answers come in order.
+            // Both end together, because responses arrive in order.
             let ended = tokio::select! {
                 ended = write_requests(&wire, output, &mut asked, expect) => ended,
                 ended = read_answers(&to_read, input, &mut expected) => ended,
             };
-            // Said before those who wait are woken by the end of the channels.
+            // Set before the end of the channels wakes the waiters.
             if let Err(error) = ended {
                 *end.lock() = Some(error.to_string());
             }
@@ -231,7 +231,7 @@ impl<W: Wire> Pool<W> {
         Ok(lane)
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the response.
     pub(super) async fn ask(
         &self,
         client: usize,
@@ -253,7 +253,7 @@ impl<W: Wire> Pool<W> {
             Ok(Ok(answer)) => answer,
             Ok(Err(_ended)) => Err(broken()),
             Err(_elapsed) => {
-                // Later answers would be taken for this one.
+                // Later responses would be taken for this one.
                 let mut place = place.lock().await;
                 if place
                     .as_ref()
@@ -288,7 +288,7 @@ impl<W: Wire> Pool<W> {
     }
 }
 
-/// The fault of a connection, and its cure.
+/// The cause of a connection error, and the cure.
 fn cure(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
@@ -327,7 +327,7 @@ async fn halves(address: &RemoteAddress) -> Result<Halves, Broken> {
     }
 }
 
-/// Of a request that was written, what its answer needs.
+/// A written request that waits for its response.
 type Expected = Sent;
 
 async fn write_requests(
@@ -340,7 +340,7 @@ async fn write_requests(
     while asked.recv_many(&mut batch, BATCH_REQUESTS).await > 0 {
         for sent in batch.drain(..) {
             match wire.encode(&mut output, &sent.name, &sent.ask).await? {
-                // The reader ends only with this task.
+                // The reader does not end before this task.
                 Ok(()) => _ = expect.send(sent),
                 // The client may have given up.
                 Err(failure) => _ = sent.reply.send(Err(failure)),
@@ -348,7 +348,7 @@ async fn write_requests(
         }
         output.flush().await?;
     }
-    // No further request comes; those sent are still answered.
+    // No further requests will be sent; those sent still get responses.
     drop(expect);
     std::future::pending().await
 }

@@ -1,4 +1,4 @@
-//! S3, by the client that Floe has for its origins.
+//! S3, through Floe's client for origins.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use crate::error::EvalError;
 use crate::metrics::Served;
 use crate::run::answer::{Answer, Failure, failed, other, pieces, written};
 
-/// More requests than any run has under way.
+/// More requests than any run has in flight.
 const CONCURRENT_MAX: usize = 1 << 20;
 
 /// A server, and the client's connections to it.
 pub(super) struct S3(Origin);
 
 impl S3 {
-    /// Asks for one key of the bucket, to see that it may be asked.
+    /// Lists one key of the bucket as a test.
     ///
     /// # Errors
-    /// When the server cannot be reached, or refuses the credentials or the
+    /// If the server cannot be reached, or rejects the credentials or the
     /// bucket.
     pub(super) async fn open(
         address: &RemoteAddress,
@@ -109,7 +109,7 @@ fn config(address: &RemoteAddress, credentials: &OriginConfig, timeout: Duration
             max_uploads: CONCURRENT_MAX,
             response_timeout_ms: timeout_ms,
             idle_timeout_ms: timeout_ms,
-            // A retry would hide what a client sees.
+            // A retry would hide a client's failures.
             max_attempts: 1,
             ..RequestConfig::default()
         },
@@ -117,15 +117,15 @@ fn config(address: &RemoteAddress, credentials: &OriginConfig, timeout: Duration
     }
 }
 
-/// The fault and the cure, if a server cannot be driven at all. A server
-/// that only refuses to list its keys can be.
+/// Cause and cure, if a server cannot be driven at all. A server that only
+/// rejects listing can be.
 fn refusal(error: &OriginError) -> Option<String> {
     let cure = match error {
         OriginError::NoSuchBucket(_) | OriginError::NotFound(_) => {
-            "make the bucket, or name another"
+            "create the bucket, or name another"
         }
         OriginError::AccessDenied(_) => {
-            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to keys that the server takes, or origin.anonymous = true to send requests unsigned"
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to keys that the server accepts, or origin.anonymous = true to send requests unsigned"
         }
         OriginError::Unreachable(_) | OriginError::Timeout(_) => {
             "start the server, or correct the address"
@@ -139,7 +139,7 @@ fn refusal(error: &OriginError) -> Option<String> {
 fn unread(error: OriginError) -> Failure {
     match &error {
         OriginError::NotFound(_) => Failure::Failed(format!(
-            "{error}: its objects must be there; --fill writes them, --key and --object-size say what they are called"
+            "{error}: its objects must exist; --fill writes them, --key and --object-size determine their names"
         )),
         _ => failed(error),
     }

@@ -55,7 +55,7 @@ fn pipelined() -> RemoteSpec {
     }
 }
 
-/// How a fake server answers its `n`th request.
+/// The behaviour of a fake server at its `n`th request.
 type Mood = fn(u64) -> Answering;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -80,7 +80,7 @@ async fn number(from: &mut BufReader<UnixStream>) -> std::io::Result<u64> {
     })
 }
 
-/// OxCache's side of its protocol.
+/// The server side of OxCache's protocol.
 async fn oxcache(stream: UnixStream, count: Arc<Mutex<u64>>, mood: Mood) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     loop {
@@ -121,7 +121,7 @@ async fn oxcache(stream: UnixStream, count: Arc<Mutex<u64>>, mood: Mood) -> std:
     }
 }
 
-/// Serves in `folder`; answers with the address.
+/// Starts a server in `folder`; returns its address.
 fn fake_oxcache(folder: &tempfile::TempDir, mood: Mood) -> String {
     let path = folder.path().join("oxcache.sock");
     let listener = UnixListener::bind(&path).expect("it binds");
@@ -145,7 +145,7 @@ async fn an_oxcache_server_is_driven_and_verified() {
     assert!(run.whole.hits_untold && run.whole.get_bytes_per_s > 0.0);
     let figures = crate::results::run_figures(&run);
     assert!(figures.iter().all(|figure| figure.metric != "hit_ratio"));
-    // A part of each, in an open loop over few connections.
+    // Partial reads, in an open loop over few connections.
     let mut open = options(200);
     let RequestSource::Synthetic { read_bytes, .. } = &mut open.source else {
         unreachable!("it is drawn");
@@ -208,15 +208,15 @@ async fn errors_and_broken_connections_are_counted() {
     });
     let run = drive(&address, &pipelined(), &options(500)).await.unwrap();
     assert_eq!(run.requests, 500);
-    // With what was under way on the connection that was left.
+    // The failures include all requests in flight on the closed connection.
     assert!((2..=1 + 2 * 8).contains(&run.failed), "{}", run.failed);
     let first = run.first_failure.unwrap();
     assert!(first.contains("out of sorts"), "{first}");
     assert_eq!(run.whole.get.count, 500 - run.failed);
 }
 
-/// A server of memcached's protocol that keeps everything; one that lies
-/// gives the values of other keys.
+/// A memcached server that stores everything. With `lies`, it returns the
+/// values of other keys.
 async fn fake_memcached(lies: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("it binds");
     let address = listener.local_addr().expect("it has one");
@@ -286,7 +286,7 @@ async fn a_memcached_server_is_filled_by_its_misses() {
     assert_eq!(whole.get.count + whole.put.count, 1000);
     assert!((180..320).contains(&whole.put.count), "{whole:?}");
     assert_eq!(whole.miss.count, 0, "all were written first");
-    // Nothing is set where it is not to be.
+    // With `set_on_miss` off, nothing is set.
     let empty = fake_memcached(false).await;
     let spec = RemoteSpec {
         set_on_miss: false,
@@ -326,7 +326,7 @@ async fn what_cannot_be_driven_is_explained() {
         ),
         ("s3:http://127.0.0.1:1/bench".into(), "start the server"),
     ];
-    // Without keys the client would ask the machine's own services for some.
+    // Without keys, the client would query the machine's metadata services.
     let mut spec = RemoteSpec::default();
     spec.s3.anonymous = true;
     for (address, part) in cases {
